@@ -1,0 +1,50 @@
+# The short commands. CMake does the work; see CMakePresets.json for other builds (debug, sanitizers, CUDA).
+#   make test CMAKE_ARGS=-DREDLINE_WERROR=ON    passes options to the configure step
+
+BUILD        := build
+JOBS         ?= $(shell nproc)
+CMAKE_ARGS   ?=
+CLANG_FORMAT ?= clang-format-14
+DEMO_RUN     := runs/demo
+SOURCES       = $(shell find src tests bench fuzz -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+
+# Reference outputs that some tests compare with, when they lie beside the checkout.
+ifneq ($(wildcard ../shared/oracles),)
+export REDLINE_ORACLES ?= $(abspath ../shared/oracles)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test format check clean setup configure
+
+help:  ## list these commands
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: configure  ## build, train a small model, evaluate it and sample from it; a second run only shows the result
+	cmake --build $(BUILD) --parallel $(JOBS) --target redline
+	$(BUILD)/redline train --preset quick --out $(DEMO_RUN) --resume
+	$(BUILD)/redline eval --checkpoint $(DEMO_RUN) --data ping
+	$(BUILD)/redline sample --checkpoint $(DEMO_RUN) --prompt "ping"
+	@echo "The run is in $(DEMO_RUN)/: config.toml, metrics.jsonl, checkpoints/."
+
+build: configure  ## build everything into build/
+	cmake --build $(BUILD) --parallel $(JOBS)
+
+test: build  ## build everything and run all tests
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+format:  ## format the sources in place
+	$(if $(SOURCES),$(CLANG_FORMAT) -i $(SOURCES))
+
+check:  ## check the floors and the formatting
+	tools/check_floors.py
+	$(if $(SOURCES),$(CLANG_FORMAT) --dry-run --Werror $(SOURCES))
+
+clean:  ## remove the build folders; runs are kept
+	rm -rf build build-debug build-asan build-tsan build-cuda
+
+setup:  ## install the missing packages of packages.txt
+	@tools/setup.sh
+
+# Once there is a build folder, ninja configures again by itself; options given here ask for it.
+configure: setup
+	@if [ ! -f $(BUILD)/build.ninja ] || [ -n "$(strip $(CMAKE_ARGS))" ]; then cmake --preset release $(CMAKE_ARGS); fi

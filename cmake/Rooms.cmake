@@ -1,0 +1,51 @@
+# One static library a room: redline_<room>, linked to every room on a lower floor. `redline_rooms` lists them all.
+# A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both.
+
+# The shipped configs as bytes inside the program (src/config/presets.h declares what the file defines).
+file(GLOB config_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/configs/*.toml")
+list(SORT config_files)
+set(embedded_configs "${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp")
+add_custom_command(
+  OUTPUT "${embedded_configs}"
+  COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${embedded_configs}" -P "${PROJECT_SOURCE_DIR}/cmake/EmbedConfigs.cmake" -- ${config_files}
+  DEPENDS ${config_files} "${PROJECT_SOURCE_DIR}/cmake/EmbedConfigs.cmake"
+  COMMENT "Embedding configs/*.toml"
+  VERBATIM)
+
+set(redline_rooms)
+set(lower_rooms)
+foreach(floor IN LISTS redline_floors)
+  string(REPLACE " " ";" rooms "${floor}")
+  set(this_floor)
+  foreach(room IN LISTS rooms)
+    set(folder "${PROJECT_SOURCE_DIR}/src/${room}")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS "${folder}/*.cu")
+    if(redline_cuda_enabled)
+      list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+    else()
+      list(FILTER sources EXCLUDE REGEX "/src/${room}/(.*/)?cuda/")
+      set(kernels)
+    endif()
+    list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/cli/main.cpp")
+    if(room STREQUAL "config")
+      list(APPEND sources "${embedded_configs}")
+    endif()
+    if(NOT sources AND NOT kernels)
+      continue()
+    endif()
+
+    add_library(redline_${room} STATIC ${sources} ${kernels})
+    target_link_libraries(redline_${room} PUBLIC ${lower_rooms} redline_settings)
+    if(redline_cuda_enabled)
+      target_link_libraries(redline_${room} PUBLIC ${redline_cuda_libraries})
+    endif()
+    if(room STREQUAL "cli")
+      target_compile_definitions(redline_cli PRIVATE REDLINE_VERSION="${PROJECT_VERSION}")
+    endif()
+    list(APPEND this_floor redline_${room})
+  endforeach()
+  # The linker reads archives from left to right, so the higher floors come first.
+  list(PREPEND lower_rooms ${this_floor})
+endforeach()
+set(redline_rooms ${lower_rooms})

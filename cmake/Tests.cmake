@@ -1,0 +1,52 @@
+# One GoogleTest executable a folder of tests/: tests_<folder>, its tests named <folder>/Suite.Name in ctest.
+# A room's tests link that room and the floors under it; any other folder (end to end) links everything.
+
+include(GoogleTest)
+redline_find_config(GTest GTest::gtest_main libgtest-dev)
+
+# What tests of several rooms share. An archive: a low room's tests take from it only what they use.
+file(GLOB testing_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/testing/*.cpp")
+list(FILTER testing_sources EXCLUDE REGEX "_test\\.cpp$")
+if(testing_sources)
+  add_library(redline_testing STATIC ${testing_sources})
+  target_include_directories(redline_testing PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(redline_testing PUBLIC redline_settings GTest::gtest)
+  target_compile_definitions(redline_testing PUBLIC
+    REDLINE_BINARY="${CMAKE_BINARY_DIR}/redline" REDLINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endif()
+
+file(GLOB test_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/*")
+string(REPLACE " " ";" all_rooms "${redline_floors}")
+foreach(folder IN LISTS test_folders)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp")
+  if(NOT sources)
+    continue()
+  endif()
+  set(target tests_${folder})
+  add_executable(${target} ${sources})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(${target} PRIVATE
+    REDLINE_BINARY="${CMAKE_BINARY_DIR}/redline" REDLINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE GTest::gtest_main)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # tests are compiled more often than they are run
+  if(testing_sources)
+    target_link_libraries(${target} PRIVATE redline_testing)
+  endif()
+  if(TARGET redline_${folder} AND folder IN_LIST all_rooms)
+    target_link_libraries(${target} PRIVATE redline_${folder} redline_settings)
+  elseif(folder IN_LIST all_rooms)
+    target_link_libraries(${target} PRIVATE redline_settings)  # a room of headers only
+  else()
+    target_link_libraries(${target} PRIVATE ${redline_rooms} redline_settings)
+  endif()
+  if(TARGET redline)
+    add_dependencies(${target} redline)
+  endif()
+  gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+endforeach()
+
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND)
+  add_test(NAME tools/check_floors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors.py")
+  add_test(NAME tools/check_floors_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors_test.py")
+endif()

@@ -1,0 +1,42 @@
+// The element types that values, files and kernels speak of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace redline {
+
+enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8, u16, u32 };
+
+constexpr std::size_t size_of(DType t) {
+  switch (t) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32:
+    case DType::u32: return 4;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::f32: return "f32";
+    case DType::f64: return "f64";
+    case DType::bf16: return "bf16";
+    case DType::f16: return "f16";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
+    case DType::u16: return "u16";
+    case DType::u32: return "u32";
+  }
+  return "?";
+}
+
+}  // namespace redline

@@ -1,0 +1,222 @@
+// The real file system, over POSIX calls: every call is retried when a signal interrupts it and its failure is told
+// with the path and the system's reason.
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+[[noreturn]] void fail_on(const Path& path, std::string_view doing, int error) {
+  // std::strerror shares one buffer among threads; the category's message does not.
+  fail_machine("{}: cannot {}: {}", path.string(), doing, std::generic_category().message(error));
+}
+
+// A POSIX call until no signal interrupts it.
+template <class Call>
+auto retried(const Call& call) {
+  auto result = call();
+  while (result == -1 && errno == EINTR) result = call();
+  return result;
+}
+
+class Descriptor {
+ public:
+  Descriptor(const Path& path, int flags, std::string_view doing)
+      : fd_(retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); })) {
+    if (fd_ < 0) fail_on(path, doing, errno);
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+class RealWriter final : public FileWriter {
+ public:
+  using FileWriter::write;
+
+  RealWriter(const Path& path, int flags, std::string_view doing) : path_(path), file_(path, flags, doing) {}
+
+  void write(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t written = retried([&] { return ::write(file_.get(), bytes.data(), bytes.size()); });
+      if (written < 0) fail_on(path_, "write", errno);
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+
+  void sync() override {
+    if (retried([&] { return ::fsync(file_.get()); }) != 0) fail_on(path_, "sync", errno);
+  }
+
+  void close() override {
+    const int fd = file_.release();
+    // Not retried: Linux has freed the descriptor even when close() says EINTR.
+    if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail_on(path_, "close", errno);
+  }
+
+ private:
+  Path path_;
+  Descriptor file_;
+};
+
+class RealFiles final : public FileSystem {
+ public:
+  std::unique_ptr<FileWriter> create(const Path& path) override {
+    return std::make_unique<RealWriter>(path, O_WRONLY | O_CREAT | O_TRUNC, "create");
+  }
+
+  std::unique_ptr<FileWriter> append(const Path& path) override {
+    return std::make_unique<RealWriter>(path, O_WRONLY | O_CREAT | O_APPEND, "open to append");
+  }
+
+  std::string read(const Path& path) override {
+    std::string text;
+    read_pieces(path, [&](std::span<const std::byte> piece) {
+      text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    });
+    return text;
+  }
+
+  void read_pieces(const Path& path, const std::function<void(std::span<const std::byte>)>& take) override {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    const Descriptor file(path, O_RDONLY, "open");
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPiece);
+    for (;;) {
+      const ssize_t got = retried([&] { return ::read(file.get(), buffer.get(), kPiece); });
+      if (got < 0) fail_on(path, "read", errno);
+      if (got == 0) return;
+      take({buffer.get(), static_cast<std::size_t>(got)});
+    }
+  }
+
+  bool exists(const Path& path) override {
+    struct stat status;
+    if (::stat(path.c_str(), &status) == 0) return true;
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    fail_on(path, "look", errno);
+  }
+
+  std::uint64_t size(const Path& path) override {
+    struct stat status;
+    if (::stat(path.c_str(), &status) != 0) fail_on(path, "ask for the size", errno);
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+
+  void create_folders(const Path& path) override {
+    std::vector<Path> missing;
+    for (Path folder = path.lexically_normal(); !folder.empty() && !exists(folder); folder = folder.parent_path()) {
+      if (folder.has_filename()) missing.push_back(folder);  // "a/b/" has an empty last name
+    }
+    std::reverse(missing.begin(), missing.end());
+    for (const Path& folder : missing) {
+      if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) fail_on(folder, "create the folder", errno);
+      sync_folder(folder.has_parent_path() ? folder.parent_path() : Path("."));
+    }
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(path, ignored)) fail_on(path, "create the folder", ENOTDIR);
+  }
+
+  void rename(const Path& from, const Path& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_on(from, "rename to " + to.string(), errno);
+  }
+
+  void remove_all(const Path& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) fail_on(path, "remove", error.value());
+  }
+
+  void truncate(const Path& path, std::uint64_t size) override {
+    if (retried([&] { return ::truncate(path.c_str(), static_cast<off_t>(size)); }) != 0) {
+      fail_on(path, "truncate", errno);
+    }
+  }
+
+  void sync_folder(const Path& path) override {
+    const Descriptor folder(path, O_RDONLY | O_DIRECTORY, "open the folder");
+    // Some network file systems have nothing to sync for a folder and say EINVAL.
+    if (retried([&] { return ::fsync(folder.get()); }) != 0 && errno != EINVAL) fail_on(path, "sync the folder", errno);
+  }
+
+  std::vector<std::string> list(const Path& folder) override {
+    std::vector<std::string> names;
+    if (!exists(folder)) return names;
+    std::error_code error;
+    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      names.push_back(it->path().filename().string());
+    }
+    if (error) fail_on(folder, "list the folder", error.value());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const Path& path) {
+  const Descriptor file(path, O_RDONLY, "open");
+  struct stat status;
+  if (::fstat(file.get(), &status) != 0) fail_on(path, "ask for the size", errno);
+  if (!S_ISREG(status.st_mode)) fail_machine("{}: cannot map: not a regular file", path.string());
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return;  // mmap refuses a length of zero
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) fail_on(path, "map", errno);
+  bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void FileSystem::replace(const Path& path, std::string_view text) {
+  Path beside = path;
+  beside += ".partial";
+  try {
+    const std::unique_ptr<FileWriter> writer = create(beside);
+    writer->write(text);
+    writer->sync();
+    writer->close();
+    rename(beside, path);
+  } catch (...) {
+    try {
+      remove_all(beside);
+    } catch (const std::exception&) {  // the first failure is the one to tell
+    }
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : Path("."));
+}
+
+FileSystem& real_files() {
+  static RealFiles files;
+  return files;
+}
+
+}  // namespace redline

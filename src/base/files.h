@@ -1,0 +1,66 @@
+// The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError with
+// the path and the system's reason; a missing file is asked for with exists() first, by whoever can say what to do
+// about it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline {
+
+using Path = std::filesystem::path;
+
+// A file being written. Bytes are safe only after sync() has returned.
+class FileWriter {
+ public:
+  virtual ~FileWriter() = default;
+  virtual void write(std::span<const std::byte> bytes) = 0;
+  virtual void sync() = 0;   // to the disk
+  virtual void close() = 0;  // reports what a destructor could not
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+};
+
+// A whole file mapped read-only. An empty file has no bytes.
+class MappedFile {
+ public:
+  explicit MappedFile(const Path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual std::unique_ptr<FileWriter> create(const Path& path) = 0;  // truncates
+  virtual std::unique_ptr<FileWriter> append(const Path& path) = 0;
+  virtual std::string read(const Path& path) = 0;
+  // Gives the bytes of the file in order, a piece at a time: for files that need not fit in memory.
+  virtual void read_pieces(const Path& path, const std::function<void(std::span<const std::byte>)>& take) = 0;
+  virtual bool exists(const Path& path) = 0;
+  virtual std::uint64_t size(const Path& path) = 0;
+  virtual void create_folders(const Path& path) = 0;          // durable when it returns
+  virtual void rename(const Path& from, const Path& to) = 0;  // atomic within a file system
+  virtual void remove_all(const Path& path) = 0;
+  virtual void truncate(const Path& path, std::uint64_t size) = 0;
+  virtual void sync_folder(const Path& path) = 0;                 // makes creations and renames in it durable
+  virtual std::vector<std::string> list(const Path& folder) = 0;  // names, sorted; empty when there is no such folder
+
+  // Writes beside, syncs, renames over `path`, syncs the folder: readers see the old or the new text, never a part.
+  void replace(const Path& path, std::string_view text);
+};
+
+FileSystem& real_files();
+
+}  // namespace redline

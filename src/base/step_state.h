@@ -1,0 +1,27 @@
+// What changes from step to step, as programs read it: it lives in device memory, never in a kernel's arguments, so
+// that a captured step stays true. The host writes it before each run of a program.
+#pragma once
+
+#include <cstdint>
+
+namespace redline {
+
+struct StepState {
+  std::uint64_t seed = 0;         // of the run: keys dropout
+  std::uint64_t step = 0;         // counted from 0
+  std::uint64_t first_token = 0;  // of this micro-batch among the tokens of the step
+  float lr = 0;
+  float inv_pairs = 0;    // one over the real target pairs of the whole global batch
+  float correction1 = 1;  // 1 - beta1^t
+  float correction2 = 1;  // 1 - beta2^t
+};
+
+// What the update says of itself.
+struct UpdateResult {
+  float grad_norm = 0;   // of the mean gradient, before clipping
+  float grad_scale = 0;  // what AdamW multiplies gradients by: inv_pairs and clipping in one factor
+  float finite = 0;      // 1: norm and loss were finite and the update was made; 0: nothing was touched
+  float unused = 0;
+};
+
+}  // namespace redline

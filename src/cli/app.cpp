@@ -1,0 +1,91 @@
+// Dispatch, help of the whole program, and the exit statuses.
+#include "cli/app.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "config/load.h"
+#include "train/trainer.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"train", "train a model; with no configuration, the built-in quick one", run_train},
+    {"eval", "loss on held-out data", run_eval},
+    {"sample", "text from a trained model", run_sample},
+    {"profile", "where the time of a training step goes", run_profile},
+    {"verify", "compare with what Hugging Face computes", run_verify},
+    {"config", "the resolved configuration, all keys, the presets", run_config},
+    {"info", "what this machine has and which backends work", run_info},
+};
+
+void print_help() {
+  print("redline pretrains LLaMA and Qwen3 language models.\n\nUsage: redline COMMAND [...]\n\nCommands:\n");
+  for (const Command& c : kCommands) print(fmt::format("  {:<9} {}\n", c.name, c.purpose));
+  print(
+      "\nFor example:\n"
+      "  redline train                                      train the quick model on generated data\n"
+      "  redline train my.toml optim.lr=1e-3 --out runs/a   train as my.toml says, with one key changed\n"
+      "  redline sample --checkpoint runs/a --prompt 10.    continue a text with the newest checkpoint\n"
+      "\n`redline COMMAND --help` tells about one command, `redline --version` the version.\n");
+}
+
+const Command* find_command(std::string_view name) {
+  const auto it = std::ranges::find(kCommands, name, &Command::name);
+  return it == std::end(kCommands) ? nullptr : it;
+}
+
+const Command& command_of(const std::string& name) {
+  if (const Command* command = find_command(name)) return *command;
+  const bool flag = name.starts_with('-');
+  std::vector<std::string> names = {"--help", "--version"};
+  for (const Command& c : kCommands) names.emplace_back(c.name);
+  const std::string guess = config::nearest(name, names);
+  fail_user("unknown {} '{}'; {}", flag ? "flag" : "command", name,
+            guess.empty() ? "see redline --help" : fmt::format("did you mean '{}'?", guess));
+}
+
+int dispatch(Words words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || (words[0] == "help" && words.size() == 1)) {
+    print_help();
+    return kDone;
+  }
+  if (words[0] == "--version") {
+    print("redline " REDLINE_VERSION "\n");
+    return kDone;
+  }
+  if (words[0] == "help") words = {words[1], "--help"};
+  const Command& command = command_of(words[0]);
+  words.erase(words.begin());
+  return command.run(words);
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+int run(int argc, const char* const* argv) {
+  prepare_output();
+  const auto failed = [](int status, std::string_view sentence) {
+    finish_output();  // what was printed comes before the sentence
+    print_error(sentence);
+    return status;
+  };
+  try {
+    const int status = dispatch(Words(argv + std::min(argc, 1), argv + argc));
+    const std::string problem = finish_output();
+    return problem.empty() ? status : failed(kFailed, problem);
+  } catch (const UserError& e) {
+    return failed(kBadInput, e.what());
+  } catch (const std::bad_alloc&) {
+    return failed(kFailed, "out of memory; a smaller train.batch_size or train.seq_len needs less");
+  } catch (const std::exception& e) {  // MachineError, train::NotFinite, what the standard library throws
+    return failed(kFailed, e.what());
+  }
+}
+
+}  // namespace redline::cli

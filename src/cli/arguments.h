@@ -1,0 +1,41 @@
+// The words and flags of one command: declared once, they give parsing, errors with the nearest valid name, and --help.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace redline::cli {
+
+class Arguments {
+ public:
+  // `usage` is what follows "redline COMMAND"; `examples` are whole lines.
+  Arguments(std::string command, std::string purpose, std::string usage, std::vector<std::string> examples);
+  ~Arguments();
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  // What is set must outlive parse(); what is not given stays as it is.
+  void words(const std::string& name, std::vector<std::string>& to, const std::string& help);
+  void flag(const std::string& name, bool& to, const std::string& help);
+  void text(const std::string& name, const std::string& value, std::string& to, const std::string& help);
+  void texts(const std::string& name, const std::string& value, std::vector<std::string>& to, const std::string& help);
+  void integer(const std::string& name, const std::string& value, std::int64_t& to, std::int64_t low, std::int64_t high,
+               const std::string& help);
+  void number(const std::string& name, const std::string& value, double& to, double low, double high,
+              const std::string& help);
+
+  // False: --help was asked for and has been printed. What cannot be understood is a UserError.
+  bool parse(const Words& words);
+
+ private:
+  void print_help() const;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace redline::cli

@@ -1,0 +1,31 @@
+// The commands, one file each. A command parses its words, calls the library and prints; it returns the exit status and
+// throws what the library throws.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline::cli {
+
+using Words = std::vector<std::string>;
+
+inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kStopped = 3;
+
+struct Command {
+  std::string_view name, purpose;
+  int (*run)(const Words& words);
+};
+
+std::span<const Command> commands();  // in the order that help shows them
+
+int run_train(const Words& words);
+int run_eval(const Words& words);
+int run_sample(const Words& words);
+int run_profile(const Words& words);
+int run_verify(const Words& words);
+int run_config(const Words& words);
+int run_info(const Words& words);
+
+}  // namespace redline::cli

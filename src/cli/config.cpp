@@ -1,0 +1,57 @@
+// redline config.
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/config_words.h"
+#include "cli/output.h"
+#include "config/presets.h"
+
+namespace redline::cli {
+namespace {
+
+// A preset's name and the first sentence of its file.
+std::string preset_lines() {
+  std::string out;
+  for (const config::EmbeddedFile& file : config::embedded_configs()) {
+    std::string about;
+    std::string_view rest = file.text;
+    while (rest.starts_with("# ") && about.find(". ") == about.npos) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      about += std::string(rest.substr(2, end - 2)) + " ";
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    about = about.substr(0, about.find(". "));
+    const std::string own_name = std::string(file.name) + ": ";
+    if (about.starts_with(own_name)) about.erase(0, own_name.size());
+    out += fmt::format("{:<14} {}\n", file.name, about);
+  }
+  return out;
+}
+
+}  // namespace
+
+int run_config(const Words& words) {
+  Arguments arguments("config", "print the resolved configuration: every key with its value and meaning",
+                      "[CONFIG] [key=value ...]",
+                      {"redline config                           the defaults of `redline train`",
+                       "redline config ping-95m train.batch_size=16 > my.toml", "redline config --keys"});
+  ConfigWords config;
+  bool keys = false, markdown = false, presets = false;
+  config.declare(arguments);
+  arguments.flag("--keys", keys, "one line a key: what it takes, its default, its meaning");
+  arguments.flag("--markdown", markdown, "the same as a Markdown page");
+  arguments.flag("--presets", presets, "the shipped configurations");
+  if (!arguments.parse(words)) return kDone;
+  if (keys + markdown + presets > 1) fail_user("--keys, --markdown and --presets cannot be combined");
+
+  if (keys)
+    print(config::describe_keys());
+  else if (markdown)
+    print(config::keys_as_markdown());
+  else if (presets)
+    print(preset_lines());
+  else
+    print(config::dump(config::load(sources_of(config))));
+  return kDone;
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,25 @@
+// "[CONFIG] [key=value ...] [--preset NAME]": how several commands name a configuration.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "config/load.h"
+
+namespace redline::cli {
+
+struct ConfigWords {
+  std::vector<std::string> words;  // key=value; at most one without '=': a TOML file or the name of a preset
+  std::string preset;
+
+  void declare(Arguments& arguments);
+};
+
+// Which file, preset and overrides they are. A word that is neither a file nor a preset is a UserError.
+config::Sources sources_of(const ConfigWords& given);
+
+// "quick" or the stem of the file: what a run is called by default.
+std::string name_of(const config::Sources& sources);
+
+}  // namespace redline::cli

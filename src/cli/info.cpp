@@ -1,0 +1,81 @@
+// redline info.
+#include "base/error.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "device/device.h"
+#include "io/json.h"
+#include "model/family.h"
+#include "perf/peak.h"
+#include "report/figures.h"
+
+namespace redline::cli {
+namespace {
+
+io::Json cuda_json(const device::CudaStatus& cuda) {
+  io::Json cards = io::Json::array();
+  for (const device::CudaCard& c : cuda.cards)
+    cards.push_back({{"name", c.name},
+                     {"compute_capability", fmt::format("{}.{}", c.major, c.minor)},
+                     {"multiprocessors", c.multiprocessors},
+                     {"memory_bytes", c.memory_bytes}});
+  return {{"built", cuda.built},
+          {"usable", cuda.problem.empty()},
+          {"problem", cuda.problem},
+          {"runtime_version", cuda.runtime_version},
+          {"driver_version", cuda.driver_version},
+          {"cards", std::move(cards)}};
+}
+
+std::string cuda_lines(const device::CudaStatus& cuda) {
+  std::string out = fmt::format("cuda      {}, {}\n", cuda.built ? "built" : "not built",
+                                cuda.problem.empty() ? "usable" : "not usable: " + cuda.problem);
+  if (!cuda.runtime_version.empty() || !cuda.driver_version.empty())
+    out +=
+        fmt::format("          runtime {}, driver {}\n", cuda.runtime_version.empty() ? "none" : cuda.runtime_version,
+                    cuda.driver_version.empty() ? "none" : cuda.driver_version);
+  for (const device::CudaCard& c : cuda.cards)
+    out += fmt::format("          {}, compute capability {}.{}, {} multiprocessors, {}\n", c.name, c.major, c.minor,
+                       c.multiprocessors, report::bytes(static_cast<double>(c.memory_bytes)));
+  return out;
+}
+
+}  // namespace
+
+int run_info(const Words& words) {
+  Arguments arguments("info", "what this machine has, and which backends are built and usable", "[--json]",
+                      {"redline info", "redline info --json"});
+  bool json = false;
+  arguments.flag("--json", json, "print one JSON document");
+  if (!arguments.parse(words)) return kDone;
+
+  device::CpuDevice cpu;
+  const perf::BlasLibrary blas = perf::blas_library();
+  const device::CudaStatus cuda = device::cuda_status();
+  std::vector<std::string> families;
+  for (const model::Family* f : model::families()) families.emplace_back(f->name);
+  if (json) {
+    print_json({{"version", REDLINE_VERSION},
+                {"families", families},
+                {"cpu",
+                 {{"built", true},
+                  {"usable", true},
+                  {"name", cpu.name()},
+                  {"threads", cpu.pool().threads()},
+                  {"memory_bytes", cpu.memory_bytes()},
+                  {"precision", "fp32"},
+                  {"blas", blas.version},
+                  {"blas_core", blas.core}}},
+                {"cuda", cuda_json(cuda)}});
+    return kDone;
+  }
+  print("redline   " REDLINE_VERSION "\n");
+  print(fmt::format("cpu       built, usable: {}, {}, fp32\n", cpu.name(),
+                    report::bytes(static_cast<double>(cpu.memory_bytes()))));
+  print(fmt::format("          products by {} (kernels for {})\n", blas.version, blas.core));
+  print(cuda_lines(cuda));
+  print(fmt::format("models    {}\n", fmt::join(families, ", ")));
+  return kDone;
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,51 @@
+// Writing to the standard streams, and the ways in which that fails.
+#include "cli/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+namespace redline::cli {
+namespace {
+
+int g_write_error = 0;  // the first one; standard output is one for the whole process
+
+void remember_error() {
+  if (g_write_error == 0) g_write_error = errno;
+}
+
+}  // namespace
+
+void prepare_output() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) == -1) return;
+}
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) remember_error();
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void print_error(std::string_view sentence) {
+  std::string line = "redline: error: ";
+  for (const char c : sentence) line += c == '\n' || c == '\r' ? ' ' : c;
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+std::string finish_output() {
+  if (std::fflush(stdout) != 0) remember_error();
+  if (g_write_error == 0 || g_write_error == EPIPE) return {};
+  return "standard output: cannot write: " + std::generic_category().message(g_write_error);
+}
+
+}  // namespace redline::cli

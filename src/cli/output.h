@@ -1,0 +1,22 @@
+// Standard output and standard error as commands use them: results to the one, one sentence of error to the other, and
+// no crash when a reader has gone away.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace redline::cli {
+
+// A closed pipe becomes a failed write instead of a signal that would end a run; a closed standard stream becomes
+// /dev/null, so that no file of ours gets its number.
+void prepare_output();
+
+void print(std::string_view text);                    // to standard output
+void print_json(const nlohmann::ordered_json& json);  // the one document of --json; what is not finite becomes null
+void print_error(std::string_view sentence);          // "redline: error: sentence", in one line
+
+// Flushes. Empty when all of it was written or nobody is there to read it; else a sentence.
+std::string finish_output();
+
+}  // namespace redline::cli

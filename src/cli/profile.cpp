@@ -1,0 +1,130 @@
+// redline profile.
+#include "perf/profile.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/config_words.h"
+#include "cli/output.h"
+#include "io/json.h"
+#include "perf/peak.h"
+#include "perf/trace.h"
+#include "report/figures.h"
+#include "report/live_line.h"
+
+namespace redline::cli {
+namespace {
+
+double mfu(const perf::Profile& p, const perf::Peak& peak) { return p.model_flops / (p.step_ms * 1e-3) / peak.flops; }
+
+std::string row(const perf::TimedWork& w, const perf::Peak& peak, int width) {
+  const bool products = w.flops > 0;
+  return fmt::format("{:<{}}  {:>9.3f}  {:>6}  {:>5.0f}  {:>9}  {:>7.1f}  {:>7}\n", w.name, width, w.ms,
+                     report::percent(w.share), w.calls, products ? fmt::format("{:.1f}", w.gflops()) : "-", w.gbytes(),
+                     products ? report::percent(w.gflops() * 1e9 / peak.flops) : "-");
+}
+
+std::string table(std::string_view title, const std::vector<perf::TimedWork>& work, const perf::Peak& peak) {
+  int width = static_cast<int>(title.size());
+  for (const perf::TimedWork& w : work) width = std::max(width, static_cast<int>(w.name.size()));
+  std::string out = fmt::format("\n{:<{}}  {:>9}  {:>6}  {:>5}  {:>9}  {:>7}  {:>7}\n", title, width, "ms", "share",
+                                "calls", "GFLOP/s", "GB/s", "of peak");
+  for (const perf::TimedWork& w : work) out += row(w, peak, width);
+  return out;
+}
+
+std::vector<perf::TimedWork> slowest(const perf::Profile& p, std::int64_t n) {
+  std::vector<perf::TimedWork> nodes = p.nodes;
+  std::ranges::stable_sort(nodes, [](const auto& a, const auto& b) { return a.ms > b.ms; });
+  nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(n)));
+  return nodes;
+}
+
+void print_text(const perf::Profile& p, const perf::Peak& peak, std::int64_t nodes) {
+  const double seconds = p.step_ms * 1e-3;
+  print(fmt::format("step     {}: {}, {}, mfu {}\n", report::duration(seconds), report::token_rate(p.tokens / seconds),
+                    report::flop_rate(p.model_flops / seconds), report::percent(mfu(p, peak))));
+  print(fmt::format("peak     {} ({})\n", report::flop_rate(peak.flops), peak.source));
+  print(fmt::format("device   {}; mean of {} steps\n", p.device, p.steps));
+  print(table("op", p.kinds, peak));
+  const auto line = [&](std::string_view what, double ms) {
+    print(fmt::format("{:>9.3f} ms  {:>6}  {}\n", ms, report::percent(ms / p.step_ms), what));
+  };
+  print("\n");
+  line("in nodes", p.nodes_ms);
+  line("waiting for data", p.data_ms);
+  line("outside: uploads, reading results, the timer", p.outside_ms);
+  line("the step", p.step_ms);
+  if (nodes > 0) print(table("slowest nodes", slowest(p, nodes), peak));
+}
+
+io::Json to_json(const std::vector<perf::TimedWork>& work, bool phases) {
+  io::Json out = io::Json::array();
+  for (const perf::TimedWork& w : work) {
+    io::Json& row = out.emplace_back(io::Json{{"name", w.name}, {"op", w.op}});
+    if (phases) row["phase"] = w.phase;
+    row.update({{"calls", w.calls},
+                {"ms", w.ms},
+                {"share", w.share},
+                {"flops", w.flops},
+                {"bytes", w.bytes},
+                {"gflops_per_s", w.gflops()},
+                {"gbytes_per_s", w.gbytes()}});
+  }
+  return out;
+}
+
+}  // namespace
+
+int run_profile(const Words& words) {
+  Arguments arguments("profile", "time every node of a training step",
+                      "[CONFIG] [key=value ...] [--steps N] [--trace FILE]",
+                      {"redline profile", "redline profile ping-95m train.batch_size=4 --steps 3 --nodes 20"});
+  ConfigWords config;
+  perf::ProfileOptions options;
+  std::int64_t nodes = 10;
+  std::string trace = "redline-trace.json", device_name = "auto";
+  bool json = false;
+  config.declare(arguments);
+  arguments.integer("--steps", "N", options.steps, 1, 100'000, "steps to measure (default: 10)");
+  arguments.text("--trace", "FILE", trace, "where the Chrome trace goes (default: redline-trace.json)");
+  arguments.integer("--nodes", "N", nodes, 0, 1'000'000, "slowest nodes to show (default: 10)");
+  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
+  arguments.flag("--json", json, "print all nodes as one JSON document");
+  if (!arguments.parse(words)) return kDone;
+
+  options.config = config::load(sources_of(config));
+  const auto device = device::open_device(device_name);
+  const perf::Peak peak = perf::measure_peak(*device);
+  report::LiveLine progress(stderr);
+  options.progress = [&](std::int64_t done, std::int64_t of) {
+    progress.show(fmt::format("profiling, step {}/{}", done, of));
+  };
+  const perf::Profile p = perf::profile(options, *device);
+  progress.clear();
+  real_files().replace(trace, perf::chrome_trace(p));
+
+  if (json) {
+    print_json({{"device", p.device},
+                {"steps", p.steps},
+                {"step_ms", p.step_ms},
+                {"nodes_ms", p.nodes_ms},
+                {"data_ms", p.data_ms},
+                {"outside_ms", p.outside_ms},
+                {"tokens_per_s", p.tokens / (p.step_ms * 1e-3)},
+                {"model_flops", p.model_flops},
+                {"peak_flops", peak.flops},
+                {"peak_source", peak.source},
+                {"mfu", mfu(p, peak)},
+                {"trace", trace},
+                {"kinds", to_json(p.kinds, false)},
+                {"nodes", to_json(p.nodes, true)}});
+    return kDone;
+  }
+  print_text(p, peak, nodes);
+  print(fmt::format("\ntrace    {} (open it in chrome://tracing or ui.perfetto.dev)\n", trace));
+  return kDone;
+}
+
+}  // namespace redline::cli

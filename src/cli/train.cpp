@@ -1,0 +1,88 @@
+// redline train.
+#include <ctime>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/config_words.h"
+#include "perf/peak.h"
+#include "report/console.h"
+#include "report/metrics_file.h"
+#include "train/resume.h"
+#include "train/signals.h"
+#include "train/trainer.h"
+
+namespace redline::cli {
+namespace {
+
+// runs/NAME-YYYYmmdd-HHMMSS; a second run within the same second gets a number.
+Path new_folder(FileSystem& files, const std::string& name) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char stamp[32];
+  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+  const std::string folder = fmt::format("runs/{}-{}", name, stamp);
+  Path path = folder;
+  for (int n = 2; files.exists(path); ++n) path = fmt::format("{}-{}", folder, n);
+  return path;
+}
+
+struct Choice {
+  config::Config config;
+  Path folder;
+};
+
+Choice choose(FileSystem& files, const ConfigWords& words, const std::string& out, bool resume) {
+  config::Sources sources = sources_of(words);
+  if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
+  const Path run_config = Path(out) / train::kRunConfig;
+  // A run that goes on without being told its configuration keeps its own; one that never began starts from the
+  // default.
+  if (resume && sources.file.empty() && sources.preset.empty() && files.exists(run_config))
+    sources.file = run_config.string();
+  return {config::load(sources), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
+}
+
+}  // namespace
+
+int run_train(const Words& words) {
+  Arguments arguments("train", "train a model", "[CONFIG] [key=value ...] [--out DIR] [--resume]",
+                      {"redline train", "redline train my.toml optim.lr=1e-3 train.max_steps=500 --out runs/a",
+                       "redline train --resume --out runs/a        continue a run that was stopped",
+                       "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
+  ConfigWords config;
+  std::string out, device_name = "auto";
+  bool resume = false, dry_run = false;
+  config.declare(arguments);
+  arguments.text("--out", "DIR", out, "the run's folder (default: runs/NAME-TIME)");
+  arguments.flag("--resume", resume, "continue the run in --out from its newest whole checkpoint");
+  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
+  arguments.flag("--dry-run", dry_run, "do everything but the first step; writes nothing");
+  if (!arguments.parse(words)) return kDone;
+
+  FileSystem& files = real_files();
+  const Choice choice = choose(files, config, out, resume);
+  const auto device = device::open_device(device_name);
+  const train::StopSignals signals;
+  const perf::Peak peak = perf::measure_peak(*device);
+
+  report::Console console(stdout);
+  report::MetricsFile metrics(files, choice.folder / "metrics.jsonl");
+  train::TrainOptions options;
+  options.config = choice.config;
+  options.folder = choice.folder;
+  options.resume = resume;
+  options.dry_run = dry_run;
+  options.peak_flops = peak.flops;
+  options.peak_source = peak.source;
+  // The file first: what a person has seen is then already in it.
+  if (!dry_run) options.observers.push_back(&metrics);
+  options.observers.push_back(&console);
+  options.stop = &signals.caught();
+  const train::TrainResult result = train::train(options, *device, files);
+  if (result.outcome == train::Outcome::dry_run)
+    console.finished("dry run: nothing was trained and nothing was written");
+  return result.outcome == train::Outcome::stopped ? kStopped : kDone;
+}
+
+}  // namespace redline::cli

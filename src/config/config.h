@@ -1,0 +1,89 @@
+// The typed tree of everything a user can set. Plain data: what each key means, its range and its help stand in the key
+// table (config/keys.cpp), which also gives parsing, validation, --help, the resolved dump and docs/config.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace redline::config {
+
+struct Model {
+  std::string family = "llama";  // llama | qwen3
+  std::int64_t layers = 6, hidden = 256, heads = 4;
+  std::int64_t kv_heads = 0;  // 0: as many as heads
+  std::int64_t head_dim = 0;  // 0: hidden / heads
+  std::int64_t ffn = 704, vocab = 267;
+  bool tied = false;
+  std::optional<bool> qk_norm;  // unset: what the family does
+  double rope_theta = 10000.0;
+  std::string rope_scaling = "none";  // none | llama3
+  double rope_factor = 8.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
+  std::int64_t rope_original_len = 8192;
+  double norm_eps = 1e-5;
+  double dropout = 0.0;
+  double init_std = 0.02;
+  bool operator==(const Model&) const = default;
+};
+
+struct Data {
+  std::vector<std::string> train = {"ping"};  // "ping" (generated) or text files
+  std::vector<std::string> eval;              // empty: held out from the training source
+  std::string packing = "pack";               // pack | pad
+  std::int64_t max_segments = 32;             // documents a row, at most, in the mean over a batch
+  std::int64_t documents = 0;                 // of the generated corpus; 0: endless
+  std::int64_t seed = 0;
+  bool operator==(const Data&) const = default;
+};
+
+struct Train {
+  std::int64_t batch_size = 8, seq_len = 256, accumulate = 1;
+  std::int64_t max_steps = 0;   // 0: as max_tokens says
+  std::int64_t max_tokens = 0;  // 0: as max_steps says; both: whichever comes first
+  std::int64_t seed = 0;
+  std::int64_t eval_every = 0;  // 0: at the end only
+  std::int64_t eval_batches = 8;
+  bool operator==(const Train&) const = default;
+};
+
+struct Optim {
+  double lr = 3e-4, min_lr = 0.0;
+  std::int64_t warmup_steps = 0;
+  std::string schedule = "cosine";  // constant | linear | cosine | wsd
+  double decay_fraction = 0.2;      // of the steps, at the end: wsd only
+  double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double clip = 1.0;  // 0: no clipping
+  bool operator==(const Optim&) const = default;
+};
+
+struct Precision {
+  std::string matmul = "bf16";  // what GPU products take; the CPU backend computes in fp32
+  bool operator==(const Precision&) const = default;
+};
+
+struct Checkpoint {
+  std::int64_t every = 0;       // steps; 0: at the end only
+  std::int64_t keep = 2;        // the last K
+  std::int64_t keep_every = 0;  // and every Nth step for good; 0: none
+  bool operator==(const Checkpoint&) const = default;
+};
+
+struct Log {
+  std::int64_t every = 1;  // steps between console lines
+  bool operator==(const Log&) const = default;
+};
+
+struct Config {
+  std::string preset;  // the shipped configuration it started from
+  Model model;
+  Data data;
+  Train train;
+  Optim optim;
+  Precision precision;
+  Checkpoint checkpoint;
+  Log log;
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace redline::config

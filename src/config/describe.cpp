@@ -1,0 +1,92 @@
+// The key table as text: the resolved dump, the lines of --help, docs/config.md.
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/keys.h"
+#include "config/load.h"
+
+namespace redline::config {
+namespace {
+
+struct SplitName {
+  std::string_view section, leaf;
+};
+
+SplitName split(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  return dot == std::string_view::npos ? SplitName{"", name} : SplitName{name.substr(0, dot), name.substr(dot + 1)};
+}
+
+std::string expected_with_unit(const Key& key) {
+  return key.unit.empty() ? expected(key) : fmt::format("{}, {}", expected(key), key.unit);
+}
+
+// '|' ends a cell of a Markdown table.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string dump(const Config& config) {
+  std::string out = "# A whole redline configuration: every key, its value, its meaning.\n";
+  std::string_view section;
+  for (const Key& key : keys()) {
+    const auto [in, leaf] = split(key.name);
+    if (in != section) out += fmt::format("\n[{}]\n", in);
+    section = in;
+    const Value value = read(key, config);
+    const bool unset = std::holds_alternative<std::monostate>(value);
+    const std::string assignment =
+        unset ? fmt::format("# {} is unset", leaf) : fmt::format("{} = {}", leaf, literal(value));
+    out += fmt::format("{:<32}  # {} ({})\n", assignment, key.help, expected_with_unit(key));
+  }
+  return out;
+}
+
+std::string describe_keys() {
+  const Config defaults;
+  std::size_t name_width = 0, kind_width = 0, default_width = 0;
+  for (const Key& key : keys()) {
+    name_width = std::max(name_width, key.name.size());
+    kind_width = std::max(kind_width, expected_with_unit(key).size());
+    default_width = std::max(default_width, literal(read(key, defaults)).size());
+  }
+  std::string out;
+  for (const Key& key : keys()) {
+    out += fmt::format("{:<{}}  {:<{}}  default {:<{}}  {}\n", key.name, name_width, expected_with_unit(key),
+                       kind_width, literal(read(key, defaults)), default_width, key.help);
+  }
+  return out;
+}
+
+std::string keys_as_markdown() {
+  const Config defaults;
+  std::string out =
+      "# Configuration\n\n"
+      "Every key, as the program knows it. A configuration is a TOML file; any key can also be given on the command "
+      "line as\n"
+      "`train.batch_size=64`. Later sources win: defaults, the preset, the file, the command line. With no file and no "
+      "preset\n"
+      "the preset is `quick`. A list key takes a string, a list of strings or, on the command line, words joined by "
+      "commas.\n";
+  std::string_view section = "none yet";
+  for (const Key& key : keys()) {
+    const auto [in, leaf] = split(key.name);
+    if (in != section) {
+      out += in.empty() ? "\n## Top level\n\n" : fmt::format("\n## [{}]\n\n", in);
+      out += "| key | takes | default | meaning |\n|---|---|---|---|\n";
+    }
+    section = in;
+    out += fmt::format("| `{}` | {} | `{}` | {} |\n", key.name, cell(expected_with_unit(key)),
+                       cell(literal(read(key, defaults))), cell(key.help));
+  }
+  return out;
+}
+
+}  // namespace redline::config

@@ -1,0 +1,164 @@
+// The table of keys itself: one row a key.
+#include "config/keys.h"
+
+#include <algorithm>
+
+namespace redline::config {
+namespace {
+
+// Tells &Config::model and &Model::layers to a Field by their types alone.
+template <class Section, class T>
+T member_type(T Section::*);
+
+template <auto Section, auto Member>
+constexpr auto in() {
+  using T = decltype(member_type(Member));
+  return Field<T>{[](Config& c) -> T& { return c.*Section.*Member; },
+                  [](const Config& c) -> const T& { return c.*Section.*Member; }};
+}
+
+constexpr Range at_least(double low) { return {.low = low}; }
+constexpr Range above(double low) { return {.low = low, .low_open = true}; }
+constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
+constexpr Range from_to_below(double low, double high) { return {.low = low, .high = high, .high_open = true}; }
+constexpr Range from_above_to(double low, double high) { return {.low = low, .high = high, .low_open = true}; }
+constexpr Range any() { return {}; }
+
+// Upper ends of sizes are far beyond any model; they keep products of sizes inside 64 bits.
+std::vector<Key> build_table() {
+  constexpr auto model = &Config::model;
+  constexpr auto data = &Config::data;
+  constexpr auto train = &Config::train;
+  constexpr auto optim = &Config::optim;
+  const AnyField preset = Field<std::string>{[](Config& c) -> std::string& { return c.preset; },
+                                             [](const Config& c) -> const std::string& { return c.preset; }};
+  // clang-format off
+  return {
+    {"preset", preset, any(), {}, "",
+     "the shipped configuration that this one starts from"},
+
+    {"model.family", in<model, &Model::family>(), any(), {"llama", "qwen3"}, "",
+     "the architecture; qwen3 is llama with a norm on queries and keys"},
+    {"model.layers", in<model, &Model::layers>(), between(1, 4096), {}, "",
+     "transformer layers"},
+    {"model.hidden", in<model, &Model::hidden>(), between(1, 1 << 18), {}, "",
+     "width of the residual stream"},
+    {"model.heads", in<model, &Model::heads>(), between(1, 4096), {}, "",
+     "query heads of a layer"},
+    {"model.kv_heads", in<model, &Model::kv_heads>(), between(0, 4096), {}, "",
+     "key and value heads of a layer, a divisor of model.heads; 0: as many as model.heads"},
+    {"model.head_dim", in<model, &Model::head_dim>(), between(0, 4096), {}, "",
+     "width of one head, even; 0: model.hidden / model.heads"},
+    {"model.ffn", in<model, &Model::ffn>(), between(1, 1 << 20), {}, "",
+     "inner width of the SwiGLU block"},
+    {"model.vocab", in<model, &Model::vocab>(), between(1, 1 << 24), {}, "",
+     "token ids are below it; at least the vocabulary of the data"},
+    {"model.tied", in<model, &Model::tied>(), any(), {}, "",
+     "whether the head shares the embedding's weight"},
+    {"model.qk_norm", in<model, &Model::qk_norm>(), any(), {}, "",
+     "RMSNorm on queries and keys; unset: what the family does, and nothing else is accepted"},
+    {"model.rope_theta", in<model, &Model::rope_theta>(), above(0), {}, "",
+     "base of the rotary position frequencies"},
+    {"model.rope_scaling", in<model, &Model::rope_scaling>(), any(), {"none", "llama3"}, "",
+     "how rotary frequencies are stretched for long context"},
+    {"model.rope_factor", in<model, &Model::rope_factor>(), at_least(1), {}, "",
+     "how far low frequencies are stretched (llama3 scaling only)"},
+    {"model.rope_low_freq_factor", in<model, &Model::rope_low_freq_factor>(), above(0), {}, "",
+     "wavelengths above rope_original_len / this are stretched whole (llama3 scaling only)"},
+    {"model.rope_high_freq_factor", in<model, &Model::rope_high_freq_factor>(), above(0), {}, "",
+     "wavelengths below rope_original_len / this are left alone (llama3 scaling only)"},
+    {"model.rope_original_len", in<model, &Model::rope_original_len>(), between(1, 1 << 24), {}, "tokens",
+     "context length before the stretch (llama3 scaling only)"},
+    {"model.norm_eps", in<model, &Model::norm_eps>(), above(0), {}, "",
+     "added to the mean square inside RMSNorm"},
+    {"model.dropout", in<model, &Model::dropout>(), from_to_below(0, 1), {}, "",
+     "probability of zeroing an element of a branch before it joins the residual stream"},
+    {"model.init_std", in<model, &Model::init_std>(), above(0), {}, "",
+     "standard deviation of freshly initialised weights"},
+
+    {"data.train", in<data, &Data::train>(), any(), {}, "",
+     "what to train on: \"ping\" (a generated corpus of network measurements) or text files, folders and globs"},
+    {"data.eval", in<data, &Data::eval>(), any(), {}, "",
+     "what to evaluate on; empty: a part of data.train that training never sees"},
+    {"data.packing", in<data, &Data::packing>(), any(), {"pack", "pad"}, "",
+     "pack: documents back to back; pad: one document a row"},
+    {"data.max_segments", in<data, &Data::max_segments>(), between(1, 1 << 20), {}, "documents",
+     "most documents a row, in the mean over a batch; a batch closes when it is reached"},
+    {"data.documents", in<data, &Data::documents>(), at_least(0), {}, "documents",
+     "size of the generated corpus; 0: endless"},
+    {"data.seed", in<data, &Data::seed>(), at_least(0), {}, "",
+     "seed of the generated corpus and of the order of documents"},
+
+    {"train.batch_size", in<train, &Train::batch_size>(), between(1, 1 << 24), {}, "rows",
+     "rows of a micro-batch"},
+    {"train.seq_len", in<train, &Train::seq_len>(), between(1, 1 << 24), {}, "tokens",
+     "length of a row; longer documents are cut into pieces of it"},
+    {"train.accumulate", in<train, &Train::accumulate>(), between(1, 1 << 20), {}, "micro-batches",
+     "micro-batches whose gradients make one step"},
+    {"train.max_steps", in<train, &Train::max_steps>(), at_least(0), {}, "steps",
+     "where training ends; 0: where train.max_tokens says; with both, whichever comes first"},
+    {"train.max_tokens", in<train, &Train::max_tokens>(), at_least(0), {}, "tokens",
+     "where training ends, in tokens; 0: where train.max_steps says"},
+    {"train.seed", in<train, &Train::seed>(), at_least(0), {}, "",
+     "seed of the initial weights and of dropout"},
+    {"train.eval_every", in<train, &Train::eval_every>(), at_least(0), {}, "steps",
+     "steps between evaluations; 0: at the end only"},
+    {"train.eval_batches", in<train, &Train::eval_batches>(), between(1, 1 << 24), {}, "batches",
+     "batches of one evaluation, at most"},
+
+    {"optim.lr", in<optim, &Optim::lr>(), at_least(0), {}, "",
+     "peak learning rate of AdamW"},
+    {"optim.min_lr", in<optim, &Optim::min_lr>(), at_least(0), {}, "",
+     "learning rate at the end of the schedule"},
+    {"optim.warmup_steps", in<optim, &Optim::warmup_steps>(), at_least(0), {}, "steps",
+     "steps over which the learning rate rises from zero; a run that ends inside them only rises"},
+    {"optim.schedule", in<optim, &Optim::schedule>(), any(), {"constant", "linear", "cosine", "wsd"}, "",
+     "how the learning rate falls after the warm-up; wsd: stable, then a linear decay"},
+    {"optim.decay_fraction", in<optim, &Optim::decay_fraction>(), from_above_to(0, 1), {}, "",
+     "share of all steps, at the end, over which wsd decays"},
+    {"optim.weight_decay", in<optim, &Optim::weight_decay>(), at_least(0), {}, "",
+     "decoupled weight decay of matrices; norms have none"},
+    {"optim.beta1", in<optim, &Optim::beta1>(), from_to_below(0, 1), {}, "",
+     "decay of the first moment"},
+    {"optim.beta2", in<optim, &Optim::beta2>(), from_to_below(0, 1), {}, "",
+     "decay of the second moment"},
+    {"optim.eps", in<optim, &Optim::eps>(), above(0), {}, "",
+     "added to the root of the second moment"},
+    {"optim.clip", in<optim, &Optim::clip>(), at_least(0), {}, "",
+     "largest norm of the whole gradient; 0: no clipping"},
+
+    {"precision.matmul", in<&Config::precision, &Precision::matmul>(), any(), {"bf16", "fp8", "tf32", "fp32"}, "",
+     "what matrix products take on a GPU; the CPU backend computes in fp32"},
+
+    {"checkpoint.every", in<&Config::checkpoint, &Checkpoint::every>(), at_least(0), {}, "steps",
+     "steps between checkpoints; 0: at the end only"},
+    {"checkpoint.keep", in<&Config::checkpoint, &Checkpoint::keep>(), at_least(1), {}, "checkpoints",
+     "newest checkpoints that are kept"},
+    {"checkpoint.keep_every", in<&Config::checkpoint, &Checkpoint::keep_every>(), at_least(0), {}, "steps",
+     "checkpoints at multiples of it are kept for good; 0: none"},
+
+    {"log.every", in<&Config::log, &Log::every>(), at_least(1), {}, "steps",
+     "steps between console lines"},
+  };
+  // clang-format on
+}
+
+}  // namespace
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> table = build_table();
+  return table;
+}
+
+const Key* find_key(std::string_view name) {
+  const auto it = std::ranges::find(keys(), name, &Key::name);
+  return it == keys().end() ? nullptr : &*it;
+}
+
+bool is_section(std::string_view name) {
+  return std::ranges::any_of(keys(), [&](const Key& key) {
+    return key.name.size() > name.size() && key.name.starts_with(name) && key.name[name.size()] == '.';
+  });
+}
+
+}  // namespace redline::config

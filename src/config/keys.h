@@ -1,0 +1,62 @@
+// The one table of configuration keys: where each lives in Config, what it may be, what it means. Parsing, validation,
+// --help, the resolved dump and docs/config.md all come from it, so a key is written down once.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+
+namespace redline::config {
+
+// A value as a file or the command line gave it. monostate: nothing a key can hold (a date, a table), or unset.
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
+
+// Where a key lives.
+template <class T>
+struct Field {
+  T& (*edit)(Config&);
+  const T& (*read)(const Config&);
+};
+using AnyField = std::variant<Field<bool>, Field<std::optional<bool>>, Field<std::int64_t>, Field<double>,
+                              Field<std::string>, Field<std::vector<std::string>>>;
+
+// What a number may be. Infinite ends are not shown; an open end is not itself allowed.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  bool low_open = false, high_open = false;
+};
+
+struct Key {
+  std::string_view name;  // dotted: "train.seq_len"
+  AnyField field;
+  Range range;                            // numbers only
+  std::vector<std::string_view> choices;  // strings only; empty: anything
+  std::string_view unit;                  // "tokens"; empty: a plain number
+  std::string_view help;                  // one sentence, without its full stop
+};
+
+const std::vector<Key>& keys();  // section by section, in the order of config.h
+const Key* find_key(std::string_view name);
+bool is_section(std::string_view name);  // "train"
+
+// "integer >= 1", "number in [0, 1)", "llama | qwen3", "true | false": what a key takes.
+std::string expected(const Key& key);
+
+// The key's value in a configuration, and its replacement. assign() throws a UserError that starts with `place` when
+// the type, the range or the choice is wrong. Integers pass as numbers, and 1e9 as an integer.
+Value read(const Key& key, const Config& config);
+void assign(const Key& key, const Value& value, std::string_view place, Config& config);
+
+// A value as TOML writes it; doubles in the shortest form that reads back the same.
+std::string literal(const Value& value);
+
+// "unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
+std::string unknown_key(std::string_view name);
+
+}  // namespace redline::config

@@ -1,0 +1,48 @@
+// From a TOML file, a preset and `key=value` words to one validated Config, and back to TOML. Every error is a
+// UserError that names the key, the file and line (or the override), and the nearest valid name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "config/config.h"
+
+namespace redline::config {
+
+struct Sources {
+  std::string file;  // a TOML file; empty: none
+  std::string
+      preset;  // from --preset; else what `preset=` on the command line or the file's own `preset = ` says. When
+               // none of them does: "quick" without a file; a file without one starts from the bare defaults.
+  std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
+};
+
+// defaults < preset < file < overrides; then checked as a whole, and derived values (kv_heads, head_dim, qk_norm)
+// filled.
+Config load(const Sources& sources);
+
+// As load(), from the text of one file and no preset (its name is kept): what resume reads back from a run's
+// config.toml.
+Config parse(std::string_view text, std::string_view file_name);
+
+// Fills what is derived and checks what involves several keys (head_dim, kv_heads, schedule against steps...).
+void resolve(Config& config);
+
+// The whole tree as commented TOML; parse(dump(c)) == c for a resolved configuration.
+std::string dump(const Config& config);
+
+// Names of the keys that two configurations set differently: what a resumed run should be told.
+std::vector<std::string> differing_keys(const Config& a, const Config& b);
+
+// One line a key: "train.seq_len  integer >= 1  default 256  tokens of a row". For --help.
+std::string describe_keys();
+
+// docs/config.md.
+std::string keys_as_markdown();
+
+// Words nearest to `word` among `choices` by edit distance; empty when none is near. For "did you mean".
+std::string nearest(std::string_view word, const std::vector<std::string>& choices);
+
+}  // namespace redline::config

@@ -1,0 +1,96 @@
+// The rules that involve several keys, and the values that follow from others.
+#include "config/resolve.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "config/load.h"
+
+namespace redline::config {
+namespace {
+
+// One sentence about some keys, led by where the last of them was set.
+class Rules {
+ public:
+  explicit Rules(const Origins& origins) : origins_(origins) {}
+
+  template <class... Args>
+  void require(bool holds, std::initializer_list<std::string_view> keys, fmt::format_string<Args...> format,
+               Args&&... args) const {
+    if (!holds) throw UserError(origins_.prefix(keys) + fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  const Origins& origins_;
+};
+
+void resolve_model(Model& m, const Rules& rules) {
+  if (m.kv_heads == 0) m.kv_heads = m.heads;
+  rules.require(m.heads % m.kv_heads == 0, {"model.heads", "model.kv_heads"},
+                "model.heads ({}) must be a multiple of model.kv_heads ({})", m.heads, m.kv_heads);
+  if (m.head_dim == 0) {
+    rules.require(m.hidden % m.heads == 0, {"model.hidden", "model.heads", "model.head_dim"},
+                  "model.hidden ({}) must be a multiple of model.heads ({}) unless model.head_dim is set", m.hidden,
+                  m.heads);
+    m.head_dim = m.hidden / m.heads;
+  }
+  rules.require(m.head_dim % 2 == 0, {"model.head_dim", "model.hidden", "model.heads"},
+                "model.head_dim ({}) must be even: rotary positions turn pairs of elements", m.head_dim);
+
+  const bool family_norm = m.family == "qwen3";
+  if (!m.qk_norm) m.qk_norm = family_norm;
+  rules.require(*m.qk_norm == family_norm, {"model.qk_norm", "model.family"},
+                "model.qk_norm must be {} for model.family \"{}\"; the family with{} is \"{}\"", family_norm, m.family,
+                family_norm ? "out it" : " it", family_norm ? "llama" : "qwen3");
+
+  if (m.rope_scaling == "llama3") {
+    rules.require(m.rope_high_freq_factor > m.rope_low_freq_factor,
+                  {"model.rope_high_freq_factor", "model.rope_low_freq_factor"},
+                  "model.rope_high_freq_factor ({}) must be greater than model.rope_low_freq_factor ({})",
+                  m.rope_high_freq_factor, m.rope_low_freq_factor);
+  }
+}
+
+void check_steps(const Config& c, const Rules& rules) {
+  const Train& t = c.train;
+  const Optim& o = c.optim;
+  rules.require(t.max_steps > 0 || t.max_tokens > 0, {"train.max_steps", "train.max_tokens"},
+                "train.max_steps and train.max_tokens are both 0: set one of them, so that training ends");
+  rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
+                o.min_lr, o.lr);
+}
+
+void check_batch(const Config& c, const Rules& rules) {
+  // Token offsets and document counts are 32-bit on the device. The table bounds each factor by 2^24, so products fit.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
+  rules.require(
+      c.train.batch_size * c.train.seq_len <= kLimit, {"train.batch_size", "train.seq_len"},
+      "train.batch_size ({}) times train.seq_len ({}) must be below 2^31 tokens; raise train.accumulate instead",
+      c.train.batch_size, c.train.seq_len);
+  rules.require(c.train.batch_size * c.data.max_segments <= kLimit, {"train.batch_size", "data.max_segments"},
+                "train.batch_size ({}) times data.max_segments ({}) must be below 2^31 documents", c.train.batch_size,
+                c.data.max_segments);
+  rules.require(!c.data.train.empty(), {"data.train"}, "data.train is empty: name text files, a folder, or \"ping\"");
+}
+
+}  // namespace
+
+std::string Origins::prefix(std::initializer_list<std::string_view> keys) const {
+  const Place* last = nullptr;
+  for (const std::string_view key : keys) {
+    const auto it = places_.find(key);
+    if (it != places_.end() && (!last || it->second.order > last->order)) last = &it->second;
+  }
+  return last ? last->text + ": " : "";
+}
+
+void resolve(Config& config, const Origins& origins) {
+  const Rules rules(origins);
+  resolve_model(config.model, rules);
+  check_steps(config, rules);
+  check_batch(config, rules);
+}
+
+void resolve(Config& config) { resolve(config, Origins{}); }
+
+}  // namespace redline::config

@@ -1,0 +1,31 @@
+// Where each key of a configuration was set, so that a rule about several keys can still point at a line.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "config/config.h"
+
+namespace redline::config {
+
+class Origins {
+ public:
+  void set(std::string_view key, std::string place) { places_[std::string(key)] = {std::move(place), ++count_}; }
+
+  // "configs/x.toml:12: " for whichever of the keys was set last; empty when all of them are defaults.
+  std::string prefix(std::initializer_list<std::string_view> keys) const;
+
+ private:
+  struct Place {
+    std::string text;
+    int order = 0;
+  };
+  std::map<std::string, Place, std::less<>> places_;
+  int count_ = 0;
+};
+
+void resolve(Config& config, const Origins& origins);
+
+}  // namespace redline::config

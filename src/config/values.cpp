@@ -1,0 +1,178 @@
+// What can be done with one key of the table, whatever its type: check and store a value, write it as TOML, say what it
+// takes.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "config/keys.h"
+
+namespace redline::config {
+namespace {
+
+template <class... Ts>
+struct overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+// Shortest form that reads back the same, and that TOML takes for a float.
+std::string float_literal(double x) {
+  std::string text = fmt::format("{}", x);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string string_literal(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (const auto byte = static_cast<unsigned char>(c); byte < 0x20 || byte == 0x7F) {
+          out += fmt::format("\\u{:04X}", byte);
+        } else {
+          out += c;
+        }
+    }
+  }
+  return out + "\"";
+}
+
+bool contains(const Range& r, double x) {
+  return std::isfinite(x) && (r.low_open ? x > r.low : x >= r.low) && (r.high_open ? x < r.high : x <= r.high);
+}
+
+std::string number_text(double x) {
+  return std::abs(x) < 1e15 && x == std::floor(x) ? fmt::format("{:.0f}", x) : fmt::format("{}", x);
+}
+
+std::string range_text(const Range& r) {
+  if (std::isfinite(r.low) && std::isfinite(r.high)) {
+    return fmt::format(" in {}{}, {}{}", r.low_open ? '(' : '[', number_text(r.low), number_text(r.high),
+                       r.high_open ? ')' : ']');
+  }
+  if (std::isfinite(r.low)) return fmt::format(" {} {}", r.low_open ? ">" : ">=", number_text(r.low));
+  return "";
+}
+
+std::string describe(const Value& value) {
+  return std::visit(overloaded{
+                        [](std::monostate) -> std::string { return "a value of another kind"; },
+                        [](bool b) -> std::string { return b ? "true" : "false"; },
+                        [](std::int64_t i) { return fmt::format("{}", i); },
+                        [](double d) { return float_literal(d); },
+                        [](const std::string& s) { return "the string " + string_literal(s); },
+                        [](const std::vector<std::string>&) -> std::string { return "a list"; },
+                    },
+                    value);
+}
+
+[[noreturn]] void reject(const Key& key, const Value& value, std::string_view place) {
+  const std::string what = expected(key);
+  const char* article = !key.choices.empty() ? "one of " : what[0] == 'i' ? "an " : what[0] == 't' ? "" : "a ";
+  fail_user("{}: {} must be {}{}, not {}", place, key.name, article, what, describe(value));
+}
+
+// Whole numbers written as 1e9 are what people type for token counts; beyond 2^53 a double no longer says which one.
+std::optional<std::int64_t> as_integer(const Value& value) {
+  if (const auto* i = std::get_if<std::int64_t>(&value)) return *i;
+  const auto* d = std::get_if<double>(&value);
+  if (d && std::abs(*d) <= 0x1p53 && *d == std::floor(*d)) return static_cast<std::int64_t>(*d);
+  return std::nullopt;
+}
+
+std::optional<double> as_number(const Value& value) {
+  if (const auto* i = std::get_if<std::int64_t>(&value)) return static_cast<double>(*i);
+  if (const auto* d = std::get_if<double>(&value)) return *d;
+  return std::nullopt;
+}
+
+std::string join(const std::vector<std::string_view>& words, std::string_view between) {
+  return fmt::format("{}", fmt::join(words, between));
+}
+
+}  // namespace
+
+std::string expected(const Key& key) {
+  return std::visit(overloaded{
+                        [](const Field<bool>&) -> std::string { return "true | false"; },
+                        [](const Field<std::optional<bool>>&) -> std::string { return "true | false"; },
+                        [&](const Field<std::int64_t>&) { return "integer" + range_text(key.range); },
+                        [&](const Field<double>&) { return "number" + range_text(key.range); },
+                        [&](const Field<std::string>&) {
+                          return key.choices.empty() ? std::string("string") : join(key.choices, " | ");
+                        },
+                        [](const Field<std::vector<std::string>>&) -> std::string { return "list of strings"; },
+                    },
+                    key.field);
+}
+
+Value read(const Key& key, const Config& config) {
+  return std::visit(overloaded{
+                        [&](const Field<std::optional<bool>>& f) -> Value {
+                          const std::optional<bool>& b = f.read(config);
+                          return b ? Value(*b) : Value();
+                        },
+                        [&](const auto& f) -> Value { return f.read(config); },
+                    },
+                    key.field);
+}
+
+void assign(const Key& key, const Value& value, std::string_view place, Config& config) {
+  const auto boolean = [&]() -> bool {
+    if (const auto* b = std::get_if<bool>(&value)) return *b;
+    reject(key, value, place);
+  };
+  std::visit(overloaded{
+                 [&](const Field<bool>& f) { f.edit(config) = boolean(); },
+                 [&](const Field<std::optional<bool>>& f) { f.edit(config) = boolean(); },
+                 [&](const Field<std::int64_t>& f) {
+                   const std::optional<std::int64_t> i = as_integer(value);
+                   if (!i || !contains(key.range, static_cast<double>(*i))) reject(key, value, place);
+                   f.edit(config) = *i;
+                 },
+                 [&](const Field<double>& f) {
+                   const std::optional<double> d = as_number(value);
+                   if (!d || !contains(key.range, *d)) reject(key, value, place);
+                   f.edit(config) = *d;
+                 },
+                 [&](const Field<std::string>& f) {
+                   const auto* s = std::get_if<std::string>(&value);
+                   if (!s || (!key.choices.empty() && std::ranges::find(key.choices, *s) == key.choices.end())) {
+                     reject(key, value, place);
+                   }
+                   f.edit(config) = *s;
+                 },
+                 [&](const Field<std::vector<std::string>>& f) {
+                   if (const auto* s = std::get_if<std::string>(&value)) {
+                     f.edit(config) = {*s};
+                   } else if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+                     f.edit(config) = *list;
+                   } else {
+                     reject(key, value, place);
+                   }
+                 },
+             },
+             key.field);
+}
+
+std::string literal(const Value& value) {
+  return std::visit(overloaded{
+                        [](std::monostate) -> std::string { return "unset"; },
+                        [](bool b) -> std::string { return b ? "true" : "false"; },
+                        [](std::int64_t i) { return fmt::format("{}", i); },
+                        [](double d) { return float_literal(d); },
+                        [](const std::string& s) { return string_literal(s); },
+                        [](const std::vector<std::string>& list) {
+                          std::string out = "[";
+                          for (const std::string& s : list) out += (out.size() > 1 ? ", " : "") + string_literal(s);
+                          return out + "]";
+                        },
+                    },
+                    value);
+}
+
+}  // namespace redline::config

@@ -1,0 +1,49 @@
+// A batch: packed documents, the native form. Everything about masks, positions, loss weights and FLOPs comes from
+// doc_offsets and from nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace redline::data {
+
+constexpr std::int32_t kNoTarget = -1;
+
+// What a batch has room for: fixed for a run, so that one lowered program serves every batch.
+struct BatchShape {
+  std::int64_t rows = 0, seq_len = 0, max_segments = 0;
+  std::int64_t tokens() const { return rows * seq_len; }
+  std::int64_t documents() const { return rows * max_segments; }
+  bool operator==(const BatchShape&) const = default;
+};
+
+// Documents stand back to back from token 0, and all padding is one tail: document i is tokens
+// [doc_offsets[i], doc_offsets[i+1]); unused entries of doc_offsets repeat the end of the last document. A piece of a
+// document longer than a row counts as a document, and its last token's target is the token that follows in the source.
+struct Batch {
+  explicit Batch(BatchShape s)
+      : shape(s),
+        tokens(static_cast<std::size_t>(s.tokens())),
+        targets(static_cast<std::size_t>(s.tokens()), kNoTarget),
+        positions(static_cast<std::size_t>(s.tokens())),
+        doc_offsets(static_cast<std::size_t>(s.documents()) + 1) {}
+
+  BatchShape shape;
+  std::vector<std::int32_t> tokens;       // [n]; 0 in the tail
+  std::vector<std::int32_t> targets;      // [n]; the next token, or kNoTarget
+  std::vector<std::int32_t> positions;    // [n]; counted from the document's start; 0 in the tail
+  std::vector<std::int32_t> doc_offsets;  // [capacity + 1]
+
+  std::int64_t documents = 0;    // used entries
+  std::int64_t real_tokens = 0;  // tokens that belong to a document: doc_offsets[documents]
+  std::int64_t pairs = 0;        // real (token, target) pairs: what the loss is the mean over
+  std::int64_t score_pairs = 0;  // sum of len * (len + 1) / 2: (query, key) pairs that the mask keeps
+
+  // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more.
+  void clear();
+  bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget);
+  std::int64_t room() const { return shape.tokens() - real_tokens; }
+};
+
+}  // namespace redline::data

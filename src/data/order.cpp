@@ -1,0 +1,41 @@
+// A permutation of [0, n) that needs no memory: a Feistel network over the next even power of two, walked along its
+// cycle until it lands inside. At most four in the mean, since the power is below 4n.
+#include "data/order.h"
+
+#include <bit>
+
+#include "base/random.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::uint64_t kOrderStreams = 0x6F72646572ull;  // "order": keeps these numbers apart from others of the seed
+constexpr int kRounds = 8;
+
+std::uint64_t permuted(std::uint64_t index, std::uint64_t n, const Random& random) {
+  const int half = (std::bit_width(n - 1) + 1) / 2;
+  const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
+  do {
+    std::uint64_t left = index >> half, right = index & mask;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      const std::uint64_t next = left ^ (random.bits(right << 3 | round) & mask);
+      left = right;
+      right = next;
+    }
+    index = left << half | right;
+  } while (index >= n);
+  return index;
+}
+
+}  // namespace
+
+std::int64_t document_at(std::int64_t position, std::int64_t documents, std::uint64_t seed) {
+  if (documents == 0) return position;
+  if (documents == 1) return 0;
+  const auto epoch = static_cast<std::uint64_t>(position / documents);
+  const Random random(seed ^ kOrderStreams, epoch);
+  return static_cast<std::int64_t>(
+      permuted(static_cast<std::uint64_t>(position % documents), static_cast<std::uint64_t>(documents), random));
+}
+
+}  // namespace redline::data

@@ -1,0 +1,35 @@
+// Which source a configuration means.
+#include "data/source.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/ping.h"
+#include "data/text.h"
+
+namespace redline::data {
+namespace {
+
+bool is_ping(const std::vector<std::string>& names, const std::string& key) {
+  const auto count = std::ranges::count(names, "ping");
+  if (count > 0 && names.size() > 1)
+    fail_user("{}: \"ping\" is generated and stands alone; a file of that name is ./ping", key);
+  return count > 0;
+}
+
+}  // namespace
+
+std::unique_ptr<DocumentSource> open_training_source(const config::Data& data) {
+  if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
+  return open_text(data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, data.seed);
+}
+
+std::unique_ptr<DocumentSource> open_held_out_source(const config::Data& data) {
+  const bool split = data.eval.empty();
+  const std::vector<std::string>& names = split ? data.train : data.eval;
+  const std::string key = split ? "data.train" : "data.eval";
+  if (is_ping(names, key)) return make_ping(data.seed, 0, PingPart::held_out);
+  return open_text(names, key, split ? TextPart::held_out : TextPart::all, data.seed);
+}
+
+}  // namespace redline::data

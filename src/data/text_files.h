@@ -1,0 +1,26 @@
+// Which files a list of paths means, and their bytes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+
+namespace redline::data {
+
+class TextFile {
+ public:
+  explicit TextFile(const Path& path);
+  std::span<const std::byte> bytes() const;
+
+ private:
+  std::string small_;
+  std::optional<MappedFile> large_;
+};
+
+// The files of paths, folders and globs, in that order and sorted within each; never empty. `key` leads the errors.
+std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, const std::string& key);
+
+}  // namespace redline::data

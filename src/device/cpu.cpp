@@ -1,0 +1,148 @@
+// The CPU as a device: memory of the host, and what the host says of itself.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "device/device.h"
+
+namespace redline::device {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+
+// The value of the first "key : value" line of /proc/cpuinfo.
+std::optional<std::string> cpuinfo_value(std::string_view cpuinfo, std::string_view key) {
+  for (std::size_t at = 0; at < cpuinfo.size();) {
+    const std::string_view line = cpuinfo.substr(at, cpuinfo.find('\n', at) - at);
+    at += line.size() + 1;
+    if (!line.starts_with(key)) continue;
+    const std::size_t colon = line.find(':');
+    if (colon == line.npos || line.find_first_not_of(" \t", key.size()) != colon) continue;
+    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
+    if (begin != line.npos) return std::string(line.substr(begin));
+  }
+  return {};
+}
+
+// ARM kernels give numbers, not names: who made the core and which one it is.
+struct ArmCore {
+  unsigned implementer, part;
+  std::string_view name;
+};
+constexpr std::array kArmCores = {
+    ArmCore{0x41, 0xd03, "Cortex-A53"},  ArmCore{0x41, 0xd08, "Cortex-A72"},  ArmCore{0x41, 0xd0b, "Cortex-A76"},
+    ArmCore{0x41, 0xd0c, "Neoverse-N1"}, ArmCore{0x41, 0xd40, "Neoverse-V1"}, ArmCore{0x41, 0xd41, "Cortex-A78"},
+    ArmCore{0x41, 0xd49, "Neoverse-N2"}, ArmCore{0x41, 0xd4f, "Neoverse-V2"}, ArmCore{0x41, 0xd84, "Neoverse-V3"},
+    ArmCore{0x41, 0xd8e, "Neoverse-N3"}, ArmCore{0xc0, 0xac3, "Ampere-1"},    ArmCore{0xc0, 0xac4, "Ampere-1a"},
+};
+constexpr unsigned kApple = 0x61;
+
+unsigned hex_number(std::string_view text) {
+  if (text.starts_with("0x")) text.remove_prefix(2);
+  unsigned value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  return value;
+}
+
+std::string processor_name() {
+  FileSystem& files = real_files();
+  const Path path = "/proc/cpuinfo";
+  if (!files.exists(path)) return "unknown processor";
+  const std::string cpuinfo = files.read(path);
+  if (const auto model = cpuinfo_value(cpuinfo, "model name")) return *model;
+  const auto implementer = cpuinfo_value(cpuinfo, "CPU implementer"), part = cpuinfo_value(cpuinfo, "CPU part");
+  if (!implementer || !part) return "unknown processor";
+  const unsigned made_by = hex_number(*implementer), core = hex_number(*part);
+  for (const ArmCore& known : kArmCores) {
+    if (known.implementer == made_by && known.part == core) return std::string(known.name);
+  }
+  return made_by == kApple ? fmt::format("Apple 0x{:03x}", core) : fmt::format("ARM 0x{:02x}/0x{:03x}", made_by, core);
+}
+
+// A limit that a container puts on this process; nothing when there is none.
+std::optional<std::int64_t> container_limit() {
+  FileSystem& files = real_files();
+  for (const Path& path : {Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}) {
+    if (!files.exists(path)) continue;
+    const std::string text = files.read(path);
+    std::int64_t limit = 0;  // "max" and numbers past 63 bits mean none
+    if (std::from_chars(text.data(), text.data() + text.size(), limit).ec == std::errc() && limit > 0) return limit;
+  }
+  return {};
+}
+
+// What this process may have: the machine's memory, or the container's where that is less.
+std::int64_t host_memory() {
+  const std::int64_t physical = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return std::min(physical, container_limit().value_or(physical));
+}
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
+
+}  // namespace
+
+class CpuBuffer final : public Buffer {
+ public:
+  CpuBuffer(CpuDevice& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
+    const std::int64_t rounded = (std::max<std::int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded))));
+    if (!data_) fail_machine("cannot allocate {:.2f} GiB of the host's memory", gib(bytes));
+    device_.allocated_ += bytes_;
+  }
+  ~CpuBuffer() override { device_.allocated_ -= bytes_; }
+  std::byte* data() const override { return data_.get(); }
+  std::int64_t bytes() const override { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  CpuDevice& device_;
+  std::int64_t bytes_;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+CpuDevice::CpuDevice(int threads) : pool_(threads), memory_(host_memory()) {}
+
+std::string CpuDevice::name() const {
+  const int n = pool_.threads();
+  return fmt::format("CPU ({} thread{}, {})", n, n == 1 ? "" : "s", processor_name());
+}
+
+std::int64_t CpuDevice::memory_bytes() const { return memory_; }
+
+std::int64_t CpuDevice::allocated_bytes() const { return allocated_; }
+
+std::unique_ptr<Buffer> CpuDevice::allocate(std::int64_t bytes) {
+  REDLINE_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
+  // Linux would promise more than there is and kill the process when it is used.
+  if (bytes > memory_) {
+    fail_machine("cannot allocate {:.2f} GiB: this machine has {:.2f} GiB of memory in all", gib(bytes), gib(memory_));
+  }
+  return std::make_unique<CpuBuffer>(*this, bytes);
+}
+
+void CpuDevice::copy_in(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+void CpuDevice::copy_out(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+void CpuDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
+  if (bytes > 0) std::memset(to, byte, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace redline::device

@@ -1,0 +1,79 @@
+// Where programs live and run: memory, copies, and what the machine says of itself. One implementation a kind of
+// device.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+
+namespace redline::device {
+
+enum class Kind { cpu, cuda };
+
+// Memory that frees itself, aligned to 256 bytes, and is counted by its device, which must outlive it.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual std::byte* data() const = 0;
+  virtual std::int64_t bytes() const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual Kind kind() const = 0;
+  virtual std::string name() const = 0;                              // "CPU (2 threads, Neoverse-V1)", "NVIDIA H200"
+  virtual std::int64_t memory_bytes() const = 0;                     // what the device has in all
+  virtual std::int64_t allocated_bytes() const = 0;                  // what redline holds on it now
+  virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
+  virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
+  virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
+  virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
+  virtual void wait() = 0;  // until all work given to it is done
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads = 0);  // 0: all cores
+  Kind kind() const override { return Kind::cpu; }
+  std::string name() const override;
+  std::int64_t memory_bytes() const override;
+  std::int64_t allocated_bytes() const override;
+  std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
+  void copy_in(void* to, const void* from, std::int64_t bytes) override;
+  void copy_out(void* to, const void* from, std::int64_t bytes) override;
+  void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
+  void wait() override {}
+  ThreadPool& pool() { return pool_; }
+
+ private:
+  ThreadPool pool_;
+  std::int64_t memory_;
+  std::atomic<std::int64_t> allocated_ = 0;
+  friend class CpuBuffer;
+};
+
+// What `redline info` says of CUDA: built or not, and the cards the driver shows. Without CUDA, device/no_cuda.cpp.
+struct CudaCard {
+  std::string name;
+  int major = 0, minor = 0, multiprocessors = 0;
+  std::int64_t memory_bytes = 0;
+};
+struct CudaStatus {
+  bool built = false;
+  std::string runtime_version, driver_version;  // empty: none
+  std::vector<CudaCard> cards;
+  std::string problem;  // why no card can be used; empty: one can
+};
+CudaStatus cuda_status();
+
+// "cpu" | "cuda" | "auto". A device that cannot train here is a UserError that says why.
+std::unique_ptr<Device> open_device(std::string_view which);
+
+}  // namespace redline::device

@@ -1,0 +1,39 @@
+// From a command's --checkpoint argument to a model that runs: where its weights are, what it is, how it was trained.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/files.h"
+#include "config/config.h"
+#include "data/source.h"
+#include "device/device.h"
+#include "model/engine.h"
+
+namespace redline::infer {
+
+struct Checkpoint {
+  Path folder;  // config.json and model.safetensors
+  config::Model model;
+  std::int64_t max_positions = 0;     // the longest row it was trained on
+  std::optional<config::Config> run;  // of a checkpoint of ours; a Hugging Face folder has none
+};
+
+// A run folder (its newest whole checkpoint), a step folder or a Hugging Face folder; else a UserError.
+Checkpoint open_checkpoint(FileSystem& files, const Path& argument);
+
+// As open_checkpoint for a folder known to hold config.json and model.safetensors.
+Checkpoint read_checkpoint(FileSystem& files, const Path& folder);
+
+// The model with its weights.
+std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
+                                           device::Device& device);
+
+// A UserError when model.safetensors holds fewer weights than config.json describes: what untrusted numbers ask for is
+// not allocated.
+void check_size(const Checkpoint& checkpoint);
+
+// Token ids index the embedding: a source whose vocabulary is larger than the model's is a UserError.
+void check_vocabulary(const data::DocumentSource& source, const config::Model& model);
+
+}  // namespace redline::infer

@@ -1,0 +1,49 @@
+// Text from a model, token by token. Every token runs the whole window again through the logits program: there is no
+// cache of keys and values yet, so the cost of a token grows with the window and not with what is new.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/byte_roles.h"
+#include "infer/load.h"
+
+namespace redline::infer {
+
+struct SampleOptions {
+  std::int64_t tokens = 200;  // at most
+  double temperature = 0.8;   // 0: always the likeliest token
+  std::int64_t top_k = 0;     // only among the k likeliest; 0: among all
+  std::uint64_t seed = 0;
+};
+
+struct Sample {
+  std::vector<std::int32_t> tokens;  // without the prompt and without <end>
+  bool ended = false;                // the model said <end>
+};
+
+// `u` in [0, 1) decides. Ties go to the lower id; logits that are not finite are never chosen while one is.
+std::int32_t choose_token(std::span<const float> logits, double temperature, std::int64_t top_k, double u);
+
+// `each` hears every token as it comes.
+Sample sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt, const SampleOptions& options,
+              device::Device& device, const std::function<void(std::int32_t)>& each);
+
+// How a checkpoint's tokens are read and written: the roles of its training data; for a Hugging Face folder ping's, or
+// plain bytes when its vocabulary is too small for them. A folder with a tokenizer of its own is a UserError: those are
+// not read yet.
+class Vocabulary {
+ public:
+  Vocabulary(FileSystem& files, const Checkpoint& checkpoint);
+  std::vector<std::int32_t> encode(const std::string& text) const;  // a UserError when the model does not know a token
+  std::string decode(std::span<const std::int32_t> tokens) const;
+
+ private:
+  std::int64_t model_vocab_;
+  std::unique_ptr<data::DocumentSource> ping_;  // absent: plain bytes and <end>
+};
+
+}  // namespace redline::infer

@@ -1,0 +1,268 @@
+// Checkpoints on the disk: the order of writes, syncs and renames that never leaves a run without a whole one.
+#include "io/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "io/json.h"
+
+namespace redline::io {
+namespace {
+
+constexpr std::string_view kPrefix = "step_", kPartial = ".partial", kReplaced = ".replaced";
+constexpr std::int64_t kFormat = 1;
+
+Path beside(const Path& folder, std::string_view suffix) {
+  Path result = folder;
+  result += suffix;
+  return result;
+}
+
+// For steps whose failure loses nothing: what they leave is cleaned up by the next write.
+template <class Step>
+void attempt(const Step& step) {
+  try {
+    step();
+  } catch (const MachineError&) {
+  }
+}
+
+// Removes in a way that a crash leaves no half-empty folder under a checkpoint's name.
+void discard(FileSystem& files, const Path& folder) {
+  const Path doomed = beside(folder, kPartial);
+  files.remove_all(doomed);
+  files.rename(folder, doomed);
+  files.remove_all(doomed);
+}
+
+// What a kill left behind: partial folders go, and a replaced one gets its name back unless the new one has taken it.
+void clean_leftovers(FileSystem& files, const Path& parent) {
+  for (const std::string& name : files.list(parent)) {
+    if (!name.starts_with(kPrefix)) continue;
+    if (name.ends_with(kPartial)) {
+      files.remove_all(parent / name);
+    } else if (name.ends_with(kReplaced)) {
+      const Path final_folder = parent / name.substr(0, name.size() - kReplaced.size());
+      if (files.exists(final_folder)) {
+        discard(files, parent / name);
+      } else {
+        files.rename(parent / name, final_folder);
+        files.sync_folder(parent);
+      }
+    }
+  }
+}
+
+struct ManifestFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string hash;
+};
+
+// UserError when the manifest is not one of ours.
+std::vector<ManifestFile> read_manifest(FileSystem& files, const Path& folder) {
+  const Path path = folder / kManifest;
+  const std::string where = path.string();
+  const Json manifest = read_json(files, path);
+  if (const std::int64_t format = integer_at(manifest, "format", where); format != kFormat) {
+    fail_user("{}: its format is {}, this redline knows {}", where, format, kFormat);
+  }
+  const auto entries = manifest.find("files");
+  if (entries == manifest.end() || !entries->is_object()) fail_user("{}: \"files\" is missing or not an object", where);
+  std::vector<ManifestFile> result;
+  for (const auto& [name, entry] : entries->items()) {
+    // A name must stay inside the folder, whoever wrote the manifest.
+    if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\0", 2)) != name.npos) {
+      fail_user("{}: {} is not the name of a file in this folder", where, in_quotes(name));
+    }
+    const std::int64_t bytes = integer_at(entry, "bytes", where);
+    if (bytes < 0) fail_user("{}: {} has a negative size", where, in_quotes(name));
+    result.push_back({name, static_cast<std::uint64_t>(bytes), string_at(entry, "xxh3", where)});
+  }
+  return result;
+}
+
+std::uint64_t hash_of_file(FileSystem& files, const Path& path) {
+  Hasher hasher;
+  files.read_pieces(path, [&](std::span<const std::byte> piece) { hasher.update(piece); });
+  return hasher.digest();
+}
+
+enum class Reading { sizes, every_byte };
+
+std::string problem_of(FileSystem& files, const Path& folder, Reading reading) {
+  try {
+    if (!files.exists(folder)) return fmt::format("{}: there is no such folder", folder.string());
+    if (!files.exists(folder / kManifest)) return fmt::format("{} is missing", (folder / kManifest).string());
+    for (const ManifestFile& file : read_manifest(files, folder)) {
+      const Path path = folder / file.name;
+      if (!files.exists(path)) return fmt::format("{} is missing", path.string());
+      if (const std::uint64_t size = files.size(path); size != file.bytes) {
+        return fmt::format("{} is {}: {} bytes, the manifest says {}", path.string(),
+                           size < file.bytes ? "truncated" : "longer than it was written", size, file.bytes);
+      }
+      if (reading == Reading::every_byte && hex64(hash_of_file(files, path)) != file.hash) {
+        return fmt::format("{} has changed: its hash is not the one in the manifest", path.string());
+      }
+    }
+    return {};
+  } catch (const UserError& e) {  // the manifest is broken
+    return e.what();
+  } catch (const MachineError& e) {  // a file cannot be read: as bad as a changed one
+    return e.what();
+  }
+}
+
+void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
+                    const std::map<std::string, std::uint64_t>& hashes) {
+  Json entries = Json::object();
+  for (const auto& [name, hash] : hashes) {
+    REDLINE_CHECK(name != kManifest && files.exists(folder / name),
+                  "a checkpoint names the file {}, which is not in {}", name, folder.string());
+    // Synced here once more, whatever `fill` did: a sync of clean pages costs nothing.
+    const std::unique_ptr<FileWriter> written = files.append(folder / name);
+    written->sync();
+    written->close();
+    entries[name] = {{"bytes", files.size(folder / name)}, {"xxh3", hex64(hash)}};
+  }
+  const Json manifest = {{"format", kFormat}, {"step", step}, {"files", std::move(entries)}};
+  const std::unique_ptr<FileWriter> writer = files.create(folder / kManifest);
+  writer->write(manifest.dump(2) + "\n");
+  writer->sync();
+  writer->close();
+  files.sync_folder(folder);
+}
+
+// Gives `partial` its final name; an older folder of that name steps aside first, and is still found if we end here.
+void put_in_place(FileSystem& files, const Path& parent, const Path& partial, const Path& final_folder) {
+  const Path replaced = beside(final_folder, kReplaced);
+  const bool replaces = files.exists(final_folder);
+  if (replaces) files.rename(final_folder, replaced);
+  files.rename(partial, final_folder);
+  files.sync_folder(parent);
+  if (replaces) attempt([&] { discard(files, replaced); });
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::optional<std::int64_t> checkpoint_step(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  const std::string_view digits = name.substr(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  if (step < 0 || checkpoint_name(step) != name) return {};  // "step_7" and "step_-0000007" are not ours
+  return step;
+}
+
+void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
+                      const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill) {
+  const Path final_folder = parent / checkpoint_name(step);
+  const Path partial = beside(final_folder, kPartial);
+  files.create_folders(parent);
+  clean_leftovers(files, parent);
+  try {
+    files.create_folders(partial);
+    write_manifest(files, partial, step, fill(partial));
+    if (const std::string problem = checkpoint_problem(files, partial); !problem.empty()) {
+      fail_machine("the checkpoint of step {} does not read back as it was written: {}", step, problem);
+    }
+    put_in_place(files, parent, partial, final_folder);
+  } catch (...) {
+    attempt([&] { files.remove_all(partial); });  // gives its room back on a full disk
+    throw;
+  }
+}
+
+std::string checkpoint_problem(FileSystem& files, const Path& folder) {
+  return problem_of(files, folder, Reading::every_byte);
+}
+
+std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent) {
+  std::map<std::int64_t, Path, std::greater<>> found;
+  for (const std::string& name : files.list(parent)) {  // sorted: step_N comes before step_N.replaced
+    std::string_view plain = name;
+    if (plain.ends_with(kReplaced)) plain.remove_suffix(kReplaced.size());
+    if (const std::optional<std::int64_t> step = checkpoint_step(plain)) found.emplace(*step, parent / name);
+  }
+  std::vector<FoundCheckpoint> result;
+  for (const auto& [step, folder] : found) result.push_back({step, folder});
+  return result;
+}
+
+std::optional<FoundCheckpoint> newest_whole_checkpoint(
+    FileSystem& files, const Path& parent,
+    const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged) {
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent)) {
+    const std::string problem = checkpoint_problem(files, checkpoint.folder);
+    if (problem.empty()) return checkpoint;
+    damaged(checkpoint, problem);
+  }
+  return {};
+}
+
+void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
+                       std::int64_t written) {
+  clean_leftovers(files, parent);
+  // After a resume from an older checkpoint, the newest by number may be damaged ones: they must not push out the
+  // whole.
+  const std::vector<FoundCheckpoint> found = list_checkpoints(files, parent);
+  std::int64_t kept = 0;
+  bool whole_one_kept = false;
+  std::set<std::int64_t> stay;
+  for (const FoundCheckpoint& checkpoint : found) {
+    const bool counts = problem_of(files, checkpoint.folder, Reading::sizes).empty();
+    const bool for_good = keep_every > 0 && checkpoint.step % keep_every == 0;
+    const bool is_written = checkpoint.step == written;
+    if (counts && (kept < std::max<std::int64_t>(keep, 1) || !whole_one_kept)) {
+      whole_one_kept =
+          whole_one_kept || is_written || (written < 0 && checkpoint_problem(files, checkpoint.folder).empty());
+      ++kept;
+      stay.insert(checkpoint.step);
+    } else if (for_good || is_written) {
+      stay.insert(checkpoint.step);
+    }
+  }
+  for (const FoundCheckpoint& checkpoint : found) {
+    if (!stay.contains(checkpoint.step)) discard(files, checkpoint.folder);
+  }
+}
+
+Path find_weights_folder(FileSystem& files, const Path& argument) {
+  constexpr const char* kWeights = "model.safetensors";
+  const std::string shown = argument.string();
+  if (!files.exists(argument)) fail_user("{}: there is no such folder", shown);
+  Path folder = argument;
+  if (files.exists(argument / "checkpoints")) {
+    const auto warn = [](const FoundCheckpoint& checkpoint, const std::string& problem) {
+      log::warn("the checkpoint of step {} is damaged and was passed over: {}", checkpoint.step, problem);
+    };
+    const std::optional<FoundCheckpoint> newest = newest_whole_checkpoint(files, argument / "checkpoints", warn);
+    if (!newest) fail_user("{}: this run holds no whole checkpoint in {}", shown, (argument / "checkpoints").string());
+    folder = newest->folder;
+  } else if (files.exists(argument / kManifest)) {
+    if (const std::string problem = checkpoint_problem(files, argument); !problem.empty()) {
+      fail_user("{}: this checkpoint is damaged: {}", shown, problem);
+    }
+  } else if (!files.exists(argument / "config.json") || !files.exists(argument / kWeights)) {
+    fail_user(
+        "{}: no weights here: neither a run (checkpoints/), nor a checkpoint ({}), nor a Hugging Face folder "
+        "(config.json and {})",
+        shown, kManifest, kWeights);
+  }
+  if (!files.exists(folder / kWeights)) fail_user("{}: this checkpoint holds no {}", folder.string(), kWeights);
+  return folder;
+}
+
+}  // namespace redline::io

@@ -1,0 +1,60 @@
+// A checkpoint on the disk: a folder step_00001000 with files and a manifest of their sizes and hashes. It is written
+// beside (step_00001000.partial), synced, read back, renamed; only then may older ones go. What the files mean is
+// train/'s.
+//
+// Names in a run's checkpoints/ folder:
+//   step_N            a checkpoint
+//   step_N.partial    one that was being written or removed: nothing is lost with it
+//   step_N.replaced   the old one of the same step while a new one takes its place. If a crash leaves it without a
+//                     step_N beside it, it counts as the checkpoint of that step until the next write renames it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+
+namespace redline::io {
+
+inline constexpr const char* kManifest = "manifest.json";
+
+std::string checkpoint_name(std::int64_t step);                      // "step_00001000"
+std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inverse; nothing for other names
+
+// `fill` writes the files into the folder it is given and returns name -> XXH3-64 of each. Then manifest, syncs, a
+// read-back of every byte, rename, sync of the parent. Whatever fails, every checkpoint that was whole before still is.
+void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
+                      const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill);
+
+// Empty when every file of the manifest is there with its size and hash; else one sentence that names the file and what
+// is wrong with it (missing, truncated, changed), or says that the manifest itself is missing or broken.
+std::string checkpoint_problem(FileSystem& files, const Path& folder);
+
+struct FoundCheckpoint {
+  std::int64_t step = 0;
+  Path folder;
+};
+// Newest first, whole or not; one for each step. Changes nothing on the disk, nor does newest_whole_checkpoint: another
+// process may be writing.
+std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent);
+// The newest whole one; every newer one that is not is told to `damaged` with its problem.
+std::optional<FoundCheckpoint> newest_whole_checkpoint(
+    FileSystem& files, const Path& parent,
+    const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged);
+
+// Removes .partial leftovers and all but the last `keep` (at least one) and every `keep_every`-th step (0: none). Those
+// that are visibly damaged do not count among the last. Call after a write succeeded, with the step that was written:
+// it is never removed. Without it (-1) the newest one is read through first, so that a whole one surely stays.
+void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
+                       std::int64_t written = -1);
+
+// A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder, or a Hugging Face
+// folder (config.json and model.safetensors). Returns the folder that holds model.safetensors; else a UserError.
+Path find_weights_folder(FileSystem& files, const Path& argument);
+
+}  // namespace redline::io

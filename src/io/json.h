@@ -1,0 +1,29 @@
+// Parsing of JSON that others wrote: the one place where nlohmann's exceptions become our sentences.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/files.h"
+
+namespace redline::io {
+
+// Objects keep the order of the file. Looking a key up walks the object: iterate over a large one (a vocabulary).
+using Json = nlohmann::ordered_json;
+
+// A UserError "FILE: not valid JSON at byte N: ..." when it does not parse, or has duplicate keys.
+Json parse_json(std::string_view text, std::string_view file_name);
+Json read_json(FileSystem& files, const Path& path);  // a missing file is a UserError too
+
+// Text that others wrote, made fit for a sentence of ours: quoted, control bytes escaped, at most 120 bytes of it.
+std::string in_quotes(std::string_view text);
+
+// A member of the wanted kind, or a UserError that names the file and the key.
+std::int64_t integer_at(const Json& object, std::string_view key, std::string_view file_name);
+double number_at(const Json& object, std::string_view key, std::string_view file_name);
+std::string string_at(const Json& object, std::string_view key, std::string_view file_name);
+bool boolean_at(const Json& object, std::string_view key, std::string_view file_name);
+
+}  // namespace redline::io

@@ -1,0 +1,58 @@
+// safetensors files over untrusted bytes: eight bytes of header length, a JSON header, the data. The reader maps the
+// file and is as strict as the reference: bounds, no holes, no overlaps, products of shapes checked without overflow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "base/tensor.h"
+
+namespace redline::io {
+
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;  // any rank, as the file says
+  std::span<const std::byte> bytes;
+  std::int64_t elements() const;
+  void to_f32(std::span<float> out) const;  // from f32, f64, bf16 or f16; out.size() == elements()
+  std::vector<float> to_f32() const;
+  std::vector<std::int32_t> to_i32() const;  // from i32 or i64, range checked
+};
+
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const Path& path);  // UserError names the file, the offset or tensor, and what is wrong
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the file's order
+  const StoredTensor* find(std::string_view name) const;                 // nullptr: not there
+  const StoredTensor& at(std::string_view name) const;                   // UserError: "FILE holds no tensor NAME"
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+ private:
+  Path path_;
+  MappedFile file_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// One tensor to write; `bytes` must stay alive until write_safetensors returns.
+struct TensorToWrite {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+// Header, then data in the given order, synced. Data starts 8-byte aligned. Returns the XXH3-64 of the whole file.
+std::uint64_t write_safetensors(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
+                                const std::map<std::string, std::string>& metadata);
+
+}  // namespace redline::io

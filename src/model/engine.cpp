@@ -1,0 +1,120 @@
+#include "model/engine.h"
+
+#include <cmath>
+
+#include "io/safetensors.h"
+
+namespace redline::model {
+
+using program::ValueId;
+
+Engine::Engine(const config::Model& model, const LoweringOptions& options, device::Device& device)
+    : model_(model),
+      options_(options),
+      lowered_(lower(model, options)),
+      executor_(program::make_executor(lowered_.set, device)) {}
+
+Engine::~Engine() = default;
+
+void Engine::initialise(std::uint64_t seed) {
+  model::initialise(lowered_.table, lowered_.layout, seed, edit(Flat::parameters).data());
+  commit(Flat::parameters);
+  if (!options_.training) return;
+  for (Flat f : {Flat::gradients, Flat::moment1, Flat::moment2}) executor_->clear(lowered_.at(f));
+}
+
+std::span<float> Engine::edit(Flat which) {
+  const Tensor t = executor_->tensor(lowered_.at(which));
+  return {t.f32(), static_cast<std::size_t>(t.elements())};
+}
+void Engine::commit(Flat) {}  // device memory is host memory here
+std::span<const float> Engine::read(Flat which) { return edit(which); }
+void Engine::write(Flat which, std::span<const float> values) {
+  executor_->write(lowered_.at(which), values.data(), static_cast<std::int64_t>(values.size_bytes()));
+}
+
+void Engine::upload(const data::Batch& batch) {
+  REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
+  const auto put = [&](ValueId id, const std::vector<std::int32_t>& v) {
+    executor_->write(id, v.data(), static_cast<std::int64_t>(v.size() * sizeof(std::int32_t)));
+  };
+  put(lowered_.batch.tokens, batch.tokens);
+  put(lowered_.batch.targets, batch.targets);
+  put(lowered_.batch.positions, batch.positions);
+  put(lowered_.batch.doc_offsets, batch.doc_offsets);
+}
+
+void Engine::set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token) {
+  const double t = static_cast<double>(step) + 1;
+  const StepState state{.seed = options_.seed,
+                        .step = step,
+                        .first_token = first_token,
+                        .lr = static_cast<float>(lr),
+                        .inv_pairs = static_cast<float>(inv_pairs),
+                        .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
+                        .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t))};
+  executor_->write(lowered_.step_state, &state, sizeof state);
+}
+
+void Engine::micro_step(bool first, program::NodeTimer* timer) { executor_->run(first ? kFirst : kAccumulate, timer); }
+void Engine::update(program::NodeTimer* timer) { executor_->run(kUpdate, timer); }
+
+double Engine::evaluate() {
+  executor_->run(kEvaluate);
+  return loss_sum();
+}
+
+std::vector<float> Engine::logits() {
+  executor_->run(kLogits);
+  std::vector<float> out(static_cast<std::size_t>(lowered_.set.at(lowered_.logits).shape.elements()));
+  executor_->read(lowered_.logits, out.data(), static_cast<std::int64_t>(out.size() * sizeof(float)));
+  return out;
+}
+
+double Engine::loss_sum() {
+  double sum = 0;
+  executor_->read(lowered_.loss_sum, &sum, sizeof sum);
+  return sum;
+}
+
+UpdateResult Engine::update_result() {
+  UpdateResult result;
+  executor_->read(lowered_.update_result, &result, sizeof result);
+  return result;
+}
+
+double Engine::model_flops(const data::Batch& batch) const {
+  return model::model_flops(lowered_, batch.shape, static_cast<double>(batch.real_tokens),
+                            static_cast<double>(batch.score_pairs));
+}
+
+double Engine::model_flops_palm(const data::Batch& batch) const {
+  const double tokens = static_cast<double>(batch.real_tokens);
+  return model::model_flops(lowered_, batch.shape, tokens, tokens * static_cast<double>(batch.shape.seq_len));
+}
+
+void load_weights(Engine& engine, const Path& folder) {
+  const Path path = folder / "model.safetensors";
+  const io::SafetensorsReader file(path);
+  const std::span<float> flat = engine.edit(Flat::parameters);
+  std::size_t used = 0;
+  for (const StoredParameter& p : engine.layout().stored) {
+    const io::StoredTensor& t = file.at(p.name);
+    if (t.shape != p.shape)
+      fail_user("{}: {} has shape [{}], but the configuration asks for [{}]", path.string(), p.name,
+                fmt::join(t.shape, ", "), fmt::join(p.shape, ", "));
+    t.to_f32(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements)));
+    ++used;
+  }
+  for (const io::StoredTensor& t : file.tensors()) {
+    if (used == file.tensors().size()) break;
+    // A tied model's file may repeat the embedding as the head; anything else is not this model's.
+    const bool tied_head = engine.model().tied && t.name == "lm_head.weight";
+    bool known = tied_head;
+    for (const StoredParameter& p : engine.layout().stored) known = known || p.name == t.name;
+    if (!known) fail_user("{}: holds {}, which the configuration has no place for", path.string(), t.name);
+  }
+  engine.commit(Flat::parameters);
+}
+
+}  // namespace redline::model

@@ -1,0 +1,65 @@
+// A model lowered for one shape of batch and bound to a device: its programs, its memory, and the few calls that
+// training, evaluation and inference make.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "base/files.h"
+#include "base/step_state.h"
+#include "config/config.h"
+#include "data/batch.h"
+#include "device/device.h"
+#include "model/lowering.h"
+#include "program/executor.h"
+
+namespace redline::model {
+
+class Engine {
+ public:
+  Engine(const config::Model& model, const LoweringOptions& options, device::Device& device);
+  ~Engine();
+
+  const config::Model& model() const { return model_; }
+  const ParameterTable& table() const { return lowered_.table; }
+  const FlatLayout& layout() const { return lowered_.layout; }
+  const data::BatchShape& batch_shape() const { return options_.batch; }
+  const program::ProgramSet& programs() const { return lowered_.set; }
+  program::Executor& executor() { return *executor_; }
+
+  void initialise(std::uint64_t seed);  // parameters from their table, moments and gradients zero
+
+  // One flat array on the host, gaps included, in the order of layout(). A view where device memory is host memory.
+  std::span<const float> read(Flat which);
+  void write(Flat which, std::span<const float> values);
+  // In place, for what fills parameters tensor by tensor; call commit() when done.
+  std::span<float> edit(Flat which);
+  void commit(Flat which);
+
+  void upload(const data::Batch& batch);
+  // What micro_step and update read from device memory. `step` counts from 0.
+  void set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token);
+  void micro_step(bool first, program::NodeTimer* timer = nullptr);
+  void update(program::NodeTimer* timer = nullptr);
+  double evaluate();            // sum of the uploaded batch's losses
+  std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
+
+  double loss_sum();             // of the micro-steps since the last first one
+  UpdateResult update_result();  // of the last update
+
+  // FLOPs of a step's micro-batches as MFU counts them, and with T * tokens pairs instead of the mask's (PaLM's way).
+  double model_flops(const data::Batch& batch) const;
+  double model_flops_palm(const data::Batch& batch) const;
+
+ private:
+  config::Model model_;
+  LoweringOptions options_;
+  LoweredModel lowered_;
+  std::unique_ptr<program::Executor> executor_;
+};
+
+// Loads parameters by Hugging Face name from FOLDER/model.safetensors. A missing, superfluous or misshapen tensor is a
+// UserError that names it.
+void load_weights(Engine& engine, const Path& folder);
+
+}  // namespace redline::model

@@ -1,0 +1,20 @@
+// Held-out loss: the same figure for a trainer between steps and for a command on a checkpoint.
+#pragma once
+
+#include <functional>
+
+#include "data/loader.h"
+#include "model/engine.h"
+
+namespace redline::model {
+
+struct Evaluation {
+  double loss = 0;  // mean over all pairs
+  std::int64_t pairs = 0, tokens = 0, documents = 0, batches = 0;
+};
+
+// Up to `batches` batches (0: to the end of a finite source) from where the loader stands.
+Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
+                    const std::function<void(std::int64_t done, std::int64_t of)>& progress);
+
+}  // namespace redline::model

@@ -1,0 +1,50 @@
+// A model lowered for one shape of batch: the programs a run needs over one table of values, with their memory planned.
+// No device and no memory are touched, so anything can be asked of a run before it exists.
+#pragma once
+
+#include <string_view>
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "model/parameters.h"
+#include "program/builder.h"
+#include "program/program.h"
+
+namespace redline::model {
+
+// The programs of a lowered model, by name.
+inline constexpr std::string_view kFirst = "first";            // micro-step: writes gradients
+inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: adds to them
+inline constexpr std::string_view kUpdate = "update";
+inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
+inline constexpr std::string_view kLogits = "logits";      // the whole logits
+
+struct LoweringOptions {
+  data::BatchShape batch;
+  bool training = true;    // micro-steps and update: gradients and moments exist
+  bool accumulate = true;  // the accumulating micro-step as well; off where a step is one micro-batch
+  bool logits = false;     // the logits program and its output
+  config::Optim optim;
+  std::uint64_t seed = 0;  // of dropout
+};
+
+// The flat arrays that hold every parameter.
+enum class Flat { parameters, gradients, moment1, moment2 };
+
+struct LoweredModel {
+  ParameterTable table;
+  FlatLayout layout;
+  program::ProgramSet set;
+  program::BatchValues batch;
+  program::ValueId flat[4];  // by Flat; only parameters exist without training
+  program::ValueId step_state, update_result, losses, loss_sum, logits;
+
+  program::ValueId at(Flat which) const { return flat[static_cast<int>(which)]; }
+};
+
+LoweredModel lower(const config::Model& model, const LoweringOptions& options);
+
+// FLOPs of a micro-step on a batch with that many real tokens and score pairs, as MFU counts them.
+double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens, double score_pairs);
+
+}  // namespace redline::model

@@ -1,0 +1,52 @@
+#include "model/parameters.h"
+
+#include "base/hash.h"
+#include "base/random.h"
+
+namespace redline::model {
+
+FlatLayout lay_out(const ParameterTable& table) {
+  FlatLayout layout;
+  layout.offsets.resize(table.size());
+  for (const bool decayed : {true, false}) {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (table[i].decayed() != decayed) continue;
+      layout.offsets[i] = layout.total;
+      layout.total += (table[i].shape.elements() + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
+    }
+    if (decayed) layout.decayed = layout.total;
+  }
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const ParameterSpec& p = table[i];
+    std::int64_t row = 0;
+    for (const HfSlice& slice : p.slices) {
+      const std::int64_t width = p.decayed() ? p.shape[1] : 1;
+      StoredParameter& s = layout.stored.emplace_back();
+      s.name = slice.name;
+      s.shape = p.decayed() ? std::vector<std::int64_t>{slice.rows, width} : std::vector<std::int64_t>{slice.rows};
+      s.offset = layout.offsets[i] + row * width;
+      s.elements = slice.rows * width;
+      row += slice.rows;
+    }
+    REDLINE_CHECK(row == p.shape[0], "the slices of {} hold {} rows of {}", p.name, row, p.shape[0]);
+  }
+  return layout;
+}
+
+std::int64_t parameter_count(const ParameterTable& table) {
+  std::int64_t n = 0;
+  for (const ParameterSpec& p : table) n += p.shape.elements();
+  return n;
+}
+
+void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, float* flat) {
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const ParameterSpec& p = table[i];
+    const Random random(seed, hash64(p.name));
+    for (std::int64_t e = 0; e < p.shape.elements(); ++e)
+      flat[layout.offsets[i] + e] =
+          p.init == Init::ones ? 1.0f : static_cast<float>(p.std * random.normal(static_cast<std::uint64_t>(e)));
+  }
+}
+
+}  // namespace redline::model

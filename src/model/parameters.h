@@ -1,0 +1,56 @@
+// The table of a model's parameters: names, shapes, how they start, and which Hugging Face tensors they are made of.
+// Fused weights (QKV, gate/up) hold several Hugging Face tensors as consecutive rows, so those are plain views.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/tensor.h"
+
+namespace redline::model {
+
+enum class Init : std::uint8_t { normal, ones };
+
+struct HfSlice {
+  std::string name;       // "model.layers.3.self_attn.q_proj.weight"
+  std::int64_t rows = 0;  // of the fused tensor; vectors have as many rows as elements
+};
+
+struct ParameterSpec {
+  std::string name;  // "layer 3/qkv"
+  Shape shape;       // [out, in] or [d]
+  Init init = Init::normal;
+  double std = 0;  // of a normal start
+  std::vector<HfSlice> slices;
+
+  bool decayed() const { return shape.rank() == 2; }
+};
+
+using ParameterTable = std::vector<ParameterSpec>;
+
+// One Hugging Face tensor inside the flat arrays that hold all parameters (and gradients, and moments) back to back.
+struct StoredParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0, elements = 0;
+};
+
+// Where each parameter of the table begins in the flat arrays: all that have weight decay first, then the rest.
+struct FlatLayout {
+  std::vector<std::int64_t> offsets;    // by row of the table, in elements, multiples of kFlatAlignment
+  std::int64_t decayed = 0;             // elements before the first that has no weight decay
+  std::int64_t total = 0;               // elements, gaps included
+  std::vector<StoredParameter> stored;  // in the table's order
+};
+inline constexpr std::int64_t kFlatAlignment = 64;
+
+FlatLayout lay_out(const ParameterTable& table);
+
+std::int64_t parameter_count(const ParameterTable& table);
+
+// Every parameter's start, drawn by (seed, name, index): the same on every machine and for any sharding. Gaps are not
+// touched.
+void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, float* flat);
+
+}  // namespace redline::model

@@ -1,0 +1,70 @@
+// Residual add and RMSNorm in one pass:
+//   residual_out = residual_in + branch            (branch may be absent: residual_out is then absent too, and the
+//   rstd = 1 / sqrt(mean(residual_out^2) + eps)     residual stream stays where it is)
+//   y = residual_out * rstd * weight
+// Gradient, r = residual_out, h = dy * weight:
+//   dresidual (+)= rstd * (h - r * rstd^2 * mean(h * r))     which is the gradient of residual_in and of branch alike
+//   dweight   (+)= sum over rows of dy * r * rstd
+#pragma once
+
+#include "base/operand.h"
+#include "base/tensor.h"
+
+namespace redline::ops {
+
+// Sums over rows are taken in this many fixed groups, then over the groups in order: the same bits on any thread count.
+inline constexpr std::int64_t kRowGroups = 32;
+
+template <class T>
+struct AddNorm {
+  static constexpr std::string_view kName = "add_norm";
+  T residual_in;   // [n, d]
+  T branch;        // [n, d] or absent
+  T weight;        // [d]
+  T residual_out;  // [n, d]  =   absent with branch
+  T y;             // [n, d]  =
+  T rstd;          // [n]     =
+  float eps{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", weight, Access::read));
+    return AddNorm<U>{f("residual_in", residual_in, Access::read),
+                      f("branch", branch, Access::read),
+                      f("weight", weight, Access::read),
+                      f("residual_out", residual_out, Access::write),
+                      f("y", y, Access::write),
+                      f("rstd", rstd, Access::write),
+                      eps};
+  }
+};
+
+template <class T>
+struct AddNormGrad {
+  static constexpr std::string_view kName = "add_norm_grad";
+  T dy;         // [n, d]
+  T residual;   // [n, d]  what was normalised
+  T weight;     // [d]
+  T rstd;       // [n]
+  T dresidual;  // [n, d]  += when the residual stream has a gradient from above already, else =
+  T dweight;    // [d]     = or +=
+  T partial;    // [kRowGroups, d]  scratch
+  bool accumulate_residual{};
+  bool accumulate_weight{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", weight, Access::read));
+    return AddNormGrad<U>{f("dy", dy, Access::read),
+                          f("residual", residual, Access::read),
+                          f("weight", weight, Access::read),
+                          f("rstd", rstd, Access::read),
+                          f("dresidual", dresidual, written_or_added(accumulate_residual)),
+                          f("dweight", dweight, written_or_added(accumulate_weight)),
+                          f("partial", partial, Access::write),
+                          accumulate_residual,
+                          accumulate_weight};
+  }
+};
+
+}  // namespace redline::ops

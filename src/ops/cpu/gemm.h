@@ -1,0 +1,30 @@
+// Matrix products on the CPU: OpenBLAS on one thread for each tile, tiles spread over our own pool. Tiles are cut by
+// shape alone, so the bits do not depend on the number of threads. (OpenBLAS's own threads spin between calls and would
+// fight the pool for the cores.)
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+
+namespace redline::ops::cpu {
+
+enum class Transpose { no, yes };
+
+// C[m, n] = alpha * op(A) * op(B) + beta * C, row-major with leading dimensions.
+struct Gemm {
+  Transpose ta = Transpose::no, tb = Transpose::no;
+  std::int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  std::int64_t lda = 0;
+  const float* b = nullptr;
+  std::int64_t ldb = 0;
+  float* c = nullptr;
+  std::int64_t ldc = 0;
+  float alpha = 1, beta = 0;
+};
+
+void gemm(const Gemm& g, ThreadPool& pool);  // spread over the pool
+void gemm_tile(const Gemm& g);               // on the calling thread
+
+}  // namespace redline::ops::cpu

@@ -1,0 +1,33 @@
+// The CPU backend of the ops: fp32, multi-threaded, the truth for the other backends. One overload of run() an op;
+// every result is the same to the bit for any number of threads.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "ops/add_norm.h"
+#include "ops/attention.h"
+#include "ops/dropout.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
+#include "ops/lm_loss.h"
+#include "ops/rope_qk_norm.h"
+#include "ops/swiglu.h"
+
+namespace redline::ops::cpu {
+
+void run(const Embed<Tensor>& op, ThreadPool& pool);
+void run(const EmbedGrad<Tensor>& op, ThreadPool& pool);
+void run(const AddNorm<Tensor>& op, ThreadPool& pool);
+void run(const AddNormGrad<Tensor>& op, ThreadPool& pool);
+void run(const Linear<Tensor>& op, ThreadPool& pool);
+void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool);
+void run(const LinearWeightGrad<Tensor>& op, ThreadPool& pool);
+void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool);
+void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool);
+void run(const Attention<Tensor>& op, ThreadPool& pool);
+void run(const AttentionGrad<Tensor>& op, ThreadPool& pool);
+void run(const SwiGlu<Tensor>& op, ThreadPool& pool);
+void run(const SwiGluGrad<Tensor>& op, ThreadPool& pool);
+void run(const LmLoss<Tensor>& op, ThreadPool& pool);
+void run(const Dropout<Tensor>& op, ThreadPool& pool);
+
+}  // namespace redline::ops::cpu

@@ -1,0 +1,90 @@
+// Head and cross entropy, chunk by chunk of rows:  logits = x W^T;  loss = logsumexp(logits) - logits[target];
+//   dlogits = softmax(logits) - onehot(target), over the logits;  dx = dlogits W;  dW (+)= dlogits^T x.
+// The products are gemm's, a chunk at a time; between them a task is a range of the chunk's rows. Losses are added up
+// last, in the order of the rows, in double.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/math.h"
+#include "ops/cpu/row_ranges.h"
+
+namespace redline::ops::cpu {
+namespace {
+
+// The loss of one row; with `gradient` the row becomes its dlogits.
+float row_loss(float* logits, std::int64_t vocab, std::int32_t target, bool gradient) {
+  if (target < 0) {
+    if (gradient) std::fill_n(logits, vocab, 0.0f);
+    return 0.0f;
+  }
+  const float top = lane_max(vocab, logits), at_target = logits[target];
+  float sum;
+  if (gradient) {
+    sum = lane_sum(vocab, [=](std::int64_t j) { return logits[j] = exp(logits[j] - top); });
+    const float scale = 1.0f / sum;
+#pragma omp simd
+    for (std::int64_t j = 0; j < vocab; ++j) logits[j] *= scale;
+    logits[target] -= 1.0f;
+  } else {
+    sum = lane_sum(vocab, [=](std::int64_t j) { return exp(logits[j] - top); });
+  }
+  return std::log(sum) + (top - at_target);
+}
+
+}  // namespace
+
+void run(const LmLoss<Tensor>& op, ThreadPool& pool) {
+  const std::int64_t n = op.x.rows(), d = op.x.columns(), vocab = op.weight.rows(), chunk = op.logits.rows();
+  const bool gradient = op.dx.present();
+  float* logits = op.logits.f32();
+  for (std::int64_t first = 0; first < n; first += chunk) {
+    const std::int64_t rows = std::min(chunk, n - first);
+    const float* x = op.x.f32() + first * d;
+    gemm({.tb = Transpose::yes,
+          .m = rows,
+          .n = vocab,
+          .k = d,
+          .a = x,
+          .lda = d,
+          .b = op.weight.f32(),
+          .ldb = d,
+          .c = logits,
+          .ldc = vocab},
+         pool);
+    for_rows(pool, rows, vocab, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        op.losses.f32()[first + i] = row_loss(logits + i * vocab, vocab, op.targets.i32()[first + i], gradient);
+      }
+    });
+    if (!gradient) continue;
+    gemm({.m = rows,
+          .n = d,
+          .k = vocab,
+          .a = logits,
+          .lda = vocab,
+          .b = op.weight.f32(),
+          .ldb = d,
+          .c = op.dx.f32() + first * d,
+          .ldc = d},
+         pool);
+    gemm({.ta = Transpose::yes,
+          .m = vocab,
+          .n = d,
+          .k = rows,
+          .a = logits,
+          .lda = vocab,
+          .b = x,
+          .ldb = d,
+          .c = op.dweight.f32(),
+          .ldc = d,
+          .beta = first > 0 || op.accumulate_weight ? 1.0f : 0.0f},
+         pool);
+  }
+  double sum = op.accumulate_loss ? *op.loss_sum.as<double>() : 0.0;
+  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(op.losses.f32()[i]);
+  *op.loss_sum.as<double>() = sum;
+}
+
+}  // namespace redline::ops::cpu

@@ -1,0 +1,57 @@
+// y = x * weight^T, without bias; weight is stored [out, in] as in Hugging Face files. Fused QKV and fused gate/up are
+// one linear each. Gradients: dx = dy * weight;  dweight (+)= dy^T * x.
+#pragma once
+
+#include "base/operand.h"
+#include "base/tensor.h"
+
+namespace redline::ops {
+
+template <class T>
+struct Linear {
+  static constexpr std::string_view kName = "linear";
+  T x;       // [n, k]
+  T weight;  // [m, k]
+  T y;       // [n, m]  =
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", x, Access::read));
+    return Linear<U>{f("x", x, Access::read), f("weight", weight, Access::read), f("y", y, Access::write)};
+  }
+  double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements()); }
+};
+
+template <class T>
+struct LinearInputGrad {
+  static constexpr std::string_view kName = "linear_input_grad";
+  T dy;      // [n, m]
+  T weight;  // [m, k]
+  T dx;      // [n, k]  =
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", dy, Access::read));
+    return LinearInputGrad<U>{f("dy", dy, Access::read), f("weight", weight, Access::read), f("dx", dx, Access::write)};
+  }
+  double flops() const { return 2.0 * static_cast<double>(dy.rows()) * static_cast<double>(weight.elements()); }
+};
+
+template <class T>
+struct LinearWeightGrad {
+  static constexpr std::string_view kName = "linear_weight_grad";
+  T x;        // [n, k]
+  T dy;       // [n, m]
+  T dweight;  // [m, k]  = or +=
+  bool accumulate{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", x, Access::read));
+    return LinearWeightGrad<U>{f("x", x, Access::read), f("dy", dy, Access::read),
+                               f("dweight", dweight, written_or_added(accumulate)), accumulate};
+  }
+  double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(dweight.elements()); }
+};
+
+}  // namespace redline::ops

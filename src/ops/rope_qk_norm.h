@@ -1,0 +1,94 @@
+// Rotary position embedding, in place on the q and k heads of packed QKV; before it, where a family asks for it, an
+// RMSNorm over each head. A token's row is [q heads | k heads | v heads], each head_dim wide; v is not touched.
+//   with QK-norm:  x <- x * rstd * w          raw keeps x, since a norm done in place cannot be undone
+//   then for j < head_dim/2, (a, b) = (x[j], x[j + head_dim/2]), c and s from the table at the token's position:
+//                  x[j] <- a*c - b*s,   x[j + head_dim/2] <- b*c + a*s
+// Gradient, in place on dqkv: the rotation by the opposite angle, then the norm's gradient from raw and rstd.
+#pragma once
+
+#include "base/operand.h"
+#include "base/tensor.h"
+#include "ops/add_norm.h"
+
+namespace redline::ops {
+
+struct HeadLayout {
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t qk_heads() const { return heads + kv_heads; }
+};
+
+template <class T>
+struct RopeQkNorm {
+  static constexpr std::string_view kName = "rope_qk_norm";
+  T qkv;        // [n, (heads + 2 kv_heads) * head_dim]  in place
+  T q_norm;     // [head_dim] or absent
+  T k_norm;     // [head_dim] or absent
+  T positions;  // [n] i32
+  T table;      // [max_positions, head_dim]: cos in the first half of a row, sin in the second
+  T raw;        // [n, (heads + kv_heads) * head_dim]  =   absent without QK-norm or without a backward
+  T rstd;       // [n, heads + kv_heads]               =   absent likewise
+  HeadLayout layout{};
+  float eps{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", qkv, Access::read));
+    return RopeQkNorm<U>{f("qkv", qkv, Access::update),
+                         f("q_norm", q_norm, Access::read),
+                         f("k_norm", k_norm, Access::read),
+                         f("positions", positions, Access::read),
+                         f("table", table, Access::read),
+                         f("raw", raw, Access::write),
+                         f("rstd", rstd, Access::write),
+                         layout,
+                         eps};
+  }
+};
+
+template <class T>
+struct RopeQkNormGrad {
+  static constexpr std::string_view kName = "rope_qk_norm_grad";
+  T dqkv;       // [n, (heads + 2 kv_heads) * head_dim]  in place
+  T q_norm;     // [head_dim] or absent; so are k_norm, raw, rstd, dq_norm, dk_norm and partial
+  T k_norm;     // [head_dim]
+  T positions;  // [n] i32
+  T table;      // [max_positions, head_dim]
+  T raw;        // [n, (heads + kv_heads) * head_dim]
+  T rstd;       // [n, heads + kv_heads]
+  T dq_norm;    // [head_dim]  = or +=
+  T dk_norm;    // [head_dim]  = or +=
+  T partial;    // [kRowGroups, 2 * head_dim]  scratch
+  HeadLayout layout{};
+  bool accumulate{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", dqkv, Access::read));
+    return RopeQkNormGrad<U>{f("dqkv", dqkv, Access::update),
+                             f("q_norm", q_norm, Access::read),
+                             f("k_norm", k_norm, Access::read),
+                             f("positions", positions, Access::read),
+                             f("table", table, Access::read),
+                             f("raw", raw, Access::read),
+                             f("rstd", rstd, Access::read),
+                             f("dq_norm", dq_norm, written_or_added(accumulate)),
+                             f("dk_norm", dk_norm, written_or_added(accumulate)),
+                             f("partial", partial, Access::write),
+                             layout,
+                             accumulate};
+  }
+};
+
+// q and k move in and out once, v stays; the table is small and stays in cache.
+inline double moved_qk_bytes(const Tensor& qkv, const HeadLayout& l) {
+  return 2.0 * static_cast<double>(qkv.rows() * l.qk_heads() * l.head_dim) * static_cast<double>(size_of(qkv.dtype));
+}
+inline Cost cost(const RopeQkNorm<Tensor>& op) {
+  return {.bytes = moved_qk_bytes(op.qkv, op.layout) + static_cast<double>(op.raw.bytes() + op.rstd.bytes())};
+}
+inline Cost cost(const RopeQkNormGrad<Tensor>& op) {
+  return {.bytes = moved_qk_bytes(op.dqkv, op.layout) + static_cast<double>(op.raw.bytes() + op.rstd.bytes())};
+}
+
+}  // namespace redline::ops

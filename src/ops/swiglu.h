@@ -1,0 +1,38 @@
+// SwiGLU on the fused gate/up product, a row is [gate | up]:  y = silu(gate) * up,  silu(g) = g * sigmoid(g).
+// Gradient: dup = dy * silu(gate);  dgate = dy * up * sigmoid(gate) * (1 + gate * (1 - sigmoid(gate))).
+#pragma once
+
+#include "base/operand.h"
+#include "base/tensor.h"
+
+namespace redline::ops {
+
+template <class T>
+struct SwiGlu {
+  static constexpr std::string_view kName = "swiglu";
+  T gate_up;  // [n, 2 f]
+  T y;        // [n, f]  =
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", y, Access::read));
+    return SwiGlu<U>{f("gate_up", gate_up, Access::read), f("y", y, Access::write)};
+  }
+};
+
+template <class T>
+struct SwiGluGrad {
+  static constexpr std::string_view kName = "swiglu_grad";
+  T gate_up;   // [n, 2 f]
+  T dy;        // [n, f]
+  T dgate_up;  // [n, 2 f]  =   may be gate_up itself
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", dy, Access::read));
+    return SwiGluGrad<U>{f("gate_up", gate_up, Access::read), f("dy", dy, Access::read),
+                         f("dgate_up", dgate_up, Access::write)};
+  }
+};
+
+}  // namespace redline::ops

@@ -1,0 +1,67 @@
+// The update, over flat arrays that hold every parameter back to back: no list of tensors, one node each.
+// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  grad_scale = inv_pairs * min(1, clip / (norm
+// + 1e-6));
+//             finite = norm and loss are finite.
+// adamw, g = grad_scale * gradient, skipped whole when not finite:
+//   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+//   p = p - lr * weight_decay * p [first `decayed` elements only] - lr * (m / correction1) / (sqrt(v / correction2) +
+//   eps)
+#pragma once
+
+#include "base/operand.h"
+#include "base/tensor.h"
+
+namespace redline::optim {
+
+inline constexpr std::int64_t kNormGroups = 64;  // partial sums, cut by size alone: the same bits on any thread count
+
+template <class T>
+struct GradNorm {
+  static constexpr std::string_view kName = "grad_norm";
+  T gradients;   // [N]
+  T loss_sum;    // [1] f64
+  T state;       // StepState
+  T partial;     // [kNormGroups] f64  scratch
+  T result;      // UpdateResult  =
+  float clip{};  // 0: none
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", result, Access::read));
+    return GradNorm<U>{f("gradients", gradients, Access::read), f("loss_sum", loss_sum, Access::read),
+                       f("state", state, Access::read),         f("partial", partial, Access::write),
+                       f("result", result, Access::write),      clip};
+  }
+};
+
+struct AdamWSettings {
+  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
+};
+
+template <class T>
+struct AdamW {
+  static constexpr std::string_view kName = "adamw";
+  T parameters;  // [N]  in place
+  T gradients;   // [N]
+  T moment1;     // [N]  in place
+  T moment2;     // [N]  in place
+  T state;       // StepState
+  T result;      // UpdateResult
+  AdamWSettings settings{};
+  std::int64_t decayed{};  // the first elements have weight decay: 2-D tensors come first
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", result, Access::read));
+    return AdamW<U>{f("parameters", parameters, Access::update),
+                    f("gradients", gradients, Access::read),
+                    f("moment1", moment1, Access::update),
+                    f("moment2", moment2, Access::update),
+                    f("state", state, Access::read),
+                    f("result", result, Access::read),
+                    settings,
+                    decayed};
+  }
+};
+
+}  // namespace redline::optim

@@ -1,0 +1,91 @@
+// The update on the CPU:  norm = inv_pairs * sqrt(sum g^2);  then, g scaled and clipped,
+//   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (wd * p + (m / c1) / (sqrt(v / c2) + eps)).
+// The norm's sum is cut into kNormGroups ranges by size alone, each summed in double in eight lanes (one lane would
+// wait on its own additions); the update is cut into ranges of kRange elements.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/step_state.h"
+#include "optim/cpu/kernels.h"
+
+namespace redline::optim::cpu {
+namespace {
+
+constexpr std::int64_t kRange = 16384;
+
+double sum_of_squares(const float* x, std::int64_t n) {
+  constexpr std::int64_t kLanes = 8;
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+  }
+  for (std::int64_t j = 0; i + j < n; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+  double sum = 0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+// The factors of one step, the same for every element.
+struct Factors {
+  float beta1, beta2, eps, scale, lr, correction1, correction2;
+};
+
+void update(float* p, const float* gradient, float* m, float* v, std::int64_t n, const Factors& f, float decay) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = f.scale * gradient[i];
+    m[i] = f.beta1 * m[i] + (1.0f - f.beta1) * g;
+    v[i] = f.beta2 * v[i] + (1.0f - f.beta2) * (g * g);
+    const float step = (m[i] / f.correction1) / (std::sqrt(v[i] / f.correction2) + f.eps);
+    p[i] = p[i] - f.lr * decay * p[i] - f.lr * step;
+  }
+}
+
+}  // namespace
+
+void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
+  const StepState& state = *op.state.as<StepState>();
+  const std::int64_t n = op.gradients.elements();
+  double* partial = op.partial.as<double>();
+  const auto sum_group = [&](std::int64_t g) {
+    const std::int64_t begin = g * n / kNormGroups, end = (g + 1) * n / kNormGroups;
+    partial[g] = sum_of_squares(op.gradients.f32() + begin, end - begin);
+  };
+  pool.run(kNormGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
+  double sum = 0;
+  for (std::int64_t g = 0; g < kNormGroups; ++g) sum += partial[g];
+
+  const double inv_pairs = static_cast<double>(state.inv_pairs), norm = inv_pairs * std::sqrt(sum);
+  UpdateResult result;
+  result.grad_norm = static_cast<float>(norm);
+  const bool finite = std::isfinite(result.grad_norm) && std::isfinite(*op.loss_sum.as<double>());
+  result.finite = finite ? 1.0f : 0.0f;
+  const double clipped = op.clip > 0 ? std::min(1.0, static_cast<double>(op.clip) / (norm + 1e-6)) : 1.0;
+  result.grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f;
+  *op.result.as<UpdateResult>() = result;
+}
+
+void run(const AdamW<Tensor>& op, ThreadPool& pool) {
+  const StepState& state = *op.state.as<StepState>();
+  const UpdateResult& result = *op.result.as<UpdateResult>();
+  if (result.finite != 1.0f) return;
+  const AdamWSettings& s = op.settings;
+  const Factors factors{s.beta1, s.beta2, s.eps, result.grad_scale, state.lr, state.correction1, state.correction2};
+  const std::int64_t n = op.parameters.elements();
+  const auto update_range = [&](std::int64_t range) {
+    const std::int64_t begin = range * kRange, end = std::min(n, begin + kRange);
+    const std::int64_t boundary = std::clamp(op.decayed, begin, end);
+    const auto part = [&](std::int64_t from, std::int64_t to, float decay) {
+      update(op.parameters.f32() + from, op.gradients.f32() + from, op.moment1.f32() + from, op.moment2.f32() + from,
+             to - from, factors, decay);
+    };
+    part(begin, boundary, s.weight_decay);
+    part(boundary, end, 0.0f);
+  };
+  pool.run((n + kRange - 1) / kRange, std::cref(update_range));
+}
+
+}  // namespace redline::optim::cpu

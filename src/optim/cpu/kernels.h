@@ -1,0 +1,12 @@
+// The CPU backend of the optimizer's nodes.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "optim/adamw.h"
+
+namespace redline::optim::cpu {
+
+void run(const GradNorm<Tensor>& op, ThreadPool& pool);
+void run(const AdamW<Tensor>& op, ThreadPool& pool);
+
+}  // namespace redline::optim::cpu

@@ -1,0 +1,156 @@
+// Runs training steps under a timer and adds up what it was told.
+#include "perf/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "data/loader.h"
+#include "infer/load.h"
+#include "model/engine.h"
+#include "optim/schedule.h"
+#include "train/trainer.h"
+
+namespace redline::perf {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Sums by node; a node is known by its address in its program.
+class Recorder final : public program::NodeTimer {
+ public:
+  Recorder(Profile& profile, double start) : profile_(profile), start_(start) {}
+
+  void begin(std::int64_t step, double score_pairs) {
+    step_ = step;
+    score_pairs_ = score_pairs;
+  }
+
+  void node(const program::Node& node, double begin, double end) override {
+    const auto [it, is_new] = index_.try_emplace(&node, static_cast<std::int32_t>(profile_.nodes.size()));
+    if (is_new) {
+      TimedWork& work = profile_.nodes.emplace_back();
+      work.name = node.name;
+      work.op = program::name_of(node.op);
+      work.phase = program::name_of(node.phase);
+    }
+    TimedWork& work = profile_.nodes[static_cast<std::size_t>(it->second)];
+    work.calls += 1;
+    work.ms += 1e3 * (end - begin);
+    work.flops += node.cost.flops + node.cost.flops_per_pair * score_pairs_;
+    work.bytes += node.cost.bytes;
+    profile_.spans.push_back({it->second, step_, begin - start_, end - start_});
+  }
+
+ private:
+  Profile& profile_;
+  double start_;
+  std::int64_t step_ = 0;
+  double score_pairs_ = 0;
+  std::map<const program::Node*, std::int32_t> index_;
+};
+
+// Sums of all steps to means of one.
+void finish(Profile& p) {
+  const double per_step = 1.0 / static_cast<double>(p.steps);
+  for (double* sum : {&p.tokens, &p.step_ms, &p.data_ms, &p.model_flops}) *sum *= per_step;
+  std::map<std::string, TimedWork> kinds;
+  for (TimedWork& node : p.nodes) {
+    for (double* sum : {&node.calls, &node.ms, &node.flops, &node.bytes}) *sum *= per_step;
+    node.share = node.ms / p.step_ms;
+    p.nodes_ms += node.ms;
+    TimedWork& kind = kinds[node.op];
+    kind.name = kind.op = node.op;
+    kind.calls += node.calls;
+    kind.ms += node.ms;
+    kind.share += node.share;
+    kind.flops += node.flops;
+    kind.bytes += node.bytes;
+  }
+  for (auto& [op, kind] : kinds) p.kinds.push_back(std::move(kind));
+  std::ranges::sort(p.kinds, [](const TimedWork& a, const TimedWork& b) { return a.ms > b.ms; });
+  p.outside_ms = p.step_ms - p.nodes_ms - p.data_ms;
+}
+
+// Training steps as the trainer makes them, without its metrics and checkpoints.
+class Steps {
+ public:
+  Steps(const config::Config& c, device::Device& device)
+      : config_(c),
+        lowering_(lowering(c)),
+        loader_(source(c), lowering_.batch, c.data.packing),
+        engine_(c.model, lowering_, device),
+        batch_(lowering_.batch) {
+    engine_.initialise(lowering_.seed);
+  }
+
+  // With a recorder the step is added to its profile.
+  void step(std::int64_t index, Profile& p, Recorder* recorder) {
+    const double lr = optim::learning_rate(config_.optim, index, train::total_steps(config_.train));
+    const auto step = static_cast<std::uint64_t>(index);
+    std::int64_t pairs = 0;
+    double waited = 0, flops = 0;
+    const double begin = now();
+    for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
+      const double wait = now();
+      if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
+      waited += now() - wait;
+      engine_.upload(batch_);
+      engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
+      if (recorder) recorder->begin(index, static_cast<double>(batch_.score_pairs));
+      engine_.micro_step(micro == 0, recorder);
+      pairs += batch_.pairs;
+      flops += engine_.model_flops(batch_);
+    }
+    engine_.set_step(step, lr, 1.0 / static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
+    engine_.update(recorder);
+    engine_.update_result();
+    if (!recorder) return;
+    p.step_ms += 1e3 * (now() - begin);
+    p.data_ms += 1e3 * waited;
+    p.tokens += static_cast<double>(pairs);
+    p.model_flops += flops;
+  }
+
+ private:
+  static model::LoweringOptions lowering(const config::Config& c) {
+    model::LoweringOptions l;
+    l.batch = {c.train.batch_size, c.train.seq_len, c.data.max_segments};
+    l.accumulate = c.train.accumulate > 1;
+    l.optim = c.optim;
+    l.seed = static_cast<std::uint64_t>(c.train.seed);
+    return l;
+  }
+  static std::unique_ptr<data::DocumentSource> source(const config::Config& c) {
+    auto opened = data::open_training_source(c.data);
+    infer::check_vocabulary(*opened, c.model);
+    return opened;
+  }
+
+  const config::Config& config_;
+  model::LoweringOptions lowering_;
+  data::Loader loader_;
+  model::Engine engine_;
+  data::Batch batch_;
+};
+
+}  // namespace
+
+Profile profile(const ProfileOptions& options, device::Device& device) {
+  Profile p;
+  p.device = device.name();
+  p.steps = options.steps;
+  Steps steps(options.config, device);
+  const std::int64_t all = options.warmup + options.steps;
+  std::optional<Recorder> recorder;
+  for (std::int64_t i = 0; i < all; ++i) {
+    if (i == options.warmup) recorder.emplace(p, now());
+    steps.step(i, p, recorder ? &*recorder : nullptr);
+    if (options.progress) options.progress(i + 1, all);
+  }
+  finish(p);
+  return p;
+}
+
+}  // namespace redline::perf

@@ -1,0 +1,59 @@
+// Where a training step's time goes: every node of the step timed, and summed by kind of op. The steps are real ones,
+// from the configuration's own data; nothing is written.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "device/device.h"
+#include "program/program.h"
+
+namespace redline::perf {
+
+struct ProfileOptions {
+  config::Config config;
+  std::int64_t warmup = 2, steps = 10;
+  std::function<void(std::int64_t done, std::int64_t of)> progress;
+};
+
+// A node, or all nodes of one op. Everything is the mean of a step.
+struct TimedWork {
+  std::string name;  // "layer 3/attention/backward", or the op's own
+  std::string op;
+  std::string phase;  // of a node: forward, backward or update
+  double calls = 0;
+  double ms = 0, share = 0;  // of the step's wall time
+  double flops = 0, bytes = 0;
+
+  double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }  // GFLOP/s
+  double gbytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // GB/s
+};
+
+// One run of one node; seconds since the first measured step began.
+struct Span {
+  std::int32_t node = 0;  // of Profile::nodes
+  std::int64_t step = 0;
+  double begin = 0, end = 0;
+};
+
+struct Profile {
+  std::string device;
+  std::int64_t steps = 0;
+  double tokens = 0;  // real targets of a step
+  double step_ms = 0;
+  double nodes_ms = 0;           // in nodes
+  double data_ms = 0;            // waiting for batches
+  double outside_ms = 0;         // all else: uploads, reading results back, the timer itself
+  double model_flops = 0;        // of a step, as MFU counts them
+  std::vector<TimedWork> kinds;  // slowest first
+  std::vector<TimedWork> nodes;  // in the order of the step
+  std::vector<Span> spans;
+};
+
+// Data whose vocabulary is larger than the model's is a UserError.
+Profile profile(const ProfileOptions& options, device::Device& device);
+
+}  // namespace redline::perf

@@ -1,0 +1,88 @@
+// Writes programs: declares values, appends nodes, and turns a forward pass into its backward pass. A model calls the
+// ops here and knows nothing of devices, memory, precision or gradients.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace redline::program {
+
+// The batch as programs see it.
+struct BatchValues {
+  ValueId tokens, targets, positions, doc_offsets;
+};
+
+struct AddNormValues {
+  ValueId residual, y;
+};
+
+// What the loss of one micro-batch is written to.
+struct LossValues {
+  ValueId losses;    // [n]
+  ValueId loss_sum;  // [1] f64
+};
+
+struct Lowering {
+  bool training = false;          // keep what the backward pass needs, and draw dropout
+  bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
+  std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
+};
+
+class Builder {
+ public:
+  explicit Builder(ProgramSet& set) : set_(set) {}
+
+  // Persistent values: declared once, used by any program of the set.
+  ValueId declare(std::string name, Shape shape, DType dtype, Role role);
+  ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset);
+  ValueId constant(std::string name, Shape shape, std::vector<float> data);
+  void pair_gradient(ValueId parameter, ValueId gradient) { gradient_of_parameter_[parameter] = gradient; }
+  void set_step_state(ValueId state) { step_state_ = state; }
+
+  // A program: begin, ops, optionally backward(), end.
+  void begin(std::string name, Lowering lowering);
+  void end();
+
+  // Names of values and nodes that follow start with it: "layer 3".
+  void scope(std::string name) { scope_ = std::move(name); }
+
+  // The ops. Each returns the value(s) it makes.
+  ValueId embed(ValueId tokens, ValueId weight);
+  AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
+  ValueId linear(ValueId x, ValueId weight, std::string_view name);
+  ValueId rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, ValueId positions, ValueId table,
+                       ops::HeadLayout layout, float eps);
+  ValueId attention(ValueId qkv, ValueId doc_offsets, ops::HeadLayout layout);
+  ValueId swiglu(ValueId gate_up);
+  ValueId dropout(ValueId x, float p, std::string_view name);  // x itself when nothing is to be dropped
+  void lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss);
+  void copy_logits(ValueId x, ValueId weight, ValueId logits);  // the whole logits, into a persistent output
+
+  // Appends the backward pass of what stands in the program, in reverse, down to the gradients of all parameters.
+  void backward();
+
+  // The update's nodes.
+  void grad_norm(optim::GradNorm<ValueId> op);
+  void adamw(optim::AdamW<ValueId> op);
+
+ private:
+  friend class Backward;
+  ValueId make(std::string_view name, Shape shape, Role role = Role::activation, DType dtype = DType::f32);
+  void append(Op op, Phase phase, std::string name);
+  const Shape& shape(ValueId id) const { return set_.at(id).shape; }
+
+  ProgramSet& set_;
+  Program program_;
+  Lowering lowering_;
+  std::string scope_;
+  std::uint64_t dropouts_ = 0;
+  ValueId step_state_;
+  std::map<ValueId, ValueId> gradient_of_parameter_;  // persistent
+  std::map<ValueId, ValueId> gradient_;               // of activations, within one program
+  std::map<ValueId, bool> parameter_written_;         // has this program written the parameter's gradient yet?
+};
+
+}  // namespace redline::program

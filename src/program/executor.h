@@ -1,0 +1,36 @@
+// Binds a set of programs to a device once (one arena, every address), then only runs them.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "device/device.h"
+#include "program/program.h"
+
+namespace redline::program {
+
+// Told the wall-clock time of every node when a run is being profiled; seconds on a steady clock.
+class NodeTimer {
+ public:
+  virtual ~NodeTimer() = default;
+  virtual void node(const Node& node, double begin, double end) = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual void run(std::string_view program, NodeTimer* timer = nullptr) = 0;
+  virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
+
+  virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
+  virtual void read(ValueId id, void* host, std::int64_t bytes) = 0;
+  virtual void clear(ValueId id) = 0;            // to zero
+  virtual void poison_transients() = 0;          // to NaN: nothing may read what no node wrote
+  virtual std::int64_t arena_bytes() const = 0;  // really allocated
+};
+
+// The set must be planned, and outlive the executor.
+std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& device);
+
+}  // namespace redline::program

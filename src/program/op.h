@@ -1,0 +1,48 @@
+// The op set as one variant, over ValueId in a program and over Tensor when bound. Adding an op: its header in ops/,
+// its line here, its backward rule in backward.cpp, its kernel in each backend.
+#pragma once
+
+#include <string_view>
+#include <variant>
+
+#include "ops/add_norm.h"
+#include "ops/attention.h"
+#include "ops/dropout.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
+#include "ops/lm_loss.h"
+#include "ops/rope_qk_norm.h"
+#include "ops/swiglu.h"
+#include "optim/adamw.h"
+#include "program/value.h"
+
+namespace redline::program {
+
+template <class T>
+using OpOver = std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::AddNorm<T>, ops::AddNormGrad<T>, ops::Linear<T>,
+                            ops::LinearInputGrad<T>, ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>,
+                            ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>, ops::SwiGlu<T>,
+                            ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, optim::GradNorm<T>, optim::AdamW<T>>;
+
+using Op = OpOver<ValueId>;
+using BoundOp = OpOver<Tensor>;
+
+template <class T>
+std::string_view name_of(const OpOver<T>& op) {
+  return std::visit([](const auto& o) { return o.kName; }, op);
+}
+
+// Calls visit(operand name, value, access) for each operand that is present.
+template <class Visit>
+void each_operand(const Op& op, Visit visit) {
+  std::visit(
+      [&](const auto& o) {
+        o.map([&](std::string_view name, ValueId value, Access access) {
+          if (value.present()) visit(name, value, access);
+          return 0;
+        });
+      },
+      op);
+}
+
+}  // namespace redline::program

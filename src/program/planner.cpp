@@ -1,0 +1,158 @@
+#include "program/planner.h"
+
+#include <algorithm>
+#include <set>
+
+namespace redline::program {
+namespace {
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// The value that owns the bytes of `id`.
+ValueId owner(const ProgramSet& set, ValueId id) {
+  while (set.at(id).alias_of.present()) id = set.at(id).alias_of;
+  return id;
+}
+
+// From the first node that touches a transient value to the last.
+struct Lifetime {
+  ValueId value;
+  std::size_t first = 0, last = 0;
+  bool overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
+};
+
+std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program) {
+  std::vector<Lifetime> result;
+  std::vector<std::int32_t> slot(set.values.size(), -1);
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    each_operand(program.nodes[i].op, [&](std::string_view, ValueId id, Access) {
+      id = owner(set, id);
+      if (persistent(set.at(id).role)) return;
+      std::int32_t& s = slot[static_cast<std::size_t>(id.index)];
+      if (s < 0) {
+        s = static_cast<std::int32_t>(result.size());
+        result.push_back({id, i, i});
+      }
+      result[static_cast<std::size_t>(s)].last = i;
+    });
+  }
+  return result;
+}
+
+// Largest first, each at the lowest place where nothing that lives at the same time is. Returns the size needed.
+std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vector<std::int64_t>& offsets) {
+  std::stable_sort(values.begin(), values.end(), [&](const Lifetime& a, const Lifetime& b) {
+    return set.at(a.value).bytes() > set.at(b.value).bytes();
+  });
+  struct Span {
+    std::int64_t begin, end;
+  };
+  std::int64_t size = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::vector<Span> taken;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!values[i].overlaps(values[j])) continue;
+      const std::int64_t begin = offsets[static_cast<std::size_t>(values[j].value.index)];
+      taken.push_back({begin, begin + aligned(set.at(values[j].value).bytes())});
+    }
+    std::sort(taken.begin(), taken.end(), [](Span a, Span b) { return a.begin < b.begin; });
+    const std::int64_t bytes = aligned(set.at(values[i].value).bytes());
+    std::int64_t at = 0;
+    for (const Span& s : taken) {
+      if (at + bytes <= s.begin) break;
+      at = std::max(at, s.end);
+    }
+    offsets[static_cast<std::size_t>(values[i].value.index)] = at;
+    size = std::max(size, at + bytes);
+  }
+  return size;
+}
+
+// What is alive at the program's fullest node, by role.
+void record_peak(ProgramSet& set, const Program& program, const std::vector<Lifetime>& values, std::int64_t& peak) {
+  MemoryPlan& memory = set.memory;
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    std::int64_t by_role[kRoles] = {}, sum = 0;
+    for (const Lifetime& l : values) {
+      if (l.first > i || i > l.last) continue;
+      const std::int64_t bytes = aligned(set.at(l.value).bytes());
+      by_role[static_cast<int>(set.at(l.value).role)] += bytes;
+      sum += bytes;
+    }
+    if (sum <= peak) continue;
+    peak = sum;
+    for (Role r : {Role::activation, Role::scratch}) memory.by_role[static_cast<int>(r)] = by_role[static_cast<int>(r)];
+    memory.peak_program = program.name;
+    memory.peak_node = program.nodes[i].name;
+  }
+}
+
+}  // namespace
+
+void plan_memory(ProgramSet& set) {
+  MemoryPlan& memory = set.memory = {};
+  memory.offsets.assign(set.values.size(), -1);
+
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < set.values.size(); ++i) {
+    const Value& v = set.values[i];
+    if (!persistent(v.role) || v.alias_of.present()) continue;
+    memory.offsets[i] = at;
+    at += aligned(v.bytes());
+    memory.by_role[static_cast<int>(v.role)] += aligned(v.bytes());
+  }
+  memory.persistent = at;
+
+  std::int64_t largest = 0, peak = 0;
+  for (const Program& program : set.programs) {
+    const std::vector<Lifetime> values = lifetimes(set, program);
+    const std::int64_t size = place(set, values, memory.offsets);
+    for (const Lifetime& l : values) memory.offsets[static_cast<std::size_t>(l.value.index)] += memory.persistent;
+    memory.transient_by_program.push_back(size);
+    largest = std::max(largest, size);
+    record_peak(set, program, values, peak);
+  }
+  memory.total = memory.persistent + largest;
+
+  for (std::size_t i = 0; i < set.values.size(); ++i) {  // views follow what they are views of
+    std::int64_t offset = 0;
+    ValueId id{static_cast<std::int32_t>(i)};
+    for (; set.at(id).alias_of.present(); id = set.at(id).alias_of) offset += set.at(id).alias_offset;
+    const std::int64_t base = memory.offsets[static_cast<std::size_t>(id.index)];
+    if (base >= 0) memory.offsets[i] = base + offset;
+  }
+}
+
+std::vector<std::string> check_plan(const ProgramSet& set) {
+  std::vector<std::string> faults;
+  for (const Program& program : set.programs) {
+    std::set<ValueId> written;
+    for (const Node& node : program.nodes) {
+      each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
+        const ValueId whole = owner(set, id);
+        if (access != Access::write && !persistent(set.at(whole).role) && !written.contains(whole))
+          faults.push_back(fmt::format("{}: {} reads {} ({}), which nothing has written", program.name, node.name,
+                                       operand, set.at(id).name));
+      });
+      each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
+        if (access != Access::read) written.insert(owner(set, id));
+      });
+    }
+    const std::vector<Lifetime> values = lifetimes(set, program);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (!values[i].overlaps(values[j])) continue;
+        const auto offset = [&](const Lifetime& l) {
+          return set.memory.offsets[static_cast<std::size_t>(l.value.index)];
+        };
+        const auto end = [&](const Lifetime& l) { return offset(l) + set.at(l.value).bytes(); };
+        if (offset(values[i]) < end(values[j]) && offset(values[j]) < end(values[i]))
+          faults.push_back(fmt::format("{}: {} and {} are alive together in the same memory", program.name,
+                                       set.at(values[i].value).name, set.at(values[j].value).name));
+      }
+    }
+  }
+  return faults;
+}
+
+}  // namespace redline::program

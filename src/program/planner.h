@@ -1,0 +1,18 @@
+// Lifetimes to offsets: where every value lies in one arena, so that values which do not live at the same time share
+// memory.
+#pragma once
+
+#include "program/program.h"
+
+namespace redline::program {
+
+inline constexpr std::int64_t kAlignment = 256;  // bytes, of every value that owns its memory
+
+// Fills set.memory.
+void plan_memory(ProgramSet& set);
+
+// One sentence for each fault of a planned set: a node that reads what nothing has written, or two values alive at the
+// same time in the same bytes. Empty when there is none. What the planner promises, checked from the outside.
+std::vector<std::string> check_plan(const ProgramSet& set);
+
+}  // namespace redline::program

@@ -1,0 +1,59 @@
+// A program: a flat list of nodes over values, lowered once and replayed for every step. A set of programs shares one
+// table of values and one memory plan: persistent values stand first, the transient ones of each program overlay each
+// other behind them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "program/op.h"
+#include "program/value.h"
+
+namespace redline::program {
+
+enum class Phase : std::uint8_t { forward, backward, update };
+
+constexpr std::string_view name_of(Phase p) {
+  constexpr std::string_view kNames[] = {"forward", "backward", "update"};
+  return kNames[static_cast<int>(p)];
+}
+
+struct Node {
+  Op op;
+  Phase phase = Phase::forward;
+  Cost cost;
+  std::string name;  // "layer 3/attention/backward"
+};
+
+struct Program {
+  std::string name;
+  std::vector<Node> nodes;
+};
+
+struct Constant {
+  ValueId value;
+  std::vector<float> data;
+};
+
+// Where every value lies in the one arena, and what that costs. Offsets and sizes in bytes.
+struct MemoryPlan {
+  std::vector<std::int64_t> offsets;               // by value; -1: used by no program
+  std::int64_t by_role[kRoles] = {};               // persistent roles: their sum; transient ones: at the peak node
+  std::int64_t persistent = 0;                     // where the transient region begins
+  std::vector<std::int64_t> transient_by_program;  // size of its overlay
+  std::int64_t total = 0;                          // the arena: persistent and the largest overlay
+  std::string peak_program, peak_node;             // where most is alive
+};
+
+struct ProgramSet {
+  std::vector<Value> values;
+  std::vector<Constant> constants;
+  std::vector<Program> programs;
+  MemoryPlan memory;
+
+  const Value& at(ValueId id) const { return values[static_cast<std::size_t>(id.index)]; }
+  const Program& find(std::string_view name) const;
+};
+
+}  // namespace redline::program

@@ -1,0 +1,50 @@
+// Values: everything a program reads or writes, named and shaped, before any memory exists.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "base/tensor.h"
+
+namespace redline::program {
+
+struct ValueId {
+  std::int32_t index = -1;
+  bool present() const { return index >= 0; }
+  auto operator<=>(const ValueId&) const = default;
+};
+inline constexpr ValueId kAbsent{};  // an optional operand that is not there
+
+enum class Role : std::uint8_t {
+  parameter,   // persistent: lives as long as the run
+  gradient,    // persistent: accumulates over micro-batches
+  moment,      // persistent: the optimizer's
+  constant,    // persistent: filled once (RoPE tables)
+  input,       // persistent: written by the host before a run of a program (batch, step state)
+  output,      // persistent: read by the host after it (loss, norm)
+  activation,  // lives within one run of a program
+  scratch,     // lives within one node
+};
+inline constexpr int kRoles = 8;
+
+constexpr bool persistent(Role r) { return r < Role::activation; }
+
+constexpr std::string_view name_of(Role r) {
+  constexpr std::string_view kNames[kRoles] = {"parameters", "gradients", "moments",     "constants",
+                                               "inputs",     "outputs",   "activations", "scratch"};
+  return kNames[static_cast<int>(r)];
+}
+
+struct Value {
+  std::string name;  // "layer 3/qkv"
+  Shape shape;
+  DType dtype = DType::f32;
+  Role role = Role::activation;
+  ValueId alias_of;               // a view of (a part of) another value; absent: owns its bytes
+  std::int64_t alias_offset = 0;  // bytes into it
+
+  std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }
+};
+
+}  // namespace redline::program

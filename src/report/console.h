@@ -1,0 +1,48 @@
+// A run as a person sees it: what was chosen, then one line of progress. metrics.jsonl has everything; this has what
+// one looks at.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "report/live_line.h"
+#include "train/observer.h"
+
+namespace redline::report {
+
+inline constexpr std::size_t kConsoleColumns = 120;
+
+std::vector<std::string> header_lines(const train::RunHeader& header);
+
+// "step 40/120  loss 2.3456  grad 1.234  lr 3.00e-04  152 ms  13.4k tok/s  mfu 48.2%  eta 12 s", at most
+// kConsoleColumns.
+std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds);
+
+// On a terminal the line is rewritten at every step and stays at each tenth of the run and at evaluations. Elsewhere
+// one line every log.every steps, at least a second apart. The first and the last step are always there.
+class Console final : public train::Observer {
+ public:
+  explicit Console(std::FILE* stream) : out_(stream) {}
+  Console(std::FILE* stream, bool terminal) : out_(stream, terminal) {}
+
+  void started(const train::RunHeader& header) override;
+  void evaluating(std::int64_t batch, std::int64_t batches) override;
+  void evaluated(std::int64_t step, double loss) override;
+  void stepped(const train::StepMetrics& m) override;
+  void saved(std::int64_t step, const Path& folder, double seconds) override;
+  void note(const std::string& sentence) override { out_.keep(sentence); }
+  void warning(const std::string& sentence) override { out_.keep("warning: " + sentence); }
+  void finished(const std::string& sentence) override { out_.keep(sentence); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool keeps(const train::StepMetrics& m) const;
+
+  LiveLine out_;
+  std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
+  Clock::time_point started_, last_kept_;
+};
+
+}  // namespace redline::report

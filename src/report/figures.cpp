@@ -1,0 +1,74 @@
+#include "report/figures.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <span>
+#include <string_view>
+
+namespace redline::report {
+namespace {
+
+// Three significant digits.
+std::string three_digits(double v) {
+  const double size = std::fabs(v);
+  if (size < 9.995) return fmt::format("{:.2f}", v);
+  if (size < 99.95) return fmt::format("{:.1f}", v);
+  if (size < 999.5) return fmt::format("{:.0f}", v);
+  return size < 9999.5 ? fmt::format("{:.0f}", v) : fmt::format("{:.2e}", v);
+}
+
+// The value in the largest unit that leaves at least one before the point. Whole numbers of the first unit stay whole.
+std::string in_units(double v, double step, std::string_view gap, std::span<const std::string_view> units) {
+  if (!std::isfinite(v)) return fmt::format("{}{}{}", v, gap, units[0]);
+  std::size_t unit = 0;
+  for (; unit + 1 < units.size() && std::fabs(v) >= 0.9995 * step; ++unit) v /= step;
+  const std::string number = unit == 0 && v == std::floor(v) ? fmt::format("{:.0f}", v) : three_digits(v);
+  return units[unit].empty() ? number : fmt::format("{}{}{}", number, gap, units[unit]);
+}
+
+}  // namespace
+
+std::string bytes(double n) {
+  static constexpr std::array<std::string_view, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  return in_units(n, 1024, " ", kUnits);
+}
+
+std::string count(double n) {
+  static constexpr std::array<std::string_view, 5> kUnits = {"", "k", "M", "B", "T"};
+  return in_units(n, 1000, " ", kUnits);
+}
+
+std::string token_rate(double per_second) {
+  static constexpr std::array<std::string_view, 4> kUnits = {" tok/s", "k tok/s", "M tok/s", "B tok/s"};
+  return in_units(per_second, 1000, "", kUnits);
+}
+
+std::string flop_rate(double per_second) {
+  static constexpr std::array<std::string_view, 6> kUnits = {"FLOP/s",  "kFLOP/s", "MFLOP/s",
+                                                             "GFLOP/s", "TFLOP/s", "PFLOP/s"};
+  return in_units(per_second, 1000, " ", kUnits);
+}
+
+std::string duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds == 0) return "0 s";
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 9.95) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);
+  if (seconds > 86400.0 * 9999) return "years";
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
+  return fmt::format("{}d {:02}h", whole / 86400, whole / 3600 % 24);
+}
+
+std::string percent(double share) { return plain(100 * share, 1) + "%"; }
+
+std::string plain(double value, int decimals) {
+  return !std::isfinite(value) || std::fabs(value) < 1e4 ? fmt::format("{:.{}f}", value, decimals)
+                                                         : fmt::format("{:.2e}", value);
+}
+
+}  // namespace redline::report

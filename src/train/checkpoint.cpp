@@ -1,0 +1,99 @@
+#include "train/checkpoint.h"
+
+#include "base/hash.h"
+#include "config/load.h"
+#include "io/checkpoint_folder.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/hf_config.h"
+
+namespace redline::train {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr const char *kModel = "model.safetensors", *kOptimizer = "optimizer.safetensors", *kState = "state.json";
+constexpr const char *kMoment1 = "exp_avg.", *kMoment2 = "exp_avg_sq.";
+
+void add(std::vector<io::TensorToWrite>& out, const std::string& prefix, model::Engine& engine, model::Flat which) {
+  const std::span<const float> flat = engine.read(which);
+  for (const model::StoredParameter& p : engine.layout().stored)
+    out.push_back(
+        {prefix + p.name, DType::f32, p.shape,
+         std::as_bytes(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements)))});
+}
+
+std::uint64_t write_text(FileSystem& files, const Path& path, const std::string& text) {
+  const auto file = files.create(path);
+  file->write(text);
+  file->sync();
+  file->close();
+  return hash64(text);
+}
+
+io::Json to_json(const RunState& state) {
+  io::Json waiting = io::Json::array();
+  for (const auto& piece : state.loader.waiting) waiting.push_back({piece.document, piece.begin});
+  return {{"format", kFormat},
+          {"step", state.step},
+          {"tokens", state.tokens},
+          {"loader", {{"next_document", state.loader.next_document}, {"waiting", std::move(waiting)}}}};
+}
+
+RunState state_from(const io::Json& json, const std::string& file) {
+  if (const std::int64_t format = io::integer_at(json, "format", file); format != kFormat)
+    fail_user("{}: checkpoint format {}; this redline reads format {}", file, format, kFormat);
+  RunState state;
+  state.step = io::integer_at(json, "step", file);
+  state.tokens = io::integer_at(json, "tokens", file);
+  const io::Json& loader = json.at("loader");
+  state.loader.next_document = io::integer_at(loader, "next_document", file);
+  for (const io::Json& piece : loader.at("waiting"))
+    state.loader.waiting.push_back({piece.at(0).get<std::int64_t>(), piece.at(1).get<std::int64_t>()});
+  return state;
+}
+
+void load_moments(const io::SafetensorsReader& file, const std::string& prefix, model::Engine& engine,
+                  model::Flat which) {
+  const std::span<float> flat = engine.edit(which);
+  for (const model::StoredParameter& p : engine.layout().stored) {
+    const io::StoredTensor& t = file.at(prefix + p.name);
+    if (t.shape != p.shape) fail_user("{} has another shape than the model's {}", t.name, p.name);
+    t.to_f32(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements)));
+  }
+  engine.commit(which);
+}
+
+}  // namespace
+
+void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
+                     const RunState& state) {
+  io::write_checkpoint(files, parent, state.step, [&](const Path& folder) {
+    std::map<std::string, std::uint64_t> hashes;
+    const auto text = [&](const char* name, const std::string& content) {
+      hashes[name] = write_text(files, folder / name, content);
+    };
+    text("config.json", model::hf_config(config.model, config.train.seq_len).dump(2) + "\n");
+    text("config.toml", config::dump(config));
+    text(kState, to_json(state).dump(2) + "\n");
+
+    std::vector<io::TensorToWrite> tensors;
+    add(tensors, "", engine, model::Flat::parameters);
+    hashes[kModel] = io::write_safetensors(files, folder / kModel, tensors, {{"format", "pt"}});
+    tensors.clear();
+    add(tensors, kMoment1, engine, model::Flat::moment1);
+    add(tensors, kMoment2, engine, model::Flat::moment2);
+    hashes[kOptimizer] = io::write_safetensors(files, folder / kOptimizer, tensors, {{"format", "pt"}});
+    return hashes;
+  });
+}
+
+RunState load_checkpoint(FileSystem& files, const Path& folder, model::Engine& engine) {
+  const RunState state = state_from(io::read_json(files, folder / kState), (folder / kState).string());
+  model::load_weights(engine, folder);
+  const io::SafetensorsReader moments(folder / kOptimizer);
+  load_moments(moments, kMoment1, engine, model::Flat::moment1);
+  load_moments(moments, kMoment2, engine, model::Flat::moment2);
+  return state;
+}
+
+}  // namespace redline::train

@@ -1,0 +1,24 @@
+// What a checkpoint holds: parameters and moments by Hugging Face name, and the little that is needed to go on exactly.
+// The folder is also a Hugging Face folder (config.json, model.safetensors). docs/formats.md writes it down.
+#pragma once
+
+#include "config/config.h"
+#include "data/loader.h"
+#include "model/engine.h"
+
+namespace redline::train {
+
+// Where a run stands between two steps. Everything else (schedule, random numbers) follows from the step.
+struct RunState {
+  std::int64_t step = 0;    // updates done
+  std::int64_t tokens = 0;  // real targets seen
+  data::LoaderState loader;
+};
+
+void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
+                     const RunState& state);
+
+// The folder must have been found whole (io/checkpoint_folder.h).
+RunState load_checkpoint(FileSystem& files, const Path& folder, model::Engine& engine);
+
+}  // namespace redline::train

@@ -1,0 +1,61 @@
+// What a run tells of itself while it happens. train/ defines it, report/ implements it, cli/ connects the two.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "config/config.h"
+#include "program/program.h"
+
+namespace redline::train {
+
+// Known before the first step.
+struct RunHeader {
+  const config::Config* config = nullptr;
+  Path folder;
+  std::string device;  // "CPU (2 threads, Neoverse-V1)"
+  std::string data;    // "ping (generated)"
+  std::int64_t parameters = 0;
+  std::int64_t steps = 0;            // the whole run's
+  std::int64_t first_step = 0;       // > 0: resumed, this many steps are done
+  std::int64_t tokens_per_step = 0;  // slots: batch_size * seq_len * accumulate
+  const program::MemoryPlan* memory = nullptr;
+  double peak_flops = 0;    // what MFU is measured against
+  std::string peak_source;  // "measured: product of 1024^3 in fp32"
+};
+
+// One row of metrics.jsonl; the names are the file's keys.
+struct StepMetrics {
+  std::int64_t step = 0;  // counted from 1: this many updates are done
+  double time = 0;        // seconds since 1970, when the step ended
+  double loss = 0;        // mean over the real target pairs of the step
+  double grad_norm = 0;   // before clipping
+  double lr = 0;
+  double step_ms = 0;
+  std::int64_t tokens = 0;  // real targets of the step
+  double tokens_per_s = 0;
+  double padding = 0;            // share of token slots that hold none
+  double tflops = 0;             // model FLOPs, 1e12 a second
+  double mfu = 0, mfu_palm = 0;  // shares, 0 to 1
+  double data_wait_ms = 0;
+  double memory_gib = 0;
+  std::optional<double> eval_loss;  // where the step was followed by an evaluation
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void started(const RunHeader&) {}
+  virtual void evaluating(std::int64_t /*batch*/, std::int64_t /*batches*/) {}  // progress within an evaluation
+  virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
+  virtual void stepped(const StepMetrics&) {}
+  virtual void before_checkpoint() {}  // what was told so far must be on the disk when this returns
+  virtual void saved(std::int64_t /*step*/, const Path& /*folder*/, double /*seconds*/) {}
+  virtual void note(const std::string& /*sentence*/) {}     // e.g. "resumed from step 40"
+  virtual void warning(const std::string& /*sentence*/) {}  // e.g. a damaged checkpoint that was passed over
+  virtual void finished(const std::string& /*sentence*/) {}
+};
+
+}  // namespace redline::train

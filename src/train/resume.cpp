@@ -1,0 +1,47 @@
+#include "train/resume.h"
+
+#include "config/keys.h"
+#include "config/load.h"
+
+namespace redline::train {
+namespace {
+
+bool decides_the_run(std::string_view key) {
+  for (std::string_view prefix : {"model.", "data.", "precision."})
+    if (key.starts_with(prefix)) return true;
+  return key == "train.batch_size" || key == "train.seq_len" || key == "train.accumulate" || key == "train.seed";
+}
+
+}  // namespace
+
+bool holds_run(FileSystem& files, const Path& folder) {
+  return files.exists(folder / kRunConfig) || files.exists(folder / "metrics.jsonl") ||
+         !files.list(folder / "checkpoints").empty();
+}
+
+config::Config read_run_config(FileSystem& files, const Path& folder) {
+  const Path path = folder / kRunConfig;
+  if (!files.exists(path))
+    fail_user("{} holds no run (no {}); give the configuration, or another --out", folder.string(), kRunConfig);
+  return config::parse(files.read(path), path.string());
+}
+
+void check_folder(const TrainOptions& options, FileSystem& files) {
+  if (!holds_run(files, options.folder)) return;
+  if (!options.resume)
+    fail_user("{} already holds a run; continue it with --resume, or choose another --out", options.folder.string());
+  if (!files.exists(options.folder / kRunConfig)) return;
+  const config::Config before = read_run_config(files, options.folder);
+  for (const std::string& key : config::differing_keys(before, options.config)) {
+    if (key == "preset") continue;  // where the values came from does not matter, the values do
+    const auto text = [&](const config::Config& c) { return config::literal(config::read(*config::find_key(key), c)); };
+    const std::string was = text(before), is = text(options.config);
+    if (decides_the_run(key))
+      fail_user(
+          "{} was started with {} = {}, not {}; resume it with its own value, or start another run with another --out",
+          options.folder.string(), key, was, is);
+    for (Observer* o : options.observers) o->note(fmt::format("resuming with {} = {} (it was {})", key, is, was));
+  }
+}
+
+}  // namespace redline::train

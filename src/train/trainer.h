@@ -1,0 +1,51 @@
+// The loop: batches in, steps, evaluations, checkpoints, until the steps are done, a signal asks to stop, or a number
+// is not finite. It never loses what it has saved.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "base/files.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "train/observer.h"
+
+namespace redline::train {
+
+struct TrainOptions {
+  config::Config config;
+  Path folder;           // of the run
+  bool resume = false;   // continue from the newest whole checkpoint; from the beginning when there is none
+  bool dry_run = false;  // everything but the first step; writes nothing
+  double peak_flops = 0;
+  std::string peak_source;
+  std::vector<Observer*> observers;
+  const std::atomic<int>* stop = nullptr;  // a signal's number once one has come: finish the step, save, return
+};
+
+enum class Outcome { finished, stopped, already_finished, dry_run };
+
+struct TrainResult {
+  Outcome outcome = Outcome::finished;
+  std::int64_t steps = 0;  // done in all
+  std::optional<double> eval_loss;
+};
+
+// A folder that already holds a run is an error without `resume`. A loss or norm that is not finite is a NotFinite.
+TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files);
+
+// The number of steps a configuration asks for: max_steps or max_tokens, whichever comes first.
+std::int64_t total_steps(const config::Train& train);
+
+// Whether a folder holds a run (or the beginnings of one).
+bool holds_run(FileSystem& files, const Path& folder);
+
+// The configuration of the run in `folder`, as it was resolved when it started.
+config::Config read_run_config(FileSystem& files, const Path& folder);
+
+// The run cannot go on: step, batch and what to try. The update was not made; the last checkpoint stays.
+struct NotFinite : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace redline::train

@@ -1,0 +1,165 @@
+// Files hold what was written; errors name the path; replace() shows the old text or the new one, whatever fails.
+#include "base/files.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+
+namespace redline {
+namespace {
+
+using redline::testing::FailingFiles;
+using redline::testing::Failure;
+using redline::testing::TempFolder;
+
+void write_text(const Path& path, std::string_view text) {
+  const auto writer = real_files().create(path);
+  writer->write(text);
+  writer->close();
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <class Call>
+std::string machine_error(const Call& call) {
+  try {
+    call();
+  } catch (const MachineError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Files, HoldWhatWasWritten) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  std::string text(3'000'000, 'x');  // several pieces of reading
+  text[2'500'000] = 'y';
+  const auto writer = files.create(temp / "a");
+  writer->write(text);
+  writer->write(std::string_view());
+  writer->sync();
+  writer->close();
+  writer->close();  // closing twice is harmless
+  EXPECT_EQ(files.read(temp / "a"), text);
+  EXPECT_EQ(files.size(temp / "a"), text.size());
+  EXPECT_EQ(text_of(MappedFile(temp / "a").bytes()), text);
+  std::string pieces;
+  files.read_pieces(temp / "a", [&](std::span<const std::byte> piece) { pieces += text_of(piece); });
+  EXPECT_EQ(pieces, text);
+}
+
+TEST(Files, CreateTruncatesAppendDoesNot) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  write_text(temp / "a", "long text");
+  write_text(temp / "a", "ab");
+  EXPECT_EQ(files.read(temp / "a"), "ab");
+  const auto appender = files.append(temp / "a");
+  appender->write("cd");
+  appender->close();
+  EXPECT_EQ(files.read(temp / "a"), "abcd");
+  files.truncate(temp / "a", 1);
+  EXPECT_EQ(files.read(temp / "a"), "a");
+}
+
+TEST(Files, FoldersAreCreatedListedRenamedRemoved) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  EXPECT_TRUE(files.list(temp / "missing").empty());
+  files.create_folders(temp / "x/y/z/");
+  files.create_folders(temp / "x/y/z");
+  write_text(temp / "x/b", "");
+  write_text(temp / "x/a", "");
+  EXPECT_EQ(files.list(temp / "x"), (std::vector<std::string>{"a", "b", "y"}));
+  files.sync_folder(temp / "x");
+  files.rename(temp / "x", temp / "w");
+  EXPECT_FALSE(files.exists(temp / "x"));
+  EXPECT_TRUE(files.exists(temp / "w/y/z"));
+  files.remove_all(temp / "w");
+  files.remove_all(temp / "w");  // nothing there is fine
+  EXPECT_FALSE(files.exists(temp / "w"));
+}
+
+TEST(Files, ErrorsNameThePathAndTheReason) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  const Path missing = temp / "no/such/file";
+  const std::string reason = missing.string() + ": cannot open: No such file or directory";
+  EXPECT_EQ(machine_error([&] { files.read(missing); }), reason);
+  EXPECT_EQ(machine_error([&] { MappedFile mapped(missing); }), reason);
+  for (const std::string& error :
+       {machine_error([&] { files.create(missing); }), machine_error([&] { files.append(missing); }),
+        machine_error([&] { files.size(missing); }), machine_error([&] { files.rename(missing, temp / "a"); }),
+        machine_error([&] { files.truncate(missing, 0); }), machine_error([&] { files.sync_folder(missing); })}) {
+    EXPECT_NE(error.find(missing.string()), error.npos) << error;
+    EXPECT_NE(error.find("No such file or directory"), error.npos) << error;
+  }
+  write_text(temp / "file", "");
+  EXPECT_THROW(files.create_folders(temp / "file"), MachineError);
+  EXPECT_THROW(files.create_folders(temp / "file/below"), MachineError);
+  EXPECT_THROW(files.list(temp / "file"), MachineError);
+  EXPECT_THROW(MappedFile mapped(temp.path()), MachineError);
+}
+
+TEST(Files, AFullDiskIsTold) {
+  if (!real_files().exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  const auto writer = real_files().append("/dev/full");
+  const std::string error = machine_error([&] { writer->write("text"); });
+  EXPECT_EQ(error, "/dev/full: cannot write: No space left on device");
+}
+
+TEST(MappedFile, AnEmptyFileHasNoBytes) {
+  TempFolder temp;
+  write_text(temp / "empty", "");
+  EXPECT_TRUE(MappedFile(temp / "empty").bytes().empty());
+}
+
+TEST(MappedFile, MovesItsBytes) {
+  TempFolder temp;
+  write_text(temp / "a", "first");
+  write_text(temp / "b", "second");
+  MappedFile a(temp / "a"), b(temp / "b");
+  MappedFile c(std::move(a));
+  c = std::move(b);
+  EXPECT_EQ(text_of(c.bytes()), "second");
+}
+
+TEST(Replace, ReplacesAndLeavesNothingBeside) {
+  TempFolder temp;
+  real_files().replace(temp / "a", "old");
+  real_files().replace(temp / "a", "new");
+  EXPECT_EQ(real_files().read(temp / "a"), "new");
+  EXPECT_EQ(real_files().list(temp.path()), std::vector<std::string>{"a"});
+}
+
+TEST(Replace, ShowsTheOldOrTheNewTextWhateverFails) {
+  FailingFiles files;
+  for (const Failure failure : {Failure::once, Failure::full_disk, Failure::death}) {
+    std::int64_t nth = 0;
+    for (bool failed = true; failed; ++nth) {
+      TempFolder temp;
+      real_files().replace(temp / "a", "old text");
+      files.fail_at(nth, failure);
+      try {
+        files.replace(temp / "a", "new text");
+        EXPECT_EQ(real_files().read(temp / "a"), "new text");
+      } catch (const MachineError&) {
+        const std::string text = real_files().read(temp / "a");
+        EXPECT_TRUE(text == "old text" || text == "new text") << text;
+        if (failure != Failure::death) {
+          EXPECT_EQ(real_files().list(temp.path()), std::vector<std::string>{"a"});
+        }
+      }
+      failed = files.failed();
+    }
+    EXPECT_GE(nth, 7);  // create, write, sync, close, rename, sync_folder, and the pass without a failure
+  }
+}
+
+}  // namespace
+}  // namespace redline

@@ -1,0 +1,58 @@
+// The generator is Philox 4x32-10 as published, and its distributions are what their names say.
+#include "base/random.h"
+
+#include <gtest/gtest.h>
+
+namespace redline {
+namespace {
+
+using Words = std::array<std::uint32_t, 4>;
+
+// The known answers that come with Random123.
+TEST(Philox, GivesThePublishedAnswers) {
+  EXPECT_EQ(philox({0, 0}, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({0xa4093822, 0x299f31d0}, {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Random, HighHalvesOfSeedStreamAndIndexAllMatter) {
+  const std::uint64_t high = std::uint64_t{1} << 40;
+  const std::uint64_t base = Random(1, 2).bits(3);
+  EXPECT_NE(base, Random(1 + high, 2).bits(3));
+  EXPECT_NE(base, Random(1, 2 + high).bits(3));
+  EXPECT_NE(base, Random(1, 2).bits(3 + high));
+  EXPECT_EQ(base, Random(1, 2).bits(3));
+}
+
+TEST(Random, UniformAndNormalHaveTheirMoments) {
+  const Random random(7, 0);
+  constexpr int kDraws = 200'000;
+  double uniform_sum = 0, normal_sum = 0, normal_squares = 0;
+  for (std::uint64_t i = 0; i < kDraws; ++i) {
+    const double u = random.uniform(i), z = random.normal(i);
+    ASSERT_GE(u, 0.0);
+    ASSERT_LT(u, 1.0);
+    uniform_sum += u;
+    normal_sum += z;
+    normal_squares += z * z;
+  }
+  EXPECT_NEAR(uniform_sum / kDraws, 0.5, 0.005);
+  EXPECT_NEAR(normal_sum / kDraws, 0.0, 0.01);
+  EXPECT_NEAR(normal_squares / kDraws, 1.0, 0.02);
+}
+
+TEST(Random, BelowReachesEveryValueAndNoOther) {
+  const Random random(3, 9);
+  std::array<int, 7> seen{};
+  for (std::uint64_t i = 0; i < 7000; ++i) {
+    const std::uint64_t value = random.below(i, seen.size());
+    ASSERT_LT(value, seen.size());
+    ++seen[value];
+  }
+  for (const int times : seen) EXPECT_NEAR(times, 1000, 150);
+}
+
+}  // namespace
+}  // namespace redline

@@ -1,0 +1,272 @@
+// The program as a user meets it: exit statuses, and one sentence for everything that is wrong.
+#include "cli/commands.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::cli {
+namespace {
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+std::string quoted(const std::string& word) {
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+const std::vector<std::string> kTiny = {"model.layers=1",       "model.hidden=32",    "model.heads=2",
+                                        "model.head_dim=16",    "model.ffn=48",       "train.seq_len=64",
+                                        "train.batch_size=2",   "train.max_steps=4",  "train.eval_every=2",
+                                        "train.eval_batches=1", "checkpoint.every=2", "optim.warmup_steps=1"};
+
+class Commands : public ::testing::Test {
+ protected:
+  // Runs the program in a folder of the test's own.
+  Ran run(const Words& words, const std::string& redirect = "") {
+    const Path out = folder_ / "stdout", err = folder_ / "stderr";
+    std::string command = "cd " + quoted(folder_.path().string()) + " && " + quoted(REDLINE_BINARY);
+    for (const std::string& word : words) command += " " + quoted(word);
+    command += redirect.empty() ? " >" + quoted(out.string()) : " " + redirect;
+    command += " 2>" + quoted(err.string());
+    const int status = std::system(command.c_str());
+    Ran ran;
+    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    if (redirect.empty()) ran.out = real_files().read(out);
+    ran.err = real_files().read(err);
+    return ran;
+  }
+  Ran train_tiny(Words words) {
+    words.insert(words.begin(), "train");
+    words.insert(words.end(), kTiny.begin(), kTiny.end());
+    return run(words);
+  }
+
+  // Exit 2 and exactly one line on standard error that holds every part.
+  void expect_bad_input(const Words& words, const Words& parts) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_EQ(ran.err.rfind("redline: error: ", 0), 0u) << ran.err;
+    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+    for (const std::string& part : parts)
+      EXPECT_NE(ran.err.find(part), std::string::npos) << "'" << part << "' in: " << ran.err;
+    EXPECT_EQ(ran.out, "");
+  }
+  void write(const std::string& name, std::string_view text) { real_files().replace(folder_ / name, text); }
+  bool exists(const std::string& name) { return real_files().exists(folder_ / name); }
+
+  testing::TempFolder folder_;
+};
+
+TEST_F(Commands, HelpNamesEveryCommand) {
+  for (const Words& words : {Words{}, Words{"--help"}, Words{"help"}}) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_EQ(ran.err, "");
+    EXPECT_NE(ran.out.find("example"), std::string::npos);
+    for (const Command& c : commands()) EXPECT_NE(ran.out.find(c.name), std::string::npos) << c.name;
+  }
+}
+
+TEST_F(Commands, EveryCommandHasHelpWithAnExample) {
+  for (const Command& c : commands()) {
+    const Ran ran = run({std::string(c.name), "--help"});
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_NE(ran.out.find("example"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("Usage: redline " + std::string(c.name)), std::string::npos) << ran.out;
+    EXPECT_EQ(run({"help", std::string(c.name)}).out, ran.out);
+  }
+}
+
+TEST_F(Commands, Version) { EXPECT_EQ(run({"--version"}).out.rfind("redline ", 0), 0u); }
+
+TEST_F(Commands, UnknownNamesGetTheNearest) {
+  expect_bad_input({"trian"}, {"unknown command 'trian'", "did you mean 'train'?"});
+  expect_bad_input({"xyzzy"}, {"unknown command 'xyzzy'"});
+  expect_bad_input({"--versoin"}, {"did you mean '--version'?"});
+  expect_bad_input({"train", "--resum"}, {"no flag '--resum'", "did you mean '--resume'?"});
+  expect_bad_input({"eval", "--chekpoint=a"}, {"no flag '--chekpoint'", "did you mean '--checkpoint'?"});
+  expect_bad_input({"train", "train.batchsize=3"}, {"train.batchsize", "did you mean 'train.batch_size'?"});
+  expect_bad_input({"train", "quik"}, {"quik", "quick"});
+  expect_bad_input({"train", "--preset", "quik"}, {"quik", "quick"});
+}
+
+TEST_F(Commands, ValuesOfFlags) {
+  expect_bad_input({"train", "--out"}, {"--out needs a value"});
+  expect_bad_input({"train", "--out", "--resume"}, {"--out needs a value", "--resume"});
+  expect_bad_input({"train", "--resume"}, {"--resume needs", "--out"});
+  expect_bad_input({"train", "--resume=yes"}, {"--resume takes no value"});
+  expect_bad_input({"profile", "--steps", "many"}, {"--steps takes a whole number", "'many'"});
+  expect_bad_input({"profile", "--steps", "0"}, {"--steps", "'0'"});
+  expect_bad_input({"sample", "--checkpoint", "x", "--prompt", "y", "--temperature", "-1"}, {"--temperature", "'-1'"});
+  expect_bad_input({"train", "--device", "gpu", "--out", "a"}, {"--device gpu"});
+  expect_bad_input({"info", "now"}, {"'now'"});
+  expect_bad_input({"verify"}, {"CASE_DIR"});
+  expect_bad_input({"eval"}, {"--checkpoint"});
+  expect_bad_input({"sample", "--checkpoint", "x"}, {"--prompt"});
+}
+
+TEST_F(Commands, BadConfigurations) {
+  expect_bad_input({"train", "model.layers=abc"}, {"model.layers", "integer", "abc"});
+  expect_bad_input({"train", "model.layers=0"}, {"model.layers", "0"});
+  expect_bad_input({"train", "missing.toml"}, {"missing.toml", "no such file"});
+  expect_bad_input({"train", "=5"}, {"command line"});
+  expect_bad_input({"train", "model.head_dim=7"}, {"model.head_dim"});
+  expect_bad_input({"train", "quick", "ping-95m"}, {"ping-95m", "key=value"});
+  write("bad.toml", "[train]\nbatch_size = 4\nseq_length = 3\n");
+  expect_bad_input({"config", "bad.toml"}, {"bad.toml:3", "train.seq_length", "train.seq_len"});
+  write("broken.toml", "[train\n");
+  expect_bad_input({"config", "broken.toml"}, {"broken.toml:1"});
+}
+
+TEST_F(Commands, BadFoldersAndData) {
+  expect_bad_input({"train", "model.vocab=100", "--out", "a"}, {"model.vocab", "100", "267"});
+  EXPECT_FALSE(exists("a"));
+  expect_bad_input({"train", "data.train=nothing.txt", "--out", "a"}, {"data.train", "nothing.txt"});
+  real_files().create_folders(folder_ / "empty");
+  expect_bad_input({"verify", "empty"}, {"empty", "config.json"});
+  expect_bad_input({"verify", "nowhere"}, {"nowhere"});
+  expect_bad_input({"eval", "--checkpoint", "empty"}, {"empty"});
+  expect_bad_input({"sample", "--checkpoint", "nowhere", "--prompt", "x"}, {"nowhere"});
+}
+
+TEST_F(Commands, VerifySaysWithinOrOutside) {
+  const std::string fixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+  const Ran good = run({"verify", fixtures + "llama-mha"});
+  EXPECT_EQ(good.status, 0) << good.out << good.err;
+  EXPECT_NE(good.out.find("within tolerance"), std::string::npos);
+
+  // The weights of another model of the same shapes are not the oracle's.
+  std::filesystem::copy(fixtures + "llama-mha", folder_ / "case");
+  std::string weights = real_files().read(folder_ / "case/model.safetensors");
+  for (std::size_t i = weights.size() - 4096; i < weights.size(); i += 4) weights[i + 3] ^= '\x80';  // signs
+  real_files().replace(folder_ / "case/model.safetensors", weights);
+  const Ran bad = run({"verify", "case", "--json"});
+  EXPECT_EQ(bad.status, 1) << bad.err;
+  const auto json = nlohmann::json::parse(bad.out);
+  EXPECT_EQ(json.at("within"), false);
+  EXPECT_GT(json.at("tensors").size(), 20u);
+}
+
+TEST_F(Commands, InfoAndConfigPrintDocuments) {
+  const auto info = nlohmann::json::parse(run({"info", "--json"}).out);
+  EXPECT_TRUE(info.at("cpu").at("usable").get<bool>());
+  EXPECT_TRUE(info.at("cuda").contains("problem"));
+  const Ran config = run({"config", "quick", "train.batch_size=3"});
+  EXPECT_EQ(config.status, 0);
+  EXPECT_NE(config.out.find("batch_size = 3"), std::string::npos);
+  write("again.toml", config.out);
+  EXPECT_EQ(run({"config", "again.toml"}).out, config.out);
+  EXPECT_NE(run({"config", "--keys"}).out.find("train.seq_len"), std::string::npos);
+  EXPECT_NE(run({"config", "--markdown"}).out.find("| `train.seq_len` |"), std::string::npos);
+  EXPECT_NE(run({"config", "--presets"}).out.find("quick"), std::string::npos);
+}
+
+TEST_F(Commands, OutputThatCannotBeWritten) {
+  EXPECT_EQ(run({"config"}, ">&-").status, 0);
+  EXPECT_EQ(run({"config", "--keys"}, "| true").status, 0);
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const Ran full = run({"config"}, ">/dev/full");
+  EXPECT_EQ(full.status, 1);
+  EXPECT_NE(full.err.find("standard output"), std::string::npos);
+}
+
+TEST_F(Commands, ARunFromTrainingToText) {
+  const Ran trained = train_tiny({"--out", "a"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  EXPECT_NE(trained.out.find("step 4/4"), std::string::npos) << trained.out;
+  const std::string metrics = real_files().read(folder_ / "a/metrics.jsonl");
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 4);
+
+  Words again = {"train", "--out", "a"};
+  again.insert(again.end(), kTiny.begin(), kTiny.end());
+  expect_bad_input(again, {"already holds a run", "--resume"});
+  const Ran resumed = run({"train", "--resume", "--out", "a", "train.max_steps=5"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("step 5/5"), std::string::npos) << resumed.out;
+  EXPECT_EQ(run({"train", "--resume", "--out", "a", "train.max_steps=5"}).status, 0);  // done already
+  EXPECT_EQ(real_files().read(folder_ / "a/metrics.jsonl").substr(0, metrics.size()), metrics);
+
+  const auto eval = nlohmann::json::parse(run({"eval", "--checkpoint", "a", "--json"}).out);
+  const std::string rows = real_files().read(folder_ / "a/metrics.jsonl");
+  const auto last = nlohmann::json::parse(rows.substr(rows.rfind('\n', rows.size() - 2) + 1));
+  EXPECT_EQ(eval.at("loss"), last.at("eval_loss"));
+  write("text.txt", std::string(5000, 'x'));
+  const auto text =
+      nlohmann::json::parse(run({"eval", "--checkpoint", "a", "--data", "text.txt", "--batches", "0", "--json"}).out);
+  EXPECT_NEAR(text.at("bits_per_byte").get<double>() * std::log(2.0), text.at("loss").get<double>(), 1e-9);
+  EXPECT_EQ(text.at("tokens"), 5001);
+
+  const Words sample = {"sample", "--checkpoint", "a", "--prompt", "<begin>10.", "--tokens", "5", "--seed", "7"};
+  EXPECT_EQ(run(sample).out.rfind("<begin>10.", 0), 0u);
+  EXPECT_EQ(run(sample).out, run(sample).out);
+}
+
+TEST_F(Commands, ADryRunWritesNothing) {
+  const Ran ran = train_tiny({"--out", "a", "--dry-run"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("parameters"), std::string::npos) << ran.out;
+  EXPECT_FALSE(exists("a"));
+}
+
+TEST_F(Commands, ARunWithoutOutGetsAFolderOfItsOwn) {
+  EXPECT_EQ(train_tiny({}).status, 0);
+  EXPECT_EQ(train_tiny({}).status, 0);
+  const std::vector<std::string> runs = real_files().list(folder_ / "runs");
+  ASSERT_EQ(runs.size(), 2u);
+  for (const std::string& name : runs) EXPECT_EQ(name.rfind("quick-20", 0), 0u) << name;
+}
+
+TEST_F(Commands, ProfilePrintsATableAndWritesATrace) {
+  Words words = {"profile", "--steps", "2", "--trace", "t.json", "--json"};
+  words.insert(words.end(), kTiny.begin(), kTiny.end());
+  const auto json = nlohmann::json::parse(run(words).out);
+  EXPECT_GT(json.at("step_ms").get<double>(), 0);
+  EXPECT_GT(json.at("nodes").size(), json.at("kinds").size());
+  EXPECT_FALSE(nlohmann::json::parse(real_files().read(folder_ / "t.json")).at("traceEvents").empty());
+}
+
+// A signal lets the step end, saves and says so with status 3; --resume goes on from there.
+TEST_F(Commands, ASignalSavesTheRun) {
+  const std::string run_folder = (folder_ / "a").string();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!std::freopen("/dev/null", "w", stdout)) ::_exit(100);
+    std::vector<std::string> words = {REDLINE_BINARY, "train", "--out", run_folder};
+    words.insert(words.end(), kTiny.begin(), kTiny.end());
+    words.insert(words.end(), {"train.max_steps=100000000", "checkpoint.every=0", "train.eval_every=0"});
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ::execv(REDLINE_BINARY, arguments.data());
+    ::_exit(101);
+  }
+  ASSERT_GT(child, 0);
+  for (int i = 0; i < 6000 && !(exists("a/metrics.jsonl") && real_files().size(folder_ / "a/metrics.jsonl") > 0); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(child, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_EQ(real_files().list(folder_ / "a/checkpoints").size(), 1u);
+  const Ran resumed = run({"train", "--resume", "--out", "a", "--dry-run"});
+  EXPECT_NE(resumed.out.find("resuming after step"), std::string::npos) << resumed.out << resumed.err;
+}
+
+}  // namespace
+}  // namespace redline::cli

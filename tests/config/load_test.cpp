@@ -1,0 +1,174 @@
+// Configurations from files, presets and the command line: which source wins, and what each mistake is told.
+#include "config/load.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.h"
+#include "config/keys.h"
+#include "testing/temp_folder.h"
+
+namespace redline::config {
+namespace {
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string parse_error(const std::string& text) {
+  return error_of([&] { parse(text, "x.toml"); });
+}
+
+std::string override_error(const std::string& word) {
+  return error_of([&] { load({"", "", {word}}); });
+}
+
+class LoadTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    real_files().replace(folder_.path() / name, text);
+    return (folder_.path() / name).string();
+  }
+  testing::TempFolder folder_;
+};
+
+TEST_F(LoadTest, NothingGivenIsTheQuickPreset) {
+  const Config c = load({});
+  EXPECT_EQ(c.preset, "quick");
+  EXPECT_EQ(c.model.head_dim, 64);
+  EXPECT_EQ(c.model.kv_heads, 4);
+  EXPECT_GT(c.train.max_steps, 0);
+}
+
+TEST_F(LoadTest, LaterSourcesWin) {
+  const std::string file =
+      write("a.toml", "preset = \"llama-1.36b\"\n[train]\nbatch_size = 3\nseq_len = 96\n[optim]\nlr = 1\n");
+  const Config c = load({file, "", {"train.seq_len=48", "train.seq_len=32"}});
+  EXPECT_EQ(c.preset, "llama-1.36b");
+  EXPECT_EQ(c.model.hidden, 2304);
+  EXPECT_EQ(c.train.batch_size, 3);
+  EXPECT_EQ(c.train.seq_len, 32);
+  EXPECT_EQ(c.optim.lr, 1.0);
+  EXPECT_EQ(load({file, "gqa-180m", {}}).model.hidden, 768);
+  EXPECT_EQ(load({file, "", {"preset=gqa-180m"}}).model.hidden, 768);
+  EXPECT_EQ(load({file, "", {"preset=gqa-180m"}}).preset, "gqa-180m");
+}
+
+TEST_F(LoadTest, AFileWithoutPresetStartsFromDefaults) {
+  const Config c = load({write("a.toml", "[train]\nmax_steps = 7\n"), "", {}});
+  Config defaults;
+  defaults.train.max_steps = 7;
+  resolve(defaults);
+  EXPECT_EQ(c, defaults);
+}
+
+TEST_F(LoadTest, FilesThatCannotBeRead) {
+  const std::string missing = (folder_.path() / "quik.toml").string();
+  EXPECT_EQ(error_of([&] { load({missing, "", {}}); }), missing + ": no such file; there is a preset 'quick'");
+  const std::string folder = folder_.path().string();
+  EXPECT_EQ(error_of([&] { load({folder, "", {}}); }), folder + ": a folder, not a TOML file");
+  const std::string broken = write("b.toml", "[train]\n\nseq_len = = 3\n");
+  EXPECT_TRUE(error_of([&] { load({broken, "", {}}); }).starts_with(broken + ":3: not valid TOML: "));
+  const std::string binary = write("c.toml", std::string("\xff\xfe\x00\x01", 4));
+  EXPECT_TRUE(error_of([&] { load({binary, "", {}}); }).starts_with(binary + ":1: not valid TOML: "));
+  EXPECT_TRUE(parse_error("[train]\nseq_len = 1\nseq_len = 2\n").starts_with("x.toml:3: "));
+}
+
+TEST_F(LoadTest, UnknownNamesAreTold) {
+  EXPECT_EQ(parse_error("[model]\nlayers = 2\n[train]\n# x\nbatchsize = 3\n"),
+            "x.toml:5: unknown key 'train.batchsize'; did you mean 'train.batch_size'?");
+  EXPECT_EQ(parse_error("train.lr = 3\n"), "x.toml:1: unknown key 'train.lr'; did you mean 'optim.lr'?");
+  EXPECT_EQ(parse_error("[trian]\nlr = 3\n"), "x.toml:1: unknown section 'trian'; did you mean 'train'?");
+  EXPECT_EQ(parse_error("train = 3\n"),
+            "x.toml:1: train is a section, not a key: its keys are written as train.NAME = VALUE");
+  EXPECT_EQ(parse_error("[train.seq_len]\nx = 1\n").substr(0, 33), "x.toml:1: train.seq_len is a key ");
+  EXPECT_EQ(override_error("lr=3"), "on the command line: unknown key 'lr'; did you mean 'optim.lr'?");
+  EXPECT_EQ(override_error("modle.layers=3"),
+            "on the command line: unknown key 'modle.layers'; did you mean 'model.layers'?");
+  EXPECT_EQ(override_error("zebra=3"), "on the command line: unknown key 'zebra'; all keys stand in docs/config.md");
+  EXPECT_EQ(override_error("train.seq_len"), "on the command line: 'train.seq_len' is not of the form key=value");
+  const std::string preset = error_of([] { load({"", "lama-1.36b", {}}); });
+  EXPECT_TRUE(preset.starts_with("on the command line: unknown preset 'lama-1.36b'; did you mean 'llama-1.36b'? "))
+      << preset;
+  EXPECT_NE(preset.find("cs336-350m, gqa-180m, llama-1.36b, ping-95m, quick, qwen3-1.8b"), std::string::npos);
+  const std::string file = write("p.toml", "\npreset = \"nothing like it\"\n");
+  EXPECT_TRUE(error_of([&] { load({file, "", {}}); }).starts_with(file + ":2: unknown preset"));
+}
+
+TEST_F(LoadTest, WrongValuesAreTold) {
+  EXPECT_EQ(parse_error("[train]\nbatch_size = \"many\"\n"),
+            "x.toml:2: train.batch_size must be an integer in [1, 16777216], not the string \"many\"");
+  EXPECT_EQ(parse_error("[train]\nbatch_size = 2.5\n"),
+            "x.toml:2: train.batch_size must be an integer in [1, 16777216], not 2.5");
+  EXPECT_EQ(parse_error("[optim]\nlr = -1\n"), "x.toml:2: optim.lr must be a number >= 0, not -1");
+  EXPECT_EQ(parse_error("[optim]\nlr = nan\n"), "x.toml:2: optim.lr must be a number >= 0, not nan");
+  EXPECT_EQ(parse_error("[optim]\nlr = inf\n"), "x.toml:2: optim.lr must be a number >= 0, not inf");
+  EXPECT_EQ(parse_error("[model]\ndropout = 1.0\n"), "x.toml:2: model.dropout must be a number in [0, 1), not 1.0");
+  EXPECT_EQ(parse_error("[model]\nfamily = \"gpt\"\n"),
+            "x.toml:2: model.family must be one of llama | qwen3, not the string \"gpt\"");
+  EXPECT_EQ(parse_error("[model]\ntied = 1\n"), "x.toml:2: model.tied must be true | false, not 1");
+  EXPECT_EQ(parse_error("[data]\ntrain = [1, 2]\n"),
+            "x.toml:2: data.train must be a list of strings, not a value of another kind");
+  EXPECT_EQ(parse_error("[train]\nseed = 1979-05-27\n"),
+            "x.toml:2: train.seed must be an integer >= 0, not a value of another kind");
+  EXPECT_EQ(override_error("train.batch_size=0"),
+            "on the command line: train.batch_size must be an integer in [1, 16777216], not 0");
+  EXPECT_EQ(override_error("train.batch_size="),
+            "on the command line: train.batch_size needs a value (integer in [1, 16777216])");
+  EXPECT_EQ(override_error("data.train=\xff\xfe"), "on the command line: the value of data.train is not valid UTF-8");
+}
+
+TEST_F(LoadTest, OverridesTakeWordsNumbersAndLists) {
+  const Config c = load({"",
+                         "",
+                         {"data.train=a.txt,b c.txt", "model.family=qwen3", "optim.lr=1e-3", "train.max_tokens=1e9",
+                          "model.tied=true", "data.eval=[\"x,y\", 'z']", " train.seed = 7 "}});
+  EXPECT_EQ(c.data.train, (std::vector<std::string>{"a.txt", "b c.txt"}));
+  EXPECT_EQ(c.data.eval, (std::vector<std::string>{"x,y", "z"}));
+  EXPECT_EQ(c.model.family, "qwen3");
+  EXPECT_EQ(c.model.qk_norm, true);
+  EXPECT_EQ(c.optim.lr, 1e-3);
+  EXPECT_EQ(c.train.max_tokens, 1'000'000'000);
+  EXPECT_TRUE(c.model.tied);
+  EXPECT_EQ(c.train.seed, 7);
+  EXPECT_EQ(load({"", "", {"data.train=2024"}}).data.train, std::vector<std::string>{"2024"});
+  EXPECT_EQ(load({"", "", {"data.train=\"a,b\""}}).data.train, std::vector<std::string>{"a,b"});
+  EXPECT_TRUE(load({"", "", {"data.eval=x", "data.eval="}}).data.eval.empty());
+}
+
+TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
+  const std::string steps = "train.max_steps = 100\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"train.seq_len = 8\n",
+       "train.max_steps and train.max_tokens are both 0: set one of them, so that training ends"},
+      {steps + "model.heads = 3\n",
+       "x.toml:2: model.hidden (256) must be a multiple of model.heads (3) unless model.head_dim is set"},
+      {steps + "model.kv_heads = 3\n", "x.toml:2: model.heads (4) must be a multiple of model.kv_heads (3)"},
+      {steps + "model.head_dim = 33\n",
+       "x.toml:2: model.head_dim (33) must be even: rotary positions turn pairs of elements"},
+      {steps + "model.qk_norm = true\n",
+       "x.toml:2: model.qk_norm must be false for model.family \"llama\"; the family with it is \"qwen3\""},
+      {"model.qk_norm = false\nmodel.family = \"qwen3\"\n",
+       "x.toml:2: model.qk_norm must be true for model.family \"qwen3\"; the family without it is \"llama\""},
+      {steps + "optim.min_lr = 1\n", "x.toml:2: optim.min_lr (1) must not be above optim.lr (0.0003)"},
+      {steps + "train.batch_size = 1000000\ntrain.seq_len = 1000000\n",
+       "x.toml:3: train.batch_size (1000000) times train.seq_len (1000000) must be below 2^31 tokens; raise "
+       "train.accumulate "
+       "instead"},
+      {steps + "data.train = []\n", "x.toml:2: data.train is empty: name text files, a folder, or \"ping\""},
+      {steps + "model.rope_scaling = \"llama3\"\nmodel.rope_low_freq_factor = 4\n",
+       "x.toml:3: model.rope_high_freq_factor (4) must be greater than model.rope_low_freq_factor (4)"},
+  };
+  for (const auto& [text, sentence] : cases) EXPECT_EQ(parse_error(text), sentence) << text;
+  EXPECT_EQ(parse_error("train.max_tokens = 1\n"), "no error");
+  EXPECT_EQ(override_error("model.kv_heads=3").substr(0, 20), "on the command line:");
+}
+
+}  // namespace
+}  // namespace redline::config

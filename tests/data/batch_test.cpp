@@ -1,0 +1,52 @@
+// A batch keeps its own books: offsets, positions, targets and counts follow from what was appended.
+#include "data/batch.h"
+
+#include <gtest/gtest.h>
+
+namespace redline::data {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+TEST(Batch, DocumentsStandBackToBack) {
+  Batch b({2, 4, 2});
+  EXPECT_TRUE(b.append(Tokens{5, 6, 7}));
+  EXPECT_TRUE(b.append(Tokens{8}, 9));
+  EXPECT_TRUE(b.append(Tokens{1, 2}));
+  EXPECT_EQ(b.tokens, (Tokens{5, 6, 7, 8, 1, 2, 0, 0}));
+  EXPECT_EQ(b.targets, (Tokens{6, 7, kNoTarget, 9, 2, kNoTarget, kNoTarget, kNoTarget}));
+  EXPECT_EQ(b.positions, (Tokens{0, 1, 2, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(b.doc_offsets, (Tokens{0, 3, 4, 6, 6}));
+  EXPECT_EQ(b.documents, 3);
+  EXPECT_EQ(b.real_tokens, 6);
+  EXPECT_EQ(b.pairs, 2 + 1 + 1);
+  EXPECT_EQ(b.score_pairs, 6 + 1 + 3);
+  EXPECT_EQ(b.room(), 2);
+}
+
+TEST(Batch, WhatDoesNotFitChangesNothing) {
+  Batch b({1, 4, 2});
+  EXPECT_FALSE(b.append(Tokens(5, 1)));
+  EXPECT_TRUE(b.append(Tokens{1}));
+  EXPECT_TRUE(b.append(Tokens{2}));
+  const Batch before = b;
+  EXPECT_FALSE(b.append(Tokens{3}));  // room for tokens, none for documents
+  EXPECT_EQ(b.tokens, before.tokens);
+  EXPECT_EQ(b.doc_offsets, before.doc_offsets);
+  EXPECT_EQ(b.real_tokens, 2);
+}
+
+TEST(Batch, ClearedIsLikeNew) {
+  Batch b({2, 3, 1});
+  b.append(Tokens{1, 2, 3}, 4);
+  b.clear();
+  const Batch fresh({2, 3, 1});
+  EXPECT_EQ(b.tokens, fresh.tokens);
+  EXPECT_EQ(b.targets, fresh.targets);
+  EXPECT_EQ(b.positions, fresh.positions);
+  EXPECT_EQ(b.doc_offsets, fresh.doc_offsets);
+  EXPECT_EQ(b.documents + b.real_tokens + b.pairs + b.score_pairs, 0);
+}
+
+}  // namespace
+}  // namespace redline::data

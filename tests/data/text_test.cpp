@@ -1,0 +1,133 @@
+// Text files as documents: every byte once, the next byte known across cuts, and held-out text apart from training
+// text.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "data/source.h"
+#include "testing/temp_folder.h"
+
+namespace redline::data {
+namespace {
+
+class TextTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    const Path path = folder_.path() / name;
+    real_files().create_folders(path.parent_path());
+    real_files().replace(path, text);
+    return path.string();
+  }
+  static config::Data data(std::vector<std::string> train, std::vector<std::string> eval = {}) {
+    config::Data d;
+    d.train = std::move(train);
+    d.eval = std::move(eval);
+    return d;
+  }
+  static std::string error_of(const config::Data& d) {
+    try {
+      open_training_source(d);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  // All documents in index order; checks that each piece's next token is the first of the next piece.
+  static std::string text_of(const DocumentSource& source) {
+    std::string text;
+    std::vector<std::int32_t> tokens;
+    std::int32_t expected = kNoTarget;
+    for (std::int64_t i = 0; i < source.documents(); ++i) {
+      source.read(i, tokens);
+      EXPECT_FALSE(tokens.empty());
+      EXPECT_LE(tokens.size(), 65536u);
+      if (expected != kNoTarget) {
+        EXPECT_EQ(tokens[0], expected);
+      }
+      expected = source.token_after(i);
+      text += source.decode(tokens);
+    }
+    EXPECT_EQ(expected, kNoTarget);
+    return text;
+  }
+  static std::string lines(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += fmt::format("line {} of a text\n", i);
+    return text;
+  }
+  redline::testing::TempFolder folder_;
+};
+
+TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
+  const std::string a = lines(10), b = std::string("\x00\xff bytes", 8);
+  const auto source = open_training_source(data({write("a.txt", a), write("b.txt", b)}, {"x"}));
+  EXPECT_EQ(source->name(), "2 text files");
+  EXPECT_EQ(source->vocabulary(), 257);
+  EXPECT_EQ(source->documents(), 2);
+  EXPECT_EQ(text_of(*source), a + "<end>" + b + "<end>");
+}
+
+TEST_F(TextTest, LongFilesComeInPiecesThatKnowWhatFollows) {
+  for (const int count : {1000, 20000, 300000}) {  // small enough to be copied, and mapped
+    const std::string text = lines(count);
+    const auto source = open_training_source(data({write("long.txt", text)}, {"x"}));
+    EXPECT_GT(source->documents(), 3);
+    EXPECT_EQ(text_of(*source), text + "<end>");
+  }
+}
+
+TEST_F(TextTest, HeldOutIsTheLastTwentiethAndStartsALine) {
+  for (const int count : {10, 1000, 50000}) {
+    const std::string text = lines(count);
+    const config::Data d = data({write("t.txt", text)});
+    const std::string training = text_of(*open_training_source(d)), held_out = text_of(*open_held_out_source(d));
+    EXPECT_EQ(training + held_out, text + "<end>");
+    EXPECT_TRUE(held_out.starts_with("line "));
+    EXPECT_GT(held_out.size(), text.size() / 25);
+    EXPECT_LT(held_out.size(), text.size() / 9 + 20);
+  }
+}
+
+TEST_F(TextTest, HeldOutWithoutLinesOrAcrossFiles) {
+  const config::Data flat = data({write("flat.txt", std::string(10000, 'x'))});
+  EXPECT_EQ(text_of(*open_training_source(flat)).size(), 9500u);
+  EXPECT_EQ(text_of(*open_held_out_source(flat)), std::string(500, 'x') + "<end>");
+  // The cut falls into the second file, near its start: files are whole when they can be.
+  const config::Data two = data({write("a.txt", std::string(9490, 'a')), write("b.txt", std::string(510, 'b'))});
+  EXPECT_EQ(text_of(*open_training_source(two)), std::string(9490, 'a') + "<end>");
+  EXPECT_EQ(text_of(*open_held_out_source(two)), std::string(510, 'b') + "<end>");
+}
+
+TEST_F(TextTest, EvalOfItsOwnLeavesTrainingWhole) {
+  const std::string a = write("a.txt", "short"), b = write("b.txt", "other");
+  const config::Data d = data({a}, {b});
+  EXPECT_EQ(text_of(*open_training_source(d)), "short<end>");
+  EXPECT_EQ(text_of(*open_held_out_source(d)), "other<end>");
+}
+
+TEST_F(TextTest, FoldersAndGlobs) {
+  write("f/b.txt", "2");
+  write("f/a/z.txt", "1");
+  write("f/empty.txt", "");
+  write("f/c.md", "3");
+  const std::string folder = (folder_.path() / "f").string();
+  EXPECT_EQ(text_of(*open_training_source(data({folder}, {"x"}))), "1<end>2<end>3<end>");
+  EXPECT_EQ(text_of(*open_training_source(data({folder + "/*.md", folder + "/b*"}, {"x"}))), "3<end>2<end>");
+}
+
+TEST_F(TextTest, MistakesAreTold) {
+  const std::string folder = folder_.path().string();
+  EXPECT_EQ(error_of(data({folder + "/no.txt"})), "data.train: there is no file or folder " + folder + "/no.txt");
+  EXPECT_EQ(error_of(data({folder + "/*.zip"})), "data.train: no file matches " + folder + "/*.zip");
+  EXPECT_EQ(error_of(data({write("e.txt", "")})), "data.train: " + folder + "/e.txt is empty");
+  EXPECT_EQ(error_of(data({folder})), "data.train: the folder " + folder + " holds no text");
+  EXPECT_EQ(error_of(data({"/dev/null"})), "data.train: /dev/null is not a file");
+  EXPECT_EQ(error_of(data({write("s.txt", "short")})),
+            "data.train: 5 bytes of text are too few to hold a part out for evaluation; set data.eval");
+  EXPECT_EQ(error_of(data({"ping", "x"})),
+            "data.train: \"ping\" is generated and stands alone; a file of that name is ./ping");
+  EXPECT_NE(error_of(data({})), "no error");
+}
+
+}  // namespace
+}  // namespace redline::data

@@ -1,0 +1,101 @@
+// The CPU device's memory is aligned, counted and freed; a device that cannot train here says why.
+#include "device/device.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline::device {
+namespace {
+
+std::string user_error(std::string_view which) {
+  try {
+    open_device(which);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {
+  CpuDevice cpu(1);
+  EXPECT_EQ(cpu.allocated_bytes(), 0);
+  {
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::int64_t total = 0;
+    for (const std::int64_t bytes : {0, 1, 255, 256, 257, 1'000'003}) {
+      buffers.push_back(cpu.allocate(bytes));
+      total += bytes;
+      EXPECT_EQ(buffers.back()->bytes(), bytes);
+      EXPECT_NE(buffers.back()->data(), nullptr);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffers.back()->data()) % 256, 0u);
+      EXPECT_EQ(cpu.allocated_bytes(), total);
+    }
+  }
+  EXPECT_EQ(cpu.allocated_bytes(), 0);
+}
+
+TEST(CpuDevice, MemoryThatIsNotThereIsAMachineError) {
+  CpuDevice cpu(1);
+  EXPECT_THROW(cpu.allocate(std::int64_t{1} << 59), MachineError);
+  EXPECT_THROW(cpu.allocate(-1), MachineError);
+  EXPECT_EQ(cpu.allocated_bytes(), 0);
+}
+
+TEST(CpuDevice, CopiesAndFills) {
+  CpuDevice cpu(1);
+  const auto buffer = cpu.allocate(8);
+  const std::array<std::uint8_t, 4> in = {1, 2, 3, 4};
+  cpu.fill(buffer->data(), 0xAB, 8);
+  cpu.copy_in(buffer->data() + 2, in.data(), 4);
+  cpu.copy_in(buffer->data(), nullptr, 0);
+  cpu.wait();
+  std::array<std::uint8_t, 8> out{};
+  cpu.copy_out(out.data(), buffer->data(), 8);
+  EXPECT_EQ(out, (std::array<std::uint8_t, 8>{0xAB, 0xAB, 1, 2, 3, 4, 0xAB, 0xAB}));
+}
+
+TEST(CpuDevice, SaysWhatItIs) {
+  CpuDevice cpu(2);
+  EXPECT_EQ(cpu.kind(), Kind::cpu);
+  EXPECT_TRUE(cpu.name().starts_with("CPU (2 threads, ")) << cpu.name();
+  EXPECT_EQ(cpu.pool().threads(), 2);
+  EXPECT_GT(cpu.memory_bytes(), std::int64_t{1} << 26);
+}
+
+TEST(OpenDevice, CpuAlwaysWorks) { EXPECT_EQ(open_device("cpu")->kind(), Kind::cpu); }
+
+TEST(OpenDevice, AutoNeverFails) {
+  const auto device = open_device("auto");
+  ASSERT_NE(device, nullptr);
+  EXPECT_TRUE(device->kind() == Kind::cpu || cuda_status().problem.empty());
+}
+
+TEST(OpenDevice, CudaThatCannotTrainSaysWhyAndWhatToUse) {
+  const CudaStatus status = cuda_status();
+  if (status.problem.empty()) GTEST_SKIP() << "a card can train here";
+  EXPECT_EQ(user_error("cuda"), "--device cuda: " + status.problem + "; use --device cpu");
+}
+
+TEST(OpenDevice, AnUnknownNameIsAUserError) {
+  EXPECT_NE(user_error("tpu").find("--device tpu"), std::string::npos);
+  EXPECT_NE(user_error("").find("use cpu, cuda or auto"), std::string::npos);
+}
+
+TEST(CudaStatus, IsAnAnswerAndNeverAnError) {
+  const CudaStatus status = cuda_status();
+  EXPECT_TRUE(status.built || status.cards.empty());
+  EXPECT_TRUE(!status.cards.empty() || !status.problem.empty());
+  for (const CudaCard& card : status.cards) {
+    EXPECT_FALSE(card.name.empty());
+    EXPECT_GT(card.memory_bytes, 0);
+  }
+}
+
+}  // namespace
+}  // namespace redline::device

@@ -1,0 +1,271 @@
+// verify holds on what Hugging Face computed, notices any tensor that differs, and refuses what is not a case.
+#include "infer/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "io/safetensors.h"
+#include "testing/temp_folder.h"
+
+namespace redline::infer {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path fixture(const std::string& name) { return fs::path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name; }
+
+// A safetensors file in memory that can be changed and written back.
+struct Tensors {
+  struct Tensor {
+    std::string name;
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> bytes;
+    float* floats() { return reinterpret_cast<float*>(bytes.data()); }
+  };
+  std::vector<Tensor> all;
+
+  explicit Tensors(const fs::path& path) {
+    const io::SafetensorsReader file(path);
+    for (const io::StoredTensor& t : file.tensors())
+      all.push_back({t.name, t.dtype, t.shape, {t.bytes.begin(), t.bytes.end()}});
+  }
+  Tensor& at(const std::string& name) {
+    for (Tensor& t : all)
+      if (t.name == name) return t;
+    throw std::out_of_range(name);
+  }
+  template <class T>
+  void set(const std::string& name, DType dtype, std::vector<std::int64_t> shape, const std::vector<T>& values) {
+    Tensor& t = at(name);
+    t.dtype = dtype;
+    t.shape = std::move(shape);
+    t.bytes.resize(values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(t.bytes.data(), values.data(), t.bytes.size());
+  }
+  void remove_prefix(const std::string& prefix) {
+    std::erase_if(all, [&](const Tensor& t) { return t.name.starts_with(prefix); });
+  }
+  std::vector<std::int32_t> integers(const std::string& name) {
+    const Tensor& t = at(name);
+    std::vector<std::int32_t> out(t.bytes.size() / 4);
+    std::memcpy(out.data(), t.bytes.data(), t.bytes.size());
+    return out;
+  }
+  void write(const fs::path& path) const {
+    std::vector<io::TensorToWrite> tensors;
+    for (const Tensor& t : all) tensors.push_back({t.name, t.dtype, t.shape, t.bytes});
+    io::write_safetensors(real_files(), path, tensors, {});
+  }
+};
+
+// A copy of a fixture to change.
+class ChangedCase : public ::testing::Test {
+ protected:
+  ChangedCase() { fs::copy(fixture("qwen3-gqa"), folder_.path(), fs::copy_options::overwrite_existing); }
+
+  void change(const std::string& file, const std::function<void(Tensors&)>& edit) {
+    Tensors tensors(fixture("qwen3-gqa") / file);
+    edit(tensors);
+    fs::remove(folder_ / file);
+    tensors.write(folder_ / file);
+  }
+  void change_oracle(const std::function<void(Tensors&)>& edit) { change("oracle.safetensors", edit); }
+
+  Verification verify_it() {
+    device::CpuDevice device(1);
+    return verify(real_files(), folder_.path(), device);
+  }
+  void expect_refused(const std::string& part) {
+    try {
+      verify_it();
+      ADD_FAILURE() << "not refused: " << part;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
+    }
+  }
+  testing::TempFolder folder_;
+};
+
+void expect_parity(const fs::path& folder) {
+  device::CpuDevice device;
+  const Verification v = verify(real_files(), folder, device);
+  EXPECT_TRUE(v.within()) << folder << ": " << v.comparisons.front().name << " " << v.comparisons.front().error;
+  EXPECT_GT(v.comparisons.size(), 20u);
+}
+
+class Fixture : public ::testing::TestWithParam<const char*> {};
+TEST_P(Fixture, AgreesWithHuggingFace) { expect_parity(fixture(GetParam())); }
+INSTANTIATE_TEST_SUITE_P(Verify, Fixture, ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa"));
+
+TEST(Verify, AgreesOnEveryCaseOfTheOracleFolder) {
+  const char* folder = std::getenv("REDLINE_ORACLES");
+  if (!folder) GTEST_SKIP() << "set REDLINE_ORACLES to a folder of cases to compare with all of them";
+  int cases = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (!fs::exists(entry.path() / "oracle.safetensors")) continue;
+    expect_parity(entry.path());
+    ++cases;
+  }
+  EXPECT_GT(cases, 0) << folder << " holds no case";
+}
+
+TEST_F(ChangedCase, APerturbedWeightIsSeen) {
+  change("model.safetensors", [](Tensors& t) { t.at("model.layers.1.mlp.down_proj.weight").floats()[3] += 0.5f; });
+  EXPECT_FALSE(verify_it().within());
+}
+
+TEST_F(ChangedCase, AnyChangedTensorOfTheOracleIsSeenAndNamedFirst) {
+  for (const char* name :
+       {"logits", "loss", "train_losses", "grad_norms", "grad.model.layers.0.self_attn.q_norm.weight",
+        "grad.model.embed_tokens.weight", "final.model.norm.weight"}) {
+    change_oracle([&](Tensors& t) {
+      Tensors::Tensor& changed = t.at(name);
+      for (std::size_t i = 0; i < changed.bytes.size() / 4; ++i) changed.floats()[i] *= 1.01f;
+    });
+    const Verification v = verify_it();
+    EXPECT_FALSE(v.within()) << name;
+    EXPECT_EQ(v.comparisons.front().name, name);
+    EXPECT_NEAR(v.comparisons.front().error, 0.01, 1e-3) << name;
+    EXPECT_TRUE(v.comparisons[1].within()) << v.comparisons[1].name;
+  }
+}
+
+TEST_F(ChangedCase, NaNIsOutside) {
+  change_oracle([](Tensors& t) { t.at("logits").floats()[5] = NAN; });
+  const Verification v = verify_it();
+  EXPECT_FALSE(v.within());
+  EXPECT_EQ(v.comparisons.front().name, "logits");
+  change_oracle([](Tensors&) {});
+  change("model.safetensors", [](Tensors& t) { t.at("model.norm.weight").floats()[0] = NAN; });
+  EXPECT_FALSE(verify_it().within());
+}
+
+TEST_F(ChangedCase, EmptyDocumentsAndDocumentsOfOneTokenHold) {
+  change_oracle([](Tensors& t) {
+    std::vector<std::int32_t> tokens = t.integers("tokens"), offsets = t.integers("doc_offsets");
+    // One token alone is what the first token of a document is: its logits are known and it adds no pair.
+    Tensors::Tensor& logits = t.at("logits");
+    const std::int64_t n = logits.shape[0], vocab = logits.shape[1];
+    std::vector<float> rows(logits.floats(), logits.floats() + n * vocab);
+    rows.insert(rows.end(), logits.floats(), logits.floats() + vocab);
+    tokens.push_back(tokens[0]);
+    offsets.insert(offsets.begin(), 0);
+    offsets.insert(offsets.begin() + 2, offsets[2]);
+    offsets.push_back(static_cast<std::int32_t>(tokens.size()));
+    offsets.push_back(offsets.back());
+    t.set("logits", DType::f32, {n + 1, vocab}, rows);
+    t.set("tokens", DType::i32, {static_cast<std::int64_t>(tokens.size())}, tokens);
+    t.set("doc_offsets", DType::i32, {static_cast<std::int64_t>(offsets.size())}, offsets);
+  });
+  const Verification v = verify_it();
+  EXPECT_TRUE(v.within()) << v.comparisons.front().name << " " << v.comparisons.front().error;
+}
+
+TEST_F(ChangedCase, AnyNumberOfTrainingStepsHolds) {
+  for (const std::int64_t steps : {0, 1, 3}) {
+    change_oracle([&](Tensors& t) {
+      t.remove_prefix("final.");
+      for (const char* name : {"train_losses", "grad_norms"}) {
+        const float* values = t.at(name).floats();
+        const std::vector<float> first(values, values + steps);
+        t.set(name, DType::f32, {steps}, first);
+      }
+    });
+    const Verification v = verify_it();
+    EXPECT_TRUE(v.within()) << steps << ": " << v.comparisons.front().name << " " << v.comparisons.front().error;
+    EXPECT_EQ(v.train_steps, steps);
+  }
+}
+
+TEST_F(ChangedCase, GradientsAndFinalParametersMayBeAbsentTogether) {
+  change_oracle([](Tensors& t) {
+    t.remove_prefix("grad.");
+    t.remove_prefix("final.");
+  });
+  const Verification v = verify_it();
+  EXPECT_TRUE(v.within());
+  EXPECT_EQ(v.comparisons.size(), 4u);
+}
+
+TEST_F(ChangedCase, GradientsMustBeOfExactlyTheModelsParameters) {
+  change_oracle([](Tensors& t) { t.remove_prefix("grad.model.norm.weight"); });
+  expect_refused("there is no grad.model.norm.weight");
+  change_oracle([](Tensors& t) {
+    t.all.push_back(t.at("grad.model.norm.weight"));
+    t.all.back().name = "grad.lm_head.weight";
+  });
+  expect_refused("the model has no parameter for grad.lm_head.weight");
+  change_oracle([](Tensors& t) {
+    t.at("final.model.norm.weight").shape = {1, t.at("final.model.norm.weight").shape[0]};
+  });
+  expect_refused("final.model.norm.weight has shape");
+}
+
+TEST_F(ChangedCase, BadTokensAndOffsetsAreRefused) {
+  const auto edit = [&](const char* name, const std::function<void(std::vector<std::int32_t>&)>& change_values) {
+    change_oracle([&](Tensors& t) {
+      std::vector<std::int32_t> values = t.integers(name);
+      change_values(values);
+      t.set(name, DType::i32, {static_cast<std::int64_t>(values.size())}, values);
+    });
+  };
+  edit("tokens", [](auto& v) { v[7] = 1 << 20; });
+  expect_refused("tokens[7] is 1048576, outside the vocabulary");
+  edit("tokens", [](auto& v) { v[0] = -1; });
+  expect_refused("outside the vocabulary");
+  edit("tokens", [](auto& v) { v.clear(); });
+  expect_refused("tokens is empty");
+  edit("doc_offsets", [](auto& v) { std::swap(v[1], v[2]); });
+  expect_refused("doc_offsets must rise");
+  edit("doc_offsets", [](auto& v) { v.pop_back(); });
+  expect_refused("doc_offsets must rise");
+  edit("doc_offsets", [](auto& v) { v[0] = 1; });
+  expect_refused("doc_offsets must rise");
+  edit("doc_offsets", [](auto& v) { v.clear(); });
+  expect_refused("doc_offsets must rise");
+  edit("doc_offsets", [](auto& v) {
+    const std::int32_t n = v.back();
+    v.clear();
+    for (std::int32_t i = 0; i <= n; ++i) v.push_back(i);
+  });
+  expect_refused("no document has two tokens");
+}
+
+TEST_F(ChangedCase, MissingFilesAndKeysAreRefused) {
+  for (const char* key : {"tokens", "doc_offsets", "logits", "loss", "train_losses", "grad_norms"}) {
+    change_oracle([&](Tensors& t) { t.remove_prefix(key); });
+    expect_refused(key);
+  }
+  change_oracle([](Tensors& t) { t.at("logits").shape = {t.at("logits").shape[1], t.at("logits").shape[0]}; });
+  expect_refused("logits has shape");
+  for (const char* file : {"oracle.safetensors", "model.safetensors", "config.json"}) {
+    fs::remove(folder_ / file);
+    expect_refused(file);
+  }
+}
+
+TEST_F(ChangedCase, AModelLargerThanItsWeightsIsRefusedBeforeItIsAllocated) {
+  std::string text = real_files().read(folder_ / "config.json");
+  const std::string key = "\"intermediate_size\": ";
+  const std::size_t at = text.find(key) + key.size();
+  text.replace(at, text.find(',', at) - at, "1000000000");
+  real_files().replace(folder_ / "config.json", text);
+  expect_refused("fewer than config.json describes");
+}
+
+TEST(RelativeError, IsOfTheWholeTensorAndAbsoluteAtZero) {
+  const std::vector<float> zero = {0, 0}, a = {3, 4}, b = {3, 4.5f};
+  EXPECT_EQ(relative_error(a, a), 0);
+  EXPECT_DOUBLE_EQ(relative_error(a, zero), 5);
+  EXPECT_DOUBLE_EQ(relative_error(b, a), 0.1);
+}
+
+}  // namespace
+}  // namespace redline::infer

@@ -1,0 +1,323 @@
+// No failure at any moment loses a whole checkpoint; damage is found and named; pruning keeps what it must.
+#include "io/checkpoint_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::io {
+namespace {
+
+using redline::testing::FailingFiles;
+using redline::testing::Failure;
+using redline::testing::TempFolder;
+using Names = std::vector<std::string>;
+
+// Writes a checkpoint of two files whose contents tell `version`.
+void write(FileSystem& files, const Path& parent, std::int64_t step, const std::string& version) {
+  write_checkpoint(files, parent, step, [&](const Path& folder) {
+    std::map<std::string, std::uint64_t> hashes;
+    for (const char* name : {"model.safetensors", "state.json"}) {
+      const std::string text = fmt::format("{} of step {}, version {}", name, step, version);
+      const auto writer = files.create(folder / name);
+      writer->write(text);
+      writer->sync();
+      writer->close();
+      hashes[name] = hash64(text);
+    }
+    return hashes;
+  });
+}
+
+std::optional<FoundCheckpoint> newest(const Path& parent) {
+  return newest_whole_checkpoint(real_files(), parent, [](const FoundCheckpoint&, const std::string&) {});
+}
+
+std::string version_of(const FoundCheckpoint& checkpoint) {
+  const std::string text = real_files().read(checkpoint.folder / "state.json");
+  return text.substr(text.rfind(' ') + 1);
+}
+
+void put(const Path& path, std::string_view text) {
+  const auto writer = real_files().create(path);
+  writer->write(text);
+  writer->close();
+}
+
+template <class Call>
+std::string user_error(const Call& call) {
+  try {
+    call();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(CheckpointName, GoesBothWays) {
+  EXPECT_EQ(checkpoint_name(1000), "step_00001000");
+  for (const std::int64_t step :
+       {std::int64_t{0}, std::int64_t{7}, std::int64_t{99'999'999}, std::int64_t{123'456'789'012}}) {
+    EXPECT_EQ(checkpoint_step(checkpoint_name(step)), step);
+  }
+  for (const char* other : {"", "step_", "step_7", "step_0000000x", "step_-0000007", "step_00000007.partial",
+                            "Step_00000007", "step_99999999999999999999"}) {
+    EXPECT_FALSE(checkpoint_step(other)) << other;
+  }
+}
+
+TEST(Checkpoint, AWrittenOneIsWholeAndFound) {
+  TempFolder temp;
+  const Path parent = temp / "run/checkpoints";
+  EXPECT_FALSE(newest(parent));
+  write(real_files(), parent, 5, "a");
+  write(real_files(), parent, 10, "b");
+  EXPECT_EQ(real_files().list(parent), (Names{"step_00000005", "step_00000010"}));
+  EXPECT_EQ(real_files().list(parent / "step_00000005"), (Names{"manifest.json", "model.safetensors", "state.json"}));
+  EXPECT_EQ(checkpoint_problem(real_files(), parent / "step_00000005"), "");
+  const auto found = list_checkpoints(real_files(), parent);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].step, 10);
+  EXPECT_EQ(found[1].step, 5);
+  EXPECT_EQ(newest(parent)->step, 10);
+}
+
+TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
+  const auto truncate = [](const Path& folder) { real_files().truncate(folder / "state.json", 3); };
+  const auto lengthen = [](const Path& folder) { real_files().append(folder / "state.json")->write("more"); };
+  const auto flip = [](const Path& folder) {
+    std::string text = real_files().read(folder / "model.safetensors");
+    text[text.size() / 2] ^= 1;
+    put(folder / "model.safetensors", text);
+  };
+  const auto lose = [](const Path& folder) { real_files().remove_all(folder / "model.safetensors"); };
+  const auto lose_manifest = [](const Path& folder) { real_files().remove_all(folder / "manifest.json"); };
+  const auto break_manifest = [](const Path& folder) { real_files().truncate(folder / "manifest.json", 20); };
+  const auto escape = [](const Path& folder) {
+    put(folder / "manifest.json", R"({"format":1,"step":2,"files":{"../x":{"bytes":1,"xxh3":"0"}}})");
+  };
+  const auto future = [](const Path& folder) { put(folder / "manifest.json", R"({"format":2,"step":2,"files":{}})"); };
+  struct Case {
+    std::function<void(const Path&)> damage;
+    const char *file, *what;
+  };
+  for (const Case& c :
+       {Case{truncate, "state.json", "truncated: 3 bytes, the manifest says"},
+        Case{lengthen, "state.json", "longer than it was written"}, Case{flip, "model.safetensors", "has changed"},
+        Case{lose, "model.safetensors", "is missing"}, Case{lose_manifest, "manifest.json", "is missing"},
+        Case{break_manifest, "manifest.json", "not valid JSON"},
+        Case{escape, "manifest.json", "\"../x\" is not the name"}, Case{future, "manifest.json", "format is 2"}}) {
+    TempFolder temp;
+    write(real_files(), temp.path(), 1, "a");
+    write(real_files(), temp.path(), 2, "b");
+    const Path folder = temp / "step_00000002";
+    c.damage(folder);
+    const std::string problem = checkpoint_problem(real_files(), folder);
+    EXPECT_NE(problem.find((folder / c.file).string()), problem.npos) << problem;
+    EXPECT_NE(problem.find(c.what), problem.npos) << problem;
+    std::vector<std::pair<std::int64_t, std::string>> told;
+    const auto found = newest_whole_checkpoint(
+        real_files(), temp.path(),
+        [&](const FoundCheckpoint& checkpoint, const std::string& why) { told.emplace_back(checkpoint.step, why); });
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->step, 1);
+    EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, std::string>>{{2, problem}}));
+  }
+  TempFolder temp;
+  EXPECT_NE(checkpoint_problem(real_files(), temp / "none"), "");
+}
+
+class CheckpointFailure : public ::testing::TestWithParam<Failure> {};
+
+// Fails at every change in turn, until a pass in which none failed.
+TEST_P(CheckpointFailure, NeverLosesTheOneBefore) {
+  FailingFiles files;
+  std::int64_t nth = 0;
+  for (bool failed = true; failed; ++nth) {
+    TempFolder temp;
+    write(real_files(), temp.path(), 1, "a");
+    files.fail_at(nth, GetParam());
+    bool threw = false;
+    try {
+      write(files, temp.path(), 2, "b");
+    } catch (const MachineError& e) {
+      threw = true;
+      EXPECT_NE(std::string(e.what()).find(temp.path().string()), std::string::npos) << "names no file: " << e.what();
+      EXPECT_NE(std::string(e.what()).find("no space left"), std::string::npos) << e.what();
+    }
+    failed = files.failed();
+    const auto found = newest(temp.path());
+    ASSERT_TRUE(found) << "failure at change " << nth;
+    EXPECT_TRUE(found->step == 1 || found->step == 2);
+    EXPECT_TRUE(threw || found->step == 2) << "failure at change " << nth;
+    EXPECT_EQ(checkpoint_problem(real_files(), temp / "step_00000001"), "");
+    // The next attempt, with room again, works and leaves nothing behind.
+    write(real_files(), temp.path(), 2, "c");
+    EXPECT_EQ(version_of(*newest(temp.path())), "c");
+    EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000001", "step_00000002"}));
+  }
+  EXPECT_GT(nth, 15);
+}
+
+TEST_P(CheckpointFailure, NeverLosesTheOneOfTheSameStep) {
+  FailingFiles files;
+  std::int64_t nth = 0;
+  for (bool failed = true; failed; ++nth) {
+    TempFolder temp;
+    write(real_files(), temp.path(), 2, "old");  // the only one there is
+    files.fail_at(nth, GetParam());
+    bool threw = false;
+    try {
+      write(files, temp.path(), 2, "new");
+    } catch (const MachineError&) {
+      threw = true;
+    }
+    failed = files.failed();
+    const auto found = newest(temp.path());
+    ASSERT_TRUE(found) << "failure at change " << nth;
+    EXPECT_EQ(found->step, 2);
+    const std::string version = version_of(*found);
+    EXPECT_TRUE(version == "new" || (threw && version == "old")) << version << " after a failure at change " << nth;
+    prune_checkpoints(real_files(), temp.path(), 1, 0);
+    EXPECT_EQ(version_of(*newest(temp.path())), version);
+    EXPECT_EQ(real_files().list(temp.path()), Names{"step_00000002"}) << "failure at change " << nth;
+  }
+  EXPECT_GT(nth, 15);
+}
+
+TEST_P(CheckpointFailure, PruningNeverLosesTheNewest) {
+  FailingFiles files;
+  std::int64_t nth = 0;
+  for (bool failed = true; failed; ++nth) {
+    TempFolder temp;
+    for (std::int64_t step = 1; step <= 4; ++step) write(real_files(), temp.path(), step, "a");
+    files.fail_at(nth, GetParam());
+    try {
+      prune_checkpoints(files, temp.path(), 2, 0, 4);
+    } catch (const MachineError&) {
+    }
+    failed = files.failed();
+    // What is left under a checkpoint's name is whole: nothing is removed in place.
+    for (const FoundCheckpoint& left : list_checkpoints(real_files(), temp.path())) {
+      EXPECT_EQ(checkpoint_problem(real_files(), left.folder), "");
+    }
+    prune_checkpoints(real_files(), temp.path(), 2, 0, 4);
+    EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000003", "step_00000004"}));
+  }
+}
+
+std::string kind_name(const ::testing::TestParamInfo<Failure>& kind) {
+  return kind.param == Failure::once ? "Once" : kind.param == Failure::full_disk ? "FullDisk" : "Death";
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFailure, ::testing::Values(Failure::once, Failure::full_disk, Failure::death),
+                         kind_name);
+
+TEST(Checkpoint, WhatDoesNotReadBackIsRefused) {
+  TempFolder temp;
+  write(real_files(), temp.path(), 1, "a");
+  const auto lie = [](const Path& folder) {
+    put(folder / "f", "text");
+    return std::map<std::string, std::uint64_t>{{"f", hash64("other text")}};
+  };
+  EXPECT_THROW(write_checkpoint(real_files(), temp.path(), 2, lie), MachineError);
+  EXPECT_EQ(real_files().list(temp.path()), Names{"step_00000001"});
+}
+
+TEST(Checkpoint, AFailingFillLeavesNothingBehind) {
+  TempFolder temp;
+  const auto fill = [](const Path& folder) -> std::map<std::string, std::uint64_t> {
+    put(folder / "f", "text");
+    throw UserError("no");
+  };
+  EXPECT_THROW(write_checkpoint(real_files(), temp.path(), 2, fill), UserError);
+  EXPECT_TRUE(real_files().list(temp.path()).empty());
+}
+
+TEST(Checkpoint, PartialOnesAreNotListed) {
+  TempFolder temp;
+  write(real_files(), temp.path(), 1, "a");
+  real_files().rename(temp / "step_00000001", temp / "step_00000001.partial");
+  EXPECT_TRUE(list_checkpoints(real_files(), temp.path()).empty());
+}
+
+TEST(Prune, KeepsTheLastAndEveryNth) {
+  TempFolder temp;
+  for (std::int64_t step = 10; step <= 60; step += 10) write(real_files(), temp.path(), step, "a");
+  real_files().create_folders(temp / "step_00000070.partial");
+  real_files().create_folders(temp / "step_mine");
+  prune_checkpoints(real_files(), temp.path(), 2, 20);
+  EXPECT_EQ(real_files().list(temp.path()),
+            (Names{"step_00000020", "step_00000040", "step_00000050", "step_00000060", "step_mine"}));
+  prune_checkpoints(real_files(), temp.path(), 0, 0);  // one always stays
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000060", "step_mine"}));
+}
+
+TEST(Prune, DamagedNewerOnesDoNotPushOutTheWhole) {
+  for (const std::int64_t written : {std::int64_t{-1}, std::int64_t{20}}) {
+    TempFolder temp;
+    for (std::int64_t step = 10; step <= 50; step += 10) write(real_files(), temp.path(), step, "a");
+    real_files().truncate(temp / "step_00000050/state.json", 1);   // seen by its size
+    for (const char* name : {"step_00000040", "step_00000030"}) {  // seen by its hash alone
+      std::string text = real_files().read(temp / name / "state.json");
+      text[0] ^= 1;
+      put(temp / name / "state.json", text);
+    }
+    prune_checkpoints(real_files(), temp.path(), 2, 0, written);
+    ASSERT_TRUE(newest(temp.path()));
+    EXPECT_EQ(newest(temp.path())->step, 20);
+  }
+}
+
+TEST(FindWeights, ARunGivesItsNewestWholeCheckpoint) {
+  TempFolder temp;
+  const Path run = temp / "run";
+  write(real_files(), run / "checkpoints", 1, "a");
+  write(real_files(), run / "checkpoints", 2, "b");
+  EXPECT_EQ(find_weights_folder(real_files(), run), run / "checkpoints/step_00000002");
+  real_files().truncate(run / "checkpoints/step_00000002/model.safetensors", 1);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_weights_folder(real_files(), run), run / "checkpoints/step_00000001");
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("redline: warning: the checkpoint of step 2 is damaged"), warning.npos) << warning;
+  real_files().remove_all(run / "checkpoints/step_00000001");
+  const std::string error = user_error([&] { find_weights_folder(real_files(), run); });
+  EXPECT_NE(error.find("holds no whole checkpoint"), error.npos) << error;
+}
+
+TEST(FindWeights, AStepFolderMustBeWhole) {
+  TempFolder temp;
+  write(real_files(), temp.path(), 1, "a");
+  const Path folder = temp / "step_00000001";
+  EXPECT_EQ(find_weights_folder(real_files(), folder), folder);
+  real_files().truncate(folder / "state.json", 1);
+  const std::string error = user_error([&] { find_weights_folder(real_files(), folder); });
+  EXPECT_NE(error.find("state.json is truncated"), error.npos) << error;
+}
+
+TEST(FindWeights, AHuggingFaceFolderNeedsConfigAndWeights) {
+  TempFolder temp;
+  put(temp / "config.json", "{}");
+  const std::string error = user_error([&] { find_weights_folder(real_files(), temp.path()); });
+  for (const char* looked_for : {"checkpoints/", "manifest.json", "config.json", "model.safetensors"}) {
+    EXPECT_NE(error.find(looked_for), error.npos) << error;
+  }
+  put(temp / "model.safetensors", "");
+  EXPECT_EQ(find_weights_folder(real_files(), temp.path()), temp.path());
+}
+
+TEST(FindWeights, AMissingPathIsAUserError) {
+  TempFolder temp;
+  const std::string error = user_error([&] { find_weights_folder(real_files(), temp / "none"); });
+  EXPECT_NE(error.find((temp / "none").string()), error.npos) << error;
+}
+
+}  // namespace
+}  // namespace redline::io

@@ -1,0 +1,239 @@
+// What must hold for whole models: gradients agree with finite differences, micro-batches with the batch they make up,
+// documents do not see each other, and no node reads what nothing wrote.
+#include "model/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "model/tiny.h"
+#include "program/planner.h"
+
+namespace redline::model {
+namespace {
+
+using testing::batch_of;
+using testing::random_document;
+using testing::tiny_model;
+
+constexpr data::BatchShape kShape{.rows = 2, .seq_len = 24, .max_segments = 4};
+
+LoweringOptions options(data::BatchShape shape = kShape) {
+  return {.batch = shape, .training = true, .accumulate = true, .logits = true, .optim = {}, .seed = 5};
+}
+
+data::Batch some_batch(std::int64_t vocab, data::BatchShape shape = kShape) {
+  return batch_of(shape, {random_document(1, 13, vocab), random_document(2, 1, vocab), random_document(3, 20, vocab),
+                          random_document(4, 2, vocab)});
+}
+
+std::vector<float> copy(std::span<const float> s) { return {s.begin(), s.end()}; }
+
+double relative_error(std::span<const float> a, std::span<const float> b) {
+  double diff = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    diff += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(diff / norm);
+}
+
+class Models : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {
+ protected:
+  Models() : model_(tiny_model(std::get<0>(GetParam()), std::get<1>(GetParam()))) {
+    model_.dropout = std::get<2>(GetParam());
+  }
+  config::Model model_;
+  device::CpuDevice device_{2};
+};
+
+TEST_P(Models, PlansHaveNoFaultAndAreWhatIsAllocated) {
+  Engine engine(model_, options(), device_);
+  EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+  EXPECT_EQ(device_.allocated_bytes(), engine.programs().memory.total);
+}
+
+TEST_P(Models, NoNodeReadsWhatNothingWrote) {
+  Engine engine(model_, options(), device_);
+  engine.initialise(3);
+  engine.upload(some_batch(model_.vocab));
+  engine.set_step(0, 1e-3, 1.0 / 32, 0);
+  std::vector<std::vector<float>> seen[2];
+  double losses[2];
+  for (int poisoned : {0, 1}) {
+    const auto poison = [&] {
+      if (poisoned) engine.executor().poison_transients();
+    };
+    poison();
+    engine.micro_step(true);
+    seen[poisoned].push_back(copy(engine.read(Flat::gradients)));
+    poison();
+    engine.micro_step(false);
+    seen[poisoned].push_back(copy(engine.read(Flat::gradients)));
+    poison();
+    losses[poisoned] = engine.evaluate();
+    poison();
+    seen[poisoned].push_back(engine.logits());
+  }
+  EXPECT_TRUE(std::isfinite(losses[0]));
+  EXPECT_EQ(losses[0], losses[1]);
+  for (std::size_t i = 0; i < seen[0].size(); ++i) EXPECT_EQ(seen[0][i], seen[1][i]) << "program " << i;
+}
+
+TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
+  Engine engine(model_, options(), device_);
+  engine.initialise(3);
+  // Norm weights away from 1, so that their gradients' paths are told apart.
+  std::span<float> p = engine.edit(Flat::parameters);
+  const Random random(9, 9);
+  for (auto i = static_cast<std::size_t>(engine.layout().decayed); i < p.size(); ++i)
+    p[i] *= static_cast<float>(1 + 0.3 * random.normal(i));
+  engine.upload(some_batch(model_.vocab));
+  engine.set_step(0, 0, 1, 0);
+  engine.micro_step(true);
+  const std::vector<float> gradient = copy(engine.read(Flat::gradients));
+
+  // Along random directions, one for each parameter of the table: cheap, and every element takes part.
+  const std::vector<float> start = copy(engine.read(Flat::parameters));
+  for (std::size_t row = 0; row < engine.table().size(); ++row) {
+    const std::int64_t begin = engine.layout().offsets[row], n = engine.table()[row].shape.elements();
+    const auto loss_at = [&](double h) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto e = static_cast<std::size_t>(begin + i);
+        p[e] = start[e] + static_cast<float>(h * random.normal(e));
+      }
+      engine.micro_step(true);  // draws the same dropout; evaluate() would draw none
+      const double loss = engine.loss_sum();
+      std::copy_n(start.begin() + begin, n, p.begin() + begin);
+      return loss;
+    };
+    double expected = 0, scale = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto e = static_cast<std::size_t>(begin + i);
+      const double step = static_cast<float>(random.normal(e));
+      expected += gradient[e] * step;
+      scale += std::pow(gradient[e] * step, 2);
+    }
+    const double h = 2e-3 / std::sqrt(static_cast<double>(n));
+    // Fourth order: the curvature of a random direction is large where the start is large.
+    const double measured = (8 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12 * h);
+    EXPECT_NEAR(measured, expected, 0.02 * std::sqrt(scale) + 0.02 * std::abs(expected) + 1e-2)
+        << engine.table()[row].name;
+  }
+}
+
+TEST_P(Models, MicroBatchesGiveTheGradientsOfTheBatchTheyMakeUp) {
+  if (model_.dropout > 0) GTEST_SKIP() << "masks are keyed by a token's place in the batch";
+  const std::int64_t v = model_.vocab;
+  // Very different numbers of pairs: 40, 1 and 12.
+  const std::vector<std::vector<std::vector<std::int32_t>>> micro = {
+      {random_document(1, 22, v), random_document(2, 20, v)}, {random_document(3, 2, v)}, {random_document(4, 13, v)}};
+  std::vector<std::vector<std::int32_t>> all;
+  std::int64_t pairs = 0;
+  Engine small(model_, options(), device_);
+  small.initialise(3);
+  small.set_step(0, 0, 1, 0);
+  for (std::size_t i = 0; i < micro.size(); ++i) {
+    const data::Batch batch = batch_of(kShape, micro[i]);
+    pairs += batch.pairs;
+    small.upload(batch);
+    small.micro_step(i == 0);
+    all.insert(all.end(), micro[i].begin(), micro[i].end());
+  }
+  const data::BatchShape big_shape{.rows = 6, .seq_len = 24, .max_segments = 4};
+  Engine big(model_, options(big_shape), device_);
+  big.initialise(3);
+  big.set_step(0, 0, 1, 0);
+  const data::Batch batch = batch_of(big_shape, all);
+  ASSERT_EQ(batch.pairs, pairs);
+  big.upload(batch);
+  big.micro_step(true);
+  EXPECT_NEAR(small.loss_sum() / static_cast<double>(pairs), big.loss_sum() / static_cast<double>(pairs), 1e-6);
+  EXPECT_LT(relative_error(small.read(Flat::gradients), big.read(Flat::gradients)), 1e-5);
+}
+
+TEST_P(Models, DocumentsCannotSeeEachOther) {
+  Engine engine(model_, options(), device_);
+  engine.initialise(3);
+  data::Batch batch = some_batch(model_.vocab);
+  engine.upload(batch);
+  const std::vector<float> before = engine.logits();
+  const auto v = static_cast<std::size_t>(model_.vocab);
+  for (std::int64_t d = 0; d < batch.documents; ++d) {
+    const auto begin = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)]);
+    const auto end = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d) + 1]);
+    data::Batch changed = batch;
+    changed.tokens[begin] = (changed.tokens[begin] + 1) % static_cast<std::int32_t>(v);
+    engine.upload(changed);
+    const std::vector<float> after = engine.logits();
+    for (std::size_t t = 0; t < static_cast<std::size_t>(batch.real_tokens); ++t) {
+      const bool same = std::memcmp(&before[t * v], &after[t * v], v * sizeof(float)) == 0;
+      EXPECT_EQ(same, t < begin || t >= end) << "document " << d << ", token " << t;
+    }
+  }
+}
+
+TEST_P(Models, TheSameBitsOnAnyNumberOfThreads) {
+  std::vector<float> gradients[3];
+  for (int threads : {1, 2, 3}) {
+    device::CpuDevice device(threads);
+    Engine engine(model_, options(), device);
+    engine.initialise(3);
+    engine.upload(some_batch(model_.vocab));
+    engine.set_step(0, 1e-3, 1.0 / 32, 0);
+    engine.micro_step(true);
+    engine.update();
+    gradients[threads - 1] = copy(engine.read(Flat::parameters));
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
+  EXPECT_EQ(gradients[0], gradients[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Models,
+                         ::testing::Values(std::tuple{"llama", false, 0.0}, std::tuple{"llama", true, 0.0},
+                                           std::tuple{"qwen3", false, 0.0}, std::tuple{"qwen3", true, 0.0},
+                                           std::tuple{"llama", false, 0.2}, std::tuple{"qwen3", true, 0.2}));
+
+TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
+  config::Model model = tiny_model("llama");
+  model.dropout = 0.3;
+  device::CpuDevice device(1);
+  Engine engine(model, options(), device);
+  engine.initialise(3);
+  engine.upload(some_batch(model.vocab));
+  const auto loss = [&](std::uint64_t step, std::uint64_t first_token) {
+    engine.set_step(step, 0, 1, first_token);
+    engine.micro_step(true);
+    return engine.loss_sum();
+  };
+  EXPECT_EQ(loss(0, 0), loss(0, 0));
+  EXPECT_NE(loss(0, 0), loss(1, 0));
+  EXPECT_NE(loss(0, 0), loss(0, 48));
+  EXPECT_NE(loss(0, 0), engine.evaluate());  // which drops nothing
+}
+
+// The step's FLOPs, node by node, against the closed form that MFU is defined by.
+TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
+  for (const char* preset : {"quick", "ping-95m", "gqa-180m", "cs336-350m", "llama-1.36b", "qwen3-1.8b"}) {
+    config::Config c = config::load({.file = "", .preset = preset, .overrides = {"train.batch_size=2"}});
+    const config::Model& m = c.model;
+    const data::BatchShape shape{2, c.train.seq_len, 1};
+    const LoweredModel lowered = lower(m, {.batch = shape, .accumulate = false, .optim = c.optim});
+    double matmul_parameters = static_cast<double>(m.vocab * m.hidden);  // the head, tied or not
+    for (const ParameterSpec& p : lowered.table)
+      if (p.decayed() && p.name != "embedding" && p.name != "head")
+        matmul_parameters += static_cast<double>(p.shape.elements());
+    const double tokens = static_cast<double>(shape.tokens()), t = static_cast<double>(shape.seq_len);
+    const double pairs = 2 * t * (t + 1) / 2;
+    const double attention = 12.0 * static_cast<double>(m.layers * m.heads * m.head_dim);
+    const double closed = 6 * matmul_parameters * tokens + attention * pairs;
+    EXPECT_NEAR(model_flops(lowered, shape, tokens, pairs) / closed, 1.0, 1e-12) << preset;
+    const double palm = 6 * matmul_parameters * tokens + attention * t * tokens;
+    EXPECT_NEAR(model_flops(lowered, shape, tokens, tokens * t) / palm, 1.0, 1e-12) << preset;
+    EXPECT_EQ(program::check_plan(lowered.set), std::vector<std::string>{}) << preset;
+  }
+}
+
+}  // namespace
+}  // namespace redline::model

@@ -1,0 +1,130 @@
+// The parameter table, its layout and its start; Hugging Face configurations in and out.
+#include "model/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "config/load.h"
+#include "io/safetensors.h"
+#include "model/family.h"
+#include "model/hf_config.h"
+#include "model/tiny.h"
+
+namespace redline::model {
+namespace {
+
+const Path kFixtures = Path(REDLINE_SOURCE_DIR) / "tests/fixtures";
+
+TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
+  const auto millions = [](const char* preset) {
+    const config::Config c = config::load({.file = "", .preset = preset, .overrides = {}});
+    return static_cast<double>(parameter_count(decoder_table(c.model))) / 1e6;
+  };
+  EXPECT_NEAR(millions("quick"), 4.96, 0.01);
+  EXPECT_NEAR(millions("ping-95m"), 95, 1);
+  EXPECT_NEAR(millions("gqa-180m"), 180, 5);
+  EXPECT_NEAR(millions("cs336-350m"), 406, 1);  // 303 M in the blocks and two tables of 51.5 M
+  EXPECT_NEAR(millions("llama-1.36b"), 1294, 5);
+  EXPECT_NEAR(millions("qwen3-1.8b"), 1830, 20);
+}
+
+TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
+  for (const char* family : {"llama", "qwen3"}) {
+    const ParameterTable table = decoder_table(testing::tiny_model(family));
+    const FlatLayout layout = lay_out(table);
+    std::int64_t sum = 0;
+    std::set<std::int64_t> starts;
+    for (const StoredParameter& s : layout.stored) {
+      sum += s.elements;
+      EXPECT_TRUE(starts.insert(s.offset).second) << s.name;
+      EXPECT_EQ(s.offset + s.elements <= layout.decayed, s.shape.size() == 2) << s.name;
+      EXPECT_LE(s.offset + s.elements, layout.total);
+    }
+    EXPECT_EQ(sum, parameter_count(table));
+  }
+}
+
+TEST(Parameters, NamesAndShapesAreHuggingFaces) {
+  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa"}) {
+    const config::Model model = read_hf_config(real_files(), kFixtures / name / "config.json");
+    const io::SafetensorsReader file(kFixtures / name / "model.safetensors");
+    const FlatLayout layout = lay_out(family_of(model).table(model));
+    EXPECT_EQ(layout.stored.size(), file.tensors().size());
+    for (const StoredParameter& s : layout.stored) EXPECT_EQ(file.at(s.name).shape, s.shape) << s.name;
+  }
+}
+
+TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
+  config::Model model = testing::tiny_model("qwen3");
+  model.hidden = 96;
+  model.init_std = 0.02;
+  const ParameterTable table = decoder_table(model);
+  const FlatLayout layout = lay_out(table);
+  std::vector<float> a(static_cast<std::size_t>(layout.total)), b = a, c = a;
+  initialise(table, layout, 1, a.data());
+  initialise(table, layout, 1, b.data());
+  initialise(table, layout, 2, c.data());
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a, c);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    double sum = 0, squares = 0;
+    const std::int64_t n = table[i].shape.elements();
+    for (std::int64_t e = 0; e < n; ++e) {
+      const double x = a[static_cast<std::size_t>(layout.offsets[i] + e)];
+      sum += x;
+      squares += x * x;
+    }
+    const double mean = sum / static_cast<double>(n), std = std::sqrt(squares / static_cast<double>(n));
+    if (table[i].init == Init::ones) {
+      EXPECT_EQ(mean, 1.0);
+    } else {
+      EXPECT_NEAR(mean / table[i].std, 0, 5 / std::sqrt(static_cast<double>(n))) << table[i].name;
+      EXPECT_NEAR(std / table[i].std, 1, 5 / std::sqrt(static_cast<double>(n))) << table[i].name;
+    }
+  }
+}
+
+TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
+  for (const char* family : {"llama", "qwen3"}) {
+    config::Config c;
+    c.model = testing::tiny_model(family, true);
+    if (c.model.family == "llama") {
+      c.model.rope_scaling = "llama3";
+      c.model.rope_factor = 4;
+      c.model.rope_original_len = 64;
+    }
+    const Path file = Path(::testing::TempDir()) / fmt::format("hf_config_{}.json", family);
+    real_files().replace(file, hf_config(c.model, 128).dump());
+    config::Config back = c;
+    back.model = read_hf_config(real_files(), file);
+    EXPECT_EQ(config::differing_keys(c, back), std::vector<std::string>{});
+  }
+}
+
+TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
+  const Path file = Path(::testing::TempDir()) / "refused.json";
+  const auto refusal = [&](const std::function<void(io::Json&)>& change) -> std::string {
+    io::Json json = hf_config(testing::tiny_model("llama"), 128);
+    change(json);
+    real_files().replace(file, json.dump());
+    try {
+      read_hf_config(real_files(), file);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(refusal([](io::Json& j) { j["architectures"] = {"MixtralForCausalLM"}; }).find("MixtralForCausalLM"),
+            std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j["rope_parameters"]["rope_type"] = "yarn"; }).find("yarn"), std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j["attention_bias"] = true; }).find("attention_bias"), std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j["hidden_act"] = "gelu"; }).find("gelu"), std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j.erase("hidden_size"); }).find("hidden_size"), std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j["num_key_value_heads"] = 3; }).find("num_key_value_heads"), std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j["head_dim"] = 7; }).find("head_dim"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace redline::model

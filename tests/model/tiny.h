@@ -1,0 +1,45 @@
+// Tiny models and random packed batches for the tests of whole models.
+#pragma once
+
+#include <vector>
+
+#include "base/random.h"
+#include "config/load.h"
+#include "data/batch.h"
+#include "model/engine.h"
+
+namespace redline::testing {
+
+inline config::Model tiny_model(const std::string& family, bool tied = false) {
+  config::Model m;
+  m.family = family;
+  m.layers = 2;
+  m.hidden = 24;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 10;  // not hidden / heads, not a multiple of 8
+  m.ffn = 37;
+  m.vocab = 53;
+  m.tied = tied;
+  m.qk_norm = family == "qwen3";
+  m.init_std = 0.2;  // large enough that every path matters
+  return m;
+}
+
+inline std::vector<std::int32_t> random_document(std::uint64_t key, std::int64_t length, std::int64_t vocab) {
+  const Random random(7, key);
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < length; ++i)
+    tokens.push_back(
+        static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(vocab))));
+  return tokens;
+}
+
+inline data::Batch batch_of(data::BatchShape shape, const std::vector<std::vector<std::int32_t>>& documents) {
+  data::Batch batch(shape);
+  batch.clear();
+  for (const auto& d : documents) EXPECT_TRUE(batch.append(d));
+  return batch;
+}
+
+}  // namespace redline::testing

@@ -1,0 +1,171 @@
+// Attention within packed documents: forward and backward against doubles, and documents that neither see nor shift
+// each other by a single bit.
+#include "ops/cpu/kernels.h"
+#include "testing/op_check.h"
+
+namespace redline::ops {
+namespace {
+
+using namespace redline::testing;
+
+const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
+
+struct Reference {
+  Values out, lse;
+};
+
+// Straight from the definition.
+Reference reference(const Values& qkv, const std::vector<std::int64_t>& offsets, const HeadLayout& l, std::int64_t n,
+                    double scale) {
+  Reference r{Values(static_cast<std::size_t>(n * l.heads * l.head_dim)),
+              Values(static_cast<std::size_t>(l.heads * n))};
+  const std::int64_t hd = l.head_dim, group = l.heads / l.kv_heads;
+  const auto row = [&](std::int64_t token, std::int64_t head) {
+    return qkv.data() + token * l.qkv_width() + head * hd;
+  };
+  Values p;
+  for (std::size_t d = 0; d + 1 < offsets.size(); ++d) {
+    for (std::int64_t h = 0; h < l.heads; ++h) {
+      for (std::int64_t i = offsets[d]; i < offsets[d + 1]; ++i) {
+        p.clear();
+        double sum = 0;
+        for (std::int64_t j = offsets[d]; j <= i; ++j) {
+          const double *q = row(i, h), *k = row(j, l.heads + h / group);
+          double score = 0;
+          for (std::int64_t c = 0; c < hd; ++c) score += q[c] * k[c];
+          p.push_back(std::exp(scale * score));
+          sum += p.back();
+        }
+        double* out = r.out.data() + i * l.heads * hd + h * hd;
+        for (std::int64_t j = offsets[d]; j <= i; ++j) {
+          const double* v = row(j, l.heads + l.kv_heads + h / group);
+          for (std::int64_t c = 0; c < hd; ++c) out[c] += p[static_cast<std::size_t>(j - offsets[d])] / sum * v[c];
+        }
+        r.lse[static_cast<std::size_t>(h * n + i)] = std::log(sum);
+      }
+    }
+  }
+  return r;
+}
+
+// Everything attention touches, for a batch of documents of the given lengths with `tail` tokens after them and unused
+// entries of doc_offsets behind.
+struct Batch {
+  Memory memory;
+  HeadLayout layout;
+  std::vector<std::int64_t> offsets{0};
+  std::int64_t n = 0;
+  float scale = 0;
+  Tensor qkv, doc_offsets, out, lse, dout, dqkv, delta;
+
+  Batch(const HeadLayout& l, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused) : layout(l) {
+    for (std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
+    offsets.insert(offsets.end(), static_cast<std::size_t>(unused), offsets.back());
+    n = offsets.back() + tail;
+    scale = 1.0f / std::sqrt(static_cast<float>(l.head_dim));
+    qkv = memory.uniform({n, l.qkv_width()}, -2, 2);
+    dout = memory.uniform({n, l.heads * l.head_dim});
+    doc_offsets = memory.integers(offsets);
+    out = memory.zeros({n, l.heads * l.head_dim});
+    lse = memory.zeros({l.heads, n});
+    dqkv = memory.zeros({n, l.qkv_width()});
+    delta = memory.zeros({l.heads, n});
+  }
+  void run_forward() { run_checked(memory, Attention<Tensor>{qkv, doc_offsets, out, lse, layout, scale}, kRun); }
+  void run_backward() {
+    AttentionGrad<Tensor> op{qkv, doc_offsets, out, lse, dout, dqkv, delta, layout, scale};
+    run_checked(memory, op, kRun);
+  }
+  // The bits of one document's rows.
+  std::vector<float> rows(const Tensor& t, std::size_t document) const {
+    const std::int64_t width = t.columns();
+    return {t.f32() + offsets[document] * width, t.f32() + offsets[document + 1] * width};
+  }
+  void set_rows(const Tensor& t, std::size_t document, const std::vector<float>& values) const {
+    std::copy(values.begin(), values.end(), t.f32() + offsets[document] * t.columns());
+  }
+};
+
+struct AttentionCase {
+  HeadLayout layout;
+  std::vector<std::int64_t> lengths;
+  std::int64_t tail;
+  int unused;
+};
+class AttentionTest : public ::testing::TestWithParam<AttentionCase> {};
+
+TEST_P(AttentionTest, MatchesTheReferenceAndItsSlopes) {
+  const AttentionCase& c = GetParam();
+  Batch b(c.layout, c.lengths, c.tail, c.unused);
+  b.run_forward();
+  Values qkv = values_of(b.qkv);
+  const Reference want = reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale));
+  expect_close("out", b.out, want.out, 1e-5);
+  expect_close("lse", b.lse, want.lse, 1e-5);
+  b.run_backward();
+  const Values upstream = values_of(b.dout);
+  const auto loss = [&] {
+    return dot(reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale)).out, upstream);
+  };
+  expect_gradient("dqkv", b.dqkv, qkv, loss, 5e-5);
+  const std::int64_t end = b.offsets.back();
+  for (std::int64_t i = end * c.layout.qkv_width(); i < b.dqkv.elements(); ++i)
+    ASSERT_EQ(b.dqkv.f32()[i], 0.0f) << "tail";
+  for (std::int64_t i = end * b.out.columns(); i < b.out.elements(); ++i) ASSERT_EQ(b.out.f32()[i], 0.0f) << "tail";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Batches, AttentionTest,
+    ::testing::Values(AttentionCase{{1, 1, 16}, {1}, 0, 0}, AttentionCase{{2, 2, 32}, {2, 0, 1, 65}, 3, 2},
+                      AttentionCase{{3, 1, 16}, {64, 63, 1, 128, 129}, 0, 3},
+                      AttentionCase{{6, 2, 64}, {0, 40, 70}, 1, 0}, AttentionCase{{1, 1, 80}, {200}, 7, 1},
+                      AttentionCase{{2, 1, 128}, {90, 30}, 0, 0}, AttentionCase{{3, 3, 16}, {333, 5}, 2, 1},
+                      AttentionCase{{1, 1, 256}, {66}, 0, 0}, AttentionCase{{2, 2, 16}, {}, 4, 2},
+                      AttentionCase{{1, 1, 8}, {600}, 0, 0}));
+
+TEST(Attention, LeavesNeighboursAlone) {
+  const HeadLayout layout{3, 1, 32};
+  const std::vector<std::int64_t> lengths{70, 300, 1, 129};
+  for (std::size_t changed = 0; changed < lengths.size(); ++changed) {
+    Batch plain(layout, lengths, 5, 2), other(layout, lengths, 5, 2);
+    std::vector<float> rows = other.rows(other.qkv, changed);
+    for (float& x : rows) x = 3 - x;
+    other.set_rows(other.qkv, changed, rows);
+    for (Batch* b : {&plain, &other}) b->run_forward(), b->run_backward();
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      EXPECT_EQ(plain.rows(plain.out, d) == other.rows(other.out, d), d != changed) << d;
+      EXPECT_EQ(plain.rows(plain.dqkv, d) == other.rows(other.dqkv, d), d != changed) << d;
+    }
+  }
+}
+
+TEST(Attention, KeepsADocumentsBitsWhereverItStands) {
+  const HeadLayout layout{2, 2, 80};
+  const std::vector<std::int64_t> lengths{70, 300, 131, 1};
+  const std::vector<std::size_t> order{3, 2, 0, 1};
+  std::vector<std::int64_t> moved_lengths;
+  for (std::size_t d : order) moved_lengths.push_back(lengths[d]);
+  Batch plain(layout, lengths, 0, 0), moved(layout, moved_lengths, 9, 4);
+  for (std::size_t to = 0; to < order.size(); ++to) {
+    moved.set_rows(moved.qkv, to, plain.rows(plain.qkv, order[to]));
+    moved.set_rows(moved.dout, to, plain.rows(plain.dout, order[to]));
+  }
+  for (Batch* b : {&plain, &moved}) b->run_forward(), b->run_backward();
+  for (std::size_t to = 0; to < order.size(); ++to) {
+    EXPECT_EQ(plain.rows(plain.out, order[to]), moved.rows(moved.out, to));
+    EXPECT_EQ(plain.rows(plain.dqkv, order[to]), moved.rows(moved.dqkv, to));
+  }
+}
+
+TEST(Attention, HoldsWithScoresThatExpWouldOverflow) {
+  Batch b({1, 1, 16}, {300}, 0, 0);
+  b.scale = 40;
+  b.run_forward();
+  b.run_backward();
+  for (const Tensor& t : {b.out, b.lse, b.dqkv}) {
+    for (double v : values_of(t)) ASSERT_TRUE(std::isfinite(v));
+  }
+}
+
+}  // namespace
+}  // namespace redline::ops

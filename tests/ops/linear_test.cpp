@@ -1,0 +1,101 @@
+// Matrix products at shapes around the edges of tiles, transposed or not, and the three products of a linear layer.
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/kernels.h"
+#include "testing/op_check.h"
+
+namespace redline::ops {
+namespace {
+
+using cpu::Transpose;
+using namespace redline::testing;
+
+const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
+
+// c[m, n] = a b, either possibly stored transposed.
+Values product(const Values& a, Transpose ta, const Values& b, Transpose tb, std::int64_t m, std::int64_t n,
+               std::int64_t k) {
+  Values c(static_cast<std::size_t>(m * n));
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t l = 0; l < k; ++l) {
+      const double x = a[static_cast<std::size_t>(ta == Transpose::yes ? l * m + i : i * k + l)];
+      for (std::int64_t j = 0; j < n; ++j) {
+        c[static_cast<std::size_t>(i * n + j)] +=
+            x * b[static_cast<std::size_t>(tb == Transpose::yes ? j * k + l : l * n + j)];
+      }
+    }
+  }
+  return c;
+}
+
+struct LinearCase {
+  std::int64_t n, k, m;
+};
+class LinearTest : public ::testing::TestWithParam<LinearCase> {};
+
+TEST_P(LinearTest, MatchesDoubles) {
+  const auto [n, k, m] = GetParam();
+  Memory memory;
+  const Tensor x = memory.uniform({n, k}), weight = memory.uniform({m, k}), dy = memory.uniform({n, m});
+  const Tensor y = memory.zeros({n, m}), dx = memory.zeros({n, k}), dweight = memory.uniform({m, k});
+  run_checked(memory, Linear<Tensor>{x, weight, y}, kRun);
+  expect_close("y", y, product(values_of(x), Transpose::no, values_of(weight), Transpose::yes, n, m, k), 1e-5);
+  run_checked(memory, LinearInputGrad<Tensor>{dy, weight, dx}, kRun);
+  expect_close("dx", dx, product(values_of(dy), Transpose::no, values_of(weight), Transpose::no, n, k, m), 1e-5);
+  for (bool accumulate : {false, true}) {
+    const Values base = accumulate ? values_of(dweight) : Values();
+    run_checked(memory, LinearWeightGrad<Tensor>{x, dy, dweight, accumulate}, kRun);
+    expect_close("dweight", dweight, product(values_of(dy), Transpose::yes, values_of(x), Transpose::no, m, k, n), 1e-5,
+                 base);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, LinearTest,
+                         ::testing::Values(LinearCase{1, 1, 1}, LinearCase{1, 64, 267}, LinearCase{5, 3, 7},
+                                           LinearCase{129, 80, 33}, LinearCase{513, 256, 267},
+                                           LinearCase{700, 311, 530}));
+
+TEST(Gemm, TilesOfAnyShapeKeepToTheirMatrix) {
+  const Random random(7, 7);
+  for (std::uint64_t i = 0; i < 24; ++i) {
+    const auto extent = [&](std::uint64_t which, std::uint64_t limit) {
+      return static_cast<std::int64_t>(1 + random.below(8 * i + which, limit));
+    };
+    const std::int64_t m = extent(0, 900), n = extent(1, 900), k = extent(2, i % 2 ? 20 : 400), gap = extent(3, 5);
+    const auto ta = i % 3 == 0 ? Transpose::yes : Transpose::no, tb = i % 4 < 2 ? Transpose::yes : Transpose::no;
+    Memory memory;
+    const Tensor a = memory.uniform({m, k}), b = memory.uniform({k, n}), c = memory.uniform({m, n + gap});
+    const Values start = values_of(c), want = product(values_of(a), ta, values_of(b), tb, m, n, k);
+    cpu::gemm({.ta = ta,
+               .tb = tb,
+               .m = m,
+               .n = n,
+               .k = k,
+               .a = a.f32(),
+               .lda = ta == Transpose::yes ? m : k,
+               .b = b.f32(),
+               .ldb = tb == Transpose::yes ? k : n,
+               .c = c.f32(),
+               .ldc = n + gap,
+               .alpha = 0.5f,
+               .beta = 2.0f},
+              *all_pools()[1]);
+    Values expected = start;
+    for (std::int64_t r = 0; r < m; ++r) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        double& e = expected[static_cast<std::size_t>(r * (n + gap) + j)];
+        e = 2 * e + 0.5 * want[static_cast<std::size_t>(r * n + j)];
+      }
+    }
+    expect_close("c", c, expected, 1e-5);
+    for (std::int64_t r = 0; r < m; ++r) {
+      for (std::int64_t j = n; j < n + gap; ++j) {
+        const std::int64_t at = r * (n + gap) + j;
+        ASSERT_EQ(static_cast<double>(c.f32()[at]), start[static_cast<std::size_t>(at)]) << "beyond column " << n;
+      }
+    }
+    EXPECT_TRUE(memory.guards_whole());
+  }
+}
+
+}  // namespace
+}  // namespace redline::ops

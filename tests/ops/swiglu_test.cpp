@@ -1,0 +1,62 @@
+// SwiGLU and its gradient, apart and in place.
+#include "ops/cpu/kernels.h"
+#include "testing/op_check.h"
+
+namespace redline::ops {
+namespace {
+
+using namespace redline::testing;
+
+const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
+
+Values reference(const Values& gate_up, std::size_t f) {
+  Values y;
+  for (std::size_t i = 0; i < gate_up.size(); i += 2 * f) {
+    for (std::size_t j = 0; j < f; ++j) {
+      const double g = gate_up[i + j];
+      y.push_back(g / (1 + std::exp(-g)) * gate_up[i + f + j]);
+    }
+  }
+  return y;
+}
+
+struct SwiGluCase {
+  std::int64_t n, f;
+};
+class SwiGluTest : public ::testing::TestWithParam<SwiGluCase> {};
+
+TEST_P(SwiGluTest, MatchesTheReferenceAndItsSlopes) {
+  const auto [n, f] = GetParam();
+  Memory memory;
+  const Tensor gate_up = memory.uniform({n, 2 * f}, -9, 9), y = memory.zeros({n, f}), dy = memory.uniform({n, f});
+  Values in = values_of(gate_up);
+  const Values upstream = values_of(dy);
+  run_checked(memory, SwiGlu<Tensor>{gate_up, y}, kRun);
+  expect_close("y", y, reference(in, static_cast<std::size_t>(f)), 1e-6);
+
+  const Tensor apart = memory.zeros({n, 2 * f});
+  run_checked(memory, SwiGluGrad<Tensor>{gate_up, dy, apart}, kRun);
+  expect_gradient(
+      "dgate_up", apart, in, [&] { return dot(reference(in, static_cast<std::size_t>(f)), upstream); }, 3e-5);
+  run_checked(memory, SwiGluGrad<Tensor>{gate_up, dy, gate_up}, kRun);
+  EXPECT_EQ(values_of(gate_up), values_of(apart)) << "in place";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SwiGluTest,
+                         ::testing::Values(SwiGluCase{1, 1}, SwiGluCase{1, 704}, SwiGluCase{37, 19},
+                                           SwiGluCase{300, 65}));
+
+TEST(SwiGlu, SaturatesWithoutNan) {
+  Memory memory;
+  const Tensor gate_up = memory.zeros({2, 2}), y = memory.zeros({2, 1});
+  gate_up.f32()[0] = -200;
+  gate_up.f32()[1] = 1;
+  gate_up.f32()[2] = 200;
+  gate_up.f32()[3] = 1;
+  run_checked(memory, SwiGlu<Tensor>{gate_up, y}, kRun);
+  EXPECT_EQ(y.f32()[0], 0.0f);
+  EXPECT_EQ(y.f32()[1], 200.0f);
+}
+
+}  // namespace
+}  // namespace redline::ops

@@ -1,0 +1,96 @@
+// The norm and AdamW against doubles, the boundary of weight decay, and an update that must not happen.
+#include "base/step_state.h"
+#include "optim/cpu/kernels.h"
+#include "testing/op_check.h"
+
+namespace redline::optim {
+namespace {
+
+using namespace redline::testing;
+
+const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
+
+UpdateResult norm_of(Memory& memory, const Tensor& gradients, double loss_sum, float inv_pairs, float clip) {
+  const Tensor loss = memory.doubles(1), result = memory.object(UpdateResult{});
+  *loss.as<double>() = loss_sum;
+  const Tensor state = memory.object(StepState{.inv_pairs = inv_pairs}), partial = memory.doubles(kNormGroups);
+  run_checked(memory, GradNorm<Tensor>{gradients, loss, state, partial, result, clip}, kRun);
+  return *result.as<UpdateResult>();
+}
+
+TEST(GradNorm, MatchesDoublesAndClips) {
+  for (std::int64_t n : {1, 7, 63, 64, 65, 1000, 100003}) {
+    Memory memory;
+    const Tensor gradients = memory.uniform({n}, -3, 3);
+    const Values g = values_of(gradients);
+    const double norm = std::sqrt(dot(g, g)) * 0.25;
+    for (float clip : {0.0f, static_cast<float>(norm) * 0.1f, static_cast<float>(norm) * 10.0f}) {
+      const UpdateResult r = norm_of(memory, gradients, 1.0, 0.25f, clip);
+      const double factor = clip > 0 ? std::min(1.0, static_cast<double>(clip) / (norm + 1e-6)) : 1.0;
+      EXPECT_NEAR(r.grad_norm, norm, 1e-6 * norm);
+      EXPECT_NEAR(r.grad_scale, 0.25 * factor, 1e-6 * factor);
+      EXPECT_EQ(r.finite, 1.0f);
+    }
+  }
+}
+
+TEST(GradNorm, SaysWhenSomethingIsNotFinite) {
+  Memory memory;
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (float bad : {infinity, -infinity, nan}) {
+    const Tensor gradients = memory.uniform({1001});
+    EXPECT_EQ(norm_of(memory, gradients, static_cast<double>(bad), 1, 1).finite, 0.0f) << "loss";
+    gradients.f32()[1000] = bad;
+    EXPECT_EQ(norm_of(memory, gradients, 1.0, 1, 1).finite, 0.0f) << "gradient";
+  }
+  const Tensor large = memory.uniform({16}, 3e38, 3.1e38);
+  EXPECT_EQ(norm_of(memory, large, 1.0, 1, 1).finite, 0.0f) << "a norm beyond float";
+  EXPECT_EQ(norm_of(memory, large, 1.0, 1e-3f, 1).finite, 1.0f) << "squares beyond float";
+}
+
+TEST(AdamW, MatchesDoublesOnBothSidesOfTheDecayBoundary) {
+  const AdamWSettings s{.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.2f};
+  for (std::int64_t n : {1, 5, 16384, 40001}) {
+    for (std::int64_t decayed : {std::int64_t{0}, n / 2, n - 1, n}) {
+      Memory memory;
+      const Tensor p = memory.uniform({n}), g = memory.uniform({n}, -5, 5), m = memory.uniform({n});
+      const Tensor v = memory.uniform({n}, 0, 1);
+      const StepState state{.lr = 0.01f, .correction1 = 0.19f, .correction2 = 0.0975f};
+      const UpdateResult result{.grad_norm = 1, .grad_scale = 0.125f, .finite = 1};
+      Values want_p = values_of(p), want_m = values_of(m), want_v = values_of(v);
+      const Values gradient = values_of(g);
+      for (std::size_t i = 0; i < want_p.size(); ++i) {
+        const double scaled = 0.125 * gradient[i], b1 = static_cast<double>(s.beta1), b2 = static_cast<double>(s.beta2);
+        const double lr = static_cast<double>(state.lr);
+        want_m[i] = b1 * want_m[i] + (1 - b1) * scaled;
+        want_v[i] = b2 * want_v[i] + (1 - b2) * scaled * scaled;
+        const double step =
+            want_m[i] / static_cast<double>(state.correction1) /
+            (std::sqrt(want_v[i] / static_cast<double>(state.correction2)) + static_cast<double>(s.eps));
+        const double decay = static_cast<std::int64_t>(i) < decayed ? static_cast<double>(s.weight_decay) : 0;
+        want_p[i] = want_p[i] - lr * decay * want_p[i] - lr * step;
+      }
+      run_checked(memory, AdamW<Tensor>{p, g, m, v, memory.object(state), memory.object(result), s, decayed}, kRun);
+      expect_close("parameters", p, want_p, 2e-7);
+      expect_close("moment1", m, want_m, 3e-7);
+      expect_close("moment2", v, want_v, 3e-7);
+    }
+  }
+}
+
+TEST(AdamW, TouchesNothingWhenNotFinite) {
+  Memory memory;
+  const Tensor p = memory.uniform({1000}), g = memory.uniform({1000}), m = memory.uniform({1000});
+  const Tensor v = memory.uniform({1000}, 0, 1);
+  g.f32()[3] = std::numeric_limits<float>::quiet_NaN();
+  const Values before_p = values_of(p), before_m = values_of(m), before_v = values_of(v);
+  const UpdateResult result{.grad_norm = std::numeric_limits<float>::quiet_NaN(), .grad_scale = 1, .finite = 0};
+  run_checked(memory, AdamW<Tensor>{p, g, m, v, memory.object(StepState{.lr = 1}), memory.object(result), {}, 500},
+              kRun);
+  EXPECT_EQ(values_of(p), before_p);
+  EXPECT_EQ(values_of(m), before_m);
+  EXPECT_EQ(values_of(v), before_v);
+}
+
+}  // namespace
+}  // namespace redline::optim

@@ -1,0 +1,125 @@
+// A profile accounts for the whole step, and its FLOPs are those of the model's closed form.
+#include "perf/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "config/load.h"
+#include "data/loader.h"
+#include "perf/peak.h"
+#include "perf/trace.h"
+
+namespace redline::perf {
+namespace {
+
+config::Config tiny(std::int64_t accumulate) {
+  config::Config c;
+  c.model.layers = 2;
+  c.model.hidden = 32;
+  c.model.heads = 4;
+  c.model.kv_heads = 2;
+  c.model.head_dim = 16;  // apart from hidden / heads
+  c.model.ffn = 48;
+  c.train.batch_size = 2;
+  c.train.seq_len = 128;
+  c.train.accumulate = accumulate;
+  c.train.max_steps = 100;
+  config::resolve(c);
+  return c;
+}
+
+Profile profile_of(const config::Config& config, std::int64_t steps) {
+  device::CpuDevice device(1);
+  ProfileOptions options;
+  options.config = config;
+  options.warmup = 1;
+  options.steps = steps;
+  return profile(options, device);
+}
+
+double sum(const std::vector<TimedWork>& work, double TimedWork::*of) {
+  double total = 0;
+  for (const TimedWork& w : work) total += w.*of;
+  return total;
+}
+
+class ProfileOf : public ::testing::TestWithParam<std::int64_t> {};
+
+TEST_P(ProfileOf, AccountsForTheWholeStep) {
+  const Profile p = profile_of(tiny(GetParam()), 3);
+  EXPECT_GT(p.step_ms, 0);
+  EXPECT_NEAR(sum(p.kinds, &TimedWork::share) + (p.data_ms + p.outside_ms) / p.step_ms, 1, 1e-9);
+  EXPECT_NEAR(sum(p.nodes, &TimedWork::ms), p.nodes_ms, 1e-9 * p.nodes_ms);
+  EXPECT_NEAR(sum(p.kinds, &TimedWork::ms), p.nodes_ms, 1e-9 * p.nodes_ms);
+  EXPECT_GE(p.outside_ms, 0);
+  EXPECT_LE(p.nodes_ms, p.step_ms);
+  double calls = 0;
+  for (const TimedWork& node : p.nodes) calls += node.calls;
+  EXPECT_DOUBLE_EQ(static_cast<double>(p.spans.size()), calls * 3);
+}
+
+// 6 FLOPs for each weight of a product and token slot, 12 heads * head_dim for each pair the mask keeps and layer.
+TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
+  const config::Config c = tiny(GetParam());
+  const config::Model& m = c.model;
+  constexpr std::int64_t kSteps = 2, kWarmup = 1;
+  const double layer = static_cast<double>(m.hidden * (m.heads + 2 * m.kv_heads) * m.head_dim +
+                                           m.heads * m.head_dim * m.hidden + 3 * m.hidden * m.ffn);
+  const double weights = static_cast<double>(m.layers) * layer + static_cast<double>(m.vocab * m.hidden);
+
+  data::Batch batch({c.train.batch_size, c.train.seq_len, c.data.max_segments});
+  data::Loader loader(data::open_training_source(c.data), batch.shape, c.data.packing);
+  double slots = 0, real = 0, pairs = 0;
+  for (std::int64_t i = 0; i < (kWarmup + kSteps) * c.train.accumulate; ++i) {
+    loader.next(batch);
+    if (i < kWarmup * c.train.accumulate) continue;
+    slots += static_cast<double>(batch.shape.tokens()) / kSteps;
+    real += static_cast<double>(batch.real_tokens) / kSteps;
+    pairs += static_cast<double>(batch.score_pairs) / kSteps;
+  }
+  const double attention = 12.0 * static_cast<double>(m.layers * m.heads * m.head_dim) * pairs;
+  const Profile p = profile_of(c, kSteps);
+  EXPECT_NEAR(sum(p.nodes, &TimedWork::flops) / (6 * weights * slots + attention), 1, 1e-12);
+  EXPECT_NEAR(p.model_flops / (6 * weights * real + attention), 1, 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Accumulate, ProfileOf, ::testing::Values(1, 3));
+
+TEST(Profile, ATraceHoldsEveryRunOfANode) {
+  const Profile p = profile_of(tiny(1), 2);
+  const auto json = nlohmann::json::parse(chrome_trace(p));
+  std::size_t bars = 0;
+  std::set<std::string> names;
+  double last = -1;
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    ++bars;
+    names.insert(event.at("name").get<std::string>());
+    EXPECT_GE(event.at("ts").get<double>(), last);
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    last = event.at("ts").get<double>();
+  }
+  EXPECT_EQ(bars, p.spans.size());
+  EXPECT_EQ(names.size(), p.nodes.size());
+}
+
+TEST(Profile, RefusesDataThatTheModelCannotEmbed) {
+  config::Config c = tiny(1);
+  c.model.vocab = 100;
+  EXPECT_THROW(profile_of(c, 1), UserError);
+}
+
+TEST(Peak, IsMeasuredAndSaysHow) {
+  device::CpuDevice device;
+  const Peak peak = measure_peak(device);
+  EXPECT_GT(peak.flops, 1e7);
+  EXPECT_EQ(peak.source.rfind("measured: fp32 product of ", 0), 0u) << peak.source;
+  EXPECT_EQ(blas_library().version.rfind("OpenBLAS", 0), 0u);
+  EXPECT_FALSE(blas_library().core.empty());
+}
+
+}  // namespace
+}  // namespace redline::perf

@@ -1,0 +1,158 @@
+// The console shows the choices and a line of progress that fits, and says every important thing once.
+#include "report/console.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+namespace redline::report {
+namespace {
+
+// A stream that can be read back.
+class Captured {
+ public:
+  Captured() : stream_(::open_memstream(&text_, &size_)) {}
+  ~Captured() {
+    std::fclose(stream_);
+    std::free(text_);
+  }
+  std::FILE* stream() const { return stream_; }
+  std::string text() const {
+    std::fflush(stream_);
+    return {text_, size_};
+  }
+
+ private:
+  char* text_ = nullptr;
+  std::size_t size_ = 0;
+  std::FILE* stream_;
+};
+
+int times(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+struct SmallRun {
+  config::Config config;
+  program::MemoryPlan memory;
+  train::RunHeader header;
+
+  explicit SmallRun(std::int64_t steps) {
+    config.model.head_dim = 64;
+    config.model.kv_heads = 4;
+    memory.by_role[static_cast<int>(program::Role::parameter)] = 300 << 20;
+    memory.by_role[static_cast<int>(program::Role::activation)] = 100 << 20;
+    memory.by_role[static_cast<int>(program::Role::output)] = 4096;
+    memory.total = 400 << 20;
+    header.config = &config;
+    header.folder = "runs/a";
+    header.device = "CPU (2 threads)";
+    header.data = "ping (generated)";
+    header.parameters = 4'934'912;
+    header.steps = steps;
+    header.tokens_per_step = 2048;
+    header.memory = &memory;
+    header.peak_flops = 104e9;
+    header.peak_source = "measured";
+  }
+};
+
+train::StepMetrics metrics(std::int64_t step) {
+  train::StepMetrics m;
+  m.step = step;
+  m.loss = 2.34567;
+  m.grad_norm = 1.2345;
+  m.lr = 3e-4;
+  m.step_ms = 152.3;
+  m.tokens_per_s = 13400;
+  m.mfu = 0.482;
+  return m;
+}
+
+TEST(ProgressLine, ReadsAsPromised) {
+  EXPECT_EQ(progress_line(metrics(40), 120, 12),
+            "step  40/120  loss 2.3457  grad 1.234  lr 3.00e-04  152 ms  13.4k tok/s  mfu 48.2%  eta 12 s");
+}
+
+TEST(ProgressLine, FitsAtExtremeValues) {
+  const double most = std::numeric_limits<double>::max();
+  for (const double v : {0.0, 1e-300, 12345.678, most, -most, double{INFINITY}, double{NAN}}) {
+    for (const std::int64_t n :
+         {std::int64_t{1}, std::int64_t{1'000'000'000}, std::numeric_limits<std::int64_t>::max()}) {
+      train::StepMetrics m;
+      m.step = n;
+      m.loss = m.grad_norm = m.lr = m.step_ms = m.tokens_per_s = m.mfu = v;
+      EXPECT_LE(progress_line(m, n, v).size(), kConsoleColumns) << v << " " << n;
+    }
+  }
+}
+
+TEST(ProgressLine, LosesNothingAtLargeButRealValues) {
+  train::StepMetrics m = metrics(1'000'000);
+  m.loss = 123.4567;
+  m.grad_norm = 98765.4;
+  m.step_ms = 1e6;
+  const std::string line = progress_line(m, 10'000'000, 86400.0 * 30);
+  EXPECT_LE(line.size(), kConsoleColumns);
+  EXPECT_NE(line.find("eta 30d 00h"), line.npos) << line;
+}
+
+TEST(Console, HeaderNamesTheChoices) {
+  const SmallRun run(120);
+  Captured out;
+  Console(out.stream(), false).started(run.header);
+  for (const char* part : {"llama", "4.93 M parameters", "fp32", "2048 tokens a step", "120 steps", "ping (generated)",
+                           "400 MiB", "parameters 300 MiB", "other 4.00 KiB", "104 GFLOP/s (measured)", "runs/a"})
+    EXPECT_NE(out.text().find(part), std::string::npos) << part << " is missing in\n" << out.text();
+}
+
+TEST(Console, InAFileLinesAreASecondApartAndTheEndsAreThere) {
+  const SmallRun run(100);
+  Captured out;
+  Console console(out.stream(), false);
+  console.started(run.header);
+  for (std::int64_t step = 1; step <= 100; ++step) console.stepped(metrics(step));
+  EXPECT_EQ(times(out.text(), "step   1/100"), 1);
+  EXPECT_EQ(times(out.text(), "step 100/100"), 1);
+  EXPECT_LE(times(out.text(), "/100"), 10);  // 2, unless this test takes seconds
+  EXPECT_EQ(out.text().find('\r'), std::string::npos);
+  EXPECT_EQ(out.text().find('\x1b'), std::string::npos);
+}
+
+TEST(Console, OnATerminalEachTenthStays) {
+  const SmallRun run(100);
+  Captured out;
+  Console console(out.stream(), true);
+  console.started(run.header);
+  for (std::int64_t step = 1; step <= 100; ++step) console.stepped(metrics(step));
+  int kept = 0;
+  const std::string text = out.text();
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1)
+    kept += text.substr(at, end - at).find("/100 ") != std::string::npos;
+  EXPECT_EQ(kept, 11);  // the first, and each tenth
+}
+
+TEST(Console, EvaluationsAndCheckpointsHaveTheirOwnLines) {
+  const SmallRun run(100);
+  Captured out;
+  Console console(out.stream(), false);
+  console.started(run.header);
+  console.evaluated(0, 5.5);
+  train::StepMetrics m = metrics(50);
+  m.eval_loss = 1.25;
+  console.evaluated(50, 1.25);
+  console.stepped(m);
+  console.saved(50, "runs/a/checkpoints/step_00000050", 0.5);
+  console.warning("something odd");
+  EXPECT_EQ(times(out.text(), "held-out loss 5.5000 before the first step\n"), 1);
+  EXPECT_EQ(times(out.text(), "held-out loss 1.2500 after step 50\n"), 1);
+  EXPECT_EQ(times(out.text(), "saved step 50 in 500 ms: runs/a/checkpoints/step_00000050\n"), 1);
+  EXPECT_EQ(times(out.text(), "warning: something odd\n"), 1);
+}
+
+}  // namespace
+}  // namespace redline::report

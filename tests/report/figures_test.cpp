@@ -1,0 +1,57 @@
+// Figures carry their units and stay short at any size.
+#include "report/figures.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace redline::report {
+namespace {
+
+TEST(Figures, BytesInBinaryUnits) {
+  EXPECT_EQ(bytes(0), "0 B");
+  EXPECT_EQ(bytes(1023), "1023 B");
+  EXPECT_EQ(bytes(17), "17 B");
+  EXPECT_EQ(bytes(312.0 * (1 << 20)), "312 MiB");
+  EXPECT_EQ(bytes(1.5 * (1 << 30)), "1.50 GiB");
+}
+
+TEST(Figures, Durations) {
+  EXPECT_EQ(duration(0), "0 s");
+  EXPECT_EQ(duration(0.34), "340 ms");
+  EXPECT_EQ(duration(3.42), "3.4 s");
+  EXPECT_EQ(duration(42), "42 s");
+  EXPECT_EQ(duration(59.7), "1m 00s");
+  EXPECT_EQ(duration(80), "1m 20s");
+  EXPECT_EQ(duration(3 * 3600 + 5 * 60), "3h 05m");
+  EXPECT_EQ(duration(2 * 86400 + 4 * 3600), "2d 04h");
+  EXPECT_EQ(duration(1e30), "years");
+  EXPECT_EQ(duration(NAN), "?");
+  EXPECT_EQ(duration(-1), "?");
+}
+
+TEST(Figures, CountsAndRates) {
+  EXPECT_EQ(count(950), "950");
+  EXPECT_EQ(count(4'934'912), "4.93 M");
+  EXPECT_EQ(count(1.36e9), "1.36 B");
+  EXPECT_EQ(count(999'999), "1.00 M");
+  EXPECT_EQ(token_rate(3100), "3.10k tok/s");
+  EXPECT_EQ(flop_rate(51.2e9), "51.2 GFLOP/s");
+  EXPECT_EQ(percent(0.4821), "48.2%");
+}
+
+TEST(Figures, StayShortAtAnySize) {
+  const double most = std::numeric_limits<double>::max();
+  for (const double v : {0.0, 1e-300, 999.5, 1e5, 1e18, most, -most, double{INFINITY}, double{NAN}}) {
+    EXPECT_LE(bytes(v).size(), 16u) << v;
+    EXPECT_LE(count(v).size(), 16u) << v;
+    EXPECT_LE(token_rate(v).size(), 20u) << v;
+    EXPECT_LE(flop_rate(v).size(), 20u) << v;
+    EXPECT_LE(duration(v).size(), 9u) << v;
+    EXPECT_LE(plain(v, 4).size(), 12u) << v;
+  }
+}
+
+}  // namespace
+}  // namespace redline::report

@@ -1,0 +1,126 @@
+// metrics.jsonl holds one row a step, exact and in order, over crashes and resumes.
+#include "report/metrics_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+train::StepMetrics metrics(std::int64_t step) {
+  train::StepMetrics m;
+  m.step = step;
+  m.time = 1.7e9 + 0.123456 * static_cast<double>(step);
+  m.loss = 1.0 / 3;
+  m.grad_norm = 0.1;
+  m.lr = 3e-4;
+  m.step_ms = 152.3;
+  m.tokens = 2045;
+  m.tokens_per_s = 13400;
+  return m;
+}
+
+train::RunHeader header(const config::Config& config, std::int64_t first_step) {
+  train::RunHeader h;
+  h.config = &config;
+  h.first_step = first_step;
+  return h;
+}
+
+// A run that goes on from `first` and makes the steps up to `last`.
+void run(FileSystem& files, const Path& path, std::int64_t first, std::int64_t last) {
+  const config::Config config;
+  MetricsFile file(files, path);
+  file.started(header(config, first));
+  for (std::int64_t step = first + 1; step <= last; ++step) file.stepped(metrics(step));
+}
+
+std::string rows(std::int64_t last) {
+  std::string text;
+  for (std::int64_t step = 1; step <= last; ++step) text += metrics_row(metrics(step));
+  return text;
+}
+
+TEST(MetricsRow, HasTheKeysOfTheDesignInOrder) {
+  train::StepMetrics m = metrics(7);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : Json::parse(metrics_row(m)).items()) keys.push_back(key);
+  const std::vector<std::string> always = {"step",    "time",     "loss",         "grad_norm", "lr",
+                                           "step_ms", "tokens",   "tokens_per_s", "padding",   "tflops",
+                                           "mfu",     "mfu_palm", "data_wait_ms", "memory_gib"};
+  EXPECT_EQ(keys, always);
+  m.eval_loss = 2.5;
+  const Json row = Json::parse(metrics_row(m));
+  EXPECT_EQ(row.size(), always.size() + 1);
+  EXPECT_EQ(row.at("eval_loss"), 2.5);
+}
+
+TEST(MetricsRow, DoublesReadBackTheSame) {
+  train::StepMetrics m = metrics(1);
+  for (const double v : {1.0 / 3, 0.1, 1e-300, 1.7976931348623157e308, 5e-324, 123456789.123456789, -0.0, 3.0}) {
+    m.loss = v;
+    const Json row = Json::parse(metrics_row(m));
+    EXPECT_EQ(row.at("loss").get<double>(), v);
+  }
+}
+
+TEST(MetricsRow, WhatIsNotFiniteIsNull) {
+  train::StepMetrics m = metrics(1);
+  m.loss = NAN;
+  m.grad_norm = INFINITY;
+  const Json row = Json::parse(metrics_row(m));
+  EXPECT_TRUE(row.at("loss").is_null());
+  EXPECT_TRUE(row.at("grad_norm").is_null());
+}
+
+TEST(MetricsFile, WritesOneRowAStep) {
+  const testing::TempFolder folder;
+  run(real_files(), folder / "run/metrics.jsonl", 0, 5);
+  EXPECT_EQ(real_files().read(folder / "run/metrics.jsonl"), rows(5));
+}
+
+TEST(MetricsFile, IsCutBackToTheStepItGoesOnFrom) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.jsonl";
+  run(real_files(), path, 0, 9);
+  run(real_files(), path, 4, 6);
+  EXPECT_EQ(real_files().read(path), rows(6));
+  run(real_files(), path, 0, 2);  // nothing to resume: from the beginning
+  EXPECT_EQ(real_files().read(path), rows(2));
+}
+
+TEST(MetricsFile, ATornLastRowGoesAtEveryPlaceOfTheTear) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.jsonl";
+  const std::string whole = rows(3), last = metrics_row(metrics(4));
+  for (std::size_t cut = 0; cut < last.size(); ++cut) {
+    real_files().create(path)->write(whole + last.substr(0, cut));
+    run(real_files(), path, 4, 4);
+    EXPECT_EQ(real_files().read(path), whole) << "torn after " << cut << " bytes";
+  }
+  real_files().create(path)->write(whole + std::string(100, '\0') + "\n" + last);
+  run(real_files(), path, 4, 4);
+  EXPECT_EQ(real_files().read(path), whole);
+}
+
+TEST(MetricsFile, AWriteThatFailsIsTold) {
+  const testing::TempFolder folder;
+  testing::FailingFiles files;
+  const config::Config config;
+  MetricsFile file(files, folder / "metrics.jsonl");
+  file.started(header(config, 0));
+  file.stepped(metrics(1));
+  files.fail_at(0, testing::Failure::full_disk);
+  EXPECT_THROW(file.stepped(metrics(2)), MachineError);
+  EXPECT_THROW(file.before_checkpoint(), MachineError);
+}
+
+}  // namespace
+}  // namespace redline::report

@@ -1,0 +1,37 @@
+// A run small enough for a test: seconds for a hundred steps, but with everything in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/load.h"
+#include "train/trainer.h"
+
+namespace redline::testing {
+
+inline const std::vector<std::string> kTinyRun = {
+    "model.layers=2",      "model.hidden=32",      "model.heads=2",    "model.head_dim=16",    "model.ffn=48",
+    "model.dropout=0.1",   "train.batch_size=2",   "train.seq_len=64", "train.accumulate=2",   "train.max_steps=40",
+    "train.eval_every=10", "train.eval_batches=2", "optim.lr=1e-2",    "optim.warmup_steps=4", "checkpoint.every=5",
+    "checkpoint.keep=2",   "data.max_segments=8"};
+
+inline config::Config tiny_run(std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.begin(), kTinyRun.begin(), kTinyRun.end());
+  return config::load({.file = "", .preset = "quick", .overrides = overrides});
+}
+
+// Remembers all it was told.
+struct Recorder final : train::Observer {
+  std::vector<train::StepMetrics> steps;
+  std::vector<std::int64_t> saves;
+  std::vector<std::string> notes, warnings, endings;
+  std::vector<double> evaluations;
+  void stepped(const train::StepMetrics& m) override { steps.push_back(m); }
+  void saved(std::int64_t step, const Path&, double) override { saves.push_back(step); }
+  void note(const std::string& s) override { notes.push_back(s); }
+  void warning(const std::string& s) override { warnings.push_back(s); }
+  void evaluated(std::int64_t, double loss) override { evaluations.push_back(loss); }
+  void finished(const std::string& s) override { endings.push_back(s); }
+};
+
+}  // namespace redline::testing

@@ -1,0 +1,271 @@
+// What a run promises: it learns, it repeats and resumes bit for bit, it stops when asked or when numbers break, and a
+// full disk never costs it what it had saved.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <csignal>
+
+#include "io/checkpoint_folder.h"
+#include "io/safetensors.h"
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+#include "train/signals.h"
+#include "train/tiny_run.h"
+
+namespace redline::train {
+namespace {
+
+using testing::Recorder;
+using testing::tiny_run;
+
+struct Ran {
+  TrainResult result;
+  Recorder seen;
+};
+
+Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
+        const std::atomic<int>* stop = nullptr) {
+  Ran ran;
+  device::CpuDevice device(2);
+  TrainOptions options;
+  options.config = config;
+  options.folder = folder;
+  options.resume = resume;
+  options.peak_flops = 1e11;
+  options.observers = {&ran.seen};
+  options.stop = stop;
+  ran.result = train(options, device, files);
+  return ran;
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Every byte of parameters and moments in a checkpoint.
+std::string tensors(const Path& run_folder, std::int64_t step) {
+  const Path folder = run_folder / "checkpoints" / io::checkpoint_name(step);
+  return real_files().read(folder / "model.safetensors") + real_files().read(folder / "optimizer.safetensors");
+}
+
+std::vector<double> losses(const Recorder& r) {
+  std::vector<double> out;
+  for (const StepMetrics& m : r.steps) out.push_back(m.loss);
+  return out;
+}
+
+TEST(Trainer, LearnsEvaluatesAndSavesWhenAsked) {
+  testing::TempFolder temp;
+  const Ran ran = run(tiny_run(), temp.path() / "run");
+  EXPECT_EQ(ran.result.outcome, Outcome::finished);
+  ASSERT_EQ(ran.seen.steps.size(), 40u);
+  EXPECT_EQ(ran.seen.evaluations.size(), 5u);  // before the first step, and after 10, 20, 30, 40
+  EXPECT_LT(ran.seen.evaluations.back(), ran.seen.evaluations.front() - 1.0);
+  EXPECT_EQ(ran.seen.saves, (std::vector<std::int64_t>{5, 10, 15, 20, 25, 30, 35, 40}));
+  EXPECT_EQ(io::list_checkpoints(real_files(), temp.path() / "run/checkpoints").size(), 2u);
+  for (const StepMetrics& m : ran.seen.steps) {
+    EXPECT_EQ(m.eval_loss.has_value(), m.step % 10 == 0);
+    EXPECT_GT(m.tokens, 0);
+    EXPECT_LE(m.tokens, 2 * 2 * 64);
+    EXPECT_GE(m.padding, 0.0);
+    EXPECT_LT(m.padding, 0.5);
+    EXPECT_GT(m.mfu, 0.0);
+    EXPECT_GE(m.mfu_palm, m.mfu);
+    EXPECT_NEAR(m.mfu, m.tflops * 1e12 / 1e11, 1e-9);
+  }
+  EXPECT_EQ(ran.seen.steps.back().lr, tiny_run().optim.min_lr);
+}
+
+TEST(Trainer, TheSameRunTwiceGivesTheSameBits) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=12"});
+  const Ran a = run(c, temp.path() / "a"), b = run(c, temp.path() / "b");
+  EXPECT_EQ(losses(a.seen), losses(b.seen));
+  EXPECT_EQ(tensors(temp.path() / "a", 12), tensors(temp.path() / "b", 12));
+  const Ran other = run(tiny_run({"train.max_steps=12", "train.seed=1"}), temp.path() / "c");
+  EXPECT_NE(losses(a.seen), losses(other.seen));
+}
+
+TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=17"});
+  const Ran whole = run(c, temp.path() / "whole");
+  std::vector<double> seen;
+  std::atomic<int> stop{SIGTERM};  // asked before every step: each run makes one and saves it
+  for (int i = 0; i < 17; ++i) {
+    const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 16 ? &stop : nullptr);
+    ASSERT_EQ(part.seen.steps.size(), 1u);
+    EXPECT_EQ(part.result.outcome, i < 16 ? Outcome::stopped : Outcome::finished);
+    seen.push_back(part.seen.steps[0].loss);
+  }
+  EXPECT_EQ(seen, losses(whole.seen));
+  EXPECT_EQ(tensors(temp.path() / "whole", 17), tensors(temp.path() / "parts", 17));
+}
+
+TEST(Trainer, AFinishedRunHasNothingLeftToDo) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=5"});
+  run(c, temp.path());
+  const std::string before = tensors(temp.path(), 5);
+  const Ran again = run(c, temp.path(), true);
+  EXPECT_EQ(again.result.outcome, Outcome::already_finished);
+  EXPECT_TRUE(again.seen.steps.empty());
+  EXPECT_EQ(tensors(temp.path(), 5), before);
+}
+
+TEST(Trainer, AFolderThatHoldsARunIsNeverOverwritten) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=2"}), temp.path());
+  EXPECT_NE(error_of([&] { run(tiny_run({"train.max_steps=2"}), temp.path()); }).find("--resume"), std::string::npos);
+  const std::string other = error_of([&] { run(tiny_run({"model.ffn=64"}), temp.path(), true); });
+  EXPECT_NE(other.find("model.ffn"), std::string::npos) << other;
+  const Ran longer = run(tiny_run({"train.max_steps=4"}), temp.path(), true);  // the user's choice, and said
+  EXPECT_EQ(longer.result.steps, 4);
+  bool said = false;
+  for (const std::string& n : longer.seen.notes) said = said || n.find("train.max_steps") != std::string::npos;
+  EXPECT_TRUE(said);
+}
+
+TEST(Trainer, ResumingNothingStartsFromTheBeginningAndSaysSo) {
+  testing::TempFolder temp;
+  const Ran ran = run(tiny_run({"train.max_steps=1"}), temp.path(), true);
+  EXPECT_EQ(ran.result.steps, 1);
+  ASSERT_FALSE(ran.seen.notes.empty());
+  EXPECT_NE(ran.seen.notes[0].find("from the beginning"), std::string::npos);
+}
+
+TEST(Trainer, ADryRunWritesNothing) {
+  testing::TempFolder temp;
+  device::CpuDevice device(1);
+  TrainOptions options;
+  options.config = tiny_run();
+  options.folder = temp.path() / "dry";
+  options.dry_run = true;
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::dry_run);
+  EXPECT_FALSE(real_files().exists(options.folder));
+}
+
+TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndTouchesNothing) {
+  testing::TempFolder temp;
+  std::string message;
+  try {
+    run(tiny_run({"optim.lr=1e30", "optim.min_lr=1e30", "optim.schedule=constant", "optim.warmup_steps=0",
+                  "optim.clip=0", "checkpoint.every=1"}),
+        temp.path());
+  } catch (const NotFinite& e) {
+    message = e.what();
+  }
+  ASSERT_NE(message, "");
+  EXPECT_NE(message.find("step "), std::string::npos) << message;
+  EXPECT_NE(message.find("documents "), std::string::npos) << message;
+  EXPECT_NE(message.find("optim.lr"), std::string::npos) << message;
+  bool whole = io::newest_whole_checkpoint(real_files(), temp.path() / "checkpoints", [](auto&, auto&) {}).has_value();
+  EXPECT_TRUE(whole);
+}
+
+TEST(Trainer, AVocabularySmallerThanTheDatasIsRefused) {
+  testing::TempFolder temp;
+  const std::string message = error_of([&] { run(tiny_run({"model.vocab=200"}), temp.path()); });
+  EXPECT_NE(message.find("model.vocab is 200"), std::string::npos) << message;
+  EXPECT_NE(message.find("267"), std::string::npos) << message;
+}
+
+TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=15"});
+  const Ran whole = run(c, temp.path() / "whole");
+  const std::string expected = tensors(temp.path() / "whole", 15);
+  for (const char* damage : {"truncate", "flip", "remove", "no manifest"}) {
+    const Path folder = temp.path() / damage;
+    std::atomic<int> stop{0};
+    // Ten steps of the same run, then the newest of its two checkpoints is damaged.
+    {
+      device::CpuDevice device(2);
+      TrainOptions options;
+      options.config = c;
+      options.folder = folder;
+      struct StopAt10 final : Observer {
+        std::atomic<int>* stop = nullptr;
+        void stepped(const StepMetrics& m) override {
+          if (m.step == 9) *stop = SIGTERM;  // seen after step 10
+        }
+      } at10;
+      at10.stop = &stop;
+      options.observers = {&at10};
+      options.stop = &stop;
+      train(options, device, real_files());
+    }
+    const Path newest = folder / "checkpoints/step_00000010";
+    ASSERT_TRUE(real_files().exists(newest)) << damage;
+    const Path victim = newest / "optimizer.safetensors";
+    if (damage == std::string("truncate")) real_files().truncate(victim, real_files().size(victim) / 2);
+    if (damage == std::string("remove")) real_files().remove_all(victim);
+    if (damage == std::string("no manifest")) real_files().remove_all(newest / io::kManifest);
+    if (damage == std::string("flip")) {
+      std::string bytes = real_files().read(victim);
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+      real_files().replace(victim, bytes);
+    }
+    const Ran resumed = run(c, folder, true);
+    EXPECT_EQ(resumed.seen.steps.front().step, 6) << damage;  // from the checkpoint of step 5
+    ASSERT_EQ(resumed.seen.warnings.size(), 1u) << damage;
+    EXPECT_NE(resumed.seen.warnings[0].find("step_00000010"), std::string::npos);
+    EXPECT_EQ(tensors(folder, 15), expected) << damage;
+  }
+}
+
+TEST(Trainer, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=4", "checkpoint.every=2", "train.eval_every=0"});
+  run(c, temp.path() / "whole");
+  const std::string expected = tensors(temp.path() / "whole", 4);
+  testing::FailingFiles counting;
+  run(c, temp.path() / "counted", false, counting);
+  const std::int64_t changes = counting.changes();
+  ASSERT_GT(changes, 20);
+  for (std::int64_t i = 0; i < changes; ++i) {
+    const Path folder = temp.path() / "failing";
+    real_files().remove_all(folder);
+    testing::FailingFiles failing;
+    failing.fail_at(i, testing::Failure::full_disk);
+    const std::string message = error_of([&] { run(c, folder, false, failing); });
+    if (failing.failed()) {
+      EXPECT_NE(message.find("failing"), std::string::npos) << "change " << i << ": " << message;  // names the file
+    }
+    const Ran resumed = run(c, folder, true);
+    EXPECT_EQ(resumed.result.steps, 4);
+    ASSERT_EQ(tensors(folder, 4), expected) << "full disk at change " << i;
+  }
+}
+
+TEST(TotalSteps, IsWhatComesFirst) {
+  config::Train t;
+  t.batch_size = 2;
+  t.seq_len = 100;
+  t.accumulate = 3;
+  t.max_steps = 10;
+  EXPECT_EQ(total_steps(t), 10);
+  t.max_tokens = 601;
+  EXPECT_EQ(total_steps(t), 2);
+  t.max_steps = 0;
+  EXPECT_EQ(total_steps(t), 2);
+  t.max_steps = 1;
+  EXPECT_EQ(total_steps(t), 1);
+}
+
+TEST(StopSignals, AreCaughtAndCounted) {
+  StopSignals signals;
+  EXPECT_EQ(signals.caught(), 0);
+  std::raise(SIGTERM);
+  EXPECT_EQ(signals.caught(), SIGTERM);
+}
+
+}  // namespace
+}  // namespace redline::train
