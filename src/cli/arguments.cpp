@@ -51,7 +51,7 @@ struct Arguments::Impl {
   // One value; the last one counts when it is given again.
   Flag& add_single(const std::string& name, const std::string& value, const std::string& help) {
     Flag& f = add(name, value, help);
-    f.option = app.add_option(name, f.given)->expected(1)->take_last();
+    f.option = app.add_option(name, f.given)->expected(1)->take_last()->allow_extra_args(false);
     return f;
   }
 

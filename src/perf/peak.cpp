@@ -13,15 +13,16 @@
 namespace redline::perf {
 namespace {
 
-// A large square product and one as the linears of a small model have it: the latter stays in the caches and is a tenth
-// faster on a Neoverse-V1, so that the square one alone would let a step reach more than all of the peak.
+// A large square product, one as the linears of a small model have it (it stays in the caches), and a short one of 2 ms
+// or so: on a machine that others use as well, one of many short ones falls between their turns (on a loaded pair
+// of Neoverse-V1 cores the first alone once found 32 GFLOP/s, where a training step then made 96).
 struct Extents {
   std::int64_t m, n, k;
 };
-constexpr Extents kProducts[] = {{1024, 1024, 1024}, {2048, 1024, 256}};
+constexpr Extents kProducts[] = {{1024, 1024, 1024}, {2048, 1024, 256}, {512, 1024, 256}};
 constexpr std::int64_t kMostElements = 2048 * 1024;  // of one operand
-constexpr double kSeconds = 0.4;
-constexpr int kMostRuns = 64;
+constexpr double kSecondsEach = 0.13;
+constexpr int kMostRuns = 1000;  // of each
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -40,15 +41,15 @@ Peak measure_peak(device::Device& device) {
   const std::vector<float> a = random_elements(1), b = random_elements(2);
   std::vector<float> c(a.size());
   Peak peak;
-  const double start = now();
-  for (int run = 0; run < kMostRuns && now() - start < kSeconds; ++run) {
-    for (const Extents& e : kProducts) {
-      ops::cpu::Gemm product;  // y = x * weight^T, as every linear of a model
-      product.tb = ops::cpu::Transpose::yes;
-      product.m = e.m, product.n = e.n, product.k = e.k;
-      product.a = a.data(), product.lda = e.k;
-      product.b = b.data(), product.ldb = e.k;
-      product.c = c.data(), product.ldc = e.n;
+  for (const Extents& e : kProducts) {
+    ops::cpu::Gemm product;  // y = x * weight^T, as every linear of a model
+    product.tb = ops::cpu::Transpose::yes;
+    product.m = e.m, product.n = e.n, product.k = e.k;
+    product.a = a.data(), product.lda = e.k;
+    product.b = b.data(), product.ldb = e.k;
+    product.c = c.data(), product.ldc = e.n;
+    const double start = now();
+    for (int run = 0; run < kMostRuns && now() - start < kSecondsEach; ++run) {
       const double begin = now();
       ops::cpu::gemm(product, pool);
       const double flops = 2.0 * static_cast<double>(e.m * e.n * e.k) / (now() - begin);

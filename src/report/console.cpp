@@ -1,3 +1,4 @@
+// Puts a run into words: the header, the progress line, and when each line is worth keeping.
 #include "report/console.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Three significant digits, the unit that suits them, and a bound on the length of whatever comes.
 #include "report/figures.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Terminal control of one line, and the pauses between its rewrites.
 #include "report/live_line.h"
 
 #include <fmt/format.h>

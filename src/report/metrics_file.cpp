@@ -1,3 +1,4 @@
+// Writes rows by hand: the keys are few, and no JSON library promises the shortest form of a double.
 #include "report/metrics_file.h"
 
 #include <fmt/format.h>

@@ -67,7 +67,7 @@ struct Tensors {
 // A copy of a fixture to change.
 class ChangedCase : public ::testing::Test {
  protected:
-  ChangedCase() { fs::copy(fixture("qwen3-gqa"), folder_.path(), fs::copy_options::overwrite_existing); }
+  ChangedCase() { fs::copy(fixture("qwen3-gqa"), folder_.path(), fs::copy_options::recursive); }
 
   void change(const std::string& file, const std::function<void(Tensors&)>& edit) {
     Tensors tensors(fixture("qwen3-gqa") / file);

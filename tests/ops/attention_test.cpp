@@ -123,6 +123,30 @@ INSTANTIATE_TEST_SUITE_P(
                       AttentionCase{{1, 1, 256}, {66}, 0, 0}, AttentionCase{{2, 2, 16}, {}, 4, 2},
                       AttentionCase{{1, 1, 8}, {600}, 0, 0}));
 
+TEST(Attention, MatchesOnRandomBatches) {
+  const HeadLayout layouts[] = {{1, 1, 16}, {2, 2, 32}, {3, 1, 64}, {6, 2, 16}, {1, 1, 80}, {3, 1, 128}};
+  const std::int64_t lengths[] = {0, 1, 2, 3, 17, 63, 64, 65, 100, 127, 128, 140};
+  const Random random(21, 1);
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    AttentionCase c{layouts[i % std::size(layouts)],
+                    {},
+                    static_cast<std::int64_t>(random.below(100 + i, 4)),
+                    static_cast<int>(i % 3)};
+    for (std::uint64_t d = 0; d < 1 + i % 5; ++d)
+      c.lengths.push_back(lengths[random.below(8 * i + d, std::size(lengths))]);
+    c.lengths.push_back(5);
+    Batch b(c.layout, c.lengths, c.tail, c.unused);
+    b.run_forward();
+    b.run_backward();
+    Values qkv = values_of(b.qkv);
+    const auto out = [&] { return reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale)).out; };
+    const Values upstream = values_of(b.dout);
+    expect_close("out", b.out, out(), 1e-5);
+    expect_gradient(
+        "dqkv", b.dqkv, qkv, [&] { return dot(out(), upstream); }, 5e-5);
+  }
+}
+
 TEST(Attention, LeavesNeighboursAlone) {
   const HeadLayout layout{3, 1, 32};
   const std::vector<std::int64_t> lengths{70, 300, 1, 129};

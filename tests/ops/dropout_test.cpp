@@ -13,7 +13,7 @@ const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
 TEST(Dropout, DrawsTheStatedWords) {
   const StepState state{.seed = 77, .step = 12, .first_token = 1000};
   for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {129, 64}, {5, 1023}}) {
-    for (float p : {0.0f, 0.1f, 0.5f}) {
+    for (float p : {0.0f, 0.1f, 0.5f, 1.0f}) {
       Memory memory;
       const Tensor x = memory.uniform({n, d}, 1, 2), y = memory.zeros({n, d});
       run_checked(memory, Dropout<Tensor>{x, memory.object(state), y, p, 5}, kRun);
