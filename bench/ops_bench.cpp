@@ -1,5 +1,5 @@
-// Times every CPU op at the shapes of the built-in quick model and prints GFLOP/s or GB/s. `gemm/openblas_...` lines are
-// OpenBLAS's own threads on the same products: what gemm is measured against.
+// Times every CPU op at the shapes of the built-in quick model and prints GFLOP/s or GB/s. `gemm/openblas_...` lines
+// are OpenBLAS's own threads on the same products: what gemm is measured against.
 #include <benchmark/benchmark.h>
 #include <cblas.h>
 

@@ -1,6 +1,7 @@
 #include "train/signals.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace redline::train {
 namespace {

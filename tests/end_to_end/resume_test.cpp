@@ -1,6 +1,7 @@
 // The promise that matters most: a run killed without warning, at any moment, ends as if nothing had happened. The real
 // program is trained straight, then killed (SIGKILL) at three random moments and resumed; every parameter, every moment
 // and every logged loss must be equal to the bit. REDLINE_RESUME_REPEATS=20 does it twenty times over.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
