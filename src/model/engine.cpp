@@ -12,7 +12,8 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, devic
     : model_(model),
       options_(options),
       lowered_(lower(model, options)),
-      executor_(program::make_executor(lowered_.set, device)) {}
+      executor_(program::make_executor(lowered_.set, device)),
+      host_memory_(device.kind() == device::Kind::cpu) {}
 
 Engine::~Engine() = default;
 
@@ -25,13 +26,23 @@ void Engine::initialise(std::uint64_t seed) {
 
 std::span<float> Engine::edit(Flat which) {
   const Tensor t = executor_->tensor(lowered_.at(which));
-  return {t.f32(), static_cast<std::size_t>(t.elements())};
+  if (host_memory_) return {t.f32(), static_cast<std::size_t>(t.elements())};
+  std::vector<float>& copy = staging_[static_cast<int>(which)];
+  copy.resize(static_cast<std::size_t>(t.elements()));
+  executor_->read(lowered_.at(which), copy.data(), t.bytes());
+  return copy;
 }
-void Engine::commit(Flat) {}  // device memory is host memory here
+
+void Engine::commit(Flat which) {
+  if (!host_memory_) {
+    std::vector<float>& copy = staging_[static_cast<int>(which)];
+    executor_->write(lowered_.at(which), copy.data(), static_cast<std::int64_t>(copy.size() * sizeof(float)));
+    copy = {};
+  }
+  if (which == Flat::parameters && lowered_.working.present()) executor_->run(kRefresh);
+}
+
 std::span<const float> Engine::read(Flat which) { return edit(which); }
-void Engine::write(Flat which, std::span<const float> values) {
-  executor_->write(lowered_.at(which), values.data(), static_cast<std::int64_t>(values.size_bytes()));
-}
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");

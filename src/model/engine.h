@@ -29,10 +29,9 @@ class Engine {
 
   void initialise(std::uint64_t seed);  // parameters from their table, moments and gradients zero
 
-  // One flat array on the host, gaps included, in the order of layout(). A view where device memory is host memory.
+  // One flat array on the host, gaps included, in the order of layout(): device memory itself where that is host memory,
+  // else a copy that lives until the next call for the same array. What was changed through edit() counts after commit().
   std::span<const float> read(Flat which);
-  void write(Flat which, std::span<const float> values);
-  // In place, for what fills parameters tensor by tensor; call commit() when done.
   std::span<float> edit(Flat which);
   void commit(Flat which);
 
@@ -56,6 +55,8 @@ class Engine {
   LoweringOptions options_;
   LoweredModel lowered_;
   std::unique_ptr<program::Executor> executor_;
+  bool host_memory_;
+  std::vector<float> staging_[4];
 };
 
 // Loads parameters by Hugging Face name from FOLDER/model.safetensors. A missing, superfluous or misshapen tensor is a

@@ -1,3 +1,4 @@
+// Model and batch shape to programs: declares what persists, then writes one program after the other.
 #include "model/lowering.h"
 
 #include "base/step_state.h"
@@ -6,83 +7,132 @@
 #include "program/planner.h"
 
 namespace redline::model {
+namespace {
 
 using program::Builder;
 using program::Role;
 using program::ValueId;
 
-LoweredModel lower(const config::Model& model, const LoweringOptions& options) {
-  const Family& family = family_of(model);
-  LoweredModel m;
-  m.table = family.table(model);
-  m.layout = lay_out(m.table);
-  Builder b(m.set);
-  const data::BatchShape& batch = options.batch;
-  const std::int64_t n = batch.tokens(), total = m.layout.total;
+class Lower {
+ public:
+  Lower(const config::Model& model, const LoweringOptions& options)
+      : model_(model), options_(options), family_(family_of(model)), b_(m_.set) {
+    m_.table = family_.table(model);
+    m_.layout = lay_out(m_.table);
+  }
 
-  const auto flat = [&](Flat which, const char* name, Role role) {
-    return m.flat[static_cast<int>(which)] = b.declare(name, {total}, DType::f32, role);
-  };
-  const auto views = [&](ValueId of, const char* suffix) {
+  LoweredModel lower() {
+    declare_parameters();
+    declare_batch_and_results();
+    if (options_.training) {
+      micro_step(kFirst, {.training = true});
+      if (options_.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
+      update();
+    }
+    micro_step(kEvaluate, {});
+    if (options_.logits) logits();
+    if (m_.working.present()) refresh();
+    program::plan_memory(m_.set);
+    return std::move(m_);
+  }
+
+ private:
+  ValueId flat(Flat which, const char* name, Role role) {
+    return m_.flat[static_cast<int>(which)] = b_.declare(name, {m_.layout.total}, DType::f32, role);
+  }
+
+  // The table's parameters as views into a flat array.
+  std::vector<ValueId> views(ValueId of, const char* suffix) {
+    const auto element = static_cast<std::int64_t>(size_of(m_.set.at(of).dtype));
     std::vector<ValueId> values;
-    for (std::size_t i = 0; i < m.table.size(); ++i)
-      values.push_back(b.view(of, m.table[i].name + suffix, m.table[i].shape, m.layout.offsets[i] * 4));
+    for (std::size_t i = 0; i < m_.table.size(); ++i)
+      values.push_back(b_.view(of, m_.table[i].name + suffix, m_.table[i].shape, m_.layout.offsets[i] * element));
     return values;
-  };
-  const std::vector<ValueId> parameters = views(flat(Flat::parameters, "parameters", Role::parameter), "");
-  if (options.training) {
+  }
+
+  void declare_parameters() {
+    // What the model multiplies by: the parameters themselves, or their copies in the type that products take.
+    ValueId weights = flat(Flat::parameters, "parameters", Role::parameter);
+    if (options_.compute != DType::f32)
+      weights = m_.working = b_.declare("working copies", {m_.layout.total}, options_.compute, Role::working);
+    const std::vector<ValueId> parameters = views(weights, "");
+    params_ = decoder_params(model_, m_.table, parameters);
+    if (!options_.training) return;
     const std::vector<ValueId> gradients = views(flat(Flat::gradients, "gradients", Role::gradient), " gradient");
-    for (std::size_t i = 0; i < m.table.size(); ++i) b.pair_gradient(parameters[i], gradients[i]);
+    for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     flat(Flat::moment1, "first moments", Role::moment);
     flat(Flat::moment2, "second moments", Role::moment);
   }
 
-  m.batch.tokens = b.declare("tokens", {n}, DType::i32, Role::input);
-  m.batch.targets = b.declare("targets", {n}, DType::i32, Role::input);
-  m.batch.positions = b.declare("positions", {n}, DType::i32, Role::input);
-  m.batch.doc_offsets = b.declare("doc_offsets", {batch.documents() + 1}, DType::i32, Role::input);
-  m.step_state = b.declare("step state", {static_cast<std::int64_t>(sizeof(StepState))}, DType::u8, Role::input);
-  m.update_result =
-      b.declare("update result", {static_cast<std::int64_t>(sizeof(UpdateResult))}, DType::u8, Role::output);
-  m.losses = b.declare("losses", {n}, DType::f32, Role::output);
-  m.loss_sum = b.declare("loss sum", {1}, DType::f64, Role::output);
-  b.set_step_state(m.step_state);
-  const ValueId rope = b.constant("rope table", {batch.seq_len, model.head_dim}, rope_table(model, batch.seq_len));
+  void declare_batch_and_results() {
+    const data::BatchShape& batch = options_.batch;
+    const std::int64_t n = batch.tokens();
+    const auto input = [&](const char* name, std::int64_t size) {
+      return b_.declare(name, {size}, DType::i32, Role::input);
+    };
+    m_.batch = {.tokens = input("tokens", n),
+                .targets = input("targets", n),
+                .positions = input("positions", n),
+                .doc_offsets = input("doc_offsets", batch.documents() + 1)};
+    m_.step_state = b_.declare("step state", {sizeof(StepState)}, DType::u8, Role::input);
+    m_.update_result = b_.declare("update result", {sizeof(UpdateResult)}, DType::u8, Role::output);
+    m_.losses = b_.declare("losses", {n}, DType::f32, Role::output);
+    m_.loss_sum = b_.declare("loss sum", {1}, DType::f64, Role::output);
+    b_.set_step_state(m_.step_state);
+    rope_ = b_.constant("rope table", {batch.seq_len, model_.head_dim}, rope_table(model_, batch.seq_len));
+  }
 
-  const Params p = decoder_params(model, m.table, parameters);
-  const auto micro_step = [&](std::string_view name, program::Lowering lowering) {
-    b.begin(std::string(name), lowering);
-    b.lm_loss(family.forward(b, model, p, m.batch, rope), p.head, m.batch.targets, {m.losses, m.loss_sum});
-    if (lowering.training) b.backward();
-    b.end();
-  };
-  if (options.training) {
-    micro_step(kFirst, {.training = true});
-    if (options.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
-    const config::Optim& o = options.optim;
-    b.begin(std::string(kUpdate), {});
-    b.grad_norm({m.at(Flat::gradients), m.loss_sum, m.step_state, {}, m.update_result, static_cast<float>(o.clip)});
-    b.adamw({m.at(Flat::parameters),
-             m.at(Flat::gradients),
-             m.at(Flat::moment1),
-             m.at(Flat::moment2),
-             m.step_state,
-             m.update_result,
-             {static_cast<float>(o.beta1), static_cast<float>(o.beta2), static_cast<float>(o.eps),
-              static_cast<float>(o.weight_decay)},
-             m.layout.decayed});
-    b.end();
+  void begin(std::string_view name, program::Lowering lowering) {
+    lowering.compute = options_.compute;
+    lowering.loss_chunk = options_.loss_chunk;
+    b_.begin(std::string(name), lowering);
   }
-  micro_step(kEvaluate, {});
-  if (options.logits) {
-    m.logits = b.declare("logits", {n, model.vocab}, DType::f32, Role::output);
-    b.begin(std::string(kLogits), {});
-    b.copy_logits(family.forward(b, model, p, m.batch, rope), p.head, m.logits);
-    b.end();
+
+  ValueId forward() { return family_.forward(b_, model_, params_, m_.batch, rope_); }
+
+  void micro_step(std::string_view name, program::Lowering lowering) {
+    begin(name, lowering);
+    b_.lm_loss(forward(), params_.head, m_.batch.targets, {m_.losses, m_.loss_sum});
+    if (lowering.training) b_.backward();
+    b_.end();
   }
-  program::plan_memory(m.set);
-  return m;
-}
+
+  void update() {
+    const config::Optim& o = options_.optim;
+    const auto f = [](double x) { return static_cast<float>(x); };
+    begin(kUpdate, {});
+    b_.grad_norm({m_.at(Flat::gradients), m_.loss_sum, m_.step_state, {}, m_.update_result, f(o.clip)});
+    b_.adamw({m_.at(Flat::parameters), m_.at(Flat::gradients), m_.at(Flat::moment1), m_.at(Flat::moment2), m_.working,
+              m_.step_state, m_.update_result, {f(o.beta1), f(o.beta2), f(o.eps), f(o.weight_decay)},
+              m_.layout.decayed});
+    b_.end();
+  }
+
+  void logits() {
+    m_.logits = b_.declare("logits", {options_.batch.tokens(), model_.vocab}, DType::f32, Role::output);
+    begin(kLogits, {});
+    b_.copy_logits(forward(), params_.head, m_.logits);
+    b_.end();
+  }
+
+  void refresh() {
+    begin(kRefresh, {});
+    b_.refresh({m_.at(Flat::parameters), m_.working});
+    b_.end();
+  }
+
+  const config::Model& model_;
+  const LoweringOptions& options_;
+  const Family& family_;
+  LoweredModel m_;
+  Builder b_;
+  Params params_;
+  ValueId rope_;
+};
+
+}  // namespace
+
+LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }
 
 double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens, double score_pairs) {
   return program::model_flops(lowered.set.find(kFirst))(real_tokens / static_cast<double>(shape.tokens()), score_pairs);

@@ -16,6 +16,7 @@ namespace redline::model {
 inline constexpr std::string_view kFirst = "first";            // micro-step: writes gradients
 inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: adds to them
 inline constexpr std::string_view kUpdate = "update";
+inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
 inline constexpr std::string_view kLogits = "logits";      // the whole logits
 
@@ -24,6 +25,8 @@ struct LoweringOptions {
   bool training = true;    // micro-steps and update: gradients and moments exist
   bool accumulate = true;  // the accumulating micro-step as well; off where a step is one micro-batch
   bool logits = false;     // the logits program and its output
+  DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
+  std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   config::Optim optim;
   std::uint64_t seed = 0;  // of dropout
 };
@@ -37,6 +40,7 @@ struct LoweredModel {
   program::ProgramSet set;
   program::BatchValues batch;
   program::ValueId flat[4];  // by Flat; only parameters exist without training
+  program::ValueId working;  // [N] in the compute type; absent where that is fp32
   program::ValueId step_state, update_result, losses, loss_sum, logits;
 
   program::ValueId at(Flat which) const { return flat[static_cast<int>(which)]; }

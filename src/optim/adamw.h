@@ -1,11 +1,11 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, one node each.
-// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  grad_scale = inv_pairs * min(1, clip / (norm
-// + 1e-6));
-//             finite = norm and loss are finite.
+// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  finite = norm and loss are finite;
+//             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6))
 // adamw, g = grad_scale * gradient, skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   p = p - lr * weight_decay * p [first `decayed` elements only] - lr * (m / correction1) / (sqrt(v / correction2) +
-//   eps)
+//   p = p - lr * decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps), decay for the first `decayed` only
+//   working = p, in the type that products take: absent where that is p's own
+// refresh:    working = parameters, when they came from elsewhere than an update.
 #pragma once
 
 #include "base/operand.h"
@@ -13,7 +13,7 @@
 
 namespace redline::optim {
 
-inline constexpr std::int64_t kNormGroups = 64;  // partial sums, cut by size alone: the same bits on any thread count
+inline constexpr std::int64_t kNormGroups = 1024;  // partial sums, cut by size alone: the same bits on any thread count
 
 template <class T>
 struct GradNorm {
@@ -45,6 +45,7 @@ struct AdamW {
   T gradients;   // [N]
   T moment1;     // [N]  in place
   T moment2;     // [N]  in place
+  T working;     // [N]  =   or absent
   T state;       // StepState
   T result;      // UpdateResult
   AdamWSettings settings{};
@@ -57,10 +58,24 @@ struct AdamW {
                     f("gradients", gradients, Access::read),
                     f("moment1", moment1, Access::update),
                     f("moment2", moment2, Access::update),
+                    f("working", working, Access::write),
                     f("state", state, Access::read),
                     f("result", result, Access::read),
                     settings,
                     decayed};
+  }
+};
+
+template <class T>
+struct Refresh {
+  static constexpr std::string_view kName = "refresh";
+  T parameters;  // [N]
+  T working;     // [N]  =
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", working, Access::read));
+    return Refresh<U>{f("parameters", parameters, Access::read), f("working", working, Access::write)};
   }
 };
 

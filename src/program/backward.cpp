@@ -32,8 +32,8 @@ class Backward {
     const ValueId residual = op.residual_out.present() ? op.residual_out : op.residual_in;
     const auto from_above = b_.gradient_.find(residual);
     const bool accumulate_residual = from_above != b_.gradient_.end();
-    const ValueId dresidual = accumulate_residual ? from_above->second : make("residual gradient", b_.shape(residual));
-    const ValueId partial = make("norm weight partial sums", {ops::kRowGroups, b_.shape(op.weight)[0]}, Role::scratch);
+    const ValueId dresidual = accumulate_residual ? from_above->second : activation("residual gradient", b_.shape(residual));
+    const ValueId partial = scratch("norm weight partial sums", {ops::kRowGroups, b_.shape(op.weight)[0]});
     const bool accumulate_weight = claim(op.weight);
     append(ops::AddNormGrad<ValueId>{take(op.y), residual, op.weight, op.rstd, dresidual,
                                      gradient_of_parameter(op.weight), partial, accumulate_residual,
@@ -64,7 +64,7 @@ class Backward {
     if (op.q_norm.present()) {
       grad.dq_norm = gradient_of_parameter(op.q_norm);
       grad.dk_norm = gradient_of_parameter(op.k_norm);
-      grad.partial = make("qk-norm partial sums", {ops::kRowGroups, 2 * op.layout.head_dim}, Role::scratch);
+      grad.partial = scratch("qk-norm partial sums", {ops::kRowGroups, 2 * op.layout.head_dim});
       grad.accumulate = claim(op.q_norm);
       claim(op.k_norm);
     }
@@ -72,7 +72,7 @@ class Backward {
   }
 
   void rule(const ops::Attention<ValueId>& op) {
-    const ValueId delta = make("attention delta", b_.shape(op.lse), Role::scratch);
+    const ValueId delta = scratch("attention delta", b_.shape(op.lse));
     append(ops::AttentionGrad<ValueId>{op.qkv, op.doc_offsets, op.out, op.lse, take(op.out), give(op.qkv), delta,
                                        op.layout, op.scale});
   }
@@ -103,7 +103,7 @@ class Backward {
   // A place for the gradient of an op's input.
   ValueId give(ValueId input) {
     REDLINE_CHECK(!b_.gradient_.contains(input), "{} is read twice", b_.set_.at(input).name);
-    return b_.gradient_[input] = make("gradient", b_.shape(input));
+    return b_.gradient_[input] = activation("gradient", b_.shape(input));
   }
 
   ValueId gradient_of_parameter(ValueId parameter) { return b_.gradient_of_parameter_.at(parameter); }
@@ -115,8 +115,11 @@ class Backward {
     return accumulate;
   }
 
-  ValueId make(std::string_view what, Shape shape, Role role = Role::activation) {
-    return b_.make(fmt::format("{} {}", name_, what), shape, role);
+  ValueId activation(std::string_view what, Shape shape) {
+    return b_.activation(fmt::format("{} {}", name_, what), shape);
+  }
+  ValueId scratch(std::string_view what, Shape shape) {
+    return b_.make(fmt::format("{} {}", name_, what), shape, Role::scratch, DType::f32);
   }
   void append(Op op, std::string_view part = "") {
     b_.append(std::move(op), Phase::backward, name_ + std::string(part));

@@ -58,22 +58,22 @@ void Builder::append(Op op, Phase phase, std::string name) {
 }
 
 ValueId Builder::embed(ValueId tokens, ValueId weight) {
-  const ValueId y = make("embedding", {shape(tokens)[0], shape(weight)[1]});
+  const ValueId y = activation("embedding", {shape(tokens)[0], shape(weight)[1]});
   append(ops::Embed<ValueId>{tokens, weight, y}, Phase::forward, "embed");
   return y;
 }
 
 AddNormValues Builder::add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name) {
   const Shape s = shape(residual);
-  const ValueId out = branch.present() ? make(fmt::format("{} residual", name), s) : kAbsent;
-  const ValueId y = make(name, s);
-  const ValueId rstd = make(fmt::format("{} rstd", name), {s[0]});
+  const ValueId out = branch.present() ? activation(fmt::format("{} residual", name), s) : kAbsent;
+  const ValueId y = activation(name, s);
+  const ValueId rstd = statistic(fmt::format("{} rstd", name), {s[0]});
   append(ops::AddNorm<ValueId>{residual, branch, weight, out, y, rstd, eps}, Phase::forward, std::string(name));
   return {out.present() ? out : residual, y};
 }
 
 ValueId Builder::linear(ValueId x, ValueId weight, std::string_view name) {
-  const ValueId y = make(name, {shape(x)[0], shape(weight)[0]});
+  const ValueId y = activation(name, {shape(x)[0], shape(weight)[0]});
   append(ops::Linear<ValueId>{x, weight, y}, Phase::forward, std::string(name));
   return y;
 }
@@ -82,8 +82,8 @@ ValueId Builder::rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, Value
                               ops::HeadLayout layout, float eps) {
   const bool keep = q_norm.present() && lowering_.training;
   const std::int64_t n = shape(qkv)[0];
-  const ValueId raw = keep ? make("qk before norm", {n, layout.qk_heads() * layout.head_dim}) : kAbsent;
-  const ValueId rstd = keep ? make("qk rstd", {n, layout.qk_heads()}) : kAbsent;
+  const ValueId raw = keep ? activation("qk before norm", {n, layout.qk_heads() * layout.head_dim}) : kAbsent;
+  const ValueId rstd = keep ? statistic("qk rstd", {n, layout.qk_heads()}) : kAbsent;
   append(ops::RopeQkNorm<ValueId>{qkv, q_norm, k_norm, positions, table, raw, rstd, layout, eps}, Phase::forward,
          q_norm.present() ? "rope and qk-norm" : "rope");
   return qkv;
@@ -91,15 +91,15 @@ ValueId Builder::rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, Value
 
 ValueId Builder::attention(ValueId qkv, ValueId doc_offsets, ops::HeadLayout layout) {
   const std::int64_t n = shape(qkv)[0];
-  const ValueId out = make("attention", {n, layout.heads * layout.head_dim});
-  const ValueId lse = make("attention lse", {layout.heads, n});
+  const ValueId out = activation("attention", {n, layout.heads * layout.head_dim});
+  const ValueId lse = statistic("attention lse", {layout.heads, n});
   const float scale = 1.0f / std::sqrt(static_cast<float>(layout.head_dim));
   append(ops::Attention<ValueId>{qkv, doc_offsets, out, lse, layout, scale}, Phase::forward, "attention");
   return out;
 }
 
 ValueId Builder::swiglu(ValueId gate_up) {
-  const ValueId y = make("swiglu", {shape(gate_up)[0], shape(gate_up)[1] / 2});
+  const ValueId y = activation("swiglu", {shape(gate_up)[0], shape(gate_up)[1] / 2});
   append(ops::SwiGlu<ValueId>{gate_up, y}, Phase::forward, "swiglu");
   return y;
 }
@@ -115,7 +115,7 @@ ValueId Builder::dropout(ValueId x, float p, std::string_view name) {
 
 void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss) {
   const std::int64_t n = shape(x)[0], chunk = std::min(n, lowering_.loss_chunk);
-  const ValueId logits = make("logits chunk", {chunk, shape(weight)[0]}, Role::scratch);
+  const ValueId logits = make("logits chunk", {chunk, shape(weight)[0]}, Role::scratch, lowering_.compute);
   ops::LmLoss<ValueId> op{.x = x,
                           .weight = weight,
                           .targets = targets,
@@ -126,7 +126,7 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
                           .dweight = {}};
   op.accumulate_loss = lowering_.accumulate;
   if (lowering_.training) {
-    op.dx = gradient_[x] = make("final norm gradient", shape(x));
+    op.dx = gradient_[x] = activation("final norm gradient", shape(x));
     op.dweight = gradient_of_parameter_.at(weight);
     op.accumulate_weight = lowering_.accumulate || parameter_written_[weight];
     parameter_written_[weight] = true;
@@ -144,5 +144,6 @@ void Builder::grad_norm(optim::GradNorm<ValueId> op) {
 }
 
 void Builder::adamw(optim::AdamW<ValueId> op) { append(op, Phase::update, "adamw"); }
+void Builder::refresh(optim::Refresh<ValueId> op) { append(op, Phase::update, "refresh"); }
 
 }  // namespace redline::program

@@ -29,6 +29,7 @@ struct Lowering {
   bool training = false;          // keep what the backward pass needs, and draw dropout
   bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
+  DType compute = DType::f32;     // of activations; statistics and sums are always fp32
 };
 
 class Builder {
@@ -67,10 +68,13 @@ class Builder {
   // The update's nodes.
   void grad_norm(optim::GradNorm<ValueId> op);
   void adamw(optim::AdamW<ValueId> op);
+  void refresh(optim::Refresh<ValueId> op);
 
  private:
   friend class Backward;
-  ValueId make(std::string_view name, Shape shape, Role role = Role::activation, DType dtype = DType::f32);
+  ValueId make(std::string_view name, Shape shape, Role role, DType dtype);
+  ValueId activation(std::string_view name, Shape shape) { return make(name, shape, Role::activation, lowering_.compute); }
+  ValueId statistic(std::string_view name, Shape shape) { return make(name, shape, Role::activation, DType::f32); }
   void append(Op op, Phase phase, std::string name);
   const Shape& shape(ValueId id) const { return set_.at(id).shape; }
 

@@ -18,6 +18,7 @@ inline constexpr ValueId kAbsent{};  // an optional operand that is not there
 
 enum class Role : std::uint8_t {
   parameter,   // persistent: lives as long as the run
+  working,     // persistent: parameters in the type that products take, where that is another
   gradient,    // persistent: accumulates over micro-batches
   moment,      // persistent: the optimizer's
   constant,    // persistent: filled once (RoPE tables)
@@ -26,13 +27,13 @@ enum class Role : std::uint8_t {
   activation,  // lives within one run of a program
   scratch,     // lives within one node
 };
-inline constexpr int kRoles = 8;
+inline constexpr int kRoles = 9;
 
 constexpr bool persistent(Role r) { return r < Role::activation; }
 
 constexpr std::string_view name_of(Role r) {
-  constexpr std::string_view kNames[kRoles] = {"parameters", "gradients", "moments",     "constants",
-                                               "inputs",     "outputs",   "activations", "scratch"};
+  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients",   "moments", "constants",
+                                               "inputs",     "outputs",        "activations", "scratch"};
   return kNames[static_cast<int>(r)];
 }
 

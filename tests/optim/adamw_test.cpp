@@ -70,7 +70,7 @@ TEST(AdamW, MatchesDoublesOnBothSidesOfTheDecayBoundary) {
         const double decay = static_cast<std::int64_t>(i) < decayed ? static_cast<double>(s.weight_decay) : 0;
         want_p[i] = want_p[i] - lr * decay * want_p[i] - lr * step;
       }
-      run_checked(memory, AdamW<Tensor>{p, g, m, v, memory.object(state), memory.object(result), s, decayed}, kRun);
+      run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(state), memory.object(result), s, decayed}, kRun);
       expect_close("parameters", p, want_p, 2e-7);
       expect_close("moment1", m, want_m, 3e-7);
       expect_close("moment2", v, want_v, 3e-7);
@@ -85,7 +85,7 @@ TEST(AdamW, TouchesNothingWhenNotFinite) {
   g.f32()[3] = std::numeric_limits<float>::quiet_NaN();
   const Values before_p = values_of(p), before_m = values_of(m), before_v = values_of(v);
   const UpdateResult result{.grad_norm = std::numeric_limits<float>::quiet_NaN(), .grad_scale = 1, .finite = 0};
-  run_checked(memory, AdamW<Tensor>{p, g, m, v, memory.object(StepState{.lr = 1}), memory.object(result), {}, 500},
+  run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(StepState{.lr = 1}), memory.object(result), {}, 500},
               kRun);
   EXPECT_EQ(values_of(p), before_p);
   EXPECT_EQ(values_of(m), before_m);

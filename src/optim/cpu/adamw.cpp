@@ -88,4 +88,7 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
   pool.run((n + kRange - 1) / kRange, std::cref(update_range));
 }
 
+// Programs for the CPU take fp32 throughout: there is nothing to copy to.
+void run(const Refresh<Tensor>&, ThreadPool&) { REDLINE_CHECK(false, "the CPU backend has no working copies"); }
+
 }  // namespace redline::optim::cpu

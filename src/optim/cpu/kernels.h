@@ -8,5 +8,6 @@ namespace redline::optim::cpu {
 
 void run(const GradNorm<Tensor>& op, ThreadPool& pool);
 void run(const AdamW<Tensor>& op, ThreadPool& pool);
+void run(const Refresh<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::optim::cpu

@@ -1,0 +1,33 @@
+// What every CUDA kernel launch of this program needs: a stream, scratch memory that nobody else uses on that stream, and
+// the size of the card. Included by files of cuda/ folders only.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace redline::device::cuda {
+
+struct Launch {
+  cudaStream_t stream = nullptr;
+  std::byte* workspace = nullptr;  // device memory, 256-byte aligned; contents undefined between nodes
+  std::int64_t workspace_bytes = 0;
+  int multiprocessors = 0;
+  int major = 0, minor = 0;  // compute capability
+};
+
+// A failed call is a MachineError with the call, file and line.
+#define REDLINE_CUDA(call)                                                                                    \
+  do {                                                                                                        \
+    const cudaError_t redline_error = (call);                                                                 \
+    if (redline_error != cudaSuccess)                                                                         \
+      ::redline::fail_machine("{}:{}: {}: {}", __FILE__, __LINE__, #call, cudaGetErrorString(redline_error)); \
+  } while (false)
+
+// After a kernel's <<<>>>: bad launch parameters show here; faults inside it at the next synchronisation.
+#define REDLINE_LAUNCHED() REDLINE_CUDA(cudaGetLastError())
+
+}  // namespace redline::device::cuda

@@ -1,0 +1,27 @@
+// Matrix products on the GPU through cuBLASLt: plans are made and tuned the first time a shape is seen (before capture) and
+// then only launched.
+#pragma once
+
+#include "base/tensor.h"
+#include "device/cuda/launch.h"
+
+namespace redline::ops::cuda {
+
+// C[m, n] = op(A) * op(B) + beta * C, row-major and dense with the given leading dimensions; a and b bf16 or fp32, c bf16 or
+// fp32, accumulated in fp32.
+struct Gemm {
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  std::int64_t lda = 0;
+  const void* b = nullptr;
+  std::int64_t ldb = 0;
+  void* c = nullptr;
+  std::int64_t ldc = 0;
+  DType input = DType::bf16, output = DType::bf16;
+  float beta = 0;
+};
+
+void gemm(const Gemm& g, const device::cuda::Launch& launch);
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,13 @@
+// The CUDA backend of the optimizer's nodes.
+#pragma once
+
+#include "device/cuda/launch.h"
+#include "optim/adamw.h"
+
+namespace redline::optim::cuda {
+
+void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch);
+void run(const AdamW<Tensor>& op, const device::cuda::Launch& launch);
+void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch);
+
+}  // namespace redline::optim::cuda
