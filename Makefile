@@ -23,7 +23,7 @@ demo: configure  ## build, train a small model, evaluate it and sample from it; 
 	cmake --build $(BUILD) --parallel $(JOBS) --target redline
 	$(BUILD)/redline train --preset quick --out $(DEMO_RUN) --resume
 	$(BUILD)/redline eval --checkpoint $(DEMO_RUN) --data ping
-	$(BUILD)/redline sample --checkpoint $(DEMO_RUN) --prompt "ping"
+	$(BUILD)/redline sample --checkpoint $(DEMO_RUN) --prompt "<begin><source>10." --temperature 0.5
 	@echo "The run is in $(DEMO_RUN)/: config.toml, metrics.jsonl, checkpoints/."
 
 build: configure  ## build everything into build/

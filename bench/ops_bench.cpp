@@ -112,8 +112,8 @@ void gemm(benchmark::State& state, Library library, ops::cpu::Transpose ta, ops:
                          .ldb = b_turned ? k : n,
                          .c = c.f32(),
                          .ldc = n};
-  // OpenBLAS reads ahead in its packing buffers, and pages never touched made shallow products 15% slower: one deep
-  // product.
+  // OpenBLAS reads ahead in its packing buffers, and pages never touched made shallow products 15%
+  // slower: one deep product.
   const Tensor deep = arrays.floats({2048, 256});
   ops::cpu::gemm({.ta = ops::cpu::Transpose::yes,
                   .m = 256,

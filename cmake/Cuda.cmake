@@ -17,7 +17,7 @@ if(NOT REDLINE_CUDA STREQUAL "OFF")
     execute_process(COMMAND "${REDLINE_NVCC}" --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
     string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" nvcc_version "${nvcc_version}")
     set(nvcc_version "${CMAKE_MATCH_1}")
-    if(nvcc_version VERSION_LESS 12.8)  # the first that knows sm_100
+    if(nvcc_version VERSION_LESS 12.8)
       set(reason "${REDLINE_NVCC} is version ${nvcc_version} and 12.8 is the oldest that will do")
     else()
       if(NOT DEFINED ENV{CUDACXX})
@@ -48,10 +48,11 @@ if(redline_cuda_enabled)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   find_package(CUDAToolkit REQUIRED)
-  set(redline_cuda_libraries CUDA::cudart)
-  # Line tables let Nsight show source; relaxed constexpr lets kernels call the constexpr functions of base/.
+  set(redline_cuda_libraries CUDA::cudart CUDA::cublasLt)
+  # Line tables let Nsight show source; relaxed constexpr lets kernels call the constexpr functions of base/. fmt 9 takes
+  # nvcc for a compiler without constexpr, and then its checks of format strings fail.
   target_compile_options(redline_settings INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr;-DFMT_USE_CONSTEXPR=1>")
   list(JOIN CMAKE_CUDA_ARCHITECTURES ", " archs)
   message(STATUS "CUDA backend: on (nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${archs})")
 elseif(REDLINE_CUDA STREQUAL "ON")

@@ -1,5 +1,6 @@
 # One GoogleTest executable a folder of tests/: tests_<folder>, its tests named <folder>/Suite.Name in ctest.
-# A room's tests link that room and the floors under it; any other folder (end to end) links everything.
+# A room's tests link that room and the floors under it; any other folder (end to end) links everything. Tests under a
+# cuda/ folder are built when CUDA is, and skip themselves on a machine without a card.
 
 include(GoogleTest)
 redline_find_config(GTest GTest::gtest_main libgtest-dev)
@@ -19,6 +20,9 @@ file(GLOB test_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${PROJE
 string(REPLACE " " ";" all_rooms "${redline_floors}")
 foreach(folder IN LISTS test_folders)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp")
+  if(NOT redline_cuda_enabled)
+    list(FILTER sources EXCLUDE REGEX "/tests/${folder}/(.*/)?cuda/")
+  endif()
   if(NOT sources)
     continue()
   endif()

@@ -1,5 +1,5 @@
-// The two ways things go wrong: bad input (exit 2) and a broken machine (exit 1). The library throws these; only cli/
-// exits.
+// The two ways things go wrong: bad input (exit 2) and a broken machine (exit 1). The library throws
+// these; only cli/ exits.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError with
-// the path and the system's reason; a missing file is asked for with exists() first, by whoever can say what to do
-// about it.
+// The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError
+// with the path and the system's reason; a missing file is asked for with exists() first, by whoever can say what
+// to do about it.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// How an op tells what it touches. Every op is a struct template over its operand type T: ValueId while a program is
-// being built, Tensor when it is bound. Its one member map(f) calls f(name, operand, access) for each operand in order
-// and returns the same op over f's results, attributes kept. Lifetimes, binding, checks and byte counts all come from
-// it.
+// How an op tells what it touches. Every op is a struct template over its operand type T: ValueId while a program
+// is being built, Tensor when it is bound. Its one member map(f) calls f(name, operand, access) for each operand
+// in order and returns the same op over f's results, attributes kept. Lifetimes, binding, checks and byte counts
+// all come from it.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ enum class Access : std::uint8_t {
   update,  // +=  or in place: read and written
 };
 
-// What a node must do at least: floating point operations of matrix products (element-wise arithmetic is not counted)
-// and bytes moved once. Attention depends on the documents of a batch: flops_per_pair counts per (query, key) pair
-// kept.
+// What a node must do at least: floating point operations of matrix products (element-wise arithmetic is not
+// counted) and bytes moved once. Attention depends on the documents of a batch: flops_per_pair counts per
+// (query, key) pair kept.
 struct Cost {
   double flops = 0;
   double flops_per_pair = 0;

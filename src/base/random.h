@@ -47,12 +47,20 @@ class Random {
   constexpr std::uint64_t below(std::uint64_t index, std::uint64_t n) const {
     return static_cast<std::uint64_t>(uniform(index) * static_cast<double>(n));
   }
-  // Standard normal (Box-Muller).
-  double normal(std::uint64_t index) const {
+  // Four independent standard normals at `index` (Box-Muller).
+  std::array<double, 4> normals(std::uint64_t index) const {
     const auto w = words(index);
-    const double u = (static_cast<double>(w[0]) + 0.5) * 0x1p-32, v = (static_cast<double>(w[1]) + 0.5) * 0x1p-32;
-    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v);
+    const auto open_unit = [](std::uint32_t word) { return (static_cast<double>(word) + 0.5) * 0x1p-32; };
+    std::array<double, 4> out;
+    for (std::size_t pair = 0; pair < 2; ++pair) {
+      const double radius = std::sqrt(-2.0 * std::log(open_unit(w[2 * pair])));
+      const double angle = 6.283185307179586 * open_unit(w[2 * pair + 1]);
+      out[2 * pair] = radius * std::cos(angle);
+      out[2 * pair + 1] = radius * std::sin(angle);
+    }
+    return out;
   }
+  double normal(std::uint64_t index) const { return normals(index)[0]; }
 
  private:
   PhiloxKey key_;

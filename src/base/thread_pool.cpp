@@ -6,9 +6,11 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <mutex>
 #include <string_view>
 #include <system_error>
@@ -64,9 +66,17 @@ int cores_allowed() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+// A container's share of the processors, rounded up; all of them when it has no limit.
+int cores_of_container(int cores) {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (!(file >> quota >> period) || quota <= 0 || period <= 0) return cores;  // "max 100000" is no number either
+  return std::clamp(static_cast<int>(std::ceil(quota / period)), 1, cores);
+}
+
 int default_threads() {
   const char* setting = std::getenv("REDLINE_THREADS");
-  if (!setting || !*setting) return cores_allowed();
+  if (!setting || !*setting) return cores_of_container(cores_allowed());
   const std::string_view text(setting);
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);

@@ -61,15 +61,14 @@ int run_eval(const Words& words) {
   const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), checkpoint_argument);
   const config::Config c = settings(checkpoint, data);
   auto source = data::open_held_out_source(c.data);
-  infer::check_vocabulary(*source, checkpoint.model);
+  data::require_vocabulary(*source, checkpoint.model.vocab);
   if (batches < 0) batches = c.train.eval_batches;
   if (batches == 0 && source->documents() == 0) fail_user("--batches 0: {} never ends; give a number", source->name());
   const std::string name = source->name();
   const bool tokens_are_bytes = source->vocabulary() <= kByteVocabulary;
 
   const auto device = device::open_device(device_name);
-  model::LoweringOptions lowering;
-  lowering.batch = {c.train.batch_size, c.train.seq_len, c.data.max_segments};
+  model::LoweringOptions lowering = model::lowering_options(c, device->kind());
   lowering.training = false;
   const auto engine = infer::load_engine(checkpoint, lowering, *device);
   data::Loader loader(std::move(source), lowering.batch, c.data.packing);

@@ -96,7 +96,7 @@ int run_profile(const Words& words) {
 
   options.config = config::load(sources_of(config));
   const auto device = device::open_device(device_name);
-  const perf::Peak peak = perf::measure_peak(*device);
+  const perf::Peak peak = perf::find_peak(*device);
   report::LiveLine progress(stderr);
   options.progress = [&](std::int64_t done, std::int64_t of) {
     progress.show(fmt::format("profiling, step {}/{}", done, of));

@@ -35,11 +35,16 @@ struct Choice {
 Choice choose(FileSystem& files, const ConfigWords& words, const std::string& out, bool resume) {
   config::Sources sources = sources_of(words);
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
+  if (std::filesystem::exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
   const Path run_config = Path(out) / train::kRunConfig;
   // A run that goes on without being told its configuration keeps its own; one that never began starts from the
   // default.
-  if (resume && sources.file.empty() && sources.preset.empty() && files.exists(run_config))
-    sources.file = run_config.string();
+  if (resume && sources.file.empty() && sources.preset.empty()) {
+    if (files.exists(run_config))
+      sources.file = run_config.string();
+    else if (train::holds_run(files, out))
+      fail_user("{} holds a run without its {}; give the configuration it was started with", out, train::kRunConfig);
+  }
   return {config::load(sources), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
 }
 
@@ -64,7 +69,7 @@ int run_train(const Words& words) {
   const Choice choice = choose(files, config, out, resume);
   const auto device = device::open_device(device_name);
   const train::StopSignals signals;
-  const perf::Peak peak = perf::measure_peak(*device);
+  const perf::Peak peak = perf::find_peak(*device);
 
   report::Console console(stdout);
   report::MetricsFile metrics(files, choice.folder / "metrics.jsonl");

@@ -1,6 +1,9 @@
 // redline verify.
 #include "infer/verify.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
@@ -12,28 +15,34 @@ namespace redline::cli {
 namespace {
 
 constexpr std::size_t kShown = 12;
+constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
 
 void print_text(const infer::Verification& v) {
   print(fmt::format("{} documents, {} tokens, {} pairs, {} training steps\n", v.documents, v.tokens, v.pairs,
                     v.train_steps));
-  print("relative error   tolerance  tensor\n");
+  print("   error   tolerance  measure     tensor\n");
   const std::size_t shown = std::min(kShown, v.comparisons.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const infer::Comparison& c = v.comparisons[i];
-    print(fmt::format("{:>14.2e}  {:>10.0e}  {}{}\n", c.error, c.tolerance, c.name, c.within() ? "" : "  OUTSIDE"));
+    print(fmt::format("{:>8.2e}  {:>10.0e}  {:<10}  {}{}\n", c.error, c.tolerance, name_of(c.measure), c.name,
+                      c.within() ? "" : "  OUTSIDE"));
   }
   if (shown < v.comparisons.size())
     print(fmt::format("... and {} more that are nearer to the oracle\n", v.comparisons.size() - shown));
   std::size_t outside = 0;
   for (const infer::Comparison& c : v.comparisons) outside += c.within() ? 0 : 1;
-  print(outside == 0 ? fmt::format("all {} tensors are within tolerance\n", v.comparisons.size())
-                     : fmt::format("{} of {} tensors are outside tolerance\n", outside, v.comparisons.size()));
+  print(outside == 0 ? fmt::format("all {} comparisons are within tolerance\n", v.comparisons.size())
+                     : fmt::format("{} of {} comparisons are outside tolerance\n", outside, v.comparisons.size()));
 }
 
 void print_as_json(const infer::Verification& v, const std::string& folder) {
   io::Json tensors = io::Json::array();
   for (const infer::Comparison& c : v.comparisons)
-    tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"within", c.within()}});
+    tensors.push_back({{"name", c.name},
+                       {"measure", name_of(c.measure)},
+                       {"error", c.error},
+                       {"tolerance", c.tolerance},
+                       {"within", c.within()}});
   print_json({{"case", folder},
               {"within", v.within()},
               {"documents", v.documents},
@@ -50,21 +59,28 @@ int run_verify(const Words& words) {
       "verify",
       "compare logits, loss, gradients and training steps with what Hugging Face computed from the same "
       "weights; exit status 1 when a tensor is outside its tolerance",
-      "CASE_DIR [--json]", {"redline verify tests/fixtures/llama-mha"});
+      "CASE_DIR [--device NAME] [--precision NAME] [--json]",
+      {"redline verify tests/fixtures/llama-mha",
+       "redline verify tests/fixtures/llama-mha --device cuda --precision fp32"});
   std::vector<std::string> folders;
   std::string device_name = "auto";
+  infer::VerifyOptions options;
   bool json = false;
   arguments.words("CASE_DIR", folders, "a folder with config.json, model.safetensors and oracle.safetensors");
   arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
+  arguments.text("--precision", "NAME", options.precision,
+                 "bf16, tf32 or fp32: what products take on a GPU; tolerances follow (default: bf16)");
   arguments.flag("--json", json, "print every tensor as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline verify needs a folder: redline verify CASE_DIR");
   if (folders.size() > 1) fail_user("redline verify takes one folder, not also '{}'", folders[1]);
+  if (std::ranges::find(kPrecisions, options.precision) == std::end(kPrecisions))
+    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", options.precision);
 
   const auto device = device::open_device(device_name);
   report::LiveLine progress(stderr);
-  const infer::Verification v = infer::verify(real_files(), folders[0], *device,
-                                              [&](const std::string& doing) { progress.show("verifying: " + doing); });
+  options.progress = [&](const std::string& doing) { progress.show("verifying: " + doing); };
+  const infer::Verification v = infer::verify(real_files(), folders[0], *device, options);
   progress.clear();
   if (json)
     print_as_json(v, folders[0]);

@@ -7,7 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "config/origins.h"
+
 namespace redline::config {
+
+inline constexpr std::int64_t kMaxHeadDim = 256;  // what the attention kernels hold in registers
+inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in fp32
 
 struct Model {
   std::string family = "llama";  // llama | qwen3
@@ -62,6 +67,11 @@ struct Precision {
   bool operator==(const Precision&) const = default;
 };
 
+struct Kernels {
+  std::string graphs = "auto";  // auto | off
+  bool operator==(const Kernels&) const = default;
+};
+
 struct Checkpoint {
   std::int64_t every = 0;       // steps; 0: at the end only
   std::int64_t keep = 2;        // the last K
@@ -81,8 +91,10 @@ struct Config {
   Train train;
   Optim optim;
   Precision precision;
+  Kernels kernels;
   Checkpoint checkpoint;
   Log log;
+  Origins origins;  // where each key was set
   bool operator==(const Config&) const = default;
 };
 

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "config/keys.h"
 #include "config/presets.h"
-#include "config/resolve.h"
 #include "config/toml.h"
 
 namespace redline::config {
@@ -17,11 +16,10 @@ constexpr std::string_view kCommandLine = "on the command line";
 
 struct Loading {
   Config config;
-  Origins origins;
 
   void set(const Key& key, const Value& value, const std::string& place) {
     assign(key, value, place, config);
-    origins.set(key.name, place);
+    config.origins.set(key.name, place);
   }
 };
 
@@ -153,14 +151,14 @@ Config load(const Sources& sources) {
   apply(settings, sources.file, loading);
   for (const Override& o : overrides) loading.set(*o.key, o.value, std::string(kCommandLine));
   loading.config.preset = preset;
-  resolve(loading.config, loading.origins);
+  resolve(loading.config);
   return loading.config;
 }
 
 Config parse(std::string_view text, std::string_view file_name) {
   Loading loading;
   apply(read_toml(text, file_name), file_name, loading);
-  resolve(loading.config, loading.origins);
+  resolve(loading.config);
   return loading.config;
 }
 

@@ -19,12 +19,12 @@ struct Sources {
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
 };
 
-// defaults < preset < file < overrides; then checked as a whole, and derived values (kv_heads, head_dim, qk_norm)
-// filled.
+// defaults < preset < file < overrides; then checked as a whole, and derived values
+// (kv_heads, head_dim, qk_norm) filled.
 Config load(const Sources& sources);
 
-// As load(), from the text of one file and no preset (its name is kept): what resume reads back from a run's
-// config.toml.
+// As load(), from the text of one file and no preset (its name is kept): what resume reads back
+// from a run's config.toml.
 Config parse(std::string_view text, std::string_view file_name);
 
 // Fills what is derived and checks what involves several keys (head_dim, kv_heads, schedule against steps...).

@@ -1,6 +1,4 @@
 // The rules that involve several keys, and the values that follow from others.
-#include "config/resolve.h"
-
 #include <limits>
 
 #include "base/error.h"
@@ -34,6 +32,8 @@ void resolve_model(Model& m, const Rules& rules) {
                   m.heads);
     m.head_dim = m.hidden / m.heads;
   }
+  rules.require(m.head_dim <= kMaxHeadDim, {"model.head_dim", "model.hidden", "model.heads"},
+                "model.head_dim ({}) must not be above {}", m.head_dim, kMaxHeadDim);
   rules.require(m.head_dim % 2 == 0, {"model.head_dim", "model.hidden", "model.heads"},
                 "model.head_dim ({}) must be even: rotary positions turn pairs of elements", m.head_dim);
 
@@ -58,6 +58,9 @@ void check_steps(const Config& c, const Rules& rules) {
                 "train.max_steps and train.max_tokens are both 0: set one of them, so that training ends");
   rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
                 o.min_lr, o.lr);
+  rules.require(o.clip == 0 || o.clip >= kSmallestFactor, {"optim.clip"},
+                "optim.clip ({}) must be 0 (no clipping) or at least {}: updates are computed in fp32", o.clip,
+                kSmallestFactor);
 }
 
 void check_batch(const Config& c, const Rules& rules) {
@@ -84,13 +87,11 @@ std::string Origins::prefix(std::initializer_list<std::string_view> keys) const 
   return last ? last->text + ": " : "";
 }
 
-void resolve(Config& config, const Origins& origins) {
-  const Rules rules(origins);
+void resolve(Config& config) {
+  const Rules rules(config.origins);
   resolve_model(config.model, rules);
   check_steps(config, rules);
   check_batch(config, rules);
 }
-
-void resolve(Config& config) { resolve(config, Origins{}); }
 
 }  // namespace redline::config

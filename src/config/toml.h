@@ -1,5 +1,5 @@
-// TOML text as a flat list of settings. Nothing of the TOML library shows here: it is slow to compile and stays in one
-// file.
+// TOML text as a flat list of settings. Nothing of the TOML library shows here: it is slow to compile and
+// stays in one file.
 #pragma once
 
 #include <optional>

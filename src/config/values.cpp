@@ -1,5 +1,5 @@
-// What can be done with one key of the table, whatever its type: check and store a value, write it as TOML, say what it
-// takes.
+// What can be done with one key of the table, whatever its type: check and store a value, write it as TOML,
+// say what it takes.
 #include <algorithm>
 #include <cmath>
 
@@ -78,7 +78,8 @@ std::string describe(const Value& value) {
 
 // Whole numbers written as 1e9 are what people type for token counts; beyond 2^53 a double no longer says which one.
 std::optional<std::int64_t> as_integer(const Value& value) {
-  if (const auto* i = std::get_if<std::int64_t>(&value)) return *i;
+  if (const auto* i = std::get_if<std::int64_t>(&value))
+    return std::abs(*i) <= (std::int64_t{1} << 53) ? std::optional(*i) : std::nullopt;
   const auto* d = std::get_if<double>(&value);
   if (d && std::abs(*d) <= 0x1p53 && *d == std::floor(*d)) return static_cast<std::int64_t>(*d);
   return std::nullopt;

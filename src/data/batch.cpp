@@ -12,10 +12,11 @@ void Batch::clear() {
   std::ranges::fill(targets, kNoTarget);
   std::ranges::fill(positions, 0);
   std::ranges::fill(doc_offsets, 0);
+  sources.clear();
   documents = real_tokens = pairs = score_pairs = 0;
 }
 
-bool Batch::append(std::span<const std::int32_t> document, std::int32_t target_of_last) {
+bool Batch::append(std::span<const std::int32_t> document, std::int32_t target_of_last, std::int64_t source) {
   const auto length = static_cast<std::int64_t>(document.size());
   REDLINE_CHECK(length > 0, "a document has at least one token");
   if (length > room() || documents == shape.documents()) return false;
@@ -28,6 +29,7 @@ bool Batch::append(std::span<const std::int32_t> document, std::int32_t target_o
   }
 
   ++documents;
+  sources.push_back(source);
   real_tokens += length;
   pairs += target_of_last == kNoTarget ? length - 1 : length;
   score_pairs += length * (length + 1) / 2;

@@ -27,13 +27,16 @@ struct Batch {
         tokens(static_cast<std::size_t>(s.tokens())),
         targets(static_cast<std::size_t>(s.tokens()), kNoTarget),
         positions(static_cast<std::size_t>(s.tokens())),
-        doc_offsets(static_cast<std::size_t>(s.documents()) + 1) {}
+        doc_offsets(static_cast<std::size_t>(s.documents()) + 1) {
+    sources.reserve(static_cast<std::size_t>(s.documents()));
+  }
 
   BatchShape shape;
   std::vector<std::int32_t> tokens;       // [n]; 0 in the tail
   std::vector<std::int32_t> targets;      // [n]; the next token, or kNoTarget
   std::vector<std::int32_t> positions;    // [n]; counted from the document's start; 0 in the tail
   std::vector<std::int32_t> doc_offsets;  // [capacity + 1]
+  std::vector<std::int64_t> sources;      // [documents]; which document of the source each is (a piece of)
 
   std::int64_t documents = 0;    // used entries
   std::int64_t real_tokens = 0;  // tokens that belong to a document: doc_offsets[documents]
@@ -42,7 +45,7 @@ struct Batch {
 
   // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more.
   void clear();
-  bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget);
+  bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
   std::int64_t room() const { return shape.tokens() - real_tokens; }
 };
 

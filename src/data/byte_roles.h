@@ -1,5 +1,5 @@
-// Bytes and named roles as tokens: ids 0 to 255 are bytes, then come the roles, written as <name> where people read
-// them.
+// Bytes and named roles as tokens: ids 0 to 255 are bytes, then come the roles, written as <name>
+// where people read them.
 #pragma once
 
 #include <cstdint>

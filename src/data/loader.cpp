@@ -82,8 +82,8 @@ struct Loader::Impl {
     Waiting& w = waiting[chosen];
     const auto begin = static_cast<std::size_t>(w.at.begin), length = static_cast<std::size_t>(piece_length(w));
     const bool last = begin + length == w.tokens.size();
-    const bool placed =
-        batch.append(std::span(w.tokens).subspan(begin, length), last ? w.after : w.tokens[begin + length]);
+    const bool placed = batch.append(std::span(w.tokens).subspan(begin, length),
+                                     last ? w.after : w.tokens[begin + length], w.at.document);
     REDLINE_CHECK(placed, "a piece of {} tokens was chosen for room of {}", length, batch.room());
     w.at.begin += static_cast<std::int64_t>(length);
     const auto it = waiting.begin() + static_cast<std::ptrdiff_t>(chosen);

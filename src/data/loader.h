@@ -30,8 +30,8 @@ class Loader {
   Loader(std::unique_ptr<DocumentSource> source, BatchShape shape, std::string packing);
   ~Loader();
 
-  // Fills `batch`. Without `repeat` a finite source is read once: the last batch may be a part of one, then comes
-  // false.
+  // Fills `batch`. Without `repeat` a finite source is read once: the last batch may be a part of
+  // one, then comes false.
   bool next(Batch& batch, bool repeat = true);
 
   LoaderState state() const;

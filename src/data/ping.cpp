@@ -125,6 +125,9 @@ class TokenWriter {
 // A probe and the closing <received>N<end> at their longest; a probe is only begun while both fit.
 constexpr std::int64_t kLongestProbe = 1 + 6 + 1 + 3 + 1 + 2 + 1 + 5, kLongestEnd = 1 + 3 + 1;
 
+// Counted up when the same seed gives other documents than before: checkpoints hold what they were trained on.
+constexpr std::uint64_t kPingFormat = 1;
+
 class Ping final : public DocumentSource {
  public:
   Ping(std::int64_t seed, std::int64_t documents, PingPart part)
@@ -136,6 +139,9 @@ class Ping final : public DocumentSource {
   std::string name() const override { return "ping (generated)"; }
   std::int64_t documents() const override { return documents_; }
   std::int64_t vocabulary() const override { return kPingVocabulary; }
+  std::uint64_t fingerprint() const override {
+    return Random(seed_, kPingFormat).bits(static_cast<std::uint64_t>(documents_));
+  }
   std::uint64_t order_seed() const override { return seed_; }
   std::string decode(const std::vector<std::int32_t>& tokens) const override {
     return ByteRoles(kRoles).decode(tokens);

@@ -21,6 +21,7 @@ class DocumentSource {
   virtual void read(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;  // replaces `tokens`; never empty
   // The token that follows in the source when "document" `index` is a piece of a longer one; kNoTarget at a true end.
   virtual std::int32_t token_after(std::int64_t /*index*/) const { return kNoTarget; }
+  virtual std::uint64_t fingerprint() const = 0;          // of the contents: other documents, another number
   virtual std::uint64_t order_seed() const { return 0; }  // of the order in which a finite source is read
   virtual std::string decode(const std::vector<std::int32_t>& tokens) const = 0;  // readable text; roles as <name>
   virtual std::vector<std::int32_t> encode(const std::string& text) const = 0;    // the inverse; <name> is a role
@@ -31,5 +32,8 @@ class DocumentSource {
 // that name is "./ping".
 std::unique_ptr<DocumentSource> open_training_source(const config::Data& data);
 std::unique_ptr<DocumentSource> open_held_out_source(const config::Data& data);
+
+// Token ids index the embedding: a source whose vocabulary is larger than the model's is a UserError.
+void require_vocabulary(const DocumentSource& source, std::int64_t model_vocab, const config::Origins& origins = {});
 
 }  // namespace redline::data

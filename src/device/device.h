@@ -32,6 +32,7 @@ class Device {
   virtual std::int64_t memory_bytes() const = 0;                     // what the device has in all
   virtual std::int64_t allocated_bytes() const = 0;                  // what redline holds on it now
   virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
+  // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
   virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
@@ -73,7 +74,11 @@ struct CudaStatus {
 };
 CudaStatus cuda_status();
 
-// "cpu" | "cuda" | "auto". A device that cannot train here is a UserError that says why.
+// The first card, when cuda_status() has no problem with it.
+std::unique_ptr<Device> open_cuda();
+
+// "cpu" | "cuda" | "auto": a card when one can be used, else the CPU. A device that cannot train here is a UserError
+// that says why.
 std::unique_ptr<Device> open_device(std::string_view which);
 
 }  // namespace redline::device

@@ -5,10 +5,13 @@
 namespace redline::device {
 
 std::unique_ptr<Device> open_device(std::string_view which) {
-  // `auto` is the CPU as long as cuda_status() never reports a card that can train.
-  if (which == "cpu" || which == "auto") return std::make_unique<CpuDevice>();
-  if (which == "cuda") fail_user("--device cuda: {}; use --device cpu", cuda_status().problem);
-  fail_user("--device {}: there is no such device; use cpu, cuda or auto", which);
+  if (which == "cpu") return std::make_unique<CpuDevice>();
+  if (which != "cuda" && which != "auto")
+    fail_user("--device {}: there is no such device; use cpu, cuda or auto", which);
+  const std::string problem = cuda_status().problem;
+  if (problem.empty()) return open_cuda();
+  if (which == "auto") return std::make_unique<CpuDevice>();
+  fail_user("--device cuda: {}; use --device cpu", problem);
 }
 
 }  // namespace redline::device

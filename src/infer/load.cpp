@@ -63,10 +63,4 @@ std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const m
   return engine;
 }
 
-void check_vocabulary(const data::DocumentSource& source, const config::Model& model) {
-  if (source.vocabulary() > model.vocab)
-    fail_user("model.vocab is {}, but the data ({}) has a vocabulary of {}; set model.vocab to at least that",
-              model.vocab, source.name(), source.vocabulary());
-}
-
 }  // namespace redline::infer

@@ -6,7 +6,6 @@
 
 #include "base/files.h"
 #include "config/config.h"
-#include "data/source.h"
 #include "device/device.h"
 #include "model/engine.h"
 
@@ -32,8 +31,5 @@ std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const m
 // A UserError when model.safetensors holds fewer weights than config.json describes: what untrusted numbers ask for is
 // not allocated.
 void check_size(const Checkpoint& checkpoint);
-
-// Token ids index the embedding: a source whose vocabulary is larger than the model's is a UserError.
-void check_vocabulary(const data::DocumentSource& source, const config::Model& model);
 
 }  // namespace redline::infer

@@ -25,8 +25,8 @@ struct OracleCase {
   std::int64_t train_steps() const { return oracle->at("train_losses").elements(); }
 };
 
-// A missing file or key, a misshapen tensor, a token outside the vocabulary or offsets that do not cover the tokens:
-// one UserError.
+// A missing file or key, a misshapen tensor, a token outside the vocabulary or offsets that do not cover
+// the tokens: one UserError.
 OracleCase read_case(FileSystem& files, const Path& folder);
 
 }  // namespace redline::infer

@@ -47,7 +47,7 @@ Sample sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt
   const auto prompt_size = static_cast<std::int64_t>(prompt.size());
   const std::int64_t window =
       std::min(checkpoint.max_positions, prompt_size + std::max<std::int64_t>(options.tokens, 1));
-  model::LoweringOptions lowering;
+  model::LoweringOptions lowering = model::lowering_options(checkpoint.run.value_or(config::Config{}), device.kind());
   lowering.batch = {1, window, 1};
   lowering.training = false;
   lowering.logits = true;

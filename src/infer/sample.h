@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/byte_roles.h"
+#include "data/source.h"
 #include "infer/load.h"
 
 namespace redline::infer {

@@ -13,13 +13,24 @@ namespace {
 const config::Optim kOptim = {
     .lr = 1e-3, .schedule = "constant", .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1.0};
 
+model::LoweringOptions lowering_options(const OracleCase& c, const std::string& precision, device::Kind kind) {
+  config::Config config;
+  config.optim = kOptim;
+  config.precision.matmul = precision;
+  model::LoweringOptions options = model::lowering_options(config, kind);
+  options.batch = c.batch.shape;
+  options.logits = true;
+  return options;
+}
+
 class Run {
  public:
-  Run(OracleCase c, device::Device& device, const std::function<void(const std::string&)>& progress)
-      : case_(std::move(c)), progress_(progress) {
-    const model::LoweringOptions options{
-        .batch = case_.batch.shape, .accumulate = false, .logits = true, .optim = kOptim};
-    engine_ = load_engine(case_.checkpoint, options, device);
+  Run(OracleCase c, device::Device& device, const VerifyOptions& options)
+      : case_(std::move(c)), progress_(options.progress) {
+    const model::LoweringOptions lowering = lowering_options(case_, options.precision, device.kind());
+    const bool exact = lowering.compute == DType::f32 && !lowering.execution.tf32;
+    tolerances_ = exact ? kExactTolerances : kRoundedTolerances;
+    engine_ = load_engine(case_.checkpoint, lowering, device);
     engine_->upload(case_.batch);
     result_.tokens = case_.batch.real_tokens;
     result_.documents = case_.batch.documents;
@@ -29,13 +40,13 @@ class Run {
 
   Verification run() {
     tell("logits");
-    compare("logits", engine_->logits(), kForwardTolerance);
+    compare("logits", engine_->logits(), tolerances_.forward);
     tell("gradients");
     micro_step(0);
-    compare("loss", {static_cast<float>(loss())}, kForwardTolerance);
-    compare_parameters("grad.", model::Flat::gradients, inv_pairs());
+    compare("loss", {static_cast<float>(loss())}, tolerances_.forward);
+    compare_gradients();
     train();
-    compare_parameters("final.", model::Flat::parameters, 1);
+    compare_parameters();
     std::ranges::stable_sort(result_.comparisons,
                              [](const Comparison& a, const Comparison& b) { return rank(a) > rank(b); });
     return std::move(result_);
@@ -63,27 +74,44 @@ class Run {
       engine_->update();
       norms.push_back(engine_->update_result().grad_norm);
     }
-    compare("train_losses", losses, kForwardTolerance);
-    compare("grad_norms", norms, kForwardTolerance);
+    compare("train_losses", losses, tolerances_.forward);
+    compare("grad_norms", norms, tolerances_.norms);
   }
 
-  void compare(const std::string& key, const std::vector<float>& ours, double tolerance) {
-    result_.comparisons.push_back({key, relative_error(ours, case_.floats(key)), tolerance});
+  void compare(const std::string& key, const std::vector<float>& ours, double tolerance,
+               Measure how = Measure::difference) {
+    result_.comparisons.push_back({key, how, measure(how, ours, case_.floats(key)), tolerance});
   }
 
-  void compare_parameters(const std::string& prefix, model::Flat which, double scale) {
+  void compare_gradients() {
+    each_stored("grad.", model::Flat::gradients, inv_pairs(), [&](const std::string& key, const auto& ours) {
+      if (tolerances_.direction == 0) return compare(key, ours, tolerances_.parameters);
+      compare(key, ours, tolerances_.direction, Measure::direction);
+      compare(key, ours, tolerances_.length, Measure::length);
+    });
+  }
+
+  void compare_parameters() {
+    each_stored("final.", model::Flat::parameters, 1,
+                [&](const std::string& key, const auto& ours) { compare(key, ours, tolerances_.parameters); });
+  }
+
+  // take(key, our values times `scale`) for each parameter that the case has under the prefix.
+  template <class Take>
+  void each_stored(const std::string& prefix, model::Flat which, double scale, const Take& take) {
     const std::span<const float> flat = engine_->read(which);
     for (const model::StoredParameter& p : engine_->layout().stored) {
       if (!case_.oracle->find(prefix + p.name)) return;  // this kind is not in the case
       const auto part = flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements));
       std::vector<float> ours(part.begin(), part.end());
       for (float& v : ours) v = static_cast<float>(v * scale);
-      compare(prefix + p.name, ours, kParameterTolerance);
+      take(prefix + p.name, ours);
     }
   }
 
   OracleCase case_;
   const std::function<void(const std::string&)>& progress_;
+  Tolerances tolerances_;
   std::unique_ptr<model::Engine> engine_;
   Verification result_;
 };
@@ -94,19 +122,26 @@ bool Verification::within() const {
   return std::ranges::all_of(comparisons, [](const Comparison& c) { return c.within(); });
 }
 
-double relative_error(std::span<const float> ours, std::span<const float> oracle) {
-  double difference = 0, norm = 0;
+double measure(Measure how, std::span<const float> ours, std::span<const float> oracle) {
+  double difference = 0, dot = 0, length = 0, oracle_length = 0;  // squared
   for (std::size_t i = 0; i < oracle.size(); ++i) {
     const double a = ours[i], b = oracle[i];
     difference += (a - b) * (a - b);
-    norm += b * b;
+    dot += a * b;
+    length += a * a;
+    oracle_length += b * b;
   }
-  return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
+  if (oracle_length == 0) return std::sqrt(difference);
+  switch (how) {
+    case Measure::difference: return std::sqrt(difference / oracle_length);
+    case Measure::direction: return length == 0 ? 1 : 1 - dot / std::sqrt(length * oracle_length);
+    case Measure::length: return std::abs(std::sqrt(length / oracle_length) - 1);
+  }
+  return NAN;
 }
 
-Verification verify(FileSystem& files, const Path& folder, device::Device& device,
-                    const std::function<void(const std::string&)>& progress) {
-  return Run(read_case(files, folder), device, progress).run();
+Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options) {
+  return Run(read_case(files, folder), device, options).run();
 }
 
 }  // namespace redline::infer

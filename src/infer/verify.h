@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
@@ -12,12 +13,34 @@
 
 namespace redline::infer {
 
-inline constexpr double kForwardTolerance = 1e-4;    // logits, losses, norms
-inline constexpr double kParameterTolerance = 1e-3;  // gradients, parameters after training
+// How far a tensor may be from the oracle's. In fp32 all of it is compared element by element. Where products round
+// their operands (bf16, tf32) a gradient is compared by its direction and its length.
+struct Tolerances {
+  double forward = 1e-4;     // logits, losses
+  double norms = 1e-4;       // gradient norms
+  double parameters = 1e-3;  // gradients, and parameters after training
+  double direction = 0;      // one minus the cosine; 0: gradients are compared by element
+  double length = 0;
+};
+inline constexpr Tolerances kExactTolerances{};
+inline constexpr Tolerances kRoundedTolerances{
+    .forward = 2e-2, .norms = 2e-2, .parameters = 5e-2, .direction = 1e-3, .length = 2e-2};
+
+enum class Measure {
+  difference,  // |a - b| / |b| over the whole tensor; |a - b| where the oracle's tensor is zero
+  direction,   // 1 - cos(a, b)
+  length,      // | |a| - |b| | / |b|
+};
+constexpr std::string_view name_of(Measure m) {
+  constexpr std::string_view kNames[] = {"difference", "direction", "length"};
+  return kNames[static_cast<int>(m)];
+}
+double measure(Measure how, std::span<const float> ours, std::span<const float> oracle);
 
 struct Comparison {
   std::string name;  // the oracle's key
-  double error = 0;  // |a - b| / |b| over the whole tensor; |a - b| where the oracle's tensor is zero
+  Measure measure = Measure::difference;
+  double error = 0;
   double tolerance = 0;
   bool within() const { return error <= tolerance; }  // NaN is not
 };
@@ -28,10 +51,12 @@ struct Verification {
   bool within() const;
 };
 
-double relative_error(std::span<const float> ours, std::span<const float> oracle);
+struct VerifyOptions {
+  std::string precision = "bf16";                          // as precision.matmul; the CPU computes in fp32
+  std::function<void(const std::string& doing)> progress;  // told what is being done
+};
 
-// `progress` is told what is being done. A case that cannot be read is a UserError.
-Verification verify(FileSystem& files, const Path& folder, device::Device& device,
-                    const std::function<void(const std::string&)>& progress = {});
+// A case that cannot be read is a UserError.
+Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options = {});
 
 }  // namespace redline::infer

@@ -215,8 +215,8 @@ std::optional<FoundCheckpoint> newest_whole_checkpoint(
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
                        std::int64_t written) {
   clean_leftovers(files, parent);
-  // After a resume from an older checkpoint, the newest by number may be damaged ones: they must not push out the
-  // whole.
+  // After a resume from an older checkpoint, the newest by number may be damaged ones: they must not
+  // push out the whole.
   const std::vector<FoundCheckpoint> found = list_checkpoints(files, parent);
   std::int64_t kept = 0;
   bool whole_one_kept = false;

@@ -1,6 +1,6 @@
-// A checkpoint on the disk: a folder step_00001000 with files and a manifest of their sizes and hashes. It is written
-// beside (step_00001000.partial), synced, read back, renamed; only then may older ones go. What the files mean is
-// train/'s.
+// A checkpoint on the disk: a folder step_00001000 with files and a manifest of their sizes and hashes. It is
+// written beside (step_00001000.partial), synced, read back, renamed; only then may older ones go. What the
+// files mean is train/'s.
 //
 // Names in a run's checkpoints/ folder:
 //   step_N            a checkpoint

@@ -201,4 +201,9 @@ bool boolean_at(const Json& object, std::string_view key, std::string_view file_
   return value.get<bool>();
 }
 
+bool boolean_or(const Json& object, std::string_view key, bool otherwise, std::string_view file_name) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? otherwise : boolean_at(object, key, file_name);
+}
+
 }  // namespace redline::io

@@ -25,5 +25,7 @@ std::int64_t integer_at(const Json& object, std::string_view key, std::string_vi
 double number_at(const Json& object, std::string_view key, std::string_view file_name);
 std::string string_at(const Json& object, std::string_view key, std::string_view file_name);
 bool boolean_at(const Json& object, std::string_view key, std::string_view file_name);
+// `otherwise` where the member is missing or null.
+bool boolean_or(const Json& object, std::string_view key, bool otherwise, std::string_view file_name);
 
 }  // namespace redline::io

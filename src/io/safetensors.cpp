@@ -1,5 +1,5 @@
-// The safetensors format: the strict reader and the writer. Conversions to the types we compute in are in
-// stored_tensor.cpp.
+// The safetensors format: the strict reader and the writer. Conversions to the types we compute
+// in are in stored_tensor.cpp.
 #include "io/safetensors.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The decoder block of LLaMA and Qwen3: rows of the parameter table, RoPE frequencies, and the forward pass.
 #include "model/decoder.h"
 
 #include <cmath>

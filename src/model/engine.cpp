@@ -1,3 +1,4 @@
+// Moves batches, step states and parameters between the host and a bound program set, and runs its programs.
 #include "model/engine.h"
 
 #include <cmath>
@@ -9,11 +10,16 @@ namespace redline::model {
 using program::ValueId;
 
 Engine::Engine(const config::Model& model, const LoweringOptions& options, device::Device& device)
+    : Engine(model, options, lower(model, options), device) {}
+
+Engine::Engine(const config::Model& model, const LoweringOptions& options, LoweredModel lowered, device::Device& device)
     : model_(model),
       options_(options),
-      lowered_(lower(model, options)),
-      executor_(program::make_executor(lowered_.set, device)),
-      host_memory_(device.kind() == device::Kind::cpu) {}
+      lowered_(std::move(lowered)),
+      executor_(program::make_executor(lowered_.set, device, options.execution)),
+      host_memory_(device.kind() == device::Kind::cpu) {
+  if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
+}
 
 Engine::~Engine() = default;
 
@@ -95,13 +101,13 @@ UpdateResult Engine::update_result() {
 }
 
 double Engine::model_flops(const data::Batch& batch) const {
-  return model::model_flops(lowered_, batch.shape, static_cast<double>(batch.real_tokens),
-                            static_cast<double>(batch.score_pairs));
+  const double fill = static_cast<double>(batch.real_tokens) / static_cast<double>(batch.shape.tokens());
+  return flops_(fill, static_cast<double>(batch.score_pairs));
 }
 
 double Engine::model_flops_palm(const data::Batch& batch) const {
   const double tokens = static_cast<double>(batch.real_tokens);
-  return model::model_flops(lowered_, batch.shape, tokens, tokens * static_cast<double>(batch.shape.seq_len));
+  return flops_(tokens / static_cast<double>(batch.shape.tokens()), tokens * static_cast<double>(batch.shape.seq_len));
 }
 
 void load_weights(Engine& engine, const Path& folder) {
@@ -120,8 +126,8 @@ void load_weights(Engine& engine, const Path& folder) {
   for (const io::StoredTensor& t : file.tensors()) {
     if (used == file.tensors().size()) break;
     // A tied model's file may repeat the embedding as the head; anything else is not this model's.
-    const bool tied_head = engine.model().tied && t.name == "lm_head.weight";
-    bool known = tied_head;
+    // Files of old transformers hold the rotary frequencies too.
+    bool known = (engine.model().tied && t.name == "lm_head.weight") || t.name.ends_with("rotary_emb.inv_freq");
     for (const StoredParameter& p : engine.layout().stored) known = known || p.name == t.name;
     if (!known) fail_user("{}: holds {}, which the configuration has no place for", path.string(), t.name);
   }

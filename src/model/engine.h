@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "device/device.h"
 #include "model/lowering.h"
+#include "program/cost.h"
 #include "program/executor.h"
 
 namespace redline::model {
@@ -18,6 +19,7 @@ namespace redline::model {
 class Engine {
  public:
   Engine(const config::Model& model, const LoweringOptions& options, device::Device& device);
+  Engine(const config::Model& model, const LoweringOptions& options, LoweredModel lowered, device::Device& device);
   ~Engine();
 
   const config::Model& model() const { return model_; }
@@ -57,6 +59,7 @@ class Engine {
   std::unique_ptr<program::Executor> executor_;
   bool host_memory_;
   std::vector<float> staging_[4];
+  program::ModelFlops flops_;  // of a micro-step; nothing without training
 };
 
 // Loads parameters by Hugging Face name from FOLDER/model.safetensors. A missing, superfluous or misshapen tensor is a

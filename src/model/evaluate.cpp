@@ -1,3 +1,4 @@
+// Sums losses over batches; the mean is taken over pairs, not over batches, so that packing does not change it.
 #include "model/evaluate.h"
 
 namespace redline::model {
@@ -7,8 +8,8 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
   Evaluation total;
   double sum = 0;
   data::Batch batch(engine.batch_shape());
-  const bool to_the_end = batches == 0;
-  while ((to_the_end || total.batches < batches) && loader.next(batch, !to_the_end)) {
+  const auto wanted = [&] { return batches == 0 || total.batches < batches; };
+  while (wanted() && loader.next(batch, false)) {  // once over a finite source: no text counts twice
     engine.upload(batch);
     sum += engine.evaluate();
     total.pairs += batch.pairs;

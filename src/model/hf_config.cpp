@@ -1,3 +1,4 @@
+// Reads what transformers 4 and 5 write, and writes what both read.
 #include "model/hf_config.h"
 
 #include "model/family.h"
@@ -78,18 +79,18 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
     fail_user("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", file, m.heads, m.kv_heads);
 
   if (json.contains("head_dim") && !json["head_dim"].is_null()) m.head_dim = io::integer_at(json, "head_dim", file);
-  m.tied = json.contains("tie_word_embeddings") && io::boolean_at(json, "tie_word_embeddings", file);
+  m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
   m.norm_eps = json.contains("rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : 1e-6;
   if (json.contains("initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
-  if (json.contains("attention_bias") && io::boolean_at(json, "attention_bias", file))
+  if (io::boolean_or(json, "attention_bias", false, file))
     fail_user("{}: attention_bias is not supported; redline's linears have no bias", file);
   if (json.contains("hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
     fail_user("{}: hidden_act \"{}\" is not supported; redline knows silu", file,
               io::string_at(json, "hidden_act", file));
   read_rope(json, file, m);
   family->read_hf(json, file, m);
-  if (m.head_dim < 2 || m.head_dim % 2 || m.head_dim > 256)
-    fail_user("{}: head_dim is {}; it must be even, from 2 to 256", file, m.head_dim);
+  if (m.head_dim < 2 || m.head_dim % 2 || m.head_dim > config::kMaxHeadDim)
+    fail_user("{}: head_dim is {}; it must be even, from 2 to {}", file, m.head_dim, config::kMaxHeadDim);
   return m;
 }
 

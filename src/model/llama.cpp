@@ -5,7 +5,8 @@ namespace redline::model {
 namespace {
 
 void read_hf(const io::Json& json, std::string_view file, config::Model& model) {
-  if (json.value("mlp_bias", false)) fail_user("{}: mlp_bias is not supported; redline's linears have no bias", file);
+  if (io::boolean_or(json, "mlp_bias", false, file))
+    fail_user("{}: mlp_bias is not supported; redline's linears have no bias", file);
   if (!json.contains("head_dim") || json["head_dim"].is_null()) {
     if (model.hidden % model.heads)
       fail_user("{}: hidden_size {} is not a multiple of num_attention_heads {}", file, model.hidden, model.heads);

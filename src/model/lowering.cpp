@@ -102,8 +102,14 @@ class Lower {
     const auto f = [](double x) { return static_cast<float>(x); };
     begin(kUpdate, {});
     b_.grad_norm({m_.at(Flat::gradients), m_.loss_sum, m_.step_state, {}, m_.update_result, f(o.clip)});
-    b_.adamw({m_.at(Flat::parameters), m_.at(Flat::gradients), m_.at(Flat::moment1), m_.at(Flat::moment2), m_.working,
-              m_.step_state, m_.update_result, {f(o.beta1), f(o.beta2), f(o.eps), f(o.weight_decay)},
+    b_.adamw({m_.at(Flat::parameters),
+              m_.at(Flat::gradients),
+              m_.at(Flat::moment1),
+              m_.at(Flat::moment2),
+              m_.working,
+              m_.step_state,
+              m_.update_result,
+              {f(o.beta1), f(o.beta2), f(o.eps), f(o.weight_decay)},
               m_.layout.decayed});
     b_.end();
   }

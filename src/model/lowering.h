@@ -6,8 +6,10 @@
 
 #include "config/config.h"
 #include "data/batch.h"
+#include "device/device.h"
 #include "model/parameters.h"
 #include "program/builder.h"
+#include "program/executor.h"
 #include "program/program.h"
 
 namespace redline::model {
@@ -22,14 +24,20 @@ inline constexpr std::string_view kLogits = "logits";      // the whole logits
 
 struct LoweringOptions {
   data::BatchShape batch;
-  bool training = true;    // micro-steps and update: gradients and moments exist
-  bool accumulate = true;  // the accumulating micro-step as well; off where a step is one micro-batch
-  bool logits = false;     // the logits program and its output
+  bool training = true;           // micro-steps and update: gradients and moments exist
+  bool accumulate = true;         // the accumulating micro-step as well; off where a step is one micro-batch
+  bool logits = false;            // the logits program and its output
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   config::Optim optim;
-  std::uint64_t seed = 0;  // of dropout
+  std::uint64_t seed = 0;                   // of dropout
+  program::ExecutorOptions execution = {};  // how the programs run
 };
+
+// What a configuration asks for on a kind of device: the one place that says which device computes in what.
+// precision.matmul counts on a GPU and not on the CPU; what a GPU cannot do yet is a UserError.
+data::BatchShape batch_shape(const config::Config& config);
+LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
 
 // The flat arrays that hold every parameter.
 enum class Flat { parameters, gradients, moment1, moment2 };

@@ -49,8 +49,8 @@ FlatLayout lay_out(const ParameterTable& table);
 
 std::int64_t parameter_count(const ParameterTable& table);
 
-// Every parameter's start, drawn by (seed, name, index): the same on every machine and for any sharding. Gaps are not
-// touched.
+// Every parameter's start, drawn by (seed, name, index): the same on every machine and for any sharding.
+// Gaps are not touched.
 void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, float* flat);
 
 }  // namespace redline::model

@@ -5,7 +5,7 @@ namespace redline::model {
 namespace {
 
 void read_hf(const io::Json& json, std::string_view file, config::Model& model) {
-  if (json.value("use_sliding_window", false))
+  if (io::boolean_or(json, "use_sliding_window", false, file))
     fail_user("{}: use_sliding_window is not supported; redline attends to the whole document", file);
   if (!json.contains("head_dim") || json["head_dim"].is_null()) model.head_dim = 128;  // the family's default
   model.qk_norm = true;

@@ -2,9 +2,9 @@
 // For a token i of a document that starts at s:  out[i] = sum_{j=s..i} softmax_j(scale * q[i].k[j]) v[j].
 //   lse[i] = log sum_{j=s..i} exp(scale * q[i].k[j])      natural log, kept for the backward pass
 // Tokens after the last document (the tail) get out = 0 and lse = 0; their dqkv is 0.
-// Gradient: p = exp(scale * q.k - lse), delta[i] = dout[i].out[i],
-//   dv[j] = sum_i p dout[i];  ds = p * (dout[i].v[j] - delta[i]) * scale;  dq[i] = sum_j ds k[j];  dk[j] = sum_i ds
-//   q[i].
+// Gradient, with p = exp(scale * q.k - lse) and delta[i] = dout[i].out[i]:
+//   dv[j] = sum_i p dout[i];  ds = p * (dout[i].v[j] - delta[i]) * scale
+//   dq[i] = sum_j ds k[j];    dk[j] = sum_i ds q[i]
 // Work is done only for pairs that the mask keeps (up to a tile's edge); no T x T matrix exists.
 #pragma once
 

@@ -1,8 +1,7 @@
-// Dropout by counter: y = keep ? x / (1 - p) : 0, where keep depends on (seed, step, stream, global index of the
-// element) alone, so that the backward pass, a resumed run and any number of ranks draw the same mask. Its own
-// gradient.
-//   element e of token t:  word (e mod 4) of Random(seed, stream * 2^40 + step).words((first_token + t) * ceil(d / 4) +
-//   e / 4) keep when word >= p * 2^32
+// Dropout by counter: y = keep ? x / (1 - p) : 0, where keep depends on (seed, step, stream, global index of the element)
+// alone, so that the backward pass, a resumed run and any number of ranks draw the same mask. It is its own gradient.
+//   element e of token t:  words = Random(seed, stream * 2^40 + step).words((first_token + t) * ceil(d / 4) + e / 4)
+//                          keep when words[e mod 4] >= p * 2^32
 #pragma once
 
 #include "base/operand.h"

@@ -1,5 +1,6 @@
 // y = x * weight^T, without bias; weight is stored [out, in] as in Hugging Face files. Fused QKV and fused gate/up are
-// one linear each. Gradients: dx = dy * weight;  dweight (+)= dy^T * x.
+// one linear each.
+// Gradients: dx = dy * weight;  dweight (+)= dy^T * x.
 #pragma once
 
 #include "base/operand.h"

@@ -33,11 +33,7 @@ std::vector<float> random_elements(std::uint64_t stream) {
   return m;
 }
 
-}  // namespace
-
-Peak measure_peak(device::Device& device) {
-  REDLINE_CHECK(device.kind() == device::Kind::cpu, "no peak is known for {}", device.name());
-  ThreadPool& pool = static_cast<device::CpuDevice&>(device).pool();
+Peak measure_cpu_peak(ThreadPool& pool) {
   const std::vector<float> a = random_elements(1), b = random_elements(2);
   std::vector<float> c(a.size());
   Peak peak;
@@ -57,6 +53,14 @@ Peak measure_peak(device::Device& device) {
     }
   }
   return peak;
+}
+
+}  // namespace
+
+Peak find_peak(device::Device& device) {
+  if (device.kind() == device::Kind::cpu) return measure_cpu_peak(static_cast<device::CpuDevice&>(device).pool());
+  if (const auto flops = datasheet_flops(device.name())) return {*flops, "datasheet, dense bf16"};
+  return measure_cuda_peak(device);
 }
 
 BlasLibrary blas_library() {

@@ -1,7 +1,9 @@
-// What the device can do at best, measured: the yardstick of MFU where no datasheet says it.
+// What the device can do at best: the yardstick of MFU. A card's datasheet says it, anything else is measured.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "device/device.h"
 
@@ -9,11 +11,18 @@ namespace redline::perf {
 
 struct Peak {
   double flops = 0;    // a second
-  std::string source;  // "measured: fp32 product of 1024 x 1024 x 1024"
+  std::string source;  // "datasheet, dense bf16", "measured: fp32 product of 1024 x 1024 x 1024"
 };
 
-// The best of several products within about 0.4 s, through the same kernel that training uses.
-Peak measure_peak(device::Device& device);
+// A card by its datasheet. Otherwise the best of several products within about 0.4 s, through the same kernel that
+// training uses: fp32 on the CPU, bf16 on a card.
+Peak find_peak(device::Device& device);
+
+// Dense bf16 FLOPs a second of a card, by its name as the driver gives it.
+std::optional<double> datasheet_flops(std::string_view card);
+
+// Of a card that no datasheet is known for. Without CUDA, perf/no_cuda.cpp.
+Peak measure_cuda_peak(device::Device& device);
 
 // The library behind the CPU's products: "OpenBLAS 0.3.21", and the kind of core whose kernels it chose.
 struct BlasLibrary {

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "data/loader.h"
-#include "infer/load.h"
 #include "model/engine.h"
 #include "optim/schedule.h"
 #include "train/trainer.h"
@@ -78,7 +77,7 @@ class Steps {
  public:
   Steps(const config::Config& c, device::Device& device)
       : config_(c),
-        lowering_(lowering(c)),
+        lowering_(model::lowering_options(c, device.kind())),
         loader_(source(c), lowering_.batch, c.data.packing),
         engine_(c.model, lowering_, device),
         batch_(lowering_.batch) {
@@ -114,17 +113,9 @@ class Steps {
   }
 
  private:
-  static model::LoweringOptions lowering(const config::Config& c) {
-    model::LoweringOptions l;
-    l.batch = {c.train.batch_size, c.train.seq_len, c.data.max_segments};
-    l.accumulate = c.train.accumulate > 1;
-    l.optim = c.optim;
-    l.seed = static_cast<std::uint64_t>(c.train.seed);
-    return l;
-  }
   static std::unique_ptr<data::DocumentSource> source(const config::Config& c) {
     auto opened = data::open_training_source(c.data);
-    infer::check_vocabulary(*opened, c.model);
+    data::require_vocabulary(*opened, c.model.vocab);
     return opened;
   }
 

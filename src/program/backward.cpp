@@ -32,7 +32,8 @@ class Backward {
     const ValueId residual = op.residual_out.present() ? op.residual_out : op.residual_in;
     const auto from_above = b_.gradient_.find(residual);
     const bool accumulate_residual = from_above != b_.gradient_.end();
-    const ValueId dresidual = accumulate_residual ? from_above->second : activation("residual gradient", b_.shape(residual));
+    const ValueId dresidual =
+        accumulate_residual ? from_above->second : activation("residual gradient", b_.shape(residual));
     const ValueId partial = scratch("norm weight partial sums", {ops::kRowGroups, b_.shape(op.weight)[0]});
     const bool accumulate_weight = claim(op.weight);
     append(ops::AddNormGrad<ValueId>{take(op.y), residual, op.weight, op.rstd, dresidual,

@@ -1,3 +1,4 @@
+// Declares values and appends nodes. Costs are taken as a node is appended, from the shapes of its operands.
 #include "program/builder.h"
 
 #include <cmath>

@@ -73,7 +73,9 @@ class Builder {
  private:
   friend class Backward;
   ValueId make(std::string_view name, Shape shape, Role role, DType dtype);
-  ValueId activation(std::string_view name, Shape shape) { return make(name, shape, Role::activation, lowering_.compute); }
+  ValueId activation(std::string_view name, Shape shape) {
+    return make(name, shape, Role::activation, lowering_.compute);
+  }
   ValueId statistic(std::string_view name, Shape shape) { return make(name, shape, Role::activation, DType::f32); }
   void append(Op op, Phase phase, std::string name);
   const Shape& shape(ValueId id) const { return set_.at(id).shape; }

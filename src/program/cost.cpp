@@ -1,3 +1,4 @@
+// Costs of nodes, from the ops' own headers where they know better than the sum of their operands.
 #include "program/cost.h"
 
 namespace redline::program {

@@ -9,7 +9,7 @@
 
 namespace redline::program {
 
-// Told the wall-clock time of every node when a run is being profiled; seconds on a steady clock.
+// Told the time of every node when a run is being profiled; seconds on a steady clock.
 class NodeTimer {
  public:
   virtual ~NodeTimer() = default;
@@ -20,6 +20,7 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
+  // Work is queued in order; only read() waits for it. With a timer the run is over when it returns.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr) = 0;
   virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
 
@@ -30,7 +31,14 @@ class Executor {
   virtual std::int64_t arena_bytes() const = 0;  // really allocated
 };
 
+// How programs run, where a device leaves a choice. The CPU leaves none.
+struct ExecutorOptions {
+  bool graphs = true;  // CUDA: replay a program as a captured graph; off: launch node by node
+  bool tf32 = false;   // CUDA: products of fp32 values round them to tf32
+};
+
 // The set must be planned, and outlive the executor.
-std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& device);
+std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& device,
+                                        const ExecutorOptions& options = {});
 
 }  // namespace redline::program

@@ -1,3 +1,4 @@
+// Places values: persistent ones one after the other, transient ones by lifetime, largest first.
 #include "program/planner.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Lifetimes to offsets: where every value lies in one arena, so that values which do not live at the same time share
-// memory.
+// Lifetimes to offsets: where every value lies in one arena, so that values which do not live at the
+// same time share memory.
 #pragma once
 
 #include "program/program.h"

@@ -1,6 +1,6 @@
-// A line that is rewritten in place while something runs, and lines that stay. On a terminal the live line is there at
-// once; in a file or pipe it becomes a line of its own only every few seconds, so that a log shows life and stays
-// short.
+// A line that is rewritten in place while something runs, and lines that stay. On a terminal the live line is
+// there at once; in a file or pipe it becomes a line of its own only every few seconds, so that a log shows
+// life and stays short.
 #pragma once
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// The files of a checkpoint and what is in them; io/checkpoint_folder.h decides how they reach the disk.
 #include "train/checkpoint.h"
 
 #include "base/hash.h"
@@ -36,6 +37,7 @@ io::Json to_json(const RunState& state) {
   return {{"format", kFormat},
           {"step", state.step},
           {"tokens", state.tokens},
+          {"data", hex64(state.data)},
           {"loader", {{"next_document", state.loader.next_document}, {"waiting", std::move(waiting)}}}};
 }
 
@@ -45,6 +47,7 @@ RunState state_from(const io::Json& json, const std::string& file) {
   RunState state;
   state.step = io::integer_at(json, "step", file);
   state.tokens = io::integer_at(json, "tokens", file);
+  state.data = std::stoull(io::string_at(json, "data", file), nullptr, 16);
   const io::Json& loader = json.at("loader");
   state.loader.next_document = io::integer_at(loader, "next_document", file);
   for (const io::Json& piece : loader.at("waiting"))
@@ -87,13 +90,23 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
   });
 }
 
-RunState load_checkpoint(FileSystem& files, const Path& folder, model::Engine& engine) {
-  const RunState state = state_from(io::read_json(files, folder / kState), (folder / kState).string());
+RunState read_run_state(FileSystem& files, const Path& folder) {
+  const Path path = folder / kState;
+  const io::Json json = io::read_json(files, path);
+  try {
+    return state_from(json, path.string());
+  } catch (const io::Json::exception& e) {
+    fail_user("{}: not the state of a run: {}", path.string(), e.what());
+  } catch (const std::logic_error&) {  // a fingerprint that is no number
+    fail_user("{}: not the state of a run: \"data\" is no fingerprint", path.string());
+  }
+}
+
+void load_tensors(const Path& folder, model::Engine& engine) {
   model::load_weights(engine, folder);
   const io::SafetensorsReader moments(folder / kOptimizer);
   load_moments(moments, kMoment1, engine, model::Flat::moment1);
   load_moments(moments, kMoment2, engine, model::Flat::moment2);
-  return state;
 }
 
 }  // namespace redline::train

@@ -13,12 +13,14 @@ struct RunState {
   std::int64_t step = 0;    // updates done
   std::int64_t tokens = 0;  // real targets seen
   data::LoaderState loader;
+  std::uint64_t data = 0;  // fingerprint of the training documents
 };
 
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state);
 
-// The folder must have been found whole (io/checkpoint_folder.h).
-RunState load_checkpoint(FileSystem& files, const Path& folder, model::Engine& engine);
+// From a folder that was found whole (io/checkpoint_folder.h): where the run stood, and its parameters and moments.
+RunState read_run_state(FileSystem& files, const Path& folder);
+void load_tensors(const Path& folder, model::Engine& engine);
 
 }  // namespace redline::train

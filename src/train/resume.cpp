@@ -1,7 +1,9 @@
+// Holds a run folder's configuration against the one asked for.
 #include "train/resume.h"
 
 #include "config/keys.h"
 #include "config/load.h"
+#include "io/checkpoint_folder.h"
 
 namespace redline::train {
 namespace {
@@ -30,7 +32,7 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
   if (!holds_run(files, options.folder)) return;
   if (!options.resume)
     fail_user("{} already holds a run; continue it with --resume, or choose another --out", options.folder.string());
-  if (!files.exists(options.folder / kRunConfig)) return;
+  if (!files.exists(options.folder / kRunConfig)) return;  // stopped before it had begun
   const config::Config before = read_run_config(files, options.folder);
   for (const std::string& key : config::differing_keys(before, options.config)) {
     if (key == "preset") continue;  // where the values came from does not matter, the values do
@@ -42,6 +44,31 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
           options.folder.string(), key, was, is);
     for (Observer* o : options.observers) o->note(fmt::format("resuming with {} = {} (it was {})", key, is, was));
   }
+}
+
+std::optional<Path> find_checkpoint(const TrainOptions& options, FileSystem& files) {
+  if (!options.resume) return std::nullopt;
+  const Path parent = options.folder / "checkpoints";
+  std::string newest_problem;
+  const auto damaged = [&](const io::FoundCheckpoint& c, const std::string& problem) {
+    if (newest_problem.empty()) newest_problem = problem;
+    for (Observer* o : options.observers)
+      o->warning(fmt::format("{} cannot be used and is passed over: {}", c.folder.string(), problem));
+  };
+  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(files, parent, damaged);
+  if (found) return found->folder;
+  if (!newest_problem.empty())
+    fail_user("none of the checkpoints in {} can be used ({}); move that folder away to start from the beginning",
+              parent.string(), newest_problem);
+  return std::nullopt;
+}
+
+void write_run_config(const TrainOptions& options, FileSystem& files) {
+  const std::string text = config::dump(options.config);
+  const Path path = options.folder / kRunConfig;
+  if (files.exists(path) && files.read(path) == text) return;
+  files.create_folders(options.folder);
+  files.replace(path, text);
 }
 
 }  // namespace redline::train

@@ -1,3 +1,4 @@
+// The handlers of SIGINT and SIGTERM.
 #include "train/signals.h"
 
 #include <csignal>

@@ -1,5 +1,7 @@
+// The training loop: one object a run, from resume to the last checkpoint.
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -23,24 +25,13 @@ double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-data::BatchShape batch_shape(const config::Config& c) {
-  return {c.train.batch_size, c.train.seq_len, c.data.max_segments};
-}
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
-model::LoweringOptions lowering_options(const config::Config& c) {
-  return {.batch = batch_shape(c),
-          .training = true,
-          .accumulate = c.train.accumulate > 1,
-          .logits = false,
-          .optim = c.optim,
-          .seed = static_cast<std::uint64_t>(c.train.seed)};
-}
-
-void check_vocabulary(const data::DocumentSource& source, const config::Config& c, const char* key) {
-  if (source.vocabulary() > c.model.vocab)
-    fail_user("model.vocab is {}, but {} ({}) has a vocabulary of {}; set model.vocab to at least that", c.model.vocab,
-              key, source.name(), source.vocabulary());
-}
+// What one step adds up over its micro-batches.
+struct StepSums {
+  std::int64_t pairs = 0, real_tokens = 0;
+  double flops = 0, flops_palm = 0, data_wait = 0;
+};
 
 // One run, from its first step here to its last.
 class Run {
@@ -48,34 +39,40 @@ class Run {
   Run(const TrainOptions& options, device::Device& device, FileSystem& files)
       : options_(options),
         config_(options.config),
+        device_(device),
         files_(files),
         steps_(total_steps(config_.train)),
         checkpoints_(options.folder / "checkpoints"),
-        engine_(config_.model, lowering_options(config_), device),
-        loader_(data::open_training_source(config_.data), batch_shape(config_), config_.data.packing),
-        batch_(batch_shape(config_)),
-        device_name_(device.name()) {
-    check_vocabulary(loader_.source(), config_, "data.train");
-    check_vocabulary(*data::open_held_out_source(config_.data), config_, "data.eval");
+        lowering_(model::lowering_options(config_, device.kind())),
+        loader_(data::open_training_source(config_.data), lowering_.batch, config_.data.packing),
+        held_out_(data::open_held_out_source(config_.data), lowering_.batch, config_.data.packing),
+        batch_(lowering_.batch),
+        peak_(options.peak_flops) {
+    for (const data::Loader* loader : {&loader_, &held_out_})
+      data::require_vocabulary(loader->source(), config_.model.vocab, config_.origins);
+    state_.data = loader_.source().fingerprint();
   }
 
   TrainResult run() {
-    const std::optional<io::FoundCheckpoint> found = find_checkpoint();
-    if (found) {
-      state_ = load_checkpoint(files_, found->folder, engine_);
-      loader_.restore(state_.loader);
-    } else {
-      engine_.initialise(static_cast<std::uint64_t>(config_.train.seed));
-    }
-    tell_start(found);
+    const std::optional<Path> checkpoint = find_checkpoint(options_, files_);
+    if (checkpoint) restore_state(*checkpoint);
+    model::LoweredModel lowered = model::lower(config_.model, lowering_);
+    const bool finished = state_.step >= steps_;
+    if (!options_.dry_run && !finished) write_run_config(options_, files_);
+    tell_start(lowered, checkpoint);
     if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};
-    if (state_.step >= steps_) {
+    if (finished) {
       tell([&](Observer& o) {
         o.finished(fmt::format("all {} steps of {} are done already", steps_, options_.folder.string()));
       });
       return {Outcome::already_finished, state_.step, {}};
     }
-    if (!found) write_config();
+    require_memory(lowered.set.memory.total);
+    engine_ = std::make_unique<model::Engine>(config_.model, lowering_, std::move(lowered), device_);
+    if (checkpoint)
+      load_tensors(*checkpoint, *engine_);
+    else
+      engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
     if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
     return loop();
   }
@@ -86,56 +83,61 @@ class Run {
     for (Observer* o : options_.observers) say(*o);
   }
 
-  std::optional<io::FoundCheckpoint> find_checkpoint() {
-    if (!options_.resume) return std::nullopt;
-    return io::newest_whole_checkpoint(
-        files_, checkpoints_, [&](const io::FoundCheckpoint& c, const std::string& problem) {
-          tell([&](Observer& o) {
-            o.warning(fmt::format("{} is damaged and is passed over: {}", c.folder.string(), problem));
-          });
-        });
+  void restore_state(const Path& checkpoint) {
+    const std::uint64_t data = state_.data;
+    state_ = read_run_state(files_, checkpoint);
+    if (state_.data != data)
+      fail_user(
+          "data.train ({}) is not what {} was trained on; give it back its data, or start another run with another "
+          "--out",
+          loader_.source().name(), checkpoint.string());
+    loader_.restore(state_.loader);
   }
 
-  void tell_start(const std::optional<io::FoundCheckpoint>& found) {
+  void tell_start(const model::LoweredModel& lowered, const std::optional<Path>& checkpoint) {
     RunHeader header;
     header.config = &config_;
     header.folder = options_.folder;
-    header.device = device_name_;
+    header.device = device_.name();
     header.data = loader_.source().name();
-    header.parameters = model::parameter_count(engine_.table());
+    header.parameters = model::parameter_count(lowered.table);
     header.steps = steps_;
     header.first_step = state_.step;
     header.tokens_per_step = batch_.shape.tokens() * config_.train.accumulate;
-    header.memory = &engine_.programs().memory;
+    header.memory = &lowered.set.memory;
     header.peak_flops = options_.peak_flops;
     header.peak_source = options_.peak_source;
-    if (found)
+    const std::string folder = options_.folder.string();
+    if (checkpoint)
       tell([&](Observer& o) {
-        o.note(fmt::format("resuming after step {} from {}", state_.step, found->folder.string()));
+        o.note(fmt::format("resuming after step {} from {}", state_.step, checkpoint->string()));
       });
     else if (options_.resume)
-      tell([&](Observer& o) {
-        o.note(fmt::format("nothing to resume in {}: starting from the beginning", options_.folder.string()));
-      });
+      tell([&](Observer& o) { o.note(fmt::format("nothing to resume in {}: starting from the beginning", folder)); });
     tell([&](Observer& o) { o.started(header); });
   }
 
-  void write_config() {
-    files_.create_folders(options_.folder);
-    files_.replace(options_.folder / kRunConfig, config::dump(config_));
+  void require_memory(std::int64_t needed) const {
+    if (needed <= device_.memory_bytes()) return;
+    fail_user(
+        "the run needs {:.2f} GiB and {} has {:.2f} GiB; lower train.batch_size (now {}) and raise train.accumulate by "
+        "the same factor, or lower train.seq_len (now {})",
+        gib(needed), device_.name(), gib(device_.memory_bytes()), config_.train.batch_size, config_.train.seq_len);
   }
+
+  bool stopping() const { return options_.stop && *options_.stop != 0; }
 
   TrainResult loop() {
     std::optional<double> eval_loss;
     while (state_.step < steps_) {
       StepMetrics m = step();
       const bool last = state_.step == steps_;
-      const bool stopping = options_.stop && *options_.stop != 0;
       const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
-      if (due(config_.train.eval_every)) m.eval_loss = eval_loss = held_out_loss();
+      if (due(config_.train.eval_every) && (last || !stopping())) m.eval_loss = eval_loss = held_out_loss();
+      const bool stop = stopping();
       tell([&](Observer& o) { o.stepped(m); });
-      if (due(config_.checkpoint.every) || stopping) save();
-      if (stopping && !last) {
+      if (due(config_.checkpoint.every) || stop) save();
+      if (stop && !last) {
         tell([&](Observer& o) {
           o.finished(fmt::format("stopped by signal {} after step {}; continue with --resume", options_.stop->load(),
                                  state_.step));
@@ -152,76 +154,115 @@ class Run {
   // One update over `accumulate` micro-batches.
   StepMetrics step() {
     const Clock::time_point start = Clock::now();
-    const auto step_index = static_cast<std::uint64_t>(state_.step);
-    StepMetrics m;
-    m.lr = optim::learning_rate(config_.optim, state_.step, steps_);
-    std::int64_t pairs = 0, real = 0;
-    double flops = 0, flops_palm = 0;
-    const std::int64_t first_document = state_.loader.next_document;
+    const double lr = optim::learning_rate(config_.optim, state_.step, steps_);
+    const StepSums sums = micro_steps(lr);
+    engine_->set_step(static_cast<std::uint64_t>(state_.step), lr, 1.0 / static_cast<double>(sums.pairs), 0);
+    engine_->update();
+    const UpdateResult result = engine_->update_result();
+    const double loss = engine_->loss_sum() / static_cast<double>(sums.pairs);
+    if (result.finite != 1.0f) refuse(loss, result.grad_norm, lr);
+    state_.step += 1;
+    state_.tokens += sums.pairs;
+    return metrics(sums, loss, result.grad_norm, lr, seconds_since(start));
+  }
+
+  StepSums micro_steps(double lr) {
+    StepSums sums;
+    documents_.clear();
     for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
       const Clock::time_point wait = Clock::now();
       if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
-      m.data_wait_ms += 1e3 * seconds_since(wait);
-      engine_.upload(batch_);
-      engine_.set_step(step_index, m.lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
-      engine_.micro_step(micro == 0);
-      pairs += batch_.pairs;
-      real += batch_.real_tokens;
-      flops += engine_.model_flops(batch_);
-      flops_palm += engine_.model_flops_palm(batch_);
+      sums.data_wait += seconds_since(wait);
+      documents_.insert(documents_.end(), batch_.sources.begin(), batch_.sources.end());
+      engine_->upload(batch_);
+      engine_->set_step(static_cast<std::uint64_t>(state_.step), lr, 0,
+                        static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
+      engine_->micro_step(micro == 0);
+      sums.pairs += batch_.pairs;
+      sums.real_tokens += batch_.real_tokens;
+      sums.flops += engine_->model_flops(batch_);
+      sums.flops_palm += engine_->model_flops_palm(batch_);
     }
-    if (pairs == 0)
+    if (sums.pairs == 0)
       fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens",
                 state_.step + 1);
-    engine_.set_step(step_index, m.lr, 1.0 / static_cast<double>(pairs), 0);
-    engine_.update();
-    const UpdateResult result = engine_.update_result();
-    m.loss = engine_.loss_sum() / static_cast<double>(pairs);
-    m.grad_norm = result.grad_norm;
-    const double seconds = seconds_since(start);
+    return sums;
+  }
 
-    if (result.finite != 1.0f) {
-      throw NotFinite(
-          fmt::format("step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {} to {}; the "
-                      "update was not "
-                      "made and the last checkpoint stays: try a lower optim.lr (now {:g}), a longer "
-                      "optim.warmup_steps or optim.clip, "
-                      "then --resume",
-                      state_.step + 1, std::isfinite(m.loss) ? "the gradient norm" : "the loss", m.loss, m.grad_norm,
-                      first_document, loader_.state().next_document - 1, m.lr));
-    }
+  [[noreturn]] void refuse(double loss, double norm, double lr) {
+    std::ranges::sort(documents_);
+    const auto [end, rest] = std::ranges::unique(documents_);
+    documents_.erase(end, rest);
+    const std::size_t shown = std::min<std::size_t>(documents_.size(), 8), more = documents_.size() - shown;
+    documents_.resize(shown);
+    throw NotFinite(
+        fmt::format("step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update "
+                    "was not made and "
+                    "the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or "
+                    "optim.clip, then --resume",
+                    state_.step + 1, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm,
+                    fmt::join(documents_, ", "), more ? fmt::format(" and {} more", more) : "", lr));
+  }
 
-    state_.step += 1;
-    state_.tokens += pairs;
-    state_.loader = loader_.state();
+  StepMetrics metrics(const StepSums& sums, double loss, double norm, double lr, double seconds) {
+    StepMetrics m;
     m.step = state_.step;
     m.time = unix_time();
+    m.loss = loss;
+    m.grad_norm = norm;
+    m.lr = lr;
     m.step_ms = 1e3 * seconds;
-    m.tokens = pairs;
-    m.tokens_per_s = static_cast<double>(pairs) / seconds;
-    m.padding = 1 - static_cast<double>(real) / static_cast<double>(batch_.shape.tokens() * config_.train.accumulate);
-    m.tflops = flops / seconds * 1e-12;
-    if (options_.peak_flops > 0) {
-      m.mfu = flops / seconds / options_.peak_flops;
-      m.mfu_palm = flops_palm / seconds / options_.peak_flops;
+    m.tokens = sums.pairs;
+    m.tokens_per_s = static_cast<double>(sums.pairs) / seconds;
+    const std::int64_t slots = batch_.shape.tokens() * config_.train.accumulate;
+    m.padding = 1 - static_cast<double>(sums.real_tokens) / static_cast<double>(slots);
+    m.tflops = sums.flops / seconds * 1e-12;
+    if (peak_ > 0) {
+      raise_peak(sums.flops / seconds);
+      m.mfu = sums.flops / seconds / peak_;
+      m.mfu_palm = sums.flops_palm / seconds / peak_;
     }
-    m.memory_gib = static_cast<double>(engine_.executor().arena_bytes()) / (1 << 30);
+    m.data_wait_ms = 1e3 * sums.data_wait;
+    m.memory_gib = gib(engine_->executor().arena_bytes());
     return m;
   }
 
+  // Nothing runs above a true peak: one that is passed was measured while the machine was busy.
+  void raise_peak(double rate) {
+    if (rate <= peak_) return;
+    peak_ = rate;
+    if (std::exchange(peak_was_low_, true)) return;
+    tell([&](Observer& o) {
+      o.warning(
+          "a step was faster than the peak that was measured at the start, when the machine was busy: mfu is held "
+          "against the fastest step from here on");
+    });
+  }
+
   double held_out_loss() {
-    data::Loader loader(data::open_held_out_source(config_.data), batch_.shape, config_.data.packing);
+    held_out_.restore({});
     const model::Evaluation e = model::evaluate(
-        engine_, loader, config_.train.eval_batches,
+        *engine_, held_out_, config_.train.eval_batches,
         [&](std::int64_t done, std::int64_t of) { tell([&](Observer& o) { o.evaluating(done, of); }); });
+    if (!std::isfinite(e.loss))
+      throw NotFinite(
+          fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved; try a "
+                      "lower optim.lr and --resume from the last checkpoint",
+                      state_.step, e.loss));
     tell([&](Observer& o) { o.evaluated(state_.step, e.loss); });
     return e.loss;
   }
 
   void save() {
     const Clock::time_point start = Clock::now();
+    if (!std::ranges::all_of(engine_->read(model::Flat::parameters), [](float p) { return std::isfinite(p); }))
+      throw NotFinite(
+          fmt::format("after step {} a parameter is not finite and is not saved; try a lower optim.lr and --resume "
+                      "from the last checkpoint",
+                      state_.step));
     tell([](Observer& o) { o.before_checkpoint(); });
-    save_checkpoint(files_, checkpoints_, engine_, config_, state_);
+    state_.loader = loader_.state();
+    save_checkpoint(files_, checkpoints_, *engine_, config_, state_);
     io::prune_checkpoints(files_, checkpoints_, config_.checkpoint.keep, config_.checkpoint.keep_every, state_.step);
     tell([&](Observer& o) {
       o.saved(state_.step, checkpoints_ / io::checkpoint_name(state_.step), seconds_since(start));
@@ -230,13 +271,17 @@ class Run {
 
   const TrainOptions& options_;
   const config::Config& config_;
+  device::Device& device_;
   FileSystem& files_;
   std::int64_t steps_;
   Path checkpoints_;
-  model::Engine engine_;
-  data::Loader loader_;
+  model::LoweringOptions lowering_;
+  data::Loader loader_, held_out_;
   data::Batch batch_;
-  std::string device_name_;
+  std::unique_ptr<model::Engine> engine_;
+  std::vector<std::int64_t> documents_;  // of the source, in the step's batch
+  double peak_;
+  bool peak_was_low_ = false;
   RunState state_;
 };
 

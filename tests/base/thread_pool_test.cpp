@@ -1,5 +1,5 @@
-// Every index runs once, whatever the number of threads; failures come back; many small loops in a row are cheap and
-// safe.
+// Every index runs once, whatever the number of threads; failures come back; many small loops in a row
+// are cheap and safe.
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>

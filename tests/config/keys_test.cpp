@@ -65,7 +65,7 @@ TEST(Dump, ComesBackTheSame) {
   c.optim.weight_decay = 1e300;
   c.optim.clip = 0;
   c.optim.beta2 = 0.9999999999999999;
-  c.train.max_tokens = 9'223'372'036'854'775'807;
+  c.train.max_tokens = std::int64_t{1} << 53;
   c.data.train = {"tab\there", "back\\slash", "new\nline", "\x01\x7f", "ünïcode", "#, = []", ""};
   resolve(c);
   const std::string text = dump(c);

@@ -1,5 +1,5 @@
-// Batches hold every token of every document once, well packed, and go on from a saved state as if nothing had
-// happened.
+// Batches hold every token of every document once, well packed, and go on from a saved state as
+// if nothing had happened.
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
@@ -23,6 +23,7 @@ class Listed final : public DocumentSource {
       : lengths_(std::move(lengths)), endless_(endless), goes_on_(goes_on) {}
   std::string name() const override { return "listed"; }
   std::int64_t documents() const override { return endless_ ? 0 : static_cast<std::int64_t>(lengths_.size()); }
+  std::uint64_t fingerprint() const override { return 0; }
   std::int64_t vocabulary() const override { return 1 << 30; }
   void read(std::int64_t index, Tokens& tokens) const override {
     tokens.clear();

@@ -1,5 +1,5 @@
-// Text files as documents: every byte once, the next byte known across cuts, and held-out text apart from training
-// text.
+// Text files as documents: every byte once, the next byte known across cuts, and held-out text
+// apart from training text.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <random>
@@ -72,9 +73,7 @@ std::string tensors(const Path& run) {
 TEST(Resume, ARunKilledThreeTimesEndsToTheBitAsOneThatWasNot) {
   testing::TempFolder temp;
   const Path straight = temp.path() / "straight", log = temp.path() / "log";
-  const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(wait_for(start(straight, false, log)), 0) << real_files().read(log);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const std::vector<std::string> expected_rows = logged(straight);
   ASSERT_EQ(expected_rows.size(), 40u);
   const std::string expected_tensors = tensors(straight);
@@ -84,24 +83,25 @@ TEST(Resume, ARunKilledThreeTimesEndsToTheBitAsOneThatWasNot) {
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < rounds; ++round) {
     const Path killed = temp.path() / fmt::format("killed {}", round);
-    int kills = 0;
-    for (int attempt = 0; attempt < 60; ++attempt) {
+    for (int kills = 0; kills < 3; ++kills) {
       const pid_t pid = start(killed, true, log);
-      if (kills < 3) {
-        // Each attempt gets up to two thirds of a straight run's time: kills land in steps, evaluations and saves.
-        const double moment = std::uniform_real_distribution<double>(0.02, 0.66)(random) * seconds;
-        std::this_thread::sleep_for(std::chrono::duration<double>(moment));
-        kill(pid, SIGKILL);
+      // After a random number of rows more than there are, and a random time within a step, an evaluation or a save: each
+      // kill but the first comes after some that counted, and none after the end.
+      const auto rows = [&] {
+        const std::string text =
+            real_files().exists(killed / "metrics.jsonl") ? real_files().read(killed / "metrics.jsonl") : "";
+        return std::count(text.begin(), text.end(), '\n');
+      };
+      const std::ptrdiff_t row = std::uniform_int_distribution<std::ptrdiff_t>(12 * kills + 1, 12 * kills + 12)(random);
+      while (rows() < row) {
+        ASSERT_EQ(waitpid(pid, nullptr, WNOHANG), 0) << "it ended by itself: " << real_files().read(log);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      const int status = wait_for(pid);
-      if (status == -SIGKILL) {
-        ++kills;
-        continue;
-      }
-      ASSERT_EQ(status, 0) << real_files().read(log);
-      break;
+      std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 20000)(random)));
+      kill(pid, SIGKILL);
+      ASSERT_EQ(wait_for(pid), -SIGKILL) << real_files().read(log);
     }
-    EXPECT_GE(kills, 1);
+    ASSERT_EQ(wait_for(start(killed, true, log)), 0) << real_files().read(log);
     EXPECT_EQ(logged(killed), expected_rows) << "round " << round;
     EXPECT_EQ(tensors(killed), expected_tensors) << "round " << round;
   }

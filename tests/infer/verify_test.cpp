@@ -260,11 +260,24 @@ TEST_F(ChangedCase, AModelLargerThanItsWeightsIsRefusedBeforeItIsAllocated) {
   expect_refused("fewer than config.json describes");
 }
 
-TEST(RelativeError, IsOfTheWholeTensorAndAbsoluteAtZero) {
+TEST(Measure, OfDirectionAndLengthTellThemApart) {
+  const std::vector<float> a = {3, 4}, longer = {6, 8}, turned = {4, -3}, zero = {0, 0};
+  EXPECT_NEAR(measure(Measure::direction, longer, a), 0, 1e-12);
+  EXPECT_DOUBLE_EQ(measure(Measure::length, longer, a), 1);
+  EXPECT_DOUBLE_EQ(measure(Measure::direction, turned, a), 1);
+  EXPECT_NEAR(measure(Measure::length, turned, a), 0, 1e-12);
+  for (const Measure m : {Measure::direction, Measure::length}) {
+    EXPECT_EQ(measure(m, zero, a), 1) << name_of(m);
+    EXPECT_EQ(measure(m, a, zero), 5) << name_of(m);
+    EXPECT_TRUE(std::isnan(measure(m, {{NAN, 1}}, a))) << name_of(m);
+  }
+}
+
+TEST(Measure, OfDifferenceIsOfTheWholeTensorAndAbsoluteAtZero) {
   const std::vector<float> zero = {0, 0}, a = {3, 4}, b = {3, 4.5f};
-  EXPECT_EQ(relative_error(a, a), 0);
-  EXPECT_DOUBLE_EQ(relative_error(a, zero), 5);
-  EXPECT_DOUBLE_EQ(relative_error(b, a), 0.1);
+  EXPECT_EQ(measure(Measure::difference, a, a), 0);
+  EXPECT_DOUBLE_EQ(measure(Measure::difference, a, zero), 5);
+  EXPECT_DOUBLE_EQ(measure(Measure::difference, b, a), 0.1);
 }
 
 }  // namespace

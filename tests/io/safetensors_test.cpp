@@ -1,5 +1,5 @@
-// What is written reads back; every kind of broken file is a UserError that names the file; no bytes make the reader
-// crash.
+// What is written reads back; every kind of broken file is a UserError that names the file; no bytes
+// make the reader crash.
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>

@@ -20,7 +20,8 @@ using testing::tiny_model;
 constexpr data::BatchShape kShape{.rows = 2, .seq_len = 24, .max_segments = 4};
 
 LoweringOptions options(data::BatchShape shape = kShape) {
-  return {.batch = shape, .training = true, .accumulate = true, .logits = true, .optim = {}, .seed = 5};
+  return {
+      .batch = shape, .training = true, .accumulate = true, .logits = true, .optim = {}, .seed = 5, .execution = {}};
 }
 
 data::Batch some_batch(std::int64_t vocab, data::BatchShape shape = kShape) {

@@ -1,6 +1,8 @@
 // Tiny models and random packed batches for the tests of whole models.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "base/random.h"

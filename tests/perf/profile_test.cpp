@@ -112,9 +112,20 @@ TEST(Profile, RefusesDataThatTheModelCannotEmbed) {
   EXPECT_THROW(profile_of(c, 1), UserError);
 }
 
+TEST(Peak, OfACardIsItsDatasheets) {
+  EXPECT_EQ(datasheet_flops("NVIDIA H200"), 989.5e12);
+  EXPECT_EQ(datasheet_flops("NVIDIA H100 80GB HBM3"), 989.5e12);
+  EXPECT_EQ(datasheet_flops("NVIDIA H100 PCIe"), 756e12);
+  EXPECT_EQ(datasheet_flops("NVIDIA A100-SXM4-80GB"), 312e12);
+  EXPECT_EQ(datasheet_flops("NVIDIA A100 80GB PCIe"), 312e12);
+  EXPECT_EQ(datasheet_flops("NVIDIA B200"), 2250e12);
+  for (const char* unknown : {"NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA A1000", "NVIDIA GeForce RTX 4090", ""})
+    EXPECT_EQ(datasheet_flops(unknown), std::nullopt) << unknown;
+}
+
 TEST(Peak, IsMeasuredAndSaysHow) {
   device::CpuDevice device;
-  const Peak peak = measure_peak(device);
+  const Peak peak = find_peak(device);
   EXPECT_GT(peak.flops, 1e7);
   EXPECT_EQ(peak.source.rfind("measured: fp32 product of ", 0), 0u) << peak.source;
   EXPECT_EQ(blas_library().version.rfind("OpenBLAS", 0), 0u);

@@ -152,13 +152,19 @@ TEST(Trainer, ADryRunWritesNothing) {
   EXPECT_FALSE(real_files().exists(options.folder));
 }
 
+// A rate so high that the first update throws the parameters out of fp32's range within a few steps.
+const std::vector<std::string> kBroken = {"optim.lr=1e30",        "optim.min_lr=1e30", "optim.schedule=constant",
+                                          "optim.warmup_steps=0", "optim.clip=0",      "train.eval_every=0"};
+
 TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndTouchesNothing) {
   testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=5"}), temp.path());
+  const std::string before = tensors(temp.path(), 5);
+  std::vector<std::string> overrides = kBroken;
+  overrides.push_back("train.max_steps=40");
   std::string message;
   try {
-    run(tiny_run({"optim.lr=1e30", "optim.min_lr=1e30", "optim.schedule=constant", "optim.warmup_steps=0",
-                  "optim.clip=0", "checkpoint.every=1"}),
-        temp.path());
+    run(tiny_run(overrides), temp.path(), true);
   } catch (const NotFinite& e) {
     message = e.what();
   }
@@ -166,8 +172,70 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndTouchesNothing) {
   EXPECT_NE(message.find("step "), std::string::npos) << message;
   EXPECT_NE(message.find("documents "), std::string::npos) << message;
   EXPECT_NE(message.find("optim.lr"), std::string::npos) << message;
-  bool whole = io::newest_whole_checkpoint(real_files(), temp.path() / "checkpoints", [](auto&, auto&) {}).has_value();
-  EXPECT_TRUE(whole);
+  EXPECT_EQ(tensors(temp.path(), 5), before);
+  // The way out that the message names: a lower rate, from the same checkpoint.
+  EXPECT_EQ(run(tiny_run({"train.max_steps=8"}), temp.path(), true).result.steps, 8);
+}
+
+TEST(Trainer, ParametersThatAreNotFiniteAreNeverSaved) {
+  testing::TempFolder temp;
+  std::vector<std::string> overrides = kBroken;
+  overrides.insert(overrides.end(), {"checkpoint.every=1", "optim.lr=1e300", "optim.min_lr=1e300"});
+  EXPECT_THROW(run(tiny_run(overrides), temp.path()), NotFinite);
+  EXPECT_TRUE(io::list_checkpoints(real_files(), temp.path() / "checkpoints").empty());
+}
+
+TEST(Trainer, WhatAResumeWasToldTheNextOneKnows) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=2"}), temp.path());
+  run(tiny_run({"train.max_steps=4", "optim.lr=5e-3"}), temp.path(), true);
+  const config::Config kept = read_run_config(real_files(), temp.path());
+  EXPECT_EQ(kept.train.max_steps, 4);
+  EXPECT_EQ(kept.optim.lr, 5e-3);
+}
+
+TEST(Trainer, CheckpointsThatCannotBeReadAreNotOverwritten) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=5"}), temp.path());
+  const Path manifest = temp.path() / "checkpoints/step_00000005" / io::kManifest;
+  std::string text = real_files().read(manifest);
+  text.replace(text.find("\"format\": 1"), 11, "\"format\": 9");
+  real_files().replace(manifest, text);
+  const std::string message = error_of([&] { run(tiny_run({"train.max_steps=6"}), temp.path(), true); });
+  EXPECT_NE(message.find("none of the checkpoints"), std::string::npos) << message;
+  EXPECT_TRUE(real_files().exists(manifest));
+}
+
+TEST(Trainer, OtherDataThanTheCheckpointsIsRefused) {
+  testing::TempFolder temp;
+  const Path text = temp.path() / "text";
+  real_files().replace(text, std::string(3000, 'a'));
+  const config::Config c = tiny_run({"train.max_steps=2", "data.train=" + text.string()});
+  run(c, temp.path() / "run");
+  real_files().replace(text, std::string(3000, 'b'));
+  config::Config longer = c;
+  longer.train.max_steps = 4;
+  const std::string message = error_of([&] { run(longer, temp.path() / "run", true); });
+  EXPECT_NE(message.find("is not what"), std::string::npos) << message;
+}
+
+TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemory) {
+  testing::TempFolder temp;
+  device::CpuDevice device(1);
+  struct Header final : Observer {
+    std::int64_t total = 0;
+    void started(const RunHeader& h) override { total = h.memory->total; }
+  } header;
+  TrainOptions options;
+  options.config = config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096"}});
+  options.folder = temp.path() / "large";
+  options.dry_run = true;
+  options.observers = {&header};
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::dry_run);
+  EXPECT_GT(header.total, device.memory_bytes());
+  options.dry_run = false;
+  const std::string message = error_of([&] { train(options, device, real_files()); });
+  EXPECT_NE(message.find("train.batch_size"), std::string::npos) << message;
 }
 
 TEST(Trainer, AVocabularySmallerThanTheDatasIsRefused) {

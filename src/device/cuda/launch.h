@@ -17,6 +17,7 @@ struct Launch {
   std::int64_t workspace_bytes = 0;
   int multiprocessors = 0;
   int major = 0, minor = 0;  // compute capability
+  bool tf32 = false;         // products of fp32 values may round them to tf32
 };
 
 // A failed call is a MachineError with the call, file and line.

@@ -8,8 +8,7 @@
 namespace redline::device {
 namespace {
 
-// Turn this on with the first complete set of kernels; until then no card can be trained on, whatever the driver shows.
-constexpr bool kCanTrain = false;
+constexpr int kOldestMajor = 8;  // bf16 tensor cores came with compute capability 8.0
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -48,8 +47,9 @@ CudaStatus cuda_status() {
   }
   if (status.cards.empty()) {
     status.problem = "the CUDA driver shows no card";
-  } else if (!kCanTrain) {
-    status.problem = "the CUDA backend has no kernels for training yet";
+  } else if (const CudaCard& first = status.cards.front(); first.major < kOldestMajor) {
+    status.problem = fmt::format("{} has compute capability {}.{}, and redline needs {}.0", first.name, first.major,
+                                 first.minor, kOldestMajor);
   }
   return status;
 }

@@ -1,8 +1,8 @@
 // Causal attention within packed documents, forward: for a query tile, key tiles in order, s = scale q k^T,
 //   top' = max(top, s);  p = exp(s - top');  out = out * exp(top - top') + p v;  sum likewise;  at the end out /= sum.
-// A task is (document, head, kQueryTile queries); tiles count from the document's own start, so its bits do not depend
-// on where it stands or on its neighbours. Products go through gemm_tile, straight from packed qkv; out is the
-// accumulator.
+// A task is (document, head, kQueryTile queries); tiles count from the document's own start, so its bits do
+// not depend on where it stands or on its neighbours. Products go through gemm_tile, straight from packed qkv;
+// out is the accumulator.
 #include <algorithm>
 #include <cmath>
 #include <limits>

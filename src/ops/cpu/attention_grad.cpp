@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kQueryTile = 64, kKeyTile = 128;
 static_assert(kKeyTile % kQueryTile == 0, "a query tile starts in the key tile that holds its diagonal");
 
-// One head's rows in the arrays that backward reads and writes; q, k and v rows are qkv_width apart, out rows
-// out_width.
+// One head's rows in the arrays that backward reads and writes; q, k and v rows are qkv_width
+// apart, out rows out_width.
 struct HeadPointers {
   const float *q, *k, *v, *out, *dout, *lse;
   float *dq, *dk, *dv, *delta;

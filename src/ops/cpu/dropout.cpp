@@ -1,7 +1,7 @@
 // Dropout by counter: element e of token t is kept when word (e mod 4) of the Philox block
 //   (first_token + t) * ceil(d / 4) + e / 4   of stream (seed, stream * 2^40 + step)   is at least p * 2^32.
-// A task is a range of tokens. The words of kBlocks blocks are drawn first, in a loop that becomes vector code, then
-// applied.
+// A task is a range of tokens. The words of kBlocks blocks are drawn first, in a loop that becomes
+// vector code, then applied.
 #include <algorithm>
 #include <cmath>
 

@@ -14,8 +14,8 @@ namespace redline::ops::cpu {
 // 64 KiB of floats a task: microseconds of work, far above the cost of handing it out.
 inline constexpr std::int64_t kTaskElements = 16384;
 
-// Runs task(i) for i in [0, count). A reference fits inside std::function, a lambda with many captures would be
-// allocated.
+// Runs task(i) for i in [0, count). A reference fits inside std::function, a lambda with many
+// captures would be allocated.
 template <class Task>
 void run_tasks(ThreadPool& pool, std::int64_t count, const Task& task) {
   if (count == 1) return task(0);
@@ -30,8 +30,8 @@ void for_rows(ThreadPool& pool, std::int64_t rows, std::int64_t columns, const B
             [&](std::int64_t i) { body(i * grain, std::min(rows, (i + 1) * grain)); });
 }
 
-// Runs body(begin, end, partial row) for each of the kRowGroups groups of rows; body adds to the row, which starts at
-// 0.
+// Runs body(begin, end, partial row) for each of the kRowGroups groups of rows; body adds to the row,
+// which starts at 0.
 template <class Body>
 void for_row_groups(ThreadPool& pool, std::int64_t rows, float* partial, std::int64_t columns, const Body& body) {
   run_tasks(pool, kRowGroups, [&](std::int64_t g) {

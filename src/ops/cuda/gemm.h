@@ -1,5 +1,5 @@
-// Matrix products on the GPU through cuBLASLt: plans are made and tuned the first time a shape is seen (before capture) and
-// then only launched.
+// Matrix products on the GPU through cuBLASLt: plans are made and tuned the first time a shape is seen (before capture)
+// and then only launched.
 #pragma once
 
 #include "base/tensor.h"
@@ -7,8 +7,11 @@
 
 namespace redline::ops::cuda {
 
-// C[m, n] = op(A) * op(B) + beta * C, row-major and dense with the given leading dimensions; a and b bf16 or fp32, c bf16 or
-// fp32, accumulated in fp32.
+// The first bytes of a launch's workspace are gemm's; a kernel that calls it keeps nothing there across the call.
+inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{32} << 20;
+
+// C[m, n] = op(A) * op(B) + beta * C, row-major and dense with the given leading dimensions; a and b bf16 or fp32, c
+// bf16 (of bf16 inputs) or fp32, accumulated in fp32; beta 0 or 1.
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
@@ -23,5 +26,9 @@ struct Gemm {
 };
 
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
+
+// Writes what was tuned since the last call to the tuning file, for later runs. A file that cannot be written is a
+// warning.
+void keep_tuning();
 
 }  // namespace redline::ops::cuda

@@ -1,12 +1,12 @@
-// Where each key of a configuration was set, so that a rule about several keys can still point at a line.
+// Where each key of a configuration was set, so that a rule about several keys, or a check against the data, can still point
+// at a line.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
-
-#include "config/config.h"
 
 namespace redline::config {
 
@@ -17,6 +17,9 @@ class Origins {
   // "configs/x.toml:12: " for whichever of the keys was set last; empty when all of them are defaults.
   std::string prefix(std::initializer_list<std::string_view> keys) const;
 
+  // Where values came from does not make two configurations different.
+  bool operator==(const Origins&) const { return true; }
+
  private:
   struct Place {
     std::string text;
@@ -25,7 +28,5 @@ class Origins {
   std::map<std::string, Place, std::less<>> places_;
   int count_ = 0;
 };
-
-void resolve(Config& config, const Origins& origins);
 
 }  // namespace redline::config

@@ -1,0 +1,62 @@
+// Documents of 2^16 uniform tokens each: the loader cuts them into full rows, every token of which has a target.
+#include "data/noise.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::int64_t kLength = 1 << 16;
+constexpr std::string_view kPrefix = "random:";
+
+class Noise final : public DocumentSource {
+ public:
+  Noise(std::uint64_t seed, std::int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
+
+  std::string name() const override { return fmt::format("random tokens below {}", vocabulary_); }
+  std::int64_t documents() const override { return 0; }
+  std::int64_t vocabulary() const override { return vocabulary_; }
+  std::uint64_t fingerprint() const override { return Random(seed_, 0).bits(static_cast<std::uint64_t>(vocabulary_)); }
+  void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
+    const Random random(seed_, static_cast<std::uint64_t>(index));
+    tokens.resize(kLength);
+    for (std::int64_t i = 0; i < kLength; i += 4) {
+      const auto words = random.words(static_cast<std::uint64_t>(i / 4));
+      for (std::int64_t j = 0; j < 4; ++j)  // the high half of the product: uniform without a division
+        tokens[static_cast<std::size_t>(i + j)] = static_cast<std::int32_t>(
+            (std::uint64_t{words[static_cast<std::size_t>(j)]} * static_cast<std::uint64_t>(vocabulary_)) >> 32);
+    }
+  }
+  std::int32_t token_after(std::int64_t index) const override {
+    return static_cast<std::int32_t>(index % vocabulary_);  // anything will do, as long as it is a token
+  }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override {
+    return fmt::format("{}", fmt::join(tokens, " "));
+  }
+  std::vector<std::int32_t> encode(const std::string&) const override { fail_user("random tokens stand for no text"); }
+
+ private:
+  std::uint64_t seed_;
+  std::int64_t vocabulary_;
+};
+
+}  // namespace
+
+std::unique_ptr<DocumentSource> make_noise(std::int64_t seed, std::int64_t vocabulary) {
+  return std::make_unique<Noise>(static_cast<std::uint64_t>(seed), vocabulary);
+}
+
+std::optional<std::int64_t> noise_vocabulary(const std::string& name, const std::string& key) {
+  if (!name.starts_with(kPrefix)) return {};
+  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
+  std::int64_t vocabulary = 0;
+  const auto [stop, error] = std::from_chars(begin, end, vocabulary);
+  if (error != std::errc() || stop != end || vocabulary < 1 || vocabulary > (1 << 30))
+    fail_user("{}: \"{}\" must be random:VOCABULARY, a number from 1 to 2^30", key, name);
+  return vocabulary;
+}
+
+}  // namespace redline::data

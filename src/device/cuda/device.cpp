@@ -1,0 +1,93 @@
+// Card memory that is counted, copies on the one stream, and how a card is opened.
+#include "device/cuda/device.h"
+
+#include <algorithm>
+
+namespace redline::device {
+namespace {
+
+constexpr int kCard = 0;
+constexpr std::int64_t kWorkspaceBytes = std::int64_t{64} << 20;
+
+struct Memory {
+  std::size_t free = 0, total = 0;
+};
+Memory card_memory() {
+  Memory m;
+  REDLINE_CUDA(cudaMemGetInfo(&m.free, &m.total));
+  return m;
+}
+
+double gib(double bytes) { return bytes * 0x1p-30; }
+
+cuda::DeviceBytes device_bytes(std::int64_t bytes, const std::string& card) {
+  cuda::DeviceBytes data = cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+  if (!data) {
+    const Memory m = card_memory();
+    fail_machine("cannot allocate {:.2f} GiB on {}: {:.2f} GiB of its {:.2f} GiB are free",
+                 gib(static_cast<double>(bytes)), card, gib(static_cast<double>(m.free)),
+                 gib(static_cast<double>(m.total)));
+  }
+  return data;
+}
+
+}  // namespace
+
+class CudaBuffer final : public Buffer {
+ public:
+  CudaBuffer(CudaDevice& device, std::int64_t bytes)
+      : device_(device), bytes_(bytes), data_(device_bytes(bytes, device.name())) {
+    device_.allocated_ += bytes_;
+  }
+  ~CudaBuffer() override { device_.allocated_ -= bytes_; }
+  std::byte* data() const override { return data_.get(); }
+  std::int64_t bytes() const override { return bytes_; }
+
+ private:
+  CudaDevice& device_;
+  std::int64_t bytes_;
+  cuda::DeviceBytes data_;  // cudaMalloc aligns to 256 bytes at least
+};
+
+CudaDevice::CudaDevice() {
+  REDLINE_CUDA(cudaSetDevice(kCard));
+  cudaDeviceProp properties;
+  REDLINE_CUDA(cudaGetDeviceProperties(&properties, kCard));
+  name_ = properties.name;
+  memory_ = static_cast<std::int64_t>(card_memory().total);
+  stream_ = cuda::make_stream();
+  workspace_ = device_bytes(kWorkspaceBytes, name_);
+  launch_.stream = stream_.get();
+  launch_.workspace = workspace_.get();
+  launch_.workspace_bytes = kWorkspaceBytes;
+  launch_.multiprocessors = properties.multiProcessorCount;
+  launch_.major = properties.major;
+  launch_.minor = properties.minor;
+}
+
+CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_.get()); }  // the ring and the workspace may be in use
+
+std::unique_ptr<Buffer> CudaDevice::allocate(std::int64_t bytes) {
+  REDLINE_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
+  return std::make_unique<CudaBuffer>(*this, bytes);
+}
+
+void CudaDevice::copy_in(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0) uploads_.copy(to, from, bytes, stream_.get());
+}
+
+void CudaDevice::copy_out(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0)
+    REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream_.get()));
+  wait();
+}
+
+void CudaDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
+  if (bytes > 0) REDLINE_CUDA(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_.get()));
+}
+
+void CudaDevice::wait() { REDLINE_CUDA(cudaStreamSynchronize(stream_.get())); }
+
+std::unique_ptr<Device> open_cuda() { return std::make_unique<CudaDevice>(); }
+
+}  // namespace redline::device

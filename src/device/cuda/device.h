@@ -1,0 +1,42 @@
+// A CUDA card as a device: its memory, one stream on which all work is queued in order, and the workspace of that
+// stream.
+#pragma once
+
+#include <atomic>
+
+#include "device/cuda/handles.h"
+#include "device/cuda/upload_ring.h"
+#include "device/device.h"
+
+namespace redline::device {
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice();  // card 0, as CUDA_VISIBLE_DEVICES counts them
+  ~CudaDevice() override;
+
+  Kind kind() const override { return Kind::cuda; }
+  std::string name() const override { return name_; }
+  std::int64_t memory_bytes() const override { return memory_; }
+  std::int64_t allocated_bytes() const override { return allocated_; }
+  std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
+  void copy_in(void* to, const void* from, std::int64_t bytes) override;
+  void copy_out(void* to, const void* from, std::int64_t bytes) override;
+  void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
+  void wait() override;
+
+  // What a kernel needs to be queued on this card. The workspace is the device's own, not counted as allocated.
+  const cuda::Launch& launch() const { return launch_; }
+
+ private:
+  std::string name_;
+  std::int64_t memory_ = 0;
+  std::atomic<std::int64_t> allocated_ = 0;
+  cuda::Stream stream_;
+  cuda::DeviceBytes workspace_;
+  cuda::UploadRing uploads_;
+  cuda::Launch launch_;
+  friend class CudaBuffer;
+};
+
+}  // namespace redline::device

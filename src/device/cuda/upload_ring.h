@@ -1,0 +1,32 @@
+// Copies to the card that the host does not wait for: through pinned memory, since a copy from ordinary memory may wait
+// for everything queued before it. The ring has segments; a segment is used again once the card has read it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "device/cuda/handles.h"
+
+namespace redline::device::cuda {
+
+class UploadRing {
+ public:
+  UploadRing();
+
+  // In the order of the stream. `from` may change as soon as it returns.
+  void copy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream);
+
+ private:
+  static constexpr std::size_t kSegments = 4;
+  static constexpr std::int64_t kSegmentBytes = std::int64_t{2} << 20;  // a batch of 128 Ki tokens
+  static constexpr std::int64_t kAlignment = 256;
+
+  void next_segment(cudaStream_t stream);
+
+  PinnedBytes pinned_;
+  std::array<Event, kSegments> read_;  // the card has read the segment
+  std::size_t segment_ = 0;
+  std::int64_t used_ = 0;  // of the segment
+};
+
+}  // namespace redline::device::cuda

@@ -1,0 +1,35 @@
+// From a configuration and a kind of device to how a model is lowered.
+#include "model/lowering.h"
+
+namespace redline::model {
+namespace {
+
+// Rows of logits that exist at a time: enough that their products fill the device.
+constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 8192;
+
+}  // namespace
+
+data::BatchShape batch_shape(const config::Config& c) {
+  return {c.train.batch_size, c.train.seq_len, c.data.max_segments};
+}
+
+LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
+  LoweringOptions o;
+  o.batch = batch_shape(c);
+  o.accumulate = c.train.accumulate > 1;
+  o.loss_chunk = kind == device::Kind::cuda ? kCudaLossChunk : kCpuLossChunk;
+  o.optim = c.optim;
+  o.seed = static_cast<std::uint64_t>(c.train.seed);
+  o.execution.graphs = c.kernels.graphs == "auto";
+  if (kind != device::Kind::cuda) return o;
+  const std::string& matmul = c.precision.matmul;
+  if (matmul == "bf16")
+    o.compute = DType::bf16;
+  else if (matmul == "tf32")
+    o.execution.tf32 = true;
+  else if (matmul != "fp32")
+    fail_user("precision.matmul = \"{}\" does not run on a GPU yet; use bf16, tf32 or fp32", matmul);
+  return o;
+}
+
+}  // namespace redline::model

@@ -1,0 +1,219 @@
+// Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
+// Gradient, h = dy * w:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
+// Forward, a row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product.
+// Backward, a block is one of kRowGroups groups of rows; a thread keeps its columns for all of them, and with them its
+// part of dw. kRows rows are in flight at once for each threadIdx.y: their sums share one barrier.
+#include <algorithm>
+
+#include "device/cuda/vectors.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/row_groups.cuh"
+
+namespace redline::ops::cuda {
+namespace {
+
+using namespace device::cuda;
+
+// Rows of up to 8192 elements.
+template <int kWidth>
+constexpr int kVectorsOfThread = kWidth == 1 ? 8 : 4;
+template <int kWidth>
+constexpr int kRowThreads = kWidth == 1 ? 1024 : 512;
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kRowThreads<kWidth>)
+    add_norm(const T* residual_in, const T* branch, const T* weight, T* residual_out, T* y, float* rstd_out,
+             std::int64_t n, std::int32_t d, float eps) {
+  constexpr int kVectors = kVectorsOfThread<kWidth>;
+  __shared__ float parts[kMaxWarps];
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
+  const auto inside = [&](int v) { return row < n && column_of(v) < d; };
+
+  Vector<T, kWidth> from[kVectors], added[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    from[v] = inside(v) ? load<kWidth>(residual_in + row * d + column_of(v)) : Vector<T, kWidth>{};
+    added[v] = branch && inside(v) ? load<kWidth>(branch + row * d + column_of(v)) : Vector<T, kWidth>{};
+  }
+  float squares = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    float sum[kWidth];
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) sum[e] = from[v][e] + added[v][e];
+    from[v] = Vector<T, kWidth>::from(sum);  // the norm is of what is stored: that is what the backward pass will see
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) squares += from[v][e] * from[v][e];
+  }
+  const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + eps);
+  if (row < n && threadIdx.x == 0) rstd_out[row] = rstd;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (!inside(v)) continue;
+    const auto w = load<kWidth>(weight + column_of(v));
+    float out[kWidth];
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) out[e] = from[v][e] * rstd * w[e];
+    if (branch) store(residual_out + row * d + column_of(v), from[v]);
+    store(y + row * d + column_of(v), out);
+  }
+}
+
+template <class T>
+struct GradArguments {
+  const T *dy, *residual, *weight;
+  const float* rstd;
+  T* dresidual;
+  float* partial;
+  std::int64_t n;
+  std::int32_t d;
+  bool accumulate;
+};
+
+// A thread has one vector of kRows rows at a time, or, where a row is wider than so many threads, kWideElements of one.
+// Two blocks a multiprocessor, so that one computes while the other waits: 2 x 132 are just over kRowGroups.
+template <int kVectors>
+constexpr int kGradThreads = kVectors == 1 ? 320 : 512;
+constexpr int kWideElements = 16;
+
+template <class T, int kWidth, int kVectors, int kRows>
+__global__ void __launch_bounds__(kGradThreads<kVectors>, kVectors == 1 ? 2 : 1)
+    add_norm_grad(const GradArguments<T> a) {
+  __shared__ float parts[2][kRows][kMaxWarps];
+  extern __shared__ float dweight_of_row[];  // [blockDim.y, d]
+  const RowRange rows = rows_of_group(a.n);
+  const std::int32_t d = a.d, count = static_cast<std::int32_t>(rows.end - rows.begin);
+  const T *dy_of_group = a.dy + rows.begin * d, *residual = a.residual + rows.begin * d;
+  T* dresidual = a.dresidual + rows.begin * d;
+  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
+
+  float dweight[kVectors][kWidth] = {};
+  int buffer = 0;  // sums of one round are still read when the next are written
+  for (std::int32_t first = 0; first < count; first += kRows * blockDim.y, buffer ^= 1) {
+    const auto row_of = [&](int k) { return static_cast<std::int32_t>(first + k * blockDim.y + threadIdx.y); };
+    const auto inside = [&](int k, int v) { return row_of(k) < count && column_of(v) < d; };
+    Vector<T, kWidth> dy[kRows][kVectors], r[kRows][kVectors], above[kRows][kVectors];
+    float rstd[kRows], product[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      rstd[k] = row_of(k) < count ? a.rstd[rows.begin + row_of(k)] : 0.0f;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const std::int32_t at = row_of(k) * d + column_of(v);
+        dy[k][v] = inside(k, v) ? load<kWidth>(dy_of_group + at) : Vector<T, kWidth>{};
+        r[k][v] = inside(k, v) ? load<kWidth>(residual + at) : Vector<T, kWidth>{};
+        above[k][v] = a.accumulate && inside(k, v) ? load<kWidth>(dresidual + at) : Vector<T, kWidth>{};
+      }
+    }
+    Vector<T, kWidth> w[kVectors];  // from the first-level cache: a round is long enough
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      w[v] = column_of(v) < d ? load<kWidth>(a.weight + column_of(v)) : Vector<T, kWidth>{};
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      product[k] = 0;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) product[k] += dy[k][v][e] * w[v][e] * r[k][v][e];
+      }
+      product[k] = warp_sum(product[k]);
+    }
+    const int warps = static_cast<int>(blockDim.x) / kWarp;
+    if (warps > 1) {
+      const int row = static_cast<int>(threadIdx.y) * warps;
+      if (threadIdx.x % kWarp == 0) {
+#pragma unroll
+        for (int k = 0; k < kRows; ++k) parts[buffer][k][row + threadIdx.x / kWarp] = product[k];
+      }
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        product[k] = 0;
+        for (int warp = 0; warp < warps; ++warp) product[k] += parts[buffer][k][row + warp];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const float slope = product[k] * rstd[k] * rstd[k] / static_cast<float>(d);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        float out[kWidth];
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) {
+          dweight[v][e] += dy[k][v][e] * (r[k][v][e] * rstd[k]);
+          out[e] = above[k][v][e] + rstd[k] * (dy[k][v][e] * w[v][e] - r[k][v][e] * slope);
+        }
+        if (inside(k, v)) store(dresidual + row_of(k) * d + column_of(v), out);
+      }
+    }
+  }
+
+  float* to =
+      blockDim.y == 1 ? a.partial + static_cast<std::int64_t>(blockIdx.x) * d : dweight_of_row + threadIdx.y * d;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) {
+      if (column_of(v) < d) to[column_of(v) + e] = dweight[v][e];
+    }
+  }
+  if (blockDim.y == 1) return;
+  __syncthreads();
+  for (std::int32_t j = threadIdx.y * blockDim.x + threadIdx.x; j < d; j += blockDim.x * blockDim.y) {
+    float sum = 0;
+    for (unsigned row = 0; row < blockDim.y; ++row) sum += dweight_of_row[row * d + j];
+    a.partial[static_cast<std::int64_t>(blockIdx.x) * d + j] = sum;
+  }
+}
+
+}  // namespace
+
+void run(const AddNorm<Tensor>& op, const Launch& launch) {
+  const std::int64_t n = op.y.rows(), d = op.y.columns();
+  const bool vectors = in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out, op.y});
+  for_type_and_width(op.y.dtype, vectors, [&]<class T, int kWidth>() {
+    const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectorsOfThread<kWidth>));
+    REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for add_norm", d);
+    const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
+    const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
+    add_norm<T, kWidth><<<blocks_for(n, rows), block, 0, launch.stream>>>(
+        op.residual_in.as<T>(), op.branch.as<T>(), op.weight.as<T>(), op.residual_out.as<T>(), op.y.as<T>(),
+        op.rstd.f32(), n, static_cast<std::int32_t>(d), op.eps);
+  });
+  REDLINE_LAUNCHED();
+}
+
+void run(const AddNormGrad<Tensor>& op, const Launch& launch) {
+  const std::int64_t n = op.dy.rows(), d = op.dy.columns();
+  for_type_and_width(
+      op.dy.dtype, in_vectors(d, {op.dy, op.residual, op.weight, op.dresidual}), [&]<class T, int kWidth>() {
+        const GradArguments<T> arguments{op.dy.as<T>(),
+                                         op.residual.as<T>(),
+                                         op.weight.as<T>(),
+                                         op.rstd.f32(),
+                                         op.dresidual.as<T>(),
+                                         op.partial.f32(),
+                                         n,
+                                         static_cast<std::int32_t>(d),
+                                         op.accumulate_residual};
+        const auto launch_with = [&]<int kVectors, int kRows>() {
+          const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectors));
+          REDLINE_CHECK(threads <= kGradThreads<kVectors>, "rows of {} elements are too wide for add_norm_grad", d);
+          const std::int64_t rows = std::max<std::int64_t>(1, kGradThreads<1> / threads);
+          const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
+          const std::size_t shared = rows == 1 ? 0 : static_cast<std::size_t>(rows * d) * sizeof(float);
+          add_norm_grad<T, kWidth, kVectors, kRows><<<kRowGroups, block, shared, launch.stream>>>(arguments);
+        };
+        if (d / kWidth <= kGradThreads<1>) {
+          launch_with.template operator()<1, 3>();
+        } else {
+          launch_with.template operator()<kWideElements / kWidth, 1>();
+        }
+      });
+  REDLINE_LAUNCHED();
+  sum_row_groups(op.partial, d, op.dweight.f32(), nullptr, op.accumulate_weight, launch.stream);
+}
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,189 @@
+// Causal attention within packed documents, forward, on tensor cores. Over key tiles in order, s = q k^T:
+//   top' = max(top, s);  p = exp2((s - top') * scale * log2 e)
+//   sum = sum * exp2((top - top') * scale * log2 e) + rowsum p;  out likewise + p v
+//   at the end out /= sum and lse = top * scale + log sum
+// A block takes 128 queries of a document and a head, a warp 32 of them with their scores and out in registers: each
+// ldmatrix of keys or values feeds two mma's, as shared memory could not feed one each. K and V tiles of 64 keys are
+// copied one ahead. The key of a document's first token is in the first tile and seen by all, so top is finite from
+// then on.
+#include <array>
+
+#include "ops/cuda/attention_backends.h"
+#include "ops/cuda/attention_plan.cuh"
+#include "ops/cuda/attention_tiles.cuh"
+
+namespace redline::ops::cuda {
+namespace {
+
+constexpr int kQueries = 128, kKeys = 64, kWarpQueries = kQueries / kWarps, kM = kWarpQueries / 16, kN = kKeys / 8;
+
+struct ForwardArguments {
+  const __nv_bfloat16* qkv;
+  const int* documents_end;
+  __nv_bfloat16* out;
+  float* lse;
+  int n, heads, kv_heads;
+  float scale;
+  Plan plan;
+};
+
+template <int kHeadDim>
+struct ForwardMemory {
+  static constexpr int kQueryBytes = kQueries * kHeadDim * 2, kKeyBytes = kKeys * kHeadDim * 2;
+  static constexpr int kBytes = kQueryBytes + 4 * kKeyBytes;
+  static constexpr int kBlocks = kHeadDim == 64 ? 3 : 2;  // a multiprocessor
+};
+
+// What a thread's rows have met so far, rows lane / 4 and lane / 4 + 8 of each 16: the largest score, and this thread's
+// share of the sum of p.
+struct Statistics {
+  float top[kM][2], sum[kM][2];
+};
+
+// Scores become p; what was summed before is scaled down where a larger score was met.
+template <int kHeadDim>
+__device__ inline void softmax_step(float (&s)[kM][kN][4], float (&out)[kM][kHeadDim / 8][4], Statistics& rows,
+                                    float scale_log2) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = rows.top[m][half];
+#pragma unroll
+      for (int n = 0; n < kN; ++n) top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      const float correction = exp2_approx((rows.top[m][half] - top) * scale_log2), shift = top * scale_log2;
+      float sum = rows.sum[m][half] * correction;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[m][n][i] = exp2_approx(s[m][n][i] * scale_log2 - shift);
+          sum += s[m][n][i];
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 8; ++n) {
+        out[m][n][2 * half] *= correction;
+        out[m][n][2 * half + 1] *= correction;
+      }
+      rows.top[m][half] = top;
+      rows.sum[m][half] = sum;
+    }
+  }
+}
+
+template <int kHeadDim>
+__global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void forward_kernel(const ForwardArguments a) {
+  using Memory = ForwardMemory<kHeadDim>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  __shared__ int next[2];
+  const std::uint32_t q_tile = shared_address(memory), kv_tiles = q_tile + Memory::kQueryBytes;
+  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, group = a.heads / a.kv_heads, lane = lane_index();
+  const float scale_log2 = a.scale * kLog2E;
+
+  for (WorkQueue queue(a.plan, a.heads, next); queue.more(); queue.take_next()) {
+    const Work work = find_work(a.plan, queue.index(), a.heads, group);
+    const int length = work.document.end - work.document.begin;
+    const int first_query = (work.document.tiles - 1 - work.position) * kQueries;
+    const int key_tiles = (min(length, first_query + kQueries) + kKeys - 1) / kKeys;
+    const __nv_bfloat16* document = a.qkv + static_cast<std::int64_t>(work.document.begin) * width;
+    const __nv_bfloat16* q = document + static_cast<std::int64_t>(first_query) * width + work.head * kHeadDim;
+    const __nv_bfloat16* k = document + (a.heads + work.head / group) * kHeadDim;
+    TileReader<kHeadDim> keys(k, width, length);
+    const auto load_keys = [&](int t) {
+      const std::uint32_t tile = kv_tiles + t % 2 * 2 * Memory::kKeyBytes;
+      keys.template load_both<kKeys>(tile, tile + Memory::kKeyBytes, a.kv_heads * kHeadDim);
+    };
+    TileReader<kHeadDim>(q, width, length - first_query).template load<kQueries>(q_tile);
+    load_keys(0);
+    queue.ask_for_next();
+
+    // The upper warps of a block have least to do in short documents; which scheduler gets them changes from piece to
+    // piece.
+    const int part = (warp_index() + queue.index()) % kWarps;
+    const int first_row = first_query + part * kWarpQueries;
+    const std::uint32_t own_rows = q_tile + part * kWarpQueries * kHeadDim * 2;
+    const int own_tiles = first_row < length ? (first_row + kWarpQueries + kKeys - 1) / kKeys : 0;
+    float out[kM][kHeadDim / 8][4] = {};
+    Statistics rows;
+#pragma unroll
+    for (int m = 0; m < kM; ++m) rows.top[m][0] = rows.top[m][1] = -INFINITY, rows.sum[m][0] = rows.sum[m][1] = 0;
+
+    for (int t = 0; t < key_tiles; ++t) {
+      await_copies();
+      __syncthreads();  // tile t is here, and nobody reads the other one any more
+      if (t + 1 < key_tiles) load_keys(t + 1);
+      if (t >= own_tiles) continue;
+      const std::uint32_t k_tile = kv_tiles + t % 2 * 2 * Memory::kKeyBytes;
+      float s[kM][kN][4];
+      multiply_rows<kHeadDim>(s, own_rows, k_tile);
+      if ((t + 1) * kKeys - 1 > first_row) hide_later_keys<false>(s, first_row, t * kKeys);
+      softmax_step<kHeadDim>(s, out, rows, scale_log2);
+      std::uint32_t p[kM][kN / 2][4];
+      round_to_weights(p, s);
+      multiply_weights<kHeadDim>(out, p, k_tile + Memory::kKeyBytes);
+    }
+
+    if (own_tiles == 0) continue;
+    const std::int64_t token = work.document.begin + first_row;
+    float* lse = a.lse + static_cast<std::int64_t>(work.head) * a.n + token;
+    float factor[kM][2];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = rows.sum[m][half];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        factor[m][half] = 1.0f / sum;
+        const int row = m * 16 + half * 8 + lane / 4;
+        if (lane % 4 == 0 && first_row + row < length) lse[row] = rows.top[m][half] * a.scale + logf(sum);
+      }
+    }
+    store_rows<kHeadDim>(out, factor, own_rows, a.out + (token * a.heads + work.head) * kHeadDim, a.heads * kHeadDim,
+                         length - first_row);
+  }
+
+  clear_rows(a.out, a.heads * kHeadDim * 2, *a.documents_end, a.n);
+  for (int h = static_cast<int>(blockIdx.x); h < a.heads; h += static_cast<int>(gridDim.x)) {
+    for (int i = *a.documents_end + static_cast<int>(threadIdx.x); i < a.n; i += kThreads) {
+      a.lse[static_cast<std::int64_t>(h) * a.n + i] = 0;
+    }
+  }
+}
+
+template <int kHeadDim>
+void launch_forward(ForwardArguments a, const Attention<Tensor>& op, const Launch& launch) {
+  using Memory = ForwardMemory<kHeadDim>;
+  const int blocks = launch.multiprocessors * Memory::kBlocks;
+  std::array<Plan, 1> plans{Plan{.tile = kQueries}};
+  plan_documents(op.doc_offsets, op.qkv.rows(), blocks, plans, launch);
+  a.plan = plans[0];
+  REDLINE_CUDA(
+      cudaFuncSetAttribute(forward_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
+  forward_kernel<kHeadDim><<<static_cast<unsigned>(blocks), kThreads, Memory::kBytes, launch.stream>>>(a);
+  REDLINE_LAUNCHED();
+}
+
+}  // namespace
+
+bool flash_supports(const AttentionCase& c) {
+  return c.dtype == DType::bf16 && (c.layout.head_dim == 64 || c.layout.head_dim == 128) && c.major >= 8;
+}
+
+void flash_forward(const Attention<Tensor>& op, const Launch& launch) {
+  const ForwardArguments a{.qkv = op.qkv.as<__nv_bfloat16>(),
+                           .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
+                           .out = op.out.as<__nv_bfloat16>(),
+                           .lse = op.lse.f32(),
+                           .n = static_cast<int>(op.qkv.rows()),
+                           .heads = static_cast<int>(op.layout.heads),
+                           .kv_heads = static_cast<int>(op.layout.kv_heads),
+                           .scale = op.scale,
+                           .plan = {}};
+  op.layout.head_dim == 64 ? launch_forward<64>(a, op, launch) : launch_forward<128>(a, op, launch);
+}
+
+}  // namespace redline::ops::cuda

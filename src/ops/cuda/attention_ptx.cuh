@@ -1,0 +1,81 @@
+// The instructions that attention's tiles are made of, one function each: copies that do not wait, ldmatrix, the tensor
+// cores' mma.m16n8k16 in bf16, exp2. All of them need sm_80.
+//   mma's fragments, lane l, r = l / 4, c = l % 4 * 2 (two bf16 or fp32 neighbours a register or register pair):
+//   A 16 x 16:  a[0] (r, c)  a[1] (r + 8, c)  a[2] (r, c + 8)  a[3] (r + 8, c + 8)
+//   B 16 x 8:   b0 (k = c, n = r)  b1 (k = c + 8, n = r)
+//   C 16 x 8:   c[0, 1] (r, c)  c[2, 3] (r + 8, c)
+#pragma once
+
+#include <cstdint>
+
+namespace redline::ops::cuda {
+
+__device__ inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Copies 16 bytes from global to shared memory, or writes 16 zeros; `from` is not read then.
+__device__ inline void copy_16(std::uint32_t to, const void* from, bool present) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(present ? 16 : 0)
+               : "memory");
+}
+__device__ inline void copy_4(std::uint32_t to, const void* from, bool present) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(present ? 4 : 0) : "memory");
+}
+// This thread's copies have arrived; a barrier after it shows everybody's.
+__device__ inline void await_copies() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
+
+// Four 8 x 8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8 and gets (l / 4, l % 4 * 2) and
+// its right neighbour of each. Transposed: (l % 4 * 2, l / 4) and the one below it.
+__device__ inline void load_matrices(std::uint32_t (&m)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(std::uint32_t (&m)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
+// c += a b, fp32 accumulation.
+__device__ inline void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two floats to two bf16, `low` at the lower address.
+__device__ inline std::uint32_t pack_bf16(float low, float high) {
+  std::uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+__device__ inline void store_shared(std::uint32_t to, std::uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(value) : "memory");
+}
+__device__ inline uint4 load_shared_16(std::uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+__device__ inline float2 load_shared_pair(std::uint32_t from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+  return v;
+}
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,190 @@
+// Embedding: y[i] = weight[tokens[i]].  Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i.
+// Forward, one thread copies one vector. Backward, a stable radix sort of the tokens makes every row of the table one
+// run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a chunk goes
+// to its row at once, the pieces of a run that crosses chunks go to scratch and are added in order by a second kernel.
+// So no two threads write one element, there are no atomics, and a token that every second position holds is shared.
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "device/cuda/vectors.cuh"
+#include "ops/cuda/kernels.h"
+
+namespace redline::ops::cuda {
+namespace {
+
+using namespace device::cuda;
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kPlaceThreads)
+    embed(const std::int32_t* tokens, const T* weight, T* y, std::int64_t n, std::int32_t d) {
+  const Place at = place_of_thread<kWidth>(n, d);
+  if (!at.inside) return;
+  const std::int64_t token = tokens[at.row];
+  store(y + at.row * d + at.column, load<kWidth>(weight + token * d + at.column));
+}
+
+__global__ void __launch_bounds__(kPlaceThreads) count_up(std::int32_t* index, std::int32_t n) {
+  const auto i = static_cast<std::int32_t>(blockIdx.x * kPlaceThreads + threadIdx.x);
+  if (i < n) index[i] = i;
+}
+
+constexpr int kColumnThreads = 128;
+
+struct GradArguments {
+  const std::int32_t* tokens;  // [n] sorted
+  const std::int32_t* rows;    // [n] where each stood before
+  float* dweight;              // [V, d]
+  float* pieces;               // [chunks, 2, d]: of a run from the chunk before, of one that goes on into the next
+  std::int32_t n, d, chunk;
+  bool accumulate;
+
+  __device__ float* piece(std::int32_t of_chunk, int which) const {
+    return pieces + (std::int64_t{of_chunk} * 2 + which) * d;
+  }
+};
+
+template <int kWidth>
+__device__ std::int32_t column_of_thread() {
+  return static_cast<std::int32_t>(blockIdx.y * blockDim.x + threadIdx.x) * kWidth;
+}
+
+template <int kWidth>
+__device__ void put(float* to, float (&sum)[kWidth], bool accumulate) {
+  if (accumulate) {
+    const auto before = load<kWidth>(to);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) sum[e] += before[e];
+  }
+  store(to, sum);
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kColumnThreads) sum_chunks(const GradArguments a, const T* dy) {
+  constexpr int kBatch = 8;  // rows on their way at once
+  const std::int32_t column = column_of_thread<kWidth>(), chunk = blockIdx.x;
+  if (column >= a.d) return;
+  const std::int32_t begin = chunk * a.chunk, end = min(a.n, begin + a.chunk);
+  bool from_before = begin > 0 && a.tokens[begin - 1] == a.tokens[begin];
+  float sum[kWidth] = {};
+  for (std::int32_t first = begin; first < end; first += kBatch) {
+    Vector<T, kWidth> row[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      if (first + k < end) row[k] = load<kWidth>(dy + std::int64_t{a.rows[first + k]} * a.d + column);
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int32_t i = first + k;
+      if (i >= end) break;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) sum[e] += row[k][e];
+      const bool goes_on = i + 1 < a.n && a.tokens[i + 1] == a.tokens[i];
+      if (goes_on && i + 1 < end) continue;
+      if (from_before) {
+        store(a.piece(chunk, 0) + column, sum);
+      } else if (goes_on) {
+        store(a.piece(chunk, 1) + column, sum);
+      } else {
+        put(a.dweight + std::int64_t{a.tokens[i]} * a.d + column, sum, a.accumulate);
+      }
+      from_before = false;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) sum[e] = 0;
+    }
+  }
+}
+
+// A block for each chunk but the last: where a run starts in it and goes on into the next, it adds up the run's pieces.
+template <int kWidth>
+__global__ void __launch_bounds__(kColumnThreads) join_chunks(const GradArguments a) {
+  const std::int32_t column = column_of_thread<kWidth>(), chunk = blockIdx.x;
+  const std::int32_t begin = chunk * a.chunk, end = begin + a.chunk, token = a.tokens[end - 1];
+  const bool starts_here = begin == 0 || a.tokens[begin - 1] != token;
+  if (column >= a.d || a.tokens[end] != token || !starts_here) return;
+  std::int32_t inside = end, outside = a.n;  // the last position of the run, by bisection
+  while (outside - inside > 1) {
+    const std::int32_t middle = inside + (outside - inside) / 2;
+    (a.tokens[middle] == token ? inside : outside) = middle;
+  }
+  float sum[kWidth];
+  const auto start = load<kWidth>(a.piece(chunk, 1) + column);
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) sum[e] = start[e];
+#pragma unroll 8
+  for (std::int32_t next = chunk + 1; next <= inside / a.chunk; ++next) {
+    const auto piece = load<kWidth>(a.piece(next, 0) + column);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) sum[e] += piece[e];
+  }
+  put(a.dweight + std::int64_t{token} * a.d + column, sum, a.accumulate);
+}
+
+// The workspace cut into arrays, one after the other.
+class Scratch {
+ public:
+  explicit Scratch(const Launch& launch) : launch_(launch) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    T* array = reinterpret_cast<T*>(launch_.workspace + used_);
+    used_ += ceil_div<std::int64_t>(count * static_cast<std::int64_t>(sizeof(T)), 256) * 256;
+    REDLINE_CHECK(used_ <= launch_.workspace_bytes, "embed_grad needs more than the workspace of {} bytes",
+                  launch_.workspace_bytes);
+    return array;
+  }
+  std::int64_t left() const { return launch_.workspace_bytes - used_; }
+
+ private:
+  const Launch& launch_;
+  std::int64_t used_ = 0;
+};
+
+}  // namespace
+
+void run(const Embed<Tensor>& op, const Launch& launch) {
+  const std::int64_t n = op.y.rows(), d = op.y.columns();
+  for_type_and_width(op.y.dtype, in_vectors(d, {op.weight, op.y}), [&]<class T, int kWidth>() {
+    embed<T, kWidth><<<place_blocks(n, d, kWidth), kPlaceThreads, 0, launch.stream>>>(
+        op.tokens.i32(), op.weight.as<T>(), op.y.as<T>(), n, static_cast<std::int32_t>(d));
+  });
+  REDLINE_LAUNCHED();
+}
+
+void run(const EmbedGrad<Tensor>& op, const Launch& launch) {
+  const auto n = static_cast<std::int32_t>(op.dy.rows()), d = static_cast<std::int32_t>(op.dy.columns());
+  if (!op.accumulate) {
+    REDLINE_CUDA(cudaMemsetAsync(op.dweight.data, 0, static_cast<std::size_t>(op.dweight.bytes()), launch.stream));
+  }
+
+  Scratch scratch(launch);
+  auto *tokens = scratch.take<std::int32_t>(n), *index = scratch.take<std::int32_t>(n);
+  auto* rows = scratch.take<std::int32_t>(n);
+  const int bits = std::bit_width(static_cast<std::uint64_t>(op.dweight.rows() - 1));
+  const auto sort = [&](void* temporary, std::size_t& bytes) {
+    REDLINE_CUDA(cub::DeviceRadixSort::SortPairs(temporary, bytes, op.tokens.i32(), tokens, index, rows, n, 0,
+                                                 std::max(1, bits), launch.stream));
+  };
+  count_up<<<blocks_for(n, kPlaceThreads), kPlaceThreads, 0, launch.stream>>>(index, n);
+  REDLINE_LAUNCHED();
+  std::size_t bytes = 0;
+  sort(nullptr, bytes);
+  sort(scratch.take<std::byte>(static_cast<std::int64_t>(bytes)), bytes);
+
+  std::int32_t chunk = 64;  // longer where the pieces of so many would not fit
+  while (std::int64_t{8} * ceil_div(n, chunk) * d > scratch.left() && chunk < n) chunk *= 2;
+  const std::int32_t chunks = ceil_div(n, chunk);
+  const GradArguments arguments{tokens, rows,  op.dweight.f32(), scratch.take<float>(std::int64_t{2} * chunks * d), n,
+                                d,      chunk, op.accumulate};
+  for_type_and_width(op.dy.dtype, in_vectors(d, {op.dy, op.dweight}), [&]<class T, int kWidth>() {
+    const std::int64_t threads = std::min<std::int64_t>(kColumnThreads, whole_warps(d / kWidth));
+    const dim3 tiles(static_cast<unsigned>(chunks), blocks_for(d / kWidth, threads));
+    sum_chunks<T, kWidth><<<tiles, static_cast<unsigned>(threads), 0, launch.stream>>>(arguments, op.dy.as<T>());
+    REDLINE_LAUNCHED();
+    if (chunks == 1) return;
+    const dim3 joints(tiles.x - 1, tiles.y);
+    join_chunks<kWidth><<<joints, static_cast<unsigned>(threads), 0, launch.stream>>>(arguments);
+    REDLINE_LAUNCHED();
+  });
+}
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,132 @@
+// From a product's shape to cuBLASLt's descriptors, preferences and candidates.
+#include "ops/cuda/gemm_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace redline::ops::cuda {
+namespace {
+
+constexpr int kCandidates = 16;
+constexpr std::uint32_t kFullAlignment = 256;
+
+std::uint32_t alignment(const void* p) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | kFullAlignment;
+  return std::uint32_t{1} << std::countr_zero(address);
+}
+
+cudaDataType_t data_type(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+// A row-major [rows, columns] is a column-major [columns, rows].
+LtLayout layout(DType type, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+  cublasLtMatrixLayout_t l = nullptr;
+  REDLINE_CUBLAS(cublasLtMatrixLayoutCreate(&l, data_type(type), static_cast<std::uint64_t>(columns),
+                                            static_cast<std::uint64_t>(rows), ld));
+  return LtLayout(l);
+}
+
+LtOperation operation(const GemmShape& s) {
+  cublasLtMatmulDesc_t op = nullptr;
+  REDLINE_CUBLAS(cublasLtMatmulDescCreate(&op, s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  LtOperation owned(op);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
+    const cublasOperation_t t = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(op, attribute, &t, sizeof t));
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b);  // its A is our B
+  set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a);
+  return owned;
+}
+
+LtPreference preference(const GemmShape& s) {
+  cublasLtMatmulPreference_t p = nullptr;
+  REDLINE_CUBLAS(cublasLtMatmulPreferenceCreate(&p));
+  LtPreference owned(p);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    REDLINE_CUBLAS(cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kGemmWorkspaceBytes));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.align_b);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.align_a);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s.align_c);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s.align_c);
+  // Where K is split, parts are added in fp32, never in bf16.
+  if (s.output == DType::bf16)
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  return owned;
+}
+
+}  // namespace
+
+GemmShape::GemmShape(const Gemm& g, bool allow_tf32)
+    : transpose_a(g.transpose_a),
+      transpose_b(g.transpose_b),
+      m(g.m),
+      n(g.n),
+      k(g.k),
+      lda(g.lda),
+      ldb(g.ldb),
+      ldc(g.ldc),
+      input(g.input),
+      output(g.output),
+      accumulate(g.beta != 0),
+      tf32(allow_tf32 && g.input == DType::f32),
+      align_a(alignment(g.a)),
+      align_b(alignment(g.b)),
+      align_c(alignment(g.c)) {
+  const auto taken = [](DType t) { return t == DType::bf16 || t == DType::f32; };
+  REDLINE_CHECK(taken(input) && taken(output) && !(input == DType::f32 && output == DType::bf16),
+                "no product of {} gives {}", name_of(input), name_of(output));
+  REDLINE_CHECK(g.beta == 0 || g.beta == 1, "beta is {}", g.beta);
+}
+
+std::string GemmShape::str() const {
+  return fmt::format("{}x{}x{} {}{} {}>{}{}{} ld {},{},{} align {},{},{}", m, n, k, transpose_a ? 'T' : 'N',
+                     transpose_b ? 'T' : 'N', name_of(input), name_of(output), tf32 ? " tf32" : "",
+                     accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c);
+}
+
+GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
+    : handle_(handle),
+      shape_(s),
+      operation_(operation(s)),
+      a_(s.transpose_a ? layout(s.input, s.k, s.m, s.lda) : layout(s.input, s.m, s.k, s.lda)),
+      b_(s.transpose_b ? layout(s.input, s.n, s.k, s.ldb) : layout(s.input, s.k, s.n, s.ldb)),
+      c_(layout(s.output, s.m, s.n, s.ldc)) {}
+
+std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const {
+  cublasLtMatmulHeuristicResult_t results[kCandidates];
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
+                                     preference(shape_).get(), kCandidates, results, &count);
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < count; ++i)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
+  if (algorithms.empty())
+    fail_machine("cuBLASLt {} has no algorithm for {}: {}", cublasLtGetVersion(), shape_.str(),
+                 cublasLtGetStatusString(status));
+  return algorithms;
+}
+
+bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm,
+                                 &result) == CUBLAS_STATUS_SUCCESS &&
+         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<std::size_t>(kGemmWorkspaceBytes);
+}
+
+cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
+                                 const Launch& launch) const {
+  const float alpha = 1, beta = shape_.accumulate ? 1.0f : 0.0f;
+  return cublasLtMatmul(handle_, operation_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, c, c_.get(), c, c_.get(),
+                        &algorithm, launch.workspace, static_cast<std::size_t>(kGemmWorkspaceBytes), launch.stream);
+}
+
+void GemmPlan::run(const void* a, const void* b, void* c, const Launch& launch) const {
+  const cublasStatus_t status = try_run(algorithm_, a, b, c, launch);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(), cublasLtGetStatusString(status));
+}
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,76 @@
+// A product as cuBLASLt wants it described, the algorithms that can compute it, and which of them is fastest here.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/cuda/handles.h"
+#include "ops/cuda/gemm.h"
+
+// A failed call is a MachineError with the call, file and line.
+#define REDLINE_CUBLAS(call)                                                                                        \
+  do {                                                                                                              \
+    const cublasStatus_t redline_status = (call);                                                                   \
+    if (redline_status != CUBLAS_STATUS_SUCCESS)                                                                    \
+      ::redline::fail_machine("{}:{}: {}: {}", __FILE__, __LINE__, #call, cublasLtGetStatusString(redline_status)); \
+  } while (false)
+
+namespace redline::ops::cuda {
+
+using device::cuda::Destroy;
+using device::cuda::Launch;
+
+using LtHandle = std::unique_ptr<cublasLtContext, Destroy<cublasLtDestroy>>;
+using LtOperation = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy<cublasLtMatmulDescDestroy>>;
+using LtLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy<cublasLtMatrixLayoutDestroy>>;
+using LtPreference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+// Everything about a product that its plan depends on.
+struct GemmShape {
+  GemmShape(const Gemm& g, bool tf32);
+
+  bool transpose_a, transpose_b;
+  std::int64_t m, n, k, lda, ldb, ldc;
+  DType input, output;
+  bool accumulate;                          // beta is 1
+  bool tf32;                                // of fp32 inputs only
+  std::uint32_t align_a, align_b, align_c;  // bytes, at most 256: what cuBLASLt asks for
+
+  auto operator<=>(const GemmShape&) const = default;
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  std::string str() const;
+};
+
+// cuBLASLt speaks column-major; a row-major C = A B is its C^T = B^T A^T, so the operands change places.
+class GemmPlan {
+ public:
+  GemmPlan(cublasLtHandle_t handle, const GemmShape& shape);
+
+  // The heuristic's, best guess first; at least one.
+  std::vector<cublasLtMatmulAlgo_t> candidates() const;
+  // Whether this library takes an algorithm from elsewhere, within the workspace.
+  bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
+  // By time, on operands of its own; nothing when there is no memory for them. Waits for the stream.
+  std::optional<cublasLtMatmulAlgo_t> fastest(std::span<const cublasLtMatmulAlgo_t> candidates,
+                                              const Launch& launch) const;
+
+  void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
+  void run(const void* a, const void* b, void* c, const Launch& launch) const;
+
+ private:
+  cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
+                         const Launch& launch) const;
+
+  cublasLtHandle_t handle_;
+  GemmShape shape_;
+  LtOperation operation_;
+  LtLayout a_, b_, c_;  // of our A, B and C
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,55 @@
+// Sums over rows: kRowGroups blocks have a contiguous group of rows and a row of partial sums each; the groups are then
+// added in order.
+#pragma once
+
+#include "device/cuda/vectors.cuh"
+#include "ops/add_norm.h"
+
+namespace redline::ops::cuda {
+
+struct RowRange {
+  std::int64_t begin, end;
+};
+// The rows of this block's group.
+__device__ inline RowRange rows_of_group(std::int64_t rows) {
+  const std::int64_t group = blockIdx.x;
+  return {group * rows / kRowGroups, (group + 1) * rows / kRowGroups};
+}
+
+inline constexpr int kGroupSlices = 16;
+
+// A block has 32 columns. A slice of kRowGroups / kGroupSlices groups is added by one thread a column, then the slices.
+static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
+    add_row_groups(const float* partial, std::int32_t columns, std::int32_t split, float* first, float* second,
+                   bool accumulate) {
+  constexpr int kGroups = kRowGroups / kGroupSlices;
+  __shared__ float slices[kGroupSlices][device::cuda::kWarp];
+  const int column = static_cast<int>(blockIdx.x) * device::cuda::kWarp + static_cast<int>(threadIdx.x);
+  if (column < columns) {
+    const float* from = partial + static_cast<std::int64_t>(threadIdx.y) * kGroups * columns + column;
+    float sum = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) sum += from[static_cast<std::int64_t>(g) * columns];
+    slices[threadIdx.y][threadIdx.x] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  float sum = 0;
+#pragma unroll
+  for (int s = 0; s < kGroupSlices; ++s) sum += slices[s][threadIdx.x];
+  float* to = column < split ? first + column : second + (column - split);
+  *to = accumulate ? *to + sum : sum;
+}
+
+// first (+)= the sums of the first `split` columns of partial, second (+)= those of the rest.
+inline void sum_row_groups(const Tensor& partial, std::int64_t split, float* first, float* second, bool accumulate,
+                           cudaStream_t stream) {
+  static_assert(kRowGroups % kGroupSlices == 0);
+  const std::int64_t columns = partial.columns();
+  const dim3 threads(device::cuda::kWarp, kGroupSlices);
+  add_row_groups<<<device::cuda::blocks_for(columns, device::cuda::kWarp), threads, 0, stream>>>(
+      partial.f32(), static_cast<std::int32_t>(columns), static_cast<std::int32_t>(split), first, second, accumulate);
+  REDLINE_LAUNCHED();
+}
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,39 @@
+// The tuning cache on disk: which algorithm of cuBLASLt was fastest for a product on a card. Losing it costs a second of
+// tuning at the next start, so nothing about it is ever an error.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+
+namespace redline::ops::cuda {
+
+// An algorithm as cuBLASLt lays it out; it may be stored and used again by the same version of the library.
+using AlgorithmBytes = std::array<std::uint64_t, 8>;
+
+class TuningFile {
+ public:
+  // An empty path: nothing is found and nothing is kept.
+  TuningFile(FileSystem& files, Path path);
+
+  std::optional<AlgorithmBytes> find(const std::string& key) const;
+  void put(const std::string& key, const AlgorithmBytes& algorithm);
+  void save();  // what was put since the last save, added to what the file holds by now
+
+ private:
+  using Entries = std::map<std::string, AlgorithmBytes>;
+  Entries load() const;
+
+  FileSystem& files_;
+  Path path_;
+  Entries entries_, unsaved_;
+};
+
+// $XDG_CACHE_HOME/redline/tuning.json or ~/.cache/redline/tuning.json; empty without a home.
+Path default_tuning_path();
+
+}  // namespace redline::ops::cuda

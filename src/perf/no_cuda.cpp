@@ -1,0 +1,9 @@
+// The peak of a card where CUDA was not built: there is no card to ask.
+#include "base/error.h"
+#include "perf/peak.h"
+
+namespace redline::perf {
+
+Peak measure_cuda_peak(device::Device&) { fail_machine("measure_cuda_peak: this redline was built without CUDA"); }
+
+}  // namespace redline::perf

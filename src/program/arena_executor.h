@@ -1,0 +1,38 @@
+// What executors have in common: one arena as the plan asks for it, every op bound to its addresses, and values that go
+// in and out. A backend adds how a program runs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/executor.h"
+
+namespace redline::program {
+
+class ArenaExecutor : public Executor {
+ public:
+  ArenaExecutor(const ProgramSet& set, device::Device& device);
+
+  Tensor tensor(ValueId id) const final;
+  void write(ValueId id, const void* host, std::int64_t bytes) final;
+  void read(ValueId id, void* host, std::int64_t bytes) final;
+  void clear(ValueId id) final;
+  void poison_transients() final;
+  std::int64_t arena_bytes() const final { return arena_->bytes(); }
+
+ protected:
+  const ProgramSet& set() const { return set_; }
+  std::size_t index_of(std::string_view program) const;  // in set().programs
+  const std::vector<BoundOp>& ops(std::size_t program) const { return bound_[program]; }
+
+ private:
+  BoundOp bind(const Op& op) const;
+  void check_size(ValueId id, std::int64_t bytes) const;
+
+  const ProgramSet& set_;
+  device::Device& device_;
+  std::unique_ptr<device::Buffer> arena_;
+  std::vector<std::vector<BoundOp>> bound_;  // by program
+};
+
+}  // namespace redline::program

@@ -1,0 +1,70 @@
+// A card's memory is aligned, counted and freed; copies keep their order and the host's arrays are its own again at
+// once, whatever their size.
+#include "device/cuda/device.h"
+
+#include <cstring>
+#include <vector>
+
+#include "base/random.h"
+#include "testing/on_card.h"
+
+namespace redline::device {
+namespace {
+
+using Card = testing::OnCard<>;
+
+TEST_F(Card, BuffersAreAlignedCountedAndFreed) {
+  EXPECT_EQ(card().allocated_bytes(), 0);
+  {
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::int64_t total = 0;
+    for (const std::int64_t bytes : {0, 1, 255, 256, 257, 1'000'003}) {
+      buffers.push_back(card().allocate(bytes));
+      total += bytes;
+      EXPECT_EQ(buffers.back()->bytes(), bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffers.back()->data()) % 256, 0u);
+      EXPECT_EQ(card().allocated_bytes(), total);
+    }
+  }
+  EXPECT_EQ(card().allocated_bytes(), 0);
+}
+
+TEST_F(Card, MemoryThatIsNotThereIsAMachineErrorAndHarmsNothing) {
+  EXPECT_THROW(card().allocate(std::int64_t{1} << 50), MachineError);
+  EXPECT_EQ(card().allocated_bytes(), 0);
+  EXPECT_EQ(card().allocate(64)->bytes(), 64);
+  card().wait();
+}
+
+TEST_F(Card, IsWhatOpenDeviceGives) {
+  for (const char* which : {"cuda", "auto"}) {
+    const auto device = open_device(which);
+    EXPECT_EQ(device->kind(), Kind::cuda) << which;
+    EXPECT_EQ(device->name(), cuda_status().cards.front().name);
+    EXPECT_GT(device->memory_bytes(), 0);
+  }
+}
+
+// Far more than the ring of pinned memory holds, in pieces of all sizes, from one host array that is overwritten at
+// once.
+TEST_F(Card, UploadsOfAnySizeArriveInOrder) {
+  constexpr std::int64_t kBytes = 40 << 20, kLargest = 3 << 20;
+  const Random random(3, 1);
+  const auto buffer = card().allocate(kBytes);
+  std::vector<std::uint8_t> piece(static_cast<std::size_t>(kLargest)), expected(static_cast<std::size_t>(kBytes));
+  card().fill(buffer->data(), 0, kBytes);
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const auto words = random.words(i);
+    const auto size = static_cast<std::size_t>(words[0] % (i % 7 == 0 ? kLargest : 100'000) + 1);
+    const std::size_t at = words[1] % (expected.size() - size);
+    std::memset(piece.data(), static_cast<int>(i % 251 + 1), size);
+    std::memcpy(expected.data() + at, piece.data(), size);
+    card().copy_in(buffer->data() + at, piece.data(), static_cast<std::int64_t>(size));
+  }
+  std::vector<std::uint8_t> out(expected.size());
+  card().copy_out(out.data(), buffer->data(), kBytes);
+  EXPECT_TRUE(out == expected);
+}
+
+}  // namespace
+}  // namespace redline::device

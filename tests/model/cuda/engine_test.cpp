@@ -1,0 +1,227 @@
+// Whole models on a card against the CPU: gradients and losses agree as far as the precision allows, graphs and
+// repetition change no bit, a run goes on from copied state as if never stopped, documents do not see each other.
+#include "model/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "model/tiny.h"
+#include "testing/on_card.h"
+
+namespace redline::model {
+namespace {
+
+using testing::batch_of;
+using testing::random_document;
+using testing::tiny_model;
+
+constexpr data::BatchShape kShape{.rows = 2, .seq_len = 96, .max_segments = 4};
+constexpr int kSteps = 3;
+constexpr double kLr = 1e-3;
+
+struct ModelCase {
+  const char* name;
+  const char* family;
+  bool tied;
+  double dropout;
+  std::int64_t head_dim;
+};
+const ModelCase kCases[] = {{"llama", "llama", false, 0, 10},
+                            {"llama_tied_dropout", "llama", true, 0.2, 64},
+                            {"qwen3", "qwen3", true, 0, 10},
+                            {"qwen3_wide_dropout", "qwen3", false, 0.2, 128}};
+void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
+
+LoweringOptions options(DType compute, bool graphs = true) {
+  LoweringOptions o;
+  o.batch = kShape;
+  o.logits = true;
+  o.compute = compute;
+  o.loss_chunk = 64;  // three chunks
+  o.seed = 5;
+  o.execution.graphs = graphs;
+  return o;
+}
+
+data::Batch some_batch(std::int64_t vocab, std::uint64_t key = 0) {
+  return batch_of(kShape, {random_document(10 * key + 1, 13, vocab), random_document(10 * key + 2, 1, vocab),
+                           random_document(10 * key + 3, 90, vocab), random_document(10 * key + 4, 2, vocab),
+                           random_document(10 * key + 5, 70, vocab)});
+}
+
+std::vector<float> copy(std::span<const float> s) { return {s.begin(), s.end()}; }
+
+struct Likeness {
+  double cosine, relative_error;
+};
+Likeness compare(std::span<const float> a, std::span<const float> b) {
+  double diff = 0, aa = 0, bb = 0, ab = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double x = a[i], y = b[i];
+    diff += (x - y) * (x - y);
+    aa += x * x;
+    bb += y * y;
+    ab += x * y;
+  }
+  return {ab / std::sqrt(aa * bb), std::sqrt(diff / bb)};
+}
+
+// One step over two micro-batches; returns the loss sum.
+double step(Engine& engine, int index) {
+  const std::int64_t vocab = engine.model().vocab;
+  std::int64_t pairs = 0;
+  for (const int micro : {0, 1}) {
+    const data::Batch batch = some_batch(vocab, static_cast<std::uint64_t>(2 * index + micro));
+    pairs += batch.pairs;
+    engine.upload(batch);
+    engine.set_step(static_cast<std::uint64_t>(index), kLr, 0, static_cast<std::uint64_t>(micro * kShape.tokens()));
+    engine.micro_step(micro == 0);
+  }
+  engine.set_step(static_cast<std::uint64_t>(index), kLr, 1.0 / static_cast<double>(pairs), 0);
+  engine.update();
+  EXPECT_EQ(engine.update_result().finite, 1.0f);
+  return engine.loss_sum();
+}
+
+class ModelsOnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
+ protected:
+  ModelsOnCard() : model_(tiny_model(GetParam().family, GetParam().tied)) {
+    model_.dropout = GetParam().dropout;
+    model_.head_dim = GetParam().head_dim;
+  }
+  // Initialised where it stands: executors hold references into an engine.
+  struct Made : Engine {
+    Made(const config::Model& model, const LoweringOptions& o, device::Device& device) : Engine(model, o, device) {
+      initialise(3);
+    }
+  };
+  Made engine_on_card(DType compute, bool graphs = true) { return {model_, options(compute, graphs), card()}; }
+  Made engine_on_cpu() { return {model_, options(DType::f32), cpu_}; }
+  config::Model model_;
+  device::CpuDevice cpu_{2};
+};
+
+TEST_P(ModelsOnCard, AgreeWithTheCpuInFp32) {
+  Made ours = engine_on_card(DType::f32), cpu = engine_on_cpu();
+  for (Made* engine : {&ours, &cpu}) engine->upload(some_batch(model_.vocab));
+  EXPECT_LT(compare(ours.logits(), cpu.logits()).relative_error, 1e-4);
+  EXPECT_NEAR(ours.evaluate() / cpu.evaluate(), 1, 1e-5);
+  for (int i = 0; i < kSteps; ++i) {
+    EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 1e-4) << "step " << i;
+    if (i > 0) continue;  // later ones are of other parameters
+    EXPECT_LT(compare(ours.read(Flat::gradients), cpu.read(Flat::gradients)).relative_error, 1e-4);
+  }
+}
+
+TEST_P(ModelsOnCard, AgreeWithTheCpuInBf16) {
+  Made ours = engine_on_card(DType::bf16), cpu = engine_on_cpu();
+  for (Made* engine : {&ours, &cpu}) engine->upload(some_batch(model_.vocab));
+  EXPECT_LT(compare(ours.logits(), cpu.logits()).relative_error, 5e-2);
+  EXPECT_NEAR(ours.evaluate() / cpu.evaluate(), 1, 2e-2);
+  for (int i = 0; i < kSteps; ++i) {
+    EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 2e-2) << "step " << i;
+    if (i > 0) continue;
+    EXPECT_GE(compare(ours.read(Flat::gradients), cpu.read(Flat::gradients)).cosine, 0.999);
+  }
+}
+
+TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    std::vector<std::vector<float>> parameters;
+    std::vector<double> losses;
+    for (const bool graphs : {true, false, true}) {
+      Made engine = engine_on_card(compute, graphs);
+      double loss = 0;
+      for (int i = 0; i < kSteps; ++i) loss = step(engine, i);
+      losses.push_back(loss);
+      parameters.push_back(copy(engine.read(Flat::parameters)));
+    }
+    EXPECT_EQ(losses[0], losses[1]) << name_of(compute);
+    EXPECT_EQ(losses[0], losses[2]) << name_of(compute);
+    EXPECT_TRUE(parameters[0] == parameters[1]) << name_of(compute) << ": with and without graphs";
+    EXPECT_TRUE(parameters[0] == parameters[2]) << name_of(compute) << ": twice the same";
+  }
+}
+
+TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    Made whole = engine_on_card(compute);
+    Engine resumed(model_, options(compute), card());
+    step(whole, 0);
+    for (const Flat f : {Flat::parameters, Flat::moment1, Flat::moment2}) {
+      const std::vector<float> state = copy(whole.read(f));
+      std::ranges::copy(state, resumed.edit(f).begin());
+      resumed.commit(f);
+    }
+    for (int i = 1; i < kSteps; ++i) EXPECT_EQ(step(whole, i), step(resumed, i)) << name_of(compute);
+    EXPECT_TRUE(copy(whole.read(Flat::parameters)) == copy(resumed.read(Flat::parameters))) << name_of(compute);
+  }
+}
+
+TEST_P(ModelsOnCard, NoNodeReadsWhatNothingWrote) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    Made engine = engine_on_card(compute);
+    engine.upload(some_batch(model_.vocab));
+    engine.set_step(0, 1e-3, 1.0 / 32, 0);
+    std::vector<std::vector<float>> seen[2];
+    for (const int poisoned : {0, 1}) {
+      const auto poison = [&] {
+        if (poisoned) engine.executor().poison_transients();
+      };
+      for (const bool first : {true, false}) {
+        poison();
+        engine.micro_step(first);
+        seen[poisoned].push_back(copy(engine.read(Flat::gradients)));
+      }
+      poison();
+      seen[poisoned].push_back(engine.logits());
+      poison();
+      seen[poisoned].push_back({static_cast<float>(engine.evaluate())});
+    }
+    for (std::size_t i = 0; i < seen[0].size(); ++i)
+      EXPECT_TRUE(seen[0][i] == seen[1][i]) << name_of(compute) << ", program " << i;
+  }
+}
+
+TEST_P(ModelsOnCard, DocumentsCannotSeeEachOther) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    Made engine = engine_on_card(compute);
+    const data::Batch batch = some_batch(model_.vocab);
+    engine.upload(batch);
+    const std::vector<float> before = engine.logits();
+    const auto v = static_cast<std::size_t>(model_.vocab);
+    for (std::int64_t d = 0; d < batch.documents; ++d) {
+      const auto begin = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)]);
+      const auto end = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d) + 1]);
+      data::Batch changed = batch;
+      changed.tokens[begin] = (changed.tokens[begin] + 1) % static_cast<std::int32_t>(v);
+      engine.upload(changed);
+      const std::vector<float> after = engine.logits();
+      const auto same = [&](std::size_t token) {
+        return std::memcmp(&before[token * v], &after[token * v], v * sizeof(float)) == 0;
+      };
+      EXPECT_FALSE(same(begin)) << name_of(compute) << ", document " << d;
+      for (std::size_t t = 0; t < static_cast<std::size_t>(batch.real_tokens); ++t) {
+        if (t < begin || t >= end) {
+          EXPECT_TRUE(same(t)) << name_of(compute) << ", document " << d << ", token " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ModelsOnCard, PlansAreWhatIsAllocated) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    Made engine = engine_on_card(compute);
+    step(engine, 0);
+    EXPECT_EQ(card().allocated_bytes(), engine.programs().memory.total);
+  }
+  EXPECT_EQ(card().allocated_bytes(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, ModelsOnCard, ::testing::ValuesIn(kCases),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+}  // namespace
+}  // namespace redline::model

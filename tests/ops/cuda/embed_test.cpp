@@ -1,0 +1,56 @@
+// Embedding on the card: rows copied to the bit, and added back in order however often a token repeats.
+#include "ops/cpu/kernels.h"
+#include "ops/cuda/kernels.h"
+#include "testing/card_check.h"
+
+namespace redline::ops {
+namespace {
+
+using namespace redline::testing;
+
+const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
+const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
+
+struct EmbedCase {
+  std::int64_t n, vocab, d;
+};
+class CudaEmbedTest : public OnCard<::testing::TestWithParam<EmbedCase>> {};
+
+TEST_P(CudaEmbedTest, AgreesWithTheCpu) {
+  const auto [n, vocab, d] = GetParam();
+  Memory memory;
+  const Tensor tokens = memory.integers(random_integers(n, vocab, 3)), weight = memory.uniform({vocab, d});
+  expect_agreement(card(), Embed<Tensor>{tokens, weight, memory.zeros({n, d})}, kOnCpu, kOnCard, {.f32 = 0, .bf16 = 0});
+  for (bool accumulate : {false, true}) {
+    const Tensor dy = memory.uniform({n, d}), dweight = memory.uniform({vocab, d});
+    expect_agreement(card(), EmbedGrad<Tensor>{tokens, dy, dweight, accumulate}, kOnCpu, kOnCard, {.bf16 = 1e-5});
+  }
+}
+
+// From one token to runs over many chunks of the sorted order, with and without an end at a chunk's edge.
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaEmbedTest,
+                         ::testing::Values(EmbedCase{1, 1, 1}, EmbedCase{1, 5, 7}, EmbedCase{64, 1, 8},
+                                           EmbedCase{65, 1, 24}, EmbedCase{128, 2, 16}, EmbedCase{300, 3, 65},
+                                           EmbedCase{257, 267, 96}, EmbedCase{5000, 2, 640}, EmbedCase{1000, 50, 200},
+                                           EmbedCase{700, 5000, 1032}));
+
+class CudaEmbed : public OnCard<> {};
+
+TEST_F(CudaEmbed, TakesLongerChunksInASmallWorkspace) {
+  constexpr std::int64_t kRows = 20000, kWidth = 1024;
+  Memory memory;
+  const Tensor tokens = memory.integers(random_integers(kRows, 7, 3)), dy = memory.uniform({kRows, kWidth});
+  const EmbedGrad<Tensor> op{tokens, dy, memory.zeros({7, kWidth}), false};
+  const auto with = [](std::int64_t bytes) {
+    return [bytes](auto& card_op, device::cuda::Launch launch) {
+      launch.workspace_bytes = bytes;
+      cuda::run(card_op, launch);
+    };
+  };
+  expect_agreement(card(), op, kOnCpu, with(2 << 20), {.bf16 = 1e-5});
+  const CardOp<EmbedGrad<Tensor>> on_card(card(), op, DType::f32, 0);
+  EXPECT_THROW(with(1024)(on_card.op(), card().launch()), MachineError);
+}
+
+}  // namespace
+}  // namespace redline::ops

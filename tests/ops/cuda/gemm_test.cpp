@@ -1,0 +1,177 @@
+// Products on a card agree with the CPU's on the same (rounded) operands, for all transposes, types and odd extents;
+// they write C alone, repeat to the bit, and what was tuned is kept on disk.
+#include "ops/cuda/gemm.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "base/files.h"
+#include "base/random.h"
+#include "ops/cpu/gemm.h"
+#include "testing/on_card.h"
+#include "testing/temp_folder.h"
+
+namespace redline::ops::cuda {
+namespace {
+
+// The tuning cache of this process, set before the first product reads it.
+const testing::TempFolder kCache;
+[[maybe_unused]] const int kCacheIsSet = ::setenv("XDG_CACHE_HOME", kCache.path().c_str(), 1);
+
+float rounded_to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u);
+}
+
+struct Types {
+  DType input, output;
+  bool tf32;
+  double tolerance;  // of a usual entry
+  double rounding;   // of the entry itself
+};
+// Rounding to bf16 moves an entry by up to 2^-9 of itself, in C before and in C after.
+constexpr Types kTypes[] = {{DType::f32, DType::f32, false, 1e-5, 1e-5},
+                            {DType::f32, DType::f32, true, 3e-3, 3e-3},
+                            {DType::bf16, DType::f32, false, 1e-4, 1e-4},
+                            {DType::bf16, DType::bf16, false, 1e-3, 0x1p-8}};
+
+// [rows, ld] of random numbers that the type can hold, on the host and on the card.
+class Matrix {
+ public:
+  Matrix(device::Device& card, DType type, std::int64_t rows, std::int64_t ld, std::uint64_t stream)
+      : type_(type), values(static_cast<std::size_t>(rows * ld)) {
+    const Random random(11, stream);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto x = static_cast<float>(2 * random.uniform(i) - 1);
+      values[i] = type == DType::bf16 ? rounded_to_bf16(x) : x;
+    }
+    const auto size = size_of(type);
+    std::vector<std::byte> bytes(values.size() * size);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto bits = std::bit_cast<std::uint32_t>(values[i]) >> (type == DType::bf16 ? 16 : 0);
+      std::memcpy(bytes.data() + i * size, &bits, size);  // little-endian
+    }
+    memory_ = card.allocate(static_cast<std::int64_t>(bytes.size()));
+    card.copy_in(memory_->data(), bytes.data(), memory_->bytes());
+  }
+  void* data() const { return memory_->data(); }
+  std::vector<float> read(device::Device& card) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(memory_->bytes()));
+    card.copy_out(bytes.data(), memory_->data(), memory_->bytes());
+    std::vector<float> out(values.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i * size_of(type_), size_of(type_));
+      out[i] = std::bit_cast<float>(bits << (type_ == DType::bf16 ? 16 : 0));
+    }
+    return out;
+  }
+
+ private:
+  DType type_;
+  std::unique_ptr<device::Buffer> memory_;
+
+ public:
+  std::vector<float> values;
+};
+
+class GemmOnCard : public testing::OnCard<> {
+ protected:
+  struct Case {
+    std::int64_t m, n, k;
+    bool transpose_a = false, transpose_b = true;
+    float beta = 0;
+    std::int64_t padding = 0;  // of leading dimensions
+  };
+
+  // Runs it on both and compares; returns what the card wrote.
+  std::vector<float> expect_agreement(const Case& c, const Types& t) {
+    const std::int64_t lda = (c.transpose_a ? c.m : c.k) + c.padding, ldb = (c.transpose_b ? c.k : c.n) + c.padding,
+                       ldc = c.n + c.padding;
+    const Matrix a(card(), t.input, c.transpose_a ? c.k : c.m, lda, 1);
+    const Matrix b(card(), t.input, c.transpose_b ? c.n : c.k, ldb, 2);
+    const Matrix out(card(), t.output, c.m, ldc, 3);
+    device::cuda::Launch launch = card().launch();
+    launch.tf32 = t.tf32;
+    gemm({c.transpose_a, c.transpose_b, c.m, c.n, c.k, a.data(), lda, b.data(), ldb, out.data(), ldc, t.input, t.output,
+          c.beta},
+         launch);
+
+    std::vector<float> want = out.values;
+    const auto cpu = [](bool transpose) { return transpose ? cpu::Transpose::yes : cpu::Transpose::no; };
+    cpu::gemm({cpu(c.transpose_a), cpu(c.transpose_b), c.m, c.n, c.k, a.values.data(), lda, b.values.data(), ldb,
+               want.data(), ldc, 1, c.beta},
+              pool_);
+    const std::vector<float> got = out.read(card());
+    const double usual = std::sqrt(static_cast<double>(c.k)) / 3;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const bool inside = static_cast<std::int64_t>(i) % ldc < c.n;
+      // With beta the library may round the product before it adds C: an error of the product's size, not of the sum's.
+      const double rounded = std::abs(static_cast<double>(want[i])) + (c.beta == 0 ? 0 : 4 * usual);
+      const double allowed = inside ? t.tolerance * usual + t.rounding * rounded : 0;
+      if (std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])) <= allowed) continue;
+      ADD_FAILURE() << c.m << "x" << c.n << "x" << c.k << " transposed " << c.transpose_a << c.transpose_b << " "
+                    << name_of(t.input) << ">" << name_of(t.output) << " tf32 " << t.tf32 << " beta " << c.beta
+                    << " padding " << c.padding << ": [" << i << "] is " << got[i] << ", expected " << want[i];
+      break;
+    }
+    return got;
+  }
+
+  ThreadPool pool_{2};
+};
+
+TEST_F(GemmOnCard, AgreesWithTheCpu) {
+  for (const Case& extents : {Case{1, 1, 1}, Case{7, 5, 3}, Case{64, 128, 64}, Case{33, 267, 129}, Case{267, 96, 251},
+                              Case{1, 256, 512}, Case{300, 1, 40}}) {
+    for (const Types& types : kTypes)
+      for (const bool transpose_a : {false, true})
+        for (const bool transpose_b : {false, true})
+          for (const float beta : {0.0f, 1.0f})
+            for (const std::int64_t padding : {0, 3})
+              expect_agreement({extents.m, extents.n, extents.k, transpose_a, transpose_b, beta, padding}, types);
+  }
+}
+
+// As linears have them: forward, gradient of the input, gradient of the weight.
+TEST_F(GemmOnCard, TunedProductsAgreeRepeatAndAreKept) {
+  for (const Types& types : kTypes) {
+    for (const auto& [transpose_a, transpose_b] : {std::pair{false, true}, {false, false}, {true, false}}) {
+      const Case c{1024, 768, 1024, transpose_a, transpose_b, 1.0f};
+      EXPECT_EQ(expect_agreement(c, types), expect_agreement(c, types));
+    }
+  }
+  keep_tuning();
+  const std::string text = real_files().read(kCache / "redline/tuning.json");
+  EXPECT_NE(text.find("1024x768x1024 TN bf16>f32 +="), std::string::npos);
+  EXPECT_NE(text.find(card().name()), std::string::npos);
+}
+
+TEST_F(GemmOnCard, OperandsNeedOnlyTheAlignmentOfTheirElements) {
+  const Matrix a(card(), DType::bf16, 65, 64, 1), b(card(), DType::bf16, 33, 64, 2), c(card(), DType::f32, 65, 32, 3);
+  const auto after_first = [](const Matrix& m, std::size_t size) { return static_cast<std::byte*>(m.data()) + size; };
+  const Gemm g{.transpose_b = true,
+               .m = 64,
+               .n = 32,
+               .k = 64,
+               .a = after_first(a, 2),
+               .lda = 64,
+               .b = after_first(b, 2),
+               .ldb = 64,
+               .c = after_first(c, 4),
+               .ldc = 32,
+               .input = DType::bf16,
+               .output = DType::f32};
+  gemm(g, card().launch());
+  std::vector<float> want = c.values;
+  cpu::gemm({cpu::Transpose::no, cpu::Transpose::yes, 64, 32, 64, a.values.data() + 1, 64, b.values.data() + 1, 64,
+             want.data() + 1, 32},
+            pool_);
+  const std::vector<float> got = c.read(card());
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-3) << i;
+}
+
+}  // namespace
+}  // namespace redline::ops::cuda

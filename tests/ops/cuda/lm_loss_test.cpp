@@ -1,0 +1,86 @@
+// Head and cross entropy on the card: with gradients and the loss alone, chunks that do and do not divide the rows,
+// vocabularies from one entry to more than shared memory holds, odd ones whose rows are laid out apart.
+#include "ops/cpu/kernels.h"
+#include "ops/cuda/kernels.h"
+#include "testing/card_check.h"
+
+namespace redline::ops {
+namespace {
+
+using namespace redline::testing;
+
+const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
+const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
+
+struct LmLossCase {
+  std::int64_t n, d, vocab, chunk;
+};
+class CudaLmLossTest : public OnCard<::testing::TestWithParam<LmLossCase>> {};
+
+TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
+  const auto [n, d, vocab, chunk] = GetParam();
+  for (bool accumulate : {false, true}) {
+    Memory memory;
+    std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
+    for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
+    const double size = 3 / std::sqrt(static_cast<double>(d));  // logits of about 1
+    const Tensor x = memory.uniform({n, d}), weight = memory.uniform({vocab, d}, -size, size), absent;
+    const Tensor loss_sum = memory.doubles(1);
+    *loss_sum.as<double>() = 3.5;
+    LmLoss<Tensor> op{x,
+                      weight,
+                      memory.integers(ids),
+                      memory.zeros({n}),
+                      loss_sum,
+                      memory.zeros({chunk, vocab}),
+                      memory.zeros({n, d}),
+                      memory.uniform({vocab, d}),
+                      accumulate,
+                      accumulate};
+    const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
+    for (const auto& values : results) {
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] >= 0) continue;
+        EXPECT_EQ(values.at("losses")[i], 0.0);
+        for (std::size_t j = 0; j < static_cast<std::size_t>(d); ++j)
+          EXPECT_EQ(values.at("dx")[i * static_cast<std::size_t>(d) + j], 0.0);
+      }
+    }
+    op.dx = op.dweight = absent;
+    expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossTest,
+                         ::testing::Values(LmLossCase{1, 1, 1, 1}, LmLossCase{1, 8, 267, 4}, LmLossCase{7, 5, 3, 2},
+                                           LmLossCase{65, 24, 101, 32}, LmLossCase{128, 16, 257, 128},
+                                           LmLossCase{40, 12, 1031, 13}, LmLossCase{200, 640, 267, 64},
+                                           LmLossCase{70, 64, 32000, 32}, LmLossCase{9, 32, 151936, 4}));
+
+class CudaLmLoss : public OnCard<> {};
+
+TEST_F(CudaLmLoss, HoldsWithLargeLogits) {
+  Memory memory;
+  const Tensor x = memory.uniform({4, 8}, 30, 40), weight = memory.uniform({50, 8}, -9, 9);
+  const LmLoss<Tensor> op{x,
+                          weight,
+                          memory.integers({1, 2, 3, 4}),
+                          memory.zeros({4}),
+                          memory.doubles(1),
+                          memory.zeros({4, 50}),
+                          memory.zeros({4, 8}),
+                          memory.zeros({50, 8}),
+                          false,
+                          false};
+  // Logits in the thousands: rounded to bf16 they are off by several, so only that they are numbers can be asked.
+  constexpr double kAnything = std::numeric_limits<double>::infinity();
+  const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.f32 = 1e-3, .bf16 = kAnything, .shifts = {0}});
+  for (const auto& values : results) {
+    for (const auto& [name, all] : values) {
+      for (double v : all) EXPECT_TRUE(std::isfinite(v)) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace redline::ops

@@ -1,0 +1,61 @@
+// Rotary embedding on the card with and without QK-norm; v is not touched.
+#include "ops/cpu/kernels.h"
+#include "ops/cuda/kernels.h"
+#include "testing/card_check.h"
+
+namespace redline::ops {
+namespace {
+
+using namespace redline::testing;
+
+const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
+const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
+
+struct RopeCase {
+  std::int64_t n;
+  HeadLayout layout;
+};
+class CudaRopeQkNormTest : public OnCard<::testing::TestWithParam<RopeCase>> {};
+
+TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
+  const auto& [n, l] = GetParam();
+  constexpr std::int64_t kPositions = 40;
+  for (bool norm : {false, true}) {
+    for (bool backward : {false, true}) {  // what is kept; whether the gradient of the norms adds
+      Memory memory;
+      const Tensor absent, table = memory.zeros({kPositions, l.head_dim});
+      const Tensor positions = memory.integers(random_integers(n, kPositions, 8));
+      const std::int64_t half = l.head_dim / 2;
+      for (std::int64_t i = 0; i < kPositions * half; ++i) {
+        const double angle = 0.37 * static_cast<double>(i);
+        table.f32()[i / half * l.head_dim + i % half] = static_cast<float>(std::cos(angle));
+        table.f32()[i / half * l.head_dim + half + i % half] = static_cast<float>(std::sin(angle));
+      }
+      const auto when = [&](bool present, const Shape& shape, double low, double high) {
+        return present ? memory.uniform(shape, low, high) : absent;
+      };
+      const Shape of_raw{n, l.qk_heads() * l.head_dim}, of_rstd{n, l.qk_heads()}, of_norm{l.head_dim};
+      const Tensor q_norm = when(norm, of_norm, 0.5, 1.5), k_norm = when(norm, of_norm, 0.5, 1.5);
+      expect_agreement(
+          card(),
+          RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
+                             when(norm && backward, of_raw, 0, 1), when(norm && backward, of_rstd, 0, 1), l, 1e-6f},
+          kOnCpu, kOnCard);
+      expect_agreement(card(),
+                       RopeQkNormGrad<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
+                                              when(norm, of_raw, -1, 1), when(norm, of_rstd, 0.5, 2),
+                                              when(norm, of_norm, -1, 1), when(norm, of_norm, -1, 1),
+                                              when(norm, {kRowGroups, 2 * l.head_dim}, 0, 1), l, backward},
+                       kOnCpu, kOnCard);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaRopeQkNormTest,
+                         ::testing::Values(RopeCase{1, {1, 1, 2}}, RopeCase{7, {3, 1, 10}}, RopeCase{9, {3, 1, 6}},
+                                           RopeCase{1, {4, 4, 64}}, RopeCase{33, {4, 2, 64}},
+                                           RopeCase{300, {12, 4, 64}}, RopeCase{513, {16, 8, 128}},
+                                           RopeCase{20, {2, 2, 96}}, RopeCase{300, {2, 1, 256}}));
+
+}  // namespace
+}  // namespace redline::ops

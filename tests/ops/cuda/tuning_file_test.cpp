@@ -1,0 +1,79 @@
+// The tuning cache gives back what was put, survives other writers, and is never an error.
+#include "ops/cuda/tuning_file.h"
+
+#include <gtest/gtest.h>
+
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::ops::cuda {
+namespace {
+
+constexpr AlgorithmBytes kOne = {1, 2, 0xFFFFFFFFFFFFFFFF, 4, 5, 6, 7, 8}, kTwo = {9};
+
+class Tuning : public ::testing::Test {
+ protected:
+  TuningFile open() { return {real_files(), path_}; }
+  testing::TempFolder folder_;
+  const Path path_ = folder_ / "redline/tuning.json";
+};
+
+TEST_F(Tuning, IsKept) {
+  TuningFile file = open();
+  EXPECT_EQ(file.find("a"), std::nullopt);
+  file.put("a", kOne);
+  EXPECT_EQ(file.find("a"), kOne);
+  EXPECT_EQ(open().find("a"), std::nullopt);  // not saved yet
+  file.save();
+  EXPECT_EQ(open().find("a"), kOne);
+}
+
+TEST_F(Tuning, OfTwoRunsIsKeptOfBoth) {
+  TuningFile first = open(), second = open();
+  first.put("a", kOne);
+  second.put("b", kTwo);
+  first.save();
+  second.save();
+  EXPECT_EQ(open().find("a"), kOne);
+  EXPECT_EQ(open().find("b"), kTwo);
+}
+
+TEST_F(Tuning, ThatCannotBeReadIsIgnoredAndReplaced) {
+  real_files().create_folders(path_.parent_path());
+  const std::string whole = R"({"format": 1, "products": {"a": ")" + std::string(128, '0') + "\"}}";
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{\"format\": 1}"),
+        std::string("{\"format\": 2, \"products\": {}}"), whole.substr(0, 60),
+        std::string(R"({"format": 1, "products": {"a": "12"}})"), std::string(R"({"format": 1, "products": {"a": 3}})"),
+        R"({"format": 1, "products": {"a": ")" + std::string(128, 'x') + "\"}}"}) {
+    real_files().replace(path_, text);
+    TuningFile file = open();
+    EXPECT_EQ(file.find("a"), std::nullopt) << text;
+    file.put("b", kTwo);
+    file.save();
+    EXPECT_EQ(open().find("b"), kTwo) << text;
+  }
+  real_files().replace(path_, whole);
+  EXPECT_EQ(open().find("a"), AlgorithmBytes{});
+}
+
+TEST_F(Tuning, ThatCannotBeWrittenIsNoError) {
+  for (std::int64_t at = 0; at < 8; ++at) {
+    testing::FailingFiles files;
+    files.fail_at(at, testing::Failure::full_disk);
+    TuningFile file(files, path_);
+    file.put("a", kOne);
+    EXPECT_NO_THROW(file.save());
+    EXPECT_EQ(file.find("a"), kOne);
+  }
+}
+
+TEST_F(Tuning, WithoutAPathKeepsNothing) {
+  TuningFile file(real_files(), {});
+  file.put("a", kOne);
+  EXPECT_NO_THROW(file.save());
+  EXPECT_EQ(file.find("a"), kOne);
+}
+
+}  // namespace
+}  // namespace redline::ops::cuda

@@ -1,0 +1,134 @@
+// The update on the card: the CPU's numbers, working copies that are the parameters rounded, and nothing touched when
+// norm or loss are not finite.
+#include "base/step_state.h"
+#include "optim/cpu/kernels.h"
+#include "optim/cuda/kernels.h"
+#include "testing/card_check.h"
+
+namespace redline::optim {
+namespace {
+
+using namespace redline::testing;
+
+const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
+const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
+const Agreement kFloat{.types = {DType::f32}};
+
+class CudaOptimTest : public OnCard<::testing::TestWithParam<std::int64_t>> {};
+
+UpdateResult norm_on_card(device::CudaDevice& card, const GradNorm<Tensor>& op) {
+  const CardOp<GradNorm<Tensor>> on_card(card, op, DType::f32, 0);
+  cuda::run(on_card.op(), card.launch());
+  UpdateResult result;
+  for (const NamedOperand& o : on_card.operands()) {
+    if (o.name == "result") std::memcpy(&result, on_card.bytes(o).data(), sizeof(result));
+  }
+  return result;
+}
+
+TEST_P(CudaOptimTest, GradNormIsTheCpus) {
+  const std::int64_t n = GetParam();
+  for (float clip : {0.0f, 0.5f, 1e6f}) {
+    for (std::int64_t shift : {0, 1}) {
+      Memory memory;
+      Tensor gradients = memory.uniform({n + shift}, -30, 30);  // of another length where nothing is aligned
+      const GradNorm<Tensor> op{gradients,
+                                memory.object(12.5),
+                                memory.object(StepState{.inv_pairs = 0.01f}),
+                                memory.doubles(kNormGroups),
+                                memory.object(UpdateResult{}),
+                                clip};
+      expect_agreement(card(), op, kOnCpu, kOnCard, kFloat);
+      const UpdateResult want = *op.result.as<UpdateResult>(), got = norm_on_card(card(), op);
+      EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-6f * want.grad_norm);
+      EXPECT_NEAR(got.grad_scale, want.grad_scale, 1e-6f * want.grad_scale);
+      EXPECT_EQ(got.finite, 1.0f);
+    }
+  }
+}
+
+TEST_P(CudaOptimTest, AdamWIsTheCpus) {
+  const std::int64_t n = GetParam();
+  for (std::int64_t decayed : {std::int64_t{0}, n / 3 + 1, n}) {
+    for (bool with_working : {true, false}) {
+      Memory memory;
+      const StepState state{.lr = 0.01f, .correction1 = 0.19f, .correction2 = 0.0975f};
+      const UpdateResult result{.grad_norm = 3, .grad_scale = 0.05f, .finite = 1};
+      const Tensor working = with_working ? memory.array(DType::bf16, {n}) : Tensor{};
+      const AdamW<Tensor> op{memory.uniform({n}),
+                             memory.uniform({n}, -5, 5),
+                             memory.uniform({n}),
+                             memory.uniform({n}, 0, 1),
+                             working,
+                             memory.object(state),
+                             memory.object(result),
+                             {},
+                             decayed};
+      for (const auto& values : expect_agreement(card(), op, kOnCpu, kOnCard, kFloat)) {
+        if (!with_working) continue;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+          const auto parameter = static_cast<float>(values.at("parameters")[i]);
+          ASSERT_EQ(values.at("working")[i], static_cast<double>(from_bf16(to_bf16(parameter))));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CudaOptimTest, RefreshRounds) {
+  const std::int64_t n = GetParam();
+  for (std::int64_t shift : {0, 1}) {
+    Memory memory;
+    const Tensor parameters = memory.uniform({n}, -3, 3);
+    const CardOp<Refresh<Tensor>> on_card(card(), {parameters, memory.array(DType::bf16, {n})}, DType::f32, shift);
+    cuda::run(on_card.op(), card().launch());
+    const Values working = on_card.values(on_card.operands().back());
+    for (std::int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(working[static_cast<std::size_t>(i)], static_cast<double>(from_bf16(to_bf16(parameters.f32()[i]))));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaOptimTest, ::testing::Values(1, 3, 8, 1000, 4099, 300007));
+
+class CudaOptim : public OnCard<> {};
+
+TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
+  Memory memory;
+  const Tensor gradients = memory.uniform({5000}), loss = memory.object(1.0);
+  GradNorm<Tensor> norm{gradients,
+                        loss,
+                        memory.object(StepState{.inv_pairs = 1}),
+                        memory.doubles(kNormGroups),
+                        memory.object(UpdateResult{}),
+                        1.0f};
+  EXPECT_EQ(norm_on_card(card(), norm).finite, 1.0f);
+  for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const float kept = std::exchange(gradients.f32()[4999], bad);
+    const UpdateResult of_gradient = norm_on_card(card(), norm);
+    gradients.f32()[4999] = kept;
+    *loss.as<double>() = static_cast<double>(bad);
+    const UpdateResult of_loss = norm_on_card(card(), norm);
+    *loss.as<double>() = 1.0;
+    for (const UpdateResult& r : {of_gradient, of_loss}) {
+      EXPECT_EQ(r.finite, 0.0f);
+      EXPECT_EQ(r.grad_scale, 0.0f);
+    }
+  }
+
+  const AdamW<Tensor> update{memory.uniform({1001}),
+                             memory.uniform({1001}),
+                             memory.uniform({1001}),
+                             memory.uniform({1001}),
+                             memory.array(DType::bf16, {1001}),
+                             memory.object(StepState{.lr = 1}),
+                             memory.object(UpdateResult{.grad_scale = 1, .finite = 0}),
+                             {},
+                             500};
+  const CardOp<AdamW<Tensor>> on_card(card(), update, DType::f32, 0);
+  cuda::run(on_card.op(), card().launch());
+  for (const NamedOperand& o : on_card.operands()) EXPECT_EQ(on_card.bytes(o), on_card.initial(o)) << o.name;
+}
+
+}  // namespace
+}  // namespace redline::optim
