@@ -29,6 +29,7 @@ void print_text(const infer::Verification& v) {
   }
   if (shown < v.comparisons.size())
     print(fmt::format("... and {} more that are nearer to the oracle\n", v.comparisons.size() - shown));
+  for (const std::string& kind : v.absent) print(fmt::format("not compared: the case holds no {}* tensors\n", kind));
   std::size_t outside = 0;
   for (const infer::Comparison& c : v.comparisons) outside += c.within() ? 0 : 1;
   print(outside == 0 ? fmt::format("all {} comparisons are within tolerance\n", v.comparisons.size())
@@ -49,6 +50,7 @@ void print_as_json(const infer::Verification& v, const std::string& folder) {
               {"tokens", v.tokens},
               {"pairs", v.pairs},
               {"train_steps", v.train_steps},
+              {"absent", v.absent},
               {"tensors", std::move(tensors)}});
 }
 

@@ -73,6 +73,9 @@ void check_batch(const Config& c, const Rules& rules) {
   rules.require(c.train.batch_size * c.data.max_segments <= kLimit, {"train.batch_size", "data.max_segments"},
                 "train.batch_size ({}) times data.max_segments ({}) must be below 2^31 documents", c.train.batch_size,
                 c.data.max_segments);
+  rules.require(
+      c.data.documents == 0 || c.data.train == std::vector<std::string>{"ping"}, {"data.documents", "data.train"},
+      "data.documents ({}) counts generated documents; it must be 0 for other data than \"ping\"", c.data.documents);
   rules.require(!c.data.train.empty(), {"data.train"}, "data.train is empty: name text files, a folder, or \"ping\"");
 }
 

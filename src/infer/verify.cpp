@@ -99,9 +99,13 @@ class Run {
   // take(key, our values times `scale`) for each parameter that the case has under the prefix.
   template <class Take>
   void each_stored(const std::string& prefix, model::Flat which, double scale, const Take& take) {
+    // A case holds all of a kind or none of it.
+    if (!case_.oracle->find(prefix + engine_->layout().stored.front().name)) {
+      result_.absent.push_back(prefix);
+      return;
+    }
     const std::span<const float> flat = engine_->read(which);
     for (const model::StoredParameter& p : engine_->layout().stored) {
-      if (!case_.oracle->find(prefix + p.name)) return;  // this kind is not in the case
       const auto part = flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements));
       std::vector<float> ours(part.begin(), part.end());
       for (float& v : ours) v = static_cast<float>(v * scale);

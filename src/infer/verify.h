@@ -48,6 +48,7 @@ struct Comparison {
 struct Verification {
   std::int64_t tokens = 0, documents = 0, pairs = 0, train_steps = 0;
   std::vector<Comparison> comparisons;  // the worst against its tolerance first
+  std::vector<std::string> absent;      // kinds that the case does not hold, so that nothing was compared: "final."
   bool within() const;
 };
 

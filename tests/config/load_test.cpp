@@ -161,6 +161,8 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
        "x.toml:3: train.batch_size (1000000) times train.seq_len (1000000) must be below 2^31 tokens; raise "
        "train.accumulate "
        "instead"},
+      {steps + "data.train = \"a.txt\"\ndata.documents = 5\n",
+       "x.toml:3: data.documents (5) counts generated documents; it must be 0 for other data than \"ping\""},
       {steps + "data.train = []\n", "x.toml:2: data.train is empty: name text files, a folder, or \"ping\""},
       {steps + "model.rope_scaling = \"llama3\"\nmodel.rope_low_freq_factor = 4\n",
        "x.toml:3: model.rope_high_freq_factor (4) must be greater than model.rope_low_freq_factor (4)"},

@@ -92,12 +92,12 @@ TEST(Resume, ARunKilledThreeTimesEndsToTheBitAsOneThatWasNot) {
             real_files().exists(killed / "metrics.jsonl") ? real_files().read(killed / "metrics.jsonl") : "";
         return std::count(text.begin(), text.end(), '\n');
       };
-      const std::ptrdiff_t row = std::uniform_int_distribution<std::ptrdiff_t>(12 * kills + 1, 12 * kills + 12)(random);
+      const std::ptrdiff_t row = std::uniform_int_distribution<std::ptrdiff_t>(8 * kills + 1, 8 * kills + 8)(random);
       while (rows() < row) {
         ASSERT_EQ(waitpid(pid, nullptr, WNOHANG), 0) << "it ended by itself: " << real_files().read(log);
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 20000)(random)));
+      std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 4000)(random)));
       kill(pid, SIGKILL);
       ASSERT_EQ(wait_for(pid), -SIGKILL) << real_files().read(log);
     }

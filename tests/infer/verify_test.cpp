@@ -184,7 +184,7 @@ TEST_F(ChangedCase, AnyNumberOfTrainingStepsHolds) {
   }
 }
 
-TEST_F(ChangedCase, GradientsAndFinalParametersMayBeAbsentTogether) {
+TEST_F(ChangedCase, WhatTheCaseDoesNotHoldIsSaid) {
   change_oracle([](Tensors& t) {
     t.remove_prefix("grad.");
     t.remove_prefix("final.");
@@ -192,6 +192,7 @@ TEST_F(ChangedCase, GradientsAndFinalParametersMayBeAbsentTogether) {
   const Verification v = verify_it();
   EXPECT_TRUE(v.within());
   EXPECT_EQ(v.comparisons.size(), 4u);
+  EXPECT_EQ(v.absent, (std::vector<std::string>{"grad.", "final."}));
 }
 
 TEST_F(ChangedCase, GradientsMustBeOfExactlyTheModelsParameters) {
