@@ -93,6 +93,8 @@ int run_profile(const Words& words) {
   arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
   arguments.flag("--json", json, "print all nodes as one JSON document");
   if (!arguments.parse(words)) return kDone;
+  if (const Path parent = Path(trace).parent_path(); !parent.empty() && !real_files().exists(parent))
+    fail_user("--trace {}: there is no folder {}", trace, parent.string());
 
   options.config = config::load(sources_of(config));
   const auto device = device::open_device(device_name);

@@ -112,6 +112,8 @@ std::string read_file(const std::string& file) {
     fail_user("{}: no such file{}", file, guess.empty() ? "" : fmt::format("; there is a preset '{}'", guess));
   }
   if (std::filesystem::is_directory(status)) fail_user("{}: a folder, not a TOML file", file);
+  if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_fifo(status))
+    fail_user("{}: not a file that can be read to its end", file);
   try {
     return real_files().read(file);
   } catch (const MachineError& e) {
