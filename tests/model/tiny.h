@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <vector>
 
 #include "base/random.h"
@@ -42,6 +43,30 @@ inline data::Batch batch_of(data::BatchShape shape, const std::vector<std::vecto
   batch.clear();
   for (const auto& d : documents) EXPECT_TRUE(batch.append(d));
   return batch;
+}
+
+// Changes the first token of each document in turn: its own logits must change, and those of all others keep their bits.
+inline void expect_documents_apart(model::Engine& engine, const data::Batch& batch) {
+  engine.upload(batch);
+  const std::vector<float> before = engine.logits();
+  const auto v = static_cast<std::size_t>(engine.model().vocab);
+  for (std::int64_t d = 0; d < batch.documents; ++d) {
+    const auto begin = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)]);
+    const auto end = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d) + 1]);
+    data::Batch changed = batch;
+    changed.tokens[begin] = (changed.tokens[begin] + 1) % static_cast<std::int32_t>(v);
+    engine.upload(changed);
+    const std::vector<float> after = engine.logits();
+    const auto same = [&](std::size_t token) {
+      return std::memcmp(&before[token * v], &after[token * v], v * sizeof(float)) == 0;
+    };
+    EXPECT_FALSE(same(begin)) << "document " << d;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(batch.real_tokens); ++t) {
+      if (t < begin || t >= end) {
+        EXPECT_TRUE(same(t)) << "document " << d << ", token " << t;
+      }
+    }
+  }
 }
 
 }  // namespace redline::testing
