@@ -3,9 +3,9 @@
 
 #include <cblas.h>
 
-#include <chrono>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "ops/cpu/gemm.h"
@@ -23,8 +23,6 @@ constexpr Extents kProducts[] = {{1024, 1024, 1024}, {2048, 1024, 256}, {512, 10
 constexpr std::int64_t kMostElements = 2048 * 1024;  // of one operand
 constexpr double kSecondsEach = 0.13;
 constexpr int kMostRuns = 1000;  // of each
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::vector<float> random_elements(std::uint64_t stream) {
   const Random random(0, stream);
@@ -44,11 +42,11 @@ Peak measure_cpu_peak(ThreadPool& pool) {
     product.a = a.data(), product.lda = e.k;
     product.b = b.data(), product.ldb = e.k;
     product.c = c.data(), product.ldc = e.n;
-    const double start = now();
-    for (int run = 0; run < kMostRuns && now() - start < kSecondsEach; ++run) {
-      const double begin = now();
+    const double start = steady_seconds();
+    for (int run = 0; run < kMostRuns && steady_seconds() - start < kSecondsEach; ++run) {
+      const double begin = steady_seconds();
       ops::cpu::gemm(product, pool);
-      const double flops = 2.0 * static_cast<double>(e.m * e.n * e.k) / (now() - begin);
+      const double flops = 2.0 * static_cast<double>(e.m * e.n * e.k) / (steady_seconds() - begin);
       if (flops > peak.flops) peak = {flops, fmt::format("measured: fp32 product of {} x {} x {}", e.m, e.n, e.k)};
     }
   }

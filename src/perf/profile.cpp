@@ -2,10 +2,10 @@
 #include "perf/profile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <optional>
 
+#include "base/clock.h"
 #include "data/loader.h"
 #include "model/engine.h"
 #include "optim/schedule.h"
@@ -13,8 +13,6 @@
 
 namespace redline::perf {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Sums by node; a node is known by its address in its program.
 class Recorder final : public program::NodeTimer {
@@ -90,11 +88,11 @@ class Steps {
     const auto step = static_cast<std::uint64_t>(index);
     std::int64_t pairs = 0;
     double waited = 0, flops = 0;
-    const double begin = now();
+    const double begin = steady_seconds();
     for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
-      const double wait = now();
+      const double wait = steady_seconds();
       if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
-      waited += now() - wait;
+      waited += steady_seconds() - wait;
       engine_.upload(batch_);
       engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
       if (recorder) recorder->begin(index, static_cast<double>(batch_.score_pairs));
@@ -106,7 +104,7 @@ class Steps {
     engine_.update(recorder);
     engine_.update_result();
     if (!recorder) return;
-    p.step_ms += 1e3 * (now() - begin);
+    p.step_ms += 1e3 * (steady_seconds() - begin);
     p.data_ms += 1e3 * waited;
     p.tokens += static_cast<double>(pairs);
     p.model_flops += flops;
@@ -136,7 +134,7 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   const std::int64_t all = options.warmup + options.steps;
   std::optional<Recorder> recorder;
   for (std::int64_t i = 0; i < all; ++i) {
-    if (i == options.warmup) recorder.emplace(p, now());
+    if (i == options.warmup) recorder.emplace(p, steady_seconds());
     steps.step(i, p, recorder ? &*recorder : nullptr);
     if (options.progress) options.progress(i + 1, all);
   }

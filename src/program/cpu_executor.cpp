@@ -1,6 +1,5 @@
 // The CPU executor: node by node, on the device's thread pool.
-#include <chrono>
-
+#include "base/clock.h"
 #include "ops/cpu/kernels.h"
 #include "optim/cpu/kernels.h"
 #include "program/arena_executor.h"
@@ -9,8 +8,6 @@
 namespace redline::program {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 class CpuExecutor final : public ArenaExecutor {
  public:
   CpuExecutor(const ProgramSet& set, device::CpuDevice& device) : ArenaExecutor(set, device), device_(device) {}
@@ -18,9 +15,9 @@ class CpuExecutor final : public ArenaExecutor {
   void run(std::string_view name, NodeTimer* timer) override {
     const std::size_t program = index_of(name);
     for (std::size_t i = 0; i < ops(program).size(); ++i) {
-      const double begin = timer ? now() : 0;
+      const double begin = timer ? steady_seconds() : 0;
       std::visit([&](const auto& op) { run(op, device_.pool()); }, ops(program)[i]);
-      if (timer) timer->node(set().programs[program].nodes[i], begin, now());
+      if (timer) timer->node(set().programs[program].nodes[i], begin, steady_seconds());
     }
   }
 

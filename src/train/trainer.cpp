@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
 #include "config/load.h"
 #include "data/loader.h"
 #include "io/checkpoint_folder.h"
@@ -17,9 +18,7 @@
 namespace redline::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(double start) { return steady_seconds() - start; }
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -58,7 +57,10 @@ class Run {
     if (checkpoint) restore_state(*checkpoint);
     model::LoweredModel lowered = model::lower(config_.model, lowering_);
     const bool finished = state_.step >= steps_;
-    if (!options_.dry_run && !finished) write_run_config(options_, files_);
+    if (!options_.dry_run && !finished) {
+      require_memory(lowered.set.memory.total);  // before anything is written: what cannot start leaves no run behind
+      write_run_config(options_, files_);
+    }
     tell_start(lowered, checkpoint);
     if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};
     if (finished) {
@@ -67,7 +69,6 @@ class Run {
       });
       return {Outcome::already_finished, state_.step, {}};
     }
-    require_memory(lowered.set.memory.total);
     engine_ = std::make_unique<model::Engine>(config_.model, lowering_, std::move(lowered), device_);
     if (checkpoint)
       load_tensors(*checkpoint, *engine_);
@@ -153,7 +154,7 @@ class Run {
 
   // One update over `accumulate` micro-batches.
   StepMetrics step() {
-    const Clock::time_point start = Clock::now();
+    const double start = steady_seconds();
     const double lr = optim::learning_rate(config_.optim, state_.step, steps_);
     const StepSums sums = micro_steps(lr);
     engine_->set_step(static_cast<std::uint64_t>(state_.step), lr, 1.0 / static_cast<double>(sums.pairs), 0);
@@ -170,7 +171,7 @@ class Run {
     StepSums sums;
     documents_.clear();
     for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
-      const Clock::time_point wait = Clock::now();
+      const double wait = steady_seconds();
       if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
       sums.data_wait += seconds_since(wait);
       documents_.insert(documents_.end(), batch_.sources.begin(), batch_.sources.end());
@@ -254,7 +255,7 @@ class Run {
   }
 
   void save() {
-    const Clock::time_point start = Clock::now();
+    const double start = steady_seconds();
     if (!std::ranges::all_of(engine_->read(model::Flat::parameters), [](float p) { return std::isfinite(p); }))
       throw NotFinite(
           fmt::format("after step {} a parameter is not finite and is not saved; try a lower optim.lr and --resume "

@@ -236,6 +236,7 @@ TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemory) {
   options.dry_run = false;
   const std::string message = error_of([&] { train(options, device, real_files()); });
   EXPECT_NE(message.find("train.batch_size"), std::string::npos) << message;
+  EXPECT_FALSE(real_files().exists(options.folder));
 }
 
 TEST(Trainer, AVocabularySmallerThanTheDatasIsRefused) {

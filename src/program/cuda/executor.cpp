@@ -1,7 +1,6 @@
 // The CUDA executor. A program's first run launches node by node, which also makes the plans of its products; then it is
 // captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
-#include <chrono>
-
+#include "base/clock.h"
 #include "base/log.h"
 #include "device/cuda/device.h"
 #include "ops/cuda/gemm.h"
@@ -17,8 +16,6 @@ using device::cuda::Event;
 using device::cuda::Graph;
 using device::cuda::GraphExec;
 using device::cuda::Launch;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class CudaExecutor final : public ArenaExecutor {
  public:
@@ -66,7 +63,7 @@ class CudaExecutor final : public ArenaExecutor {
     const std::vector<Node>& nodes = set().programs[program].nodes;
     while (marks_.size() <= nodes.size()) marks_.push_back(device::cuda::make_event());
     device_.wait();
-    const double start = now();
+    const double start = steady_seconds();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       REDLINE_CUDA(cudaEventRecord(marks_[i].get(), launch_.stream));
       run_node(program, i);
