@@ -35,6 +35,11 @@ redline_find_config(nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-de
 redline_find_pkg_config(tomlplusplus libtomlplusplus-dev)
 redline_find_pkg_config(libxxhash libxxhash-dev)
 redline_find_pkg_config(openblas libopenblas-dev)
+redline_find_pkg_config(libpcre2-8 libpcre2-dev)
+redline_find_pkg_config(libutf8proc libutf8proc-dev)
+redline_find_pkg_config(sentencepiece libsentencepiece-dev)
+redline_find_pkg_config(zlib zlib1g-dev)
+redline_find_pkg_config(libzstd libzstd-dev)
 
 # The header stands in a multiarch folder on some systems; pkg-config knows it, and a search finds it where it does not.
 find_path(REDLINE_CBLAS_INCLUDE cblas.h
@@ -49,4 +54,6 @@ add_library(redline_dependencies INTERFACE)
 target_include_directories(redline_dependencies SYSTEM INTERFACE "${REDLINE_CBLAS_INCLUDE}")
 target_link_libraries(redline_dependencies INTERFACE
   fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
-  PkgConfig::tomlplusplus PkgConfig::libxxhash PkgConfig::openblas Threads::Threads)
+  PkgConfig::tomlplusplus PkgConfig::libxxhash PkgConfig::openblas
+  PkgConfig::libpcre2-8 PkgConfig::libutf8proc PkgConfig::sentencepiece PkgConfig::zlib PkgConfig::libzstd
+  Threads::Threads)

@@ -1,9 +1,20 @@
 // Tokens of bytes and roles to text and back.
 #include "data/byte_roles.h"
 
+#include <array>
+
 #include "base/error.h"
 
 namespace redline::data {
+namespace {
+
+constexpr std::array<std::string_view, 11> kRoles = {"end", "begin",    "source", "target", "time",    "rtt",
+                                                     "ttl", "sequence", "lost",   "size",   "received"};
+
+}  // namespace
+
+ByteRoles text_roles() { return ByteRoles(std::span(kRoles).first(1)); }
+ByteRoles ping_roles() { return ByteRoles(kRoles); }
 
 std::string ByteRoles::decode(std::span<const std::int32_t> tokens) const {
   std::string text;

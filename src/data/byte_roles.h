@@ -27,4 +27,7 @@ class ByteRoles {
   std::span<const std::string_view> names_;
 };
 
+ByteRoles text_roles();  // <end> alone
+ByteRoles ping_roles();  // those of the generated corpus
+
 }  // namespace redline::data

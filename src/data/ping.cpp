@@ -14,8 +14,6 @@
 namespace redline::data {
 namespace {
 
-constexpr std::array<std::string_view, 11> kRoles = {"end", "begin",    "source", "target", "time",    "rtt",
-                                                     "ttl", "sequence", "lost",   "size",   "received"};
 enum Role : std::int32_t {
   kEnd = kEndOfDocument,
   kBegin,
@@ -143,10 +141,8 @@ class Ping final : public DocumentSource {
     return Random(seed_, kPingFormat).bits(static_cast<std::uint64_t>(documents_));
   }
   std::uint64_t order_seed() const override { return seed_; }
-  std::string decode(const std::vector<std::int32_t>& tokens) const override {
-    return ByteRoles(kRoles).decode(tokens);
-  }
-  std::vector<std::int32_t> encode(const std::string& text) const override { return ByteRoles(kRoles).encode(text); }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override { return ping_roles().decode(tokens); }
+  std::vector<std::int32_t> encode(const std::string& text) const override { return ping_roles().encode(text); }
 
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
     REDLINE_CHECK(index >= 0 && (documents_ == 0 || index < documents_), "no document {} among {}", index, documents_);

@@ -14,7 +14,6 @@
 namespace redline::data {
 namespace {
 
-constexpr std::array<std::string_view, 1> kRoles = {"end"};
 constexpr std::int64_t kSmallestText = 64;  // bytes that can be split into training and held-out text
 constexpr std::int64_t kLargestPiece = 1 << 16, kSmallestPiece = 1 << 12;
 
@@ -91,7 +90,7 @@ class Text final : public DocumentSource {
     return fmt::format("{} text file{}", files_.size(), files_.size() == 1 ? "" : "s");
   }
   std::int64_t documents() const override { return pieces_; }
-  std::int64_t vocabulary() const override { return ByteRoles(kRoles).size(); }
+  std::int64_t vocabulary() const override { return text_roles().size(); }
   // Sizes, and the first and last 64 KiB of each stretch: cheap for any size, and no other text is likely to share them.
   std::uint64_t fingerprint() const override {
     Hasher hasher;
@@ -105,10 +104,8 @@ class Text final : public DocumentSource {
     return hasher.digest();
   }
   std::uint64_t order_seed() const override { return seed_; }
-  std::string decode(const std::vector<std::int32_t>& tokens) const override {
-    return ByteRoles(kRoles).decode(tokens);
-  }
-  std::vector<std::int32_t> encode(const std::string& text) const override { return ByteRoles(kRoles).encode(text); }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override { return text_roles().decode(tokens); }
+  std::vector<std::int32_t> encode(const std::string& text) const override { return text_roles().encode(text); }
 
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
     const auto [stretch, begin, end] = locate(index);

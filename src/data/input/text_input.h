@@ -1,0 +1,61 @@
+// Documents as people keep them (text files, .jsonl, both also .gz and .zst) read from front to back. Reading finds
+// where documents begin and end and is done by one thread; parsing a document is left to whoever has a core free.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+
+namespace redline::data {
+
+// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl or .ndjson holds one JSON object
+// a line; any other is text.
+struct InputFormat {
+  std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field
+  std::string separator;            // between the documents of a text file; empty: a file is one document
+};
+
+// Some whole documents, as they stand in one file.
+struct TextBlock {
+  std::int64_t file = 0;    // index into TextInput::files()
+  std::int64_t offset = 0;  // of bytes[0] in the file, counted after decompression
+  std::int64_t line = 0;    // .jsonl: the number of the first line, counted from 1
+  std::string bytes;
+  std::vector<std::int64_t> ends;  // document i is bytes [ends[i-1] or 0, ends[i]), its separator or newline included
+
+  std::int64_t documents() const { return static_cast<std::int64_t>(ends.size()); }
+  std::int64_t begin(std::int64_t i) const { return i == 0 ? 0 : ends[static_cast<std::size_t>(i) - 1]; }
+};
+
+class TextInput {
+ public:
+  // `paths`: files, folders (all files below, sorted) and globs. What is missing is a UserError that starts with `key`.
+  TextInput(const std::vector<std::string>& paths, InputFormat format, std::string key);
+  ~TextInput();
+
+  const std::vector<Path>& files() const;
+  std::int64_t bytes_on_disk() const;  // of all files: what progress is counted against
+  std::int64_t bytes_read() const;     // of them, as far as next() has come; any thread may ask
+
+  // The next documents, about `target_bytes` of them and at most `most_documents`; never across files, at least one
+  // document unless it is the end (false). A truncated archive or a failing disk is a UserError or MachineError that
+  // names file and offset.
+  bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
+  // Goes to a place where a document begins (after decompressing up to it), so that next() goes on from there.
+  void seek(std::int64_t file, std::int64_t offset);
+
+  // The text of one document of a block: JSON parsed, separator cut off, checked to be UTF-8. May be empty. Any thread
+  // may call it. A UserError "FILE:LINE: ..." or "FILE: byte N: ..." when it is malformed.
+  void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,40 @@
+// Text to token ids and back: one face for all kinds of tokenizers. Which file or name means which kind is decided in
+// open_tokenizer() and nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline::data {
+
+// Encodes for one thread: it may hold caches and scratch memory.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  virtual void append(std::string_view text, std::vector<std::int32_t>& ids) = 0;  // adds to `ids`
+};
+
+// Immutable, and shared by threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::string name() const = 0;                       // "bytes", "gpt2.tokenizer.json"
+  virtual std::int64_t vocabulary() const = 0;                // ids are below it
+  virtual std::optional<std::int32_t> end_token() const = 0;  // what closes a document
+  virtual std::uint64_t fingerprint() const = 0;              // of what decides ids: another tokenizer, another number
+  virtual std::unique_ptr<Encoder> encoder() const = 0;       // lives no longer than the tokenizer
+  virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+
+  std::vector<std::int32_t> encode(std::string_view text) const;  // with an encoder of its own: for a text now and then
+};
+
+// `name`: "bytes", "ping", a tokenizer.json, a folder that holds one, or a sentencepiece .model. `key` (--tokenizer,
+// data.tokenizer) leads the UserErrors.
+std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::string_view key);
+
+}  // namespace redline::data
