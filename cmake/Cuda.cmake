@@ -53,6 +53,7 @@ if(redline_cuda_enabled)
   # nvcc for a compiler without constexpr, and then its checks of format strings fail.
   target_compile_options(redline_settings INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr;-DFMT_USE_CONSTEXPR=1>")
+  include(Cudnn)
   list(JOIN CMAKE_CUDA_ARCHITECTURES ", " archs)
   message(STATUS "CUDA backend: on (nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${archs})")
 elseif(REDLINE_CUDA STREQUAL "ON")

@@ -1,5 +1,6 @@
 # One static library a room: redline_<room>, linked to every room on a lower floor. `redline_rooms` lists them all.
-# A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both.
+# A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both. The same holds for
+# cuda/cudnn/ and no_cudnn.cpp.
 
 # The shipped configs as bytes inside the program (src/config/presets.h declares what the file defines).
 file(GLOB config_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/configs/*.toml")
@@ -23,6 +24,11 @@ foreach(floor IN LISTS redline_floors)
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS "${folder}/*.cu")
     if(redline_cuda_enabled)
       list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+      if(redline_cudnn_enabled)
+        list(FILTER sources EXCLUDE REGEX "/no_cudnn\\.cpp$")
+      else()
+        list(FILTER sources EXCLUDE REGEX "/cuda/cudnn/")
+      endif()
     else()
       list(FILTER sources EXCLUDE REGEX "/src/${room}/(.*/)?cuda/")
       set(kernels)

@@ -1,7 +1,16 @@
 #!/usr/bin/env bash
-# Installs the packages of packages.txt that are missing. With nothing missing it does nothing and needs no network.
+# Installs the packages of packages.txt that are missing and, where there is a CUDA compiler, the headers of cuDNN's
+# frontend. With nothing missing it does nothing and needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# Header-only and optional: without it the program is built without cuDNN's attention.
+frontend=.cache/cudnn-frontend
+if [[ ! -f $frontend/include/cudnn_frontend.h ]] && { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }; then
+  python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$frontend" \
+    nvidia-cudnn-frontend >/dev/null 2>&1 ||
+    echo "setup: pip could not get nvidia-cudnn-frontend; attention by cuDNN is left out." >&2
+fi
 
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: this system has no dpkg; install the equivalents of packages.txt yourself (CMake names what it misses)." >&2

@@ -80,10 +80,18 @@ void attention(benchmark::State& state, std::string_view backend, Pass pass) {
   const Tensor dout = arrays.noise(DType::bf16, {n, out_width}), out = arrays.array(DType::bf16, dout.shape);
   const Tensor lse = arrays.array(DType::f32, {layout.heads, n}), delta = arrays.array(DType::f32, lse.shape);
   const float scale = 1 / std::sqrt(static_cast<float>(layout.head_dim));
-  const ops::Attention<Tensor> op{qkv, offsets, out, lse, layout, scale};
-  const ops::AttentionGrad<Tensor> grad{qkv, offsets, out, lse, dout, dqkv, delta, layout, scale};
+  const Tensor workspace = arrays.array(DType::u8, {ops::library_workspace_bytes(layout, n)});
+  const std::int64_t longest = state.range(1);
+  const ops::Attention<Tensor> op{qkv, offsets, out, lse, layout, scale, longest};
+  const ops::AttentionGrad<Tensor> grad{qkv, offsets, out, lse, dout, dqkv, delta, workspace, layout, scale, longest};
 
-  const device::cuda::Launch& launch = gpu().launch();
+  device::cuda::Launch launch = gpu().launch();
+  launch.full_rows = state.range(5) == 0;
+  try {
+    ops::cuda::find_attention(ops::cuda::case_of(grad, launch), backend);
+  } catch (const UserError& e) {
+    return state.SkipWithError(e.what());
+  }
   const device::cuda::Event begin = device::cuda::make_event(), end = device::cuda::make_event();
   ops::cuda::run(op, launch, backend);  // backward reads what it leaves
   if (pass == backward) ops::cuda::run(grad, launch, backend);
@@ -116,6 +124,8 @@ void shapes(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK_CAPTURE(attention, flash_forward, "flash", forward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, flash_backward, "flash", backward)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, cudnn_forward, "cudnn", forward)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, cudnn_backward, "cudnn", backward)->Apply(shapes);
 
 }  // namespace
 }  // namespace redline

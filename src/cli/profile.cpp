@@ -20,16 +20,16 @@ double mfu(const perf::Profile& p, const perf::Peak& peak) { return p.model_flop
 
 std::string row(const perf::TimedWork& w, const perf::Peak& peak, int width) {
   const bool products = w.flops > 0;
-  return fmt::format("{:<{}}  {:>9.3f}  {:>6}  {:>5.0f}  {:>9}  {:>7.1f}  {:>7}\n", w.name, width, w.ms,
+  return fmt::format("{:<{}}  {:>9.3f}  {:>6}  {:>5.0f}  {:>9}  {:>7.1f}  {:>7}  {:>8}\n", w.name, width, w.ms,
                      report::percent(w.share), w.calls, products ? fmt::format("{:.1f}", w.gflops()) : "-", w.gbytes(),
-                     products ? report::percent(w.gflops() * 1e9 / peak.flops) : "-");
+                     products ? report::percent(w.gflops() * 1e9 / peak.flops) : "-", report::percent(w.of_roofline()));
 }
 
 std::string table(std::string_view title, const std::vector<perf::TimedWork>& work, const perf::Peak& peak) {
   int width = static_cast<int>(title.size());
   for (const perf::TimedWork& w : work) width = std::max(width, static_cast<int>(w.name.size()));
-  std::string out = fmt::format("\n{:<{}}  {:>9}  {:>6}  {:>5}  {:>9}  {:>7}  {:>7}\n", title, width, "ms", "share",
-                                "calls", "GFLOP/s", "GB/s", "of peak");
+  std::string out = fmt::format("\n{:<{}}  {:>9}  {:>6}  {:>5}  {:>9}  {:>7}  {:>7}  {:>8}\n", title, width, "ms",
+                                "share", "calls", "GFLOP/s", "GB/s", "of peak", "roofline");
   for (const perf::TimedWork& w : work) out += row(w, peak, width);
   return out;
 }
@@ -41,11 +41,15 @@ std::vector<perf::TimedWork> slowest(const perf::Profile& p, std::int64_t n) {
   return nodes;
 }
 
-void print_text(const perf::Profile& p, const perf::Peak& peak, std::int64_t nodes) {
+void print_text(const perf::Profile& p, const perf::Peak& peak, double copy_rate, std::int64_t nodes) {
   const double seconds = p.step_ms * 1e-3;
   print(fmt::format("step     {}: {}, {}, mfu {}\n", report::duration(seconds), report::token_rate(p.tokens / seconds),
                     report::flop_rate(p.model_flops / seconds), report::percent(mfu(p, peak))));
   print(fmt::format("peak     {} ({})\n", report::flop_rate(peak.flops), peak.source));
+  print(fmt::format(
+      "memory   {:.1f} GB/s (measured: a large copy); roofline: the longer of a node's products at the peak "
+      "and its bytes at this rate, over its time\n",
+      copy_rate * 1e-9));
   print(fmt::format("device   {}; mean of {} steps\n", p.device, p.steps));
   print(table("op", p.kinds, peak));
   const auto line = [&](std::string_view what, double ms) {
@@ -56,6 +60,9 @@ void print_text(const perf::Profile& p, const perf::Peak& peak, std::int64_t nod
   line("waiting for data", p.data_ms);
   line("outside: uploads, reading results, the timer", p.outside_ms);
   line("the step", p.step_ms);
+  if (p.untimed_ms > 0)
+    print(fmt::format("{:>9.3f} ms          the step as training runs it; the nodes' sum differs by {:+.1f}%\n",
+                      p.untimed_ms, 100 * (p.nodes_ms / p.untimed_ms - 1)));
   if (nodes > 0) print(table("slowest nodes", slowest(p, nodes), peak));
 }
 
@@ -70,7 +77,8 @@ io::Json to_json(const std::vector<perf::TimedWork>& work, bool phases) {
                 {"flops", w.flops},
                 {"bytes", w.bytes},
                 {"gflops_per_s", w.gflops()},
-                {"gbytes_per_s", w.gbytes()}});
+                {"gbytes_per_s", w.gbytes()},
+                {"roofline", w.of_roofline()}});
   }
   return out;
 }
@@ -99,6 +107,8 @@ int run_profile(const Words& words) {
   options.config = config::load(sources_of(config));
   const auto device = device::open_device(device_name);
   const perf::Peak peak = perf::find_peak(*device);
+  options.peak_flops = peak.flops;
+  options.copy_rate = perf::measure_copy_rate(*device);
   report::LiveLine progress(stderr);
   options.progress = [&](std::int64_t done, std::int64_t of) {
     progress.show(fmt::format("profiling, step {}/{}", done, of));
@@ -118,13 +128,15 @@ int run_profile(const Words& words) {
                 {"model_flops", p.model_flops},
                 {"peak_flops", peak.flops},
                 {"peak_source", peak.source},
+                {"copy_bytes_per_s", options.copy_rate},
+                {"untimed_ms", p.untimed_ms},
                 {"mfu", mfu(p, peak)},
                 {"trace", trace},
                 {"kinds", to_json(p.kinds, false)},
                 {"nodes", to_json(p.nodes, true)}});
     return kDone;
   }
-  print_text(p, peak, nodes);
+  print_text(p, peak, options.copy_rate, nodes);
   print(fmt::format("\ntrace    {} (open it in chrome://tracing or ui.perfetto.dev)\n", trace));
   return kDone;
 }

@@ -49,6 +49,7 @@ struct Train {
   std::int64_t seed = 0;
   std::int64_t eval_every = 0;  // 0: at the end only
   std::int64_t eval_batches = 8;
+  std::string recompute = "none";  // none | mlp | block
   bool operator==(const Train&) const = default;
 };
 
@@ -68,7 +69,9 @@ struct Precision {
 };
 
 struct Kernels {
-  std::string graphs = "auto";  // auto | off
+  std::string graphs = "auto";     // auto | off
+  std::string attention = "auto";  // auto | cudnn | flash | reference
+  bool deterministic = false;
   bool operator==(const Kernels&) const = default;
 };
 

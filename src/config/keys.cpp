@@ -105,6 +105,8 @@ std::vector<Key> build_table() {
      "steps between evaluations; 0: at the end only"},
     {"train.eval_batches", in<train, &Train::eval_batches>(), between(1, 1 << 24), {}, "batches",
      "batches of one evaluation, at most"},
+    {"train.recompute", in<train, &Train::recompute>(), any(), {"none", "mlp", "block"}, "",
+     "what the backward pass computes again instead of keeping it: nothing, the inner values of the SwiGLU block, or whole layers"},
 
     {"optim.lr", in<optim, &Optim::lr>(), at_least(0), {}, "",
      "peak learning rate of AdamW"},
@@ -132,6 +134,10 @@ std::vector<Key> build_table() {
 
     {"kernels.graphs", in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},
+    {"kernels.attention", in<&Config::kernels, &Kernels::attention>(), any(), {"auto", "cudnn", "flash", "reference"}, "",
+     "who computes attention on a GPU; auto: the fastest that can, measured on the first batch"},
+    {"kernels.deterministic", in<&Config::kernels, &Kernels::deterministic>(), any(), {}, "",
+     "a GPU repeats runs bit for bit: no kernel whose sums depend on timing, and products as cuBLASLt's heuristic proposes them"},
 
     {"checkpoint.every", in<&Config::checkpoint, &Checkpoint::every>(), at_least(0), {}, "steps",
      "steps between checkpoints; 0: at the end only"},

@@ -47,6 +47,8 @@ struct Batch {
   void clear();
   bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
   std::int64_t room() const { return shape.tokens() - real_tokens; }
+  // Whether every row is one document: as many pairs as only that can have.
+  bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }
 };
 
 }  // namespace redline::data

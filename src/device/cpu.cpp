@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -132,6 +133,35 @@ std::unique_ptr<Buffer> CpuDevice::allocate(std::int64_t bytes) {
   }
   return std::make_unique<CpuBuffer>(*this, bytes);
 }
+
+namespace {
+
+// Nothing is ever under way: a letter is a copy.
+class CpuMailbox final : public Mailbox {
+ public:
+  explicit CpuMailbox(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {}
+  void post(std::span<const Piece> pieces) override {
+    std::vector<std::byte>& letter = letters_.emplace_back();
+    for (const Piece& p : pieces) {
+      const auto* from = static_cast<const std::byte*>(p.device_from);
+      letter.insert(letter.end(), from, from + p.bytes);
+    }
+    REDLINE_CHECK(letters_.size() <= kSlots && letter.size() == bytes_, "{} letters", letters_.size());
+  }
+  void take(void* to) override {
+    REDLINE_CHECK(!letters_.empty(), "no letter is under way");
+    std::memcpy(to, letters_.front().data(), bytes_);
+    letters_.pop_front();
+  }
+
+ private:
+  std::size_t bytes_;
+  std::deque<std::vector<std::byte>> letters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mailbox> CpuDevice::make_mailbox(std::int64_t bytes) { return std::make_unique<CpuMailbox>(bytes); }
 
 void CpuDevice::copy_in(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));

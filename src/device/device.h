@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,19 +25,36 @@ class Buffer {
   virtual std::int64_t bytes() const = 0;
 };
 
+// Small values on their way to the host behind the work queued so far, a fixed number of bytes a letter. Letters are
+// taken in the order in which they were posted; at most kSlots may be under way.
+class Mailbox {
+ public:
+  static constexpr int kSlots = 2;
+  struct Piece {
+    const void* device_from;
+    std::int64_t bytes;
+  };
+  virtual ~Mailbox() = default;
+  virtual void post(std::span<const Piece> pieces) = 0;  // does not wait
+  virtual void take(void* host_to) = 0;                  // waits for the oldest letter and for nothing else
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual Kind kind() const = 0;
   virtual std::string name() const = 0;                              // "CPU (2 threads, Neoverse-V1)", "NVIDIA H200"
   virtual std::int64_t memory_bytes() const = 0;                     // what the device has in all
+  virtual std::int64_t available_bytes() const = 0;                  // what can still be allocated
   virtual std::int64_t allocated_bytes() const = 0;                  // what redline holds on it now
   virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
   // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
   virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
-  virtual void wait() = 0;  // until all work given to it is done
+  virtual void wait() = 0;              // until all work given to it is done
+  virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
+  virtual std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) = 0;  // of a letter
 };
 
 class CpuDevice final : public Device {
@@ -45,12 +63,16 @@ class CpuDevice final : public Device {
   Kind kind() const override { return Kind::cpu; }
   std::string name() const override;
   std::int64_t memory_bytes() const override;
+  // All of it: what others hold of the host's memory now may be caches that give way.
+  std::int64_t available_bytes() const override { return memory_bytes() - allocated_bytes(); }
   std::int64_t allocated_bytes() const override;
   std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override {}
+  bool runs_ahead() const override { return false; }
+  std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
   ThreadPool& pool() { return pool_; }
 
  private:

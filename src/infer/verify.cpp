@@ -72,7 +72,8 @@ class Run {
       micro_step(step);
       losses.push_back(static_cast<float>(loss()));
       engine_->update();
-      norms.push_back(engine_->update_result().grad_norm);
+      engine_->post_result();
+      norms.push_back(engine_->take_result().update.grad_norm);
     }
     compare("train_losses", losses, tolerances_.forward);
     compare("grad_norms", norms, tolerances_.norms);

@@ -1,7 +1,9 @@
 // Moves batches, step states and parameters between the host and a bound program set, and runs its programs.
 #include "model/engine.h"
 
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "io/safetensors.h"
 
@@ -59,6 +61,7 @@ void Engine::upload(const data::Batch& batch) {
   put(lowered_.batch.targets, batch.targets);
   put(lowered_.batch.positions, batch.positions);
   put(lowered_.batch.doc_offsets, batch.doc_offsets);
+  executor_->expect_full_rows(batch.full_rows());
 }
 
 void Engine::set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token) {
@@ -94,9 +97,17 @@ double Engine::loss_sum() {
   return sum;
 }
 
-UpdateResult Engine::update_result() {
-  UpdateResult result;
-  executor_->read(lowered_.update_result, &result, sizeof result);
+void Engine::post_result() {
+  const ValueId ids[] = {lowered_.loss_sum, lowered_.update_result};
+  executor_->post(ids);
+}
+
+Engine::StepResult Engine::take_result() {
+  std::array<std::byte, sizeof(double) + sizeof(UpdateResult)> letter;
+  executor_->take(letter.data());
+  StepResult result;
+  std::memcpy(&result.loss_sum, letter.data(), sizeof(double));
+  std::memcpy(&result.update, letter.data() + sizeof(double), sizeof(UpdateResult));
   return result;
 }
 

@@ -45,8 +45,14 @@ class Engine {
   double evaluate();            // sum of the uploaded batch's losses
   std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
 
-  double loss_sum();             // of the micro-steps since the last first one
-  UpdateResult update_result();  // of the last update
+  double loss_sum();  // of the micro-steps since the last first one
+  // Sends a step's loss sum and what its update did to the host; take_result() waits for the oldest that was sent.
+  struct StepResult {
+    double loss_sum = 0;
+    UpdateResult update;
+  };
+  void post_result();
+  StepResult take_result();
 
   // FLOPs of a step's micro-batches as MFU counts them, and with T * tokens pairs instead of the mask's (PaLM's way).
   double model_flops(const data::Batch& batch) const;

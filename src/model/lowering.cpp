@@ -73,7 +73,8 @@ class Lower {
     m_.batch = {.tokens = input("tokens", n),
                 .targets = input("targets", n),
                 .positions = input("positions", n),
-                .doc_offsets = input("doc_offsets", batch.documents() + 1)};
+                .doc_offsets = input("doc_offsets", batch.documents() + 1),
+                .longest = batch.seq_len};
     m_.step_state = b_.declare("step state", {sizeof(StepState)}, DType::u8, Role::input);
     m_.update_result = b_.declare("update result", {sizeof(UpdateResult)}, DType::u8, Role::output);
     m_.losses = b_.declare("losses", {n}, DType::f32, Role::output);
@@ -85,6 +86,8 @@ class Lower {
   void begin(std::string_view name, program::Lowering lowering) {
     lowering.compute = options_.compute;
     lowering.loss_chunk = options_.loss_chunk;
+    lowering.recompute = options_.recompute;
+    lowering.attention_workspace = options_.attention_workspace;
     b_.begin(std::string(name), lowering);
   }
 

@@ -29,6 +29,8 @@ struct LoweringOptions {
   bool logits = false;            // the logits program and its output
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
+  program::Recompute recompute = program::Recompute::none;
+  bool attention_workspace = false;  // room for a library's attention kernel
   config::Optim optim;
   std::uint64_t seed = 0;                   // of dropout
   program::ExecutorOptions execution = {};  // how the programs run

@@ -7,6 +7,11 @@ namespace {
 // Rows of logits that exist at a time: enough that their products fill the device.
 constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 8192;
 
+program::Recompute recompute_of(std::string_view name) {
+  if (name == "mlp") return program::Recompute::mlp;
+  return name == "block" ? program::Recompute::block : program::Recompute::none;
+}
+
 }  // namespace
 
 data::BatchShape batch_shape(const config::Config& c) {
@@ -20,15 +25,27 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   o.loss_chunk = kind == device::Kind::cuda ? kCudaLossChunk : kCpuLossChunk;
   o.optim = c.optim;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
+  o.recompute = recompute_of(c.train.recompute);
   o.execution.graphs = c.kernels.graphs == "auto";
+  o.execution.attention = c.kernels.attention;
+  o.execution.deterministic = c.kernels.deterministic;
   if (kind != device::Kind::cuda) return o;
+  if (c.kernels.deterministic && c.kernels.attention == "cudnn")
+    fail_user(
+        "{}kernels.deterministic does not go with kernels.attention = \"cudnn\", whose backward pass adds in the order "
+        "in "
+        "which blocks finish; use \"auto\" or \"flash\"",
+        c.origins.prefix({"kernels.deterministic", "kernels.attention"}));
   const std::string& matmul = c.precision.matmul;
-  if (matmul == "bf16")
+  if (matmul == "bf16") {
     o.compute = DType::bf16;
-  else if (matmul == "tf32")
+    const std::string& attention = c.kernels.attention;
+    o.attention_workspace = (attention == "auto" || attention == "cudnn") && !c.kernels.deterministic;
+  } else if (matmul == "tf32") {
     o.execution.tf32 = true;
-  else if (matmul != "fp32")
+  } else if (matmul != "fp32") {
     fail_user("precision.matmul = \"{}\" does not run on a GPU yet; use bf16, tf32 or fp32", matmul);
+  }
   return o;
 }
 

@@ -23,6 +23,7 @@ struct Attention {
   T lse;          // [heads, n]             =
   HeadLayout layout{};
   float scale{};
+  std::int64_t longest{};  // no document has more tokens
 
   template <class F>
   auto map(F f) const {
@@ -32,7 +33,8 @@ struct Attention {
                         f("out", out, Access::write),
                         f("lse", lse, Access::write),
                         layout,
-                        scale};
+                        scale,
+                        longest};
   }
 };
 
@@ -46,8 +48,10 @@ struct AttentionGrad {
   T dout;         // [n, heads * head_dim]
   T dqkv;         // [n, (heads + 2 kv_heads) * head_dim]  =
   T delta;        // [heads, n]  scratch
+  T workspace;    // bytes of scratch for a library's kernel; may be absent
   HeadLayout layout{};
   float scale{};
+  std::int64_t longest{};  // no document has more tokens
 
   template <class F>
   auto map(F f) const {
@@ -59,10 +63,19 @@ struct AttentionGrad {
                             f("dout", dout, Access::read),
                             f("dqkv", dqkv, Access::write),
                             f("delta", delta, Access::write),
+                            f("workspace", workspace, Access::write),
                             layout,
-                            scale};
+                            scale,
+                            longest};
   }
 };
+
+// What a library's backward kernel adds up in: queries' gradients in fp32, with grouped queries those of keys and values
+// for every query head too, and two numbers a row.
+inline std::int64_t library_workspace_bytes(const HeadLayout& layout, std::int64_t n) {
+  const std::int64_t arrays = layout.heads == layout.kv_heads ? 1 : 3, margin = 1 << 20;
+  return 4 * n * layout.heads * (layout.head_dim * arrays + 2) + margin;
+}
 
 // Two products a pair forward. Backward counts as twice the forward, as MFU is defined; the fifth product that a kernel
 // recomputes (the scores) is its own affair.

@@ -5,5 +5,8 @@
 namespace redline::perf {
 
 Peak measure_cuda_peak(device::Device&) { fail_machine("measure_cuda_peak: this redline was built without CUDA"); }
+double measure_cuda_copy_rate(device::Device&) {
+  fail_machine("measure_cuda_copy_rate: this redline was built without CUDA");
+}
 
 }  // namespace redline::perf

@@ -3,6 +3,8 @@
 
 #include <cblas.h>
 
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/clock.h"
@@ -59,6 +61,24 @@ Peak find_peak(device::Device& device) {
   if (device.kind() == device::Kind::cpu) return measure_cpu_peak(static_cast<device::CpuDevice&>(device).pool());
   if (const auto flops = datasheet_flops(device.name())) return {*flops, "datasheet, dense bf16"};
   return measure_cuda_peak(device);
+}
+
+double measure_copy_rate(device::Device& device) {
+  if (device.kind() != device::Kind::cpu) return measure_cuda_copy_rate(device);
+  constexpr std::int64_t kBytes = std::int64_t{64} << 20, kPiece = 1 << 20;  // beyond the caches
+  constexpr int kRuns = 5;
+  const auto from = device.allocate(kBytes), to = device.allocate(kBytes);
+  std::memset(from->data(), 1, kBytes);
+  double best = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    const double begin = steady_seconds();
+    static_cast<device::CpuDevice&>(device).pool().for_ranges(
+        kBytes, kPiece, [&](std::int64_t first, std::int64_t end) {
+          std::memcpy(to->data() + first, from->data() + first, static_cast<std::size_t>(end - first));
+        });
+    if (run > 0) best = std::max(best, 2.0 * static_cast<double>(kBytes) / (steady_seconds() - begin));
+  }
+  return best;
 }
 
 BlasLibrary blas_library() {

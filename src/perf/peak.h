@@ -18,6 +18,10 @@ struct Peak {
 // training uses: fp32 on the CPU, bf16 on a card.
 Peak find_peak(device::Device& device);
 
+// Bytes a second of a large copy, read and written bytes together: what kernels that only move memory are held against.
+double measure_copy_rate(device::Device& device);
+double measure_cuda_copy_rate(device::Device& device);  // without CUDA, perf/no_cuda.cpp
+
 // Dense bf16 FLOPs a second of a card, by its name as the driver gives it.
 std::optional<double> datasheet_flops(std::string_view card);
 

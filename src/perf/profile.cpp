@@ -17,7 +17,8 @@ namespace {
 // Sums by node; a node is known by its address in its program.
 class Recorder final : public program::NodeTimer {
  public:
-  Recorder(Profile& profile, double start) : profile_(profile), start_(start) {}
+  Recorder(Profile& profile, const ProfileOptions& roofline, double start)
+      : profile_(profile), roofline_(roofline), start_(start) {}
 
   void begin(std::int64_t step, double score_pairs) {
     step_ = step;
@@ -37,11 +38,17 @@ class Recorder final : public program::NodeTimer {
     work.ms += 1e3 * (end - begin);
     work.flops += node.cost.flops + node.cost.flops_per_pair * score_pairs_;
     work.bytes += node.cost.bytes;
+    const double products = roofline_.peak_flops > 0
+                                ? (node.cost.flops + node.cost.flops_per_pair * score_pairs_) / roofline_.peak_flops
+                                : 0;
+    const double moving = roofline_.copy_rate > 0 ? node.cost.bytes / roofline_.copy_rate : 0;
+    work.floor_ms += 1e3 * std::max(products, moving);
     profile_.spans.push_back({it->second, step_, begin - start_, end - start_});
   }
 
  private:
   Profile& profile_;
+  const ProfileOptions& roofline_;
   double start_;
   std::int64_t step_ = 0;
   double score_pairs_ = 0;
@@ -54,7 +61,7 @@ void finish(Profile& p) {
   for (double* sum : {&p.tokens, &p.step_ms, &p.data_ms, &p.model_flops}) *sum *= per_step;
   std::map<std::string, TimedWork> kinds;
   for (TimedWork& node : p.nodes) {
-    for (double* sum : {&node.calls, &node.ms, &node.flops, &node.bytes}) *sum *= per_step;
+    for (double* sum : {&node.calls, &node.ms, &node.flops, &node.bytes, &node.floor_ms}) *sum *= per_step;
     node.share = node.ms / p.step_ms;
     p.nodes_ms += node.ms;
     TimedWork& kind = kinds[node.op];
@@ -64,6 +71,7 @@ void finish(Profile& p) {
     kind.share += node.share;
     kind.flops += node.flops;
     kind.bytes += node.bytes;
+    kind.floor_ms += node.floor_ms;
   }
   for (auto& [op, kind] : kinds) p.kinds.push_back(std::move(kind));
   std::ranges::sort(p.kinds, [](const TimedWork& a, const TimedWork& b) { return a.ms > b.ms; });
@@ -102,7 +110,8 @@ class Steps {
     }
     engine_.set_step(step, lr, 1.0 / static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
     engine_.update(recorder);
-    engine_.update_result();
+    engine_.post_result();
+    engine_.take_result();
     if (!recorder) return;
     p.step_ms += 1e3 * (steady_seconds() - begin);
     p.data_ms += 1e3 * waited;
@@ -131,13 +140,17 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   p.device = device.name();
   p.steps = options.steps;
   Steps steps(options.config, device);
-  const std::int64_t all = options.warmup + options.steps;
+  const std::int64_t timed = options.warmup + options.steps;
+  const std::int64_t all = timed + (device.runs_ahead() ? 1 + options.steps : 0);
   std::optional<Recorder> recorder;
+  double begin = 0;
   for (std::int64_t i = 0; i < all; ++i) {
-    if (i == options.warmup) recorder.emplace(p, steady_seconds());
-    steps.step(i, p, recorder ? &*recorder : nullptr);
+    if (i == options.warmup) recorder.emplace(p, options, steady_seconds());
+    if (i == timed + 1) begin = steady_seconds();  // one step to settle
+    steps.step(i, p, recorder && i < timed ? &*recorder : nullptr);
     if (options.progress) options.progress(i + 1, all);
   }
+  if (all > timed) p.untimed_ms = 1e3 * (steady_seconds() - begin) / static_cast<double>(options.steps);
   finish(p);
   return p;
 }

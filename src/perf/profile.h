@@ -16,6 +16,7 @@ namespace redline::perf {
 struct ProfileOptions {
   config::Config config;
   std::int64_t warmup = 2, steps = 10;
+  double peak_flops = 0, copy_rate = 0;  // a second: the roofline; 0: not known
   std::function<void(std::int64_t done, std::int64_t of)> progress;
 };
 
@@ -27,7 +28,9 @@ struct TimedWork {
   double calls = 0;
   double ms = 0, share = 0;  // of the step's wall time
   double flops = 0, bytes = 0;
+  double floor_ms = 0;  // what the roofline allows: the longer of its products and its bytes
 
+  double of_roofline() const { return ms > 0 ? floor_ms / ms : 0; }
   double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }  // GFLOP/s
   double gbytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // GB/s
 };
@@ -42,8 +45,9 @@ struct Span {
 struct Profile {
   std::string device;
   std::int64_t steps = 0;
-  double tokens = 0;  // real targets of a step
-  double step_ms = 0;
+  double tokens = 0;             // real targets of a step
+  double step_ms = 0;            // with every node timed
+  double untimed_ms = 0;         // a step as training runs it; 0: not measured, since timing changes nothing there
   double nodes_ms = 0;           // in nodes
   double data_ms = 0;            // waiting for batches
   double outside_ms = 0;         // all else: uploads, reading results back, the timer itself

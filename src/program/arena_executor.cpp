@@ -30,6 +30,22 @@ void ArenaExecutor::read(ValueId id, void* host, std::int64_t bytes) {
   device_.copy_out(host, tensor(id).data, bytes);
 }
 
+void ArenaExecutor::post(std::span<const ValueId> ids) {
+  std::int64_t bytes = 0;
+  pieces_.clear();
+  for (const ValueId id : ids) {
+    pieces_.push_back({tensor(id).data, set_.at(id).bytes()});
+    bytes += set_.at(id).bytes();
+  }
+  if (!mailbox_) mailbox_ = device_.make_mailbox(bytes);
+  mailbox_->post(pieces_);
+}
+
+void ArenaExecutor::take(void* host) {
+  REDLINE_CHECK(mailbox_, "nothing was posted");
+  mailbox_->take(host);
+}
+
 void ArenaExecutor::clear(ValueId id) { device_.fill(tensor(id).data, 0, set_.at(id).bytes()); }
 
 void ArenaExecutor::poison_transients() {

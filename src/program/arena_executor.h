@@ -16,6 +16,8 @@ class ArenaExecutor : public Executor {
   Tensor tensor(ValueId id) const final;
   void write(ValueId id, const void* host, std::int64_t bytes) final;
   void read(ValueId id, void* host, std::int64_t bytes) final;
+  void post(std::span<const ValueId> ids) final;
+  void take(void* host) final;
   void clear(ValueId id) final;
   void poison_transients() final;
   std::int64_t arena_bytes() const final { return arena_->bytes(); }
@@ -33,6 +35,8 @@ class ArenaExecutor : public Executor {
   device::Device& device_;
   std::unique_ptr<device::Buffer> arena_;
   std::vector<std::vector<BoundOp>> bound_;  // by program
+  std::unique_ptr<device::Mailbox> mailbox_;
+  std::vector<device::Mailbox::Piece> pieces_;
 };
 
 }  // namespace redline::program

@@ -74,8 +74,12 @@ class Backward {
 
   void rule(const ops::Attention<ValueId>& op) {
     const ValueId delta = scratch("attention delta", b_.shape(op.lse));
+    ValueId workspace;
+    if (b_.lowering_.attention_workspace)
+      workspace = b_.make(name_ + " workspace", {ops::library_workspace_bytes(op.layout, b_.shape(op.qkv)[0])},
+                          Role::scratch, DType::u8);
     append(ops::AttentionGrad<ValueId>{op.qkv, op.doc_offsets, op.out, op.lse, take(op.out), give(op.qkv), delta,
-                                       op.layout, op.scale});
+                                       workspace, op.layout, op.scale, op.longest});
   }
 
   void rule(const ops::SwiGlu<ValueId>& op) {
@@ -133,6 +137,7 @@ class Backward {
 void Builder::backward() {
   REDLINE_CHECK(lowering_.training, "backward() of a program that kept nothing for it");
   Backward(*this).walk();
+  program::recompute(set_, program_, lowering_.recompute);
 }
 
 }  // namespace redline::program

@@ -14,6 +14,11 @@ const Program& ProgramSet::find(std::string_view name) const {
   fail_machine("ProgramSet::find: no program {}", name);
 }
 
+ValueId ProgramSet::owner(ValueId id) const {
+  while (at(id).alias_of.present()) id = at(id).alias_of;
+  return id;
+}
+
 ValueId Builder::declare(std::string name, Shape shape, DType dtype, Role role) {
   set_.values.push_back({.name = std::move(name), .shape = shape, .dtype = dtype, .role = role, .alias_of = {}});
   return {static_cast<std::int32_t>(set_.values.size()) - 1};
@@ -90,12 +95,13 @@ ValueId Builder::rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, Value
   return qkv;
 }
 
-ValueId Builder::attention(ValueId qkv, ValueId doc_offsets, ops::HeadLayout layout) {
+ValueId Builder::attention(ValueId qkv, const BatchValues& batch, ops::HeadLayout layout) {
   const std::int64_t n = shape(qkv)[0];
   const ValueId out = activation("attention", {n, layout.heads * layout.head_dim});
   const ValueId lse = statistic("attention lse", {layout.heads, n});
   const float scale = 1.0f / std::sqrt(static_cast<float>(layout.head_dim));
-  append(ops::Attention<ValueId>{qkv, doc_offsets, out, lse, layout, scale}, Phase::forward, "attention");
+  append(ops::Attention<ValueId>{qkv, batch.doc_offsets, out, lse, layout, scale, batch.longest}, Phase::forward,
+         "attention");
   return out;
 }
 

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "program/program.h"
+#include "program/recompute.h"
 
 namespace redline::program {
 
 // The batch as programs see it.
 struct BatchValues {
   ValueId tokens, targets, positions, doc_offsets;
+  std::int64_t longest = 0;  // no document has more tokens
 };
 
 struct AddNormValues {
@@ -30,6 +32,8 @@ struct Lowering {
   bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   DType compute = DType::f32;     // of activations; statistics and sums are always fp32
+  Recompute recompute = Recompute::none;
+  bool attention_workspace = false;  // room for a library's attention kernel
 };
 
 class Builder {
@@ -56,7 +60,7 @@ class Builder {
   ValueId linear(ValueId x, ValueId weight, std::string_view name);
   ValueId rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, ValueId positions, ValueId table,
                        ops::HeadLayout layout, float eps);
-  ValueId attention(ValueId qkv, ValueId doc_offsets, ops::HeadLayout layout);
+  ValueId attention(ValueId qkv, const BatchValues& batch, ops::HeadLayout layout);
   ValueId swiglu(ValueId gate_up);
   ValueId dropout(ValueId x, float p, std::string_view name);  // x itself when nothing is to be dropped
   void lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss);

@@ -9,12 +9,6 @@ namespace {
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The value that owns the bytes of `id`.
-ValueId owner(const ProgramSet& set, ValueId id) {
-  while (set.at(id).alias_of.present()) id = set.at(id).alias_of;
-  return id;
-}
-
 // From the first node that touches a transient value to the last.
 struct Lifetime {
   ValueId value;
@@ -27,7 +21,7 @@ std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program) {
   std::vector<std::int32_t> slot(set.values.size(), -1);
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     each_operand(program.nodes[i].op, [&](std::string_view, ValueId id, Access) {
-      id = owner(set, id);
+      id = set.owner(id);
       if (persistent(set.at(id).role)) return;
       std::int32_t& s = slot[static_cast<std::size_t>(id.index)];
       if (s < 0) {
@@ -130,13 +124,13 @@ std::vector<std::string> check_plan(const ProgramSet& set) {
     std::set<ValueId> written;
     for (const Node& node : program.nodes) {
       each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
-        const ValueId whole = owner(set, id);
+        const ValueId whole = set.owner(id);
         if (access != Access::write && !persistent(set.at(whole).role) && !written.contains(whole))
           faults.push_back(fmt::format("{}: {} reads {} ({}), which nothing has written", program.name, node.name,
                                        operand, set.at(id).name));
       });
       each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-        if (access != Access::read) written.insert(owner(set, id));
+        if (access != Access::read) written.insert(set.owner(id));
       });
     }
     const std::vector<Lifetime> values = lifetimes(set, program);

@@ -12,10 +12,10 @@
 
 namespace redline::program {
 
-enum class Phase : std::uint8_t { forward, backward, update };
+enum class Phase : std::uint8_t { forward, recompute, backward, update };
 
 constexpr std::string_view name_of(Phase p) {
-  constexpr std::string_view kNames[] = {"forward", "backward", "update"};
+  constexpr std::string_view kNames[] = {"forward", "recompute", "backward", "update"};
   return kNames[static_cast<int>(p)];
 }
 
@@ -53,6 +53,7 @@ struct ProgramSet {
   MemoryPlan memory;
 
   const Value& at(ValueId id) const { return values[static_cast<std::size_t>(id.index)]; }
+  ValueId owner(ValueId id) const;  // the value that owns the bytes of `id`
   const Program& find(std::string_view name) const;
 };
 

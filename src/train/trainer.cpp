@@ -13,6 +13,7 @@
 #include "model/evaluate.h"
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
+#include "train/memory_advice.h"
 #include "train/resume.h"
 
 namespace redline::train {
@@ -26,10 +27,19 @@ double unix_time() {
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
-// What one step adds up over its micro-batches.
-struct StepSums {
+// What one step adds up over its micro-batches, kept until the device tells how it went.
+struct QueuedStep {
+  std::int64_t step = 0;  // counted from 1
+  double lr = 0;
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
+  std::vector<std::int64_t> documents;  // of the source, in its batches
+
+  void clear() {
+    pairs = real_tokens = 0;
+    flops = flops_palm = data_wait = 0;
+    documents.clear();
+  }
 };
 
 // One run, from its first step here to its last.
@@ -119,25 +129,33 @@ class Run {
   }
 
   void require_memory(std::int64_t needed) const {
-    if (needed <= device_.memory_bytes()) return;
-    fail_user(
-        "the run needs {:.2f} GiB and {} has {:.2f} GiB; lower train.batch_size (now {}) and raise train.accumulate by "
-        "the same factor, or lower train.seq_len (now {})",
-        gib(needed), device_.name(), gib(device_.memory_bytes()), config_.train.batch_size, config_.train.seq_len);
+    const std::int64_t available = device_.available_bytes();
+    if (needed <= available) return;
+    fail_user("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}", gib(needed), device_.name(),
+              gib(available), gib(device_.memory_bytes()), what_would_fit(config_, device_.kind(), available));
   }
 
   bool stopping() const { return options_.stop && *options_.stop != 0; }
 
+  // A device that runs ahead is given the next step before the last one's figures are asked for, so that it never waits
+  // for the host; they come a step late. Where somebody looks at the parameters, all figures are in first.
   TrainResult loop() {
     std::optional<double> eval_loss;
+    finished_at_ = steady_seconds();
     while (state_.step < steps_) {
-      StepMetrics m = step();
+      queue_step();
       const bool last = state_.step == steps_;
       const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
-      if (due(config_.train.eval_every) && (last || !stopping())) m.eval_loss = eval_loss = held_out_loss();
+      const bool evaluation = due(config_.train.eval_every), checkpoint = due(config_.checkpoint.every);
+      const bool look = evaluation || checkpoint || stopping() || !device_.runs_ahead();
+      if (queued_ == 2) tell_step(finish_step());
+      if (!look) continue;
+      StepMetrics m = finish_step();
+      if (evaluation && (last || !stopping())) m.eval_loss = eval_loss = held_out_loss();
       const bool stop = stopping();
-      tell([&](Observer& o) { o.stepped(m); });
-      if (due(config_.checkpoint.every) || stop) save();
+      tell_step(m);
+      if (checkpoint || stop) save();
+      finished_at_ = steady_seconds();
       if (stop && !last) {
         tell([&](Observer& o) {
           o.finished(fmt::format("stopped by signal {} after step {}; continue with --resume", options_.stop->load(),
@@ -152,31 +170,45 @@ class Run {
     return {Outcome::finished, state_.step, eval_loss};
   }
 
-  // One update over `accumulate` micro-batches.
-  StepMetrics step() {
-    const double start = steady_seconds();
-    const double lr = optim::learning_rate(config_.optim, state_.step, steps_);
-    const StepSums sums = micro_steps(lr);
-    engine_->set_step(static_cast<std::uint64_t>(state_.step), lr, 1.0 / static_cast<double>(sums.pairs), 0);
-    engine_->update();
-    const UpdateResult result = engine_->update_result();
-    const double loss = engine_->loss_sum() / static_cast<double>(sums.pairs);
-    if (result.finite != 1.0f) refuse(loss, result.grad_norm, lr);
-    state_.step += 1;
-    state_.tokens += sums.pairs;
-    return metrics(sums, loss, result.grad_norm, lr, seconds_since(start));
+  void tell_step(const StepMetrics& m) {
+    tell([&](Observer& o) { o.stepped(m); });
   }
 
-  StepSums micro_steps(double lr) {
-    StepSums sums;
-    documents_.clear();
+  // Gives the device one update over `accumulate` micro-batches.
+  void queue_step() {
+    QueuedStep& s = steps_queued_[queued_++];
+    s.step = state_.step + 1;
+    s.lr = optim::learning_rate(config_.optim, state_.step, steps_);
+    micro_steps(s);
+    engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr, 1.0 / static_cast<double>(s.pairs), 0);
+    engine_->update();
+    engine_->post_result();
+    state_.step += 1;
+    state_.tokens += s.pairs;
+  }
+
+  // Waits for the oldest step that was queued. Its time is what passed since the one before it was done.
+  StepMetrics finish_step() {
+    const model::Engine::StepResult result = engine_->take_result();
+    const double now = steady_seconds(), seconds = now - std::exchange(finished_at_, now);
+    QueuedStep& s = steps_queued_[0];
+    const double loss = result.loss_sum / static_cast<double>(s.pairs);
+    if (result.update.finite != 1.0f) refuse(s, loss, result.update.grad_norm);
+    const StepMetrics m = metrics(s, loss, result.update.grad_norm, seconds);
+    std::swap(steps_queued_[0], steps_queued_[1]);
+    --queued_;
+    return m;
+  }
+
+  void micro_steps(QueuedStep& sums) {
+    sums.clear();
     for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
       const double wait = steady_seconds();
       if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
       sums.data_wait += seconds_since(wait);
-      documents_.insert(documents_.end(), batch_.sources.begin(), batch_.sources.end());
+      sums.documents.insert(sums.documents.end(), batch_.sources.begin(), batch_.sources.end());
       engine_->upload(batch_);
-      engine_->set_step(static_cast<std::uint64_t>(state_.step), lr, 0,
+      engine_->set_step(static_cast<std::uint64_t>(state_.step), sums.lr, 0,
                         static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
       engine_->micro_step(micro == 0);
       sums.pairs += batch_.pairs;
@@ -185,33 +217,32 @@ class Run {
       sums.flops_palm += engine_->model_flops_palm(batch_);
     }
     if (sums.pairs == 0)
-      fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens",
-                state_.step + 1);
-    return sums;
+      fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens", sums.step);
   }
 
-  [[noreturn]] void refuse(double loss, double norm, double lr) {
-    std::ranges::sort(documents_);
-    const auto [end, rest] = std::ranges::unique(documents_);
-    documents_.erase(end, rest);
-    const std::size_t shown = std::min<std::size_t>(documents_.size(), 8), more = documents_.size() - shown;
-    documents_.resize(shown);
+  [[noreturn]] static void refuse(QueuedStep& s, double loss, double norm) {
+    std::vector<std::int64_t>& documents = s.documents;
+    std::ranges::sort(documents);
+    const auto [end, rest] = std::ranges::unique(documents);
+    documents.erase(end, rest);
+    const std::size_t shown = std::min<std::size_t>(documents.size(), 8), more = documents.size() - shown;
+    documents.resize(shown);
     throw NotFinite(
         fmt::format("step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update "
                     "was not made and "
                     "the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or "
                     "optim.clip, then --resume",
-                    state_.step + 1, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm,
-                    fmt::join(documents_, ", "), more ? fmt::format(" and {} more", more) : "", lr));
+                    s.step, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm,
+                    fmt::join(documents, ", "), more ? fmt::format(" and {} more", more) : "", s.lr));
   }
 
-  StepMetrics metrics(const StepSums& sums, double loss, double norm, double lr, double seconds) {
+  StepMetrics metrics(const QueuedStep& sums, double loss, double norm, double seconds) {
     StepMetrics m;
-    m.step = state_.step;
+    m.step = sums.step;
     m.time = unix_time();
     m.loss = loss;
     m.grad_norm = norm;
-    m.lr = lr;
+    m.lr = sums.lr;
     m.step_ms = 1e3 * seconds;
     m.tokens = sums.pairs;
     m.tokens_per_s = static_cast<double>(sums.pairs) / seconds;
@@ -280,7 +311,9 @@ class Run {
   data::Loader loader_, held_out_;
   data::Batch batch_;
   std::unique_ptr<model::Engine> engine_;
-  std::vector<std::int64_t> documents_;  // of the source, in the step's batch
+  QueuedStep steps_queued_[2];  // oldest first
+  int queued_ = 0;
+  double finished_at_ = 0;  // the last step that was waited for, or what held the next one up
   double peak_;
   bool peak_was_low_ = false;
   RunState state_;

@@ -183,6 +183,39 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
 }
 const Case kPlain[] = {{"llama", false, 0.0}, {"llama", true, 0.0}, {"qwen3", false, 0.0}, {"qwen3", true, 0.0}};
 const Case kDropping[] = {{"llama", false, 0.2}, {"qwen3", true, 0.2}};
+// Four layers, so that three are computed again and what they share would show.
+TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
+  model_.layers = 4;
+  std::vector<float> kept;
+  std::int64_t memory = 0;
+  double flops = 0;
+  for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
+    LoweringOptions o = options();
+    o.recompute = what;
+    Engine engine(model_, o, device_);
+    EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+    engine.initialise(3);
+    const data::Batch batch = some_batch(model_.vocab);
+    engine.upload(batch);
+    engine.set_step(0, 1e-3, 1.0 / 32, 0);
+    engine.executor().poison_transients();
+    engine.micro_step(true);
+    engine.executor().poison_transients();
+    engine.micro_step(false);
+    const std::vector<float> gradients = copy(engine.read(Flat::gradients));
+    const std::int64_t transient = engine.programs().memory.transient_by_program[0];
+    if (what == program::Recompute::none) {
+      kept = gradients;
+      flops = engine.model_flops(batch);
+    } else {
+      EXPECT_EQ(std::memcmp(gradients.data(), kept.data(), kept.size() * sizeof(float)), 0);
+      EXPECT_LT(transient, memory);
+      EXPECT_EQ(engine.model_flops(batch), flops) << "what is computed again is not the model's work";
+    }
+    memory = transient;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Plain, Models, ::testing::ValuesIn(kPlain), case_name);
 INSTANTIATE_TEST_SUITE_P(Dropping, Models, ::testing::ValuesIn(kDropping), case_name);
 INSTANTIATE_TEST_SUITE_P(Plain, ModelsWithoutDropout, ::testing::ValuesIn(kPlain), case_name);

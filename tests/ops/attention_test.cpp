@@ -73,7 +73,7 @@ struct Batch {
   }
   void run_forward() { run_checked(memory, Attention<Tensor>{qkv, doc_offsets, out, lse, layout, scale}, kRun); }
   void run_backward() {
-    AttentionGrad<Tensor> op{qkv, doc_offsets, out, lse, dout, dqkv, delta, layout, scale};
+    AttentionGrad<Tensor> op{qkv, doc_offsets, out, lse, dout, dqkv, delta, {}, layout, scale};
     run_checked(memory, op, kRun);
   }
   // The bits of one document's rows.

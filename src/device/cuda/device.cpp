@@ -2,6 +2,7 @@
 #include "device/cuda/device.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace redline::device {
 namespace {
@@ -49,6 +50,41 @@ class CudaBuffer final : public Buffer {
   cuda::DeviceBytes data_;  // cudaMalloc aligns to 256 bytes at least
 };
 
+// Pinned memory, an event a slot.
+class CudaMailbox final : public Mailbox {
+ public:
+  CudaMailbox(std::int64_t bytes, cudaStream_t stream)
+      : bytes_(bytes), stream_(stream), letters_(cuda::pinned_bytes(static_cast<std::size_t>(kSlots * bytes))) {
+    for (cuda::Event& event : arrived_) event = cuda::make_event(cudaEventDisableTiming);
+  }
+  ~CudaMailbox() override { cudaStreamSynchronize(stream_); }  // letters nobody took may still be written
+  void post(std::span<const Piece> pieces) override {
+    REDLINE_CHECK(posted_ - taken_ < kSlots, "{} letters are under way", posted_ - taken_);
+    std::byte* to = letter(posted_);
+    for (const Piece& p : pieces) {
+      REDLINE_CUDA(
+          cudaMemcpyAsync(to, p.device_from, static_cast<std::size_t>(p.bytes), cudaMemcpyDeviceToHost, stream_));
+      to += p.bytes;
+    }
+    REDLINE_CUDA(cudaEventRecord(arrived_[posted_ % kSlots].get(), stream_));
+    ++posted_;
+  }
+  void take(void* to) override {
+    REDLINE_CHECK(taken_ < posted_, "no letter is under way");
+    REDLINE_CUDA(cudaEventSynchronize(arrived_[taken_ % kSlots].get()));
+    std::memcpy(to, letter(taken_), static_cast<std::size_t>(bytes_));
+    ++taken_;
+  }
+
+ private:
+  std::byte* letter(std::int64_t i) const { return letters_.get() + i % kSlots * bytes_; }
+
+  std::int64_t bytes_, posted_ = 0, taken_ = 0;
+  cudaStream_t stream_;
+  cuda::PinnedBytes letters_;
+  cuda::Event arrived_[kSlots];
+};
+
 CudaDevice::CudaDevice() {
   REDLINE_CUDA(cudaSetDevice(kCard));
   cudaDeviceProp properties;
@@ -66,6 +102,8 @@ CudaDevice::CudaDevice() {
 }
 
 CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_.get()); }  // the ring and the workspace may be in use
+
+std::int64_t CudaDevice::available_bytes() const { return static_cast<std::int64_t>(card_memory().free); }
 
 std::unique_ptr<Buffer> CudaDevice::allocate(std::int64_t bytes) {
   REDLINE_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
@@ -87,6 +125,10 @@ void CudaDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
 }
 
 void CudaDevice::wait() { REDLINE_CUDA(cudaStreamSynchronize(stream_.get())); }
+
+std::unique_ptr<Mailbox> CudaDevice::make_mailbox(std::int64_t bytes) {
+  return std::make_unique<CudaMailbox>(bytes, stream_.get());
+}
 
 std::unique_ptr<Device> open_cuda() { return std::make_unique<CudaDevice>(); }
 

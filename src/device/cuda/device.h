@@ -18,12 +18,15 @@ class CudaDevice final : public Device {
   Kind kind() const override { return Kind::cuda; }
   std::string name() const override { return name_; }
   std::int64_t memory_bytes() const override { return memory_; }
+  std::int64_t available_bytes() const override;
   std::int64_t allocated_bytes() const override { return allocated_; }
   std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override;
+  bool runs_ahead() const override { return true; }
+  std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
 
   // What a kernel needs to be queued on this card. The workspace is the device's own, not counted as allocated.
   const cuda::Launch& launch() const { return launch_; }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -16,8 +17,11 @@ struct Launch {
   std::byte* workspace = nullptr;  // device memory, 256-byte aligned; contents undefined between nodes
   std::int64_t workspace_bytes = 0;
   int multiprocessors = 0;
-  int major = 0, minor = 0;  // compute capability
-  bool tf32 = false;         // products of fp32 values may round them to tf32
+  int major = 0, minor = 0;             // compute capability
+  bool tf32 = false;                    // products of fp32 values may round them to tf32
+  bool deterministic = false;           // nothing whose bits depend on timing
+  bool full_rows = false;               // every document of the batch is as long as the longest may be, and no tail
+  std::string_view attention = "auto";  // who computes it
 };
 
 // A failed call is a MachineError with the call, file and line.

@@ -5,7 +5,12 @@
 
 namespace redline::device::cuda {
 
-UploadRing::UploadRing() : pinned_(pinned_bytes(kSegments * kSegmentBytes)) {
+UploadRing::UploadRing()
+    : pinned_(pinned_bytes(kSegments * kSegmentBytes)),
+      staging_(try_device_bytes(kSegments * kSegmentBytes)),
+      copies_(make_stream()),
+      arrived_(make_event(cudaEventDisableTiming)) {
+  if (!staging_) fail_machine("no {} MiB are free on the card", kSegments * kSegmentBytes >> 20);
   for (Event& event : read_) event = make_event(cudaEventDisableTiming);
 }
 
@@ -17,9 +22,12 @@ void UploadRing::copy(void* to, const void* from, std::int64_t bytes, cudaStream
     return;
   }
   if (used_ + bytes > kSegmentBytes) next_segment(stream);
-  std::byte* staged = pinned_.get() + static_cast<std::int64_t>(segment_) * kSegmentBytes + used_;
-  std::memcpy(staged, from, size);
-  REDLINE_CUDA(cudaMemcpyAsync(to, staged, size, cudaMemcpyHostToDevice, stream));
+  const std::int64_t at = static_cast<std::int64_t>(segment_) * kSegmentBytes + used_;
+  std::memcpy(pinned_.get() + at, from, size);
+  REDLINE_CUDA(cudaMemcpyAsync(staging_.get() + at, pinned_.get() + at, size, cudaMemcpyHostToDevice, copies_.get()));
+  REDLINE_CUDA(cudaEventRecord(arrived_.get(), copies_.get()));
+  REDLINE_CUDA(cudaStreamWaitEvent(stream, arrived_.get()));
+  REDLINE_CUDA(cudaMemcpyAsync(to, staging_.get() + at, size, cudaMemcpyDeviceToDevice, stream));
   used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 

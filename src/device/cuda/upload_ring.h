@@ -1,5 +1,6 @@
-// Copies to the card that the host does not wait for: through pinned memory, since a copy from ordinary memory may wait
-// for everything queued before it. The ring has segments; a segment is used again once the card has read it.
+// Copies to the card that neither the host nor the card's work waits for: through pinned memory, since a copy from
+// ordinary memory may wait for everything queued before it, and on a stream of its own into a staging area on the card,
+// from where the work's stream takes it at memory speed. The ring has segments; a segment is used again once it was read.
 #pragma once
 
 #include <array>
@@ -24,6 +25,9 @@ class UploadRing {
   void next_segment(cudaStream_t stream);
 
   PinnedBytes pinned_;
+  DeviceBytes staging_;
+  Stream copies_;
+  Event arrived_;                      // the last copy is on the card
   std::array<Event, kSegments> read_;  // the card has read the segment
   std::size_t segment_ = 0;
   std::int64_t used_ = 0;  // of the segment

@@ -1,8 +1,9 @@
-// The ways this program can compute attention on a GPU, best first, and the choice among them. A backend takes both
-// passes: what one's forward leaves (out, natural-log lse) any other's backward can read.
+// The ways this program can compute attention on a GPU, and the choice among them. What one's forward leaves (out,
+// natural-log lse) any other's backward can read, so the two passes are chosen apart.
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "device/cuda/launch.h"
@@ -12,36 +13,52 @@ namespace redline::ops::cuda {
 
 using device::cuda::Launch;
 
-// What the choice looks at: the same for forward and backward.
+// What the choice looks at.
 struct AttentionCase {
+  bool backward = false;
   DType dtype = DType::bf16;
   HeadLayout layout;
-  int major = 0, minor = 0;  // compute capability of the card
+  float scale = 0;
+  int major = 0, minor = 0;                       // compute capability of the card
+  std::int64_t n = 0, capacity = 0, longest = 0;  // tokens, documents there is room for, tokens of the longest
+  bool full_rows = false, deterministic = false;  // device/cuda/launch.h
+  std::int64_t workspace_bytes = 0;               // that the pass may use
 };
 
 struct AttentionBackend {
   std::string_view name;
-  bool (*supports)(const AttentionCase& c);
+  std::string (*why_not)(const AttentionCase& c);  // why it cannot do the case; empty: it can
   void (*forward)(const Attention<Tensor>& op, const Launch& launch);
   void (*backward)(const AttentionGrad<Tensor>& op, const Launch& launch);
 };
 
-// Best first; the last one takes every case that the program can build.
+AttentionCase case_of(const Attention<Tensor>& op, const Launch& launch);
+AttentionCase case_of(const AttentionGrad<Tensor>& op, const Launch& launch);
+
+// The last one takes every case that the program can build and is the slowest by far.
 std::span<const AttentionBackend> attention_backends();
 
-// "auto": the first that supports the case. A name that is unknown or cannot take the case is a UserError.
-const AttentionBackend& choose_attention(const AttentionCase& c, std::string_view name = "auto");
+// The backend of that name. One that is unknown or cannot take the case is a UserError.
+const AttentionBackend& find_attention(const AttentionCase& c, std::string_view name);
 
+// By a named backend, or "auto": the fastest that can, measured on these operands the first time a case is seen.
 void run(const Attention<Tensor>& op, const Launch& launch, std::string_view backend);
 void run(const AttentionGrad<Tensor>& op, const Launch& launch, std::string_view backend);
 
+// cudnn/attention_cudnn.cpp, or no_cudnn.cpp where it was not built: NVIDIA's library, loaded when first asked for.
+std::string cudnn_version();  // empty: there is none, and cudnn_problem() says why
+std::string cudnn_problem();
+std::string cudnn_why_not(const AttentionCase& c);
+void cudnn_forward(const Attention<Tensor>& op, const Launch& launch);
+void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
+
 // attention_flash.cu and attention_flash_grad.cu: tensor cores, bf16, head_dim 64 or 128, sm_80 and up.
-bool flash_supports(const AttentionCase& c);
+std::string flash_why_not(const AttentionCase& c);
 void flash_forward(const Attention<Tensor>& op, const Launch& launch);
 void flash_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 
 // attention_reference.cu: slow and plain, bf16 and fp32, head_dim up to 256, any card.
-bool reference_supports(const AttentionCase& c);
+std::string reference_why_not(const AttentionCase& c);
 void reference_forward(const Attention<Tensor>& op, const Launch& launch);
 void reference_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 

@@ -169,8 +169,10 @@ void launch_forward(ForwardArguments a, const Attention<Tensor>& op, const Launc
 
 }  // namespace
 
-bool flash_supports(const AttentionCase& c) {
-  return c.dtype == DType::bf16 && (c.layout.head_dim == 64 || c.layout.head_dim == 128) && c.major >= 8;
+std::string flash_why_not(const AttentionCase& c) {
+  if (c.dtype != DType::bf16) return "it computes in bf16";
+  if (c.layout.head_dim != 64 && c.layout.head_dim != 128) return "it is built for head_dim 64 and 128";
+  return c.major >= 8 ? "" : "it needs compute capability 8.0";
 }
 
 void flash_forward(const Attention<Tensor>& op, const Launch& launch) {

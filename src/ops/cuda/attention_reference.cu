@@ -231,8 +231,9 @@ void with_type_and_width(const Op& op, const F& f) {
 
 }  // namespace
 
-bool reference_supports(const AttentionCase& c) {
-  return (c.dtype == DType::bf16 || c.dtype == DType::f32) && c.layout.head_dim <= 256;
+std::string reference_why_not(const AttentionCase& c) {
+  if (c.dtype != DType::bf16 && c.dtype != DType::f32) return "it computes in bf16 and fp32";
+  return c.layout.head_dim <= 256 ? "" : "it is built for head_dim up to 256";
 }
 
 void reference_forward(const Attention<Tensor>& op, const Launch& launch) {

@@ -56,8 +56,11 @@ class GemmPlan {
   // Whether this library takes an algorithm from elsewhere, within the workspace.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
   // By time, on operands of its own; nothing when there is no memory for them. Waits for the stream.
-  std::optional<cublasLtMatmulAlgo_t> fastest(std::span<const cublasLtMatmulAlgo_t> candidates,
-                                              const Launch& launch) const;
+  struct Fastest {
+    cublasLtMatmulAlgo_t algorithm;
+    double seconds, first_seconds;  // of it, and of the first candidate
+  };
+  std::optional<Fastest> fastest(std::span<const cublasLtMatmulAlgo_t> candidates, const Launch& launch) const;
 
   void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
   void run(const void* a, const void* b, void* c, const Launch& launch) const;

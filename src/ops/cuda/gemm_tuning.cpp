@@ -5,14 +5,14 @@
 #include <limits>
 
 #include "base/random.h"
+#include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm_plan.h"
 
 namespace redline::ops::cuda {
 namespace {
 
 using device::cuda::DeviceBytes;
-using device::cuda::Event;
-using device::cuda::make_event;
+using device::cuda::Stopwatch;
 
 constexpr double kSecondsEach = 2e-3;  // of a candidate, a round
 constexpr int kMostRuns = 20, kRounds = 2;
@@ -45,27 +45,10 @@ DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream)
   return array;
 }
 
-class Stopwatch {
- public:
-  explicit Stopwatch(cudaStream_t stream) : stream_(stream), begin_(make_event()), end_(make_event()) {}
-  void start() const { REDLINE_CUDA(cudaEventRecord(begin_.get(), stream_)); }
-  double stop() const {
-    float ms = 0;
-    REDLINE_CUDA(cudaEventRecord(end_.get(), stream_));
-    REDLINE_CUDA(cudaEventSynchronize(end_.get()));
-    REDLINE_CUDA(cudaEventElapsedTime(&ms, begin_.get(), end_.get()));
-    return 1e-3 * ms;
-  }
-
- private:
-  cudaStream_t stream_;
-  Event begin_, end_;
-};
-
 }  // namespace
 
-std::optional<cublasLtMatmulAlgo_t> GemmPlan::fastest(std::span<const cublasLtMatmulAlgo_t> candidates,
-                                                      const Launch& launch) const {
+std::optional<GemmPlan::Fastest> GemmPlan::fastest(std::span<const cublasLtMatmulAlgo_t> candidates,
+                                                   const Launch& launch) const {
   const GemmShape& s = shape_;
   const DeviceBytes a = random_array(s.input, (s.transpose_a ? s.k : s.m) * s.lda, launch.stream);
   const DeviceBytes b = random_array(s.input, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
@@ -73,7 +56,8 @@ std::optional<cublasLtMatmulAlgo_t> GemmPlan::fastest(std::span<const cublasLtMa
   if (!a || !b || !c) return std::nullopt;
 
   const Stopwatch watch(launch.stream);
-  double best = std::numeric_limits<double>::infinity();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  double best = kNever, first = kNever;
   std::optional<cublasLtMatmulAlgo_t> chosen;
   for (int round = 0; round < kRounds; ++round) {
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
@@ -87,13 +71,15 @@ std::optional<cublasLtMatmulAlgo_t> GemmPlan::fastest(std::span<const cublasLtMa
       watch.start();
       for (int i = 0; i < runs; ++i) run();
       const double seconds = watch.stop() / runs;
+      if (&candidate == candidates.data()) first = std::min(first, seconds);
       if (seconds < best) {
         best = seconds;
         chosen = candidate;
       }
     }
   }
-  return chosen;
+  if (!chosen) return std::nullopt;
+  return Fastest{*chosen, best, first};
 }
 
 }  // namespace redline::ops::cuda

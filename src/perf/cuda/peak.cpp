@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "device/cuda/device.h"
+#include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm.h"
 
 namespace redline::perf {
@@ -47,19 +48,34 @@ Peak measure_cuda_peak(device::Device& device) {
   product.a = operands[0]->data(), product.b = operands[1]->data(), product.c = operands[2]->data();
   product.lda = product.ldb = product.ldc = kExtent;
 
-  const device::cuda::Event begin = device::cuda::make_event(), end = device::cuda::make_event();
-  float best_ms = INFINITY;
+  const device::cuda::Stopwatch watch(launch.stream);
+  double best = INFINITY;
   for (int run = 0; run < kRuns; ++run) {
-    float ms = 0;
-    REDLINE_CUDA(cudaEventRecord(begin.get(), launch.stream));
+    watch.start();
     ops::cuda::gemm(product, launch);
-    REDLINE_CUDA(cudaEventRecord(end.get(), launch.stream));
-    device.wait();
-    REDLINE_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
-    if (run > 0) best_ms = std::min(best_ms, ms);  // the first one makes the plan
+    const double seconds = watch.stop();
+    if (run > 0) best = std::min(best, seconds);  // the first one makes the plan
   }
   const double flops = 2.0 * static_cast<double>(kExtent * kExtent * kExtent);
-  return {flops / (1e-3 * best_ms), fmt::format("measured: bf16 product of {0} x {0} x {0}", kExtent)};
+  return {flops / best, fmt::format("measured: bf16 product of {0} x {0} x {0}", kExtent)};
+}
+
+double measure_cuda_copy_rate(device::Device& device) {
+  const device::cuda::Launch& launch = static_cast<device::CudaDevice&>(device).launch();
+  constexpr std::int64_t kBytes = std::int64_t{1} << 30;
+  const auto from = device.allocate(kBytes), to = device.allocate(kBytes);
+  const std::vector<std::uint16_t> values = random_bf16(0);
+  const auto piece = static_cast<std::int64_t>(values.size() * sizeof values[0]);
+  for (std::int64_t at = 0; at < kBytes; at += piece)
+    device.copy_in(from->data() + at, values.data(), std::min(piece, kBytes - at));
+  const device::cuda::Stopwatch watch(launch.stream);
+  double best = INFINITY;
+  for (int run = 0; run < kRuns; ++run) {
+    watch.start();
+    REDLINE_CUDA(cudaMemcpyAsync(to->data(), from->data(), kBytes, cudaMemcpyDeviceToDevice, launch.stream));
+    best = std::min(best, watch.stop());
+  }
+  return 2.0 * static_cast<double>(kBytes) / best;
 }
 
 }  // namespace redline::perf

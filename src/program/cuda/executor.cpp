@@ -24,8 +24,11 @@ class CudaExecutor final : public ArenaExecutor {
         device_(device),
         launch_(device.launch()),
         graphs_(options.graphs),
-        captured_(set.programs.size()) {
+        attention_(options.attention),
+        captured_{std::vector<GraphExec>(set.programs.size()), std::vector<GraphExec>(set.programs.size())} {
     launch_.tf32 = options.tf32;
+    launch_.deterministic = options.deterministic;
+    launch_.attention = attention_;
   }
 
   ~CudaExecutor() override { cudaStreamSynchronize(launch_.stream); }  // the arena goes next
@@ -33,15 +36,19 @@ class CudaExecutor final : public ArenaExecutor {
   void run(std::string_view name, NodeTimer* timer) override {
     const std::size_t program = index_of(name);
     if (timer) return run_timed(program, *timer);
-    if (captured_[program]) {
-      REDLINE_CUDA(cudaGraphLaunch(captured_[program].get(), launch_.stream));
+    if (const GraphExec& graph = captured(program)) {
+      REDLINE_CUDA(cudaGraphLaunch(graph.get(), launch_.stream));
       return;
     }
     run_nodes(program);
     if (graphs_) capture(program);
   }
 
+  void expect_full_rows(bool full) override { launch_.full_rows = full; }
+
  private:
+  GraphExec& captured(std::size_t program) { return captured_[launch_.full_rows ? 1 : 0][program]; }
+
   void run_node(std::size_t program, std::size_t node) const {
     std::visit([&](const auto& op) { launch(op); }, ops(program)[node]);
   }
@@ -83,7 +90,7 @@ class CudaExecutor final : public ArenaExecutor {
     device_.wait();  // a fault of the first run is told here, as its own
     ops::cuda::keep_tuning();
     try {
-      captured_[program] = instantiate(record(program));
+      captured(program) = instantiate(record(program));
     } catch (const MachineError& e) {
       cudaGetLastError();
       graphs_ = false;
@@ -115,7 +122,8 @@ class CudaExecutor final : public ArenaExecutor {
   device::CudaDevice& device_;
   Launch launch_;
   bool graphs_;
-  std::vector<GraphExec> captured_;  // by program; null before its first run
+  std::string attention_;
+  std::vector<GraphExec> captured_[2];  // for packed documents and for full rows, by program; null before its first run
   std::vector<Event> marks_;
 };
 

@@ -1,0 +1,40 @@
+# Looks for cuDNN's headers and its header-only frontend, and says in one line whether attention by cuDNN is built. Sets
+# redline_cudnn_enabled. The library itself is loaded at run time; where it lies beside the headers, the program looks there
+# too.
+
+set(redline_cudnn_enabled OFF)
+set(site_packages)
+find_program(REDLINE_PYTHON NAMES python3)
+mark_as_advanced(REDLINE_PYTHON)
+if(REDLINE_PYTHON)
+  execute_process(
+    COMMAND "${REDLINE_PYTHON}" -c "import site, sysconfig; print(';'.join([sysconfig.get_path('purelib'), *site.getsitepackages()]))"
+    OUTPUT_VARIABLE site_packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+set(cudnn_hints)
+set(frontend_hints "${PROJECT_SOURCE_DIR}/.cache/cudnn-frontend/include")
+foreach(folder IN LISTS site_packages)
+  list(APPEND cudnn_hints "${folder}/nvidia/cudnn/include")
+  list(APPEND frontend_hints "${folder}/include")
+endforeach()
+
+find_path(REDLINE_CUDNN_INCLUDE cudnn_version.h HINTS ENV CUDNN_PATH ${cudnn_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+find_path(REDLINE_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${frontend_hints} PATH_SUFFIXES include)
+mark_as_advanced(REDLINE_CUDNN_INCLUDE REDLINE_CUDNN_FRONTEND_INCLUDE)
+if(NOT REDLINE_CUDNN_INCLUDE)
+  message(STATUS "cuDNN attention: off (cudnn_version.h was not found)")
+elseif(NOT REDLINE_CUDNN_FRONTEND_INCLUDE)
+  message(STATUS "cuDNN attention: off (cudnn_frontend.h was not found; tools/setup.sh gets it, or pip install nvidia-cudnn-frontend)")
+else()
+  set(redline_cudnn_enabled ON)
+  file(STRINGS "${REDLINE_CUDNN_INCLUDE}/cudnn_version.h" lines REGEX "^#define CUDNN_(MAJOR|MINOR|PATCHLEVEL) +[0-9]+")
+  string(REGEX MATCHALL "[0-9]+" version "${lines}")
+  list(JOIN version "." version)
+  target_include_directories(redline_settings SYSTEM INTERFACE "${REDLINE_CUDNN_FRONTEND_INCLUDE}" "${REDLINE_CUDNN_INCLUDE}")
+  target_link_libraries(redline_settings INTERFACE ${CMAKE_DL_LIBS})
+  get_filename_component(cudnn_folder "${REDLINE_CUDNN_INCLUDE}/../lib" ABSOLUTE)
+  if(EXISTS "${cudnn_folder}/libcudnn.so.9")
+    list(APPEND CMAKE_BUILD_RPATH "${cudnn_folder}")
+  endif()
+  message(STATUS "cuDNN attention: on (headers of cuDNN ${version})")
+endif()

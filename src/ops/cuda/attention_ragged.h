@@ -1,0 +1,26 @@
+// Packed documents as a library sees them: a batch of sequences, each with its length and where it begins in each array.
+#pragma once
+
+#include "device/cuda/launch.h"
+#include "ops/attention.h"
+
+namespace redline::ops::cuda {
+
+// In device memory; offsets in elements, [capacity + 1]. Unused documents have length 0.
+struct RaggedOffsets {
+  std::int32_t* lengths = nullptr;  // [capacity]
+  std::int32_t* qkv = nullptr;
+  std::int32_t* out = nullptr;
+  std::int32_t* lse = nullptr;
+
+  // Laid out from `memory`; bytes() is what that takes.
+  RaggedOffsets(std::byte* memory, std::int64_t capacity);
+  static std::int64_t bytes(std::int64_t capacity);
+};
+
+// Enqueues one kernel that fills the offsets in from doc_offsets and clears the tail of `rows` [n, width] and, where
+// present, of lse [heads, n].
+void prepare_ragged(const Tensor& doc_offsets, const HeadLayout& layout, const RaggedOffsets& offsets,
+                    const Tensor& rows, const Tensor& lse, const device::cuda::Launch& launch);
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,264 @@
+// Attention by cuDNN, through its header-only frontend. The library is loaded when it is first asked for: a program that
+// was built with it runs without it. A plan is built once a case (about half a second) and then only launched; all that
+// changes from batch to batch is read from device memory, so a captured graph stays true.
+#include <dlfcn.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+
+#include "ops/cuda/attention_backends.h"
+#include "ops/cuda/attention_ragged.h"
+#include "ops/cuda/cudnn/frontend.h"
+
+void* cudnn_frontend::cudnn_dlhandle = nullptr;  // the frontend calls the library through it
+
+namespace redline::ops::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Tensor_attributes;
+using TensorPointer = std::shared_ptr<Tensor_attributes>;
+
+constexpr std::size_t kOldestVersion = 90600;  // ragged batches with grouped queries, backward
+
+enum Uid : std::int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kOut,
+  kLse,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kLengths,
+  kQkvOffsets,
+  kOutOffsets,
+  kLseOffsets
+};
+
+class Library {
+ public:
+  Library() {
+    fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+    if (!fe::cudnn_dlhandle) {
+      problem_ = "libcudnn.so.9 was not found (LD_LIBRARY_PATH names where else to look)";
+      return;
+    }
+    version_ = fe::detail::get_backend_version();
+    if (version_ < kOldestVersion)
+      problem_ = fmt::format("cuDNN {} is older than 9.6", version());
+    else if (fe::detail::create_handle(&handle_) != CUDNN_STATUS_SUCCESS)
+      problem_ = fmt::format("cuDNN {} does not start on this card", version());
+  }
+  std::string version() const {
+    return version_ == 0 ? "" : fmt::format("{}.{}.{}", version_ / 10000, version_ / 100 % 100, version_ % 100);
+  }
+  const std::string& problem() const { return problem_; }
+  cudnnHandle_t handle() const { return handle_; }
+
+ private:
+  std::size_t version_ = 0;
+  std::string problem_;
+  cudnnHandle_t handle_ = nullptr;  // for as long as the process lives
+};
+
+Library& library() {
+  static Library one;
+  return one;
+}
+
+// One pass of one case, ready to launch.
+struct CudnnPlan {
+  fe::graph::Graph graph;
+  std::int64_t workspace_bytes = 0;
+  std::string problem;  // why cuDNN does not do it
+};
+
+// Builds the graph of a case. Queries, keys and values are stretches of the rows of one array: only strides tell.
+class GraphOfCase {
+ public:
+  GraphOfCase(const AttentionCase& c, fe::graph::Graph& graph)
+      : c_(c), graph_(graph), batch_(c.full_rows ? c.n / c.longest : c.capacity) {
+    graph_.set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    if (c.full_rows) return;
+    lengths_ = integers("lengths", kLengths, batch_);
+    qkv_offsets_ = integers("offsets of qkv", kQkvOffsets, batch_ + 1);
+    out_offsets_ = integers("offsets of out", kOutOffsets, batch_ + 1);
+    lse_offsets_ = integers("offsets of lse", kLseOffsets, batch_ + 1);
+  }
+
+  void forward() {
+    auto options = masked(fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true));
+    const auto [out, lse] = graph_.sdpa(heads("q", kQ, c_.layout.heads), heads("k", kK, c_.layout.kv_heads),
+                                        heads("v", kV, c_.layout.kv_heads), options);
+    out->set_output(true);
+    describe_out(*out, kOut);
+    lse->set_output(true).set_data_type(fe::DataType_t::FLOAT);
+    describe_lse(*lse);
+  }
+
+  void backward() {
+    auto options = masked(fe::graph::SDPA_backward_attributes().set_name("attention gradient"));
+    if (!c_.full_rows) options.set_max_total_seq_len_q(c_.n).set_max_total_seq_len_kv(c_.n);
+    Tensor_attributes out, dout, lse;
+    describe_out(out, kOut);
+    describe_out(dout, kDout);
+    describe_lse(lse);
+    lse.set_data_type(fe::DataType_t::FLOAT);
+    const auto [dq, dk, dv] =
+        graph_.sdpa_backward(heads("q", kQ, c_.layout.heads), heads("k", kK, c_.layout.kv_heads),
+                             heads("v", kV, c_.layout.kv_heads), graph_.tensor(out.set_name("out")),
+                             graph_.tensor(dout.set_name("dout")), graph_.tensor(lse.set_name("lse")), options);
+    describe_heads(dq->set_output(true), kDq, c_.layout.heads);
+    describe_heads(dk->set_output(true), kDk, c_.layout.kv_heads);
+    describe_heads(dv->set_output(true), kDv, c_.layout.kv_heads);
+  }
+
+ private:
+  TensorPointer integers(const char* name, Uid uid, std::int64_t count) {
+    return graph_.tensor(Tensor_attributes()
+                             .set_name(name)
+                             .set_uid(uid)
+                             .set_dim({count, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_data_type(fe::DataType_t::INT32));
+  }
+  TensorPointer heads(const char* name, Uid uid, std::int64_t count) {
+    Tensor_attributes t;
+    describe_heads(t.set_name(name), uid, count);
+    return graph_.tensor(t);
+  }
+  void describe_heads(Tensor_attributes& t, Uid uid, std::int64_t count) const {
+    const std::int64_t width = c_.layout.qkv_width();
+    t.set_uid(uid)
+        .set_dim({batch_, count, c_.longest, c_.layout.head_dim})
+        .set_stride({c_.longest * width, c_.layout.head_dim, width, 1});
+    if (qkv_offsets_) t.set_ragged_offset(qkv_offsets_);
+  }
+  void describe_out(Tensor_attributes& t, Uid uid) const {
+    const std::int64_t width = c_.layout.heads * c_.layout.head_dim;
+    t.set_uid(uid)
+        .set_dim({batch_, c_.layout.heads, c_.longest, c_.layout.head_dim})
+        .set_stride({c_.longest * width, c_.layout.head_dim, width, 1});
+    if (out_offsets_) t.set_ragged_offset(out_offsets_);
+  }
+  void describe_lse(Tensor_attributes& t) const {
+    t.set_uid(kLse).set_dim({batch_, c_.layout.heads, c_.longest, 1}).set_stride({c_.longest, c_.n, 1, 1});
+    if (lse_offsets_) t.set_ragged_offset(lse_offsets_);
+  }
+  template <class Options>
+  Options masked(Options options) const {
+    options.set_attn_scale(c_.scale);
+    options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (lengths_) options.set_padding_mask(true).set_seq_len_q(lengths_).set_seq_len_kv(lengths_);
+    return options;
+  }
+
+  const AttentionCase& c_;
+  fe::graph::Graph& graph_;
+  std::int64_t batch_;
+  TensorPointer lengths_, qkv_offsets_, out_offsets_, lse_offsets_;
+};
+
+std::unique_ptr<CudnnPlan> build(const AttentionCase& c) {
+  auto plan = std::make_unique<CudnnPlan>();
+  GraphOfCase graph(c, plan->graph);
+  c.backward ? graph.backward() : graph.forward();
+  if (auto status = plan->graph.build(library().handle(), {fe::HeurMode_t::A}); status.is_bad())
+    plan->problem = fmt::format("cuDNN {}: {}", library().version(), status.get_message());
+  else
+    plan->workspace_bytes = plan->graph.get_workspace_size();
+  return plan;
+}
+
+const CudnnPlan& plan_of(const AttentionCase& c) {
+  using Key =
+      std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, float>;
+  static std::mutex mutex;
+  static std::map<Key, std::unique_ptr<CudnnPlan>> plans;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<CudnnPlan>& plan = plans[{c.backward, c.full_rows, c.layout.heads, c.layout.kv_heads,
+                                            c.layout.head_dim, c.n, c.capacity, c.longest, c.scale}];
+  if (!plan) plan = build(c);
+  return *plan;
+}
+
+using Pointers = std::unordered_map<std::int64_t, void*>;
+
+void put_heads(Pointers& pointers, const Tensor& qkv, const HeadLayout& layout, Uid q, Uid k, Uid v) {
+  auto* const row = qkv.as<std::uint16_t>();
+  pointers[q] = row;
+  pointers[k] = row + layout.heads * layout.head_dim;
+  pointers[v] = row + (layout.heads + layout.kv_heads) * layout.head_dim;
+}
+
+// Offsets stand at the start of the launch's workspace; what is left of it is the plan's own when it needs no more.
+std::byte* put_offsets(Pointers& pointers, const Tensor& doc_offsets, const HeadLayout& layout, const Tensor& rows,
+                       const Tensor& lse, const Launch& launch) {
+  if (launch.full_rows) return launch.workspace;
+  const std::int64_t capacity = doc_offsets.elements() - 1;
+  const RaggedOffsets offsets(launch.workspace, capacity);
+  prepare_ragged(doc_offsets, layout, offsets, rows, lse, launch);
+  pointers[kLengths] = offsets.lengths;
+  pointers[kQkvOffsets] = offsets.qkv;
+  pointers[kOutOffsets] = offsets.out;
+  pointers[kLseOffsets] = offsets.lse;
+  return launch.workspace + (RaggedOffsets::bytes(capacity) + 255) / 256 * 256;
+}
+
+void execute(const AttentionCase& c, Pointers& pointers, void* workspace, const Launch& launch) {
+  const CudnnPlan& plan = plan_of(c);
+  REDLINE_CHECK(plan.problem.empty(), "{}", plan.problem);
+  if (fe::detail::set_stream(library().handle(), launch.stream) != CUDNN_STATUS_SUCCESS)
+    fail_machine("attention: cuDNN did not take the stream");
+  if (auto status = plan.graph.execute(library().handle(), pointers, workspace); status.is_bad())
+    fail_machine("attention: cuDNN {}: {}", library().version(), status.get_message());
+}
+
+}  // namespace
+
+std::string cudnn_version() { return library().version(); }
+std::string cudnn_problem() { return library().problem(); }
+
+std::string cudnn_why_not(const AttentionCase& c) {
+  if (c.dtype != DType::bf16) return "it is asked for bf16 alone";
+  if (c.backward && c.deterministic) return "its backward pass adds in the order in which blocks finish";
+  if (c.longest < 1) return "the longest document is not known";
+  if (c.n * c.layout.qkv_width() > std::numeric_limits<std::int32_t>::max()) return "offsets pass 32 bits";
+  if (!library().problem().empty()) return library().problem();
+  const CudnnPlan& plan = plan_of(c);
+  if (!plan.problem.empty()) return plan.problem;
+  const std::int64_t offsets = c.backward || c.full_rows ? 0 : RaggedOffsets::bytes(c.capacity) + 256;
+  if (plan.workspace_bytes + offsets > c.workspace_bytes)
+    return fmt::format("it needs {} MiB of workspace and has {}", plan.workspace_bytes >> 20, c.workspace_bytes >> 20);
+  return "";
+}
+
+void cudnn_forward(const Attention<Tensor>& op, const Launch& launch) {
+  Pointers pointers;
+  put_heads(pointers, op.qkv, op.layout, kQ, kK, kV);
+  pointers[kOut] = op.out.data;
+  pointers[kLse] = op.lse.data;
+  std::byte* const workspace = put_offsets(pointers, op.doc_offsets, op.layout, op.out, op.lse, launch);
+  execute(case_of(op, launch), pointers, workspace, launch);
+}
+
+void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
+  Pointers pointers;
+  put_heads(pointers, op.qkv, op.layout, kQ, kK, kV);
+  put_heads(pointers, op.dqkv, op.layout, kDq, kDk, kDv);
+  pointers[kOut] = op.out.data;
+  pointers[kDout] = op.dout.data;
+  pointers[kLse] = op.lse.data;
+  put_offsets(pointers, op.doc_offsets, op.layout, op.dqkv, {}, launch);
+  execute(case_of(op, launch), pointers, op.workspace.data, launch);
+}
+
+}  // namespace redline::ops::cuda

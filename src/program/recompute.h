@@ -1,0 +1,19 @@
+// Less memory for more time: what a layer's backward pass needs is computed again just before it, instead of kept since
+// the forward pass. The same nodes on the same operands, so the gradients are the same to the bit wherever kernels repeat.
+#pragma once
+
+#include "program/program.h"
+
+namespace redline::program {
+
+enum class Recompute : std::uint8_t {
+  none,
+  mlp,    // the product before SwiGLU and SwiGLU itself: the two largest values of a layer
+  block,  // all of a layer but the residual stream that enters it
+};
+
+// Rewrites a program that holds its backward pass. The last layer is left alone: its backward pass comes at once, so
+// nothing would be saved.
+void recompute(ProgramSet& set, Program& program, Recompute what);
+
+}  // namespace redline::program
