@@ -221,6 +221,7 @@ void attention_grad(benchmark::State& state) {
                                       a.floats({kTokens, kHidden}),
                                       a.floats({kTokens, kLayout.qkv_width()}),
                                       a.floats({kLayout.heads, kTokens}),
+                                      {},
                                       kLayout,
                                       0.125f};
   time_op(state, op, flops_per_pair(op) * pairs());

@@ -141,12 +141,13 @@ class CpuMailbox final : public Mailbox {
  public:
   explicit CpuMailbox(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {}
   void post(std::span<const Piece> pieces) override {
+    REDLINE_CHECK(letters_.size() < kSlots, "{} letters are under way", letters_.size());
     std::vector<std::byte>& letter = letters_.emplace_back();
     for (const Piece& p : pieces) {
       const auto* from = static_cast<const std::byte*>(p.device_from);
       letter.insert(letter.end(), from, from + p.bytes);
     }
-    REDLINE_CHECK(letters_.size() <= kSlots && letter.size() == bytes_, "{} letters", letters_.size());
+    REDLINE_CHECK(letter.size() == bytes_, "a letter of {} bytes", letter.size());
   }
   void take(void* to) override {
     REDLINE_CHECK(!letters_.empty(), "no letter is under way");

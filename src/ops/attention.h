@@ -70,11 +70,11 @@ struct AttentionGrad {
   }
 };
 
-// What a library's backward kernel adds up in: queries' gradients in fp32, with grouped queries those of keys and values
-// for every query head too, and two numbers a row.
+// What a library's backward kernel adds up in, in fp32: queries' gradients in rows as wide as dqkv's, with grouped queries
+// those of keys and values for every query head too (rows as much wider as a group has heads), and three numbers a row.
 inline std::int64_t library_workspace_bytes(const HeadLayout& layout, std::int64_t n) {
-  const std::int64_t arrays = layout.heads == layout.kv_heads ? 1 : 3, margin = 1 << 20;
-  return 4 * n * layout.heads * (layout.head_dim * arrays + 2) + margin;
+  const std::int64_t group = layout.heads / layout.kv_heads, rows = group == 1 ? 1 : 1 + 2 * group, margin = 4 << 20;
+  return 4 * n * (layout.qkv_width() * rows + 3 * layout.heads) + margin;
 }
 
 // Two products a pair forward. Backward counts as twice the forward, as MFU is defined; the fifth product that a kernel

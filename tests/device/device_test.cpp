@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "testing/letters.h"
 
 namespace redline::device {
 namespace {
@@ -20,6 +21,11 @@ std::string user_error(std::string_view which) {
     return e.what();
   }
   return "no error";
+}
+
+TEST(CpuDevice, LettersArriveInOrder) {
+  CpuDevice cpu(1);
+  testing::expect_letters_in_order(cpu);
 }
 
 TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {

@@ -35,6 +35,14 @@ __global__ __launch_bounds__(kThreads) void ragged_kernel(const __grid_constant_
   for (std::int64_t i = thread; i < tail * a.heads; i += kStride) a.lse[i / tail * a.n + end + i % tail] = 0;
 }
 
+__global__ __launch_bounds__(kThreads) void lse_by_rows_kernel(const float* lse, float* to, std::int64_t n,
+                                                               std::int64_t heads, std::int64_t length) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;  // of `to`
+  if (i >= n * heads) return;
+  const std::int64_t row = i / (heads * length), head = i / length % heads;
+  to[i] = lse[head * n + row * length + i % length];
+}
+
 }  // namespace
 
 RaggedOffsets::RaggedOffsets(std::byte* memory, std::int64_t capacity) {
@@ -60,6 +68,13 @@ void prepare_ragged(const Tensor& doc_offsets, const HeadLayout& layout, const R
                           .row_width = static_cast<std::int32_t>(rows.columns()),
                           .heads = static_cast<std::int32_t>(layout.heads)};
   ragged_kernel<<<kBlocks, kThreads, 0, launch.stream>>>(a);
+  REDLINE_LAUNCHED();
+}
+
+void lse_by_rows(const Tensor& lse, std::int64_t length, float* to, const device::cuda::Launch& launch) {
+  const std::int64_t blocks = (lse.elements() + kThreads - 1) / kThreads;
+  lse_by_rows_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, launch.stream>>>(lse.f32(), to, lse.columns(),
+                                                                                    lse.rows(), length);
   REDLINE_LAUNCHED();
 }
 

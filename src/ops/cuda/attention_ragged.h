@@ -23,4 +23,7 @@ struct RaggedOffsets {
 void prepare_ragged(const Tensor& doc_offsets, const HeadLayout& layout, const RaggedOffsets& offsets,
                     const Tensor& rows, const Tensor& lse, const device::cuda::Launch& launch);
 
+// lse [heads, n] of full rows to [rows, heads, length], which libraries want: rows * length = n.
+void lse_by_rows(const Tensor& lse, std::int64_t length, float* to, const device::cuda::Launch& launch);
+
 }  // namespace redline::ops::cuda

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "testing/letters.h"
 #include "testing/on_card.h"
 
 namespace redline::device {
@@ -28,6 +29,8 @@ TEST_F(Card, BuffersAreAlignedCountedAndFreed) {
   }
   EXPECT_EQ(card().allocated_bytes(), 0);
 }
+
+TEST_F(Card, LettersArriveInOrder) { testing::expect_letters_in_order(card()); }
 
 TEST_F(Card, MemoryThatIsNotThereIsAMachineErrorAndHarmsNothing) {
   EXPECT_THROW(card().allocate(std::int64_t{1} << 50), MachineError);

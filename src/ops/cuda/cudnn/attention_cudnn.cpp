@@ -3,6 +3,7 @@
 // changes from batch to batch is read from device memory, so a captured graph stays true.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <memory>
@@ -23,6 +24,8 @@ namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
+constexpr std::int64_t kShortestRow =
+    64;  // rows of one token are refused; a longer row than any document costs nothing
 constexpr std::size_t kOldestVersion = 90600;  // ragged batches with grouped queries, backward
 
 enum Uid : std::int64_t {
@@ -83,7 +86,10 @@ struct CudnnPlan {
 class GraphOfCase {
  public:
   GraphOfCase(const AttentionCase& c, fe::graph::Graph& graph)
-      : c_(c), graph_(graph), batch_(c.full_rows ? c.n / c.longest : c.capacity) {
+      : c_(c),
+        graph_(graph),
+        batch_(c.full_rows ? c.n / c.longest : c.capacity),
+        length_(c.full_rows ? c.longest : std::max(c.longest, kShortestRow)) {
     graph_.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -138,19 +144,24 @@ class GraphOfCase {
   void describe_heads(Tensor_attributes& t, Uid uid, std::int64_t count) const {
     const std::int64_t width = c_.layout.qkv_width();
     t.set_uid(uid)
-        .set_dim({batch_, count, c_.longest, c_.layout.head_dim})
-        .set_stride({c_.longest * width, c_.layout.head_dim, width, 1});
+        .set_dim({batch_, count, length_, c_.layout.head_dim})
+        .set_stride({length_ * width, c_.layout.head_dim, width, 1});
     if (qkv_offsets_) t.set_ragged_offset(qkv_offsets_);
   }
   void describe_out(Tensor_attributes& t, Uid uid) const {
     const std::int64_t width = c_.layout.heads * c_.layout.head_dim;
     t.set_uid(uid)
-        .set_dim({batch_, c_.layout.heads, c_.longest, c_.layout.head_dim})
-        .set_stride({c_.longest * width, c_.layout.head_dim, width, 1});
+        .set_dim({batch_, c_.layout.heads, length_, c_.layout.head_dim})
+        .set_stride({length_ * width, c_.layout.head_dim, width, 1});
     if (out_offsets_) t.set_ragged_offset(out_offsets_);
   }
   void describe_lse(Tensor_attributes& t) const {
-    t.set_uid(kLse).set_dim({batch_, c_.layout.heads, c_.longest, 1}).set_stride({c_.longest, c_.n, 1, 1});
+    const bool by_rows = c_.full_rows && c_.backward;  // cuDNN before 9.26 takes no other strides there
+    t.set_uid(kLse).set_dim({batch_, c_.layout.heads, length_, 1});
+    if (by_rows)
+      t.set_stride({c_.layout.heads * length_, length_, 1, 1});
+    else
+      t.set_stride({length_, c_.n, 1, 1});
     if (lse_offsets_) t.set_ragged_offset(lse_offsets_);
   }
   template <class Options>
@@ -163,7 +174,7 @@ class GraphOfCase {
 
   const AttentionCase& c_;
   fe::graph::Graph& graph_;
-  std::int64_t batch_;
+  std::int64_t batch_, length_;
   TensorPointer lengths_, qkv_offsets_, out_offsets_, lse_offsets_;
 };
 
@@ -189,6 +200,9 @@ const CudnnPlan& plan_of(const AttentionCase& c) {
   if (!plan) plan = build(c);
   return *plan;
 }
+
+// Of lse as full rows want it, behind the plan's own workspace.
+std::int64_t lse_bytes(const AttentionCase& c) { return 4 * c.n * c.layout.heads + 256; }
 
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
@@ -236,7 +250,8 @@ std::string cudnn_why_not(const AttentionCase& c) {
   const CudnnPlan& plan = plan_of(c);
   if (!plan.problem.empty()) return plan.problem;
   const std::int64_t offsets = c.backward || c.full_rows ? 0 : RaggedOffsets::bytes(c.capacity) + 256;
-  if (plan.workspace_bytes + offsets > c.workspace_bytes)
+  const std::int64_t lse = c.backward && c.full_rows ? lse_bytes(c) : 0;
+  if (plan.workspace_bytes + offsets + lse > c.workspace_bytes)
     return fmt::format("it needs {} MiB of workspace and has {}", plan.workspace_bytes >> 20, c.workspace_bytes >> 20);
   return "";
 }
@@ -258,7 +273,13 @@ void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
   pointers[kDout] = op.dout.data;
   pointers[kLse] = op.lse.data;
   put_offsets(pointers, op.doc_offsets, op.layout, op.dqkv, {}, launch);
-  execute(case_of(op, launch), pointers, op.workspace.data, launch);
+  const AttentionCase c = case_of(op, launch);
+  if (c.full_rows) {
+    std::byte* const by_rows = op.workspace.as<std::byte>() + (plan_of(c).workspace_bytes + 255) / 256 * 256;
+    lse_by_rows(op.lse, c.longest, reinterpret_cast<float*>(by_rows), launch);
+    pointers[kLse] = by_rows;
+  }
+  execute(c, pointers, op.workspace.data, launch);
 }
 
 }  // namespace redline::ops::cuda
