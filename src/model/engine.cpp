@@ -26,8 +26,11 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
 Engine::~Engine() = default;
 
 void Engine::initialise(std::uint64_t seed) {
-  model::initialise(lowered_.table, lowered_.layout, seed, edit(Flat::parameters).data());
-  commit(Flat::parameters);
+  model::initialise(lowered_.table, lowered_.layout, seed, [&](std::int64_t offset, std::span<const float> values) {
+    executor_->write(lowered_.at(Flat::parameters), values.data(), static_cast<std::int64_t>(values.size_bytes()),
+                     offset * static_cast<std::int64_t>(sizeof(float)));
+  });
+  refresh();
   if (!options_.training) return;
   for (Flat f : {Flat::gradients, Flat::moment1, Flat::moment2}) executor_->clear(lowered_.at(f));
 }
@@ -47,7 +50,11 @@ void Engine::commit(Flat which) {
     executor_->write(lowered_.at(which), copy.data(), static_cast<std::int64_t>(copy.size() * sizeof(float)));
     copy = {};
   }
-  if (which == Flat::parameters && lowered_.working.present()) executor_->run(kRefresh);
+  if (which == Flat::parameters) refresh();
+}
+
+void Engine::refresh() {
+  if (lowered_.working.present()) executor_->run(kRefresh);
 }
 
 std::span<const float> Engine::read(Flat which) { return edit(which); }

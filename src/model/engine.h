@@ -59,6 +59,8 @@ class Engine {
   double model_flops_palm(const data::Batch& batch) const;
 
  private:
+  void refresh();  // the working copies, where there are any
+
   config::Model model_;
   LoweringOptions options_;
   LoweredModel lowered_;

@@ -2,12 +2,19 @@
 #include "model/parameters.h"
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
 
 namespace redline::model {
+namespace {
+
+constexpr std::int64_t kInitPiece = 1 << 23;  // floats that exist at a time; a multiple of four
+
+}  // namespace
 
 FlatLayout lay_out(const ParameterTable& table) {
   FlatLayout layout;
@@ -43,24 +50,28 @@ std::int64_t parameter_count(const ParameterTable& table) {
   return n;
 }
 
-void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, float* flat) {
-  ThreadPool pool;  // of this call: a start happens once, and 1.3 G normals took one thread 40 s
+void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const PutFloats& put) {
+  ThreadPool pool;  // of this call: a start happens once
+  std::vector<float> piece;
   for (std::size_t i = 0; i < table.size(); ++i) {
     const ParameterSpec& p = table[i];
-    float* const values = flat + layout.offsets[i];
-    const std::int64_t n = p.shape.elements();
-    if (p.init == Init::ones) {
-      std::fill_n(values, n, 1.0f);
-      continue;
-    }
     const Random random(seed, hash64(p.name));
-    pool.for_ranges((n + 3) / 4, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t four = begin; four < end; ++four) {
-        const std::array<double, 4> drawn = random.normals(static_cast<std::uint64_t>(four));
-        for (std::int64_t e = 4 * four; e < std::min(n, 4 * four + 4); ++e)
-          values[e] = static_cast<float>(p.std * drawn[static_cast<std::size_t>(e % 4)]);
+    const std::int64_t n = p.shape.elements();
+    for (std::int64_t begin = 0; begin < n; begin += kInitPiece) {
+      const std::int64_t count = std::min(kInitPiece, n - begin);
+      piece.resize(static_cast<std::size_t>(std::max<std::int64_t>(count, static_cast<std::int64_t>(piece.size()))));
+      const std::span<float> values(piece.data(), static_cast<std::size_t>(count));
+      if (p.init == Init::ones) {
+        std::ranges::fill(values, 1.0f);
+      } else {
+        pool.for_ranges(count, 1 << 16, [&](std::int64_t from, std::int64_t to) {
+          const auto part = values.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+          random.fill_normals(static_cast<std::uint64_t>((begin + from) / 4), part);
+          for (float& value : part) value *= static_cast<float>(p.std);
+        });
       }
-    });
+      put(layout.offsets[i] + begin, values);
+    }
   }
 }
 

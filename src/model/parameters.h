@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,9 @@ FlatLayout lay_out(const ParameterTable& table);
 std::int64_t parameter_count(const ParameterTable& table);
 
 // Every parameter's start, drawn by (seed, name, index): the same on every machine and for any sharding.
-// Gaps are not touched.
-void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, float* flat);
+// Given piece by piece (offset into the flat array, values), so that no copy of all of them has to exist; gaps are not
+// given.
+using PutFloats = std::function<void(std::int64_t offset, std::span<const float> values)>;
+void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const PutFloats& put);
 
 }  // namespace redline::model

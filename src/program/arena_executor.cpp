@@ -25,6 +25,12 @@ void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes) {
   device_.copy_in(tensor(id).data, host, bytes);
 }
 
+void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) {
+  REDLINE_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= set_.at(id).bytes(), "bytes {} to {} of {}", offset,
+                offset + bytes, set_.at(id).name);
+  device_.copy_in(tensor(id).as<std::byte>() + offset, host, bytes);
+}
+
 void ArenaExecutor::read(ValueId id, void* host, std::int64_t bytes) {
   check_size(id, bytes);
   device_.copy_out(host, tensor(id).data, bytes);

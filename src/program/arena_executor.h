@@ -15,6 +15,7 @@ class ArenaExecutor : public Executor {
 
   Tensor tensor(ValueId id) const final;
   void write(ValueId id, const void* host, std::int64_t bytes) final;
+  void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) final;
   void read(ValueId id, void* host, std::int64_t bytes) final;
   void post(std::span<const ValueId> ids) final;
   void take(void* host) final;

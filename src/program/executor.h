@@ -30,6 +30,7 @@ class Executor {
   virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
 
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
+  virtual void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) = 0;  // a part of it
   virtual void read(ValueId id, void* host, std::int64_t bytes) = 0;
   // Sends the values to the host behind the queued work; take() waits for the oldest that were sent, and for no more.
   // All letters hold the same values.

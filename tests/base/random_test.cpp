@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace redline {
 namespace {
 
@@ -41,6 +44,27 @@ TEST(Random, UniformAndNormalHaveTheirMoments) {
   EXPECT_NEAR(uniform_sum / kDraws, 0.5, 0.005);
   EXPECT_NEAR(normal_sum / kDraws, 0.0, 0.01);
   EXPECT_NEAR(normal_squares / kDraws, 1.0, 0.02);
+}
+
+TEST(Random, NormalsByTheBlockAreTheSameNumbers) {
+  const Random random(11, 5);
+  for (const std::size_t count : {1, 4, 255, 256, 257, 100'003}) {
+    std::vector<float> block(count);
+    random.fill_normals(77, block);
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_NEAR(static_cast<double>(block[i]), random.normals(77 + i / 4)[i % 4], 2e-6 + 2e-6 * std::abs(block[i]))
+          << i;
+  }
+  // The extremes of a word: the smallest and the largest uniform.
+  double largest = 0;
+  std::vector<float> many(1 << 22);
+  random.fill_normals(0, many);
+  for (const float x : many) {
+    ASSERT_TRUE(std::isfinite(x));
+    largest = std::max(largest, std::abs(static_cast<double>(x)));
+  }
+  EXPECT_GT(largest, 4.5);
+  EXPECT_LT(largest, 6.8);
 }
 
 TEST(Random, BelowReachesEveryValueAndNoOther) {

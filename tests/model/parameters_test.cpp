@@ -63,9 +63,15 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
   const ParameterTable table = decoder_table(model);
   const FlatLayout layout = lay_out(table);
   std::vector<float> a(static_cast<std::size_t>(layout.total)), b = a, c = a;
-  initialise(table, layout, 1, a.data());
-  initialise(table, layout, 1, b.data());
-  initialise(table, layout, 2, c.data());
+  const auto into = [](std::vector<float>& flat) {
+    return [&flat](std::int64_t offset, std::span<const float> values) {
+      ASSERT_LE(static_cast<std::size_t>(offset) + values.size(), flat.size());
+      std::ranges::copy(values, flat.begin() + offset);
+    };
+  };
+  initialise(table, layout, 1, into(a));
+  initialise(table, layout, 1, into(b));
+  initialise(table, layout, 2, into(c));
   EXPECT_EQ(a, b);
   EXPECT_NE(a, c);
   for (std::size_t i = 0; i < table.size(); ++i) {

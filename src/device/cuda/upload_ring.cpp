@@ -15,12 +15,12 @@ UploadRing::UploadRing()
 }
 
 void UploadRing::copy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream) {
-  const auto size = static_cast<std::size_t>(bytes);
-  if (bytes > kSegmentBytes) {  // weights and moments, at the start of a run: waiting costs nothing there
-    REDLINE_CUDA(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, stream));
-    REDLINE_CUDA(cudaStreamSynchronize(stream));
-    return;
+  for (; bytes > kSegmentBytes; bytes -= kSegmentBytes) {  // weights and moments, at the start of a run
+    copy(to, from, kSegmentBytes, stream);
+    to = static_cast<std::byte*>(to) + kSegmentBytes;
+    from = static_cast<const std::byte*>(from) + kSegmentBytes;
   }
+  const auto size = static_cast<std::size_t>(bytes);
   if (used_ + bytes > kSegmentBytes) next_segment(stream);
   const std::int64_t at = static_cast<std::int64_t>(segment_) * kSegmentBytes + used_;
   std::memcpy(pinned_.get() + at, from, size);

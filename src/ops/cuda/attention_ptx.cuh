@@ -8,22 +8,17 @@
 
 #include <cstdint>
 
+#include "device/cuda/read_ahead.cuh"
+
 namespace redline::ops::cuda {
 
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Copies 16 bytes from global to shared memory, or writes 16 zeros; `from` is not read then.
-__device__ inline void copy_16(std::uint32_t to, const void* from, bool present) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(present ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copy_4(std::uint32_t to, const void* from, bool present) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(present ? 4 : 0) : "memory");
-}
-// This thread's copies have arrived; a barrier after it shows everybody's.
-__device__ inline void await_copies() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
+using device::cuda::await_copies;
+using device::cuda::copy_16;
+using device::cuda::copy_4;
 
 // Four 8 x 8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8 and gets (l / 4, l % 4 * 2) and
 // its right neighbour of each. Transposed: (l % 4 * 2, l / 4) and the one below it.

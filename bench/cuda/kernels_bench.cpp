@@ -1,0 +1,120 @@
+// Times the kernels that move memory, at the sizes and on the data of whole models, and prints what each reaches of the
+// rate of a large copy on the same card. One node of each kind is run again and again after a training step has filled
+// the arena: bytes are those that the op must move once (program/cost.h).
+//   cuda_kernels_bench [PRESET:BATCH ...]      default: the five models of docs/benchmarks.md
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "config/load.h"
+#include "device/cuda/device.h"
+#include "device/cuda/stopwatch.h"
+#include "model/engine.h"
+#include "ops/cuda/kernels.h"
+#include "optim/cuda/kernels.h"
+#include "perf/peak.h"
+
+namespace redline {
+namespace {
+
+constexpr int kRuns = 20, kRounds = 3;
+
+struct Timed {
+  std::string name;
+  double bytes = 0, seconds = 0;
+};
+
+data::Batch random_batch(const data::BatchShape& shape, std::int64_t vocab) {
+  data::Batch batch(shape);
+  batch.clear();
+  const Random random(3, 1);
+  std::vector<std::int32_t> row(static_cast<std::size_t>(shape.seq_len));
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      row[i] = static_cast<std::int32_t>(
+          random.below(static_cast<std::uint64_t>(r) << 32 | i, static_cast<std::uint64_t>(vocab)));
+    batch.append(row, row[0]);
+  }
+  return batch;
+}
+
+template <class Op>
+void launch(const Op& op, const device::cuda::Launch& launch) {
+  if constexpr (requires { ops::cuda::run(op, launch); })
+    ops::cuda::run(op, launch);
+  else
+    optim::cuda::run(op, launch);
+}
+
+// The mean of many runs, the best of a few rounds: what stands between two kernels is not the kernel's.
+double time_node(const program::Op& op, program::Executor& executor, const device::cuda::Launch& on) {
+  return std::visit(
+      [&](const auto& o) {
+        const auto bound = o.map([&](std::string_view, program::ValueId id, Access) {
+          return id.present() ? executor.tensor(id) : Tensor{};
+        });
+        const device::cuda::Stopwatch watch(on.stream);
+        double best = 1e9;
+        for (int round = 0; round < kRounds; ++round) {
+          launch(bound, on);
+          watch.start();
+          for (int run = 0; run < kRuns; ++run) launch(bound, on);
+          best = std::min(best, watch.stop() / kRuns);
+        }
+        return best;
+      },
+      op);
+}
+
+std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& device) {
+  const model::LoweringOptions options = model::lowering_options(config, device::Kind::cuda);
+  model::Engine engine(config.model, options, device);
+  engine.initialise(1);
+  engine.upload(random_batch(options.batch, config.model.vocab));
+  engine.set_step(0, 1e-4, 1.0 / static_cast<double>(options.batch.tokens()), 0);
+  engine.micro_step(true);
+  engine.update();
+  device.wait();
+  std::map<std::string, std::vector<const program::Node*>> kinds;
+  for (const std::string_view name : {model::kFirst, model::kUpdate})
+    for (const program::Node& node : engine.programs().find(name).nodes)
+      if (node.cost.flops_per_pair == 0 && (node.cost.flops == 0 || program::name_of(node.op) == "lm_loss"))
+        kinds[std::string(program::name_of(node.op))].push_back(&node);
+  std::vector<Timed> timed;
+  for (const auto& [name, nodes] : kinds) {
+    const program::Node& node = *nodes[nodes.size() / 2];  // of a layer in the middle
+    timed.push_back({name, node.cost.bytes, time_node(node.op, engine.executor(), device.launch())});
+  }
+  return timed;
+}
+
+int run(std::vector<std::string> models) {
+  if (models.empty()) models = {"ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"};
+  if (device::cuda_status().cards.empty()) {
+    std::puts("no GPU");
+    return 0;
+  }
+  device::CudaDevice device;
+  const double copy = perf::measure_copy_rate(device);
+  std::printf("%s, a large copy: %.0f GB/s\n", device.name().c_str(), copy * 1e-9);
+  for (const std::string& word : models) {
+    const std::size_t colon = word.find(':');
+    std::vector<std::string> overrides = {"model.dropout=0.1", "train.accumulate=1"};
+    if (colon != std::string::npos) overrides.push_back("train.batch_size=" + word.substr(colon + 1));
+    const config::Config config = config::load({.file = "", .preset = word.substr(0, colon), .overrides = overrides});
+    std::printf("%s, %lld rows of %lld\n", config.preset.c_str(), static_cast<long long>(config.train.batch_size),
+                static_cast<long long>(config.train.seq_len));
+    for (const Timed& t : time_model(config, device))
+      std::printf("  %-18s %9.1f us %8.1f MB %8.0f GB/s %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds, 1e-6 * t.bytes,
+                  1e-9 * t.bytes / t.seconds, 100 * t.bytes / t.seconds / copy);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace redline
+
+int main(int argc, char** argv) { return redline::run(std::vector<std::string>(argv + 1, argv + argc)); }

@@ -1,0 +1,77 @@
+// Reading ahead: a thread asks for vectors of coming rounds, which arrive in its own slots of shared memory while it
+// works on the current one, so that memory never waits for arithmetic. A thread takes only what it asked for itself:
+// no barrier is needed.
+#pragma once
+
+#include "device/cuda/vectors.cuh"
+
+namespace redline::device::cuda {
+
+// Copies 16 bytes from global to shared memory, or writes 16 zeros; `from` is not read then.
+__device__ inline void copy_16(std::uint32_t to, const void* from, bool present) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(present ? 16 : 0)
+               : "memory");
+}
+__device__ inline void copy_4(std::uint32_t to, const void* from, bool present) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(present ? 4 : 0) : "memory");
+}
+// This thread's copies have arrived; a barrier after it shows everybody's.
+__device__ inline void await_copies() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
+
+// kSlots vectors of T a round. kRounds rounds are under way at most: the caller asks for that many, then takes one and
+// asks for one in turn. A round that asks for nothing (past the end) is closed all the same.
+template <class T, int kWidth, int kSlots, int kRounds>
+class ReadAhead {
+ public:
+  static constexpr std::size_t kSlotBytes = kWidth == 1 ? 4 : sizeof(T) * kWidth;  // copies move 4 or 16 bytes
+  static constexpr std::size_t bytes(std::int64_t threads) {
+    return static_cast<std::size_t>(threads) * kSlots * kRounds * kSlotBytes;
+  }
+
+  // `shared` has room for bytes() of the block's threads and is aligned to 16.
+  __device__ explicit ReadAhead(std::byte* shared)
+      : slots_(shared), threads_(blockDim.x * blockDim.y), thread_(threadIdx.y * blockDim.x + threadIdx.x) {}
+
+  __device__ void ask(int slot, const T* from, bool present) {
+    std::byte* const to = at(asking_, slot);
+    if constexpr (kWidth > 1) {
+      const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+#pragma unroll
+      for (int part = 0; part < static_cast<int>(kSlotBytes / 16); ++part)
+        copy_16(address + 16 * part, reinterpret_cast<const std::byte*>(from) + 16 * part, present);
+    } else {
+      *reinterpret_cast<T*>(to) = present ? *from : T(0.0f);
+    }
+  }
+  __device__ void close_round() {
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+    join_round();
+  }
+  // Where another queue of the thread with as many rounds closes them for both.
+  __device__ void join_round() { asking_ = asking_ + 1 == kRounds ? 0 : asking_ + 1; }
+
+  // The oldest round is there; its vectors may be taken until next() frees it for what is asked for then.
+  __device__ void await() const { asm volatile("cp.async.wait_group %0;\n" ::"n"(kRounds - 1) : "memory"); }
+  __device__ Vector<T, kWidth> take(int slot) const {
+    return *reinterpret_cast<const Vector<T, kWidth>*>(at(taking_, slot));
+  }
+  __device__ void next() { taking_ = taking_ + 1 == kRounds ? 0 : taking_ + 1; }
+
+ private:
+  __device__ std::byte* at(int round, int slot) const {
+    return slots_ + (static_cast<std::size_t>(round * kSlots + slot) * threads_ + thread_) * kSlotBytes;
+  }
+
+  std::byte* slots_;
+  unsigned threads_, thread_;
+  int asking_ = 0, taking_ = 0;
+};
+
+// Lets a kernel use so much dynamic shared memory; above 48 KiB it has to be asked for.
+template <class Kernel>
+void allow_shared(Kernel* kernel, std::size_t bytes) {
+  if (bytes > (48 << 10))
+    REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+}  // namespace redline::device::cuda
