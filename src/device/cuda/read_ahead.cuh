@@ -45,11 +45,8 @@ class ReadAhead {
   }
   __device__ void close_round() {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
-    join_round();
+    asking_ = asking_ + 1 == kRounds ? 0 : asking_ + 1;
   }
-  // Where another queue of the thread with as many rounds closes them for both.
-  __device__ void join_round() { asking_ = asking_ + 1 == kRounds ? 0 : asking_ + 1; }
-
   // The oldest round is there; its vectors may be taken until next() frees it for what is asked for then.
   __device__ void await() const { asm volatile("cp.async.wait_group %0;\n" ::"n"(kRounds - 1) : "memory"); }
   __device__ Vector<T, kWidth> take(int slot) const {
@@ -67,11 +64,10 @@ class ReadAhead {
   int asking_ = 0, taking_ = 0;
 };
 
-// Lets a kernel use so much dynamic shared memory; above 48 KiB it has to be asked for.
+// Lets a kernel use so much dynamic shared memory, which has to be asked for above 48 KiB, static shared memory counted in.
 template <class Kernel>
 void allow_shared(Kernel* kernel, std::size_t bytes) {
-  if (bytes > (48 << 10))
-    REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
 }
 
 }  // namespace redline::device::cuda

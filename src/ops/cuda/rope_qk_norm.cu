@@ -1,13 +1,13 @@
 // Optional RMSNorm of each q and k head, then the rotation:  x[j] <- a c - b s,  x[j + half] <- b c + a s.
 // Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
 // x * rstd. A head is a power of two of lanes; a lane has kSteps times a vector of the lower half and its partner of
-// the upper. Forward, and backward without a norm, one such group has a few heads of one token. With a norm's gradient a
+// the upper. Forward, and backward without a norm, one such group has one head of one token. With a norm's gradient a
 // block has one of kRowGroups groups of tokens, first their q heads, then their k heads; its groups of lanes take heads
 // in turn, so a lane's part of dw stays in registers.
 #include <algorithm>
 #include <bit>
 
-#include "device/cuda/read_ahead.cuh"
+#include "device/cuda/vectors.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/row_groups.cuh"
 
@@ -22,10 +22,6 @@ constexpr int kGradThreads = 384;  // two such blocks a multiprocessor have the 
 // Steps of a lane: head_dim up to 256 in fp32 vectors, 512 otherwise.
 template <int kWidth>
 constexpr int kStepsOfLane = kWidth == 1 ? 8 : 1;
-
-// Heads of a token that a lane takes at once: they share their angles, and their loads are under way together.
-template <int kWidth>
-constexpr int kHeadsOfLane = kWidth == 1 ? 1 : 4;
 
 // The shape of a row as kernels index it.
 struct Heads {
@@ -52,85 +48,70 @@ struct RopeArguments {
   const float* table;
   T* raw;
   float* rstd;
-  std::uint32_t items;  // tokens * groups of kHeadsOfLane heads
+  std::uint32_t items;  // tokens * qk_heads
   float eps;
   float direction;  // -1 undoes the rotation
 };
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads) rope_qk_norm(const RopeArguments<T> op, const Heads l) {
-  constexpr int kSteps = kStepsOfLane<kWidth>, kHeads = kHeadsOfLane<kWidth>;
+  constexpr int kSteps = kStepsOfLane<kWidth>;
   const std::uint32_t thread = blockIdx.x * kThreads + threadIdx.x, item = thread >> l.lane_bits;
-  const std::uint32_t groups = ceil_div<std::uint32_t>(l.qk_heads(), kHeads);
   const bool is_item = item < op.items;  // nobody leaves: a warp's shuffles want all its lanes
-  const std::uint32_t token = is_item ? item / groups : 0;
-  const auto first_head = static_cast<std::int32_t>(is_item ? (item - token * groups) * kHeads : 0);
+  const std::uint32_t token = is_item ? item / l.qk_heads() : 0;
+  const auto head = static_cast<std::int32_t>(is_item ? item - token * l.qk_heads() : 0);
   const std::int32_t lane = thread & (l.lanes - 1), half = l.half();
-  T* const row = op.qkv + token * l.qkv_width() + first_head * l.head_dim;
+  T* x = op.qkv + token * l.qkv_width() + head * l.head_dim;
   const auto column_of = [&](int step) { return (lane + step * l.lanes) * kWidth; };
-  const auto inside = [&](int h, int step) {
-    return is_item && first_head + h < l.qk_heads() && column_of(step) < half;
-  };
+  const auto inside = [&](int step) { return is_item && column_of(step) < half; };
 
-  Vector<T, kWidth> lower[kHeads][kSteps], upper[kHeads][kSteps];
+  Vector<T, kWidth> lower[kSteps], upper[kSteps];
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const T* const x = row + h * l.head_dim + column_of(step);
-      lower[h][step] = inside(h, step) ? load<kWidth>(x) : Vector<T, kWidth>{};
-      upper[h][step] = inside(h, step) ? load<kWidth>(x + half) : Vector<T, kWidth>{};
-    }
+  for (int step = 0; step < kSteps; ++step) {
+    lower[step] = inside(step) ? load<kWidth>(x + column_of(step)) : Vector<T, kWidth>{};
+    upper[step] = inside(step) ? load<kWidth>(x + half + column_of(step)) : Vector<T, kWidth>{};
   }
   const float* angles = op.table + static_cast<std::int64_t>(op.positions[token]) * l.head_dim;
-  float rstd[kHeads];
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    rstd[h] = 1;
-    if (!op.q_norm) continue;  // both norms are there or neither
+  const T* norm = head < l.heads ? op.q_norm : op.k_norm;
+  float rstd = 1;
+  if (norm) {  // the same for the whole warp: both are there or neither
     float squares = 0;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        squares += lower[h][step][e] * lower[h][step][e] + upper[h][step][e] * upper[h][step][e];
+        squares += lower[step][e] * lower[step][e] + upper[step][e] * upper[step][e];
       }
     }
-    rstd[h] = rsqrtf(head_sum(squares, l.lanes) / static_cast<float>(l.head_dim) + op.eps);
-    if (op.rstd && inside(h, 0) && lane == 0) op.rstd[token * l.qk_heads() + first_head + h] = rstd[h];
+    rstd = rsqrtf(head_sum(squares, l.lanes) / static_cast<float>(l.head_dim) + op.eps);
+    if (op.rstd && is_item && lane == 0) op.rstd[item] = rstd;
   }
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
+    if (!inside(step)) continue;
     const std::int32_t j = column_of(step);
-    if (!inside(0, step)) continue;
-    const auto cosine = load<kWidth>(angles + j), sine = load<kWidth>(angles + half + j);
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      if (!inside(h, step)) continue;
-      const std::int32_t head = first_head + h;
-      if (op.raw) {
-        T* raw = op.raw + (token * std::int64_t{l.qk_heads()} + head) * l.head_dim + j;
-        store(raw, lower[h][step]);
-        store(raw + half, upper[h][step]);
-      }
-      float a[kWidth], b[kWidth];
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) a[e] = lower[h][step][e], b[e] = upper[h][step][e];
-      if (op.q_norm) {
-        const T* norm = (head < l.heads ? op.q_norm : op.k_norm) + j;
-        const auto w_lower = load<kWidth>(norm), w_upper = load<kWidth>(norm + half);
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) a[e] *= rstd[h] * w_lower[e], b[e] *= rstd[h] * w_upper[e];
-      }
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        const float c = cosine[e], s = op.direction * sine[e], kept = a[e];
-        a[e] = kept * c - b[e] * s;
-        b[e] = b[e] * c + kept * s;
-      }
-      store(row + h * l.head_dim + j, a);
-      store(row + h * l.head_dim + half + j, b);
+    if (op.raw) {
+      T* raw = op.raw + item * std::int64_t{l.head_dim} + j;
+      store(raw, lower[step]);
+      store(raw + half, upper[step]);
     }
+    const auto cosine = load<kWidth>(angles + j), sine = load<kWidth>(angles + half + j);
+    float a[kWidth], b[kWidth];
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) a[e] = lower[step][e], b[e] = upper[step][e];
+    if (norm) {
+      const auto w_lower = load<kWidth>(norm + j), w_upper = load<kWidth>(norm + half + j);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) a[e] *= rstd * w_lower[e], b[e] *= rstd * w_upper[e];
+    }
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) {
+      const float c = cosine[e], s = op.direction * sine[e], kept = a[e];
+      a[e] = kept * c - b[e] * s;
+      b[e] = b[e] * c + kept * s;
+    }
+    store(x + j, a);
+    store(x + half + j, b);
   }
 }
 
@@ -146,74 +127,38 @@ struct NormGradArguments {
   std::int64_t n;
 };
 
-// A head's vectors and its angles are read ahead: each angle would else wait for its token's position.
-constexpr int kRoundsAhead = 2;
-template <class T, int kWidth>
-using DataReads = ReadAhead<T, kWidth, 4 * kStepsOfLane<kWidth>, kRoundsAhead>;
-template <int kWidth>
-using AngleReads = ReadAhead<float, kWidth, 2 * kStepsOfLane<kWidth>, kRoundsAhead>;
-
-// The gradient of one kind of head, q or k, over this block's tokens. `shared` holds what is read ahead, then the sums of
-// each warp: [warps, head_dim].
+// The gradient of one kind of head, q or k, over this block's tokens. `dweight_of_warp` is shared: [warps, head_dim].
 template <class T, int kWidth>
 __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRange tokens, bool is_query,
-                          std::byte* shared) {
+                          float* dweight_of_warp) {
   constexpr int kSteps = kStepsOfLane<kWidth>;
   const std::int32_t lane = threadIdx.x & (l.lanes - 1), half = l.half(), groups = kGradThreads >> l.lane_bits;
   const std::int32_t heads = is_query ? l.heads : l.kv_heads, first_head = is_query ? 0 : l.heads;
   const T* weight = is_query ? op.q_norm : op.k_norm;
   const auto column_of = [&](int step) { return (lane + step * l.lanes) * kWidth; };
 
-  const auto items = static_cast<std::uint32_t>(tokens.end - tokens.begin) * heads;
-  struct Item {
-    std::int64_t token;
-    std::int32_t head;
-    bool present;
-  };
-  const auto item_of = [&](std::uint32_t first) {
-    const std::uint32_t item = first + (threadIdx.x >> l.lane_bits), local = item < items ? item / heads : 0;
-    const auto head = static_cast<std::int32_t>(item < items ? item - local * heads : 0);
-    return Item{tokens.begin + local, first_head + head, item < items};
-  };
-  DataReads<T, kWidth> data(shared);
-  AngleReads<kWidth> turns(shared + DataReads<T, kWidth>::bytes(kGradThreads));
-  const auto ask = [&](std::uint32_t first) {
-    const Item item = item_of(first);
-    const T* dx = op.dqkv + item.token * l.qkv_width() + item.head * l.head_dim;
-    const T* raw = op.raw + item.token * l.qk_width() + item.head * l.head_dim;
-    const float* angles = op.table + static_cast<std::int64_t>(op.positions[item.token]) * l.head_dim;
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const bool inside = item.present && column_of(step) < half;
-      const std::int32_t j = inside ? column_of(step) : 0;
-      data.ask(4 * step, dx + j, inside);
-      data.ask(4 * step + 1, dx + half + j, inside);
-      data.ask(4 * step + 2, raw + j, inside);
-      data.ask(4 * step + 3, raw + half + j, inside);
-      turns.ask(2 * step, angles + j, inside);
-      turns.ask(2 * step + 1, angles + half + j, inside);
-    }
-    data.close_round();
-    turns.join_round();
-  };
-  for (std::uint32_t round = 0; round < kRoundsAhead; ++round) ask(round * groups);
-
   float dw_lower[kSteps][kWidth] = {}, dw_upper[kSteps][kWidth] = {};
+  const auto items = static_cast<std::uint32_t>(tokens.end - tokens.begin) * heads;
   for (std::uint32_t first = 0; first < items; first += groups) {
-    const Item item = item_of(first);
-    T* dx = op.dqkv + item.token * l.qkv_width() + item.head * l.head_dim;
-    const float rstd = op.rstd[item.token * l.qk_heads() + item.head];
-    const auto inside = [&](int step) { return item.present && column_of(step) < half; };
+    const std::uint32_t item = first + (threadIdx.x >> l.lane_bits);
+    const bool is_item = item < items;
+    const std::uint32_t local = is_item ? item / heads : 0;
+    const std::int64_t token = tokens.begin + local;
+    const auto head = static_cast<std::int32_t>(first_head + (is_item ? item - local * heads : 0));
+    T* dx = op.dqkv + token * l.qkv_width() + head * l.head_dim;
+    const T* raw = op.raw + token * l.qk_width() + head * l.head_dim;
+    const float rstd = op.rstd[token * l.qk_heads() + head];
+    const float* angles = op.table + static_cast<std::int64_t>(op.positions[token]) * l.head_dim;
+    const auto inside = [&](int step) { return is_item && column_of(step) < half; };
 
     Vector<T, kWidth> x_lower[kSteps], x_upper[kSteps];
     float a[kSteps][kWidth], b[kSteps][kWidth], product = 0;
-    data.await();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const std::int32_t j = inside(step) ? column_of(step) : 0;
-      const auto lower = data.take(4 * step), upper = data.take(4 * step + 1);
-      x_lower[step] = data.take(4 * step + 2), x_upper[step] = data.take(4 * step + 3);
-      const auto cosine = turns.take(2 * step), sine = turns.take(2 * step + 1);
+      const auto lower = load<kWidth>(dx + j), upper = load<kWidth>(dx + half + j);
+      x_lower[step] = load<kWidth>(raw + j), x_upper[step] = load<kWidth>(raw + half + j);
+      const auto cosine = load<kWidth>(angles + j), sine = load<kWidth>(angles + half + j);
       const auto w_lower = load<kWidth>(weight + j), w_upper = load<kWidth>(weight + half + j);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
@@ -223,9 +168,6 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRan
         product += inside(step) ? term : 0.0f;
       }
     }
-    data.next();
-    turns.next();
-    ask(first + kRoundsAhead * groups);
     const float slope = head_sum(product, l.lanes) * rstd * rstd / static_cast<float>(l.head_dim);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -244,9 +186,6 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRan
     }
   }
 
-  await_copies();   // of rounds past the end: they would land on what follows
-  __syncthreads();  // of all threads
-  auto* const dweight_of_warp = reinterpret_cast<float*>(shared);
   float* mine = dweight_of_warp + threadIdx.x / kWarp * l.head_dim;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -274,9 +213,9 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRan
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kGradThreads, 2) rope_qk_norm_grad(const NormGradArguments<T> op, const Heads l) {
-  extern __shared__ __align__(16) std::byte shared[];
+  extern __shared__ float dweight_of_warp[];
   const RowRange tokens = rows_of_group(op.n);
-  for (int kind = 0; kind < 2; ++kind) norm_grad<T, kWidth>(op, l, tokens, kind == 0, shared);
+  for (int kind = 0; kind < 2; ++kind) norm_grad<T, kWidth>(op, l, tokens, kind == 0, dweight_of_warp);
 }
 
 template <int kWidth>
@@ -308,8 +247,7 @@ void rotate(const RopeArguments<T>& arguments, const HeadLayout& layout, cudaStr
 void run(const RopeQkNorm<Tensor>& op, const Launch& launch) {
   const bool vectors = heads_in_vectors(op.layout, {op.qkv, op.q_norm, op.k_norm, op.table, op.raw});
   for_type_and_width(op.qkv.dtype, vectors, [&]<class T, int kWidth>() {
-    const auto items =
-        static_cast<std::uint32_t>(op.qkv.rows() * ceil_div<std::int64_t>(op.layout.qk_heads(), kHeadsOfLane<kWidth>));
+    const auto items = static_cast<std::uint32_t>(op.qkv.rows() * op.layout.qk_heads());
     rotate<T, kWidth>({op.qkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
                        op.raw.as<T>(), op.rstd.f32(), items, op.eps, 1.0f},
                       op.layout, launch.stream);
@@ -320,17 +258,13 @@ void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
   const bool vectors = heads_in_vectors(op.layout, {op.dqkv, op.q_norm, op.k_norm, op.table, op.raw});
   for_type_and_width(op.dqkv.dtype, vectors, [&]<class T, int kWidth>() {
     if (!op.raw.present()) {
-      const auto items = static_cast<std::uint32_t>(op.dqkv.rows() *
-                                                    ceil_div<std::int64_t>(op.layout.qk_heads(), kHeadsOfLane<kWidth>));
+      const auto items = static_cast<std::uint32_t>(op.dqkv.rows() * op.layout.qk_heads());
       return rotate<T, kWidth>(
           {op.dqkv.as<T>(), nullptr, nullptr, op.positions.i32(), op.table.f32(), nullptr, nullptr, items, 0.0f, -1.0f},
           op.layout, launch.stream);
     }
-    const std::size_t sums = kGradThreads / kWarp * static_cast<std::size_t>(op.layout.head_dim) * sizeof(float);
-    const std::size_t ahead = DataReads<T, kWidth>::bytes(kGradThreads) + AngleReads<kWidth>::bytes(kGradThreads);
-    const auto kernel = rope_qk_norm_grad<T, kWidth>;
-    allow_shared(kernel, std::max(sums, ahead));
-    kernel<<<kRowGroups, kGradThreads, std::max(sums, ahead), launch.stream>>>(
+    const std::size_t shared = kGradThreads / kWarp * static_cast<std::size_t>(op.layout.head_dim) * sizeof(float);
+    rope_qk_norm_grad<T, kWidth><<<kRowGroups, kGradThreads, shared, launch.stream>>>(
         {op.dqkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(), op.raw.as<T>(),
          op.rstd.f32(), op.partial.f32(), op.dqkv.rows()},
         heads_of<kWidth>(op.layout));
