@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/noise.h"
 #include "data/ping.h"
+#include "data/shards/token_files.h"
 #include "data/text.h"
 
 namespace redline::data {
@@ -31,6 +32,8 @@ std::unique_ptr<DocumentSource> open_noise(const std::vector<std::string>& names
 std::unique_ptr<DocumentSource> open_training_source(const config::Data& data) {
   if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
   if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
+  TokenSettings tokens{"data.train", data.eval.empty() ? Part::training : Part::all, false, data.seed, {}, {}};
+  if (auto source = open_token_files(data.train, tokens)) return source;
   return open_text(data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, data.seed);
 }
 
@@ -40,6 +43,8 @@ std::unique_ptr<DocumentSource> open_held_out_source(const config::Data& data) {
   const std::string key = split ? "data.train" : "data.eval";
   if (is_ping(names, key)) return make_ping(data.seed, 0, PingPart::held_out);
   if (auto noise = open_noise(names, key, ~data.seed)) return noise;
+  TokenSettings tokens{key, split ? Part::held_out : Part::all, true, data.seed, {}, {}};
+  if (auto source = open_token_files(names, tokens)) return source;
   return open_text(names, key, split ? TextPart::held_out : TextPart::all, data.seed);
 }
 
