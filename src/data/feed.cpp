@@ -18,17 +18,17 @@ constexpr std::int64_t kFirstChunk = 16, kMostDocuments = 1024;
 class IndexedFeed final : public Feed {
  public:
   IndexedFeed(const DocumentSource& source, const FeedOptions& options) : source_(source), options_(options) {
-    const auto [rank, ranks] = options.part;
+    const auto [rank, ranks] = options.share;
     REDLINE_CHECK(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
     const std::int64_t documents = source.documents();
     if (documents == 0) return;
-    share_ = (documents - rank + ranks - 1) / ranks;
-    if (share_ <= 0)
+    of_epoch_ = (documents - rank + ranks - 1) / ranks;
+    if (of_epoch_ <= 0)
       fail_user("{}: {} documents are too few for {} ranks; give more, or split them", source.name(), documents, ranks);
   }
 
   std::int64_t seek(const FeedPlace& place) override {
-    if (place.epoch < 0 || place.position < 0 || (share_ > 0 && place.position > share_))
+    if (place.epoch < 0 || place.position < 0 || (of_epoch_ > 0 && place.position > of_epoch_))
       fail_user("{}: there is no document {} of epoch {}", source_.name(), place.position, place.epoch);
     next_ = {.epoch = place.epoch, .position = place.position};
     ended_ = false;
@@ -41,10 +41,10 @@ class IndexedFeed final : public Feed {
     if (ended_) return false;
     chunk.place = next_;
     chunk.count = documents_at_once();
-    if (share_ > 0) chunk.count = std::min(chunk.count, share_ - next_.position);
+    if (of_epoch_ > 0) chunk.count = std::min(chunk.count, of_epoch_ - next_.position);
     chunk.ends_window = true;
     next_.position += chunk.count;
-    chunk.ends_epoch = share_ > 0 && next_.position == share_;
+    chunk.ends_epoch = of_epoch_ > 0 && next_.position == of_epoch_;
     if (chunk.ends_epoch) {
       next_ = {.epoch = next_.epoch + 1};
       ended_ = !options_.repeat;
@@ -84,7 +84,7 @@ class IndexedFeed final : public Feed {
 
   std::int64_t id_at(std::int64_t epoch, std::int64_t position) const {
     const std::int64_t documents = source_.documents();
-    const std::int64_t at = options_.part.rank + position * options_.part.ranks;
+    const std::int64_t at = options_.share.rank + position * options_.share.ranks;
     if (documents == 0 || !options_.shuffle) return at;
     return document_at(epoch * documents + at, documents, source_.order_seed());
   }
@@ -104,7 +104,7 @@ class IndexedFeed final : public Feed {
 
   const DocumentSource& source_;
   FeedOptions options_;
-  std::int64_t share_ = 0;  // documents of an epoch that are this part's; 0: endless
+  std::int64_t of_epoch_ = 0;  // documents of an epoch that are this part's; 0: endless
   FeedPlace next_;
   bool ended_ = false;
   std::atomic<std::int64_t> documents_read_{0}, tokens_read_{0};

@@ -13,7 +13,7 @@
 namespace redline::data {
 
 // The share of the documents that this process reads: all shares are disjoint, and together complete in each epoch.
-struct Part {
+struct Share {
   std::int64_t rank = 0, ranks = 1;
 };
 
@@ -21,7 +21,7 @@ struct FeedOptions {
   bool shuffle = true;
   std::int64_t shuffle_buffer = 2048;  // documents that a stream shuffles among themselves
   bool repeat = true;                  // over epochs; else the documents come once
-  Part part;
+  Share share;
 };
 
 // A place between two documents of the order.

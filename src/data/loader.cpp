@@ -332,7 +332,7 @@ void Loader::report_now() { impl_->report(true); }
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
   LoaderOptions o;
   o.packer = packer_settings(data, shape);
-  o.feed = {.shuffle = data.shuffle, .shuffle_buffer = data.shuffle_buffer, .repeat = false, .part = {}};
+  o.feed = {.shuffle = data.shuffle, .shuffle_buffer = data.shuffle_buffer, .repeat = false, .share = {}};
   return o;
 }
 

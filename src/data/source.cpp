@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/noise.h"
 #include "data/ping.h"
+#include "data/shards/token_files.h"
 #include "data/stream.h"
 #include "data/text.h"
 
@@ -27,9 +28,15 @@ std::unique_ptr<DocumentSource> open_noise(const std::vector<std::string>& names
   return vocabulary ? make_noise(seed, *vocabulary) : nullptr;
 }
 
-// Text as bytes, with random access, unless anything about it asks for documents to be found and tokenized.
+// Ready-made tokens; or text as bytes, with random access, unless anything about it asks for documents to be found and
+// tokenized.
 std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<std::string>& names,
-                                   const std::string& key, TextPart part) {
+                                   const std::string& key, TextPart part, bool evaluation) {
+  const Part token_part = part == TextPart::all        ? Part::all
+                          : part == TextPart::training ? Part::training
+                                                       : Part::held_out;
+  if (auto source = open_token_files(names, {key, token_part, evaluation, data.seed, data.tokenizer, {}}))
+    return source;
   const bool has_stream = needs_stream(names, key);
   if (!has_stream && data.tokenizer.empty() && data.separator.empty()) return open_text(names, key, part, data.seed);
   if (has_stream && data.tokenizer.empty())
@@ -48,7 +55,7 @@ std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<s
 std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
   if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
   if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
-  return open_files(data, data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all);
+  return open_files(data, data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, false);
 }
 
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {
@@ -57,7 +64,7 @@ std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {
   const std::string key = split ? "data.train" : "data.eval";
   if (is_ping(names, key)) return make_ping(data.seed, 0, PingPart::held_out);
   if (auto noise = open_noise(names, key, ~data.seed)) return noise;
-  return open_files(data, names, key, split ? TextPart::held_out : TextPart::all);
+  return open_files(data, names, key, split ? TextPart::held_out : TextPart::all, true);
 }
 
 void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins) {

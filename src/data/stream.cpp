@@ -27,7 +27,7 @@ std::int64_t file_of(std::int64_t id) { return id >> kOffsetBits; }
 std::int64_t offset_of(std::int64_t id) { return id & ((std::int64_t{1} << kOffsetBits) - 1); }
 
 // A document of the files is held out or not by its number, and the others go round the ranks.
-bool is_ours(std::int64_t ordinal, StreamPart part, Part share) {
+bool is_ours(std::int64_t ordinal, StreamPart part, Share share) {
   std::int64_t number = ordinal;
   if (part != StreamPart::all) {
     const bool held_out = ordinal % kHeldOutEvery == kHeldOutEvery - 1;
@@ -85,7 +85,7 @@ class StreamFeed final : public Feed {
   bool take(Chunk& chunk) override {
     if (ended_) return false;
     TextBlock& block = chunk.raw;
-    const std::int64_t most = options_.shuffle_buffer * options_.part.ranks;
+    const std::int64_t most = options_.shuffle_buffer * options_.share.ranks;
     const bool more = next_block(block);
     if (in_window_ == 0 && more) window_.window = id_of(block.file, block.offset);
     chunk.place = window_;
@@ -102,7 +102,7 @@ class StreamFeed final : public Feed {
     cut_at_window(block, most - in_window_);
     chunk.ordinal = window_.ordinal + in_window_;
     in_window_ += block.documents();
-    chunk.ends_window = in_window_ >= most || bytes_in_window_ >= kWindowBytes * options_.part.ranks;
+    chunk.ends_window = in_window_ >= most || bytes_in_window_ >= kWindowBytes * options_.share.ranks;
     if (chunk.ends_window) {
       window_.ordinal += in_window_;
       in_window_ = bytes_in_window_ = 0;
@@ -147,7 +147,7 @@ class StreamFeed final : public Feed {
     void make(Chunk& chunk) override {
       const TextBlock& block = chunk.raw;
       for (std::int64_t i = 0; i < block.documents(); ++i) {
-        if (!is_ours(chunk.ordinal + i, feed_.settings_.part, feed_.options_.part)) continue;
+        if (!is_ours(chunk.ordinal + i, feed_.settings_.part, feed_.options_.share)) continue;
         encode(block, i, chunk.tokens);
         chunk.documents.push_back({id_of(block.file, block.offset + block.begin(i)),
                                    static_cast<std::int64_t>(chunk.tokens.size()), kNoTarget});
@@ -179,7 +179,7 @@ class StreamFeed final : public Feed {
 
   // Documents behind the one that fills the window are left for the next.
   void cut_at_window(TextBlock& block, std::int64_t most) {
-    const std::int64_t limit = kWindowBytes * options_.part.ranks, before = bytes_in_window_;
+    const std::int64_t limit = kWindowBytes * options_.share.ranks, before = bytes_in_window_;
     std::int64_t documents = 0;
     while (documents < std::min(block.documents(), most) && bytes_in_window_ < limit)
       bytes_in_window_ = before + block.ends[static_cast<std::size_t>(documents++)];

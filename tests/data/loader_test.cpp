@@ -171,7 +171,7 @@ TEST(Loader, RanksShareAnEpoch) {
       std::map<std::int64_t, int> seen;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         LoaderOptions options = options_for({1, 64, 8}, "pack", 1, false);
-        options.feed.part = {rank, ranks};
+        options.feed.share = {rank, ranks};
         options.feed.shuffle = shuffle;
         Loader loader(std::make_unique<Listed>(random_lengths(100, 60, 3)), options);
         Batch batch({1, 64, 8});
@@ -183,7 +183,7 @@ TEST(Loader, RanksShareAnEpoch) {
     }
   }
   LoaderOptions options = options_for({1, 64, 8}, "pack");
-  options.feed.part = {2, 3};
+  options.feed.share = {2, 3};
   EXPECT_THROW(Loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 5}), options), UserError);
 }
 

@@ -158,7 +158,7 @@ TEST_F(StreamTest, RanksShareTheDocuments) {
     std::map<std::string, int> seen;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       LoaderOptions o = options("pack", 1);
-      o.feed.part = {rank, ranks};
+      o.feed.share = {rank, ranks};
       const auto mine = read_all(bytes({path}, StreamPart::training), o);
       EXPECT_FALSE(mine.empty()) << rank;
       for (const std::string& d : mine) ++seen[d];
