@@ -70,6 +70,15 @@ struct ChunkReader::Impl {
     counters.read.tokens += static_cast<std::int64_t>(chunk.tokens.size());  // known only now
   }
 
+  // After an error in make(): the documents before the bad one are as good as ever, unless they are to be shuffled with
+  // what never came.
+  bool keeps_part(Chunk& chunk) const {
+    if (feed->shuffles_windows() || chunk.documents.empty()) return false;
+    chunk.ends_window = true;
+    chunk.ends_epoch = false;
+    return true;
+  }
+
   // The chunk that next() needs may always be taken; others while there is room.
   bool room() const {
     if (taken == handed_out) return true;
@@ -108,7 +117,7 @@ struct ChunkReader::Impl {
           result.error = std::current_exception();
         }
       }
-      if (!more || result.error) result.chunk.reset();
+      if (!more || (result.error && !keeps_part(*result.chunk))) result.chunk.reset();
       lock.lock();
       --in_the_making;
       if (result.chunk) {
@@ -136,7 +145,7 @@ struct ChunkReader::Impl {
       make(*makers[0], *chunk);
     } catch (...) {
       failed = std::current_exception();
-      throw;
+      if (!keeps_part(*chunk)) throw;
     }
     held += chunk->bytes();
     return chunk;
@@ -191,9 +200,10 @@ std::unique_ptr<Chunk> ChunkReader::next() {
   i.is_ready.wait(lock, [&] { return i.stopping || i.made.contains(i.handed_out); });
   if (i.stopping) return nullptr;
   const auto it = i.made.find(i.handed_out);
-  if (it->second.error) std::rethrow_exception(it->second.error);  // again and again: there is nothing after it
-  if (!it->second.chunk) return nullptr;
   std::unique_ptr<Chunk> chunk = std::move(it->second.chunk);
+  if (it->second.error && !chunk) std::rethrow_exception(it->second.error);  // again and again: nothing comes after it
+  if (!chunk) return nullptr;
+  if (it->second.error) return chunk;  // what there is of it; the error is next
   i.made.erase(it);
   ++i.handed_out;
   lock.unlock();
