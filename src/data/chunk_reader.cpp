@@ -14,7 +14,7 @@
 namespace redline::data {
 namespace {
 
-constexpr std::size_t kMostAhead = 128;  // chunks of some 256 KiB: more than any step takes
+constexpr std::size_t kMostAhead = 32;  // chunks of 2^16 tokens or 256 KiB of text: more than a step takes
 constexpr std::size_t kMostSpare = 16;
 
 }  // namespace
@@ -89,10 +89,8 @@ struct ChunkReader::Impl {
   void work(ChunkMaker& maker) {
     std::unique_lock lock(mutex);
     for (;;) {
-      {
-        const StageTimer waiting(counters.tokenize.waiting_ns);
-        may_take.wait(lock, [&] { return stopping || ended || (!taking && room()); });
-      }
+      wait_counted(may_take, lock, counters.tokenize.waiting_ns,
+                   [&] { return stopping || ended || (!taking && room()); });
       if (stopping || ended) return;
       taking = true;
       const std::int64_t number = taken++;

@@ -198,8 +198,7 @@ struct Loader::Impl {
       std::unique_ptr<Batch> batch;
       {
         std::unique_lock lock(mutex);
-        const StageTimer waiting(counters.pack.waiting_ns);
-        has_room.wait(lock, [&] { return stopping || !spare.empty(); });
+        wait_counted(has_room, lock, counters.pack.waiting_ns, [&] { return stopping || !spare.empty(); });
         if (stopping) return;
         batch = std::move(spare.back());
         spare.pop_back();

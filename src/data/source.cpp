@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/noise.h"
 #include "data/ping.h"
+#include "data/shards/shards.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"
 #include "data/text.h"
@@ -28,6 +29,18 @@ std::unique_ptr<DocumentSource> open_noise(const std::vector<std::string>& names
   return vocabulary ? make_noise(seed, *vocabulary) : nullptr;
 }
 
+// What turns text into tokens: what was asked for, else what the training data were prepared with. Empty: nothing says.
+std::string tokenizer_name(const config::Data& data) {
+  const Path folder = data.train.empty() ? "" : data.train[0];
+  if (!is_prepared_folder(folder)) return data.tokenizer;
+  const Manifest m = read_manifest(folder);
+  if (data.tokenizer.empty()) return m.tokenizer_file.empty() ? m.tokenizer_name : (folder / m.tokenizer_file).string();
+  if (open_tokenizer(data.tokenizer, "data.tokenizer")->fingerprint() != m.tokenizer_hash)
+    fail_user("data.tokenizer is \"{}\", but {} was prepared with {}; leave data.tokenizer empty, or prepare it again",
+              data.tokenizer, folder.string(), m.tokenizer_name);
+  return data.tokenizer;
+}
+
 // Ready-made tokens; or text as bytes, with random access, unless anything about it asks for documents to be found and
 // tokenized.
 std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<std::string>& names,
@@ -35,24 +48,26 @@ std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<s
   const Part token_part = part == TextPart::all        ? Part::all
                           : part == TextPart::training ? Part::training
                                                        : Part::held_out;
-  if (auto source = open_token_files(names, {key, token_part, evaluation, data.seed, data.tokenizer, {}}))
-    return source;
+  const std::string name = tokenizer_name(data);
+  if (auto source = open_token_files(names, {key, token_part, evaluation, data.seed, name, {}})) return source;
   const bool has_stream = needs_stream(names, key);
-  if (!has_stream && data.tokenizer.empty() && data.separator.empty()) return open_text(names, key, part, data.seed);
-  if (has_stream && data.tokenizer.empty())
+  if (!has_stream && name.empty() && data.separator.empty()) return open_text(names, key, part, data.seed);
+  if (has_stream && name.empty())
     fail_user("{}: .jsonl and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or \"bytes\")",
               key);
-  const std::string tokenizer = data.tokenizer.empty() ? "bytes" : data.tokenizer;
   const StreamPart stream_part = part == TextPart::all        ? StreamPart::all
                                  : part == TextPart::training ? StreamPart::training
                                                               : StreamPart::held_out;
   return open_stream(names, key, {.text_field = data.text_field, .separator = data.separator},
-                     open_tokenizer(tokenizer, "data.tokenizer"), stream_part, data.seed);
+                     open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"), stream_part, data.seed);
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
+  if (is_ping(data.train, "data.train") && !data.tokenizer.empty() && data.tokenizer != "ping")
+    fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",
+              data.tokenizer);
   if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
   if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
   return open_files(data, data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, false);

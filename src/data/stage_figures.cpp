@@ -60,9 +60,9 @@ std::vector<std::string> in_words(const PipelineFigures& figures) {
       "data pipeline, {:.1f} s: {} is the slowest; {} of {} batches and {} chunks ready, {:.0f} MiB", figures.seconds,
       figures.slowest, figures.batches_ready, figures.batches_room, figures.chunks_ready, figures.held_mib)};
   for (const StageFigures& s : figures.stages)
-    lines.push_back(fmt::format("  {:<11} {:>6} {}/s {:>7} tokens/s  busy {:>3.0f}%  waiting {:>3.0f}%",
+    lines.push_back(fmt::format("  {:<12}{:>6} {:<11} {:>7} tokens/s  busy {:>3.0f}%  waiting {:>3.0f}%",
                                 s.threads > 1 ? fmt::format("{} x{}", s.name, s.threads) : s.name, rate(s.items_per_s),
-                                s.name == "train" ? "batches  " : "documents", rate(s.tokens_per_s), 100 * s.busy,
+                                s.name == "train" ? "batches/s" : "documents/s", rate(s.tokens_per_s), 100 * s.busy,
                                 100 * s.waiting));
   return lines;
 }

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +32,16 @@ class StageTimer {
   std::atomic<std::int64_t>& ns_;
   double start_;
 };
+
+// Waits until ready(), and counts the time as it passes: figures of a stage that stands still must show it.
+template <class Ready>
+void wait_counted(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                  std::atomic<std::int64_t>& waiting_ns, const Ready& ready) {
+  for (bool done = false; !done;) {
+    const StageTimer timer(waiting_ns);
+    done = changed.wait_for(lock, std::chrono::milliseconds(250), ready);
+  }
+}
 
 struct PipelineCounters {
   StageCounters read, tokenize, pack, train;  // train: batches taken; busy is what it does between them

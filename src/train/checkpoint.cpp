@@ -94,7 +94,7 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
     };
     text("config.json", model::hf_config(config.model, config.train.seq_len).dump(2) + "\n");
     text("config.toml", config::dump(config));
-    text(kState, to_json(state).dump(2) + "\n");
+    text(kState, to_json(state).dump() + "\n");  // on one line: a thousand documents may wait
 
     std::vector<io::TensorToWrite> tensors;
     add(tensors, "", engine, model::Flat::parameters);

@@ -259,7 +259,7 @@ class Run {
                            s.truncated_tokens));
       });
     if (s.empty_documents > 0)
-      tell([&](Observer& o) { o.note(fmt::format("{} empty documents were passed over", s.empty_documents)); });
+      tell([&](Observer& o) { o.note(fmt::format("empty documents that were passed over: {}", s.empty_documents)); });
   }
 
   double held_out_loss() {
