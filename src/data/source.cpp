@@ -31,8 +31,9 @@ std::unique_ptr<DocumentSource> open_noise(const std::vector<std::string>& names
 
 // What turns text into tokens: what was asked for, else what the training data were prepared with. Empty: nothing says.
 std::string tokenizer_name(const config::Data& data) {
-  const Path folder = data.train.empty() ? "" : data.train[0];
-  if (!is_prepared_folder(folder)) return data.tokenizer;
+  if (data.train.empty() || is_ping(data.train, "data.train") || !is_prepared_folder(data.train[0]))
+    return data.tokenizer;
+  const Path folder = data.train[0];
   const Manifest m = read_manifest(folder);
   if (data.tokenizer.empty()) return m.tokenizer_file.empty() ? m.tokenizer_name : (folder / m.tokenizer_file).string();
   if (open_tokenizer(data.tokenizer, "data.tokenizer")->fingerprint() != m.tokenizer_hash)

@@ -225,7 +225,7 @@ class Stream final : public Corpus {
   }
 
   std::string name() const override {
-    return fmt::format("{} file{}, tokenized by {} while training", files_.size(), files_.size() == 1 ? "" : "s",
+    return fmt::format("{} file{}, tokenized by {} as they are read", files_.size(), files_.size() == 1 ? "" : "s",
                        settings_.tokenizer->name());
   }
   bool endless() const override { return false; }
