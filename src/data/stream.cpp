@@ -262,12 +262,30 @@ class Stream final : public Corpus {
   std::vector<Path> files_;
 };
 
+// Before a run starts, not at its first evaluation: one document with text must be held out.
+void require_held_out(const StreamSettings& s) {
+  TextInput input(s.paths, s.format, s.key);
+  TextBlock block;
+  std::string text;
+  std::int64_t documents = 0;
+  while (input.next(block, kBlockBytes, kBlockDocuments)) {
+    for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
+      if (!is_ours(documents, StreamPart::held_out, {})) continue;
+      input.parse(block, i, text);
+      if (!text.empty()) return;
+    }
+  }
+  fail_user("{}: {} documents are too few to hold one in {} out for evaluation; set data.eval", s.key, documents,
+            kHeldOutEvery);
+}
+
 }  // namespace
 
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
                                     std::shared_ptr<const Tokenizer> tokenizer, StreamPart part, std::int64_t seed) {
-  return std::make_unique<Stream>(
-      StreamSettings{paths, key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed)});
+  StreamSettings settings{paths, key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed)};
+  if (part == StreamPart::held_out) require_held_out(settings);
+  return std::make_unique<Stream>(std::move(settings));
 }
 
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key) {

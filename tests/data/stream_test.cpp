@@ -151,6 +151,12 @@ TEST_F(StreamTest, HeldOutDocumentsAreNeverTrainedOnAndAreTheRest) {
   EXPECT_LT(held_out.size(), 17u);
 }
 
+TEST_F(StreamTest, TooFewDocumentsToHoldOneOutIsToldAtOnce) {
+  EXPECT_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, StreamPart::held_out), UserError);
+  EXPECT_NO_THROW(bytes({write("enough.jsonl", json_lines(texts(64)))}, StreamPart::held_out));
+  EXPECT_NO_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, StreamPart::training));
+}
+
 TEST_F(StreamTest, RanksShareTheDocuments) {
   const std::vector<std::string> documents = texts(500);
   const std::string path = write("a.jsonl", json_lines(documents));
