@@ -12,7 +12,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/drawer.h"
+#include "data/assembler.h"
+#include "data/chunk_reader.h"
 
 namespace redline::data {
 namespace {
@@ -22,111 +23,6 @@ std::int64_t batch_bytes(const BatchShape& shape) {
 }
 
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
-
-// Batches of one loader, made one after another: what to draw, which pieces to place, where that leaves us.
-class Assembler {
- public:
-  Assembler(ChunkReader& reader, const LoaderOptions& options, PipelineCounters& counters)
-      : packer_(options.packer), drawer_(reader, options.feed.repeat), reader_(reader), counters_(counters.pack) {
-    drawer_.seek({}, 0);
-  }
-
-  bool fill(Batch& batch) {
-    const double start = steady_seconds();
-    const std::int64_t waited = drawer_.waited_ns();
-    batch.restart();
-    for (;;) {
-      while (packer_.wants()) {
-        const std::optional<Drawer::Drawn> d = drawer_.draw(packer_.waiting().empty());
-        if (!d) break;
-        packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()));
-      }
-      const std::optional<PlacedPiece> piece = packer_.place();
-      if (!piece) break;
-      add(*piece, batch);
-    }
-    batch.finish();
-    const std::int64_t more_waited = drawer_.waited_ns() - waited;
-    counters_.items += batch.documents;
-    counters_.tokens += batch.real_tokens;
-    counters_.waiting_ns += more_waited;
-    counters_.busy_ns += static_cast<std::int64_t>(1e9 * (steady_seconds() - start)) - more_waited;
-    return batch.documents > 0;
-  }
-
-  LoaderState state() const {
-    LoaderState state{drawer_.place(), {}, truncated_tokens_, drawer_.empty_documents()};
-    for (const Packer::Waiting& w : packer_.waiting())
-      state.waiting.push_back({slots_[static_cast<std::size_t>(w.document)].id, w.begin});
-    return state;
-  }
-
-  // False when the corpus cannot be the one that the state is from; what the feed finds is thrown.
-  bool restore(const LoaderState& state) {
-    packer_.clear();
-    free_.clear();
-    for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
-    truncated_tokens_ = state.truncated_tokens;
-    if (state.waiting.size() > packer_.lookahead()) return false;
-    std::vector<std::int64_t> ids;
-    for (const LoaderState::Piece& piece : state.waiting) ids.push_back(piece.document);
-    Chunk chunk;
-    if (!ids.empty()) reader_.fetch(ids, chunk);
-    std::int64_t begin = 0;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const Chunk::Document& d = chunk.documents[i];
-      const auto tokens = std::span<const std::int32_t>(chunk.tokens)
-                              .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(d.end - begin));
-      const std::int64_t length = d.end - std::exchange(begin, d.end), from = state.waiting[i].begin;
-      const PackerSettings& settings = packer_.settings();
-      if (from < 0 || from >= (settings.truncate ? std::min(length, settings.shape.seq_len) : length)) return false;
-      packer_.offer(store({d.id, tokens, d.after}), length, from);
-    }
-    drawer_.seek(state.next, state.empty_documents);
-    return true;
-  }
-
- private:
-  // A document that waits or is being placed.
-  struct Slot {
-    std::int64_t id = 0;
-    std::vector<std::int32_t> tokens;
-    std::int32_t after = kNoTarget;
-  };
-
-  std::int64_t store(const Drawer::Drawn& d) {
-    if (free_.empty()) {
-      free_.push_back(slots_.size());
-      slots_.emplace_back();
-    }
-    const std::size_t at = free_.back();
-    free_.pop_back();
-    Slot& slot = slots_[at];
-    slot.id = d.id;
-    slot.after = d.after;
-    slot.tokens.assign(d.tokens.begin(), d.tokens.end());
-    return static_cast<std::int64_t>(at);
-  }
-
-  // The target of a piece's last token is what follows in the source, whether or not a batch will hold that.
-  void add(const PlacedPiece& piece, Batch& batch) {
-    const Slot& slot = slots_[static_cast<std::size_t>(piece.document)];
-    const auto begin = static_cast<std::size_t>(piece.begin), length = static_cast<std::size_t>(piece.length);
-    const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
-    const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, slot.id);
-    REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
-    truncated_tokens_ += piece.dropped;
-    if (piece.last) free_.push_back(static_cast<std::size_t>(piece.document));
-  }
-
-  Packer packer_;
-  Drawer drawer_;
-  ChunkReader& reader_;
-  StageCounters& counters_;
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> free_;  // of slots_
-  std::int64_t truncated_tokens_ = 0;
-};
 
 }  // namespace
 
@@ -159,7 +55,7 @@ struct Loader::Impl {
       : corpus(std::move(c)),
         options(std::move(o)),
         reader(corpus->feed(options.feed), options.workers, options.ram_bytes - queue_bytes(options), counters),
-        assembler(reader, options, counters),
+        assembler(reader, options.packer, options.feed.repeat, counters.pack),
         reporter(counters, reader.feed().maker_stage(), options.workers) {
     state = assembler.state();
   }
