@@ -23,7 +23,8 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_json_lines(const Path& path) {
   const Path name = compression_of(path) == Compression::none ? path : path.stem();
-  return name.extension() == ".jsonl" || name.extension() == ".ndjson";
+  const Path end = name.extension();  // corpora such as C4 call their lines of JSON .json
+  return end == ".jsonl" || end == ".ndjson" || end == ".json";
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
