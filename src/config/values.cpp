@@ -15,6 +15,8 @@ template <class... Ts>
 struct overloaded : Ts... {
   using Ts::operator()...;
 };
+template <class... Ts>
+overloaded(Ts...) -> overloaded<Ts...>;  // clang 14 does not find it by itself
 
 // Shortest form that reads back the same, and that TOML takes for a float.
 std::string float_literal(double x) {

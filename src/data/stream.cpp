@@ -290,9 +290,8 @@ std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const
 
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key) {
   const std::vector<Path> files = expand_paths(paths, key);
-  return std::ranges::any_of(files, [](const Path& path) {
-    return compression_of(path) != Compression::none || path.extension() == ".jsonl" || path.extension() == ".ndjson";
-  });
+  return std::ranges::any_of(
+      files, [](const Path& path) { return compression_of(path) != Compression::none || is_json_lines(path); });
 }
 
 }  // namespace redline::data

@@ -21,14 +21,15 @@ namespace {
 constexpr std::size_t kRead = std::size_t{1} << 18;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-bool is_json_lines(const Path& path) {
-  const Path name = compression_of(path) == Compression::none ? path : path.stem();
-  return name.extension() == ".jsonl" || name.extension() == ".ndjson";
-}
-
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
 
 }  // namespace
+
+bool is_json_lines(const Path& path) {
+  const Path name = compression_of(path) == Compression::none ? path : path.stem();
+  const Path end = name.extension();  // corpora such as C4 call their lines of JSON .json
+  return end == ".jsonl" || end == ".ndjson" || end == ".json";
+}
 
 struct TextInput::Impl {
   std::vector<Path> files;

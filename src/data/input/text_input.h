@@ -13,13 +13,15 @@
 
 namespace redline::data {
 
-// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl or .ndjson holds one JSON object
-// a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no text.
+// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one JSON
+// object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no text.
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field
   std::string separator;            // between the documents of a text file; empty: a file is one document
   std::int64_t longest_document = std::int64_t{1} << 30;  // bytes; a longer one is an error, not more memory
 };
+
+bool is_json_lines(const Path& path);  // by its name
 
 // Some whole documents, as they stand in one file.
 struct TextBlock {

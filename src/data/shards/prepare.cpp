@@ -22,7 +22,9 @@ constexpr std::uint64_t kValSeed = 0, kValStream = 0x76616c;  // docs/formats.md
 // The file that a tokenizer's name means; empty for a built-in one.
 Path tokenizer_file(const std::string& name) {
   if (built_in_tokenizer(name)) return {};
-  return std::filesystem::is_directory(name) ? Path(name) / "tokenizer.json" : Path(name);
+  const Path path = name;
+  if (!std::filesystem::is_directory(path)) return path;
+  return real_files().exists(path / "tokenizer.json") ? path / "tokenizer.json" : path / "tokenizer.model";
 }
 
 std::int32_t end_token_of(const PrepareSettings& settings, const Tokenizer& tokenizer) {

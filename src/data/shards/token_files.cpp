@@ -8,6 +8,7 @@
 #include "data/input/paths.h"
 #include "data/shards/foreign.h"
 #include "data/shards/shards.h"
+#include "data/shards/writer.h"
 
 namespace redline::data {
 namespace {
@@ -53,6 +54,8 @@ std::unique_ptr<DocumentSource> open_token_files(const std::vector<std::string>&
   std::vector<Path> bins;
   std::string other;
   for (const Path& file : expand_paths(rest, key)) {
+    if (is_shard_name(file.filename().string()))  // a pattern or a folder above: its bytes must not pass for text
+      fail_user("{}: {} belongs to a prepared folder; name that folder itself", key, file.string());
     if (file.extension() == ".bin") {
       bins.push_back(file);
     } else if (file.extension() == ".idx") {

@@ -221,6 +221,8 @@ TEST_F(ForeignTest, KindsAreToldApart) {
   write_folder(real_files(), folder_ / "p", {{1}}, {});
   EXPECT_EQ(error_of({(folder_ / "p").string()}), "no error");
   EXPECT_NE(error_of({(folder_ / "p").string(), nano}).find("all must be of one kind"), std::string::npos);
+  for (const char* way : {"p/*", "p*/*.tokens"})
+    EXPECT_NE(error_of({(folder_ / way).string()}).find("name that folder itself"), std::string::npos) << way;
   config::Data data;
   data.train = {(folder_ / "p").string()};
   data.eval = {nano};
