@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"train", "train a model; with no configuration, the built-in quick one", run_train},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
+    {"data", "text to token shards", run_data},
     {"profile", "where the time of a training step goes", run_profile},
     {"verify", "compare with what Hugging Face computes", run_verify},
     {"config", "the resolved configuration, all keys, the presets", run_config},

@@ -63,7 +63,7 @@ int run_eval(const Words& words) {
   auto source = data::open_held_out_source(c.data);
   data::require_vocabulary(*source, checkpoint.model.vocab);
   if (batches < 0) batches = c.train.eval_batches;
-  if (batches == 0 && source->documents() == 0) fail_user("--batches 0: {} never ends; give a number", source->name());
+  if (batches == 0 && source->endless()) fail_user("--batches 0: {} never ends; give a number", source->name());
   const std::string name = source->name();
   const bool tokens_are_bytes = source->vocabulary() <= kByteVocabulary;
 
@@ -71,7 +71,7 @@ int run_eval(const Words& words) {
   model::LoweringOptions lowering = model::lowering_options(c, device->kind());
   lowering.training = false;
   const auto engine = infer::load_engine(checkpoint, lowering, *device);
-  data::Loader loader(std::move(source), lowering.batch, c.data.packing);
+  data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
   report::LiveLine progress(stderr);
   const model::Evaluation e = model::evaluate(*engine, loader, batches, [&](std::int64_t done, std::int64_t of) {
     progress.show(of > 0 ? fmt::format("evaluating, batch {}/{}", done, of)

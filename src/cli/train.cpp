@@ -7,6 +7,7 @@
 #include "perf/peak.h"
 #include "report/console.h"
 #include "report/metrics_file.h"
+#include "report/pipeline_file.h"
 #include "train/resume.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -73,6 +74,7 @@ int run_train(const Words& words) {
 
   report::Console console(stdout);
   report::MetricsFile metrics(files, choice.folder / "metrics.jsonl");
+  report::PipelineFile pipeline(files, choice.folder / "data_pipeline.jsonl");
   train::TrainOptions options;
   options.config = choice.config;
   options.folder = choice.folder;
@@ -81,7 +83,7 @@ int run_train(const Words& words) {
   options.peak_flops = peak.flops;
   options.peak_source = peak.source;
   // The file first: what a person has seen is then already in it.
-  if (!dry_run) options.observers.push_back(&metrics);
+  if (!dry_run) options.observers = {&metrics, &pipeline};
   options.observers.push_back(&console);
   options.stop = &signals.caught();
   const train::TrainResult result = train::train(options, *device, files);

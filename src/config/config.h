@@ -33,11 +33,22 @@ struct Model {
 };
 
 struct Data {
-  std::vector<std::string> train = {"ping"};  // "ping" (generated) or text files
+  std::vector<std::string> train = {"ping"};  // "ping" (generated), prepared folders, text files
   std::vector<std::string> eval;              // empty: held out from the training source
-  std::string packing = "pack";               // pack | pad
+  std::string tokenizer;                      // empty: what the data bring or imply
+  std::string text_field = "text";            // of JSON objects
+  std::string separator;                      // between the documents of a text file; empty: a file is one
+  std::string packing = "pack";               // pack | stream | bucket | pad
+  std::vector<std::int64_t> buckets;          // empty: powers of two
+  std::string long_documents = "split";       // split | truncate
   std::int64_t max_segments = 32;             // documents a row, at most, in the mean over a batch
-  std::int64_t documents = 0;                 // of the generated corpus; 0: endless
+  bool shuffle = true;
+  std::int64_t shuffle_buffer = 2048;  // documents, where the data are read from front to back
+  std::int64_t workers = -1;           // threads; -1: as the machine allows, 0: none
+  std::int64_t prefetch = 4;           // batches
+  std::int64_t ram_mib = 1024;
+  bool debug = false;
+  std::int64_t documents = 0;  // of the generated corpus; 0: endless
   std::int64_t seed = 0;
   bool operator==(const Data&) const = default;
 };

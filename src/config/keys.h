@@ -15,7 +15,8 @@
 namespace redline::config {
 
 // A value as a file or the command line gave it. monostate: nothing a key can hold (a date, a table), or unset.
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>,
+                           std::vector<std::int64_t>>;
 
 // Where a key lives.
 template <class T>
@@ -24,7 +25,7 @@ struct Field {
   const T& (*read)(const Config&);
 };
 using AnyField = std::variant<Field<bool>, Field<std::optional<bool>>, Field<std::int64_t>, Field<double>,
-                              Field<std::string>, Field<std::vector<std::string>>>;
+                              Field<std::string>, Field<std::vector<std::string>>, Field<std::vector<std::int64_t>>>;
 
 // What a number may be. Infinite ends are not shown; an open end is not itself allowed.
 struct Range {
@@ -35,7 +36,7 @@ struct Range {
 struct Key {
   std::string_view name;  // dotted: "train.seq_len"
   AnyField field;
-  Range range;                            // numbers only
+  Range range;                            // numbers and lists of them
   std::vector<std::string_view> choices;  // strings only; empty: anything
   std::string_view unit;                  // "tokens"; empty: a plain number
   std::string_view help;                  // one sentence, without its full stop

@@ -17,6 +17,11 @@ Value value_of(const toml::node& node) {
   if (const auto d = node.value_exact<double>()) return *d;
   if (const auto s = node.value_exact<std::string>()) return *s;
   if (const toml::array* array = node.as_array()) {
+    if (!array->empty() && array->is_homogeneous<std::int64_t>()) {
+      std::vector<std::int64_t> numbers;
+      for (const toml::node& element : *array) numbers.push_back(element.value_exact<std::int64_t>().value_or(0));
+      return numbers;
+    }
     std::vector<std::string> list;
     for (const toml::node& element : *array) {
       const auto s = element.value_exact<std::string>();

@@ -1,5 +1,7 @@
 // What can be done with one key of the table, whatever its type: check and store a value, write it as TOML,
 // say what it takes.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -13,6 +15,8 @@ template <class... Ts>
 struct overloaded : Ts... {
   using Ts::operator()...;
 };
+template <class... Ts>
+overloaded(Ts...) -> overloaded<Ts...>;  // clang 14 does not find it by itself
 
 // Shortest form that reads back the same, and that TOML takes for a float.
 std::string float_literal(double x) {
@@ -59,15 +63,17 @@ std::string range_text(const Range& r) {
 }
 
 std::string describe(const Value& value) {
-  return std::visit(overloaded{
-                        [](std::monostate) -> std::string { return "a value of another kind"; },
-                        [](bool b) -> std::string { return b ? "true" : "false"; },
-                        [](std::int64_t i) { return fmt::format("{}", i); },
-                        [](double d) { return float_literal(d); },
-                        [](const std::string& s) { return "the string " + string_literal(s); },
-                        [](const std::vector<std::string>&) -> std::string { return "a list"; },
-                    },
-                    value);
+  return std::visit(
+      overloaded{
+          [](std::monostate) -> std::string { return "a value of another kind"; },
+          [](bool b) -> std::string { return b ? "true" : "false"; },
+          [](std::int64_t i) { return fmt::format("{}", i); },
+          [](double d) { return float_literal(d); },
+          [](const std::string& s) { return "the string " + string_literal(s); },
+          [](const std::vector<std::string>&) -> std::string { return "a list"; },
+          [](const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); },
+      },
+      value);
 }
 
 [[noreturn]] void reject(const Key& key, const Value& value, std::string_view place) {
@@ -98,17 +104,19 @@ std::string join(const std::vector<std::string_view>& words, std::string_view be
 }  // namespace
 
 std::string expected(const Key& key) {
-  return std::visit(overloaded{
-                        [](const Field<bool>&) -> std::string { return "true | false"; },
-                        [](const Field<std::optional<bool>>&) -> std::string { return "true | false"; },
-                        [&](const Field<std::int64_t>&) { return "integer" + range_text(key.range); },
-                        [&](const Field<double>&) { return "number" + range_text(key.range); },
-                        [&](const Field<std::string>&) {
-                          return key.choices.empty() ? std::string("string") : join(key.choices, " | ");
-                        },
-                        [](const Field<std::vector<std::string>>&) -> std::string { return "list of strings"; },
-                    },
-                    key.field);
+  return std::visit(
+      overloaded{
+          [](const Field<bool>&) -> std::string { return "true | false"; },
+          [](const Field<std::optional<bool>>&) -> std::string { return "true | false"; },
+          [&](const Field<std::int64_t>&) { return "integer" + range_text(key.range); },
+          [&](const Field<double>&) { return "number" + range_text(key.range); },
+          [&](const Field<std::string>&) {
+            return key.choices.empty() ? std::string("string") : join(key.choices, " | ");
+          },
+          [](const Field<std::vector<std::string>>&) -> std::string { return "list of strings"; },
+          [&](const Field<std::vector<std::int64_t>>&) { return "list of integers" + range_text(key.range); },
+      },
+      key.field);
 }
 
 Value read(const Key& key, const Config& config) {
@@ -156,24 +164,40 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
                      reject(key, value, place);
                    }
                  },
+                 [&](const Field<std::vector<std::int64_t>>& f) {
+                   std::vector<std::int64_t> list;
+                   if (const auto* several = std::get_if<std::vector<std::int64_t>>(&value)) {
+                     list = *several;
+                   } else if (const std::optional<std::int64_t> one = as_integer(value)) {
+                     list = {*one};
+                   } else if (const auto* none = std::get_if<std::vector<std::string>>(&value);
+                              !none || !none->empty()) {
+                     reject(key, value, place);  // [] alone tells no type
+                   }
+                   for (const std::int64_t i : list)
+                     if (!contains(key.range, static_cast<double>(i))) reject(key, value, place);
+                   f.edit(config) = std::move(list);
+                 },
              },
              key.field);
 }
 
 std::string literal(const Value& value) {
-  return std::visit(overloaded{
-                        [](std::monostate) -> std::string { return "unset"; },
-                        [](bool b) -> std::string { return b ? "true" : "false"; },
-                        [](std::int64_t i) { return fmt::format("{}", i); },
-                        [](double d) { return float_literal(d); },
-                        [](const std::string& s) { return string_literal(s); },
-                        [](const std::vector<std::string>& list) {
-                          std::string out = "[";
-                          for (const std::string& s : list) out += (out.size() > 1 ? ", " : "") + string_literal(s);
-                          return out + "]";
-                        },
-                    },
-                    value);
+  return std::visit(
+      overloaded{
+          [](std::monostate) -> std::string { return "unset"; },
+          [](bool b) -> std::string { return b ? "true" : "false"; },
+          [](std::int64_t i) { return fmt::format("{}", i); },
+          [](double d) { return float_literal(d); },
+          [](const std::string& s) { return string_literal(s); },
+          [](const std::vector<std::string>& list) {
+            std::string out = "[";
+            for (const std::string& s : list) out += (out.size() > 1 ? ", " : "") + string_literal(s);
+            return out + "]";
+          },
+          [](const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); },
+      },
+      value);
 }
 
 }  // namespace redline::config

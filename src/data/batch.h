@@ -46,6 +46,11 @@ struct Batch {
   // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more.
   void clear();
   bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
+  // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, what stands
+  // behind the last document is not defined.
+  void restart();
+  bool add(std::span<const std::int32_t> document, std::int32_t target_of_last, std::int64_t source);
+  void finish();
   std::int64_t room() const { return shape.tokens() - real_tokens; }
   // Whether every row is one document: as many pairs as only that can have.
   bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }

@@ -1,148 +1,247 @@
-// The packer: a short list of waiting documents, from which each batch is filled.
+// The thread that packs and assembles, and the queue between it and training.
 #include "data/loader.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "data/order.h"
+#include "base/log.h"
+#include "data/assembler.h"
+#include "data/chunk_reader.h"
 
 namespace redline::data {
 namespace {
 
-// On ping in rows of 1024, 64 waiting documents fill 99.8% of a batch of 8 rows; more gain nothing that can be seen.
-constexpr std::size_t kLookahead = 64;
+std::int64_t batch_bytes(const BatchShape& shape) {
+  return 12 * shape.tokens() + 12 * shape.documents();  // tokens, targets, positions; doc_offsets and sources
+}
 
-struct Waiting {
-  LoaderState::Piece at;
-  std::vector<std::int32_t> tokens;  // the whole document
-  std::int32_t after = kNoTarget;    // what follows it in the source
-
-  std::int64_t left() const { return static_cast<std::int64_t>(tokens.size()) - at.begin; }
-};
+double mib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
 
 }  // namespace
 
 struct Loader::Impl {
-  std::unique_ptr<DocumentSource> source;
-  BatchShape shape;
-  bool pad = false;
-  std::int64_t next_document = 0;
-  std::vector<Waiting> waiting;                  // oldest first
-  std::vector<std::vector<std::int32_t>> spare;  // buffers of documents that are done
+  // A batch that is ready, or the end, or what went wrong instead.
+  struct Filled {
+    std::unique_ptr<Batch> batch;
+    LoaderState state;
+    std::exception_ptr error;
+  };
 
-  Waiting fetch(LoaderState::Piece at) {
-    Waiting w{at, {}, source->token_after(at.document)};
-    if (!spare.empty()) {
-      w.tokens = std::move(spare.back());
-      spare.pop_back();
+  std::unique_ptr<Corpus> corpus;
+  LoaderOptions options;
+  PipelineCounters counters;
+  ChunkReader reader;
+  Assembler assembler;
+  LoaderState state;
+
+  std::mutex mutex;
+  std::condition_variable has_batch, has_room;
+  std::thread thread;  // packs and assembles
+  bool stopping = false;
+  std::deque<Filled> queue;
+  std::vector<std::unique_ptr<Batch>> spare;
+
+  PipelineReporter reporter;
+  bool told_of_limit = false;
+
+  Impl(std::unique_ptr<Corpus> c, LoaderOptions o)
+      : corpus(std::move(c)),
+        options(std::move(o)),
+        reader(corpus->feed(options.feed), options.workers, options.ram_bytes - queue_bytes(options), counters),
+        assembler(reader, options.packer, options.feed.repeat, counters.pack),
+        reporter(counters, reader.feed().maker_stage(), options.workers) {
+    state = assembler.state();
+  }
+  ~Impl() { stop(); }
+
+  static std::int64_t queue_bytes(const LoaderOptions& o) {
+    if (o.workers == 0) return 0;
+    const std::int64_t one = batch_bytes(o.packer.shape), all = o.prefetch * one;
+    if (all >= o.ram_bytes)
+      fail_user(
+          "data.ram_mib ({:.0f}) leaves no room for data.prefetch = {} batches of {:.2f} MiB; raise the one or lower "
+          "the other",
+          mib(o.ram_bytes), o.prefetch, mib(one));
+    return all;
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
     }
-    source->read(at.document, w.tokens);
-    return w;
+    has_room.notify_all();
+    reader.stop();
+    if (thread.joinable()) thread.join();
   }
 
-  // An epoch begins only when nothing of the last one waits, so that a small source is not in the list several times.
-  bool may_draw(bool repeat) const {
-    const std::int64_t documents = source->documents();
-    if (documents == 0 || next_document < documents) return true;
-    return repeat && (next_document % documents != 0 || waiting.empty());
+  void start() {
+    stopping = false;
+    for (std::int64_t i = static_cast<std::int64_t>(spare.size()); i < options.prefetch; ++i)
+      spare.push_back(std::make_unique<Batch>(options.packer.shape));
+    thread = std::thread([this] { run(); });
   }
 
-  void refill(bool repeat) {
-    while (waiting.size() < kLookahead && may_draw(repeat)) {
-      const std::int64_t document = document_at(next_document, source->documents(), source->order_seed());
-      waiting.push_back(fetch({document, 0}));
-      ++next_document;
-    }
-  }
-
-  std::int64_t piece_length(const Waiting& w) const { return std::min(w.left(), shape.seq_len); }
-
-  // The oldest opens a batch, so that nothing waits for ever; then the largest that fits, the older of equals. Small
-  // ones gather in the list by that and close the gaps at the end.
-  std::size_t choose(const Batch& batch) const {
-    const std::size_t none = waiting.size();
-    if (waiting.empty() || batch.documents == shape.documents()) return none;
-    if (pad) return batch.documents < shape.rows ? 0 : none;
-    if (batch.documents == 0) return 0;
-    std::size_t best = none;
-    std::int64_t best_length = 0;
-    for (std::size_t i = 0; i < waiting.size(); ++i) {
-      const std::int64_t length = piece_length(waiting[i]);
-      if (length <= batch.room() && length > best_length) {
-        best = i;
-        best_length = length;
+  void run() {
+    for (;;) {
+      std::unique_ptr<Batch> batch;
+      {
+        std::unique_lock lock(mutex);
+        wait_counted(has_room, lock, counters.pack.waiting_ns, [&] { return stopping || !spare.empty(); });
+        if (stopping) return;
+        batch = std::move(spare.back());
+        spare.pop_back();
       }
+      Filled filled;
+      try {
+        if (assembler.fill(*batch)) filled.batch = std::move(batch);
+        filled.state = assembler.state();
+      } catch (...) {
+        filled.error = std::current_exception();
+      }
+      const bool last = !filled.batch;
+      {
+        const std::lock_guard lock(mutex);
+        if (stopping) return;  // a reader that was stopped looks like the end
+        queue.push_back(std::move(filled));
+      }
+      has_batch.notify_one();
+      if (last) return;
     }
-    return best;
   }
 
-  // What is left of a long document goes to the back, so that neighbouring rows come from different documents.
-  void place(std::size_t chosen, Batch& batch) {
-    Waiting& w = waiting[chosen];
-    const auto begin = static_cast<std::size_t>(w.at.begin), length = static_cast<std::size_t>(piece_length(w));
-    const bool last = begin + length == w.tokens.size();
-    const bool placed = batch.append(std::span(w.tokens).subspan(begin, length),
-                                     last ? w.after : w.tokens[begin + length], w.at.document);
-    REDLINE_CHECK(placed, "a piece of {} tokens was chosen for room of {}", length, batch.room());
-    w.at.begin += static_cast<std::int64_t>(length);
-    const auto it = waiting.begin() + static_cast<std::ptrdiff_t>(chosen);
-    std::rotate(it, it + 1, waiting.end());
-    if (last) {
-      spare.push_back(std::move(waiting.back().tokens));
-      waiting.pop_back();
+  bool next_here(Batch& batch) {
+    const bool more = assembler.fill(batch);
+    state = assembler.state();
+    return more;
+  }
+
+  bool wait_for_batch(std::unique_lock<std::mutex>& lock) {
+    const StageTimer waiting(counters.train.waiting_ns);
+    const auto ready = [&] { return !queue.empty(); };
+    if (options.report) return has_batch.wait_for(lock, std::chrono::duration<double>(options.report_seconds), ready);
+    has_batch.wait(lock, ready);
+    return true;
+  }
+
+  bool next_queued(Batch& batch) {
+    if (!thread.joinable()) start();
+    std::unique_lock lock(mutex);
+    while (!wait_for_batch(lock)) {  // in slices, so that a pipeline which stands still is told of as well
+      lock.unlock();
+      report();
+      lock.lock();
     }
+    if (queue.front().error) std::rethrow_exception(queue.front().error);  // it stays: there is nothing after it
+    state = queue.front().state;
+    if (!queue.front().batch) {
+      batch.clear();
+      return false;
+    }
+    std::swap(batch, *queue.front().batch);
+    spare.push_back(std::move(queue.front().batch));
+    queue.pop_front();
+    lock.unlock();
+    has_room.notify_one();
+    return true;
+  }
+
+  void report(bool now = false) {
+    if (!options.report || (!now && !reporter.due(options.report_seconds))) return;
+    PipelineFigures figures = reporter.take();
+    {
+      const std::lock_guard lock(mutex);
+      figures.batches_ready = static_cast<std::int64_t>(queue.size());
+    }
+    figures.batches_room = options.workers == 0 ? 0 : options.prefetch;
+    figures.chunks_ready = reader.ready();
+    figures.held_mib = mib(reader.held_bytes() + queue_bytes(options));
+    options.report(figures);
+  }
+
+  void tell_of_limit() {
+    if (told_of_limit || !reader.over_limit()) return;
+    told_of_limit = true;
+    log::warn(
+        "data.ram_mib ({:.0f}) is less than the documents that must be held at once take; reading goes on one piece at "
+        "a time",
+        mib(options.ram_bytes));
+  }
+
+  void restore(const LoaderState& to) {
+    stop();
+    while (!queue.empty()) {
+      if (queue.front().batch) spare.push_back(std::move(queue.front().batch));
+      queue.pop_front();
+    }
+    if (!assembler.restore(to))
+      fail_user(
+          "the training data are not those that the checkpoint was written with ({} now); use the same data.train, "
+          "data.eval, data.documents and data.seed",
+          corpus->name());
+    state = to;
   }
 };
 
-Loader::Loader(std::unique_ptr<DocumentSource> source, BatchShape shape, std::string packing)
-    : impl_(std::make_unique<Impl>()) {
-  REDLINE_CHECK(source != nullptr, "a loader needs a source");
-  REDLINE_CHECK(shape.rows > 0 && shape.seq_len > 0 && shape.max_segments > 0, "a batch has room for something");
-  REDLINE_CHECK(packing == "pack" || packing == "pad", "unknown packing {}", packing);
-  impl_->source = std::move(source);
-  impl_->shape = shape;
-  impl_->pad = packing == "pad";
+Loader::Loader(std::unique_ptr<Corpus> corpus, LoaderOptions options) {
+  REDLINE_CHECK(corpus != nullptr, "a loader needs a corpus");
+  impl_ = std::make_unique<Impl>(std::move(corpus), std::move(options));
 }
 
 Loader::~Loader() = default;
 
-bool Loader::next(Batch& batch, bool repeat) {
-  REDLINE_CHECK(batch.shape == impl_->shape, "the batch has another shape than the loader");
-  batch.clear();
-  for (;;) {
-    impl_->refill(repeat);
-    const std::size_t chosen = impl_->choose(batch);
-    if (chosen == impl_->waiting.size()) return batch.documents > 0;
-    impl_->place(chosen, batch);
-  }
+bool Loader::next(Batch& batch) {
+  Impl& i = *impl_;
+  REDLINE_CHECK(batch.shape == i.options.packer.shape, "the batch has another shape than the loader");
+  const bool more = i.options.workers == 0 ? i.next_here(batch) : i.next_queued(batch);
+  i.counters.train.items += 1;
+  i.counters.train.tokens += batch.real_tokens;
+  i.report();
+  i.tell_of_limit();
+  return more;
 }
 
-LoaderState Loader::state() const {
-  LoaderState state{impl_->next_document, {}};
-  for (const Waiting& w : impl_->waiting) state.waiting.push_back(w.at);
-  return state;
-}
+const LoaderState& Loader::state() const { return impl_->state; }
 
 void Loader::restore(const LoaderState& state) {
-  const std::int64_t documents = impl_->source->documents();
-  const auto changed = [&] {
-    fail_user(
-        "the training data are not those that the checkpoint was written with ({} now); "
-        "use the same data.train, data.eval, data.documents and data.seed",
-        impl_->source->name());
-  };
-  if (state.next_document < 0 || state.waiting.size() > kLookahead) changed();
-  std::vector<Waiting> waiting;
-  for (const LoaderState::Piece& piece : state.waiting) {
-    if (piece.document < 0 || (documents != 0 && piece.document >= documents)) changed();
-    waiting.push_back(impl_->fetch(piece));
-    if (piece.begin < 0 || waiting.back().left() <= 0) changed();
+  const LoaderState before = impl_->state;
+  try {
+    impl_->restore(state);
+  } catch (...) {
+    impl_->restore(before);
+    throw;
   }
-  impl_->waiting = std::move(waiting);
-  impl_->next_document = state.next_document;
 }
 
-const DocumentSource& Loader::source() const { return *impl_->source; }
+const Corpus& Loader::corpus() const { return *impl_->corpus; }
+std::int64_t Loader::workers() const { return impl_->options.workers; }
+void Loader::report_now() { impl_->report(true); }
+
+LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
+  LoaderOptions o;
+  o.packer = packer_settings(data, shape);
+  o.feed = {.shuffle = data.shuffle, .shuffle_buffer = data.shuffle_buffer, .repeat = false, .share = {}};
+  return o;
+}
+
+LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu) {
+  LoaderOptions o = evaluation_options(data, shape);
+  o.feed.repeat = true;
+  o.prefetch = data.prefetch;
+  o.ram_bytes = data.ram_mib << 20;
+  o.workers = data.workers;
+  if (o.workers < 0) {
+    const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+    o.workers = computes_on_cpu ? (cores > 4 ? 2 : 1) : std::clamp<std::int64_t>(cores - 1, 1, 4);
+  }
+  return o;
+}
 
 }  // namespace redline::data

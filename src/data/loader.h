@@ -1,42 +1,51 @@
-// Documents to batches: order, splitting of long documents, packing. Batches are a pure function of (settings, state).
+// Documents to batches: the feed's order, read and tokenized by workers, packed and assembled by one more thread, and
+// queued. Batches are a pure function of (corpus, settings, state): threads decide only when, never what.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "config/config.h"
 #include "data/batch.h"
+#include "data/feed.h"
+#include "data/loader_state.h"
+#include "data/packer.h"
 #include "data/source.h"
+#include "data/stage_figures.h"
 
 namespace redline::data {
 
-// All that is needed to go on from a point between two batches. Small: it lives in the checkpoint.
-struct LoaderState {
-  struct Piece {
-    std::int64_t document = 0, begin = 0;  // a document (or what is left of it, from token `begin`) read but not placed
-    bool operator==(const Piece&) const = default;
-  };
-  std::int64_t next_document = 0;  // a position in the order (data/order.h): it counts on over epochs
-  std::vector<Piece> waiting;      // the packer's lookahead, in order
-  bool operator==(const LoaderState&) const = default;
+struct LoaderOptions {
+  PackerSettings packer;
+  FeedOptions feed;
+  std::int64_t workers = 0;  // 0: everything is done in next()
+  std::int64_t prefetch = 4;
+  std::int64_t ram_bytes = std::int64_t{1} << 30;
+  std::function<void(const PipelineFigures&)> report;  // called from next(), every `report_seconds`
+  double report_seconds = 5;
 };
 
-// An endless source is read in index order, a finite one in a fresh permutation each epoch. Documents longer than
-// seq_len are cut into pieces of it. packing: "pack" puts pieces back to back, "pad" takes one piece a row.
+// As a configuration says. `computes_on_cpu`: the model takes the same cores, so that fewer workers are the default.
+LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu);
+// For held-out documents: once over them, in no other thread.
+LoaderOptions evaluation_options(const config::Data& data, BatchShape shape);
+
 class Loader {
  public:
-  Loader(std::unique_ptr<DocumentSource> source, BatchShape shape, std::string packing);
+  // A UserError when ram_bytes leaves no room for the batches.
+  Loader(std::unique_ptr<Corpus> corpus, LoaderOptions options);
   ~Loader();
 
-  // Fills `batch`. Without `repeat` a finite source is read once: the last batch may be a part of
-  // one, then comes false.
-  bool next(Batch& batch, bool repeat = true);
+  // Fills `batch`. Without `repeat` the documents come once: the last batch may be a part of one, then comes false. What
+  // went wrong in a thread is thrown here, after the batches before it.
+  bool next(Batch& batch);
 
-  LoaderState state() const;
-  void restore(const LoaderState& state);  // a UserError when the source cannot be the one that the state is from
-  const DocumentSource& source() const;
+  const LoaderState& state() const;        // after the last batch that next() gave, however far the threads are
+  void restore(const LoaderState& state);  // a UserError when the corpus cannot be the one that the state is from
+  const Corpus& corpus() const;
+  std::int64_t workers() const;
+  void report_now();  // what the pipeline did since the last report
 
  private:
   struct Impl;

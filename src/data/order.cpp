@@ -10,6 +10,7 @@ namespace redline::data {
 namespace {
 
 constexpr std::uint64_t kOrderStreams = 0x6F72646572ull;  // "order": keeps these numbers apart from others of the seed
+constexpr std::uint64_t kWindowStreams = 0x77696E646F77ull;  // "window"
 constexpr int kRounds = 8;
 
 std::uint64_t permuted(std::uint64_t index, std::uint64_t n, const Random& random) {
@@ -28,6 +29,15 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t n, const Random& rando
 }
 
 }  // namespace
+
+std::int64_t shuffled_in_window(std::int64_t position, std::int64_t documents, std::uint64_t seed, std::int64_t epoch,
+                                std::int64_t window) {
+  if (documents <= 1) return 0;
+  const std::uint64_t epoch_seed = Random(seed ^ kWindowStreams, static_cast<std::uint64_t>(epoch)).bits(0);
+  const Random random(epoch_seed, static_cast<std::uint64_t>(window));
+  return static_cast<std::int64_t>(
+      permuted(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(documents), random));
+}
 
 std::int64_t document_at(std::int64_t position, std::int64_t documents, std::uint64_t seed) {
   if (documents == 0) return position;

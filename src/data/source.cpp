@@ -6,6 +6,9 @@
 #include "base/error.h"
 #include "data/noise.h"
 #include "data/ping.h"
+#include "data/shards/shards.h"
+#include "data/shards/token_files.h"
+#include "data/stream.h"
 #include "data/text.h"
 
 namespace redline::data {
@@ -26,24 +29,61 @@ std::unique_ptr<DocumentSource> open_noise(const std::vector<std::string>& names
   return vocabulary ? make_noise(seed, *vocabulary) : nullptr;
 }
 
-}  // namespace
-
-std::unique_ptr<DocumentSource> open_training_source(const config::Data& data) {
-  if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
-  if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
-  return open_text(data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, data.seed);
+// What turns text into tokens: what was asked for, else what the training data were prepared with. Empty: nothing says.
+std::string tokenizer_name(const config::Data& data) {
+  if (data.train.empty() || is_ping(data.train, "data.train") || !is_prepared_folder(data.train[0]))
+    return data.tokenizer;
+  const Path folder = data.train[0];
+  const Manifest m = read_manifest(folder);
+  if (data.tokenizer.empty()) return m.tokenizer_file.empty() ? m.tokenizer_name : (folder / m.tokenizer_file).string();
+  if (open_tokenizer(data.tokenizer, "data.tokenizer")->fingerprint() != m.tokenizer_hash)
+    fail_user("data.tokenizer is \"{}\", but {} was prepared with {}; leave data.tokenizer empty, or prepare it again",
+              data.tokenizer, folder.string(), m.tokenizer_name);
+  return data.tokenizer;
 }
 
-std::unique_ptr<DocumentSource> open_held_out_source(const config::Data& data) {
+// Ready-made tokens; or text as bytes, with random access, unless anything about it asks for documents to be found and
+// tokenized.
+std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<std::string>& names,
+                                   const std::string& key, TextPart part, bool evaluation) {
+  const Part token_part = part == TextPart::all        ? Part::all
+                          : part == TextPart::training ? Part::training
+                                                       : Part::held_out;
+  const std::string name = tokenizer_name(data);
+  if (auto source = open_token_files(names, {key, token_part, evaluation, data.seed, name, {}})) return source;
+  const bool has_stream = needs_stream(names, key);
+  if (!has_stream && name.empty() && data.separator.empty()) return open_text(names, key, part, data.seed);
+  if (has_stream && name.empty())
+    fail_user("{}: .jsonl and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or \"bytes\")",
+              key);
+  const StreamPart stream_part = part == TextPart::all        ? StreamPart::all
+                                 : part == TextPart::training ? StreamPart::training
+                                                              : StreamPart::held_out;
+  return open_stream(names, key, {.text_field = data.text_field, .separator = data.separator},
+                     open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"), stream_part, data.seed);
+}
+
+}  // namespace
+
+std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
+  if (is_ping(data.train, "data.train") && !data.tokenizer.empty() && data.tokenizer != "ping")
+    fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",
+              data.tokenizer);
+  if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
+  if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
+  return open_files(data, data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, false);
+}
+
+std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {
   const bool split = data.eval.empty();
   const std::vector<std::string>& names = split ? data.train : data.eval;
   const std::string key = split ? "data.train" : "data.eval";
   if (is_ping(names, key)) return make_ping(data.seed, 0, PingPart::held_out);
   if (auto noise = open_noise(names, key, ~data.seed)) return noise;
-  return open_text(names, key, split ? TextPart::held_out : TextPart::all, data.seed);
+  return open_files(data, names, key, split ? TextPart::held_out : TextPart::all, true);
 }
 
-void require_vocabulary(const DocumentSource& source, std::int64_t model_vocab, const config::Origins& origins) {
+void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins) {
   if (source.vocabulary() > model_vocab)
     fail_user("{}model.vocab is {}, but the data ({}) has a vocabulary of {}; set model.vocab to at least that",
               origins.prefix({"model.vocab", "data.train", "data.eval"}), model_vocab, source.name(),

@@ -1,65 +1,14 @@
-// Finding and opening text files.
+// Opening text files.
 #include "data/text_files.h"
 
-#include <glob.h>
-
-#include <algorithm>
-#include <filesystem>
-
 #include "base/error.h"
+#include "data/input/paths.h"
 
 namespace redline::data {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Small files are copied: the kernel allows some 65,000 mappings, and a folder can hold more articles than that.
 constexpr std::uint64_t kMappedFrom = 1 << 18;
-
-std::vector<Path> files_below(const Path& folder, const std::string& key) {
-  std::vector<Path> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    // An empty file in a folder is nobody's mistake; one that is named is.
-    std::error_code ignored;
-    if (it->is_regular_file(ignored) && it->file_size(ignored) > 0) files.push_back(it->path());
-  }
-  if (error) fail_user("{}: the folder {} cannot be read: {}", key, folder.string(), error.message());
-  if (files.empty()) fail_user("{}: the folder {} holds no text", key, folder.string());
-  std::ranges::sort(files);
-  return files;
-}
-
-std::vector<Path> matching(const std::string& pattern) {
-  glob_t found{};
-  std::vector<Path> paths;
-  if (glob(pattern.c_str(), GLOB_TILDE, nullptr, &found) == 0) {  // sorted
-    for (std::size_t i = 0; i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
-  }
-  globfree(&found);
-  return paths;
-}
-
-// What one word of the list means.
-std::vector<Path> expand(const Path& path, const std::string& key) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (fs::is_directory(status)) return files_below(path, key);
-  if (!fs::exists(status)) {
-    const std::string pattern = path.string();
-    if (pattern.find_first_of("*?[") == std::string::npos) fail_user("{}: there is no file or folder {}", key, pattern);
-    std::vector<Path> files;
-    for (const Path& match : matching(pattern)) {
-      const std::vector<Path> more = expand(match, key);
-      files.insert(files.end(), more.begin(), more.end());
-    }
-    if (files.empty()) fail_user("{}: no file matches {}", key, pattern);
-    return files;
-  }
-  if (!fs::is_regular_file(status)) fail_user("{}: {} is not a file", key, path.string());
-  if (fs::file_size(path, error) == 0) fail_user("{}: {} is empty", key, path.string());
-  return {path};
-}
 
 }  // namespace
 
@@ -77,13 +26,11 @@ std::span<const std::byte> TextFile::bytes() const {
 
 std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, const std::string& key) {
   std::vector<TextFile> files;
-  for (const std::string& path : paths) {
-    for (const Path& file : expand(path, key)) {
-      try {
-        files.emplace_back(file);
-      } catch (const MachineError& e) {
-        fail_user("{}: {}", key, e.what());
-      }
+  for (const Path& file : expand_paths(paths, key)) {
+    try {
+      files.emplace_back(file);
+    } catch (const MachineError& e) {
+      fail_user("{}: {}", key, e.what());
     }
   }
   if (files.empty()) fail_user("{} is empty: name text files, a folder, or \"ping\"", key);

@@ -9,7 +9,7 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
   double sum = 0;
   data::Batch batch(engine.batch_shape());
   const auto wanted = [&] { return batches == 0 || total.batches < batches; };
-  while (wanted() && loader.next(batch, false)) {  // once over a finite source: no text counts twice
+  while (wanted() && loader.next(batch)) {
     engine.upload(batch);
     sum += engine.evaluate();
     total.pairs += batch.pairs;

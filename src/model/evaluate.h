@@ -13,7 +13,8 @@ struct Evaluation {
   std::int64_t pairs = 0, tokens = 0, documents = 0, batches = 0;
 };
 
-// Up to `batches` batches (0: all) from where the loader stands, and never past the end of a finite source.
+// Up to `batches` batches (0: all) from where the loader stands. It must not repeat (data::evaluation_options): no text
+// counts twice.
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t done, std::int64_t of)>& progress);
 

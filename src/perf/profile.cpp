@@ -84,7 +84,7 @@ class Steps {
   Steps(const config::Config& c, device::Device& device)
       : config_(c),
         lowering_(model::lowering_options(c, device.kind())),
-        loader_(source(c), lowering_.batch, c.data.packing),
+        loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
         engine_(c.model, lowering_, device),
         batch_(lowering_.batch) {
     engine_.initialise(lowering_.seed);
@@ -120,7 +120,7 @@ class Steps {
   }
 
  private:
-  static std::unique_ptr<data::DocumentSource> source(const config::Config& c) {
+  static std::unique_ptr<data::Corpus> source(const config::Config& c) {
     auto opened = data::open_training_source(c.data);
     data::require_vocabulary(*opened, c.model.vocab);
     return opened;

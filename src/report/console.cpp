@@ -47,6 +47,12 @@ std::string memory_line(const program::MemoryPlan& memory) {
   return bytes(static_cast<double>(memory.total)) + (kinds.empty() ? "" : ": " + kinds.substr(2));
 }
 
+std::string_view packing_in_words(std::string_view packing) {
+  if (packing == "pad") return "padded";
+  if (packing == "bucket") return "in buckets";
+  return packing == "stream" ? "joined" : "packed";
+}
+
 }  // namespace
 
 std::vector<std::string> header_lines(const train::RunHeader& h) {
@@ -58,7 +64,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h) {
   line("model", model_line(h));
   line("device", fmt::format("{}, {}", h.device, cpu ? "fp32" : h.config->precision.matmul));
   line("batch", batch_line(h));
-  line("data", fmt::format("{}, {}", h.data, h.config->data.packing == "pack" ? "packed" : "padded"));
+  line("data", fmt::format("{}, {}", h.data, packing_in_words(h.config->data.packing)));
   if (h.memory) line("memory", memory_line(*h.memory));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   line("run", h.folder.string());
@@ -110,6 +116,10 @@ void Console::stepped(const train::StepMetrics& m) {
   out_.keep(line);
   last_kept_ = now;
   if (m.eval_loss) out_.keep(fmt::format("held-out loss {} after step {}", plain(*m.eval_loss, 4), m.step));
+}
+
+void Console::pipeline(const data::PipelineFigures& figures) {
+  for (const std::string& line : data::in_words(figures)) out_.keep(line);
 }
 
 void Console::saved(std::int64_t step, const Path& folder, double seconds) {

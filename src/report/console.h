@@ -32,6 +32,7 @@ class Console final : public train::Observer {
   void evaluated(std::int64_t step, double loss) override;
   void stepped(const train::StepMetrics& m) override;
   void saved(std::int64_t step, const Path& folder, double seconds) override;
+  void pipeline(const data::PipelineFigures& figures) override;
   void note(const std::string& sentence) override { out_.keep(sentence); }
   void warning(const std::string& sentence) override { out_.keep("warning: " + sentence); }
   void finished(const std::string& sentence) override { out_.keep(sentence); }

@@ -44,6 +44,7 @@ std::string metrics_row(const train::StepMetrics& m) {
   put(row, "mfu_palm", m.mfu_palm);
   put(row, "data_wait_ms", m.data_wait_ms);
   put(row, "memory_gib", m.memory_gib);
+  if (m.truncated_tokens) fmt::format_to(std::back_inserter(row), ",\"truncated_tokens\":{}", *m.truncated_tokens);
   if (m.eval_loss) put(row, "eval_loss", *m.eval_loss);
   return row + "}\n";
 }

@@ -11,7 +11,7 @@
 namespace redline::train {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;  // 1 had another state of the loader
 constexpr const char *kModel = "model.safetensors", *kOptimizer = "optimizer.safetensors", *kState = "state.json";
 constexpr const char *kMoment1 = "exp_avg.", *kMoment2 = "exp_avg_sq.";
 
@@ -32,26 +32,43 @@ std::uint64_t write_text(FileSystem& files, const Path& path, const std::string&
 }
 
 io::Json to_json(const RunState& state) {
+  const data::LoaderState& l = state.loader;
   io::Json waiting = io::Json::array();
-  for (const auto& piece : state.loader.waiting) waiting.push_back({piece.document, piece.begin});
+  for (const auto& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
   return {{"format", kFormat},
           {"step", state.step},
           {"tokens", state.tokens},
           {"data", hex64(state.data)},
-          {"loader", {{"next_document", state.loader.next_document}, {"waiting", std::move(waiting)}}}};
+          {"loader",
+           {{"epoch", l.next.epoch},
+            {"window", l.next.window},
+            {"ordinal", l.next.ordinal},
+            {"position", l.next.position},
+            {"truncated_tokens", l.truncated_tokens},
+            {"empty_documents", l.empty_documents},
+            {"waiting", std::move(waiting)}}}};
 }
 
 RunState state_from(const io::Json& json, const std::string& file) {
   if (const std::int64_t format = io::integer_at(json, "format", file); format != kFormat)
-    fail_user("{}: checkpoint format {}; this redline reads format {}", file, format, kFormat);
+    fail_user(
+        "{}: checkpoint format {}, and this redline resumes from format {}; finish the run with the redline that "
+        "began it",
+        file, format, kFormat);
   RunState state;
   state.step = io::integer_at(json, "step", file);
   state.tokens = io::integer_at(json, "tokens", file);
   state.data = std::stoull(io::string_at(json, "data", file), nullptr, 16);
   const io::Json& loader = json.at("loader");
-  state.loader.next_document = io::integer_at(loader, "next_document", file);
+  data::LoaderState& l = state.loader;
+  l.next.epoch = io::integer_at(loader, "epoch", file);
+  l.next.window = io::integer_at(loader, "window", file);
+  l.next.ordinal = io::integer_at(loader, "ordinal", file);
+  l.next.position = io::integer_at(loader, "position", file);
+  l.truncated_tokens = io::integer_at(loader, "truncated_tokens", file);
+  l.empty_documents = io::integer_at(loader, "empty_documents", file);
   for (const io::Json& piece : loader.at("waiting"))
-    state.loader.waiting.push_back({piece.at(0).get<std::int64_t>(), piece.at(1).get<std::int64_t>()});
+    l.waiting.push_back({piece.at(0).get<std::int64_t>(), piece.at(1).get<std::int64_t>()});
   return state;
 }
 
@@ -77,7 +94,7 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
     };
     text("config.json", model::hf_config(config.model, config.train.seq_len).dump(2) + "\n");
     text("config.toml", config::dump(config));
-    text(kState, to_json(state).dump(2) + "\n");
+    text(kState, to_json(state).dump() + "\n");  // on one line: a thousand documents may wait
 
     std::vector<io::TensorToWrite> tensors;
     add(tensors, "", engine, model::Flat::parameters);

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "config/config.h"
+#include "data/stage_figures.h"
 #include "program/program.h"
 
 namespace redline::train {
@@ -40,6 +41,7 @@ struct StepMetrics {
   double tflops = 0;             // model FLOPs, 1e12 a second
   double mfu = 0, mfu_palm = 0;  // shares, 0 to 1
   double data_wait_ms = 0;
+  std::optional<std::int64_t> truncated_tokens;  // of all steps so far; where data.long_documents = "truncate"
   double memory_gib = 0;
   std::optional<double> eval_loss;  // where the step was followed by an evaluation
 };
@@ -51,7 +53,8 @@ class Observer {
   virtual void evaluating(std::int64_t /*batch*/, std::int64_t /*batches*/) {}  // progress within an evaluation
   virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
   virtual void stepped(const StepMetrics&) {}
-  virtual void before_checkpoint() {}  // what was told so far must be on the disk when this returns
+  virtual void pipeline(const data::PipelineFigures&) {}  // every few seconds where data.debug is on
+  virtual void before_checkpoint() {}                     // what was told so far must be on the disk when this returns
   virtual void saved(std::int64_t /*step*/, const Path& /*folder*/, double /*seconds*/) {}
   virtual void note(const std::string& /*sentence*/) {}     // e.g. "resumed from step 40"
   virtual void warning(const std::string& /*sentence*/) {}  // e.g. a damaged checkpoint that was passed over

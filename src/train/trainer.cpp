@@ -33,6 +33,7 @@ struct QueuedStep {
   double lr = 0;
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
+  std::int64_t truncated_tokens = 0;    // of the run so far
   std::vector<std::int64_t> documents;  // of the source, in its batches
 
   void clear() {
@@ -53,13 +54,13 @@ class Run {
         steps_(total_steps(config_.train)),
         checkpoints_(options.folder / "checkpoints"),
         lowering_(model::lowering_options(config_, device.kind())),
-        loader_(data::open_training_source(config_.data), lowering_.batch, config_.data.packing),
-        held_out_(data::open_held_out_source(config_.data), lowering_.batch, config_.data.packing),
+        loader_(data::open_training_source(config_.data), training_options()),
+        held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
         batch_(lowering_.batch),
         peak_(options.peak_flops) {
     for (const data::Loader* loader : {&loader_, &held_out_})
-      data::require_vocabulary(loader->source(), config_.model.vocab, config_.origins);
-    state_.data = loader_.source().fingerprint();
+      data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
+    state_.data = loader_.corpus().fingerprint();
   }
 
   TrainResult run() {
@@ -101,7 +102,7 @@ class Run {
       fail_user(
           "data.train ({}) is not what {} was trained on; give it back its data, or start another run with another "
           "--out",
-          loader_.source().name(), checkpoint.string());
+          loader_.corpus().name(), checkpoint.string());
     loader_.restore(state_.loader);
   }
 
@@ -110,7 +111,7 @@ class Run {
     header.config = &config_;
     header.folder = options_.folder;
     header.device = device_.name();
-    header.data = loader_.source().name();
+    header.data = loader_.corpus().name();
     header.parameters = model::parameter_count(lowered.table);
     header.steps = steps_;
     header.first_step = state_.step;
@@ -155,6 +156,7 @@ class Run {
       const bool stop = stopping();
       tell_step(m);
       if (checkpoint || stop) save();
+      if (last || stop) tell_dropped();
       finished_at_ = steady_seconds();
       if (stop && !last) {
         tell([&](Observer& o) {
@@ -216,6 +218,7 @@ class Run {
       sums.flops += engine_->model_flops(batch_);
       sums.flops_palm += engine_->model_flops_palm(batch_);
     }
+    sums.truncated_tokens = loader_.state().truncated_tokens;
     if (sums.pairs == 0)
       fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens", sums.step);
   }
@@ -255,6 +258,7 @@ class Run {
       m.mfu_palm = sums.flops_palm / seconds / peak_;
     }
     m.data_wait_ms = 1e3 * sums.data_wait;
+    if (config_.data.long_documents == "truncate") m.truncated_tokens = sums.truncated_tokens;
     m.memory_gib = gib(engine_->executor().arena_bytes());
     return m;
   }
@@ -269,6 +273,26 @@ class Run {
           "a step was faster than the peak that was measured at the start, when the machine was busy: mfu is held "
           "against the fastest step from here on");
     });
+  }
+
+  data::LoaderOptions training_options() {
+    data::LoaderOptions o = data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu);
+    if (config_.data.debug)
+      o.report = [this](const data::PipelineFigures& f) { tell([&](Observer& observer) { observer.pipeline(f); }); };
+    return o;
+  }
+
+  // What of the data no step has seen.
+  void tell_dropped() {
+    loader_.report_now();
+    const data::LoaderState& s = loader_.state();
+    if (s.truncated_tokens > 0)
+      tell([&](Observer& o) {
+        o.note(fmt::format("{} tokens of documents longer than a row were dropped (data.long_documents)",
+                           s.truncated_tokens));
+      });
+    if (s.empty_documents > 0)
+      tell([&](Observer& o) { o.note(fmt::format("empty documents that were passed over: {}", s.empty_documents)); });
   }
 
   double held_out_loss() {

@@ -13,63 +13,23 @@
 #include <thread>
 
 #include "base/files.h"
-#include "testing/temp_folder.h"
+#include "cli/program.h"
 
 namespace redline::cli {
 namespace {
-
-struct Ran {
-  int status = -1;
-  std::string out, err;
-};
-
-std::string quoted(const std::string& word) {
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 const std::vector<std::string> kTiny = {"model.layers=1",       "model.hidden=32",    "model.heads=2",
                                         "model.head_dim=16",    "model.ffn=48",       "train.seq_len=64",
                                         "train.batch_size=2",   "train.max_steps=4",  "train.eval_every=2",
                                         "train.eval_batches=1", "checkpoint.every=2", "optim.warmup_steps=1"};
 
-class Commands : public ::testing::Test {
+class Commands : public ProgramTest {
  protected:
-  // Runs the program in a folder of the test's own.
-  Ran run(const Words& words, const std::string& redirect = "") {
-    const Path out = folder_ / "stdout", err = folder_ / "stderr";
-    std::string command = "cd " + quoted(folder_.path().string()) + " && " + quoted(REDLINE_BINARY);
-    for (const std::string& word : words) command += " " + quoted(word);
-    command += redirect.empty() ? " >" + quoted(out.string()) : " " + redirect;
-    command += " 2>" + quoted(err.string());
-    const int status = std::system(command.c_str());
-    Ran ran;
-    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-    if (redirect.empty()) ran.out = real_files().read(out);
-    ran.err = real_files().read(err);
-    return ran;
-  }
   Ran train_tiny(Words words) {
     words.insert(words.begin(), "train");
     words.insert(words.end(), kTiny.begin(), kTiny.end());
     return run(words);
   }
-
-  // Exit 2 and exactly one line on standard error that holds every part.
-  void expect_bad_input(const Words& words, const Words& parts) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.status, 2) << ran.err;
-    EXPECT_EQ(ran.err.rfind("redline: error: ", 0), 0u) << ran.err;
-    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
-    for (const std::string& part : parts)
-      EXPECT_NE(ran.err.find(part), std::string::npos) << "'" << part << "' in: " << ran.err;
-    EXPECT_EQ(ran.out, "");
-  }
-  void write(const std::string& name, std::string_view text) { real_files().replace(folder_ / name, text); }
-  bool exists(const std::string& name) { return real_files().exists(folder_ / name); }
-
-  testing::TempFolder folder_;
 };
 
 TEST_F(Commands, HelpNamesEveryCommand) {

@@ -39,6 +39,7 @@ TEST(Keys, EveryKeyHasAPlaceOfItsOwn) {
                                   : std::string(key.choices[key.choices[0] == std::get<std::string>(before)]);
     }
     if (std::holds_alternative<std::vector<std::string>>(before)) after = std::vector<std::string>{"x", "y"};
+    if (std::holds_alternative<std::vector<std::int64_t>>(before)) after = std::vector<std::int64_t>{7, 8};
     assign(key, after, "here", changed);
     EXPECT_EQ(differing_keys(Config{}, changed), std::vector<std::string>{std::string(key.name)});
   }
@@ -66,6 +67,7 @@ TEST(Dump, ComesBackTheSame) {
   c.optim.clip = 0;
   c.optim.beta2 = 0.9999999999999999;
   c.train.max_tokens = std::int64_t{1} << 53;
+  c.data.buckets = {1, 1 << 24};
   c.data.train = {"tab\there", "back\\slash", "new\nline", "\x01\x7f", "ünïcode", "#, = []", ""};
   resolve(c);
   const std::string text = dump(c);

@@ -113,8 +113,11 @@ TEST_F(LoadTest, WrongValuesAreTold) {
   EXPECT_EQ(parse_error("[model]\nfamily = \"gpt\"\n"),
             "x.toml:2: model.family must be one of llama | qwen3, not the string \"gpt\"");
   EXPECT_EQ(parse_error("[model]\ntied = 1\n"), "x.toml:2: model.tied must be true | false, not 1");
-  EXPECT_EQ(parse_error("[data]\ntrain = [1, 2]\n"),
-            "x.toml:2: data.train must be a list of strings, not a value of another kind");
+  EXPECT_EQ(parse_error("[data]\ntrain = [1, 2]\n"), "x.toml:2: data.train must be a list of strings, not [1, 2]");
+  EXPECT_EQ(parse_error("[data]\nbuckets = [64, 0]\n"),
+            "x.toml:2: data.buckets must be a list of integers in [1, 16777216], not [64, 0]");
+  EXPECT_EQ(parse_error("[data]\nbuckets = [\"64\"]\n"),
+            "x.toml:2: data.buckets must be a list of integers in [1, 16777216], not a list");
   EXPECT_EQ(parse_error("[train]\nseed = 1979-05-27\n"),
             "x.toml:2: train.seed must be an integer >= 0, not a value of another kind");
   EXPECT_EQ(override_error("train.batch_size=0"),
@@ -138,6 +141,9 @@ TEST_F(LoadTest, OverridesTakeWordsNumbersAndLists) {
   EXPECT_TRUE(c.model.tied);
   EXPECT_EQ(c.train.seed, 7);
   EXPECT_EQ(load({"", "", {"data.train=2024"}}).data.train, std::vector<std::string>{"2024"});
+  EXPECT_EQ(load({"", "", {"data.buckets=64,128"}}).data.buckets, (std::vector<std::int64_t>{64, 128}));
+  EXPECT_EQ(load({"", "", {"data.buckets=[64]"}}).data.buckets, std::vector<std::int64_t>{64});
+  EXPECT_EQ(load({"", "", {"data.buckets=64"}}).data.buckets, std::vector<std::int64_t>{64});
   EXPECT_EQ(load({"", "", {"data.train=\"a,b\""}}).data.train, std::vector<std::string>{"a,b"});
   EXPECT_TRUE(load({"", "", {"data.eval=x", "data.eval="}}).data.eval.empty());
 }

@@ -4,90 +4,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "data/listed.h"
 #include "data/ping.h"
 
 namespace redline::data {
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
-
-// Documents of given lengths. Tokens name their place: document * 10000 + position.
-class Listed final : public DocumentSource {
- public:
-  explicit Listed(std::vector<std::int64_t> lengths, bool endless = false, bool goes_on = false)
-      : lengths_(std::move(lengths)), endless_(endless), goes_on_(goes_on) {}
-  std::string name() const override { return "listed"; }
-  std::int64_t documents() const override { return endless_ ? 0 : static_cast<std::int64_t>(lengths_.size()); }
-  std::uint64_t fingerprint() const override { return 0; }
-  std::int64_t vocabulary() const override { return 1 << 30; }
-  void read(std::int64_t index, Tokens& tokens) const override {
-    tokens.clear();
-    for (std::int64_t i = 0; i < length(index); ++i) tokens.push_back(static_cast<std::int32_t>(index * 10000 + i));
-  }
-  std::int32_t token_after(std::int64_t index) const override {
-    return goes_on_ ? static_cast<std::int32_t>(index * 10000 + length(index)) : kNoTarget;
-  }
-  std::string decode(const Tokens&) const override { return ""; }
-  Tokens encode(const std::string&) const override { return {}; }
-
- private:
-  std::int64_t length(std::int64_t index) const { return lengths_[static_cast<std::size_t>(index) % lengths_.size()]; }
-  std::vector<std::int64_t> lengths_;
-  bool endless_, goes_on_;
-};
-
-std::vector<std::int64_t> random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed) {
-  std::vector<std::int64_t> lengths;
-  const Random random(seed, 0);
-  for (std::size_t i = 0; i < count; ++i) lengths.push_back(static_cast<std::int64_t>(1 + random.below(i, most)));
-  return lengths;
-}
-
-// What must hold in every batch, whatever it was made from.
-void expect_whole(const Batch& b, std::int64_t longest) {
-  std::int64_t pairs = 0, scores = 0;
-  ASSERT_LE(b.documents, b.shape.documents());
-  ASSERT_EQ(b.doc_offsets[0], 0);
-  for (std::int64_t d = 0; d < b.documents; ++d) {
-    const std::int64_t begin = b.doc_offsets[static_cast<std::size_t>(d)],
-                       end = b.doc_offsets[static_cast<std::size_t>(d) + 1];
-    ASSERT_LT(begin, end);
-    ASSERT_LE(end - begin, longest);
-    scores += (end - begin) * (end - begin + 1) / 2;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      ASSERT_EQ(b.positions[at], i - begin);
-      pairs += b.targets[at] != kNoTarget;
-      if (i + 1 < end) {
-        ASSERT_EQ(b.targets[at], b.tokens[at + 1]);
-      }
-    }
-  }
-  for (auto d = static_cast<std::size_t>(b.documents); d < b.doc_offsets.size(); ++d)
-    ASSERT_EQ(b.doc_offsets[d], b.real_tokens);
-  for (auto i = static_cast<std::size_t>(b.real_tokens); i < b.tokens.size(); ++i) {
-    ASSERT_EQ(b.tokens[i], 0);
-    ASSERT_EQ(b.targets[i], kNoTarget);
-    ASSERT_EQ(b.positions[i], 0);
-  }
-  EXPECT_EQ(b.pairs, pairs);
-  EXPECT_EQ(b.score_pairs, scores);
-}
-
-bool same(const Batch& a, const Batch& b) {
-  return a.tokens == b.tokens && a.targets == b.targets && a.positions == b.positions &&
-         a.doc_offsets == b.doc_offsets && a.documents == b.documents && a.real_tokens == b.real_tokens &&
-         a.pairs == b.pairs && a.score_pairs == b.score_pairs;
-}
-
 // Reads a finite source once and compares the (token, target) pairs with those of the documents.
 void expect_one_pass(const std::vector<std::int64_t>& lengths, bool goes_on, BatchShape shape,
-                     const std::string& packing) {
+                     const std::string& packing, std::int64_t workers = 0) {
   std::map<std::pair<std::int32_t, std::int32_t>, int> expected, seen;
   for (std::size_t d = 0; d < lengths.size(); ++d) {
     for (std::int64_t i = 0; i < lengths[d]; ++i) {
@@ -95,9 +26,9 @@ void expect_one_pass(const std::vector<std::int64_t>& lengths, bool goes_on, Bat
       ++expected[{token, i + 1 < lengths[d] || goes_on ? token + 1 : kNoTarget}];
     }
   }
-  Loader loader(std::make_unique<Listed>(lengths, false, goes_on), shape, packing);
+  Loader loader(std::make_unique<Listed>(lengths, false, goes_on), options_for(shape, packing, workers, false));
   Batch batch(shape);
-  while (loader.next(batch, false)) {
+  while (loader.next(batch)) {
     expect_whole(batch, shape.seq_len);
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.real_tokens); ++i)
       ++seen[{batch.tokens[i], batch.targets[i]}];
@@ -106,12 +37,12 @@ void expect_one_pass(const std::vector<std::int64_t>& lengths, bool goes_on, Bat
     }
   }
   EXPECT_EQ(batch.documents, 0);
-  EXPECT_FALSE(loader.next(batch, false));
+  EXPECT_FALSE(loader.next(batch));
   EXPECT_EQ(seen, expected);
 }
 
 TEST(Loader, NothingIsLostAndNothingComesTwice) {
-  for (const std::string packing : {"pack", "pad"}) {
+  for (const std::string& packing : kPackings) {
     for (const bool goes_on : {false, true}) {
       expect_one_pass({1}, goes_on, {1, 8, 4}, packing);
       expect_one_pass({2}, goes_on, {1, 8, 4}, packing);
@@ -121,13 +52,14 @@ TEST(Loader, NothingIsLostAndNothingComesTwice) {
       expect_one_pass({5, 6, 7}, goes_on, {3, 1, 1}, packing);  // rows of one token
       expect_one_pass(random_lengths(500, 60, 1), goes_on, {4, 32, 3}, packing);
       expect_one_pass(random_lengths(300, 300, 2), goes_on, {2, 64, 1}, packing);
+      expect_one_pass(random_lengths(300, 300, 2), goes_on, {2, 64, 1}, packing, 3);
     }
   }
 }
 
 TEST(Loader, CapacityOfDocumentsClosesABatch) {
   const BatchShape shape{2, 64, 3};
-  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{1, 2}, true), shape, "pack");
+  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{1, 2}, true), options_for(shape, "pack"));
   Batch batch(shape);
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(loader.next(batch));
@@ -139,8 +71,8 @@ TEST(Loader, CapacityOfDocumentsClosesABatch) {
 TEST(Loader, PackingPingWastesAlmostNothingAndPaddingFourFifths) {
   const BatchShape shape{8, 1024, 32};
   std::map<std::string, double> fill;
-  for (const std::string packing : {"pack", "pad"}) {
-    Loader loader(make_ping(0, 0, PingPart::training), shape, packing);
+  for (const std::string& packing : kPackings) {
+    Loader loader(make_ping(0, 0, PingPart::training), options_for(shape, packing, 2));
     Batch batch(shape);
     for (int i = 0; i < 200; ++i) {
       ASSERT_TRUE(loader.next(batch));
@@ -149,6 +81,8 @@ TEST(Loader, PackingPingWastesAlmostNothingAndPaddingFourFifths) {
     }
   }
   EXPECT_GT(fill["pack"], 0.99);
+  EXPECT_GT(fill["stream"], 0.999);
+  EXPECT_GT(fill["bucket"], 0.65);
   EXPECT_NEAR(fill["pad"], 0.20, 0.02);
 }
 
@@ -157,7 +91,7 @@ TEST(Loader, NothingWaitsForEver) {
   std::vector<std::int64_t> lengths(50, 32);
   lengths[7] = 3;
   const BatchShape shape{1, 32, 4};
-  Loader loader(std::make_unique<Listed>(lengths, true), shape, "pack");
+  Loader loader(std::make_unique<Listed>(lengths, true), options_for(shape, "pack"));
   Batch batch(shape);
   int last_seen = 0;
   for (int i = 1; i < 2000; ++i) {
@@ -172,7 +106,7 @@ TEST(Loader, NothingWaitsForEver) {
 
 TEST(Loader, LongDocumentsShareABatch) {
   const BatchShape shape{4, 16, 4};
-  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>(8, 1000)), shape, "pack");
+  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>(8, 1000)), options_for(shape, "pack"));
   Batch batch(shape);
   ASSERT_TRUE(loader.next(batch));
   std::map<std::int32_t, int> documents;
@@ -182,7 +116,7 @@ TEST(Loader, LongDocumentsShareABatch) {
 
 TEST(Loader, EpochsReadEveryDocumentInAnotherOrder) {
   const BatchShape shape{1, 10, 1};
-  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>(100, 10)), shape, "pack");
+  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>(100, 10)), options_for(shape, "pack"));
   Batch batch(shape);
   std::vector<std::vector<std::int32_t>> epochs(3);
   for (auto& epoch : epochs) {
@@ -198,53 +132,109 @@ TEST(Loader, EpochsReadEveryDocumentInAnotherOrder) {
   EXPECT_NE(epochs[1], epochs[2]);
 }
 
-TEST(Loader, GoesOnFromASavedStateBitForBit) {
-  const std::vector<std::function<std::unique_ptr<DocumentSource>()>> sources = {
+TEST(Loader, GoesOnFromASavedStateBitForBitWithAnyNumberOfWorkers) {
+  const std::vector<std::function<std::unique_ptr<Corpus>()>> sources = {
       [] { return make_ping(1, 0, PingPart::training); },
       [] { return make_ping(1, 90, PingPart::training); },  // epochs of two batches or so
       [] { return std::make_unique<Listed>(random_lengths(37, 2000, 5), false, true); },
   };
-  for (const auto& source : sources) {
-    for (const std::string packing : {"pack", "pad"}) {
-      const BatchShape shape{4, 256, 8};
-      constexpr int kBatches = 60;
-      std::vector<Batch> batches;
-      std::vector<LoaderState> states;
-      Loader straight(source(), shape, packing);
-      for (int i = 0; i < kBatches; ++i) {
-        states.push_back(straight.state());
-        batches.emplace_back(shape);
-        ASSERT_TRUE(straight.next(batches.back()));
+  for (const auto& source : sources)
+    for (const std::string& packing : kPackings) expect_goes_on(source, options_for({4, 256, 8}, packing));
+}
+
+TEST(Loader, TruncatesWhereAskedAndCountsWhatItDropped) {
+  const std::vector<std::int64_t> lengths = random_lengths(100, 100, 3);
+  std::int64_t dropped = 0, kept = 0;
+  for (const std::int64_t length : lengths)
+    dropped += std::max<std::int64_t>(length - 32, 0), kept += std::min<std::int64_t>(length, 32);
+  for (const std::string& packing : kPackings) {
+    const BatchShape shape{4, 32, 8};
+    LoaderOptions options = options_for(shape, packing, 1, false);
+    options.packer.truncate = true;
+    Loader loader(std::make_unique<Listed>(lengths), options);
+    Batch batch(shape);
+    std::int64_t tokens = 0;
+    while (loader.next(batch)) {
+      expect_whole(batch, 32);
+      tokens += batch.real_tokens;
+    }
+    EXPECT_EQ(tokens, kept);
+    EXPECT_EQ(loader.state().truncated_tokens, dropped);
+    options.feed.repeat = true;
+    expect_goes_on([&] { return std::make_unique<Listed>(lengths); }, options);
+  }
+}
+
+TEST(Loader, RanksShareAnEpoch) {
+  for (const std::int64_t ranks : {1, 2, 3, 7}) {
+    for (const bool shuffle : {true, false}) {
+      std::map<std::int64_t, int> seen;
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        LoaderOptions options = options_for({1, 64, 8}, "pack", 1, false);
+        options.feed.share = {rank, ranks};
+        options.feed.shuffle = shuffle;
+        Loader loader(std::make_unique<Listed>(random_lengths(100, 60, 3)), options);
+        Batch batch({1, 64, 8});
+        while (loader.next(batch))
+          for (const std::int64_t d : batch.sources) ++seen[d];
       }
-      Loader jumping(source(), shape, packing);
-      Batch batch(shape);
-      const Random random(9, 9);
-      for (std::uint64_t trial = 0; trial < 30; ++trial) {
-        std::size_t at = random.below(trial, kBatches - 4);
-        jumping.restore(states[at]);
-        EXPECT_EQ(jumping.state(), states[at]);
-        for (int i = 0; i < 3; ++i, ++at) {
-          ASSERT_TRUE(jumping.next(batch));
-          EXPECT_TRUE(same(batch, batches[at]));
-          EXPECT_EQ(jumping.state(), states[at + 1]);
-        }
-        jumping.restore(jumping.state());
-        ASSERT_TRUE(jumping.next(batch));
-        EXPECT_TRUE(same(batch, batches[at]));
-      }
-      EXPECT_LE(states.back().waiting.size(), 64u);
+      EXPECT_EQ(seen.size(), 100u);
+      for (const auto& [document, times] : seen) EXPECT_EQ(times, 1) << document;
     }
   }
+  LoaderOptions options = options_for({1, 64, 8}, "pack");
+  options.feed.share = {2, 3};
+  EXPECT_THROW(Loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 5}), options), UserError);
+}
+
+TEST(Loader, WithoutShufflingDocumentsComeAsTheyStand) {
+  LoaderOptions options = options_for({1, 64, 8}, "stream", 2);
+  options.feed.shuffle = false;
+  Loader loader(std::make_unique<Listed>(random_lengths(50, 60, 3)), options);
+  Batch batch({1, 64, 8});
+  std::vector<std::int64_t> order;
+  while (order.size() < 100) {
+    ASSERT_TRUE(loader.next(batch));
+    for (const std::int64_t d : batch.sources)
+      if (order.empty() || order.back() != d) order.push_back(d);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], static_cast<std::int64_t>(i % 50));
+}
+
+TEST(Loader, EmptyDocumentsArePassedOverAndCounted) {
+  const std::vector<std::int64_t> lengths = {0, 5, 0, 0, 6, 7, 0};
+  for (const std::string& packing : kPackings) {
+    Loader loader(std::make_unique<Listed>(lengths), options_for({1, 64, 8}, packing, 1, false));
+    Batch batch({1, 64, 8});
+    std::int64_t tokens = 0;
+    while (loader.next(batch)) tokens += batch.real_tokens;
+    EXPECT_EQ(tokens, 18);
+    EXPECT_EQ(loader.state().empty_documents, 4);
+    expect_goes_on([&] { return std::make_unique<Listed>(lengths); }, options_for({1, 8, 8}, packing));
+  }
+  Loader nothing(std::make_unique<Listed>(std::vector<std::int64_t>{0, 0}), options_for({1, 8, 8}, "pack", 1));
+  Batch batch({1, 8, 8});
+  EXPECT_THROW(nothing.next(batch), UserError);
 }
 
 TEST(Loader, AStateOfOtherDataIsRefused) {
   const BatchShape shape{1, 16, 4};
-  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), shape, "pack");
-  const std::vector<LoaderState> strangers = {{-1, {}},      {0, {{2, 0}}},  {0, {{-1, 0}}},
-                                              {0, {{0, 5}}}, {0, {{0, -1}}}, {0, std::vector<LoaderState::Piece>(65)}};
-  const LoaderState before = loader.state();
-  for (const LoaderState& state : strangers) EXPECT_THROW(loader.restore(state), UserError);
-  EXPECT_EQ(loader.state(), before);
+  const std::vector<LoaderState> strangers = {
+      {{.epoch = -1}, {}}, {{.position = -1}, {}}, {{.position = 3}, {}}, {{}, {{2, 0}}},
+      {{}, {{-1, 0}}},     {{}, {{0, 5}}},         {{}, {{0, -1}}},       {{}, std::vector<LoaderState::Piece>(65)}};
+  for (const std::int64_t workers : {0, 2}) {
+    Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options_for(shape, "pack", workers));
+    Loader other(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options_for(shape, "pack"));
+    Batch batch(shape), expected(shape);
+    for (const LoaderState& state : strangers) {
+      ASSERT_TRUE(loader.next(batch));
+      ASSERT_TRUE(other.next(expected));
+      EXPECT_TRUE(same(batch, expected));
+      const LoaderState before = loader.state();
+      EXPECT_THROW(loader.restore(state), UserError);
+      EXPECT_EQ(loader.state(), before);
+    }
+  }
 }
 
 }  // namespace

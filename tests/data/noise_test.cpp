@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/listed.h"
 #include "data/loader.h"
 
 namespace redline::data {
@@ -15,8 +16,9 @@ TEST(Noise, FillsEveryRowAndUsesTheWholeVocabulary) {
   config::Data data;
   data.train = {"random:1000"};
   const BatchShape shape{.rows = 8, .seq_len = 512, .max_segments = 4};
-  Loader loader(open_training_source(data), shape, "pack"), again(open_training_source(data), shape, "pack");
-  Loader held_out(open_held_out_source(data), shape, "pack");
+  Loader loader(open_training_source(data), options_for(shape, "pack")),
+      again(open_training_source(data), options_for(shape, "pack"));
+  Loader held_out(open_held_out_source(data), options_for(shape, "pack"));
   Batch batch(shape), same(shape), other(shape);
   std::vector<int> seen(1000);
   for (int i = 0; i < 20; ++i) {

@@ -32,8 +32,10 @@ class TextTest : public ::testing::Test {
     }
     return "no error";
   }
+  static const DocumentSource& indexed(const Corpus& corpus) { return dynamic_cast<const DocumentSource&>(corpus); }
   // All documents in index order; checks that each piece's next token is the first of the next piece.
-  static std::string text_of(const DocumentSource& source) {
+  static std::string text_of(const Corpus& corpus) {
+    const DocumentSource& source = indexed(corpus);
     std::string text;
     std::vector<std::int32_t> tokens;
     std::int32_t expected = kNoTarget;
@@ -63,7 +65,7 @@ TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
   const auto source = open_training_source(data({write("a.txt", a), write("b.txt", b)}, {"x"}));
   EXPECT_EQ(source->name(), "2 text files");
   EXPECT_EQ(source->vocabulary(), 257);
-  EXPECT_EQ(source->documents(), 2);
+  EXPECT_EQ(indexed(*source).documents(), 2);
   EXPECT_EQ(text_of(*source), a + "<end>" + b + "<end>");
 }
 
@@ -71,7 +73,7 @@ TEST_F(TextTest, LongFilesComeInPiecesThatKnowWhatFollows) {
   for (const int count : {1000, 20000, 300000}) {  // small enough to be copied, and mapped
     const std::string text = lines(count);
     const auto source = open_training_source(data({write("long.txt", text)}, {"x"}));
-    EXPECT_GT(source->documents(), 3);
+    EXPECT_GT(indexed(*source).documents(), 3);
     EXPECT_EQ(text_of(*source), text + "<end>");
   }
 }

@@ -71,7 +71,7 @@ TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
   const double weights = static_cast<double>(m.layers) * layer + static_cast<double>(m.vocab * m.hidden);
 
   data::Batch batch({c.train.batch_size, c.train.seq_len, c.data.max_segments});
-  data::Loader loader(data::open_training_source(c.data), batch.shape, c.data.packing);
+  data::Loader loader(data::open_training_source(c.data), data::loader_options(c.data, batch.shape, true));
   double slots = 0, real = 0, pairs = 0;
   for (std::int64_t i = 0; i < (kWarmup + kSteps) * c.train.accumulate; ++i) {
     loader.next(batch);

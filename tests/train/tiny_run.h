@@ -26,11 +26,13 @@ struct Recorder final : train::Observer {
   std::vector<std::int64_t> saves;
   std::vector<std::string> notes, warnings, endings;
   std::vector<double> evaluations;
+  std::vector<data::PipelineFigures> pipelines;
   void stepped(const train::StepMetrics& m) override { steps.push_back(m); }
   void saved(std::int64_t step, const Path&, double) override { saves.push_back(step); }
   void note(const std::string& s) override { notes.push_back(s); }
   void warning(const std::string& s) override { warnings.push_back(s); }
   void evaluated(std::int64_t, double loss) override { evaluations.push_back(loss); }
+  void pipeline(const data::PipelineFigures& f) override { pipelines.push_back(f); }
   void finished(const std::string& s) override { endings.push_back(s); }
 };
 

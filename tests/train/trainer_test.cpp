@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 
@@ -107,6 +108,49 @@ TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
   }
   EXPECT_EQ(seen, losses(whole.seen));
   EXPECT_EQ(tensors(temp.path() / "whole", 17), tensors(temp.path() / "parts", 17));
+}
+
+TEST(Trainer, AnyPackingOfAStreamResumesToTheSameBitsWithOtherWorkers) {
+  testing::TempFolder temp;
+  std::string lines;
+  for (int i = 0; i < 90; ++i)  // a few epochs of a small file
+    lines += fmt::format("{{\"text\": \"{} {}\"}}\n", i, std::string(static_cast<std::size_t>(i * 7 % 100), 'a'));
+  real_files().replace(temp.path() / "a.jsonl", lines);
+  for (const std::string packing : {"pack", "stream", "bucket", "pad"}) {
+    const auto config = [&](std::string workers) {
+      return tiny_run({"train.max_steps=12", "train.eval_every=0", "checkpoint.every=100", "data.packing=" + packing,
+                       "data.train=" + (temp.path() / "a.jsonl").string(), "data.tokenizer=bytes",
+                       "data.long_documents=truncate", "data.workers=" + workers, "data.prefetch=2"});
+    };
+    const Ran whole = run(config("0"), temp.path() / packing);
+    std::vector<double> seen;
+    std::atomic<int> stop{SIGTERM};
+    Ran part;
+    for (int i = 0; i < 12; ++i) {
+      part = run(config(i % 2 ? "3" : "1"), temp.path() / (packing + " in parts"), true, real_files(),
+                 i < 11 ? &stop : nullptr);
+      ASSERT_EQ(part.seen.steps.size(), 1u);
+      seen.push_back(part.seen.steps[0].loss);
+    }
+    EXPECT_EQ(seen, losses(whole.seen)) << packing;
+    EXPECT_EQ(tensors(temp.path() / packing, 12), tensors(temp.path() / (packing + " in parts"), 12)) << packing;
+    ASSERT_TRUE(whole.seen.steps.back().truncated_tokens.has_value());
+    EXPECT_GT(*whole.seen.steps.back().truncated_tokens, 0);
+    EXPECT_EQ(part.seen.steps.back().truncated_tokens, whole.seen.steps.back().truncated_tokens) << packing;
+    const auto told = std::ranges::any_of(whole.seen.notes, [](const std::string& note) {
+      return note.find("were dropped (data.long_documents)") != note.npos;
+    });
+    EXPECT_TRUE(told) << packing;
+  }
+}
+
+TEST(Trainer, TellsOfTheDataPipelineWhereAsked) {
+  testing::TempFolder temp;
+  const Ran quiet = run(tiny_run({"train.max_steps=3"}), temp.path() / "quiet");
+  EXPECT_TRUE(quiet.seen.pipelines.empty());
+  const Ran ran = run(tiny_run({"train.max_steps=3", "data.debug=true"}), temp.path() / "run");
+  ASSERT_FALSE(ran.seen.pipelines.empty());
+  EXPECT_FALSE(ran.seen.pipelines.back().slowest.empty());
 }
 
 TEST(Trainer, AFinishedRunHasNothingLeftToDo) {

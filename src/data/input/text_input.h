@@ -13,18 +13,21 @@
 
 namespace redline::data {
 
-// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl or .ndjson holds one JSON object
-// a line; any other is text.
+// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one JSON
+// object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no text.
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field
   std::string separator;            // between the documents of a text file; empty: a file is one document
+  std::int64_t longest_document = std::int64_t{1} << 30;  // bytes; a longer one is an error, not more memory
 };
+
+bool is_json_lines(const Path& path);  // by its name
 
 // Some whole documents, as they stand in one file.
 struct TextBlock {
   std::int64_t file = 0;    // index into TextInput::files()
   std::int64_t offset = 0;  // of bytes[0] in the file, counted after decompression
-  std::int64_t line = 0;    // .jsonl: the number of the first line, counted from 1
+  std::int64_t line = 0;    // .jsonl: the number of the first line, counted from 1; 0 after a seek in a plain file
   std::string bytes;
   std::vector<std::int64_t> ends;  // document i is bytes [ends[i-1] or 0, ends[i]), its separator or newline included
 
@@ -43,14 +46,15 @@ class TextInput {
   std::int64_t bytes_read() const;     // of them, as far as next() has come; any thread may ask
 
   // The next documents, about `target_bytes` of them and at most `most_documents`; never across files, at least one
-  // document unless it is the end (false). A truncated archive or a failing disk is a UserError or MachineError that
-  // names file and offset.
+  // document unless it is the end (false). A truncated archive, a document over the limit or a failing disk is a
+  // UserError or MachineError that names file and offset; what stood before it has been given, and the next call goes on
+  // with the next file.
   bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
   // Goes to a place where a document begins (after decompressing up to it), so that next() goes on from there.
   void seek(std::int64_t file, std::int64_t offset);
 
   // The text of one document of a block: JSON parsed, separator cut off, checked to be UTF-8. May be empty. Any thread
-  // may call it. A UserError "FILE:LINE: ..." or "FILE: byte N: ..." when it is malformed.
+  // may call it. A UserError "FILE:LINE:COLUMN: ..." or "FILE: byte N: ..." when it is malformed.
   void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
 
  private:

@@ -1,0 +1,51 @@
+# One fuzz target for each fuzz/<name>_fuzz.cpp. With REDLINE_FUZZ and clang they are libFuzzer's, and everything is built
+# with the address and undefined behaviour sanitizers; else our own driver replays and mutates their seeds. Either way a
+# short run of each is a test, fuzz/<name>.
+
+option(REDLINE_FUZZ "Build the fuzz targets for libFuzzer, with sanitizers (needs clang)" OFF)
+
+set(redline_libfuzzer OFF)
+if(REDLINE_FUZZ)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(redline_libfuzzer ON)
+    set(fuzz_flags -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+    # On the settings of the whole project: what the targets call must be instrumented.
+    target_compile_options(redline_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${fuzz_flags}>")
+    target_link_options(redline_settings INTERFACE -fsanitize=address,undefined)
+  else()
+    message(STATUS "redline: REDLINE_FUZZ needs clang (-DCMAKE_CXX_COMPILER=clang++) for libFuzzer; the targets get our own driver.")
+  endif()
+endif()
+
+add_library(redline_fuzz_support STATIC fuzz/support.cpp)
+target_include_directories(redline_fuzz_support PUBLIC "${PROJECT_SOURCE_DIR}/fuzz")
+target_link_libraries(redline_fuzz_support PUBLIC redline_data redline_settings)
+if(NOT redline_libfuzzer)
+  target_sources(redline_fuzz_support PRIVATE fuzz/driver.cpp)
+endif()
+
+file(GLOB fuzz_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/fuzz/*_fuzz.cpp")
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(target "${source}" NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" name "${target}")
+  set(corpus "${PROJECT_SOURCE_DIR}/fuzz/corpus/${name}")
+  add_executable(${target} "${source}")
+  target_link_libraries(${target} PRIVATE redline_fuzz_support)
+  if(redline_libfuzzer)
+    target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    # libFuzzer writes what it finds interesting into the first folder.
+    set(found "${CMAKE_BINARY_DIR}/fuzz/${name}")
+    file(MAKE_DIRECTORY "${found}")
+    set(command ${target} -max_total_time=2 -rss_limit_mb=2560 "${found}")
+    if(IS_DIRECTORY "${corpus}")
+      list(APPEND command "${corpus}")
+    endif()
+  else()
+    set(command ${target} --seconds 2)
+    if(IS_DIRECTORY "${corpus}")
+      list(APPEND command "${corpus}")
+    endif()
+  endif()
+  add_test(NAME fuzz/${name} COMMAND ${command})
+  set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 120)
+endforeach()

@@ -1,0 +1,181 @@
+// redline data prepare.
+#include <charconv>
+#include <limits>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "cli/arguments.h"
+#include "cli/output.h"
+#include "data/shards/prepare.h"
+#include "io/json.h"
+#include "report/figures.h"
+#include "report/live_line.h"
+#include "train/signals.h"
+
+namespace redline::cli {
+namespace {
+
+// A separator as it is typed: \n, \r, \t, \0 and \\ are what they are in C.
+std::string unescaped(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+      continue;
+    }
+    switch (++i < text.size() ? text[i] : ' ') {
+      case 'n': out += '\n'; break;
+      case 'r': out += '\r'; break;
+      case 't': out += '\t'; break;
+      case '0': out += '\0'; break;
+      case '\\': out += '\\'; break;
+      default: fail_user("--separator '{}': a backslash stands before n, r, t, 0 or another backslash", text);
+    }
+  }
+  return out;
+}
+
+void set_end_token(const std::string& text, data::PrepareSettings& settings) {
+  if (text.empty()) return;
+  settings.no_end_token = text == "none";
+  if (settings.no_end_token) return;
+  std::int32_t id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size() || id < 0)
+    fail_user("--end-token takes an id or none, not '{}'", text);
+  settings.end_token = id;
+}
+
+double per_second(std::int64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
+
+std::string megabytes_a_second(const data::PrepareProgress& p) {
+  return fmt::format("{:.1f} MB/s", per_second(p.text_bytes, p.seconds) / 1e6);
+}
+
+// Bytes of the files tell how far it is; what is still in the workers counts as done, which is a second at most.
+std::string progress_line(const data::PrepareProgress& p) {
+  const double share =
+      p.bytes_on_disk > 0 ? static_cast<double>(p.bytes_read) / static_cast<double>(p.bytes_on_disk) : 1;
+  const std::string left = share > 0.01 && p.seconds > 1
+                               ? ", " + report::duration(p.seconds * (1 - share) / share) + " left"
+                               : std::string();
+  return fmt::format("{} of {}: {} documents, {} tokens, {}, {}{}", report::percent(share),
+                     report::bytes(static_cast<double>(p.bytes_on_disk)),
+                     report::count(static_cast<double>(p.documents)), report::count(static_cast<double>(p.tokens)),
+                     megabytes_a_second(p), report::token_rate(per_second(p.tokens, p.seconds)), left);
+}
+
+std::string plural(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+double tokens_per_byte(const data::PrepareProgress& p) {
+  return static_cast<double>(p.tokens) / static_cast<double>(std::max<std::int64_t>(p.text_bytes, 1));
+}
+
+std::string summary(const data::Prepared& prepared, const Path& out) {
+  const data::Manifest& m = prepared.manifest;
+  const data::PrepareProgress& p = prepared.total;
+  std::string text =
+      fmt::format("{}: {}, {}, {:.4f} tokens a byte, {} ids of {}\n", out.string(), plural(p.documents, "document"),
+                  plural(p.tokens, "token"), tokens_per_byte(p), data::name_of(m.dtype), m.tokenizer_name);
+  for (const auto& [name, split] : {std::pair{"train", &m.train}, {"val", &m.val}})
+    text +=
+        fmt::format("  {:<6} {}, {} in {}\n", name, plural(split->documents(), "document"),
+                    plural(split->tokens(), "token"), plural(static_cast<std::int64_t>(split->shards.size()), "shard"));
+  text += fmt::format("  {} of text in {} with {}: {}, {}\n", report::bytes(static_cast<double>(p.text_bytes)),
+                      report::duration(p.seconds), plural(prepared.threads, "thread"), megabytes_a_second(p),
+                      report::token_rate(per_second(p.tokens, p.seconds)));
+  if (m.skipped_empty + m.skipped_malformed + m.skipped_file_ends > 0)
+    text += fmt::format("  skipped: {}, {}, the rest of {}\n", plural(m.skipped_empty, "empty document"),
+                        plural(m.skipped_malformed, "malformed document"), plural(m.skipped_file_ends, "broken file"));
+  for (const std::string& problem : prepared.problems) text += "    " + problem + "\n";
+  const std::int64_t bad = m.skipped_malformed + m.skipped_file_ends;
+  if (const auto shown = static_cast<std::int64_t>(prepared.problems.size()); bad > shown)
+    text += fmt::format("    and {} more\n", bad - shown);
+  return text;
+}
+
+io::Json json_of(const data::Prepared& prepared, const Path& out) {
+  const data::Manifest& m = prepared.manifest;
+  const data::PrepareProgress& p = prepared.total;
+  const auto split = [](const data::Split& s) {
+    return io::Json{{"documents", s.documents()}, {"tokens", s.tokens()}, {"shards", s.shards.size()}};
+  };
+  return {
+      {"folder", out.string()},
+      {"documents", p.documents},
+      {"tokens", p.tokens},
+      {"text_bytes", p.text_bytes},
+      {"tokens_per_byte", tokens_per_byte(p)},
+      {"dtype", data::name_of(m.dtype)},
+      {"tokenizer", m.tokenizer_name},
+      {"tokenizer_hash", hex64(m.tokenizer_hash)},
+      {"train", split(m.train)},
+      {"val", split(m.val)},
+      {"skipped", {{"empty", m.skipped_empty}, {"malformed", m.skipped_malformed}, {"file_ends", m.skipped_file_ends}}},
+      {"problems", prepared.problems},
+      {"seconds", p.seconds},
+      {"threads", prepared.threads},
+      {"text_mb_per_s", per_second(p.text_bytes, p.seconds) / 1e6},
+      {"tokens_per_s", per_second(p.tokens, p.seconds)}};
+}
+
+}  // namespace
+
+int run_data_prepare(const Words& words) {
+  Arguments arguments(
+      "data prepare", "text to token shards that training reads", "--tokenizer T --out DIR INPUT...",
+      {"redline data prepare --tokenizer tokenizer.json --out data/wiki wiki/*.jsonl.zst",
+       "redline data prepare --tokenizer bytes --out data/books --separator '\\n\\n\\n' --val-fraction 0.01 books/"});
+  data::PrepareSettings settings;
+  std::string out, separator, on_error = "stop", end_token;
+  std::int64_t threads = 0;
+  bool json = false;
+  arguments.words("INPUT", settings.inputs, "text or .jsonl files, also .gz and .zst; folders; patterns");
+  arguments.text("--tokenizer", "T", settings.tokenizer,
+                 "tokenizer.json or its folder, a sentencepiece .model, bytes, or ping");
+  arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
+  arguments.text("--text-field", "F", settings.format.text_field,
+                 "of .jsonl: where the text stands, as in meta.text (default: text)");
+  arguments.text("--separator", "S", separator,
+                 "of text files: what stands between documents, with \\n and \\t (default: a file is a document)");
+  arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
+                   "share of documents for validation (default: 0)");
+  arguments.integer("--shard-tokens", "N", settings.shard_tokens, 1, std::int64_t{1} << 40,
+                    "tokens a shard, at most (default: 134217728)");
+  arguments.integer("--threads", "N", threads, 0, 4096, "that parse and encode, 0: one a core (default: 0)");
+  arguments.text("--on-error", "WHAT", on_error,
+                 "stop or skip: at malformed documents and broken archives (default: stop)");
+  arguments.text("--end-token", "ID", end_token, "that closes each document, or none (default: the tokenizer's)");
+  arguments.flag("--json", json, "print one JSON document instead of the summary");
+  if (!arguments.parse(words)) return kDone;
+  if (settings.tokenizer.empty()) fail_user("redline data prepare needs --tokenizer T");
+  if (out.empty()) fail_user("redline data prepare needs --out DIR");
+  if (settings.inputs.empty())
+    fail_user("redline data prepare needs INPUT: text files, .jsonl files, folders or patterns");
+  if (on_error != "stop" && on_error != "skip") fail_user("--on-error takes stop or skip, not '{}'", on_error);
+  if (settings.format.text_field.empty()) fail_user("--text-field takes the name of a field, not nothing");
+  settings.out = out;
+  settings.format.separator = unescaped(separator);
+  settings.threads = static_cast<int>(threads);
+  settings.skip_bad = on_error == "skip";
+  set_end_token(end_token, settings);
+
+  const train::StopSignals signals;
+  report::LiveLine line(stderr);
+  const data::Prepared prepared = data::prepare(real_files(), settings, signals.caught(),
+                                                [&](const data::PrepareProgress& p) { line.show(progress_line(p)); });
+  line.clear();
+  if (prepared.started_over) line.keep("what an interrupted run had left in " + out + " was removed; started over");
+  if (prepared.stopped) {
+    line.keep("stopped; nothing is left in " + out);
+    return kStopped;
+  }
+  if (json) {
+    print_json(json_of(prepared, settings.out));
+  } else {
+    print(summary(prepared, settings.out));
+  }
+  return kDone;
+}
+
+}  // namespace redline::cli

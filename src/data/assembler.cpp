@@ -1,0 +1,96 @@
+// Documents are copied out of their chunks when they are drawn, so that one that waits does not hold a whole chunk.
+#include "data/assembler.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+
+namespace redline::data {
+
+Assembler::Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, StageCounters& counters)
+    : packer_(settings), drawer_(reader, repeat), reader_(reader), counters_(counters) {
+  drawer_.seek({}, 0);
+}
+
+bool Assembler::fill(Batch& batch) {
+  const double start = steady_seconds();
+  const std::int64_t waited = drawer_.waited_ns();
+  batch.restart();
+  for (;;) {
+    while (packer_.wants()) {
+      const std::optional<Drawer::Drawn> d = drawer_.draw(packer_.waiting().empty());
+      if (!d) break;
+      packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()));
+    }
+    const std::optional<PlacedPiece> piece = packer_.place();
+    if (!piece) break;
+    add(*piece, batch);
+  }
+  batch.finish();
+  const std::int64_t more_waited = drawer_.waited_ns() - waited;
+  counters_.items += batch.documents;
+  counters_.tokens += batch.real_tokens;
+  counters_.waiting_ns += more_waited;
+  counters_.busy_ns += static_cast<std::int64_t>(1e9 * (steady_seconds() - start)) - more_waited;
+  return batch.documents > 0;
+}
+
+LoaderState Assembler::state() const {
+  LoaderState state{drawer_.place(), {}, truncated_tokens_, drawer_.empty_documents()};
+  for (const Packer::Waiting& w : packer_.waiting())
+    state.waiting.push_back({slots_[static_cast<std::size_t>(w.document)].id, w.begin});
+  return state;
+}
+
+bool Assembler::restore(const LoaderState& state) {
+  packer_.clear();
+  free_.clear();
+  for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
+  truncated_tokens_ = state.truncated_tokens;
+  if (state.waiting.size() > packer_.lookahead()) return false;
+  std::vector<std::int64_t> ids;
+  for (const LoaderState::Piece& piece : state.waiting) ids.push_back(piece.document);
+  Chunk chunk;
+  if (!ids.empty()) reader_.fetch(ids, chunk);
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const Chunk::Document& d = chunk.documents[i];
+    const auto tokens = std::span<const std::int32_t>(chunk.tokens)
+                            .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(d.end - begin));
+    const std::int64_t length = d.end - std::exchange(begin, d.end), from = state.waiting[i].begin;
+    const PackerSettings& settings = packer_.settings();
+    if (from < 0 || from >= (settings.truncate ? std::min(length, settings.shape.seq_len) : length)) return false;
+    packer_.offer(store({d.id, tokens, d.after}), length, from);
+  }
+  drawer_.seek(state.next, state.empty_documents);
+  return true;
+}
+
+std::int64_t Assembler::store(const Drawer::Drawn& d) {
+  if (free_.empty()) {
+    free_.push_back(slots_.size());
+    slots_.emplace_back();
+  }
+  const std::size_t at = free_.back();
+  free_.pop_back();
+  Slot& slot = slots_[at];
+  slot.id = d.id;
+  slot.after = d.after;
+  slot.tokens.assign(d.tokens.begin(), d.tokens.end());
+  return static_cast<std::int64_t>(at);
+}
+
+// The target of a piece's last token is what follows in the source, whether or not a batch will hold that.
+void Assembler::add(const PlacedPiece& piece, Batch& batch) {
+  const Slot& slot = slots_[static_cast<std::size_t>(piece.document)];
+  const auto begin = static_cast<std::size_t>(piece.begin), length = static_cast<std::size_t>(piece.length);
+  const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
+  const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, slot.id);
+  REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
+  truncated_tokens_ += piece.dropped;
+  if (piece.last) free_.push_back(static_cast<std::size_t>(piece.document));
+}
+
+}  // namespace redline::data

@@ -1,0 +1,282 @@
+// Raw bytes through POSIX read (a mapped file that somebody truncates would kill the process), inflate from zlib and
+// zstd's streaming decoder.
+#include "data/input/byte_stream.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::size_t kInputBuffer = std::size_t{1} << 17;
+constexpr std::int64_t kUsualWindow = std::int64_t{1} << 27, kLargestWindow = std::int64_t{1} << 31;
+
+bool has_gzip_magic(std::span<const char> b) { return b.size() >= 2 && b[0] == '\x1f' && b[1] == '\x8b'; }
+bool has_zstd_magic(std::span<const char> b) {
+  if (b.size() < 4) return false;
+  const bool frame = std::memcmp(b.data(), "\x28\xb5\x2f\xfd", 4) == 0;
+  const bool skippable =
+      (static_cast<unsigned char>(b[0]) & 0xF0) == 0x50 && std::memcmp(&b[1], "\x2a\x4d\x18", 3) == 0;
+  return frame || skippable;
+}
+
+class RawFile final : public ByteStream {
+ public:
+  explicit RawFile(const Path& path) : path_(path) {
+    do fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    while (fd_ < 0 && errno == EINTR);
+    if (fd_ < 0) fail_user("{}: cannot open: {}", path_.string(), std::generic_category().message(errno));
+#ifdef POSIX_FADV_SEQUENTIAL
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
+#endif
+  }
+  ~RawFile() override { ::close(fd_); }
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  std::size_t read(std::span<char> to) override {
+    std::size_t filled = 0;
+    while (filled < to.size()) {
+      const ssize_t got = ::read(fd_, to.data() + filled, to.size() - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0)
+        fail_machine("{}: byte {}: cannot read: {}", path_.string(), consumed_, std::generic_category().message(errno));
+      if (got == 0) break;
+      filled += static_cast<std::size_t>(got);
+      consumed_ += got;
+    }
+    return filled;
+  }
+  std::int64_t consumed() const override { return consumed_; }
+  bool seeks() const override { return true; }
+  void seek(std::int64_t offset) override {
+    if (::lseek(fd_, offset, SEEK_SET) != offset)
+      fail_machine("{}: cannot go to byte {}: {}", path_.string(), offset, std::generic_category().message(errno));
+    consumed_ = offset;
+  }
+
+ private:
+  Path path_;
+  int fd_ = -1;
+  std::int64_t consumed_ = 0;
+};
+
+class RawMemory final : public ByteStream {
+ public:
+  explicit RawMemory(std::span<const char> bytes) : bytes_(bytes) {}
+  std::size_t read(std::span<char> to) override {
+    const std::size_t n = std::min(to.size(), bytes_.size() - at_);
+    std::copy_n(bytes_.data() + at_, n, to.data());
+    at_ += n;
+    return n;
+  }
+  std::int64_t consumed() const override { return static_cast<std::int64_t>(at_); }
+  bool seeks() const override { return true; }
+  void seek(std::int64_t offset) override { at_ = std::min(static_cast<std::size_t>(offset), bytes_.size()); }
+
+ private:
+  std::span<const char> bytes_;
+  std::size_t at_ = 0;
+};
+
+// Text that is not compressed. The only thing to check is that it is not compressed after all.
+class Plain final : public ByteStream {
+ public:
+  Plain(std::unique_ptr<ByteStream> raw, std::string name) : raw_(std::move(raw)), name_(std::move(name)) {}
+  std::size_t read(std::span<char> to) override {
+    const bool first = raw_->consumed() == 0;
+    const std::size_t got = raw_->read(to);
+    if (first && has_gzip_magic(to.first(got)))
+      fail_user("{}: this is gzip, not text; give it a name that ends in .gz", name_);
+    if (first && has_zstd_magic(to.first(got)))
+      fail_user("{}: this is zstd, not text; give it a name that ends in .zst", name_);
+    return got;
+  }
+  std::int64_t consumed() const override { return raw_->consumed(); }
+  bool seeks() const override { return true; }
+  void seek(std::int64_t offset) override { raw_->seek(offset); }
+
+ private:
+  std::unique_ptr<ByteStream> raw_;
+  std::string name_;
+};
+
+// What both decompressors share: a buffer of compressed bytes and the position of its first unread one.
+class Compressed : public ByteStream {
+ public:
+  Compressed(std::unique_ptr<ByteStream> raw, std::string name)
+      : raw_(std::move(raw)), name_(std::move(name)), buffer_(kInputBuffer) {}
+  std::int64_t consumed() const override { return position(); }
+
+ protected:
+  // More input when there is none left; false at the end of the file.
+  bool refill() {
+    if (!input_.empty()) return true;
+    const bool first = raw_->consumed() == 0;
+    input_ = std::span(buffer_).first(raw_->read(buffer_));
+    if (first) check_magic(input_);
+    return !input_.empty();
+  }
+  void take(std::size_t n) { input_ = input_.subspan(n); }
+  std::int64_t position() const { return raw_->consumed() - static_cast<std::int64_t>(input_.size()); }
+  [[noreturn]] void fail(std::string_view reason) const {
+    fail_user("{}: byte {} of the compressed file: {}", name_, position(), reason);
+  }
+  [[noreturn]] void fail_truncated(std::int64_t produced) const {
+    fail_user("{}: the archive is cut short at byte {}, after {} bytes of text", name_, position(), produced);
+  }
+  virtual void check_magic(std::span<const char> start) const = 0;
+
+  std::unique_ptr<ByteStream> raw_;
+  std::string name_;
+  std::vector<char> buffer_;
+  std::span<char> input_;
+  std::int64_t produced_ = 0;
+};
+
+// Members of a gzip file may follow each other (pigz, cat a.gz b.gz), and zeros may pad the end (tapes).
+class Gzip final : public Compressed {
+ public:
+  Gzip(std::unique_ptr<ByteStream> raw, std::string name) : Compressed(std::move(raw), std::move(name)) {
+    if (inflateInit2(&z_, 15 + 16) != Z_OK) throw std::bad_alloc();  // 16: gzip alone
+  }
+  ~Gzip() override { inflateEnd(&z_); }
+
+  std::size_t read(std::span<char> to) override {
+    std::size_t filled = 0;
+    while (filled < to.size()) {
+      if (!inside_ && !begin_member()) break;
+      if (!refill()) fail_truncated(produced_);
+      z_.next_in = reinterpret_cast<Bytef*>(input_.data());
+      z_.avail_in = static_cast<uInt>(input_.size());
+      z_.next_out = reinterpret_cast<Bytef*>(to.data() + filled);
+      const std::size_t room = std::min<std::size_t>(to.size() - filled, std::numeric_limits<uInt>::max());
+      z_.avail_out = static_cast<uInt>(room);
+      const int result = inflate(&z_, Z_NO_FLUSH);
+      take(input_.size() - z_.avail_in);
+      filled += room - z_.avail_out;
+      produced_ += static_cast<std::int64_t>(room - z_.avail_out);
+      if (result == Z_STREAM_END) {
+        inside_ = false;
+      } else if (result == Z_MEM_ERROR) {
+        throw std::bad_alloc();
+      } else if (result != Z_OK && result != Z_BUF_ERROR) {
+        fail(fmt::format("damaged gzip data: {}", z_.msg ? z_.msg : "the stream is broken"));
+      }
+    }
+    return filled;
+  }
+
+ private:
+  bool begin_member() {
+    if (members_ > 0) {
+      while (refill() && input_[0] == '\0') take(1);
+      if (!refill()) return false;
+      if (input_[0] != '\x1f') fail("what follows the end of the gzip data is not gzip");
+      inflateReset(&z_);
+    }
+    ++members_;
+    return inside_ = true;
+  }
+  void check_magic(std::span<const char> start) const override {
+    if (!start.empty() && !has_gzip_magic(start))
+      fail_user("{}: the name says gzip, but the contents are not gzip; if it is plain text, drop the .gz", name_);
+  }
+
+  z_stream z_{};
+  bool inside_ = false;
+  std::int64_t members_ = 0;
+};
+
+class Zstd final : public Compressed {
+ public:
+  Zstd(std::unique_ptr<ByteStream> raw, std::string name, std::int64_t window)
+      : Compressed(std::move(raw), std::move(name)), context_(ZSTD_createDCtx()), window_(window) {
+    if (!context_) throw std::bad_alloc();
+    ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, std::bit_width(static_cast<std::uint64_t>(window)) - 1);
+  }
+  ~Zstd() override { ZSTD_freeDCtx(context_); }
+
+  std::size_t read(std::span<char> to) override {
+    ZSTD_outBuffer out{to.data(), to.size(), 0};
+    while (out.pos < out.size) {
+      const bool more = refill();
+      if (!more && !inside_) break;
+      ZSTD_inBuffer in{input_.data(), input_.size(), 0};
+      const std::size_t before = out.pos;
+      const std::size_t hint = ZSTD_decompressStream(context_, &out, &in);
+      take(in.pos);
+      produced_ += static_cast<std::int64_t>(out.pos - before);
+      if (ZSTD_isError(hint)) fail_with(hint);
+      inside_ = hint != 0;
+      if (!more && inside_ && out.pos == before) fail_truncated(produced_);
+    }
+    return out.pos;
+  }
+
+ private:
+  [[noreturn]] void fail_with(std::size_t error) const {
+    const std::string_view reason = ZSTD_getErrorName(error);
+    if (reason.find("too much memory") != reason.npos)
+      fail(fmt::format("the zstd frame needs a window larger than {} MiB; compress it again without --long",
+                       window_ >> 20));
+    if (reason.find("llocation") != reason.npos) throw std::bad_alloc();
+    fail(fmt::format("damaged zstd data: {}", reason));
+  }
+  void check_magic(std::span<const char> start) const override {
+    if (!start.empty() && !has_zstd_magic(start))
+      fail_user("{}: the name says zstd, but the contents are not zstd; if it is plain text, drop the .zst", name_);
+  }
+
+  ZSTD_DCtx* context_;
+  std::int64_t window_;
+  bool inside_ = false;
+};
+
+std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> raw, const Path& name, std::int64_t bytes) {
+  switch (compression_of(name)) {
+    case Compression::gzip: return std::make_unique<Gzip>(std::move(raw), name.string());
+    case Compression::zstd: return std::make_unique<Zstd>(std::move(raw), name.string(), zstd_window_limit(bytes));
+    case Compression::none: break;
+  }
+  return std::make_unique<Plain>(std::move(raw), name.string());
+}
+
+}  // namespace
+
+void ByteStream::seek(std::int64_t) { REDLINE_CHECK(false, "this stream only goes forward"); }
+
+Compression compression_of(const Path& path) {
+  const Path end = path.extension();
+  return end == ".gz" ? Compression::gzip : end == ".zst" ? Compression::zstd : Compression::none;
+}
+
+std::int64_t zstd_window_limit(std::int64_t file_bytes) {
+  if (file_bytes <= kUsualWindow / 8) return kUsualWindow;
+  if (file_bytes >= kLargestWindow / 8) return kLargestWindow;
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(file_bytes) * 8));
+}
+
+std::unique_ptr<ByteStream> open_byte_stream(const Path& path) {
+  auto raw = std::make_unique<RawFile>(path);
+  return decompress(std::move(raw), path, static_cast<std::int64_t>(real_files().size(path)));
+}
+
+std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& name) {
+  return decompress(std::make_unique<RawMemory>(bytes), name, static_cast<std::int64_t>(bytes.size()));
+}
+
+}  // namespace redline::data

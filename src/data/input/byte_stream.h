@@ -1,0 +1,37 @@
+// The bytes of a file from front to back, decompressed on the way when its name ends in .gz or .zst. Memory is bounded
+// whatever the file says: fixed buffers, and a window for zstd.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/files.h"
+
+namespace redline::data {
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Fills `to` from its front and returns how many bytes came; fewer than asked for only at the end. A damaged or
+  // truncated archive is a UserError that names the file and the byte; a disk that fails is a MachineError.
+  virtual std::size_t read(std::span<char> to) = 0;
+  virtual std::int64_t consumed() const = 0;  // bytes of the file itself so far
+  virtual bool seeks() const { return false; }
+  virtual void seek(std::int64_t offset);  // only where seeks()
+};
+
+enum class Compression { none, gzip, zstd };
+Compression compression_of(const Path& path);  // by the end of its name
+
+// The largest window that a zstd frame may ask for: 128 MiB, or eight times the file and at most 2 GiB.
+std::int64_t zstd_window_limit(std::int64_t file_bytes);
+
+// Contents that do not fit the name (a .gz that is not gzip, a .txt that is) are a UserError at the first read().
+std::unique_ptr<ByteStream> open_byte_stream(const Path& path);
+// The same over bytes in memory; `name` decides the compression and stands in the errors.
+std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& name);
+
+}  // namespace redline::data

@@ -1,0 +1,285 @@
+// One buffer of decompressed bytes slides over each file; documents are found in it by memchr or by the separator and
+// copied out in blocks.
+#include "data/input/text_input.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <optional>
+
+#include "base/error.h"
+#include "data/input/byte_stream.h"
+#include "data/input/json_text.h"
+#include "data/input/paths.h"
+#include "data/input/utf8.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::size_t kRead = std::size_t{1} << 18;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
+
+}  // namespace
+
+bool is_json_lines(const Path& path) {
+  const Path name = compression_of(path) == Compression::none ? path : path.stem();
+  const Path end = name.extension();  // corpora such as C4 call their lines of JSON .json
+  return end == ".jsonl" || end == ".ndjson" || end == ".json";
+}
+
+struct TextInput::Impl {
+  std::vector<Path> files;
+  std::vector<bool> json;  // by file
+  std::vector<std::int64_t> bytes_before;
+  std::int64_t bytes_on_disk = 0;
+  InputFormat format;
+  JsonTextField field;
+  std::optional<std::boyer_moore_horspool_searcher<std::string::const_iterator>> separator;
+
+  // Where we are. `pending` holds bytes [start, ...) of which those before `scanned` hold no end of a document.
+  std::int64_t file = 0;
+  std::unique_ptr<ByteStream> stream;
+  std::string pending;
+  std::size_t start = 0, scanned = 0;
+  std::int64_t offset = 0;    // of pending[start] in the file
+  std::int64_t line = 1;      // there; 0: not known
+  bool at_end = false;        // of the file: nothing more to read
+  std::exception_ptr broken;  // the file ends here because of this
+  std::atomic<std::int64_t> read_so_far{0};
+
+  Impl(const std::vector<std::string>& paths, InputFormat f, const std::string& key)
+      : files(expand_paths(paths, key)), format(std::move(f)), field(format.text_field) {
+    if (files.empty()) fail_user("{}: name text files, .jsonl files, folders or patterns", key);
+    if (!format.separator.empty()) separator.emplace(format.separator.cbegin(), format.separator.cend());
+    for (const Path& path : files) {
+      json.push_back(is_json_lines(path));
+      bytes_before.push_back(bytes_on_disk);
+      bytes_on_disk += static_cast<std::int64_t>(real_files().size(path));
+    }
+  }
+
+  std::size_t index() const { return static_cast<std::size_t>(file); }
+  bool done() const { return index() == files.size(); }
+
+  void leave() {
+    ++file;
+    reset();
+  }
+  void reset() {
+    stream.reset();
+    pending.clear();
+    start = scanned = 0;
+    offset = 0;
+    line = 1;
+    at_end = false;
+    broken = nullptr;
+    read_so_far = done() ? bytes_on_disk : bytes_before[index()];
+  }
+
+  // Makes bytes before `start` free, then reads some more behind the rest.
+  void read_more() {
+    if (start > 0 && (start >= pending.size() / 2 || start >= kRead)) {
+      pending.erase(0, start);
+      scanned -= start;
+      start = 0;
+    }
+    const std::size_t had = pending.size();
+    const bool first = !stream && offset == 0 && had == 0;
+    try {
+      if (!stream) stream = open_byte_stream(files[index()]);
+      pending.resize(had + kRead);
+      const std::size_t got = stream->read(std::span(pending).subspan(had));
+      pending.resize(had + got);
+      at_end = got < kRead;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception&) {
+      pending.resize(had);
+      broken = std::current_exception();
+      at_end = true;
+    }
+    if (stream) read_so_far = bytes_before[index()] + stream->consumed();
+    if (first && std::string_view(pending).starts_with(kByteOrderMark)) {
+      start = scanned = kByteOrderMark.size();
+      offset = static_cast<std::int64_t>(start);
+    }
+  }
+
+  // The end of the first document that begins at `from`, or npos when it is not in the buffer. `from` <= scanned.
+  std::size_t document_end(std::size_t from) {
+    const std::string_view bytes = pending;
+    if (json[index()]) {
+      for (std::size_t at = from; scanned < bytes.size();) {
+        const void* found = std::memchr(bytes.data() + scanned, '\n', bytes.size() - scanned);
+        if (!found) break;
+        const std::size_t end = static_cast<std::size_t>(static_cast<const char*>(found) - bytes.data()) + 1;
+        scanned = end;
+        if (!is_blank(bytes.substr(at, end - at))) return end;
+        at = end;  // blank lines belong to the document that follows
+      }
+      scanned = bytes.size();
+    } else if (separator) {
+      const std::size_t size = format.separator.size();
+      const auto found =
+          std::search(pending.cbegin() + static_cast<std::ptrdiff_t>(scanned), pending.cend(), *separator);
+      if (found != pending.cend()) return scanned = static_cast<std::size_t>(found - pending.cbegin()) + size;
+      // What may be the beginning of a separator is looked at again.
+      scanned = std::max(scanned, bytes.size() - std::min(bytes.size() - from, size - 1));
+    } else {
+      scanned = bytes.size();
+    }
+    if (!at_end || broken) return std::string::npos;
+    const std::string_view rest = bytes.substr(from);
+    scanned = bytes.size();
+    if (rest.empty() || (json[index()] && is_blank(rest))) return std::string::npos;
+    return bytes.size();
+  }
+
+  // Blank lines that no document has claimed yet: a file of them must not fill the memory.
+  void drop_blank_lines() {
+    if (!json[index()]) return;
+    const std::string_view rest = std::string_view(pending).substr(start, scanned - start);
+    const std::size_t text = std::min(rest.find_first_not_of(" \t\r\n"), rest.size());
+    const std::size_t newline = rest.substr(0, text).rfind('\n');
+    if (newline != rest.npos) advance(newline + 1);
+  }
+  void advance(std::size_t bytes) {
+    const std::string_view gone = std::string_view(pending).substr(start, bytes);
+    if (json[index()] && line > 0) line += std::ranges::count(gone, '\n');
+    start += bytes;
+    offset += static_cast<std::int64_t>(bytes);
+  }
+
+  // A document that is too long ends the file as far as we are concerned.
+  void break_off() {
+    const std::string_view advice = json[index()] ? "a line must be shorter" : "cut it with a separator";
+    broken = std::make_exception_ptr(
+        UserError(fmt::format("{}: byte {}: a document of more than {} bytes; {}", files[index()].string(), offset,
+                              format.longest_document, advice)));
+    pending.resize(start);
+    scanned = start;
+    at_end = true;
+  }
+
+  bool next(TextBlock& block, std::int64_t target, std::int64_t most);
+  void seek(std::int64_t to_file, std::int64_t to);
+  void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
+};
+
+bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t most) {
+  block.ends.clear();
+  block.bytes.clear();
+  while (!done()) {
+    std::size_t taken = 0;  // bytes from `start` on that are whole documents
+    const auto full = [&] { return block.documents() >= most || static_cast<std::int64_t>(scanned - start) >= target; };
+    while (block.ends.empty() || !full()) {
+      const std::size_t end = document_end(start + taken);
+      const bool found = end != std::string::npos;
+      if (block.ends.empty()) drop_blank_lines();
+      const std::size_t length = (found ? end : pending.size()) - start - taken;
+      if (length > static_cast<std::size_t>(format.longest_document)) {
+        if (block.ends.empty()) break_off();
+        break;
+      }
+      if (found) {
+        taken = end - start;
+        block.ends.push_back(static_cast<std::int64_t>(taken));
+        continue;
+      }
+      if (at_end) break;
+      read_more();
+    }
+    if (!block.ends.empty()) {
+      block.file = file;
+      block.offset = offset;
+      block.line = json[index()] ? line : 0;
+      block.bytes.assign(pending, start, taken);
+      advance(taken);
+      scanned = start;  // what was looked at beyond it may hold ends that there was no room for
+      return true;
+    }
+    const std::exception_ptr problem = broken;
+    leave();
+    if (problem) std::rethrow_exception(problem);
+  }
+  return false;
+}
+
+void TextInput::Impl::seek(std::int64_t to_file, std::int64_t to) {
+  REDLINE_CHECK(to_file >= 0 && to_file <= static_cast<std::int64_t>(files.size()) && to >= 0, "no place {}:{}",
+                to_file, to);
+  file = to_file;
+  reset();
+  if (to == 0) return;
+  REDLINE_CHECK(!done(), "byte {} after the last file", to);
+  const auto fail_short = [&](std::int64_t size) {
+    fail_user("{}: only {} bytes of text, fewer than the {} that were read before; has the file changed?",
+              files[index()].string(), size, to);
+  };
+  stream = open_byte_stream(files[index()]);
+  if (stream->seeks()) {
+    const auto size = static_cast<std::int64_t>(real_files().size(files[index()]));
+    if (size < to) fail_short(size);
+    stream->seek(to);
+    line = 0;
+  } else {
+    std::string passed(kRead, '\0');
+    for (std::int64_t at = 0; at < to;) {
+      const auto want = static_cast<std::size_t>(std::min<std::int64_t>(to - at, kRead));
+      const std::size_t got = stream->read(std::span(passed).first(want));
+      line += std::count(passed.data(), passed.data() + got, '\n');
+      at += static_cast<std::int64_t>(got);
+      if (got < want) fail_short(at);
+    }
+  }
+  offset = to;
+  read_so_far = bytes_before[index()] + stream->consumed();
+}
+
+void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::string& text) const {
+  const auto begin = static_cast<std::size_t>(block.begin(document));
+  const auto end = static_cast<std::size_t>(block.ends[static_cast<std::size_t>(document)]);
+  std::string_view bytes = std::string_view(block.bytes).substr(begin, end - begin);
+  const std::string name = files[static_cast<std::size_t>(block.file)].string();
+  const auto place = [&](std::size_t at) { return block.offset + static_cast<std::int64_t>(begin + at); };
+  if (json[static_cast<std::size_t>(block.file)]) {
+    if (bytes.ends_with('\n')) bytes.remove_suffix(1);
+    if (bytes.ends_with('\r')) bytes.remove_suffix(1);
+    try {
+      field.read(bytes, text);
+    } catch (const JsonProblem& problem) {
+      if (block.line == 0) fail_user("{}: byte {}: {}", name, place(problem.at), problem.reason);
+      const std::string_view before = std::string_view(block.bytes).substr(0, begin + problem.at);
+      const std::size_t newline = before.rfind('\n');
+      const std::size_t column = newline == before.npos ? before.size() : before.size() - newline - 1;
+      fail_user("{}:{}:{}: {}", name, block.line + std::ranges::count(before, '\n'), column + 1, problem.reason);
+    }
+    return;
+  }
+  if (!format.separator.empty() && bytes.ends_with(format.separator)) bytes.remove_suffix(format.separator.size());
+  const std::size_t good = valid_utf8(bytes);
+  if (good != bytes.size()) fail_user("{}: byte {}: not valid UTF-8", name, place(good));
+  text.assign(bytes);
+}
+
+TextInput::TextInput(const std::vector<std::string>& paths, InputFormat format, std::string key)
+    : impl_(std::make_unique<Impl>(paths, std::move(format), key)) {}
+TextInput::~TextInput() = default;
+
+const std::vector<Path>& TextInput::files() const { return impl_->files; }
+std::int64_t TextInput::bytes_on_disk() const { return impl_->bytes_on_disk; }
+std::int64_t TextInput::bytes_read() const { return impl_->read_so_far; }
+
+bool TextInput::next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents) {
+  return impl_->next(block, target_bytes, std::max<std::int64_t>(most_documents, 1));
+}
+void TextInput::seek(std::int64_t file, std::int64_t offset) { impl_->seek(file, offset); }
+void TextInput::parse(const TextBlock& block, std::int64_t document, std::string& text) const {
+  impl_->parse(block, document, text);
+}
+
+}  // namespace redline::data

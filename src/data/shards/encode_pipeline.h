@@ -1,0 +1,44 @@
+// Text to tokens on all cores, in the order of the text: one thread finds documents, workers parse and encode them, and
+// whoever calls next() gets them as if one thread had done it all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/input/text_input.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace redline::data {
+
+// Some documents in order. One that could not be read is there too, with the sentence that says why.
+struct EncodedBlock {
+  struct Document {
+    std::int64_t end = 0;         // in ids; it begins where the one before ends. Nothing in between: no text
+    std::int64_t text_bytes = 0;  // that the tokenizer saw
+    std::string problem = {};     // empty: none
+  };
+  std::vector<std::int32_t> ids;
+  std::vector<Document> documents;
+  std::string file_problem = {};  // the rest of a file could not be read: no documents
+};
+
+class EncodePipeline {
+ public:
+  // `end_token` closes every document that has a token; kNoTarget: none does. Input and tokenizer outlive it.
+  EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, int threads);
+  ~EncodePipeline();  // may be called at any time; waits for the threads
+
+  enum class Got { block, nothing_yet, end };
+  // The next block; nothing_yet after a tenth of a second, so that the caller can look around. What is not the fault of a
+  // document (the disk, memory, a tokenizer gone wrong) is thrown here.
+  Got next(EncodedBlock& block);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,62 @@
+// manifest.json of a folder of token shards: what is in it, and the hash of every block. docs/formats.md writes the
+// format down.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "data/shards/token_array.h"
+
+namespace redline::data {
+
+inline constexpr std::string_view kManifestFile = "manifest.json", kPreparingFile = "preparing.json";
+inline constexpr std::int64_t kBlockBytes = 1 << 20;
+
+// A file of a shard. Its blocks are kBlockBytes each, the last one what is left.
+struct BlockedFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::vector<std::uint64_t> blocks;  // XXH3-64 of each
+  bool operator==(const BlockedFile&) const = default;
+};
+
+struct Shard {
+  std::int64_t documents = 0, tokens = 0;
+  BlockedFile token_file;   // tokens ids
+  BlockedFile offset_file;  // documents + 1 numbers of 64 bits: where in token_file each document begins, and the end
+  bool operator==(const Shard&) const = default;
+};
+
+struct Split {
+  std::vector<Shard> shards;
+  std::int64_t documents() const;
+  std::int64_t tokens() const;
+  bool operator==(const Split&) const = default;
+};
+
+struct Manifest {
+  TokenType dtype = TokenType::u16;  // u16 or u32
+  std::int64_t vocabulary = 0;
+  std::string tokenizer_name;
+  std::uint64_t tokenizer_hash = 0;
+  std::string tokenizer_file;  // in the folder; empty: tokenizer_name is a built-in one
+  std::optional<std::int32_t> end_token;
+  double val_fraction = 0;
+  Split train, val;
+  // What it was made from, for people to read.
+  std::int64_t source_files = 0, source_bytes = 0;  // bytes of text, as the tokenizer saw them
+  std::int64_t skipped_empty = 0, skipped_malformed = 0, skipped_file_ends = 0;
+  bool operator==(const Manifest&) const = default;
+};
+
+std::string manifest_text(const Manifest& manifest);
+
+// Strict: a UserError names the file and what does not hold (unknown version, counts that do not add up, a name that
+// leaves the folder). Sizes in it are those of real files only after open_shards() has looked.
+Manifest parse_manifest(std::string_view text, const std::string& file_name);
+
+}  // namespace redline::data

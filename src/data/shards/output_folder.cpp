@@ -1,0 +1,107 @@
+// A marker file stands in the folder from before the first shard until after the manifest.
+#include "data/shards/output_folder.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/shards/manifest.h"
+#include "data/shards/writer.h"
+#include "io/json.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::string_view kFormat = "redline-preparing";
+
+std::string host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
+}
+
+std::string marker_text() {
+  return io::Json({{"format", kFormat}, {"version", 1}, {"host", host()}, {"process", ::getpid()}}).dump() + "\n";
+}
+
+// The files that a run makes; a name that is none of them was made by somebody else.
+bool is_ours(std::string_view name) {
+  if (name.ends_with(".partial")) name.remove_suffix(8);
+  return name == kPreparingFile || name == kManifestFile || name == "tokenizer.json" || name == "tokenizer.model" ||
+         is_shard_name(name);
+}
+
+// Another process that is still at work here. A number that a later process got by chance is told by the user.
+void refuse_running(FileSystem& files, const Path& folder) {
+  const Path path = folder / kPreparingFile;
+  const io::Json marker = io::read_json(files, path);
+  const std::int64_t process = io::integer_at(marker, "process", path.string());
+  if (io::string_at(marker, "format", path.string()) != kFormat || process <= 0 || process == ::getpid()) return;
+  if (io::string_at(marker, "host", path.string()) != host()) return;
+  if (::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM)
+    fail_user("--out {}: process {} is preparing data there; if it is not, remove {}", folder.string(), process,
+              path.string());
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(FileSystem& files, Path folder) : files_(files), folder_(std::move(folder)) {
+  std::error_code ignored;
+  if (files_.exists(folder_) && !std::filesystem::is_directory(folder_, ignored))
+    fail_user("--out {}: not a folder", folder_.string());
+  if (files_.exists(folder_ / kManifestFile))
+    fail_user("--out {}: already holds prepared data; name another folder, or remove this one", folder_.string());
+  const std::vector<std::string> names = files_.list(folder_);
+  const bool marked = files_.exists(folder_ / kPreparingFile);
+  const bool just_begun = names.size() == 1 && names[0] == std::string(kPreparingFile) + ".partial";
+  for (const std::string& name : names)
+    if (!(marked || just_begun) || !is_ours(name))
+      fail_user("--out {}: holds {}, which is not of an interrupted run; name an empty or new folder", folder_.string(),
+                name);
+  if (marked) refuse_running(files_, folder_);
+  created_ = !files_.exists(folder_);
+  try {
+    if (!names.empty()) {
+      started_over_ = true;
+      remove_ours();
+    }
+    files_.create_folders(folder_);
+    files_.replace(folder_ / kPreparingFile, marker_text());
+  } catch (...) {
+    clean_up();
+    throw;
+  }
+}
+
+// The marker goes last, so that what is interrupted here is still known to be ours.
+void OutputFolder::remove_ours() {
+  for (const std::string& name : files_.list(folder_))
+    if (is_ours(name) && name != kPreparingFile) files_.remove_all(folder_ / name);
+  if (files_.exists(folder_ / kPreparingFile)) files_.remove_all(folder_ / kPreparingFile);
+}
+
+void OutputFolder::complete(std::string_view manifest) {
+  files_.sync_folder(folder_);  // the shards' names before the manifest's
+  files_.replace(folder_ / kManifestFile, manifest);
+  whole_ = true;
+  files_.remove_all(folder_ / kPreparingFile);
+  files_.sync_folder(folder_);
+}
+
+void OutputFolder::clean_up() noexcept {
+  try {
+    remove_ours();
+    std::error_code not_empty;
+    if (created_) std::filesystem::remove(folder_, not_empty);
+  } catch (const std::exception&) {  // the marker stays, and the next run removes the rest
+  }
+}
+
+OutputFolder::~OutputFolder() {
+  if (!whole_) clean_up();
+}
+
+}  // namespace redline::data

@@ -1,0 +1,126 @@
+// Reading of prepared folders.
+#include "data/shards/shards.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/shards/checked_file.h"
+#include "io/json.h"
+
+namespace redline::data {
+namespace {
+
+class MappedShard {
+ public:
+  MappedShard(const Path& folder, const Shard& shard, TokenType type, std::int64_t first)
+      : first_(first),
+        documents_(shard.documents),
+        ids_{nullptr, shard.tokens, type},
+        tokens_(folder, shard.token_file),
+        offsets_(folder, shard.offset_file) {
+    ids_.data = tokens_.data();
+  }
+
+  std::int64_t first() const { return first_; }
+  std::int64_t documents() const { return documents_; }
+
+  void read(std::int64_t document, std::int64_t vocabulary, std::vector<std::int32_t>& tokens) const {
+    std::uint64_t place[2];
+    std::memcpy(place, offsets_.bytes(document * 8, document * 8 + 16).data(), sizeof(place));
+    const auto all = static_cast<std::uint64_t>(ids_.count);
+    const bool ends_right = document + 1 < documents_ || place[1] == all;
+    if (place[0] >= place[1] || place[1] > all || (document == 0 && place[0] != 0) || !ends_right)
+      fail_user("{}: document {}: tokens {} to {} of {} cannot be; prepare the data again", offsets_.path(), document,
+                place[0], place[1], all);
+    const auto begin = static_cast<std::int64_t>(place[0]), end = static_cast<std::int64_t>(place[1]);
+    const std::int64_t width = size_of(ids_.type);
+    tokens_.bytes(begin * width, end * width);  // checks the blocks
+    if (!ids_.append(begin, end, vocabulary, tokens))
+      fail_user("{}: document {}: an id is not below the vocabulary of {}; prepare the data again", tokens_.path(),
+                document, vocabulary);
+  }
+  void add_to(Hasher& hasher) const {
+    hasher.update(std::as_bytes(std::span(tokens_.hashes())));
+    hasher.update(std::as_bytes(std::span(offsets_.hashes())));
+  }
+
+ private:
+  std::int64_t first_, documents_;
+  TokenArray ids_;
+  CheckedFile tokens_, offsets_;
+};
+
+class ShardSource final : public TokenDocuments {
+ public:
+  ShardSource(const std::vector<Path>& folders, const std::vector<Manifest>& manifests, TokenSettings settings)
+      : TokenDocuments(std::move(settings), tokenizer_of(folders[0], manifests[0]), manifests[0].tokenizer_hash),
+        name_(folders.size() == 1 ? folders[0].string() : fmt::format("{} prepared folders", folders.size())) {
+    const auto has_val = [](const Manifest& m) { return !m.val.shards.empty(); };
+    const bool split = std::ranges::any_of(manifests, has_val);
+    const bool val = split && (this->settings().evaluation || this->settings().part == Part::held_out);
+    std::int64_t documents = 0, vocabulary = 0;
+    for (std::size_t f = 0; f < folders.size(); ++f) {
+      const Manifest& m = manifests[f];
+      if (m.tokenizer_hash != manifests[0].tokenizer_hash)
+        fail_user("{}: {} was prepared with the tokenizer {} and {} with {}; they cannot be read together",
+                  this->settings().key, folders[0].string(), manifests[0].tokenizer_name, folders[f].string(),
+                  m.tokenizer_name);
+      vocabulary = std::max(vocabulary, m.vocabulary);
+      for (const Shard& shard : (val ? m.val : m.train).shards) {
+        shards_.push_back(std::make_unique<MappedShard>(folders[f], shard, m.dtype, documents));
+        documents += shard.documents;
+      }
+    }
+    hash_.update(std::as_bytes(std::span(&manifests[0].tokenizer_hash, 1)));
+    for (const auto& shard : shards_) shard->add_to(hash_);
+    set(documents, vocabulary, split);
+  }
+
+  std::string name() const override { return name_; }
+
+ private:
+  static std::string tokenizer_of(const Path& folder, const Manifest& m) {
+    return m.tokenizer_file.empty() ? m.tokenizer_name : (folder / m.tokenizer_file).string();
+  }
+  std::uint64_t contents() const override { return hash_.digest(); }
+  void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
+    const auto after = std::ranges::upper_bound(shards_, index, {}, [](const auto& s) { return s->first(); });
+    const MappedShard& shard = **std::prev(after);
+    shard.read(index - shard.first(), vocabulary(), tokens);
+  }
+
+  std::string name_;
+  std::vector<std::unique_ptr<MappedShard>> shards_;
+  Hasher hash_;
+};
+
+}  // namespace
+
+bool is_prepared_folder(const Path& folder) {
+  FileSystem& files = real_files();
+  return files.exists(folder / kManifestFile) || files.exists(folder / kPreparingFile);
+}
+
+Manifest read_manifest(const Path& folder) {
+  const Path path = folder / kManifestFile;
+  if (!real_files().exists(path))
+    fail_user("{}: not a whole folder of shards: there is no {}; run redline data prepare again", folder.string(),
+              kManifestFile);
+  return parse_manifest(real_files().read(path), path.string());
+}
+
+std::unique_ptr<DocumentSource> open_shards(const std::vector<Path>& folders, TokenSettings settings) {
+  std::vector<Manifest> manifests;
+  for (const Path& folder : folders) {
+    try {
+      manifests.push_back(read_manifest(folder));
+    } catch (const UserError& e) {
+      fail_user("{}: {}", settings.key, e.what());
+    }
+  }
+  return std::make_unique<ShardSource>(folders, manifests, std::move(settings));
+}
+
+}  // namespace redline::data

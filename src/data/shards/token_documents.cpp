@@ -1,0 +1,70 @@
+// Parts, text and the numbers of sources of ready-made tokens.
+#include "data/shards/token_documents.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace redline::data {
+
+const Tokenizer& LazyTokenizer::get() const {
+  const std::lock_guard lock(mutex_);
+  if (!opened_) {
+    auto tokenizer = open_tokenizer(name_, key_);
+    if (hash_ && tokenizer->fingerprint() != *hash_)
+      fail_user("{}: the tokenizer {} is not the one that the data was prepared with ({} instead of {})", key_, name_,
+                hex64(tokenizer->fingerprint()), hex64(*hash_));
+    opened_ = std::move(tokenizer);
+  }
+  return *opened_;
+}
+
+TokenDocuments::TokenDocuments(TokenSettings settings, std::string tokenizer,
+                               std::optional<std::uint64_t> tokenizer_hash)
+    : settings_(std::move(settings)), tokenizer_(std::move(tokenizer), settings_.key, tokenizer_hash) {}
+
+void TokenDocuments::set(std::int64_t all_documents, std::int64_t vocabulary, bool split) {
+  vocabulary_ = vocabulary;
+  count_ = all_documents;
+  if (count_ == 0) fail_user("{}: {} holds no documents", settings_.key, name());
+  if (split || settings_.part == Part::all) return;
+  const std::int64_t held_out = std::max<std::int64_t>(1, all_documents / 64);
+  if (all_documents < 2)
+    fail_user("{}: one document is too few to hold a part out for evaluation; set data.eval", settings_.key);
+  if (settings_.part == Part::held_out) first_ = all_documents - held_out;
+  count_ = settings_.part == Part::held_out ? held_out : all_documents - held_out;
+}
+
+std::uint64_t TokenDocuments::fingerprint() const {
+  const std::uint64_t numbers[] = {contents(), static_cast<std::uint64_t>(first_), static_cast<std::uint64_t>(count_)};
+  return hash64(std::as_bytes(std::span(numbers)));
+}
+
+std::string TokenDocuments::decode(const std::vector<std::int32_t>& tokens) const {
+  if (tokenizer_) return tokenizer_.get().decode(tokens);
+  std::string text;
+  for (const std::int32_t id : tokens) text += fmt::format("<{}>", id);
+  return text;
+}
+
+std::vector<std::int32_t> TokenDocuments::encode(const std::string& text) const {
+  if (!tokenizer_)
+    fail_user("{}: {} brings no tokenizer, so text cannot become tokens; name the one it was made with", settings_.key,
+              name());
+  return tokenizer_.get().encode(text);
+}
+
+void TokenDocuments::read(std::int64_t index, std::vector<std::int32_t>& tokens) const {
+  REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
+  tokens.clear();
+  read_document(first_ + index, tokens);
+}
+
+// What follows the last document of a part belongs to the other part.
+std::int32_t TokenDocuments::token_after(std::int64_t index) const {
+  REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
+  return index + 1 < count_ ? after(first_ + index) : kNoTarget;
+}
+
+}  // namespace redline::data

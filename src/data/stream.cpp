@@ -1,0 +1,297 @@
+// Windows of a fixed number of documents are read in the order of the files and shuffled within themselves, so a place is
+// the window's beginning and a position in it. Where blocks are cut is the input's affair and changes nothing.
+#include "data/stream.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/input/byte_stream.h"
+#include "data/input/paths.h"
+#include "data/order.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::int64_t kHeldOutEvery = 64;
+constexpr std::int64_t kBlockBytes = 1 << 18, kBlockDocuments = 1024;
+constexpr std::int64_t kWindowBytes = 1 << 25;  // of text; long documents make a window of fewer
+constexpr int kOffsetBits = 40;                 // a terabyte a file, and eight million files
+constexpr std::int64_t kMostFiles = std::int64_t{1} << (62 - kOffsetBits);
+
+std::int64_t id_of(std::int64_t file, std::int64_t offset) { return file << kOffsetBits | offset; }
+std::int64_t file_of(std::int64_t id) { return id >> kOffsetBits; }
+std::int64_t offset_of(std::int64_t id) { return id & ((std::int64_t{1} << kOffsetBits) - 1); }
+
+// A document of the files is held out or not by its number, and the others go round the ranks.
+bool is_ours(std::int64_t ordinal, StreamPart part, Share share) {
+  std::int64_t number = ordinal;
+  if (part != StreamPart::all) {
+    const bool held_out = ordinal % kHeldOutEvery == kHeldOutEvery - 1;
+    if (held_out != (part == StreamPart::held_out)) return false;
+    number = held_out ? ordinal / kHeldOutEvery : ordinal - ordinal / kHeldOutEvery;
+  }
+  return number % share.ranks == share.rank;
+}
+
+// Cuts `block` behind its first `documents` and returns the others.
+TextBlock split(TextBlock& block, std::int64_t documents) {
+  const std::int64_t cut = block.begin(documents);
+  TextBlock rest;
+  rest.file = block.file;
+  rest.offset = block.offset + cut;
+  rest.line = block.line == 0 ? 0 : block.line + std::count(block.bytes.begin(), block.bytes.begin() + cut, '\n');
+  rest.bytes = block.bytes.substr(static_cast<std::size_t>(cut));
+  for (std::int64_t i = documents; i < block.documents(); ++i)
+    rest.ends.push_back(block.ends[static_cast<std::size_t>(i)] - cut);
+  block.bytes.resize(static_cast<std::size_t>(cut));
+  block.ends.resize(static_cast<std::size_t>(documents));
+  return rest;
+}
+
+struct StreamSettings {
+  std::vector<std::string> paths;
+  std::string key;
+  InputFormat format;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  StreamPart part = StreamPart::all;
+  std::uint64_t seed = 0;
+};
+
+class StreamFeed final : public Feed {
+ public:
+  StreamFeed(const StreamSettings& settings, const FeedOptions& options)
+      : settings_(settings), options_(options), input_(settings.paths, settings.format, settings.key) {
+    if (static_cast<std::int64_t>(input_.files().size()) >= kMostFiles)
+      fail_user("{}: {} files are too many to stream from; prepare them, or join them", settings.key,
+                input_.files().size());
+  }
+
+  std::int64_t seek(const FeedPlace& place) override {
+    if (place.epoch < 0 || place.window < 0 || place.ordinal < 0 || place.position < 0 ||
+        file_of(place.window) > static_cast<std::int64_t>(input_.files().size()))
+      fail_user("{}: there is no such place in these files", settings_.key);
+    input_.seek(file_of(place.window), offset_of(place.window));
+    carried_ = {};
+    window_ = {.epoch = place.epoch, .window = place.window, .ordinal = place.ordinal};
+    in_window_ = bytes_in_window_ = 0;
+    ended_ = false;
+    return place.position;
+  }
+
+  bool take(Chunk& chunk) override {
+    if (ended_) return false;
+    TextBlock& block = chunk.raw;
+    const std::int64_t most = options_.shuffle_buffer * options_.share.ranks;
+    const bool more = next_block(block);
+    if (in_window_ == 0 && more) window_.window = id_of(block.file, block.offset);
+    chunk.place = window_;
+    chunk.ends_window = chunk.ends_epoch = !more;
+    if (!more) {
+      window_ = {.epoch = window_.epoch + 1};
+      in_window_ = bytes_in_window_ = 0;
+      ended_ = !options_.repeat;
+      input_.seek(0, 0);
+      return true;
+    }
+    if (block.offset + static_cast<std::int64_t>(block.bytes.size()) >= std::int64_t{1} << kOffsetBits)
+      fail_user("{}: more than a terabyte of text in one file; split it", name_of(block.file));
+    cut_at_window(block, most - in_window_);
+    chunk.ordinal = window_.ordinal + in_window_;
+    in_window_ += block.documents();
+    chunk.ends_window = in_window_ >= most || bytes_in_window_ >= kWindowBytes * options_.share.ranks;
+    if (chunk.ends_window) {
+      window_.ordinal += in_window_;
+      in_window_ = bytes_in_window_ = 0;
+    }
+    return true;
+  }
+
+  std::unique_ptr<ChunkMaker> maker() override { return std::make_unique<Maker>(*this); }
+
+  // One pass over the files in their order: a compressed file cannot be entered in the middle.
+  void fetch(const std::vector<std::int64_t>& ids, Chunk& chunk) override {
+    std::vector<std::size_t> order(ids.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::sort(order, {}, [&](std::size_t i) { return ids[i]; });
+    std::vector<std::vector<std::int32_t>> found(ids.size());
+    TextBlock block;
+    Maker maker(*this);
+    for (const std::size_t i : order) {
+      go_to(ids[i], block);
+      const std::int64_t document = find(ids[i], block);
+      maker.encode(block, document, found[i]);
+    }
+    chunk.clear();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      chunk.tokens.insert(chunk.tokens.end(), found[i].begin(), found[i].end());
+      chunk.documents.push_back({ids[i], static_cast<std::int64_t>(chunk.tokens.size()), kNoTarget});
+    }
+  }
+
+  bool shuffles_windows() const override { return options_.shuffle; }
+  std::int64_t shuffled(const FeedPlace& window, std::int64_t index, std::int64_t documents) const override {
+    return shuffled_in_window(index, documents, settings_.seed, window.epoch, window.ordinal);
+  }
+  std::string_view maker_stage() const override { return "tokenize"; }
+
+ private:
+  class Maker final : public ChunkMaker {
+   public:
+    explicit Maker(const StreamFeed& feed)
+        : feed_(feed), encoder_(feed.settings_.tokenizer->encoder()), end_(feed.settings_.tokenizer->end_token()) {}
+
+    void make(Chunk& chunk) override {
+      const TextBlock& block = chunk.raw;
+      for (std::int64_t i = 0; i < block.documents(); ++i) {
+        if (!is_ours(chunk.ordinal + i, feed_.settings_.part, feed_.options_.share)) continue;
+        encode(block, i, chunk.tokens);
+        chunk.documents.push_back({id_of(block.file, block.offset + block.begin(i)),
+                                   static_cast<std::int64_t>(chunk.tokens.size()), kNoTarget});
+      }
+    }
+
+    // Adds to `tokens`: nothing for a document without text, else its tokens and what closes a document.
+    void encode(const TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
+      feed_.input_.parse(block, document, text_);
+      if (text_.empty()) return;
+      encoder_->append(text_, tokens);
+      if (end_) tokens.push_back(*end_);
+    }
+
+   private:
+    const StreamFeed& feed_;
+    std::unique_ptr<Encoder> encoder_;
+    std::optional<std::int32_t> end_;
+    std::string text_;
+  };
+
+  std::string name_of(std::int64_t file) const { return input_.files()[static_cast<std::size_t>(file)].string(); }
+
+  bool next_block(TextBlock& block) {
+    if (carried_.documents() == 0) return input_.next(block, kBlockBytes, kBlockDocuments);
+    block = std::exchange(carried_, {});
+    return true;
+  }
+
+  // Documents behind the one that fills the window are left for the next.
+  void cut_at_window(TextBlock& block, std::int64_t most) {
+    const std::int64_t limit = kWindowBytes * options_.share.ranks, before = bytes_in_window_;
+    std::int64_t documents = 0;
+    while (documents < std::min(block.documents(), most) && bytes_in_window_ < limit)
+      bytes_in_window_ = before + block.ends[static_cast<std::size_t>(documents++)];
+    if (documents < block.documents()) carried_ = split(block, documents);
+  }
+
+  // Makes `block` hold the place, or stand right before it.
+  void go_to(std::int64_t id, TextBlock& block) {
+    const std::int64_t file = file_of(id), offset = offset_of(id);
+    if (id < 0 || file >= static_cast<std::int64_t>(input_.files().size()))
+      fail_user("{}: there is no such place in these files", settings_.key);
+    const auto end = [&] { return block.offset + static_cast<std::int64_t>(block.bytes.size()); };
+    const bool same_file = block.documents() > 0 && block.file == file;
+    if (same_file && offset < end()) return;
+    const bool seeks = compression_of(input_.files()[static_cast<std::size_t>(file)]) == Compression::none;
+    if (seeks || !same_file) {
+      input_.seek(file, seeks ? offset : 0);
+      input_.next(block, seeks ? 1 : kBlockBytes, seeks ? 1 : kBlockDocuments);
+    }
+    while (block.documents() > 0 && block.file == file && offset >= end())
+      if (!input_.next(block, kBlockBytes, kBlockDocuments)) block.ends.clear();
+  }
+
+  std::int64_t find(std::int64_t id, const TextBlock& block) const {
+    for (std::int64_t i = 0; i < block.documents(); ++i)
+      if (block.file == file_of(id) && block.offset + block.begin(i) == offset_of(id)) return i;
+    fail_user("{}: no document begins at byte {} any more; has the file changed?", name_of(file_of(id)), offset_of(id));
+  }
+
+  const StreamSettings& settings_;
+  FeedOptions options_;
+  TextInput input_;
+  TextBlock carried_;                                 // read, and of the next window
+  FeedPlace window_;                                  // the one being taken
+  std::int64_t in_window_ = 0, bytes_in_window_ = 0;  // documents of the files taken of it
+  bool ended_ = false;
+};
+
+class Stream final : public Corpus {
+ public:
+  explicit Stream(StreamSettings settings) : settings_(std::move(settings)) {
+    files_ = expand_paths(settings_.paths, settings_.key);
+  }
+
+  std::string name() const override {
+    return fmt::format("{} file{}, tokenized by {} as they are read", files_.size(), files_.size() == 1 ? "" : "s",
+                       settings_.tokenizer->name());
+  }
+  bool endless() const override { return false; }
+  std::int64_t vocabulary() const override { return settings_.tokenizer->vocabulary(); }
+  std::uint64_t order_seed() const override { return settings_.seed; }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override {
+    return settings_.tokenizer->decode(tokens);
+  }
+  std::vector<std::int32_t> encode(const std::string& text) const override { return settings_.tokenizer->encode(text); }
+  std::unique_ptr<Feed> feed(const FeedOptions& options) const override {
+    return std::make_unique<StreamFeed>(settings_, options);
+  }
+
+  // What decides documents and ids, the size of each file and its first and last 64 KiB.
+  std::uint64_t fingerprint() const override {
+    Hasher hasher;
+    const auto number = [&](std::uint64_t n) { hasher.update(std::as_bytes(std::span(&n, 1))); };
+    number(settings_.tokenizer->fingerprint());
+    number(hash64(settings_.format.text_field));
+    number(hash64(settings_.format.separator));
+    number(static_cast<std::uint64_t>(settings_.part));
+    for (const Path& path : files_) {
+      const MappedFile file(path);
+      const std::size_t edge = std::min<std::size_t>(file.bytes().size(), 1 << 16);
+      number(file.bytes().size());
+      hasher.update(file.bytes().first(edge));
+      hasher.update(file.bytes().last(edge));
+    }
+    return hasher.digest();
+  }
+
+ private:
+  StreamSettings settings_;
+  std::vector<Path> files_;
+};
+
+// Before a run starts, not at its first evaluation: one document with text must be held out.
+void require_held_out(const StreamSettings& s) {
+  TextInput input(s.paths, s.format, s.key);
+  TextBlock block;
+  std::string text;
+  std::int64_t documents = 0;
+  while (input.next(block, kBlockBytes, kBlockDocuments)) {
+    for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
+      if (!is_ours(documents, StreamPart::held_out, {})) continue;
+      input.parse(block, i, text);
+      if (!text.empty()) return;
+    }
+  }
+  fail_user("{}: {} documents are too few to hold one in {} out for evaluation; set data.eval", s.key, documents,
+            kHeldOutEvery);
+}
+
+}  // namespace
+
+std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
+                                    std::shared_ptr<const Tokenizer> tokenizer, StreamPart part, std::int64_t seed) {
+  StreamSettings settings{paths, key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed)};
+  if (part == StreamPart::held_out) require_held_out(settings);
+  return std::make_unique<Stream>(std::move(settings));
+}
+
+bool needs_stream(const std::vector<std::string>& paths, const std::string& key) {
+  const std::vector<Path> files = expand_paths(paths, key);
+  return std::ranges::any_of(
+      files, [](const Path& path) { return compression_of(path) != Compression::none || is_json_lines(path); });
+}
+
+}  // namespace redline::data

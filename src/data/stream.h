@@ -1,0 +1,25 @@
+// Documents read from front to back and tokenized on the way (.jsonl, text, both also .gz and .zst): training with
+// nothing prepared on the disk.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/input/text_input.h"
+#include "data/source.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace redline::data {
+
+// Of every 64 documents the last one is held out from training, for evaluation; all: none is.
+enum class StreamPart { all, training, held_out };
+
+// A document's id tells its file and the offset of its first byte there.
+std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
+                                    std::shared_ptr<const Tokenizer> tokenizer, StreamPart part, std::int64_t seed);
+
+// Whether any of these files can only be read as a stream: .jsonl, or compressed.
+bool needs_stream(const std::vector<std::string>& paths, const std::string& key);
+
+}  // namespace redline::data

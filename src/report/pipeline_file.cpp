@@ -1,0 +1,37 @@
+// One row an interval, appended: a run that goes on adds to what it had.
+#include "report/pipeline_file.h"
+
+#include <chrono>
+
+#include "io/json.h"
+
+namespace redline::report {
+
+std::string pipeline_row(const data::PipelineFigures& figures, double time, std::int64_t step) {
+  io::Json stages = io::Json::array();
+  for (const data::StageFigures& s : figures.stages)
+    stages.push_back({{"name", s.name},
+                      {"threads", s.threads},
+                      {"items_per_s", s.items_per_s},
+                      {"tokens_per_s", s.tokens_per_s},
+                      {"busy", s.busy},
+                      {"waiting", s.waiting}});
+  const io::Json row = {{"time", time},
+                        {"step", step},
+                        {"seconds", figures.seconds},
+                        {"slowest", figures.slowest},
+                        {"stages", std::move(stages)},
+                        {"chunks_ready", figures.chunks_ready},
+                        {"batches_ready", figures.batches_ready},
+                        {"batches_room", figures.batches_room},
+                        {"held_mib", figures.held_mib}};
+  return row.dump() + "\n";
+}
+
+void PipelineFile::pipeline(const data::PipelineFigures& figures) {
+  if (!file_) file_ = files_.append(path_);
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  file_->write(pipeline_row(figures, now, step_));
+}
+
+}  // namespace redline::report

@@ -1,0 +1,284 @@
+// Inputs as people keep them: every document once and whole, for any block size and compression; damage named by place.
+#include "data/input/text_input.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "testing/temp_folder.h"
+
+namespace redline::data {
+namespace {
+
+std::string gzipped(std::string_view text) {
+  z_stream z{};
+  EXPECT_EQ(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&z, text.size()) + 64, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+std::string zstandard(std::string_view text, int window_log = 0) {
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  if (window_log > 0) {
+    ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+    ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);
+  }
+  std::string out(ZSTD_compressBound(text.size()) + 64, '\0');
+  ZSTD_inBuffer in{text.data(), text.size(), 0};
+  ZSTD_outBuffer to{out.data(), out.size(), 0};
+  // Not in one call: then zstd would know the size and shrink the window.
+  ZSTD_compressStream2(context, &to, &in, ZSTD_e_continue);
+  while (ZSTD_compressStream2(context, &to, &in, ZSTD_e_end) != 0) {
+  }
+  ZSTD_freeCCtx(context);
+  out.resize(to.pos);
+  return out;
+}
+
+struct Document {
+  std::string text;
+  std::int64_t file, offset;
+  bool operator==(const Document& other) const { return text == other.text && file == other.file; }
+};
+
+class TextInputTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, std::string_view bytes) {
+    const Path path = folder_ / name;
+    real_files().create_folders(path.parent_path());
+    real_files().replace(path, bytes);
+    return path.string();
+  }
+  static std::vector<Document> rest(TextInput& input, std::int64_t target, std::int64_t most) {
+    std::vector<Document> documents;
+    TextBlock block;
+    while (input.next(block, target, most)) {
+      EXPECT_GE(block.documents(), 1);
+      EXPECT_LE(block.documents(), most);
+      EXPECT_EQ(block.ends.back(), static_cast<std::int64_t>(block.bytes.size()));
+      for (std::int64_t i = 0; i < block.documents(); ++i) {
+        Document d{"", block.file, block.offset + block.begin(i)};
+        input.parse(block, i, d.text);
+        documents.push_back(std::move(d));
+      }
+    }
+    return documents;
+  }
+  static std::vector<std::string> texts(const std::vector<std::string>& paths, const InputFormat& format = {},
+                                        std::int64_t target = 1 << 20) {
+    TextInput input(paths, format, "INPUT");
+    std::vector<std::string> all;
+    for (Document& d : rest(input, target, 1 << 20)) all.push_back(std::move(d.text));
+    EXPECT_EQ(input.bytes_read(), input.bytes_on_disk());
+    return all;
+  }
+  static std::string error_of(const std::vector<std::string>& paths, const InputFormat& format = {}) {
+    try {
+      texts(paths, format);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  using Texts = std::vector<std::string>;
+  redline::testing::TempFolder folder_;
+};
+
+TEST_F(TextInputTest, LinesOfJson) {
+  const std::string lines =
+      "\xEF\xBB\xBF{\"text\": \"one\"}\n\n  "
+      "\r\n{\"id\":7,\"text\":\"two\\n\",\"x\":[1,{\"text\":\"no\"}]}\r\n{\"text\":\"\"}";
+  const Texts wanted = {"one", "two\n", ""};
+  EXPECT_EQ(texts({write("a.jsonl", lines)}), wanted);
+  EXPECT_EQ(texts({write("a.ndjson.gz", gzipped(lines))}), wanted);
+  EXPECT_EQ(texts({write("a.jsonl.zst", zstandard(lines))}), wanted);
+  EXPECT_EQ(texts({write("a.json.gz", gzipped(lines))}), wanted);
+  EXPECT_EQ(texts({write("b.jsonl", lines + "\n\n \n")}), wanted);
+  EXPECT_EQ(texts({write("c.jsonl", "\n\n")}), Texts{});
+}
+
+TEST_F(TextInputTest, TextIsOneDocumentAFileOrSeparated) {
+  const std::string text =
+      "\xEF\xBB\xBF"
+      "alpha\r\n--beta----gamma--";
+  EXPECT_EQ(texts({write("a.txt", text)}), Texts{text.substr(3)});
+  InputFormat format;
+  format.separator = "--";
+  const Texts wanted = {"alpha\r\n", "beta", "", "gamma"};
+  for (const std::int64_t target : {1, 5, 1000}) {
+    EXPECT_EQ(texts({write("a.txt", text)}, format, target), wanted);
+    EXPECT_EQ(texts({write("a.txt.gz", gzipped(text))}, format, target), wanted);
+    EXPECT_EQ(texts({write("a.zst", zstandard(text))}, format, target), wanted);
+  }
+  EXPECT_EQ(texts({write("b.txt", "x--y")}, format), (Texts{"x", "y"}));
+}
+
+TEST_F(TextInputTest, FoldersAndGlobsInOrder) {
+  write("in/b.txt", "b");
+  write("in/a/z.jsonl", "{\"text\":\"z\"}");
+  write("in/a/empty.txt", "");
+  write("in/c.txt.gz", gzipped("c"));
+  EXPECT_EQ(texts({(folder_ / "in").string()}), (Texts{"z", "b", "c"}));
+  EXPECT_EQ(texts({(folder_ / "in/*.txt*").string(), (folder_ / "in/a").string()}), (Texts{"b", "c", "z"}));
+  EXPECT_EQ(error_of({(folder_ / "none.txt").string()}),
+            "INPUT: there is no file or folder " + (folder_ / "none.txt").string());
+  EXPECT_NE(error_of({}), "no error");
+}
+
+// Documents of all sizes around the buffer's, cut at every kind of place, are the same for every block size; and from
+// each of them reading goes on the same after a seek.
+TEST_F(TextInputTest, BlocksAndSeeks) {
+  const Random random(3, 1);
+  std::string lines, text;
+  Texts wanted;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    std::string body(i % 9 == 4 ? 200'000 + random.below(i, 200'000) : random.below(i, 300), 'x');
+    body += std::to_string(i);
+    lines += "{\"text\":\"" + body + "\"}\n" + (i % 7 == 0 ? "\n" : "");
+    text += body + "<END>";
+    wanted.push_back(body);
+  }
+  InputFormat format;
+  format.separator = "<END>";
+  for (const std::string& path : {write("a.jsonl", lines), write("b.jsonl.gz", gzipped(lines)), write("c.txt", text),
+                                  write("d.txt.zst", zstandard(text))}) {
+    TextInput whole({path}, format, "INPUT");
+    const std::vector<Document> all = rest(whole, 1 << 30, 1 << 30);
+    ASSERT_EQ(all.size(), wanted.size());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].text, wanted[i]);
+    for (const auto& [target, most] : {std::pair{1, 1}, {1000, 3}, {100'000, 1000}, {300'000, 7}}) {
+      TextInput input({path}, format, "INPUT");
+      EXPECT_TRUE(rest(input, target, most) == all) << path << " " << target;
+    }
+    TextInput input({path}, format, "INPUT");
+    for (std::size_t i = 0; i < all.size(); i += 7) {
+      input.seek(0, all[i].offset);
+      EXPECT_TRUE(rest(input, 5000, 10) ==
+                  std::vector<Document>(all.begin() + static_cast<std::ptrdiff_t>(i), all.end()))
+          << path << " " << i;
+    }
+    input.seek(1, 0);
+    EXPECT_TRUE(rest(input, 1, 1).empty());
+    EXPECT_THROW(input.seek(0, 1 << 30), UserError);
+  }
+}
+
+TEST_F(TextInputTest, ConcatenatedArchives) {
+  const std::string a = "{\"text\":\"a\"}\n", b = "{\"text\":\"b\"}\n";
+  EXPECT_EQ(texts({write("a.jsonl.gz", gzipped(a) + gzipped(b) + gzipped(""))}), (Texts{"a", "b"}));
+  EXPECT_EQ(texts({write("b.jsonl.gz", gzipped(a) + gzipped(b) + std::string(700, '\0'))}), (Texts{"a", "b"}));
+  EXPECT_EQ(texts({write("a.jsonl.zst", zstandard(a) + zstandard(b))}), (Texts{"a", "b"}));
+  EXPECT_NE(error_of({write("c.jsonl.gz", gzipped(a) + "rest")}).find("c.jsonl.gz: byte 33 of the compressed file"),
+            std::string::npos);
+}
+
+TEST_F(TextInputTest, NamesMustFitContents) {
+  EXPECT_NE(error_of({write("a.jsonl.gz", "{\"text\":1}")}).find("a.jsonl.gz: the name says gzip"), std::string::npos);
+  EXPECT_NE(error_of({write("a.txt.zst", "plain")}).find("the name says zstd"), std::string::npos);
+  EXPECT_NE(error_of({write("a.txt", gzipped("x"))}).find("this is gzip"), std::string::npos);
+  EXPECT_NE(error_of({write("a.jsonl", zstandard("x"))}).find("this is zstd"), std::string::npos);
+}
+
+// Cut at every byte: documents before the cut come, then an error with the place, then the next file.
+TEST_F(TextInputTest, TruncatedArchives) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += fmt::format("{{\"text\":\"document {}\"}}\n", i);
+  const std::string next = write("z.jsonl", "{\"text\":\"next\"}");
+  for (const bool gzip : {true, false}) {
+    const std::string packed = gzip ? gzipped(lines) : zstandard(lines);
+    for (std::size_t size = 1; size < packed.size(); size += 3) {
+      const std::string path = write(gzip ? "a.jsonl.gz" : "a.jsonl.zst", packed.substr(0, size));
+      TextInput input({path, next}, {}, "INPUT");
+      TextBlock block;
+      std::string error;
+      std::vector<std::string> last;
+      for (;;) {
+        try {
+          if (!input.next(block, 1, 1)) break;
+          last.emplace_back();
+          input.parse(block, 0, last.back());
+        } catch (const UserError& e) {
+          EXPECT_TRUE(error.empty());
+          error = e.what();
+        }
+      }
+      EXPECT_NE(error.find(path), std::string::npos) << size;
+      if (size > 4) {
+        EXPECT_NE(error.find(fmt::format("cut short at byte {}", size)), std::string::npos) << error;
+      }
+      ASSERT_FALSE(last.empty());
+      EXPECT_EQ(last.back(), "next");
+    }
+  }
+}
+
+TEST_F(TextInputTest, DamagedArchives) {
+  std::string packed = gzipped(std::string(100'000, 'a') + "tail");
+  packed[packed.size() / 2] ^= 0x55;
+  EXPECT_NE(error_of({write("a.txt.gz", packed)}).find("of the compressed file: damaged gzip data"), std::string::npos);
+  packed = gzipped("some text");
+  packed[packed.size() - 6] ^= 1;  // in the check sum
+  EXPECT_NE(error_of({write("b.txt.gz", packed)}).find("damaged gzip data"), std::string::npos);
+  packed = zstandard("some text of a few words");
+  packed[packed.size() - 10] ^= 0x04;
+  EXPECT_NE(error_of({write("c.txt.zst", packed)}).find("damaged zstd data"), std::string::npos);
+}
+
+TEST_F(TextInputTest, WindowLimitIsSaid) {
+  const std::string packed = zstandard("x", 30);
+  EXPECT_NE(error_of({write("a.txt.zst", packed)}).find("a window larger than 128 MiB"), std::string::npos);
+  EXPECT_EQ(texts({write("b.txt.zst", zstandard("x", 27))}), Texts{"x"});
+}
+
+TEST_F(TextInputTest, LongDocumentsHaveALimit) {
+  InputFormat format;
+  format.longest_document = 1000;
+  const std::string good = "{\"text\":\"a\"}\n", bad = "{\"text\":\"" + std::string(2'000'000, 'x') + "\"}\n";
+  const std::string path = write("a.jsonl", good + bad + good);
+  EXPECT_EQ(error_of({path}, format), path + ": byte 13: a document of more than 1000 bytes; a line must be shorter");
+  EXPECT_NE(error_of({write("a.txt", std::string(1001, 'a'))}, format).find("cut it with a separator"),
+            std::string::npos);
+  EXPECT_EQ(texts({write("b.txt", std::string(1000, 'a'))}, format).size(), 1u);
+  const std::string blank = write("blank.jsonl", std::string(5'000'000, '\n') + good);
+  EXPECT_EQ(texts({blank}, format), Texts{"a"});
+  EXPECT_EQ(texts({write("c.jsonl", good + std::string(800'000, '\n') + good)}, format, 10), (Texts{"a", "a"}));
+}
+
+TEST_F(TextInputTest, MalformedDocumentsAreNamed) {
+  const std::string good = "{\"text\":\"a\"}\n";
+  const std::string path = write("a.jsonl", good + "\n" + good + "  {\"text\": \"b\" x}\n");
+  EXPECT_EQ(error_of({path}), path + ":4:16: a comma or } was expected");
+  const std::string utf8 = write("b.jsonl.gz", gzipped(good + "{\"text\":\"\xff\"}\n"));
+  EXPECT_EQ(error_of({utf8}), utf8 + ":2:10: not valid UTF-8");
+  const std::string cut = write("c.jsonl", good + "{\"text\":\"abc\r\n" + good);
+  EXPECT_EQ(error_of({cut}), cut + ":2:13: the line ends inside a string");
+  InputFormat format;
+  format.separator = "|";
+  const std::string text = write("d.txt", "good|also\xC3|x");
+  EXPECT_EQ(error_of({text}, format), text + ": byte 9: not valid UTF-8");
+  TextInput input({path}, {}, "INPUT");  // after a seek the line is not known, the byte is
+  input.seek(0, 13);
+  TextBlock block;
+  std::string out;
+  ASSERT_TRUE(input.next(block, 1 << 20, 100));
+  EXPECT_EQ(block.documents(), 2);
+  try {
+    input.parse(block, 1, out);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_EQ(std::string(e.what()), path + ": byte 42: a comma or } was expected");
+  }
+}
+
+}  // namespace
+}  // namespace redline::data

@@ -1,0 +1,256 @@
+// Preparing: the same bytes for any number of threads, what is malformed stopped at or counted, and a folder that is
+// whole or not there, wherever the disk or the machine fails.
+#include "data/shards/prepare.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "data/byte_roles.h"
+#include "data/shards/shards.h"
+#include "data/shards/small_folder.h"
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::data {
+namespace {
+
+using Folder = std::map<std::string, std::string>;  // names and bytes
+
+class PrepareTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, std::string_view bytes) {
+    real_files().create_folders((folder_ / name).parent_path());
+    const auto file = real_files().create(folder_ / name);
+    file->write(bytes);
+    file->close();
+    return (folder_ / name).string();
+  }
+  Folder contents(const Path& folder) {
+    Folder all;
+    for (const std::string& name : real_files().list(folder)) all[name] = real_files().read(folder / name);
+    return all;
+  }
+  PrepareSettings settings(std::vector<std::string> inputs) {
+    PrepareSettings s;
+    s.inputs = std::move(inputs);
+    s.tokenizer = "bytes";
+    s.out = out_;
+    s.threads = 2;
+    return s;
+  }
+  Prepared run(const PrepareSettings& s, FileSystem& files = real_files()) {
+    return prepare(files, s, no_stop_, [](const PrepareProgress&) {});
+  }
+  std::string error_of(const PrepareSettings& s) {
+    try {
+      run(s);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  std::vector<std::string> texts(Part part = Part::all, bool evaluation = false) {
+    const auto source = open_shards({out_}, {"k", part, evaluation, 0, {}, {}});
+    std::vector<std::string> all;
+    for (const Ids& ids : all_documents(*source)) all.push_back(source->decode(ids));
+    return all;
+  }
+  // Documents of all sizes, in several files.
+  std::vector<std::string> many_inputs() {
+    const Random random(9, 9);
+    for (int f = 0; f < 3; ++f) {
+      std::string lines;
+      for (std::uint64_t i = 0; i < 3000; ++i) {
+        const auto size = random.below(i + 10'000 * static_cast<std::uint64_t>(f), i % 50 == 0 ? 30'000 : 400);
+        lines += "{\"text\":\"" + std::string(size, static_cast<char>('a' + i % 26)) + "\"}\n";
+      }
+      write(fmt::format("in/{}.jsonl", f), lines);
+    }
+    write("in/z.txt", "a text");
+    return {(folder_ / "in").string()};
+  }
+
+  redline::testing::TempFolder folder_;
+  Path out_ = folder_ / "out";
+  std::atomic<int> no_stop_{0};
+};
+
+TEST_F(PrepareTest, SmallExample) {
+  const auto a = write("a.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}\n"), b = write("b.txt", "dd");
+  const Prepared prepared = run(settings({a, b}));
+  EXPECT_EQ(texts(), (std::vector<std::string>{"ab<end>", "c<end>", "dd<end>"}));
+  const Manifest m = read_manifest(out_);
+  EXPECT_EQ(m, prepared.manifest);
+  EXPECT_EQ(m.dtype, TokenType::u16);
+  EXPECT_EQ(m.vocabulary, 257);
+  EXPECT_EQ(m.end_token, kEndOfDocument);
+  EXPECT_EQ(m.skipped_empty, 1);
+  EXPECT_EQ(m.source_files, 2);
+  EXPECT_EQ(m.source_bytes, 5);
+  EXPECT_EQ(prepared.total.tokens, 8);
+  EXPECT_EQ(real_files().list(out_),
+            (std::vector<std::string>{"manifest.json", "train-00000.offsets", "train-00000.tokens"}));
+  EXPECT_NE(error_of(settings({a})).find("already holds prepared data"), std::string::npos);
+}
+
+TEST_F(PrepareTest, EndTokens) {
+  const auto a = write("a.txt", "x");
+  PrepareSettings s = settings({a});
+  s.no_end_token = true;
+  run(s);
+  EXPECT_EQ(texts(), std::vector<std::string>{"x"});
+  EXPECT_EQ(read_manifest(out_).end_token, std::nullopt);
+  real_files().remove_all(out_);
+  s = settings({a});
+  s.end_token = 'y';
+  run(s);
+  EXPECT_EQ(texts(), std::vector<std::string>{"xy"});
+  s.end_token = 257;
+  EXPECT_NE(error_of(s).find("--end-token 257"), std::string::npos);
+}
+
+TEST_F(PrepareTest, TheSameBytesForAnyNumberOfThreads) {
+  PrepareSettings s = settings(many_inputs());
+  s.val_fraction = 0.1;
+  s.shard_tokens = 700'000;
+  Folder first;
+  for (const int threads : {1, 2, 5}) {
+    s.threads = threads;
+    s.out = folder_ / fmt::format("out{}", threads);
+    const Prepared prepared = run(s);
+    EXPECT_EQ(prepared.total.documents + prepared.manifest.skipped_empty, 9001);
+    EXPECT_GE(prepared.manifest.train.shards.size(), 2u);
+    if (first.empty()) first = contents(s.out);
+    EXPECT_TRUE(contents(s.out) == first) << threads;
+  }
+}
+
+TEST_F(PrepareTest, ValidationSplit) {
+  PrepareSettings s = settings(many_inputs());
+  s.val_fraction = 0.1;
+  run(s);
+  const auto train = texts(Part::training), val = texts(Part::held_out, true);
+  EXPECT_NEAR(static_cast<double>(val.size()) / static_cast<double>(val.size() + train.size()), 0.1, 0.02);
+  real_files().remove_all(out_);
+  s.val_fraction = 0;
+  run(s);
+  const auto all = texts();
+  EXPECT_EQ(all.size(), train.size() + val.size());
+  // Which documents go where is written down: Philox stream "val", seed 0, by ordinal.
+  std::vector<std::string> expected;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (Random(0, 0x76616c).uniform(i) < 0.1) expected.push_back(all[i]);
+  EXPECT_TRUE(val == expected);
+}
+
+TEST_F(PrepareTest, BadDocumentsStopOrAreCounted) {
+  const auto bad = write("a.jsonl", "{\"text\":\"a\"}\nnot json\n{\"text\":\"\xff\"}\n{\"text\":\"b\"}\n");
+  const auto cut = write("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\3", 10));
+  const auto good = write("c.txt", "c");
+  EXPECT_EQ(error_of(settings({bad, cut})),
+            bad + ":2:1: the line must be an object, { ... } (--on-error skip counts such input and goes on)");
+  EXPECT_NE(error_of(settings({cut, bad})).find("b.jsonl.gz: the archive is cut short at byte 10"), std::string::npos);
+  EXPECT_FALSE(real_files().exists(out_));
+  PrepareSettings s = settings({bad, cut, good});
+  s.skip_bad = true;
+  const Prepared prepared = run(s);
+  EXPECT_EQ(texts(), (std::vector<std::string>{"a<end>", "b<end>", "c<end>"}));
+  EXPECT_EQ(prepared.manifest.skipped_malformed, 2);
+  EXPECT_EQ(prepared.manifest.skipped_file_ends, 1);
+  EXPECT_EQ(prepared.problems.size(), 3u);
+  real_files().remove_all(out_);
+  s.inputs = {cut};
+  EXPECT_NE(error_of(s).find("no documents"), std::string::npos);
+  EXPECT_FALSE(real_files().exists(out_));
+}
+
+TEST_F(PrepareTest, ForeignFilesAreNeverTouched) {
+  const auto a = write("a.txt", "x");
+  write("out/mine.txt", "precious");
+  EXPECT_NE(error_of(settings({a})).find("holds mine.txt"), std::string::npos);
+  // Even beside the marker of an interrupted run.
+  write("out/preparing.json", "{\"format\":\"redline-preparing\",\"version\":1,\"host\":\"elsewhere\",\"process\":1}");
+  EXPECT_NE(error_of(settings({a})).find("holds mine.txt"), std::string::npos);
+  EXPECT_EQ(real_files().list(out_).size(), 2u);
+  real_files().remove_all(out_ / "mine.txt");
+  write("out/train-00007.tokens", "left over");
+  EXPECT_TRUE(run(settings({a})).started_over);
+  EXPECT_EQ(real_files().list(out_).size(), 3u);
+  real_files().remove_all(out_);
+  write("out", "a file");
+  EXPECT_NE(error_of(settings({a})).find("not a folder"), std::string::npos);
+}
+
+TEST_F(PrepareTest, ARunThatIsGoingOnIsLeftAlone) {
+  const auto a = write("a.txt", "x");
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
+  write("out/preparing.json",
+        fmt::format("{{\"format\":\"redline-preparing\",\"version\":1,\"host\":\"{}\",\"process\":{}}}", host,
+                    ::getppid()));
+  EXPECT_NE(error_of(settings({a})).find("is preparing data there"), std::string::npos);
+  EXPECT_TRUE(real_files().exists(out_ / "preparing.json"));
+}
+
+TEST_F(PrepareTest, StoppingLeavesNothing) {
+  const auto inputs = many_inputs();
+  std::atomic<int> stop{0};
+  const Prepared prepared = prepare(real_files(), settings(inputs), stop, [&](const PrepareProgress&) { stop = 2; });
+  EXPECT_TRUE(prepared.stopped);
+  EXPECT_FALSE(real_files().exists(out_));
+  real_files().create_folders(out_);  // an empty folder that was there stays
+  EXPECT_TRUE(prepare(real_files(), settings(inputs), stop, [&](const PrepareProgress&) {}).stopped);
+  EXPECT_TRUE(real_files().exists(out_));
+  EXPECT_TRUE(real_files().list(out_).empty());
+}
+
+// The disk fills up, or the machine dies, at every single change: the folder is whole with the right bytes or has no
+// manifest, and the same command then makes it.
+TEST_F(PrepareTest, FailuresEverywhere) {
+  std::string lines;
+  for (int i = 0; i < 120; ++i) lines += fmt::format("{{\"text\":\"document number {}\"}}\n", i);
+  PrepareSettings s = settings({write("a.jsonl", lines)});
+  s.shard_tokens = 1200;
+  s.val_fraction = 0.2;
+  run(s);
+  const Folder wanted = contents(out_);
+  for (const auto failure : {redline::testing::Failure::full_disk, redline::testing::Failure::death}) {
+    std::int64_t failed = 0;
+    for (std::int64_t nth = 0;; ++nth) {
+      real_files().remove_all(out_);
+      redline::testing::FailingFiles files;
+      files.fail_at(nth, failure);
+      std::string error;
+      try {
+        run(s, files);
+      } catch (const MachineError& e) {
+        error = e.what();
+      }
+      if (!files.failed()) break;
+      ++failed;
+      if (!error.empty()) {
+        EXPECT_NE(error.find("no space left on device"), std::string::npos) << error;
+      }
+      if (real_files().exists(out_ / kManifestFile)) {
+        Folder got = contents(out_);
+        got.erase(std::string(kPreparingFile));
+        EXPECT_TRUE(got == wanted) << nth;
+        continue;
+      }
+      EXPECT_FALSE(error.empty()) << nth;
+      if (failure == redline::testing::Failure::full_disk) {
+        EXPECT_TRUE(real_files().list(out_).empty()) << nth;
+      }
+      run(s);
+      EXPECT_TRUE(contents(out_) == wanted) << nth;
+    }
+    EXPECT_GT(failed, 20);
+  }
+}
+
+}  // namespace
+}  // namespace redline::data

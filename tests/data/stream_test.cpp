@@ -1,0 +1,237 @@
+// Training straight from text and .jsonl: the documents of the files, each once an epoch, shuffled in windows, going on
+// from any state, whatever the file and however many threads.
+#include "data/stream.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "data/listed.h"
+#include "io/json.h"
+#include "testing/temp_folder.h"
+
+namespace redline::data {
+namespace {
+
+class StreamTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& bytes) {
+    const auto file = real_files().create(folder_.path() / name);
+    file->write(bytes);
+    file->close();
+    return (folder_.path() / name).string();
+  }
+
+  // Documents "0 xxx...", "1 xx...", of random lengths; every seventh is empty.
+  static std::vector<std::string> texts(std::size_t count) {
+    std::vector<std::string> out;
+    const std::vector<std::int64_t> lengths = random_lengths(count, 300, 7);
+    for (std::size_t i = 0; i < count; ++i)
+      out.push_back(i % 7 == 3 ? "" : fmt::format("{} ", i) + std::string(static_cast<std::size_t>(lengths[i]), 'x'));
+    return out;
+  }
+  static std::string json_lines(const std::vector<std::string>& documents) {
+    std::string text;
+    for (const std::string& d : documents) text += io::Json{{"id", 1}, {"text", d}}.dump() + "\n";
+    return text;
+  }
+  static std::string zstd(const std::string& text) {
+    std::string out(ZSTD_compressBound(text.size()), '\0');
+    out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 1));
+    return out;
+  }
+  std::string gzip(const std::string& name, const std::string& text) {
+    const std::string path = (folder_.path() / name).string();
+    const gzFile file = gzopen(path.c_str(), "wb");
+    EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+    gzclose(file);
+    return path;
+  }
+
+  static std::unique_ptr<Corpus> bytes(const std::vector<std::string>& paths, StreamPart part = StreamPart::all,
+                                       const std::string& separator = "") {
+    return open_stream(paths, "data.train", {.text_field = "text", .separator = separator},
+                       open_tokenizer("bytes", "data.tokenizer"), part, 5);
+  }
+  static LoaderOptions options(const std::string& packing, std::int64_t workers = 0, bool repeat = true) {
+    LoaderOptions o = options_for({4, 128, 16}, packing, workers, repeat);
+    o.feed.shuffle_buffer = 50;
+    return o;
+  }
+  // The whole documents of one epoch, in the order of the batches.
+  static std::vector<std::string> read_all(std::unique_ptr<Corpus> corpus, LoaderOptions o) {
+    o.packer = {{1, 4096, 64}, Packing::stream, false, {}};
+    o.feed.repeat = false;
+    Loader loader(std::move(corpus), o);
+    Batch batch(o.packer.shape);
+    std::string text;
+    while (loader.next(batch)) {
+      const Tokens tokens(batch.tokens.begin(), batch.tokens.begin() + batch.real_tokens);
+      text += loader.corpus().decode(tokens);
+    }
+    std::vector<std::string> documents;
+    for (std::size_t at = 0, end; (end = text.find("<end>", at)) != text.npos; at = end + 5)
+      documents.push_back(text.substr(at, end - at));
+    return documents;
+  }
+  static std::vector<std::string> not_empty(std::vector<std::string> documents) {
+    std::erase(documents, "");
+    return documents;
+  }
+
+  redline::testing::TempFolder folder_;
+};
+
+TEST_F(StreamTest, EveryDocumentOfEveryKindOfFileComesOnceAndInAnotherOrder) {
+  const std::vector<std::string> documents = texts(400), expected = not_empty(documents);
+  const std::string lines = json_lines(documents);
+  std::string joined;
+  for (const std::string& d : documents) joined += d + "\n---\n";
+  const std::string plain = write("a.jsonl", lines), packed = write("a.jsonl.zst", zstd(lines)),
+                    gz = gzip("a.jsonl.gz", lines), text = write("a.txt", joined);
+  for (const std::string& path : {plain, packed, gz, text}) {
+    LoaderOptions o = options("pack", 2);
+    o.feed.shuffle = false;
+    EXPECT_EQ(read_all(bytes({path}, StreamPart::all, "\n---\n"), o), expected) << path;
+    o.feed.shuffle = true;
+    std::vector<std::string> shuffled = read_all(bytes({path}, StreamPart::all, "\n---\n"), o);
+    EXPECT_NE(shuffled, expected) << path;
+    std::vector<std::string> a = shuffled, b = expected;
+    std::ranges::sort(a);
+    std::ranges::sort(b);
+    EXPECT_EQ(a, b) << path;
+    // A document stays within its window of 50.
+    for (std::size_t i = 0; i < shuffled.size(); ++i) {
+      const auto at = std::ranges::find(expected, shuffled[i]) - expected.begin();
+      EXPECT_LT(std::abs(at - static_cast<std::ptrdiff_t>(i)), 50);
+    }
+  }
+}
+
+TEST_F(StreamTest, GoesOnFromASavedStateBitForBit) {
+  const std::string lines = json_lines(texts(300));
+  const std::vector<std::vector<std::string>> files = {
+      {write("a.jsonl", lines), write("b.jsonl", json_lines(texts(20)))},
+      {write("c.jsonl.zst", zstd(lines)), write("d.txt", "one text that is a document")},
+  };
+  for (const auto& paths : files)
+    for (const std::string& packing : kPackings) {
+      expect_goes_on([&] { return bytes(paths); }, options(packing));
+      LoaderOptions large = options(packing);  // epochs end within a window
+      large.feed.shuffle_buffer = 2048;
+      expect_goes_on([&] { return bytes(paths, StreamPart::training); }, large);
+    }
+  LoaderOptions ordered = options("pack");
+  ordered.feed.shuffle = false;
+  expect_goes_on([&] { return bytes(files[1]); }, ordered);
+}
+
+TEST_F(StreamTest, AStateIsSmall) {
+  LoaderOptions o = options("pack", 1);
+  Loader loader(bytes({write("a.jsonl", json_lines(texts(3000)))}), o);
+  Batch batch(o.packer.shape);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(loader.next(batch));
+  EXPECT_LE(loader.state().waiting.size(), 64u);
+  EXPECT_GT(loader.state().empty_documents, 0);
+}
+
+TEST_F(StreamTest, HeldOutDocumentsAreNeverTrainedOnAndAreTheRest) {
+  const std::vector<std::string> documents = texts(1000);
+  const std::string path = write("a.jsonl", json_lines(documents));
+  const auto training = read_all(bytes({path}, StreamPart::training), options("pack", 1));
+  const auto held_out = read_all(bytes({path}, StreamPart::held_out), options("pack", 0));
+  const std::set<std::string> a(training.begin(), training.end()), b(held_out.begin(), held_out.end());
+  for (const std::string& d : b) EXPECT_FALSE(a.contains(d));
+  EXPECT_EQ(training.size() + held_out.size(), not_empty(documents).size());
+  EXPECT_GT(held_out.size(), 10u);
+  EXPECT_LT(held_out.size(), 17u);
+}
+
+TEST_F(StreamTest, TooFewDocumentsToHoldOneOutIsToldAtOnce) {
+  EXPECT_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, StreamPart::held_out), UserError);
+  EXPECT_NO_THROW(bytes({write("enough.jsonl", json_lines(texts(64)))}, StreamPart::held_out));
+  EXPECT_NO_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, StreamPart::training));
+}
+
+TEST_F(StreamTest, RanksShareTheDocuments) {
+  const std::vector<std::string> documents = texts(500);
+  const std::string path = write("a.jsonl", json_lines(documents));
+  for (const std::int64_t ranks : {1, 2, 3, 64}) {
+    std::map<std::string, int> seen;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      LoaderOptions o = options("pack", 1);
+      o.feed.share = {rank, ranks};
+      const auto mine = read_all(bytes({path}, StreamPart::training), o);
+      EXPECT_FALSE(mine.empty()) << rank;
+      for (const std::string& d : mine) ++seen[d];
+    }
+    EXPECT_EQ(seen.size(), read_all(bytes({path}, StreamPart::training), options("pack")).size());
+    for (const auto& [text, times] : seen) EXPECT_EQ(times, 1) << text;
+  }
+}
+
+TEST_F(StreamTest, ABadLineIsToldAfterTheBatchesBeforeIt) {
+  std::vector<std::string> documents(2000, std::string(100, 'y'));
+  const std::string path = write("bad.jsonl", json_lines(documents) + "{\"text\": \n");
+  for (const std::int64_t workers : {0, 1, 3}) {
+    LoaderOptions o = options("stream", workers);
+    Loader loader(bytes({path}), o);
+    Batch batch(o.packer.shape);
+    int batches = 0;
+    std::string sentence;
+    try {
+      while (loader.next(batch)) ++batches;
+    } catch (const UserError& e) {
+      sentence = e.what();
+    }
+    EXPECT_NE(sentence.find("bad.jsonl:2001"), std::string::npos) << sentence;
+    EXPECT_EQ(batches, 2000 * 101 / 512) << workers;
+    EXPECT_THROW(loader.next(batch), UserError);
+  }
+}
+
+TEST_F(StreamTest, ChangedFilesAreNoticed) {
+  const std::string path = write("a.jsonl", json_lines(texts(300)));
+  const std::uint64_t before = bytes({path})->fingerprint();
+  LoaderOptions o = options("pack");
+  Loader loader(bytes({path}), o);
+  Batch batch(o.packer.shape);
+  for (int i = 0; i < 20; ++i) loader.next(batch);
+  write("a.jsonl", json_lines(texts(10)));
+  EXPECT_NE(bytes({path})->fingerprint(), before);
+  Loader other(bytes({path}), o);
+  EXPECT_THROW(other.restore(loader.state()), UserError);
+}
+
+TEST_F(StreamTest, TheConfigurationDecidesWhatIsAStream) {
+  config::Data d;
+  const auto error = [&] {
+    try {
+      open_training_source(d);
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  d.train = {write("a.jsonl", json_lines(texts(100)))};
+  EXPECT_NE(error().find("data.tokenizer"), std::string::npos) << error();
+  d.tokenizer = "bytes";
+  EXPECT_FALSE(open_training_source(d)->endless());
+  EXPECT_EQ(open_training_source(d)->vocabulary(), 257);
+  EXPECT_NE(open_training_source(d)->fingerprint(), open_held_out_source(d)->fingerprint());
+  d.tokenizer = "nonsense";
+  EXPECT_NE(error().find("data.tokenizer"), std::string::npos) << error();
+  // Plain text stays bytes with random access until something asks for its documents.
+  d = {};
+  d.train = {write("a.txt", std::string(1000, 'x'))};
+  EXPECT_NE(dynamic_cast<DocumentSource*>(open_training_source(d).get()), nullptr);
+  d.separator = "\n\n";
+  EXPECT_EQ(dynamic_cast<DocumentSource*>(open_training_source(d).get()), nullptr);
+}
+
+}  // namespace
+}  // namespace redline::data
