@@ -22,6 +22,9 @@ target_include_directories(redline_fuzz_support PUBLIC "${PROJECT_SOURCE_DIR}/fu
 target_link_libraries(redline_fuzz_support PUBLIC redline_data redline_settings)
 if(NOT redline_libfuzzer)
   target_sources(redline_fuzz_support PRIVATE fuzz/driver.cpp)
+  if(REDLINE_SANITIZE STREQUAL "")
+    target_compile_definitions(redline_fuzz_support PRIVATE REDLINE_FUZZ_MEMORY_LIMIT)
+  endif()
 endif()
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/fuzz/*_fuzz.cpp")

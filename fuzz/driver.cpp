@@ -134,7 +134,7 @@ int run(int argc, char** argv) {
   }
   if (inputs.empty()) inputs.emplace_back();
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) std::signal(signal, keep_input);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef REDLINE_FUZZ_MEMORY_LIMIT
   const rlimit limit{kMostMemory, kMostMemory};  // sanitizers map terabytes; elsewhere this finds memory out of bounds
   ::setrlimit(RLIMIT_AS, &limit);
 #endif

@@ -52,7 +52,7 @@ std::string megabytes_a_second(const data::PrepareProgress& p) {
   return fmt::format("{:.1f} MB/s", per_second(p.text_bytes, p.seconds) / 1e6);
 }
 
-// Bytes of the files tell how far it is; what is still in the workers counts as done, which is a second at most.
+// Bytes of the files tell how far it is; what is still in the workers' queue counts as done.
 std::string progress_line(const data::PrepareProgress& p) {
   const double share =
       p.bytes_on_disk > 0 ? static_cast<double>(p.bytes_read) / static_cast<double>(p.bytes_on_disk) : 1;

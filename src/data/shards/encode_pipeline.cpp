@@ -15,7 +15,7 @@
 namespace redline::data {
 namespace {
 
-// A megabyte takes a worker some 20 ms: long against the hand-over, short against a person's patience.
+// A megabyte takes a worker ten milliseconds or more: long against the hand-over of a job, which takes microseconds.
 constexpr std::int64_t kBlockTarget = 1 << 20, kMostDocuments = 1 << 14;
 constexpr std::size_t kMostBytes = std::size_t{1} << 28;  // of text in the queue, unless one document alone is longer
 

@@ -49,7 +49,7 @@ void scan_chunk(const T* ids, std::int64_t begin, std::int64_t end, std::int64_t
       if (is_end(ids[i]) && i + 1 < count && !is_end(ids[i + 1]))
         out.starts.push_back(static_cast<std::uint64_t>(i) + 1);
   }
-  out.largest = static_cast<std::uint64_t>(largest);
+  out.largest = largest_or_huge<T>(largest);
 }
 
 std::vector<Chunk> scan(const TokenArray& ids, const EndTokens* ends, const std::string& name, ThreadPool& pool) {

@@ -45,15 +45,15 @@ bool TokenArray::append(std::int64_t begin, std::int64_t end, std::int64_t vocab
                         std::vector<std::int32_t>& to) const {
   REDLINE_CHECK(begin >= 0 && begin <= end && end <= count, "tokens {} to {} of {}", begin, end, count);
   return visit([&](const auto* ids) {
-    using Unsigned = std::make_unsigned_t<std::remove_cvref_t<decltype(*ids)>>;
+    using Id = std::remove_cvref_t<decltype(*ids)>;
+    using Unsigned = std::make_unsigned_t<Id>;
     to.insert(to.end(), ids + begin, ids + end);
-    // A negative id is a huge unsigned one, so one comparison finds both; the largest is found by vector code.
-    Unsigned largest = 0;
+    Unsigned largest = 0;  // found by vector code
     for (std::int64_t i = begin; i < end; ++i) {
       const auto id = static_cast<Unsigned>(ids[i]);
       largest = id > largest ? id : largest;
     }
-    return begin == end || static_cast<std::uint64_t>(largest) < static_cast<std::uint64_t>(vocabulary);
+    return begin == end || largest_or_huge<Id>(largest) < static_cast<std::uint64_t>(vocabulary);
   });
 }
 

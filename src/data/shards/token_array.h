@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace redline::data {
@@ -13,6 +15,15 @@ enum class TokenType { u8, i8, i16, u16, i32, u32, i64 };
 
 std::int64_t size_of(TokenType type);
 std::string_view name_of(TokenType type);  // "uint16", as numpy has it
+
+// The largest of ids taken as unsigned, as a number that no vocabulary holds when it stands for a negative one: one
+// comparison then finds both kinds of bad ids.
+template <class T>
+std::uint64_t largest_or_huge(std::make_unsigned_t<T> largest) {
+  const bool negative =
+      std::is_signed_v<T> && largest > static_cast<std::make_unsigned_t<T>>(std::numeric_limits<T>::max());
+  return negative ? std::numeric_limits<std::uint64_t>::max() : static_cast<std::uint64_t>(largest);
+}
 
 // Little-endian, aligned to its type. A view: somebody else keeps the bytes.
 struct TokenArray {

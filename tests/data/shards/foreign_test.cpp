@@ -190,6 +190,9 @@ TEST_F(ForeignTest, BrokenMegatron) {
             std::string::npos);
   EXPECT_NE(error_with(megatron_index(8, {2, 2}, {0, 4}, {0, 3, 2}), tokens).find("cannot be"), std::string::npos);
   EXPECT_NE(error_with(megatron_index(8, {2, 2}, {0, 4}, {0, 1}), tokens).find("do not run"), std::string::npos);
+  EXPECT_NE(error_with(megatron_index(3, {2}, {0}, {0, 1}), raw<std::int16_t>({-1, 5})).find("negative"),
+            std::string::npos);
+  EXPECT_NE(error_with(megatron_index(2, {1}, {0}, {0, 1}), "\xff").find("negative"), std::string::npos);
   EXPECT_NE(error_with(megatron_index(4, {1}, {0}, {0, 1}), raw<std::int32_t>({-1})).find("negative"),
             std::string::npos);
   EXPECT_NE(error_with(megatron_index(8, {}, {}, {0}), tokens).find("no documents"), std::string::npos);
