@@ -66,7 +66,8 @@ void add_stages(const Json& object, const std::string& file, int depth, std::vec
     SplitStage stage;
     const bool single = io::boolean_or(object, "individual_digits", false, file);
     stage.behavior = single ? SplitBehavior::isolated : SplitBehavior::contiguous;
-    stage.pattern = compile_split("\\p{N}", file);
+    // Rust's numbers, not Oniguruma's: these of Unicode 17 are among them.
+    stage.pattern = compile_split("[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]", file);
     stages.push_back(std::move(stage));
   } else if (type == "ByteLevel") {
     check_members(object, {"type", "add_prefix_space", "trim_offsets", "use_regex"}, what, file);
