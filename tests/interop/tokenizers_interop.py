@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares redline's tokenizers with the Hugging Face `tokenizers` and `sentencepiece` packages on generated strings.
 
-Usage: tokenizers_interop.py REDLINE WORK_FOLDER
+Usage: tokenizers_interop.py REDLINE WORK_FOLDER [--fixtures]
 
 The packages go into a virtual environment in WORK_FOLDER, made once. Where pip does not work the test is skipped: exit
-status 77, and a line that says so.
+status 77, and a line that says so. With --fixtures, small tokenizers and what the packages make of some texts are written
+to WORK_FOLDER/fixtures instead: tests/fixtures/tokenizers is a copy of it.
 """
 import json
 import os
@@ -115,7 +116,7 @@ def strings(specials):
     return result
 
 
-def make_tokenizers(folder):
+def make_tokenizers(folder, vocabulary=900):
     """Small vocabularies of the families, as files: name and path."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -166,7 +167,7 @@ def make_tokenizers(folder):
         tokenizer.decoder = decoders.ByteLevel()
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=900,
+            vocab_size=vocabulary,
             show_progress=False,
             initial_alphabet=[] if small else alphabet,
             special_tokens=["<unk>"] if "unk_token" in options else [],
@@ -235,20 +236,52 @@ def train_with_redline(redline, folder, texts):
     return bad
 
 
-def compare_sentencepiece(redline, folder, texts):
+def train_sentencepiece(folder, prefix, vocabulary):
     import sentencepiece
 
     corpus_path = os.path.join(folder, "sentences.txt")
     with open(corpus_path, "w", encoding="utf-8") as file:
         file.write("".join(line.replace("\n", " ") + "\n" for line in corpus()))
-    prefix = os.path.join(folder, "pieces")
     sentencepiece.SentencePieceTrainer.train(
-        input=corpus_path, model_prefix=prefix, vocab_size=800, model_type="bpe", byte_fallback=True,
+        input=corpus_path, model_prefix=prefix, vocab_size=vocabulary, character_coverage=0.99, model_type="bpe", byte_fallback=True,
         normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True, minloglevel=2,
     )
+
+
+def compare_sentencepiece(redline, folder, texts):
+    import sentencepiece
+
+    prefix = os.path.join(folder, "pieces")
+    train_sentencepiece(folder, prefix, 800)
     library = sentencepiece.SentencePieceProcessor(model_file=prefix + ".model")
     texts = [t for t in texts if "\0" not in t]
     return compare(redline, "sentencepiece", prefix + ".model", texts, library.encode, library.decode)
+
+
+def write_fixtures(folder, texts):
+    import sentencepiece
+    from tokenizers import Tokenizer
+
+    out = os.path.join(folder, "fixtures")
+    os.makedirs(out, exist_ok=True)
+    chosen = [t for t in texts if len(t) < 60][:20] + [t for t in texts[700:] if 10 < len(t) < 80][::30][:60]
+    for name, path in make_tokenizers(folder, 500):
+        if name not in ("gpt2", "llama3", "qwen-odd", "o200k"):
+            continue
+        with open(path, encoding="utf-8") as file, open(os.path.join(out, f"{name}.tokenizer.json"), "w", encoding="utf-8") as to:
+            json.dump(json.load(file), to, ensure_ascii=False, separators=(",", ":"))
+        library = Tokenizer.from_file(path)
+        write_cases(out, name, chosen, lambda t: library.encode(t, add_special_tokens=False).ids, lambda i: library.decode(i, skip_special_tokens=False))
+    train_sentencepiece(folder, os.path.join(out, "pieces"), 500)
+    library = sentencepiece.SentencePieceProcessor(model_file=os.path.join(out, "pieces.model"))
+    write_cases(out, "pieces", [t for t in chosen if "\0" not in t], library.encode, library.decode)
+    os.remove(os.path.join(out, "pieces.vocab"))
+
+
+def write_cases(folder, name, texts, encode, decode):
+    cases = [{"text": t, "ids": encode(t), "decoded": decode(encode(t))} for t in texts]
+    with open(os.path.join(folder, f"{name}.cases.json"), "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
 
 
 def main():
@@ -257,6 +290,8 @@ def main():
     enter_environment(folder)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     texts = strings(["<|endoftext|>", "<|im_end|>", "<mask>", "<r>", "<both>", "word", "wörd", "wo\u0308rd", "caf\u00e9", "cafe\u0301", "<|end", "    ", "<|pad|>"])
+    if "--fixtures" in sys.argv:
+        return write_fixtures(folder, texts)
     bad = 0
     for name, path in make_tokenizers(folder):
         family = name in ("gpt2", "llama3", "qwen", "qwen-odd")
