@@ -146,6 +146,7 @@ def make_tokenizers(folder, vocabulary=900):
         "digits": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=True)]), odd[:2], {}),
         "digits-runs": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=False), byte_level()]), odd, {}),
         "deepseek": (None, pre_tokenizers.Sequence([split(r"\p{N}{1,3}"), split(r"[一-龥\u3040-ゟ゠-ヿ]+"), split(r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), byte_level()]), odd[:2], {}),
+        "cl100k": (None, family(r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"), odd[:2], {}),
         "words": (None, pre_tokenizers.Sequence([split(r"\w+|[^\w\s]+", "removed", True), byte_level()]), odd[:1], {}),
         "next": (None, pre_tokenizers.Sequence([split(r"\s", "merged_with_next"), byte_level()]), odd[:1], {}),
         "previous": (None, pre_tokenizers.Sequence([split(r"[^\S\n]|\d+", "merged_with_previous"), byte_level()]), odd[:1], {}),

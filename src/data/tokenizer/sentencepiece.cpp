@@ -17,7 +17,12 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view model, const std::string& name) : name_(name), fingerprint_(hash64(model)) {
     const auto status = processor_.LoadFromSerializedProto({model.data(), model.size()});
-    if (!status.ok()) fail_user("{}: not a sentencepiece model: {}", name, status.error_message());
+    if (!status.ok()) {
+      // Where the bytes do not parse, the library names its own source line and nothing else.
+      const std::string reason = status.error_message();
+      fail_user("{}: not a sentencepiece model, or a damaged one{}", name,
+                reason.find("ParseFromArray") == reason.npos ? ": " + reason : "");
+    }
     if (processor_.GetPieceSize() < 1) fail_user("{}: the sentencepiece model has no pieces", name);
   }
 
