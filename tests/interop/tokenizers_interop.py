@@ -116,6 +116,22 @@ def strings(specials):
     return result
 
 
+def spell_all_merges(path):
+    """As the file of LLaMA-3 has it: every way to make a token is a merge, and merges are written as "left right"."""
+    with open(path, encoding="utf-8") as file:
+        data = json.load(file)
+    vocabulary = data["model"]["vocab"]
+    merges = []
+    for token in sorted(vocabulary, key=vocabulary.get):
+        ways = [(token[:i], token[i:]) for i in range(1, len(token))]
+        known = [way for way in ways if way[0] in vocabulary and way[1] in vocabulary]
+        merges += sorted(known, key=lambda way: (vocabulary[way[0]], vocabulary[way[1]]))
+    assert len(merges) > len(data["model"]["merges"])
+    data["model"]["merges"] = [" ".join(pair) for pair in merges]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+
+
 def make_tokenizers(folder, vocabulary=900):
     """Small vocabularies of the families, as files: name and path."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -177,12 +193,8 @@ def make_tokenizers(folder, vocabulary=900):
         tokenizer.add_tokens(added)
         path = os.path.join(folder, f"{name}.tokenizer.json")
         tokenizer.save(path)
-        if name == "llama3":  # the older way to write merges
-            with open(path, encoding="utf-8") as file:
-                data = json.load(file)
-            data["model"]["merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(data, file)
+        if name == "llama3":
+            spell_all_merges(path)
         made.append((name, path))
     return made
 
