@@ -227,7 +227,7 @@ class Translator {
     bool negated;
   };
   // \s, \S, \d, \D, \w, \W, \p{...}, \P{...}; at_ stands on the backslash.
-  std::optional<Set> escaped_set(bool caseless) {
+  std::optional<Set> escaped_set(bool caseless, bool in_class) {
     const char c = in_[at_ + 1];
     const auto simple = [&](ClassText inside, bool negated) {
       at_ += 2;
@@ -236,7 +236,7 @@ class Translator {
     if (c == 's') return simple(spaces(), false);
     if (c == 'S') return simple(not_spaces(), false);
     if (c == 'd' || c == 'D') return simple(property("Nd"), c == 'D');
-    if (c == 'w' || c == 'W') return simple(word_characters(), c == 'W');
+    if (c == 'w' || c == 'W') return simple(word_characters(in_class), c == 'W');
     if (c != 'p' && c != 'P') return std::nullopt;
     const std::size_t close = in_.find('}', at_);
     if (at_ + 2 >= in_.size() || in_[at_ + 2] != '{' || close == in_.npos) refuse("\\p without {...}");
@@ -261,7 +261,7 @@ class Translator {
       at_ += 2;
       return false;
     }
-    if (const auto set = escaped_set(caseless)) {
+    if (const auto set = escaped_set(caseless, false)) {
       out_ += (set->negated ? "[^" : "[") + set->inside.text + "]";
       return true;
     }
@@ -288,7 +288,7 @@ class Translator {
       return {point.value, ""};
     }
     if (at_ + 1 >= in_.size()) refuse("a \"\\\" at its end");
-    if (auto set = escaped_set(caseless)) {
+    if (auto set = escaped_set(caseless, true)) {
       if (!set->negated) return {std::nullopt, set->inside.text};
       if (!set->inside.exact_negation || !set->inside.text.starts_with("\\p")) refuse("a negated set inside a class");
       return {std::nullopt, "\\P" + set->inside.text.substr(2)};
@@ -341,11 +341,6 @@ class Translator {
 
 std::string pcre2_pattern(std::string_view pattern, std::string_view where) { return Translator(pattern, where).run(); }
 
-std::string pcre2_word_character() {
-  std::string text;
-  for (const char* name : {"L", "M", "Nd", "Nl", "Pc"}) text += property(name).text;
-  return "[" + text +
-         "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{200c}\\x{200d}]";
-}
+std::string pcre2_word_character() { return "[" + word_characters(true).text + "\\x{200c}\\x{200d}]"; }
 
 }  // namespace redline::data

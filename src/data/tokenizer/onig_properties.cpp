@@ -126,12 +126,13 @@ ClassText not_spaces() {
       "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"};
 }
 
-ClassText word_characters() {
+ClassText word_characters(bool in_class) {
   std::string text;
   for (const char* name : {"L", "M", "Nd", "Nl", "Pc"}) text += property(name).text;
-  // Letters in circles and squares, which are alphabetic too; and, in Oniguruma alone, the numbers of Latin-1.
+  // Letters in circles and squares, which are alphabetic too.
   text += "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
-  return {text + "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}", false};
+  if (!in_class) text += "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";  // the other numbers of Latin-1
+  return {text, false};
 }
 
 ClassText property(std::string_view name) {

@@ -93,6 +93,8 @@ TEST(SplitTest, ConstructsMeanWhatOnigurumaMeans) {
   EXPECT_EQ(split("\\s+", "a\u180e\u0085b"), (P{"gap:a\u180e", "\u0085", "gap:b"}));
   EXPECT_EQ(split("(?i)k", "K\u212a"), (P{"K", "\u212a"}));
   EXPECT_EQ(split("\\p{Han}+", "世\U000323af々。"), (P{"世\U000323af々", "gap:。"}));
+  EXPECT_EQ(split("\\w+", "a½ⓐ-"), (P{"a½ⓐ", "gap:-"}));
+  EXPECT_EQ(split("[\\w]+", "a½ⓐ-"), (P{"a", "gap:½", "ⓐ", "gap:-"}));  // other than outside a class
   EXPECT_EQ(split("[a\\-z]", "a-m"), (P{"a", "-", "gap:m"}));
 }
 
