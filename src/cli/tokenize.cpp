@@ -189,7 +189,7 @@ void ids_to_text(const data::Tokenizer& tokenizer, std::string_view line, const 
   out += result.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
 }
 
-void encode_whole(const data::Tokenizer& tokenizer, data::Encoder& encoder, Input& input) {
+void encode_whole(data::Encoder& encoder, Input& input) {
   std::string text, out;
   std::size_t piece = 1 << 20;
   while (input.read(text, piece)) piece = std::max<std::size_t>(text.size(), 1 << 20);
@@ -199,7 +199,6 @@ void encode_whole(const data::Tokenizer& tokenizer, data::Encoder& encoder, Inpu
   } catch (const UserError& error) {
     rethrow_at(input.name(), error);
   }
-  (void)tokenizer;
   append_ids(ids, " ", out);
   print(out + "\n");
 }
@@ -228,7 +227,7 @@ int run_tokenize(const Words& words) {
     const auto encoder = tokenizer->encoder();
     for (const std::string& file : files) {
       Input input(file);
-      encode_whole(*tokenizer, *encoder, input);
+      encode_whole(*encoder, input);
     }
     return kDone;
   }
