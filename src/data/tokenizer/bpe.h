@@ -73,7 +73,7 @@ struct BpeModel {
 };
 
 // Merges for one thread. Short pieces by looking for the lowest rank again and again, long ones with a heap: a megabyte
-// without a space takes a second, not an hour.
+// without a space takes a fraction of a second, not minutes.
 class BpeMerger {
  public:
   explicit BpeMerger(const BpeModel& model) : model_(model) {}

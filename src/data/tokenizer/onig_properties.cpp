@@ -41,7 +41,7 @@ struct Code {
   std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data{nullptr, pcre2_match_data_free};
 };
 
-// The part of newer_code_points() that this PCRE2 does not know: about 10 thousand questions, 2 ms, once.
+// The part of newer_code_points() that this PCRE2 does not know: about 10 thousand questions, 1 ms, once.
 const std::vector<NewerCodePoints>& unknown_to_pcre2() {
   static const std::vector<NewerCodePoints> unknown = [] {
     const Code unassigned("\\p{Cn}");

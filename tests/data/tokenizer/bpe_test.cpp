@@ -48,7 +48,7 @@ TEST(BpeTest, ShortAndLongPiecesMergeAsTheDefinitionSays) {
     const BpeModel model = random_model(seed, 60);
     BpeMerger merger(model);
     const Random random(seed, 3);
-    for (const std::uint64_t length : {1u, 2u, 3u, 10u, 63u, 64u, 65u, 66u, 200u}) {
+    for (const std::uint64_t length : {1u, 2u, 3u, 10u, 64u, 95u, 96u, 97u, 98u, 200u}) {
       std::string text;
       for (std::uint64_t i = 0; i < length; ++i) text += static_cast<char>('a' + random.below(length * 1000 + i, 4));
       std::vector<std::int32_t> ids;
