@@ -1,5 +1,5 @@
-// A trie of bytes, walked from each place whose byte begins a token. Most texts hold none: looking for the first bytes is
-// what counts.
+// A trie of bytes, walked from each place whose byte begins a token. Most texts hold none: looking for the first bytes
+// is what counts.
 #include "data/tokenizer/added_tokens.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// From text to ids: added tokens cut the text, NFC where asked for, stages split what is between into pieces, and pieces
-// are merged. Nearly every piece of ordinary text was seen before: a cache of short pieces is what makes it fast.
+// From text to ids: added tokens cut the text, NFC where asked for, stages split what is between into pieces, and
+// pieces are merged. Nearly every piece of ordinary text was seen before: a cache of short pieces is what makes it
+// fast.
 #include "data/tokenizer/bpe_tokenizer.h"
 
 #include <bit>

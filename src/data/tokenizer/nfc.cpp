@@ -1,5 +1,5 @@
-// NFC by utf8proc, a stretch at a time. Only stretches with a character from U+0300 on can change, and long runs of marks
-// are sorted here: utf8proc's own sorting takes quadratic time on them.
+// NFC by utf8proc, a stretch at a time. Only stretches with a character from U+0300 on can change, and long runs of
+// marks are sorted here: utf8proc's own sorting takes quadratic time on them.
 #include "data/tokenizer/nfc.h"
 
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
-// What a Hugging Face tokenizer.json says, for byte-level BPE. Untrusted bytes stop here: what is malformed, or asks for
-// something redline does not do, is a UserError that names the file and the feature.
+// What a Hugging Face tokenizer.json says, for byte-level BPE. Untrusted bytes stop here: what is malformed, or asks
+// for something redline does not do, is a UserError that names the file and the feature.
 #pragma once
 
 #include <memory>

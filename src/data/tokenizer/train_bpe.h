@@ -48,8 +48,8 @@ struct TrainedBpe {
   std::vector<std::pair<std::int32_t, std::int32_t>> merges;  // in order of rank
 };
 
-// Up to `vocabulary` tokens; fewer when nothing is left to merge. Ties go to the pair of lower ids. `progress` is told the
-// number of tokens so far now and then.
+// Up to `vocabulary` tokens; fewer when nothing is left to merge. Ties go to the pair of lower ids. `progress` is told
+// the number of tokens so far now and then.
 TrainedBpe train_bpe(const std::vector<CountedPiece>& pieces, std::int64_t vocabulary,
                      const std::function<void(std::int64_t)>& progress);
 

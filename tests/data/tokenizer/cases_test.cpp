@@ -1,5 +1,5 @@
-// What other programs make of a text: ids and decoded text of the small fixtures, always, and of the large oracles where
-// REDLINE_ORACLES names their folder.
+// What other programs make of a text: ids and decoded text of the small fixtures, always, and of the large oracles
+// where REDLINE_ORACLES names their folder.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
