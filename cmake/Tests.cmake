@@ -53,4 +53,8 @@ find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND)
   add_test(NAME tools/check_floors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors.py")
   add_test(NAME tools/check_floors_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors_test.py")
+  # Compares with the Hugging Face and sentencepiece packages, which it installs into the build folder; 77 is "no pip".
+  add_test(NAME interop/tokenizers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tokenizers_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop")
+  set_tests_properties(interop/tokenizers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 endif()

@@ -20,6 +20,8 @@ constexpr Command kCommands[] = {
     {"data", "text to token shards", run_data},
     {"profile", "where the time of a training step goes", run_profile},
     {"verify", "compare with what Hugging Face computes", run_verify},
+    {"tokenize", "text to token ids, and back", run_tokenize},
+    {"tokenizer", "train a tokenizer", run_tokenizer},
     {"config", "the resolved configuration, all keys, the presets", run_config},
     {"info", "what this machine has and which backends work", run_info},
 };

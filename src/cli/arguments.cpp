@@ -108,6 +108,13 @@ void Arguments::texts(const std::string& name, const std::string& value, std::ve
   f.take = [&to](const Impl::Flag& given) { to = given.given; };
 }
 
+void Arguments::repeated(const std::string& name, const std::string& value, std::vector<std::string>& to,
+                         const std::string& help) {
+  texts(name, value, to, help);
+  impl_->flags.back()->option->type_size(1)->expected(1)->allow_extra_args(false)->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeAll);
+}
+
 void Arguments::integer(const std::string& name, const std::string& value, std::int64_t& to, std::int64_t low,
                         std::int64_t high, const std::string& help) {
   impl_->add_single(name, value, help).take = [&to, low, high](const Impl::Flag& f) {

@@ -24,6 +24,9 @@ class Arguments {
   void flag(const std::string& name, bool& to, const std::string& help);
   void text(const std::string& name, const std::string& value, std::string& to, const std::string& help);
   void texts(const std::string& name, const std::string& value, std::vector<std::string>& to, const std::string& help);
+  // One value each time it is given; texts() takes all words that follow.
+  void repeated(const std::string& name, const std::string& value, std::vector<std::string>& to,
+                const std::string& help);
   void integer(const std::string& name, const std::string& value, std::int64_t& to, std::int64_t low, std::int64_t high,
                const std::string& help);
   void number(const std::string& name, const std::string& value, double& to, double low, double high,

@@ -25,6 +25,8 @@ int run_eval(const Words& words);
 int run_sample(const Words& words);
 int run_profile(const Words& words);
 int run_verify(const Words& words);
+int run_tokenize(const Words& words);
+int run_tokenizer(const Words& words);
 int run_config(const Words& words);
 int run_info(const Words& words);
 int run_data(const Words& words);  // and under it:

@@ -1,0 +1,182 @@
+// redline tokenizer train.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/thread_pool.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "config/load.h"
+#include "data/tokenizer/train_bpe.h"
+#include "data/tokenizer/utf8.h"
+
+namespace redline::cli {
+namespace {
+
+// A line on standard error once a second, from two seconds on.
+class Progress {
+ public:
+  explicit Progress(std::string what) : what_(std::move(what)) {}
+  ~Progress() {
+    if (shown_) std::fputs("\n", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(double fraction) {
+    const double now = steady_seconds();
+    if (now - start_ < 2 || now - last_ < 1 || fraction <= 0) return;
+    last_ = now;
+    shown_ = true;
+    const double left = (now - start_) * (1 - fraction) / fraction;
+    std::fputs(fmt::format("\r{}: {:3.0f}%, {:.0f} s left   ", what_, fraction * 100, left).c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+ private:
+  std::string what_;
+  double start_ = steady_seconds(), last_ = 0;
+  bool shown_ = false;
+};
+
+std::vector<Path> files_of(const std::vector<std::string>& paths) {
+  std::vector<Path> files;
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) {
+      std::vector<Path> below;
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
+        if (entry.is_regular_file()) below.push_back(entry.path());
+      std::ranges::sort(below);
+      files.insert(files.end(), below.begin(), below.end());
+    } else if (std::filesystem::is_regular_file(path, ignored)) {
+      files.emplace_back(path);
+    } else {
+      fail_user("redline tokenizer train: there is no file or folder {}", path);
+    }
+  }
+  return files;
+}
+
+// The texts of all files, to `counter`. Returns their bytes.
+std::int64_t count_pieces(const std::vector<std::string>& paths, data::PieceCounter& counter) {
+  const std::vector<Path> files = files_of(paths);
+  std::int64_t all = 0, done = 0;
+  for (const Path& file : files) all += static_cast<std::int64_t>(real_files().size(file));
+  Progress progress("reading");
+  // Many small files are counted together: a call is split over the cores by its texts.
+  constexpr std::int64_t kBatchBytes = 64 << 20;
+  constexpr std::size_t kBatchFiles = 1000;
+  std::vector<MappedFile> batch;
+  std::vector<std::string_view> texts;
+  std::int64_t counted = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::span<const std::byte> bytes = batch.emplace_back(files[i]).bytes();
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (const std::size_t bad = data::first_bad_utf8(text); bad != text.npos)
+      fail_user("{}: byte {}: not valid UTF-8", files[i].string(), bad);
+    texts.push_back(text);
+    done += static_cast<std::int64_t>(text.size());
+    if (done - counted < kBatchBytes && batch.size() < kBatchFiles && i + 1 < files.size()) continue;
+    counter.add(texts);
+    texts.clear();
+    batch.clear();
+    counted = done;
+    progress.show(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1)));
+  }
+  return done;
+}
+
+data::TrainFamily family_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const data::TrainFamily& family : data::train_families()) {
+    if (family.name == name) return family;
+    names.emplace_back(family.name);
+  }
+  const std::string guess = config::nearest(name, names);
+  fail_user("--pattern may be {}, not '{}'{}", fmt::join(names, ", "), name,
+            guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+}
+
+void check_specials(const std::vector<std::string>& specials) {
+  for (std::size_t i = 0; i < specials.size(); ++i) {
+    const std::string& special = specials[i];
+    if (special.empty() || special.size() > 1000 || data::first_bad_utf8(special) != std::string::npos)
+      fail_user("--special takes a token of 1 to 1000 bytes of UTF-8");
+    if (std::find(specials.begin(), specials.begin() + static_cast<std::ptrdiff_t>(i), special) !=
+        specials.begin() + static_cast<std::ptrdiff_t>(i))
+      fail_user("--special {} is given twice", special);
+  }
+}
+
+int train(const Words& words) {
+  Arguments arguments("tokenizer train", "train a byte-level BPE tokenizer",
+                      "--vocab-size N --out tokenizer.json INPUT...",
+                      {"redline tokenizer train --vocab-size 32000 --out tokenizer.json books/",
+                       "redline tokenizer train --vocab-size 8192 --pattern qwen --special '<|endoftext|>' --special "
+                       "'<|pad|>' --out tokenizer.json corpus.txt"});
+  std::int64_t vocabulary = 0;
+  std::string out, pattern = "gpt2";
+  std::vector<std::string> specials, inputs;
+  arguments.words("INPUT...", inputs, "text files and folders");
+  arguments.integer("--vocab-size", "N", vocabulary, 256, 10'000'000, "tokens in all, special ones included");
+  arguments.text("--out", "FILE", out, "where the tokenizer.json goes");
+  arguments.text("--pattern", "NAME", pattern, "split text as gpt2, llama3 or qwen (default: gpt2)");
+  arguments.repeated("--special", "TOKEN", specials, "a special token; may be given again (default: <|endoftext|>)");
+  if (!arguments.parse(words)) return kDone;
+  if (vocabulary == 0) fail_user("redline tokenizer train needs --vocab-size N");
+  if (out.empty()) fail_user("redline tokenizer train needs --out FILE");
+  if (inputs.empty()) fail_user("redline tokenizer train needs text to train on: INPUT...");
+  if (specials.empty()) specials = {"<|endoftext|>"};
+  check_specials(specials);
+  const auto special_count = static_cast<std::int64_t>(specials.size());
+  if (vocabulary < 256 + special_count)
+    fail_user("--vocab-size {} is too small: 256 bytes and {} special tokens need {}", vocabulary, special_count,
+              256 + special_count);
+  const data::TrainFamily family = family_of(pattern);
+  const Path out_path(out);
+  if (out_path.has_parent_path() && !std::filesystem::is_directory(out_path.parent_path()))
+    fail_user("--out {}: there is no folder {}", out, out_path.parent_path().string());
+
+  const double start = steady_seconds();
+  ThreadPool pool;
+  data::PieceCounter counter(family, specials, pool);
+  const std::int64_t bytes = count_pieces(inputs, counter);
+  if (bytes == 0) fail_user("redline tokenizer train: the input holds no text");
+  const double counted = steady_seconds();
+  data::TrainedBpe bpe;
+  {
+    Progress progress("merging");
+    const double wanted = static_cast<double>(vocabulary - special_count);
+    bpe = data::train_bpe(counter.take(), vocabulary - special_count, [&](std::int64_t tokens) {
+      progress.show(static_cast<double>(tokens - 256) / (wanted - 256));
+    });
+  }
+  real_files().replace(out_path, data::tokenizer_json_of(bpe, family, specials));
+  const auto made = static_cast<std::int64_t>(bpe.tokens.size()) + special_count;
+  print(fmt::format(
+      "{}: {} tokens ({} merges, {} special) from {:.1f} MB of text; read in {:.1f} s, merged in {:.1f} s\n", out, made,
+      bpe.merges.size(), special_count, static_cast<double>(bytes) * 1e-6, counted - start,
+      steady_seconds() - counted));
+  if (made < vocabulary) print(fmt::format("the text has nothing more to merge: {} tokens are all it gives\n", made));
+  return kDone;
+}
+
+}  // namespace
+
+int run_tokenizer(const Words& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    print(
+        "redline tokenizer: train a tokenizer\n\nUsage: redline tokenizer train [...]\n\n"
+        "`redline tokenizer train --help` tells the rest; `redline tokenize` uses one.\n");
+    return kDone;
+  }
+  if (words[0] != "train") fail_user("redline tokenizer does not know '{}'; it may be 'train'", words[0]);
+  return train(Words(words.begin() + 1, words.end()));
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,90 @@
+// The library does the work; this keeps its errors and ids out of range from reaching anybody else.
+#include "data/tokenizer/sentencepiece.h"
+
+#include <sentencepiece_processor.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "data/tokenizer/utf8.h"
+
+namespace redline::data {
+namespace {
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(std::string_view model, const std::string& name) : name_(name), fingerprint_(hash64(model)) {
+    const auto status = processor_.LoadFromSerializedProto({model.data(), model.size()});
+    if (!status.ok()) {
+      // Where the bytes do not parse, the library names its own source line and nothing else.
+      const std::string reason = status.error_message();
+      fail_user("{}: not a sentencepiece model, or a damaged one{}", name,
+                reason.find("ParseFromArray") == reason.npos ? ": " + reason : "");
+    }
+    if (processor_.GetPieceSize() < 1) fail_user("{}: the sentencepiece model has no pieces", name);
+  }
+
+  std::string name() const override { return Path(name_).filename().string(); }
+  std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
+  std::optional<std::int32_t> end_token() const override {
+    const int id = processor_.eos_id();
+    return id < 0 ? std::nullopt : std::optional<std::int32_t>(id);
+  }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<PieceEncoder>(*this); }
+
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string text, part;
+    std::vector<int> known;
+    const auto flush = [&] {
+      if (known.empty()) return;
+      const auto status = processor_.Decode(known, &part);
+      if (!status.ok()) fail_user("{}: {}", name_, status.error_message());
+      text += part;
+      known.clear();
+    };
+    for (const std::int32_t id : ids) {
+      if (id >= 0 && id < processor_.GetPieceSize()) {
+        known.push_back(id);
+      } else {
+        flush();
+        text += fmt::format("<{}>", id);  // as data/byte_roles.h does
+      }
+    }
+    flush();
+    return text;
+  }
+
+ private:
+  class PieceEncoder final : public Encoder {
+   public:
+    explicit PieceEncoder(const SentencePieceTokenizer& tokenizer) : t_(tokenizer) {}
+    void append(std::string_view text, std::vector<std::int32_t>& ids) override {
+      if (const std::size_t bad = first_bad_utf8(text); bad != text.npos)
+        fail_user("the text is not valid UTF-8 at byte {}", bad);
+      if (text.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+        fail_user("a text of {} bytes is too long for sentencepiece; cut it into documents", text.size());
+      const auto status = t_.processor_.Encode({text.data(), text.size()}, &found_);
+      if (!status.ok()) fail_user("{}: {}", t_.name_, status.error_message());
+      ids.insert(ids.end(), found_.begin(), found_.end());
+    }
+
+   private:
+    const SentencePieceTokenizer& t_;
+    std::vector<int> found_;
+  };
+
+  std::string name_;
+  std::uint64_t fingerprint_;
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view model, const std::string& name) {
+  return std::make_shared<SentencePieceTokenizer>(model, name);
+}
+
+}  // namespace redline::data

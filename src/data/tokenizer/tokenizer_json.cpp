@@ -1,0 +1,297 @@
+// Reads the parts of a tokenizer.json in the order a text meets them: normalizer, added tokens, pre-tokenizer, model,
+// post-processor, decoder.
+#include "data/tokenizer/tokenizer_json.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/json_checks.h"
+#include "data/tokenizer/nfc.h"
+#include "data/tokenizer/split_stages.h"
+#include "data/tokenizer/utf8.h"
+
+namespace redline::data {
+namespace {
+
+using io::Json;
+
+constexpr int kDeepest = 20;                      // of sequences within sequences
+constexpr std::size_t kLongestAddedToken = 4096;  // bytes
+constexpr std::int64_t kSpareIds = 100'000;       // ids may have gaps, but not such that tables by id outgrow the file
+
+class Reader {
+ public:
+  Reader(const Json& root, const std::string& file) : root_(root), file_(file) {}
+
+  TokenizerJson read() {
+    check_object(root_, "a tokenizer.json", file_);
+    check_members(root_,
+                  {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                   "decoder", "model"},
+                  "it", file_);
+    for (const char* feature : {"truncation", "padding"})
+      if (is_set(root_, feature))
+        fail_user("{}: \"{}\" is set, which redline does not support; set it to null", file_, feature);
+    if (is_set(root_, "normalizer")) read_normalizer(*member_of(root_, "normalizer"), 0);
+    if (!is_set(root_, "model")) fail_user("{}: the \"model\" is missing", file_);
+    read_model(*member_of(root_, "model"));
+    if (!is_set(root_, "pre_tokenizer"))
+      fail_user("{}: it has no pre-tokenizer; redline reads byte-level BPE, which needs ByteLevel", file_);
+    t_.stages = split_stages(*member_of(root_, "pre_tokenizer"), file_);
+    if (is_set(root_, "post_processor")) read_post_processor(*member_of(root_, "post_processor"), 0);
+    if (is_set(root_, "decoder")) read_decoder(*member_of(root_, "decoder"), 0);
+    if (is_set(root_, "added_tokens")) read_added(*member_of(root_, "added_tokens"));
+    return std::move(t_);
+  }
+
+ private:
+  void read_normalizer(const Json& object, int depth) {
+    const std::string type = type_of(object, "a normalizer", file_);
+    if (type == "Sequence" && depth < kDeepest) {
+      const Json* list = member_of(object, "normalizers");
+      if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"normalizers\"", file_);
+      for (const Json& one : *list) read_normalizer(one, depth + 1);
+    } else if (type == "NFC") {
+      t_.nfc = true;
+    } else {
+      fail_user("{}: the normalizer {} is not supported; it may be NFC", file_, io::in_quotes(type));
+    }
+  }
+
+  // Encoding adds no tokens around a text, so that these do nothing here.
+  void read_post_processor(const Json& object, int depth) const {
+    const std::string type = type_of(object, "a post_processor", file_);
+    if (type == "Sequence" && depth < kDeepest) {
+      const Json* list = member_of(object, "processors");
+      if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"processors\"", file_);
+      for (const Json& one : *list) read_post_processor(one, depth + 1);
+    } else if (type != "ByteLevel" && type != "TemplateProcessing" && type != "RobertaProcessing" &&
+               type != "BertProcessing") {
+      fail_user("{}: the post-processor {} is not supported", file_, io::in_quotes(type));
+    }
+  }
+
+  void read_decoder(const Json& object, int depth) {
+    const std::string type = type_of(object, "a decoder", file_);
+    if (type == "Sequence" && depth < kDeepest) {
+      const Json* list = member_of(object, "decoders");
+      if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"decoders\"", file_);
+      for (const Json& one : *list) {
+        if (t_.decodes) fail_user("{}: a decoder after ByteLevel is not supported", file_);
+        read_decoder(one, depth + 1);
+      }
+    } else if (type == "ByteLevel") {
+      t_.decodes = true;
+    } else {
+      fail_user("{}: the decoder {} is not supported; it may be ByteLevel", file_, io::in_quotes(type));
+    }
+  }
+
+  void refuse_if(bool refused, std::string_view feature) const {
+    if (refused) fail_user("{}: the model's {} is not supported", file_, feature);
+  }
+
+  void read_model(const Json& model) {
+    check_object(model, "the model", file_);
+    if (is_set(model, "type") || !is_set(model, "merges")) {
+      const std::string type = type_of(model, "the model", file_);
+      if (type != "BPE")
+        fail_user("{}: the model {} is not supported; redline reads byte-level BPE", file_, io::in_quotes(type));
+    }
+    check_members(model,
+                  {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                   "byte_fallback", "ignore_merges", "vocab", "merges"},
+                  "the model", file_);
+    const auto set_text = [&](const char* key) {
+      return is_set(model, key) && !io::string_at(model, key, file_).empty();
+    };
+    refuse_if(is_set(model, "dropout") && io::number_at(model, "dropout", file_) != 0, "\"dropout\"");
+    refuse_if(set_text("continuing_subword_prefix"), "\"continuing_subword_prefix\"");
+    refuse_if(set_text("end_of_word_suffix"), "\"end_of_word_suffix\"");
+    t_.model.ignore_merges = io::boolean_or(model, "ignore_merges", false, file_);
+    t_.model.fuse_unknown = io::boolean_or(model, "fuse_unk", false, file_);
+    read_vocabulary(model);
+    const bool all_bytes = std::ranges::find(t_.model.byte_ids, -1) == t_.model.byte_ids.end();
+    if (!all_bytes) {  // else there is nothing unknown
+      refuse_if(io::boolean_or(model, "byte_fallback", false, file_),
+                "\"byte_fallback\" with bytes left out of the vocabulary");
+      if (is_set(model, "unk_token")) {
+        const std::string unknown = io::string_at(model, "unk_token", file_);
+        t_.model.unknown = tokens_.find(unknown);
+        if (t_.model.unknown < 0)
+          fail_user("{}: the \"unk_token\" {} is not in the vocabulary", file_, io::in_quotes(unknown));
+      }
+    }
+    read_merges(model);
+  }
+
+  void read_vocabulary(const Json& model) {
+    const Json* vocabulary = member_of(model, "vocab");
+    if (vocabulary == nullptr || !vocabulary->is_object())
+      fail_user("{}: the model needs its \"vocab\" as an object", file_);
+    const auto& entries = vocabulary->get_ref<const Json::object_t&>();
+    vocabulary_ = static_cast<std::int64_t>(entries.size());
+    tokens_ = TokenTable(entries.size());
+    t_.model.byte_ids.fill(-1);
+    for (const auto& [token, id_value] : entries) {
+      const std::int32_t id = id_of(id_value, token, vocabulary_ * 2 + kSpareIds);
+      place(id);
+      if (t_.has_id[static_cast<std::size_t>(id)])
+        fail_user("{}: the id {} is there twice, the second time for {}", file_, id, io::in_quotes(token));
+      t_.has_id[static_cast<std::size_t>(id)] = true;
+      tokens_.set(token, id);
+      const auto bytes = bytes_of_token(token);
+      t_.text_of_id[static_cast<std::size_t>(id)] = bytes ? *bytes : token;
+      if (bytes && bytes->size() == 1) t_.model.byte_ids[static_cast<unsigned char>(bytes->front())] = id;
+    }
+    if (!t_.model.ignore_merges) return;
+    t_.model_tokens = t_.text_of_id;
+    t_.model.tokens = TokenTable(entries.size());
+    for (const auto& [token, id_value] : entries) {
+      const auto id = id_value.get<std::int32_t>();
+      const std::string& text = t_.model_tokens[static_cast<std::size_t>(id)];
+      if (bytes_of_token(token) && !text.empty()) t_.model.tokens.set(text, id);
+    }
+  }
+
+  std::int32_t id_of(const Json& value, const std::string& token, std::int64_t end) const {
+    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<std::uint64_t>() > (1u << 30)))
+      fail_user("{}: the id of {} must be a whole number below 2^30", file_, io::in_quotes(token));
+    const std::int64_t id = value.get<std::int64_t>();
+    if (id < 0 || id >= end)
+      fail_user("{}: the id {} of {} is out of range for a vocabulary of {} tokens", file_, id, io::in_quotes(token),
+                vocabulary_);
+    return static_cast<std::int32_t>(id);
+  }
+
+  void place(std::int32_t id) {
+    const auto size = static_cast<std::size_t>(id) + 1;
+    if (t_.has_id.size() >= size) return;
+    t_.has_id.resize(size);
+    t_.text_of_id.resize(size);
+  }
+
+  void read_merges(const Json& model) {
+    const Json* merges = member_of(model, "merges");
+    if (merges == nullptr || !merges->is_array()) fail_user("{}: the model needs its \"merges\" as a list", file_);
+    t_.model.merges = MergeTable(merges->size());
+    std::uint32_t rank = 0;
+    std::string joined;
+    for (const Json& merge : *merges) {
+      std::string_view left, right;
+      if (merge.is_string()) {
+        const std::string& text = merge.get_ref<const std::string&>();
+        if (text.starts_with("#version")) continue;
+        const std::size_t space = text.find(' ');
+        if (space == text.npos || text.find(' ', space + 1) != text.npos) fail_merge(rank);
+        left = std::string_view(text).substr(0, space);
+        right = std::string_view(text).substr(space + 1);
+      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+        left = merge[0].get_ref<const std::string&>();
+        right = merge[1].get_ref<const std::string&>();
+      } else {
+        fail_merge(rank);
+      }
+      joined.assign(left).append(right);
+      const auto find = [&](std::string_view token) {
+        const std::int32_t id = tokens_.find(token);
+        if (id < 0)
+          fail_user("{}: merge {} needs the token {}, which is not in the vocabulary", file_, rank,
+                    io::in_quotes(token));
+        return id;
+      };
+      const std::int32_t left_id = find(left), right_id = find(right);
+      t_.model.merges.set(left_id, right_id, {rank++, find(joined)});
+    }
+  }
+  [[noreturn]] void fail_merge(std::uint32_t rank) const {
+    fail_user("{}: merge {} is not of the form \"left right\" or [\"left\", \"right\"]", file_, rank);
+  }
+
+  void read_added(const Json& list) {
+    if (!list.is_array()) fail_user("{}: \"added_tokens\" must be a list", file_);
+    std::vector<AddedToken> added;
+    std::vector<std::string> contents;
+    // What the model does not know is numbered behind its vocabulary, in the order of the file, whatever "id" says.
+    std::int64_t next_id = vocabulary_;
+    TokenTable seen(list.size());
+    contents.reserve(list.size());
+    for (const Json& entry : list) {
+      check_object(entry, "an added token", file_);
+      check_members(entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"},
+                    "an added token", file_);
+      AddedToken token;
+      token.content = io::string_at(entry, "content", file_);
+      token.special = io::boolean_at(entry, "special", file_);
+      token.single_word = io::boolean_at(entry, "single_word", file_);
+      token.lstrip = io::boolean_at(entry, "lstrip", file_);
+      token.rstrip = io::boolean_at(entry, "rstrip", file_);
+      token.normalized = io::boolean_at(entry, "normalized", file_);
+      const std::string name = io::in_quotes(token.content);
+      if (token.content.empty() || token.content.size() > kLongestAddedToken)
+        fail_user("{}: an added token has {} bytes; it may have 1 to {}", file_, token.content.size(),
+                  kLongestAddedToken);
+      token.id = id_of(*id_member(entry, name), token.content,
+                       vocabulary_ * 2 + kSpareIds + static_cast<std::int64_t>(list.size()));
+      contents.push_back(token.content);
+      if (!seen.set(contents.back(), token.id)) fail_user("{}: the added token {} is there twice", file_, name);
+      const std::int32_t known = tokens_.find(token.content);
+      const std::int64_t expected = known >= 0 ? known : next_id++;
+      if (token.id != expected)
+        fail_user("{}: the added token {} has the id {}, but its place in the vocabulary is {}", file_, name, token.id,
+                  expected);
+      added.push_back(std::move(token));
+    }
+    for (AddedToken& token : added) keep_added(std::move(token));
+    check_different(t_.normalized_added);
+  }
+
+  const Json* id_member(const Json& entry, const std::string& name) const {
+    const Json* id = member_of(entry, "id");
+    if (id == nullptr) fail_user("{}: the added token {} has no \"id\"", file_, name);
+    return id;
+  }
+
+  void keep_added(AddedToken token) {
+    if (token.normalized && t_.nfc) {
+      std::string scratch;
+      token.content = std::string(to_nfc(token.content, scratch));
+    }
+    place(token.id);
+    t_.has_id[static_cast<std::size_t>(token.id)] = true;
+    const auto bytes = bytes_of_token(token.content);
+    t_.text_of_id[static_cast<std::size_t>(token.id)] = bytes ? *bytes : token.content;
+    (token.normalized ? t_.normalized_added : t_.raw_added).push_back(std::move(token));
+  }
+
+  void check_different(const std::vector<AddedToken>& added) const {
+    TokenTable seen(added.size());
+    for (const AddedToken& token : added)
+      if (!seen.set(token.content, token.id))
+        fail_user("{}: two added tokens are {} once normalized", file_, io::in_quotes(token.content));
+  }
+
+  const Json& root_;
+  const std::string& file_;
+  TokenizerJson t_;
+  TokenTable tokens_;  // as written in the file
+  std::int64_t vocabulary_ = 0;
+};
+
+}  // namespace
+
+std::int32_t TokenizerJson::id_of(std::string_view content) const {
+  for (const auto* added : {&raw_added, &normalized_added})
+    for (const AddedToken& token : *added)
+      if (token.content == content) return token.id;
+  return -1;
+}
+
+TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& file) {
+  const Json root = io::parse_json(text, file);
+  return Reader(root, file).read();
+}
+
+}  // namespace redline::data

@@ -1,0 +1,41 @@
+// What a Hugging Face tokenizer.json says, for byte-level BPE. Untrusted bytes stop here: what is malformed, or asks
+// for something redline does not do, is a UserError that names the file and the feature.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/splitter.h"
+
+namespace redline::data {
+
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+// One step from text to pieces.
+struct SplitStage {
+  std::shared_ptr<const SplitPattern> pattern;  // null: each piece stays whole
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;        // what does not match counts as the match
+  bool prefix_space = false;  // a space before a piece that does not begin with one; in the last stage only
+};
+
+struct TokenizerJson {
+  BpeModel model;
+  std::vector<std::string> model_tokens;  // by id, as bytes: what model.tokens looks into
+  std::vector<std::string> text_of_id;    // what decoding gives
+  std::vector<bool> has_id;
+  std::vector<AddedToken> raw_added, normalized_added;
+  bool nfc = false;
+  std::vector<SplitStage> stages;
+  bool decodes = false;  // has the ByteLevel decoder
+
+  std::int32_t id_of(std::string_view content) const;  // of an added token; -1: none
+};
+
+TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& file);
+
+}  // namespace redline::data

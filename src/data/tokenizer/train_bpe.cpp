@@ -1,0 +1,215 @@
+// The merges: a heap of pairs by count, and for each pair the words it stands in, so that a merge touches those alone.
+#include "data/tokenizer/train_bpe.h"
+
+#include <algorithm>
+#include <array>
+#include <queue>
+
+#include "base/error.h"
+#include "data/tokenizer/byte_level.h"
+#include "io/json.h"
+
+namespace redline::data {
+namespace {
+
+using Pair = std::pair<std::int32_t, std::int32_t>;
+
+struct PairHash {
+  std::size_t operator()(const Pair& p) const {
+    const std::uint64_t key =
+        std::uint64_t{static_cast<std::uint32_t>(p.first)} << 32 | static_cast<std::uint32_t>(p.second);
+    return static_cast<std::size_t>((key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 16);
+  }
+};
+
+struct PairState {
+  std::int64_t count = 0;
+  std::vector<std::uint32_t> words;  // some may no longer hold the pair, some may be there twice
+};
+
+struct Candidate {
+  std::int64_t count;
+  Pair pair;
+  bool operator<(const Candidate& other) const {  // the largest is merged first
+    return count != other.count ? count < other.count : pair > other.pair;
+  }
+};
+
+class Trainer {
+ public:
+  explicit Trainer(const std::vector<CountedPiece>& pieces) {
+    std::array<std::int32_t, 256> id_of_byte{};
+    std::vector<int> bytes(256);
+    for (int b = 0; b < 256; ++b) bytes[static_cast<std::size_t>(b)] = b;
+    std::ranges::sort(bytes, {}, [](int b) { return character_of_byte(static_cast<unsigned char>(b)); });
+    for (const int b : bytes) {
+      id_of_byte[static_cast<std::size_t>(b)] = static_cast<std::int32_t>(result_.tokens.size());
+      add_token(std::string(1, static_cast<char>(b)));
+    }
+    words_.reserve(pieces.size());
+    for (const CountedPiece& piece : pieces) {
+      if (piece.bytes.size() < 2) continue;
+      words_.push_back({piece.count, {}});
+      for (const char c : piece.bytes) words_.back().symbols.push_back(id_of_byte[static_cast<unsigned char>(c)]);
+    }
+    REDLINE_CHECK(words_.size() < 0xffffffffu, "{} different pieces", words_.size());
+    for (std::uint32_t w = 0; w < words_.size(); ++w)
+      for (std::size_t i = 0; i + 1 < words_[w].symbols.size(); ++i)
+        add_pair({words_[w].symbols[i], words_[w].symbols[i + 1]}, words_[w].count, w);
+    for (const auto& [pair, state] : pairs_) heap_.push({state.count, pair});
+  }
+
+  TrainedBpe train(std::int64_t vocabulary, const std::function<void(std::int64_t)>& progress) {
+    while (static_cast<std::int64_t>(result_.tokens.size()) < vocabulary && !heap_.empty()) {
+      const Candidate top = heap_.top();
+      heap_.pop();
+      const auto it = pairs_.find(top.pair);
+      if (it == pairs_.end() || it->second.count <= 0) continue;
+      if (it->second.count != top.count) {  // it has lost some since
+        heap_.push({it->second.count, top.pair});
+        continue;
+      }
+      const std::vector<std::uint32_t> where = std::move(it->second.words);
+      pairs_.erase(it);
+      merge(top.pair, where);
+      if (result_.merges.size() % 64 == 0) progress(static_cast<std::int64_t>(result_.tokens.size()));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  struct Word {
+    std::int64_t count;
+    std::vector<std::int32_t> symbols;
+  };
+
+  // The same bytes can come from two pairs: they are one token.
+  std::int32_t add_token(const std::string& bytes) {
+    const auto [it, fresh] = ids_.emplace(bytes, static_cast<std::int32_t>(result_.tokens.size()));
+    if (fresh) result_.tokens.push_back(bytes);
+    return it->second;
+  }
+
+  void add_pair(const Pair& pair, std::int64_t count, std::uint32_t word) {
+    PairState& state = pairs_[pair];
+    state.count += count;
+    if (state.words.empty() || state.words.back() != word) state.words.push_back(word);
+  }
+  void drop_pair(const Pair& pair, std::int64_t count) {
+    const auto it = pairs_.find(pair);
+    if (it != pairs_.end()) it->second.count -= count;
+  }
+
+  void merge(const Pair& pair, const std::vector<std::uint32_t>& where) {
+    const auto token = [this](std::int32_t id) -> const std::string& {
+      return result_.tokens[static_cast<std::size_t>(id)];
+    };
+    const std::int32_t id = add_token(token(pair.first) + token(pair.second));
+    result_.merges.push_back(pair);
+    fresh_.clear();
+    for (const std::uint32_t w : where) {
+      Word& word = words_[w];
+      auto& s = word.symbols;
+      std::size_t out = 0;
+      for (std::size_t in = 0; in < s.size(); ++out) {
+        if (in + 1 >= s.size() || s[in] != pair.first || s[in + 1] != pair.second) {
+          s[out] = s[in++];
+          continue;
+        }
+        // Neighbours on the left are already merged, those on the right not yet.
+        if (out > 0) {
+          drop_pair({s[out - 1], pair.first}, word.count);
+          add_fresh({s[out - 1], id}, word.count, w);
+        }
+        if (in + 2 < s.size()) {
+          drop_pair({pair.second, s[in + 2]}, word.count);
+          add_fresh({id, s[in + 2]}, word.count, w);
+        }
+        s[out] = id;
+        in += 2;
+      }
+      s.resize(out);
+    }
+    std::ranges::sort(fresh_);
+    fresh_.erase(std::unique(fresh_.begin(), fresh_.end()), fresh_.end());
+    for (const Pair& p : fresh_) {
+      const auto it = pairs_.find(p);
+      if (it != pairs_.end() && it->second.count > 0) heap_.push({it->second.count, p});
+    }
+  }
+  void add_fresh(const Pair& pair, std::int64_t count, std::uint32_t word) {
+    add_pair(pair, count, word);
+    fresh_.push_back(pair);
+  }
+
+  TrainedBpe result_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+  std::vector<Word> words_;
+  std::unordered_map<Pair, PairState, PairHash> pairs_;
+  std::priority_queue<Candidate> heap_;
+  std::vector<Pair> fresh_;
+};
+
+}  // namespace
+
+std::vector<TrainFamily> train_families() {
+  return {{"gpt2", kGpt2Pattern, false}, {"llama3", kLlama3Pattern, false}, {"qwen", kQwenPattern, true}};
+}
+
+TrainedBpe train_bpe(const std::vector<CountedPiece>& pieces, std::int64_t vocabulary,
+                     const std::function<void(std::int64_t)>& progress) {
+  return Trainer(pieces).train(vocabulary, progress);
+}
+
+std::string tokenizer_json_of(const TrainedBpe& bpe, const TrainFamily& family,
+                              const std::vector<std::string>& specials) {
+  using io::Json;
+  Json added = Json::array();
+  for (std::size_t i = 0; i < specials.size(); ++i)
+    added.push_back({{"id", bpe.tokens.size() + i},
+                     {"content", specials[i]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  const auto byte_level = [](bool trim_offsets, bool use_regex) {
+    return Json{
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", trim_offsets}, {"use_regex", use_regex}};
+  };
+  Json pre_tokenizer = byte_level(true, true);
+  if (family.pattern != kGpt2Pattern) {
+    const Json split{
+        {"type", "Split"}, {"pattern", {{"Regex", family.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level(false, false)})}};
+  }
+  std::vector<std::string> tokens;
+  for (const std::string& bytes : bpe.tokens) tokens.push_back(token_of_bytes(bytes));
+  Json::object_t vocabulary;  // a list of pairs underneath: adding by key would search it each time
+  for (std::size_t id = 0; id < tokens.size(); ++id) vocabulary.emplace_back(tokens[id], id);
+  Json merges = Json::array();
+  for (const auto& [left, right] : bpe.merges)
+    merges.push_back(tokens[static_cast<std::size_t>(left)] + " " + tokens[static_cast<std::size_t>(right)]);
+  const Json root{{"version", "1.0"},
+                  {"truncation", nullptr},
+                  {"padding", nullptr},
+                  {"added_tokens", std::move(added)},
+                  {"normalizer", family.nfc ? Json{{"type", "NFC"}} : Json(nullptr)},
+                  {"pre_tokenizer", std::move(pre_tokenizer)},
+                  {"post_processor", byte_level(false, true)},
+                  {"decoder", byte_level(true, true)},
+                  {"model",
+                   {{"type", "BPE"},
+                    {"dropout", nullptr},
+                    {"unk_token", nullptr},
+                    {"continuing_subword_prefix", nullptr},
+                    {"end_of_word_suffix", nullptr},
+                    {"fuse_unk", false},
+                    {"byte_fallback", false},
+                    {"ignore_merges", false},
+                    {"vocab", std::move(vocabulary)},
+                    {"merges", std::move(merges)}}}};
+  return root.dump(1) + "\n";
+}
+
+}  // namespace redline::data

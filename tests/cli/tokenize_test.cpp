@@ -1,0 +1,120 @@
+// redline tokenize and redline tokenizer train as a user meets them.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "base/files.h"
+#include "io/json.h"
+#include "testing/temp_folder.h"
+
+namespace redline::cli {
+namespace {
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+class TokenizeTest : public ::testing::Test {
+ protected:
+  // `arguments` as a shell reads them, in a folder of the test's own.
+  Ran run(const std::string& arguments, std::string_view input = "") {
+    write("stdin", input);
+    const std::string command =
+        fmt::format("cd '{}' && '{}' {} <stdin >stdout 2>stderr", folder_.path().string(), REDLINE_BINARY, arguments);
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000, real_files().read(folder_ / "stdout"),
+            real_files().read(folder_ / "stderr")};
+  }
+  void write(const std::string& name, std::string_view text) { real_files().replace(folder_ / name, text); }
+  void expect_bad_input(const std::string& arguments, std::string_view part, std::string_view input = "") {
+    const Ran ran = run(arguments, input);
+    EXPECT_EQ(ran.status, 2) << arguments << ": " << ran.err;
+    EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+    EXPECT_NE(ran.err.find(part), std::string::npos) << ran.err;
+  }
+  const std::string gpt2_ =
+      fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/gpt2.tokenizer.json'", REDLINE_SOURCE_DIR);
+  redline::testing::TempFolder folder_;
+};
+
+TEST_F(TokenizeTest, IdsOfEachFileOnOneLineAndBack) {
+  EXPECT_EQ(run("tokenize --tokenizer bytes", "ab\n").out, "97 98 10\n");
+  EXPECT_EQ(run("tokenize --tokenizer bytes --decode", "97 98 10\n").out, "ab\n");
+  EXPECT_EQ(run("tokenize --tokenizer bytes", "").out, "\n");
+  write("a.txt", "Hello,\nworld");
+  write("b.txt", "naïve 世界<|endoftext|>\r\n");
+  const Ran ids = run("tokenize " + gpt2_ + " a.txt b.txt");
+  ASSERT_EQ(ids.status, 0) << ids.err;
+  EXPECT_EQ(std::ranges::count(ids.out, '\n'), 2);
+  EXPECT_EQ(run("tokenize --decode " + gpt2_, ids.out).out, "Hello,\nworldnaïve 世界<|endoftext|>\r\n");
+  EXPECT_EQ(run("tokenize " + gpt2_ + " - a.txt", "naïve 世界<|endoftext|>\r\n").out,
+            ids.out.substr(ids.out.find('\n') + 1) + ids.out.substr(0, ids.out.find('\n') + 1));
+}
+
+TEST_F(TokenizeTest, LinesOfJsonBothWays) {
+  std::string texts;
+  for (int i = 0; i < 5000; ++i) texts += fmt::format("{{\"text\":\"line {} \\n\\u00e9\",\"other\":1}}\n", i);
+  const Ran ids = run("tokenize --jsonl " + gpt2_, texts);
+  ASSERT_EQ(ids.status, 0) << ids.err;
+  EXPECT_EQ(std::ranges::count(ids.out, '\n'), 5000);
+  const Ran back = run("tokenize --jsonl --decode " + gpt2_, ids.out);
+  ASSERT_EQ(back.status, 0) << back.err;
+  EXPECT_TRUE(back.out.starts_with("{\"text\":\"line 0 \\né\"}\n")) << back.out.substr(0, 100);
+  EXPECT_TRUE(back.out.ends_with("{\"text\":\"line 4999 \\né\"}\n"));
+  EXPECT_EQ(run("tokenize --jsonl --tokenizer bytes", "{\"text\":\"a\"}").out, "{\"ids\": [97]}\n");  // no last newline
+}
+
+TEST_F(TokenizeTest, WhatIsWrongIsSaidWithItsLine) {
+  expect_bad_input("tokenize", "--tokenizer");
+  expect_bad_input("tokenize --tokenizer nothing", "nothing");
+  expect_bad_input("tokenize --tokenizer bytes none.txt", "none.txt");
+  expect_bad_input("tokenize --tokenizer bytes .", "folder");
+  expect_bad_input("tokenize " + gpt2_, "standard input: the text is not valid UTF-8 at byte 2", "ab\xff");
+  expect_bad_input("tokenize --decode --tokenizer bytes", "standard input:2: 999", "97\n98 999\n");
+  expect_bad_input("tokenize --decode --tokenizer bytes", "\"x\" is not an id", "97 x 98\n");
+  expect_bad_input("tokenize --decode --tokenizer bytes", "is not an id", "99999999999999999999\n");
+  expect_bad_input("tokenize --jsonl --tokenizer bytes", "standard input:3", "{\"text\":\"a\"}\n\n{\"text\":5}\n");
+  expect_bad_input("tokenize --jsonl --tokenizer bytes", "standard input:1", "{\"text\":\n");
+  expect_bad_input("tokenize --jsonl --decode --tokenizer bytes", "standard input:1", "{\"ids\":[1,2.5]}\n");
+  expect_bad_input("tokenize --jsonl --decode --tokenizer bytes", "standard input:1",
+                   "{\"ids\":[18446744073709551615]}\n");
+}
+
+TEST_F(TokenizeTest, TrainsAFileThatItThenReads) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += fmt::format("the cat number {} sat on mat x{:x}. ", i % 7, i * i);
+  write("corpus.txt", text);
+  const Ran ran =
+      run("tokenizer train --vocab-size 300 --out t.json --special '<a>' --special '<|endoftext|>' corpus.txt");
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("300 tokens"), std::string::npos) << ran.out;
+  const Ran ids = run("tokenize --tokenizer t.json", "<a> the cat<|endoftext|>");
+  EXPECT_TRUE(ids.out.starts_with("298 ")) << ids.out;
+  EXPECT_TRUE(ids.out.ends_with(" 299\n")) << ids.out;
+  EXPECT_EQ(run("tokenize --decode --tokenizer t.json", ids.out).out, "<a> the cat<|endoftext|>");
+  EXPECT_NE(run("tokenizer train --vocab-size 9000 --out u.json corpus.txt").out.find("nothing more to merge"),
+            std::string::npos);
+}
+
+TEST_F(TokenizeTest, TrainingNamesWhatIsWrong) {
+  write("corpus.txt", "some text");
+  write("bad.txt", "bad \xff");
+  write("empty.txt", "");
+  expect_bad_input("tokenizer grow", "train");
+  expect_bad_input("tokenizer train --out t.json corpus.txt", "--vocab-size");
+  expect_bad_input("tokenizer train --vocab-size 300 corpus.txt", "--out");
+  expect_bad_input("tokenizer train --vocab-size 300 --out t.json", "INPUT");
+  expect_bad_input("tokenizer train --vocab-size 256 --out t.json corpus.txt", "257");
+  expect_bad_input("tokenizer train --vocab-size 300 --pattern gtp2 --out t.json corpus.txt", "gpt2");
+  expect_bad_input("tokenizer train --vocab-size 300 --out no/t.json corpus.txt", "no folder");
+  expect_bad_input("tokenizer train --vocab-size 300 --out t.json none.txt", "none.txt");
+  expect_bad_input("tokenizer train --vocab-size 300 --out t.json bad.txt", "bad.txt");
+  expect_bad_input("tokenizer train --vocab-size 300 --out t.json empty.txt", "no text");
+  expect_bad_input("tokenizer train --vocab-size 300 --special a --special a --out t.json corpus.txt", "twice");
+  EXPECT_FALSE(real_files().exists(folder_ / "t.json"));
+}
+
+}  // namespace
+}  // namespace redline::cli
