@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "data/input/text_input.h"
-#include "data/input/utf8.h"
+#include "data/utf8.h"
 #include "data/shards/shards.h"
 #include "data/shards/writer.h"
 

@@ -2,7 +2,7 @@
 // through the input that finds lines.
 #include "data/input/json_text.h"
 #include "data/input/text_input.h"
-#include "data/input/utf8.h"
+#include "data/utf8.h"
 #include "fuzz.h"
 #include "io/json.h"
 

@@ -11,8 +11,9 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "config/load.h"
+#include "data/input/text_input.h"
 #include "data/tokenizer/train_bpe.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::cli {
 namespace {
@@ -43,52 +44,32 @@ class Progress {
   bool shown_ = false;
 };
 
-std::vector<Path> files_of(const std::vector<std::string>& paths) {
-  std::vector<Path> files;
-  for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) {
-      std::vector<Path> below;
-      for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
-        if (entry.is_regular_file()) below.push_back(entry.path());
-      std::ranges::sort(below);
-      files.insert(files.end(), below.begin(), below.end());
-    } else if (std::filesystem::is_regular_file(path, ignored)) {
-      files.emplace_back(path);
-    } else {
-      fail_user("redline tokenizer train: there is no file or folder {}", path);
-    }
-  }
-  return files;
-}
-
-// The texts of all files, to `counter`. Returns their bytes.
-std::int64_t count_pieces(const std::vector<std::string>& paths, data::PieceCounter& counter) {
-  const std::vector<Path> files = files_of(paths);
-  std::int64_t all = 0, done = 0;
-  for (const Path& file : files) all += static_cast<std::int64_t>(real_files().size(file));
-  Progress progress("reading");
+// The texts of all inputs, to `counter`. Returns their bytes.
+std::int64_t count_pieces(const std::vector<std::string>& paths, ThreadPool& pool, data::PieceCounter& counter) {
   // Many small files are counted together: a call is split over the cores by its texts.
-  constexpr std::int64_t kBatchBytes = 64 << 20;
-  constexpr std::size_t kBatchFiles = 1000;
-  std::vector<MappedFile> batch;
-  std::vector<std::string_view> texts;
-  std::int64_t counted = 0;
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    const std::span<const std::byte> bytes = batch.emplace_back(files[i]).bytes();
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (const std::size_t bad = data::first_bad_utf8(text); bad != text.npos)
-      fail_user("{}: byte {}: not valid UTF-8", files[i].string(), bad);
-    texts.push_back(text);
-    done += static_cast<std::int64_t>(text.size());
-    if (done - counted < kBatchBytes && batch.size() < kBatchFiles && i + 1 < files.size()) continue;
-    counter.add(texts);
+  constexpr std::int64_t kBatchBytes = 32 << 20, kBlockBytes = 16 << 20, kBlockDocuments = 1 << 16;
+  data::TextInput input(paths, {}, "redline tokenizer train");
+  Progress progress("reading");
+  data::TextBlock block;
+  std::vector<std::string> texts;
+  std::int64_t bytes = 0;
+  for (bool more = true; more;) {
     texts.clear();
-    batch.clear();
-    counted = done;
-    progress.show(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1)));
+    std::int64_t gathered = 0;
+    while (gathered < kBatchBytes && (more = input.next(block, kBlockBytes, kBlockDocuments))) {
+      const std::size_t first = texts.size();
+      texts.resize(first + static_cast<std::size_t>(block.documents()));
+      pool.for_ranges(block.documents(), 64, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) input.parse(block, i, texts[first + static_cast<std::size_t>(i)]);
+      });
+      gathered += static_cast<std::int64_t>(block.bytes.size());
+    }
+    for (const std::string& text : texts) bytes += static_cast<std::int64_t>(text.size());
+    counter.add({texts.begin(), texts.end()});
+    progress.show(static_cast<double>(input.bytes_read()) /
+                  static_cast<double>(std::max<std::int64_t>(input.bytes_on_disk(), 1)));
   }
-  return done;
+  return bytes;
 }
 
 data::TrainFamily family_of(const std::string& name) {
@@ -105,7 +86,7 @@ data::TrainFamily family_of(const std::string& name) {
 void check_specials(const std::vector<std::string>& specials) {
   for (std::size_t i = 0; i < specials.size(); ++i) {
     const std::string& special = specials[i];
-    if (special.empty() || special.size() > 1000 || data::first_bad_utf8(special) != std::string::npos)
+    if (special.empty() || special.size() > 1000 || !data::is_utf8(special))
       fail_user("--special takes a token of 1 to 1000 bytes of UTF-8");
     if (std::find(specials.begin(), specials.begin() + static_cast<std::ptrdiff_t>(i), special) !=
         specials.begin() + static_cast<std::ptrdiff_t>(i))
@@ -122,7 +103,7 @@ int train(const Words& words) {
   std::int64_t vocabulary = 0;
   std::string out, pattern = "gpt2";
   std::vector<std::string> specials, inputs;
-  arguments.words("INPUT...", inputs, "text files and folders");
+  arguments.words("INPUT...", inputs, "text files and .jsonl, also .gz and .zst, folders and globs");
   arguments.integer("--vocab-size", "N", vocabulary, 256, 10'000'000, "tokens in all, special ones included");
   arguments.text("--out", "FILE", out, "where the tokenizer.json goes");
   arguments.text("--pattern", "NAME", pattern, "split text as gpt2, llama3 or qwen (default: gpt2)");
@@ -145,7 +126,7 @@ int train(const Words& words) {
   const double start = steady_seconds();
   ThreadPool pool;
   data::PieceCounter counter(family, specials, pool);
-  const std::int64_t bytes = count_pieces(inputs, counter);
+  const std::int64_t bytes = count_pieces(inputs, pool, counter);
   if (bytes == 0) fail_user("redline tokenizer train: the input holds no text");
   const double counted = steady_seconds();
   data::TrainedBpe bpe;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "data/input/utf8.h"
+#include "data/utf8.h"
 #include "io/json.h"
 
 namespace redline::data {

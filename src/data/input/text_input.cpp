@@ -13,7 +13,7 @@
 #include "data/input/byte_stream.h"
 #include "data/input/json_text.h"
 #include "data/input/paths.h"
-#include "data/input/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "data/tokenizer/nfc.h"
 #include "data/tokenizer/tokenizer_json.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {
@@ -106,7 +106,7 @@ class BpeTokenizer final : public Tokenizer {
     }
 
     void append(std::string_view text, std::vector<std::int32_t>& ids) override {
-      if (const std::size_t bad = first_bad_utf8(text); bad != text.npos)
+      if (const std::size_t bad = valid_utf8(text); bad != text.size())
         fail_user("the text is not valid UTF-8 at byte {}", bad);
       ids_ = &ids;
       if (t_.raw_added_.empty()) return between(text);

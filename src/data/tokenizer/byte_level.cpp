@@ -1,7 +1,7 @@
 // Printable bytes of Latin-1 stand for themselves, the others take characters from U+0100 on, in order.
 #include "data/tokenizer/byte_level.h"
 
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

@@ -6,7 +6,7 @@
 #include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/nfc.h"
 #include "data/tokenizer/train_bpe.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {
@@ -100,7 +100,7 @@ PieceCounter::~PieceCounter() = default;
 void PieceCounter::add(const std::vector<std::string_view>& texts) {
   std::vector<std::string_view> chunks;
   for (const std::string_view text : texts) {
-    REDLINE_CHECK(first_bad_utf8(text) == text.npos, "a text that is not UTF-8");
+    REDLINE_CHECK(is_utf8(text), "a text that is not UTF-8");
     cut(text, chunks);
   }
   std::atomic<std::size_t> next = 0;

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "data/tokenizer/onig_properties.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 #include "io/json.h"
 
 namespace redline::data {

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "data/tokenizer/unicode_tables.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {
@@ -62,7 +62,7 @@ class SentencePieceTokenizer final : public Tokenizer {
    public:
     explicit PieceEncoder(const SentencePieceTokenizer& tokenizer) : t_(tokenizer) {}
     void append(std::string_view text, std::vector<std::int32_t>& ids) override {
-      if (const std::size_t bad = first_bad_utf8(text); bad != text.npos)
+      if (const std::size_t bad = valid_utf8(text); bad != text.size())
         fail_user("the text is not valid UTF-8 at byte {}", bad);
       if (text.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
         fail_user("a text of {} bytes is too long for sentencepiece; cut it into documents", text.size());

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "data/tokenizer/json_checks.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

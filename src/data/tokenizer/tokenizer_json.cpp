@@ -10,7 +10,7 @@
 #include "data/tokenizer/json_checks.h"
 #include "data/tokenizer/nfc.h"
 #include "data/tokenizer/split_stages.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/random.h"
-#include "data/input/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/train_bpe.h"
-#include "data/tokenizer/utf8.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {

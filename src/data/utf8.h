@@ -8,8 +8,10 @@
 
 namespace redline::data {
 
-// The index of the first byte that is not UTF-8 (surrogates and overlong forms are not), or npos.
-std::size_t first_bad_utf8(std::string_view text);
+// The length of the longest prefix that is well-formed UTF-8 (shortest forms only, no surrogates, nothing above
+// U+10FFFF).
+std::size_t valid_utf8(std::string_view text);
+inline bool is_utf8(std::string_view text) { return valid_utf8(text) == text.size(); }
 
 // Bad bytes become U+FFFD, one for each longest part that could have begun a character.
 std::string replace_bad_utf8(std::string text);
