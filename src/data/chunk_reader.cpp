@@ -2,6 +2,7 @@
 // chunks out by number. One mutex guards the books, and no work is done under it.
 #include "data/chunk_reader.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -23,7 +24,6 @@ struct ChunkReader::Impl {
   struct Made {
     std::unique_ptr<Chunk> chunk;  // nothing: the end, or an error
     std::exception_ptr error;
-    std::int64_t bytes = 0;
   };
 
   std::unique_ptr<Feed> feed;
@@ -39,7 +39,7 @@ struct ChunkReader::Impl {
   std::vector<std::unique_ptr<Chunk>> spare;
   std::int64_t held = 0;           // bytes of chunks made and not given back
   std::int64_t in_the_making = 0;  // chunks
-  std::int64_t usual_bytes = 0;    // of a chunk: the last one's
+  std::int64_t usual_bytes = 0;    // of a chunk
   bool passed_limit = false;
   std::exception_ptr failed;                        // without workers: there is nothing after it
   std::vector<std::unique_ptr<ChunkMaker>> makers;  // one a worker; without workers, one
@@ -82,6 +82,7 @@ struct ChunkReader::Impl {
   // The chunk that next() needs may always be taken; others while there is room.
   bool room() const {
     if (taken == handed_out) return true;
+    if (usual_bytes == 0) return false;  // the first one tells what they take
     const std::int64_t expected = held + (in_the_making + 1) * usual_bytes;
     return expected <= limit && made.size() + static_cast<std::size_t>(in_the_making) < kMostAhead;
   }
@@ -95,7 +96,7 @@ struct ChunkReader::Impl {
       taking = true;
       const std::int64_t number = taken++;
       ++in_the_making;
-      Made result{fresh(), nullptr, 0};
+      Made result{fresh(), nullptr};
       lock.unlock();
       bool more = true;
       try {
@@ -119,9 +120,10 @@ struct ChunkReader::Impl {
       lock.lock();
       --in_the_making;
       if (result.chunk) {
-        result.bytes = usual_bytes = result.chunk->bytes();
-        held += result.bytes;
-        if (held > limit && made.empty()) passed_limit = true;
+        const std::int64_t bytes = result.chunk->bytes();
+        usual_bytes = std::max(bytes, usual_bytes - usual_bytes / 8);  // a large one is remembered for a while
+        held += bytes;
+        if (held > limit && made.empty() && in_the_making == 0) passed_limit = true;
       }
       made.emplace(number, std::move(result));
       is_ready.notify_all();
