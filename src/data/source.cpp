@@ -28,6 +28,12 @@ std::unique_ptr<DocumentSource> open_noise(const std::vector<std::string>& names
 
 }  // namespace
 
+std::int64_t DocumentSource::length(std::int64_t index) const {
+  std::vector<std::int32_t> tokens;
+  read(index, tokens);
+  return static_cast<std::int64_t>(tokens.size());
+}
+
 std::unique_ptr<DocumentSource> open_training_source(const config::Data& data) {
   if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
   if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;

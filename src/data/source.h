@@ -19,6 +19,8 @@ class DocumentSource {
   virtual std::int64_t documents() const = 0;   // 0: endless
   virtual std::int64_t vocabulary() const = 0;  // ids are below it
   virtual void read(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;  // replaces `tokens`; never empty
+  // How many tokens read() would give. Where that can be told without reading them, it is.
+  virtual std::int64_t length(std::int64_t index) const;
   // The token that follows in the source when "document" `index` is a piece of a longer one; kNoTarget at a true end.
   virtual std::int32_t token_after(std::int64_t /*index*/) const { return kNoTarget; }
   virtual std::uint64_t fingerprint() const = 0;          // of the contents: other documents, another number

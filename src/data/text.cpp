@@ -113,6 +113,11 @@ class Text final : public DocumentSource {
     for (std::int64_t i = begin; i < end; ++i) tokens[static_cast<std::size_t>(i - begin)] = stretch.token(i);
   }
 
+  std::int64_t length(std::int64_t index) const override {
+    const Piece piece = locate(index);
+    return piece.end - piece.begin;
+  }
+
   std::int32_t token_after(std::int64_t index) const override {
     const auto [stretch, begin, end] = locate(index);
     return end < stretch.tokens() ? stretch.token(end) : kNoTarget;
