@@ -27,5 +27,7 @@ int run_profile(const Words& words);
 int run_verify(const Words& words);
 int run_config(const Words& words);
 int run_info(const Words& words);
+int run_data(const Words& words);
+int run_data_stats(const Words& words);
 
 }  // namespace redline::cli

@@ -11,9 +11,13 @@
 namespace redline::data {
 namespace {
 
+std::int64_t pieces_per_batch(const BatchShape& shape, std::int64_t edge) {
+  return std::min(shape.tokens() / edge, shape.documents());
+}
+
 class Search {
  public:
-  Search(std::span<const std::int64_t> pieces, const BatchShape& shape) {
+  Search(std::span<const std::int64_t> pieces, const BatchShape& shape) : shape_(shape) {
     std::vector<std::int64_t> sorted(pieces.begin(), pieces.end());
     std::ranges::sort(sorted);
     for (const std::int64_t length : sorted) {
@@ -42,12 +46,16 @@ class Search {
     BucketEdges found;
     found.slots = tables_[chosen][d];
     std::size_t j = d;
-    for (std::size_t k = chosen + 1; k-- > 0 && j > 0; j = cuts_[k][j]) found.edges.push_back(lengths_[j - 1]);
+    for (std::size_t k = chosen + 1; k-- > 0 && j > 0; j = cuts_[k][j]) found.edges.push_back(raised(lengths_[j - 1]));
     std::ranges::reverse(found.edges);
     return found;
   }
 
  private:
+  // The longest edge that costs no more, so that a document that comes later and is a little longer fits as well.
+  std::int64_t raised(std::int64_t edge) const {
+    return std::max(edge, std::min(shape_.tokens() / pieces_per_batch(shape_, edge), shape_.seq_len));
+  }
   double slots(std::size_t i, std::size_t j) const { return costs_[j - 1] * (counts_[j] - counts_[i]); }
 
   // Row k at [low, high], whose cuts lie in [first, last].
@@ -69,6 +77,7 @@ class Search {
     fill(k, j + 1, high, cut, last);
   }
 
+  BatchShape shape_;
   std::vector<std::int64_t> lengths_;   // distinct, ascending
   std::vector<double> counts_ = {0.0};  // pieces among the shortest j lengths
   std::vector<double> costs_;           // of a piece in the bucket of that length
@@ -79,8 +88,7 @@ class Search {
 }  // namespace
 
 double slots_per_piece(const BatchShape& shape, std::int64_t edge) {
-  const std::int64_t pieces = std::min(shape.tokens() / edge, shape.documents());
-  return static_cast<double>(shape.tokens()) / static_cast<double>(pieces);
+  return static_cast<double>(shape.tokens()) / static_cast<double>(pieces_per_batch(shape, edge));
 }
 
 BucketEdges best_bucket_edges(std::span<const std::int64_t> pieces, std::int64_t buckets, const BatchShape& shape) {

@@ -15,7 +15,7 @@ namespace redline::data {
 double slots_per_piece(const BatchShape& shape, std::int64_t edge);
 
 struct BucketEdges {
-  std::vector<std::int64_t> edges;  // ascending; the last is the longest piece
+  std::vector<std::int64_t> edges;  // ascending, none above a row; the last holds the longest piece
   double slots = 0;                 // of all pieces
 };
 

@@ -25,14 +25,13 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
   for (const int per_doubling : {4, 2, 1, 0}) {
     bins.clear();
     const double step = per_doubling == 0 ? 2.0 : 1.0 / per_doubling;  // octaves a bin
-    // Each octave edge is rounded; those that fall together at short lengths are one.
-    std::int64_t from = 0;
-    for (double octave = 0; from <= sorted.back(); octave += step) {
-      const auto next = static_cast<std::int64_t>(std::llround(std::exp2(octave + step)));
-      if (next <= from + (from == 0)) continue;
-      const std::int64_t begin = std::max<std::int64_t>(from, 1);
-      if (next > sorted.front()) bins.push_back({begin, next - 1});
-      from = next;
+    // A power of two ends a bin, as it ends a row. Edges are rounded; those that fall together at short lengths are one.
+    std::int64_t before = 0;  // the last length of the bin before
+    for (double octave = 0; before < sorted.back(); octave += step) {
+      const auto to = static_cast<std::int64_t>(std::llround(std::exp2(octave)));
+      if (to == before) continue;
+      if (to >= sorted.front()) bins.push_back({before + 1, to});
+      before = to;
     }
     if (bins.size() <= kMostBins) break;
   }
@@ -250,8 +249,10 @@ Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, T
   const ModelCost model = settings.model.value_or(ModelCost{});
   a.row_lengths = row_lengths_of(settings.shape, survey, scale);
   a.usual_edges = default_buckets(settings.shape.seq_len);
-  a.best_edges = best_bucket_edges(pieces_of(lengths, settings.shape.seq_len, settings.truncate), settings.buckets,
-                                   settings.shape);
+  const std::int64_t buckets =
+      settings.buckets > 0 ? settings.buckets : static_cast<std::int64_t>(a.usual_edges.size());
+  a.best_edges =
+      best_bucket_edges(pieces_of(lengths, settings.shape.seq_len, settings.truncate), buckets, settings.shape);
 
   // One task for each run of the packer; the last is that with the best edges.
   const std::size_t runs = a.row_lengths.size() * kPackings.size() + 1;

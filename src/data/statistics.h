@@ -89,7 +89,7 @@ struct RowLength {
 struct AnalysisSettings {
   BatchShape shape;
   bool truncate = false;
-  std::int64_t buckets = 4;
+  std::int64_t buckets = 0;        // to find the best edges of; 0: as many as are usual at the row length
   std::optional<ModelCost> model;  // none: token slots are counted
   Progress progress;
 };
