@@ -33,6 +33,8 @@ std::string paragraph(std::string words, const char* kind = "quiet") {
   return fmt::format("<p class=\"{}\">{}</p>\n", kind, escaped(words));
 }
 
+std::string plot(const std::string& svg) { return "<div class=\"wide\">" + svg + "</div>\n"; }
+
 std::string figure(const std::string& value, const std::string& name) {
   return fmt::format("<div><b>{}</b><span>{}</span></div>\n", escaped(value), escaped(name));
 }
@@ -158,10 +160,10 @@ std::string data_stats_page(const DataStats& stats) {
   std::string body = fmt::format("<h1>Document lengths of {}</h1>\n", escaped(stats.survey.source));
   body += paragraph(settings_sentence(stats)) + paragraph(sampling_sentence(stats)) + paragraph(caveat_sentence(stats));
   body += paragraph(recommendation(stats), "note") + overview(stats);
-  body +=
-      "<section><h2>How long documents are</h2>\n" + length_chart(stats) + percentile_table(a.lengths) + "</section>\n";
+  body += "<section><h2>How long documents are</h2>\n" + plot(length_chart(stats)) + percentile_table(a.lengths) +
+          "</section>\n";
   body += fmt::format("<section><h2>Real tokens of those computed, rows of {}</h2>\n", row.shape.seq_len) +
-          modes_chart(row) + modes_table(stats, row) + paragraph(counting_sentence(stats));
+          plot(modes_chart(row)) + modes_table(stats, row) + paragraph(counting_sentence(stats));
   body += paragraph(
       "Of the four, pad takes one document a row, bucket documents of similar length, pack the best fit with documents "
       "whole, and stream joins documents and cuts them where a batch ends.");
@@ -171,7 +173,7 @@ std::string data_stats_page(const DataStats& stats) {
   body += "</section>\n";
   if (a.row_lengths.size() > 1) {
     body +=
-        "<section><h2>At shorter rows</h2>\n" + row_length_chart(a) +
+        "<section><h2>At shorter rows</h2>\n" + plot(row_length_chart(a)) +
         paragraph(
             "Batches keep their tokens: half the length, twice the rows. Speed-ups are over pad at the same length.");
     for (std::size_t i = 1; i < a.row_lengths.size(); ++i) body += modes_table(stats, a.row_lengths[i]);

@@ -31,7 +31,9 @@ std::string which_to_use(const DataStats& stats, const data::RowLength& row) {
         "compute for the same documents ({})",
         percent(m.utilisation), percent(pad.utilisation), m.speedup_over_pad, by);
   };
-  if (!pack.capped && stream.utilisation - pack.utilisation > kWorthCutting)
+  const bool error_known = stats.survey.exact || pack.utilisation_error;
+  const double margin = kWorthCutting + 3 * pack.utilisation_error.value_or(0);
+  if (!pack.capped && error_known && stream.utilisation - pack.utilisation > margin)
     return fmt::format(
         "Train with data.packing = \"stream\": {}. \"pack\" fills {}; the price is that {} of {} documents "
         "are cut where a batch ends.",

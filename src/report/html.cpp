@@ -33,7 +33,7 @@ th { color: var(--quiet); font-weight: 600; vertical-align: bottom; white-space:
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
 code { font: .9em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--faint); padding: .1em .3em; border-radius: 3px; }
-svg { display: block; width: 100%; height: auto; margin: .75rem 0; }
+svg { display: block; width: 100%; min-width: 34rem; height: auto; margin: .75rem 0; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--text); font-variant-numeric: tabular-nums; }
 svg .tick { fill: var(--quiet); }
 svg .grid { stroke: var(--faint); } svg .axis { stroke: var(--line); }
@@ -45,7 +45,7 @@ svg polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .dashed { stroke-dasharray: 7 7; }
 svg .l0 { stroke: var(--c0); } svg .l1 { stroke: var(--c1); } svg .l2 { stroke: var(--c2); } svg .l3 { stroke: var(--c3); } svg .l4 { stroke: var(--c4); } svg .l5 { stroke: var(--c5); }
 svg .t0 { fill: var(--c0); } svg .t1 { fill: var(--c1); } svg .t2 { fill: var(--c2); } svg .t3 { fill: var(--c3); } svg .t4 { fill: var(--c4); } svg .t5 { fill: var(--c5); }
-@media print { body { padding: 0; max-width: none; font-size: 11pt; } section, svg, table { break-inside: avoid; }
+@media print { svg { min-width: 0; } body { padding: 0; max-width: none; font-size: 11pt; } section, svg, table { break-inside: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 )";
 

@@ -175,10 +175,11 @@ std::vector<double> ticks(const Axis& axis, int wanted) {
 }
 
 std::string draw(const Chart& chart) {
-  double ends = 0, tick_width = 0;
+  double ends = 10, tick_width = 0;
   for (const LineSeries& line : chart.lines) ends = std::max(ends, width_of(line.name) + 12);
   for (const double tick : ticks(chart.y, 5)) tick_width = std::max(tick_width, width_of(written(chart.y, tick)));
-  const Frame f{tick_width + 14, chart.width - std::max(ends, 10.0), 26, chart.height - 46};
+  for (const double tick : ticks(chart.x, 8)) ends = std::max(ends, width_of(written(chart.x, tick)) / 2 + 2);
+  const Frame f{tick_width + 14, chart.width - ends, 26, chart.height - 46};
   const Scale x(chart.x, f.left, f.right), y(chart.y, f.bottom, f.top);
   return opening(chart.width, chart.height, chart.title) + draw_axes(chart, f, x, y) + draw_bars(chart, x, y) +
          draw_marks(chart, f, x) + draw_lines(chart, f, x, y) + draw_legend(chart, f) + "</svg>\n";
