@@ -77,7 +77,7 @@ config::Config settings_of(const Given& given) {
 
 data::ModelCost cost_of(const config::Config& c) {
   model::LoweringOptions options = model::lowering_options(c, device::Kind::cpu);
-  options.batch = {1, c.train.seq_len, c.data.max_segments};  // products follow the slots, whatever the shape
+  options.batch = {1, 64, 1};  // products follow the slots, whatever the shape
   options.accumulate = false;
   const model::LoweredModel lowered = model::lower(c.model, options);
   const program::ModelFlops flops = program::model_flops(lowered.set.find(model::kFirst));
@@ -94,7 +94,8 @@ class ShowProgress {
       started_ = now;
     }
     const double seconds = std::chrono::duration<double>(now - started_).count();
-    const std::string eta = done > 0 && seconds > 0.5 ? fmt::format(", eta {}", report::duration(seconds * (of - done) / done)) : "";
+    const std::string eta =
+        done > 0 && seconds > 0.5 ? fmt::format(", eta {}", report::duration(seconds * (of - done) / done)) : "";
     line_.show(fmt::format("{}, {}{}", doing, report::percent(of > 0 ? done / of : 1), eta));
   }
 
@@ -130,6 +131,7 @@ int run_data_stats(const Words& words) {
   const config::Config c = settings_of(given);
   if (const Path parent = Path(given.html).parent_path(); !parent.empty() && !real_files().exists(parent))
     fail_user("--html {}: there is no folder {}", given.html, parent.string());
+  if (std::filesystem::is_directory(given.html)) fail_user("--html {}: that is a folder; name a file", given.html);
 
   data::AnalysisSettings settings;
   settings.shape = model::batch_shape(c);

@@ -21,7 +21,8 @@ constexpr std::size_t kBlocksPerThread = 4;  // between two reports: a megabyte 
 
 // Whether the files must be read from front to back: .jsonl and compressed ones, and text that is to be cut or tokenized.
 bool reads_as_stream(const config::Data& data) {
-  if (data.train == std::vector<std::string>{"ping"} || data.train[0].starts_with("random:")) return false;
+  const auto generated = [](const std::string& name) { return name == "ping" || name.starts_with("random:"); };
+  if (std::ranges::any_of(data.train, generated)) return false;
   if (!data.tokenizer.empty() || !data.separator.empty()) return true;
   return std::ranges::any_of(expand_paths(data.train, "data.train"), [](const Path& path) {
     return compression_of(path) != Compression::none || path.extension() == ".jsonl" || path.extension() == ".ndjson";

@@ -45,7 +45,8 @@ svg polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .dashed { stroke-dasharray: 7 7; }
 svg .l0 { stroke: var(--c0); } svg .l1 { stroke: var(--c1); } svg .l2 { stroke: var(--c2); } svg .l3 { stroke: var(--c3); } svg .l4 { stroke: var(--c4); } svg .l5 { stroke: var(--c5); }
 svg .t0 { fill: var(--c0); } svg .t1 { fill: var(--c1); } svg .t2 { fill: var(--c2); } svg .t3 { fill: var(--c3); } svg .t4 { fill: var(--c4); } svg .t5 { fill: var(--c5); }
-@media print { svg { min-width: 0; } body { padding: 0; max-width: none; font-size: 11pt; } section, svg, table { break-inside: avoid; }
+@media print { svg { min-width: 0; } body { padding: 0; max-width: none; font-size: 9.5pt; } td, th { padding: .15rem .5rem; }
+  svg, table { break-inside: avoid; } h2 { break-after: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 )";
 

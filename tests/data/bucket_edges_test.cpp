@@ -48,6 +48,8 @@ TEST(BucketEdges, ByHand) {
   EXPECT_EQ(best_bucket_edges(Lengths{8, 8, 16, 32}, 2, shape).edges, (Lengths{8, 32}));  // 80; {16, 32} is 80 as well
   EXPECT_EQ(best_bucket_edges(Lengths{8, 8, 16, 32}, 1, shape).edges, (Lengths{32}));
   EXPECT_EQ(best_bucket_edges(Lengths{5}, 9, shape).edges, (Lengths{5}));
+  // A longer edge that costs no more takes its place: eight pieces a batch either way.
+  EXPECT_EQ(best_bucket_edges(Lengths{1000, 1010}, 2, {8, 1024, 32}).edges, (Lengths{1024}));
 }
 
 TEST(BucketEdges, AsGoodAsTryingAll) {
