@@ -41,17 +41,19 @@ class Reporter {
 };
 
 void join_pieces(const DocumentSource& source, const std::vector<std::int64_t>& lengths, LengthSurvey& survey) {
+  const auto count = static_cast<std::int64_t>(lengths.size());
+  const auto goes_on = [&](std::int64_t i) { return i + 1 < count && source.token_after(i) != kNoTarget; };
+  std::int64_t whole = 0;
+  while (whole < count && !goes_on(whole)) ++whole;
+  survey.in_pieces = whole < count;
+  if (!survey.in_pieces) return;
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    sum += lengths[i];
-    if (i + 1 < lengths.size() && source.token_after(static_cast<std::int64_t>(i)) != kNoTarget) {
-      survey.in_pieces = true;
-      continue;
-    }
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += lengths[static_cast<std::size_t>(i)];
+    if (goes_on(i)) continue;
     survey.joined.push_back(sum);
     sum = 0;
   }
-  if (!survey.in_pieces) survey.joined.clear();
 }
 
 // `documents` becomes how many there are with tokens: counted, or judged by the sample.
