@@ -136,6 +136,7 @@ int run_data_stats(const Words& words) {
   data::AnalysisSettings settings;
   settings.shape = model::batch_shape(c);
   settings.truncate = c.data.long_documents == "truncate";
+  settings.edges = c.data.buckets;
   settings.buckets = given.buckets;
   if (given.has_model()) settings.model = cost_of(c);
 

@@ -17,16 +17,11 @@ std::int64_t pieces_per_batch(const BatchShape& shape, std::int64_t edge) {
 
 class Search {
  public:
-  Search(std::span<const std::int64_t> pieces, const BatchShape& shape) : shape_(shape) {
-    std::vector<std::int64_t> sorted(pieces.begin(), pieces.end());
-    std::ranges::sort(sorted);
-    for (const std::int64_t length : sorted) {
-      if (lengths_.empty() || lengths_.back() != length) {
-        lengths_.push_back(length);
-        counts_.push_back(counts_.back());
-        costs_.push_back(slots_per_piece(shape, length));
-      }
-      counts_.back() += 1;
+  Search(const std::map<std::int64_t, std::int64_t>& pieces, const BatchShape& shape) : shape_(shape) {
+    for (const auto& [length, count] : pieces) {
+      lengths_.push_back(length);
+      counts_.push_back(counts_.back() + static_cast<double>(count));
+      costs_.push_back(slots_per_piece(shape, length));
     }
   }
 
@@ -91,7 +86,8 @@ double slots_per_piece(const BatchShape& shape, std::int64_t edge) {
   return static_cast<double>(shape.tokens()) / static_cast<double>(pieces_per_batch(shape, edge));
 }
 
-BucketEdges best_bucket_edges(std::span<const std::int64_t> pieces, std::int64_t buckets, const BatchShape& shape) {
+BucketEdges best_bucket_edges(const std::map<std::int64_t, std::int64_t>& pieces, std::int64_t buckets,
+                              const BatchShape& shape) {
   REDLINE_CHECK(!pieces.empty() && buckets > 0, "there are pieces and buckets");
   return Search(pieces, shape).best(buckets);
 }

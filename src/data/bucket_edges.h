@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <map>
 #include <vector>
 
 #include "data/batch.h"
@@ -19,7 +19,8 @@ struct BucketEdges {
   double slots = 0;                 // of all pieces
 };
 
-// At most `buckets` edges for pieces of these lengths (none longer than a row). Of equals the fewest edges.
-BucketEdges best_bucket_edges(std::span<const std::int64_t> pieces, std::int64_t buckets, const BatchShape& shape);
+// At most `buckets` edges for so many pieces of each length (none longer than a row). Of equals the fewest edges.
+BucketEdges best_bucket_edges(const std::map<std::int64_t, std::int64_t>& pieces, std::int64_t buckets,
+                              const BatchShape& shape);
 
 }  // namespace redline::data

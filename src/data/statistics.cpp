@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -16,8 +17,6 @@ constexpr int kRowLengths = 4;          // N, N/2, N/4, N/8
 constexpr std::size_t kStretches = 20;  // whose scatter tells the error; of fewer batches than that, each is one
 constexpr double kCappedShare = 0.01;
 constexpr std::int64_t kBetweenTicks = 1 << 14;  // documents
-
-double ratio(double a, double b) { return b == 0 ? 0 : a / b; }
 
 // Edges at equal ratios: as many a doubling as stay within kMostBins, so that a log-normal spread looks like a bell.
 std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
@@ -78,13 +77,13 @@ std::int64_t rows_used(const PackerSettings& settings, std::int64_t pieces, std:
   return (slots + row - 1) / row;
 }
 
-std::vector<std::int64_t> pieces_of(std::span<const std::int64_t> lengths, std::int64_t row, bool truncate) {
-  std::vector<std::int64_t> pieces;
-  pieces.reserve(lengths.size());
-  for (std::int64_t length : lengths) {
-    if (truncate) length = std::min(length, row);
-    for (; length > row; length -= row) pieces.push_back(row);
-    pieces.push_back(length);
+// How many pieces there are of each length.
+std::map<std::int64_t, std::int64_t> pieces_of(std::span<const std::int64_t> lengths, std::int64_t row, bool truncate) {
+  std::map<std::int64_t, std::int64_t> pieces;
+  for (const std::int64_t length : lengths) {
+    const std::int64_t whole = truncate ? length >= row : length / row, rest = length - whole * row;
+    if (whole > 0) pieces[row] += whole;
+    if (rest > 0 && !(truncate && whole > 0)) ++pieces[rest];
   }
   return pieces;
 }
@@ -172,9 +171,8 @@ namespace {
 // A corpus as a multiple of what was measured of it.
 struct Scale {
   bool exact = true;
-  double factor = 1;  // documents of the corpus over those measured
-  double correction =
-      1;  // of standard errors: a sample that is half of the corpus errs less than one of an endless one
+  double factor = 1;      // documents of the corpus over those measured
+  double correction = 1;  // of standard errors: the larger the part that was drawn, the less it errs
 };
 
 std::int64_t scaled(std::int64_t n, const Scale& scale) {
@@ -191,7 +189,7 @@ ModeFigures figures_of(const PackerSettings& settings, std::span<const std::int6
   m.utilisation = static_cast<double>(packed.real_tokens) / (static_cast<double>(packed.rows) * row);
   if (!scale.exact) {
     if (packed.steady_slots > 0) {
-      m.utilisation = ratio(static_cast<double>(packed.steady_tokens), static_cast<double>(packed.steady_slots));
+      m.utilisation = static_cast<double>(packed.steady_tokens) / static_cast<double>(packed.steady_slots);
       if (packed.utilisation_error) m.utilisation_error = *packed.utilisation_error * scale.correction;
     }
     m.rows = std::llround(std::ceil(real / (row * m.utilisation)));
@@ -248,7 +246,7 @@ Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, T
   }
   const ModelCost model = settings.model.value_or(ModelCost{});
   a.row_lengths = row_lengths_of(settings.shape, survey, scale);
-  a.usual_edges = default_buckets(settings.shape.seq_len);
+  a.usual_edges = Packer({settings.shape, Packing::bucket, settings.truncate, settings.edges}).settings().buckets;
   const std::int64_t buckets =
       settings.buckets > 0 ? settings.buckets : static_cast<std::int64_t>(a.usual_edges.size());
   a.best_edges =
@@ -269,7 +267,7 @@ Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, T
     const std::size_t row = static_cast<std::size_t>(task) / kPackings.size();
     const bool best = row == a.row_lengths.size();
     const RowLength& r = a.row_lengths[best ? 0 : row];
-    PackerSettings packer{r.shape, kPackings[mode], settings.truncate, {}};
+    PackerSettings packer{r.shape, kPackings[mode], settings.truncate, settings.edges};
     if (best) packer = {r.shape, Packing::bucket, settings.truncate, a.best_edges.edges};
     ModeFigures& to = best ? a.with_best_edges : a.row_lengths[row].modes[mode];
     to = figures_of(packer, lengths, scale, model, tick);

@@ -89,8 +89,9 @@ struct RowLength {
 struct AnalysisSettings {
   BatchShape shape;
   bool truncate = false;
-  std::int64_t buckets = 0;        // to find the best edges of; 0: as many as are usual at the row length
-  std::optional<ModelCost> model;  // none: token slots are counted
+  std::vector<std::int64_t> edges = {};  // of buckets, as data.buckets gives them; empty: the usual ones
+  std::int64_t buckets = 0;              // to find the best edges of; 0: as many as usual_edges has
+  std::optional<ModelCost> model;        // none: token slots are counted
   Progress progress;
 };
 

@@ -118,10 +118,11 @@ std::string buckets_sentence(const DataStats& stats) {
   if (best.front() == row) return "every document takes a whole row, so buckets gain nothing";
   const std::string edges = bucket_list(best, row);
   return fmt::format(
-      "edges {} and the row waste least of {} buckets: {} utilisation, against {} with {}, the usual ones; "
+      "edges {} and the row waste least of {} buckets: {} utilisation, against {} with {}, {}; "
       "data.buckets={} sets them",
       edges, best.size() + (best.back() < row ? 1 : 0), percent(a.with_best_edges.utilisation),
-      percent(a.row_lengths[0].at(Packing::bucket).utilisation), bucket_list(a.usual_edges, row), edges);
+      percent(a.row_lengths[0].at(Packing::bucket).utilisation), bucket_list(a.usual_edges, row),
+      stats.settings.edges.empty() ? "the usual ones" : "those given", edges);
 }
 
 std::string bucket_list(const std::vector<std::int64_t>& edges, std::int64_t row) {

@@ -33,24 +33,20 @@ std::string opening(double width, double height, const std::string& title) {
 }
 
 // From values to places.
-struct Scale {
-  double low, high, begin, end;
-  bool logarithmic;
-
-  Scale(const Axis& axis, double from, double to)
-      : low(position(axis, axis.low)),
-        high(position(axis, axis.high)),
-        begin(from),
-        end(to),
-        logarithmic(axis.logarithmic) {}
-  static double position(const Axis& axis, double value) {
-    return axis.logarithmic ? std::log2(std::max(value, 1e-300)) : value;
-  }
+class Scale {
+ public:
+  Scale(const Axis& axis, double begin, double end)
+      : logarithmic_(axis.logarithmic), low_(bent(axis.low)), high_(bent(axis.high)), begin_(begin), end_(end) {}
   double operator()(double value) const {
-    const double v = logarithmic ? std::log2(std::max(value, 1e-300)) : value;
-    const double share = high > low ? (v - low) / (high - low) : 0.5;
-    return begin + std::clamp(share, 0.0, 1.0) * (end - begin);
+    const double share = high_ > low_ ? (bent(value) - low_) / (high_ - low_) : 0.5;
+    return begin_ + std::clamp(share, 0.0, 1.0) * (end_ - begin_);
   }
+
+ private:
+  double bent(double value) const { return logarithmic_ ? std::log2(std::max(value, 1e-300)) : value; }
+
+  bool logarithmic_;
+  double low_, high_, begin_, end_;
 };
 
 struct Frame {

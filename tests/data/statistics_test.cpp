@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/random.h"
@@ -244,6 +245,34 @@ TEST(Statistics, TheSameForAnyNumberOfThreads) {
     for (const Packing packing : kPackings)
       EXPECT_EQ(a.row_lengths[i].at(packing).utilisation, b.row_lengths[i].at(packing).utilisation);
   EXPECT_EQ(a.best_edges.edges, b.best_edges.edges);
+}
+
+TEST(Statistics, BestEdgesAreThoseOfThePieces) {
+  ThreadPool pool(1);
+  const Lengths lengths = {100, 5, 40, 64, 33, 128, 7, 7};
+  for (const bool truncate : {false, true}) {
+    std::map<std::int64_t, std::int64_t> pieces;
+    if (truncate)
+      for (const std::int64_t length : lengths) ++pieces[std::min<std::int64_t>(length, 64)];
+    else
+      for (const std::int64_t piece : split(lengths, 64)) ++pieces[piece];
+    const Analysis a = analyse(
+        survey_of(lengths),
+        {.shape = {2, 64, 8}, .truncate = truncate, .edges = {}, .buckets = 3, .model = {}, .progress = {}}, pool);
+    EXPECT_EQ(a.best_edges.edges, best_bucket_edges(pieces, 3, {2, 64, 8}).edges);
+    EXPECT_EQ(a.best_edges.slots, best_bucket_edges(pieces, 3, {2, 64, 8}).slots);
+  }
+}
+
+TEST(Statistics, GivenEdgesAreUsed) {
+  ThreadPool pool(1);
+  const LengthSurvey survey = survey_of(random_lengths(2000, 60, 4));
+  AnalysisSettings settings{.shape = {4, 64, 32}, .model = {}, .progress = {}};
+  settings.edges = {20, 40};
+  const Analysis a = analyse(survey, settings, pool);
+  const Packed packed = run_packer({settings.shape, Packing::bucket, false, {20, 40}}, survey.lengths);
+  EXPECT_EQ(a.row_lengths[0].at(Packing::bucket).rows, packed.rows);
+  EXPECT_EQ(a.usual_edges, (Lengths{20, 40, 64}));
 }
 
 TEST(Statistics, BestEdgesDoNotLoseToTheUsualOnes) {
