@@ -124,6 +124,8 @@ TEST(Statistics, BucketsByHand) {
   EXPECT_EQ(p.batches, 2);
   EXPECT_EQ(p.rows, 4);
   EXPECT_EQ(p.real_tokens, 28);
+  // Short pieces take the whole of their bucket's length: four of 4 slots are two rows.
+  EXPECT_EQ(run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{1, 1, 1, 1}).rows, 2);
   // One piece more opens a batch of which it uses one row.
   EXPECT_EQ(run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4, 1}).rows, 5);
 }
