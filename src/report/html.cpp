@@ -30,8 +30,8 @@ p { margin: .4rem 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; margin: .75rem 0; }
 th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { color: var(--quiet); font-weight: 600; vertical-align: bottom; white-space: normal; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-th:last-child, td:last-child { padding-right: 0; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: nowrap; }
+th:last-child, td:last-child { padding-right: 0; white-space: nowrap; }
 code { font: .9em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--faint); padding: .1em .3em; border-radius: 3px; }
 svg { display: block; width: 100%; min-width: 34rem; height: auto; margin: .75rem 0; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--text); font-variant-numeric: tabular-nums; }
