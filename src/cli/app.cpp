@@ -15,6 +15,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"train", "train a model; with no configuration, the built-in quick one", run_train},
+    {"data", "how long documents are, and what padding would waste", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
     {"data", "text to token shards", run_data},

@@ -31,5 +31,6 @@ int run_config(const Words& words);
 int run_info(const Words& words);
 int run_data(const Words& words);  // and under it:
 int run_data_prepare(const Words& words);
+int run_data_stats(const Words& words);
 
 }  // namespace redline::cli

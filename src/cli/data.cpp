@@ -11,6 +11,7 @@ namespace {
 
 constexpr Command kDataCommands[] = {
     {"prepare", "text to token shards", run_data_prepare},
+    {"stats", "how long documents are, what padding would waste, and what packing saves", run_data_stats},
 };
 
 void print_help() {
@@ -19,6 +20,7 @@ void print_help() {
   print(
       "\nFor example:\n"
       "  redline data prepare --tokenizer tokenizer.json --out data/wiki wiki/*.jsonl.zst\n"
+      "  redline data stats data/wiki --seq-len 1024\n"
       "\n`redline data COMMAND --help` tells about one command.\n");
 }
 

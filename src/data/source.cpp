@@ -45,25 +45,25 @@ std::string tokenizer_name(const config::Data& data) {
 // Ready-made tokens; or text as bytes, with random access, unless anything about it asks for documents to be found and
 // tokenized.
 std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<std::string>& names,
-                                   const std::string& key, TextPart part, bool evaluation) {
-  const Part token_part = part == TextPart::all        ? Part::all
-                          : part == TextPart::training ? Part::training
-                                                       : Part::held_out;
+                                   const std::string& key, Part part, bool evaluation) {
   const std::string name = tokenizer_name(data);
-  if (auto source = open_token_files(names, {key, token_part, evaluation, data.seed, name, {}})) return source;
+  if (auto source = open_token_files(names, {key, part, evaluation, data.seed, name, {}})) return source;
   const bool has_stream = needs_stream(names, key);
   if (!has_stream && name.empty() && data.separator.empty()) return open_text(names, key, part, data.seed);
   if (has_stream && name.empty())
     fail_user("{}: .jsonl and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or \"bytes\")",
               key);
-  const StreamPart stream_part = part == TextPart::all        ? StreamPart::all
-                                 : part == TextPart::training ? StreamPart::training
-                                                              : StreamPart::held_out;
   return open_stream(names, key, {.text_field = data.text_field, .separator = data.separator},
-                     open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"), stream_part, data.seed);
+                     open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"), part, data.seed);
 }
 
 }  // namespace
+
+std::int64_t DocumentSource::length(std::int64_t index) const {
+  std::vector<std::int32_t> tokens;
+  read(index, tokens);
+  return static_cast<std::int64_t>(tokens.size());
+}
 
 std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
   if (is_ping(data.train, "data.train") && !data.tokenizer.empty() && data.tokenizer != "ping")
@@ -71,7 +71,7 @@ std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
               data.tokenizer);
   if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
   if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
-  return open_files(data, data.train, "data.train", data.eval.empty() ? TextPart::training : TextPart::all, false);
+  return open_files(data, data.train, "data.train", data.eval.empty() ? Part::training : Part::all, false);
 }
 
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {
@@ -80,7 +80,7 @@ std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {
   const std::string key = split ? "data.train" : "data.eval";
   if (is_ping(names, key)) return make_ping(data.seed, 0, PingPart::held_out);
   if (auto noise = open_noise(names, key, ~data.seed)) return noise;
-  return open_files(data, names, key, split ? TextPart::held_out : TextPart::all, true);
+  return open_files(data, names, key, split ? Part::held_out : Part::all, true);
 }
 
 void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins) {

@@ -13,6 +13,10 @@
 
 namespace redline::data {
 
+// Of what is not split into training and held-out documents by its owner: all of it, or a part that training never sees
+// and what that leaves. Each kind of source says which part that is.
+enum class Part { all, training, held_out };
+
 class Corpus {
  public:
   virtual ~Corpus() = default;
@@ -31,6 +35,8 @@ class DocumentSource : public Corpus {
   virtual std::int64_t documents() const = 0;  // 0: endless
   // Replaces `tokens`. Any thread may call it. Whoever draws passes over an empty one.
   virtual void read(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;
+  // How many tokens read() would give. Where that can be told without reading them, it is.
+  virtual std::int64_t length(std::int64_t index) const;
   // The token that follows in the source when "document" `index` is a piece of a longer one; kNoTarget at a true end.
   virtual std::int32_t token_after(std::int64_t /*index*/) const { return kNoTarget; }
   bool endless() const override { return documents() == 0; }

@@ -27,11 +27,11 @@ std::int64_t file_of(std::int64_t id) { return id >> kOffsetBits; }
 std::int64_t offset_of(std::int64_t id) { return id & ((std::int64_t{1} << kOffsetBits) - 1); }
 
 // A document of the files is held out or not by its number, and the others go round the ranks.
-bool is_ours(std::int64_t ordinal, StreamPart part, Share share) {
+bool is_ours(std::int64_t ordinal, Part part, Share share) {
   std::int64_t number = ordinal;
-  if (part != StreamPart::all) {
+  if (part != Part::all) {
     const bool held_out = ordinal % kHeldOutEvery == kHeldOutEvery - 1;
-    if (held_out != (part == StreamPart::held_out)) return false;
+    if (held_out != (part == Part::held_out)) return false;
     number = held_out ? ordinal / kHeldOutEvery : ordinal - ordinal / kHeldOutEvery;
   }
   return number % share.ranks == share.rank;
@@ -57,7 +57,7 @@ struct StreamSettings {
   std::string key;
   InputFormat format;
   std::shared_ptr<const Tokenizer> tokenizer;
-  StreamPart part = StreamPart::all;
+  Part part = Part::all;
   std::uint64_t seed = 0;
 };
 
@@ -270,7 +270,7 @@ void require_held_out(const StreamSettings& s) {
   std::int64_t documents = 0;
   while (input.next(block, kBlockBytes, kBlockDocuments)) {
     for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
-      if (!is_ours(documents, StreamPart::held_out, {})) continue;
+      if (!is_ours(documents, Part::held_out, {})) continue;
       input.parse(block, i, text);
       if (!text.empty()) return;
     }
@@ -282,9 +282,9 @@ void require_held_out(const StreamSettings& s) {
 }  // namespace
 
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
-                                    std::shared_ptr<const Tokenizer> tokenizer, StreamPart part, std::int64_t seed) {
+                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed) {
   StreamSettings settings{paths, key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed)};
-  if (part == StreamPart::held_out) require_held_out(settings);
+  if (part == Part::held_out) require_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));
 }
 

@@ -12,12 +12,11 @@
 
 namespace redline::data {
 
-// Of every 64 documents the last one is held out from training, for evaluation; all: none is.
-enum class StreamPart { all, training, held_out };
-
+// Held out is the last of every 64 documents.
+//
 // A document's id tells its file and the offset of its first byte there.
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
-                                    std::shared_ptr<const Tokenizer> tokenizer, StreamPart part, std::int64_t seed);
+                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed);
 
 // Whether any of these files can only be read as a stream: .jsonl, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);

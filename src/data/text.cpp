@@ -56,14 +56,14 @@ Cut held_out_cut(const std::vector<TextFile>& files, const std::string& key) {
   return {cut.file, at};
 }
 
-std::vector<Stretch> stretches_of(const std::vector<TextFile>& files, TextPart part, const std::string& key) {
-  const Cut cut = part == TextPart::all ? Cut{} : held_out_cut(files, key);
+std::vector<Stretch> stretches_of(const std::vector<TextFile>& files, Part part, const std::string& key) {
+  const Cut cut = part == Part::all ? Cut{} : held_out_cut(files, key);
   std::vector<Stretch> stretches;
   for (std::size_t f = 0; f < files.size(); ++f) {
     const auto bytes = files[f].bytes();
     std::size_t begin = 0, end = bytes.size();
-    if (part == TextPart::training && f >= cut.file) end = f == cut.file ? cut.offset : 0;
-    if (part == TextPart::held_out && f <= cut.file) begin = f == cut.file ? cut.offset : end;
+    if (part == Part::training && f >= cut.file) end = f == cut.file ? cut.offset : 0;
+    if (part == Part::held_out && f <= cut.file) begin = f == cut.file ? cut.offset : end;
     if (begin < end) stretches.push_back({bytes.subspan(begin, end - begin), end == bytes.size()});
   }
   return stretches;
@@ -71,7 +71,7 @@ std::vector<Stretch> stretches_of(const std::vector<TextFile>& files, TextPart p
 
 class Text final : public DocumentSource {
  public:
-  Text(const std::vector<std::string>& paths, const std::string& key, TextPart part, std::int64_t seed)
+  Text(const std::vector<std::string>& paths, const std::string& key, Part part, std::int64_t seed)
       : files_(open_text_files(paths, key)),
         stretches_(stretches_of(files_, part, key)),
         seed_(static_cast<std::uint64_t>(seed)) {
@@ -113,6 +113,11 @@ class Text final : public DocumentSource {
     for (std::int64_t i = begin; i < end; ++i) tokens[static_cast<std::size_t>(i - begin)] = stretch.token(i);
   }
 
+  std::int64_t length(std::int64_t index) const override {
+    const Piece piece = locate(index);
+    return piece.end - piece.begin;
+  }
+
   std::int32_t token_after(std::int64_t index) const override {
     const auto [stretch, begin, end] = locate(index);
     return end < stretch.tokens() ? stretch.token(end) : kNoTarget;
@@ -138,7 +143,7 @@ class Text final : public DocumentSource {
 
 }  // namespace
 
-std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, TextPart part,
+std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, Part part,
                                           std::int64_t seed) {
   return std::make_unique<Text>(paths, key, part, seed);
 }

@@ -10,12 +10,11 @@
 
 namespace redline::data {
 
-// all: every byte. training, held_out: the first 95% or so, and the rest; the cut stands at the start of a line.
-enum class TextPart { all, training, held_out };
-
+// Held out is the last twentieth or so of the bytes; the cut stands at the start of a line.
+//
 // Each path is a file, a folder (all files below it, sorted) or a glob. What is missing, empty or unreadable is a
 // UserError that starts with `key`, the configuration key that named it.
-std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, TextPart part,
+std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, Part part,
                                           std::int64_t seed);
 
 }  // namespace redline::data

@@ -52,6 +52,19 @@ std::string flop_rate(double per_second) {
   return in_units(per_second, 1000, " ", kUnits);
 }
 
+std::string flops(double n) {
+  static constexpr std::array<std::string_view, 9> kUnits = {"FLOP",  "kFLOP", "MFLOP", "GFLOP", "TFLOP",
+                                                             "PFLOP", "EFLOP", "ZFLOP", "YFLOP"};
+  return in_units(n, 1000, " ", kUnits);
+}
+
+std::string grouped(std::int64_t n) {
+  std::string digits = fmt::format("{}", n);
+  const std::size_t first = n < 0 ? 1 : 0;
+  for (std::size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
 std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   if (seconds == 0) return "0 s";

@@ -52,7 +52,7 @@ class StreamTest : public ::testing::Test {
     return path;
   }
 
-  static std::unique_ptr<Corpus> bytes(const std::vector<std::string>& paths, StreamPart part = StreamPart::all,
+  static std::unique_ptr<Corpus> bytes(const std::vector<std::string>& paths, Part part = Part::all,
                                        const std::string& separator = "") {
     return open_stream(paths, "data.train", {.text_field = "text", .separator = separator},
                        open_tokenizer("bytes", "data.tokenizer"), part, 5);
@@ -96,9 +96,9 @@ TEST_F(StreamTest, EveryDocumentOfEveryKindOfFileComesOnceAndInAnotherOrder) {
   for (const std::string& path : {plain, packed, gz, text}) {
     LoaderOptions o = options("pack", 2);
     o.feed.shuffle = false;
-    EXPECT_EQ(read_all(bytes({path}, StreamPart::all, "\n---\n"), o), expected) << path;
+    EXPECT_EQ(read_all(bytes({path}, Part::all, "\n---\n"), o), expected) << path;
     o.feed.shuffle = true;
-    std::vector<std::string> shuffled = read_all(bytes({path}, StreamPart::all, "\n---\n"), o);
+    std::vector<std::string> shuffled = read_all(bytes({path}, Part::all, "\n---\n"), o);
     EXPECT_NE(shuffled, expected) << path;
     std::vector<std::string> a = shuffled, b = expected;
     std::ranges::sort(a);
@@ -123,7 +123,7 @@ TEST_F(StreamTest, GoesOnFromASavedStateBitForBit) {
       expect_goes_on([&] { return bytes(paths); }, options(packing));
       LoaderOptions large = options(packing);  // epochs end within a window
       large.feed.shuffle_buffer = 2048;
-      expect_goes_on([&] { return bytes(paths, StreamPart::training); }, large);
+      expect_goes_on([&] { return bytes(paths, Part::training); }, large);
     }
   LoaderOptions ordered = options("pack");
   ordered.feed.shuffle = false;
@@ -142,8 +142,8 @@ TEST_F(StreamTest, AStateIsSmall) {
 TEST_F(StreamTest, HeldOutDocumentsAreNeverTrainedOnAndAreTheRest) {
   const std::vector<std::string> documents = texts(1000);
   const std::string path = write("a.jsonl", json_lines(documents));
-  const auto training = read_all(bytes({path}, StreamPart::training), options("pack", 1));
-  const auto held_out = read_all(bytes({path}, StreamPart::held_out), options("pack", 0));
+  const auto training = read_all(bytes({path}, Part::training), options("pack", 1));
+  const auto held_out = read_all(bytes({path}, Part::held_out), options("pack", 0));
   const std::set<std::string> a(training.begin(), training.end()), b(held_out.begin(), held_out.end());
   for (const std::string& d : b) EXPECT_FALSE(a.contains(d));
   EXPECT_EQ(training.size() + held_out.size(), not_empty(documents).size());
@@ -152,9 +152,9 @@ TEST_F(StreamTest, HeldOutDocumentsAreNeverTrainedOnAndAreTheRest) {
 }
 
 TEST_F(StreamTest, TooFewDocumentsToHoldOneOutIsToldAtOnce) {
-  EXPECT_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, StreamPart::held_out), UserError);
-  EXPECT_NO_THROW(bytes({write("enough.jsonl", json_lines(texts(64)))}, StreamPart::held_out));
-  EXPECT_NO_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, StreamPart::training));
+  EXPECT_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, Part::held_out), UserError);
+  EXPECT_NO_THROW(bytes({write("enough.jsonl", json_lines(texts(64)))}, Part::held_out));
+  EXPECT_NO_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, Part::training));
 }
 
 TEST_F(StreamTest, RanksShareTheDocuments) {
@@ -165,11 +165,11 @@ TEST_F(StreamTest, RanksShareTheDocuments) {
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       LoaderOptions o = options("pack", 1);
       o.feed.share = {rank, ranks};
-      const auto mine = read_all(bytes({path}, StreamPart::training), o);
+      const auto mine = read_all(bytes({path}, Part::training), o);
       EXPECT_FALSE(mine.empty()) << rank;
       for (const std::string& d : mine) ++seen[d];
     }
-    EXPECT_EQ(seen.size(), read_all(bytes({path}, StreamPart::training), options("pack")).size());
+    EXPECT_EQ(seen.size(), read_all(bytes({path}, Part::training), options("pack")).size());
     for (const auto& [text, times] : seen) EXPECT_EQ(times, 1) << text;
   }
 }

@@ -38,7 +38,18 @@ TEST(Figures, CountsAndRates) {
   EXPECT_EQ(count(999'999), "1.00 M");
   EXPECT_EQ(token_rate(3100), "3.10k tok/s");
   EXPECT_EQ(flop_rate(51.2e9), "51.2 GFLOP/s");
+  EXPECT_EQ(flops(3.214e15), "3.21 PFLOP");
+  EXPECT_EQ(flops(8.16e19), "81.6 EFLOP");
   EXPECT_EQ(percent(0.4821), "48.2%");
+}
+
+TEST(Figures, WholeNumbersInGroups) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1000), "1,000");
+  EXPECT_EQ(grouped(4'012'345), "4,012,345");
+  EXPECT_EQ(grouped(-100), "-100");
+  EXPECT_EQ(grouped(-1'000'000), "-1,000,000");
 }
 
 TEST(Figures, StayShortAtAnySize) {
@@ -48,6 +59,7 @@ TEST(Figures, StayShortAtAnySize) {
     EXPECT_LE(count(v).size(), 16u) << v;
     EXPECT_LE(token_rate(v).size(), 20u) << v;
     EXPECT_LE(flop_rate(v).size(), 20u) << v;
+    EXPECT_LE(flops(v).size(), 20u) << v;
     EXPECT_LE(duration(v).size(), 9u) << v;
     EXPECT_LE(plain(v, 4).size(), 12u) << v;
   }

@@ -26,7 +26,10 @@ class MappedShard {
   std::int64_t first() const { return first_; }
   std::int64_t documents() const { return documents_; }
 
-  void read(std::int64_t document, std::int64_t vocabulary, std::vector<std::int32_t>& tokens) const {
+  struct Place {
+    std::int64_t begin, end;  // in tokens
+  };
+  Place place_of(std::int64_t document) const {
     std::uint64_t place[2];
     std::memcpy(place, offsets_.bytes(document * 8, document * 8 + 16).data(), sizeof(place));
     const auto all = static_cast<std::uint64_t>(ids_.count);
@@ -34,7 +37,11 @@ class MappedShard {
     if (place[0] >= place[1] || place[1] > all || (document == 0 && place[0] != 0) || !ends_right)
       fail_user("{}: document {}: tokens {} to {} of {} cannot be; prepare the data again", offsets_.path(), document,
                 place[0], place[1], all);
-    const auto begin = static_cast<std::int64_t>(place[0]), end = static_cast<std::int64_t>(place[1]);
+    return {static_cast<std::int64_t>(place[0]), static_cast<std::int64_t>(place[1])};
+  }
+
+  void read(std::int64_t document, std::int64_t vocabulary, std::vector<std::int32_t>& tokens) const {
+    const auto [begin, end] = place_of(document);
     const std::int64_t width = size_of(ids_.type);
     tokens_.bytes(begin * width, end * width);  // checks the blocks
     if (!ids_.append(begin, end, vocabulary, tokens))
@@ -85,10 +92,17 @@ class ShardSource final : public TokenDocuments {
     return m.tokenizer_file.empty() ? m.tokenizer_name : (folder / m.tokenizer_file).string();
   }
   std::uint64_t contents() const override { return hash_.digest(); }
+  const MappedShard& shard_of(std::int64_t index) const {
+    return **std::prev(std::ranges::upper_bound(shards_, index, {}, [](const auto& s) { return s->first(); }));
+  }
   void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
-    const auto after = std::ranges::upper_bound(shards_, index, {}, [](const auto& s) { return s->first(); });
-    const MappedShard& shard = **std::prev(after);
+    const MappedShard& shard = shard_of(index);
     shard.read(index - shard.first(), vocabulary(), tokens);
+  }
+  std::int64_t document_length(std::int64_t index) const override {
+    const MappedShard& shard = shard_of(index);
+    const auto [begin, end] = shard.place_of(index - shard.first());
+    return end - begin;
   }
 
   std::string name_;

@@ -61,6 +61,17 @@ void TokenDocuments::read(std::int64_t index, std::vector<std::int32_t>& tokens)
   read_document(first_ + index, tokens);
 }
 
+std::int64_t TokenDocuments::length(std::int64_t index) const {
+  REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
+  return document_length(first_ + index);
+}
+
+std::int64_t TokenDocuments::document_length(std::int64_t index) const {
+  std::vector<std::int32_t> tokens;
+  read_document(index, tokens);
+  return static_cast<std::int64_t>(tokens.size());
+}
+
 // What follows the last document of a part belongs to the other part.
 std::int32_t TokenDocuments::token_after(std::int64_t index) const {
   REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);

@@ -11,9 +11,6 @@
 
 namespace redline::data {
 
-// Of a source that is not split: all of it, or the last 64th of its documents (at least one) and what comes before.
-enum class Part { all, training, held_out };
-
 // A tokenizer by name, opened at first use. A hash that does not fit is a UserError.
 class LazyTokenizer {
  public:
@@ -48,6 +45,7 @@ class TokenDocuments : public DocumentSource {
   std::string decode(const std::vector<std::int32_t>& tokens) const final;
   std::vector<std::int32_t> encode(const std::string& text) const final;
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const final;
+  std::int64_t length(std::int64_t index) const final;
   std::int32_t token_after(std::int64_t index) const final;
 
  protected:
@@ -59,6 +57,7 @@ class TokenDocuments : public DocumentSource {
 
   // With indices among all documents; the public ones are of the part.
   virtual void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;
+  virtual std::int64_t document_length(std::int64_t index) const;  // by reading it, unless there is a quicker way
   virtual std::int32_t after(std::int64_t /*index*/) const { return kNoTarget; }
   virtual std::uint64_t contents() const = 0;  // a number that other contents do not share
 

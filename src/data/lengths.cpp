@@ -1,0 +1,195 @@
+// Two ways to the lengths: ask a source that has documents by index, or read text from front to back and tokenize it.
+#include "data/lengths.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "data/input/text_input.h"
+#include "data/order.h"
+#include "data/source.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::int64_t kBetweenReports = 1 << 14;  // documents
+constexpr std::int64_t kBlockBytes = 1 << 18, kBlockDocuments = 1024;
+constexpr std::size_t kBlocksPerThread = 4;  // between two reports: a megabyte of text for each thread
+
+class Reporter {
+ public:
+  explicit Reporter(const Progress& progress) : progress_(progress) {}
+  void operator()(std::string_view doing, std::int64_t done, std::int64_t of) const {
+    if (progress_) progress_(doing, static_cast<double>(done), static_cast<double>(of));
+  }
+
+ private:
+  const Progress& progress_;
+};
+
+void join_pieces(const DocumentSource& source, const std::vector<std::int64_t>& lengths, LengthSurvey& survey) {
+  const auto count = static_cast<std::int64_t>(lengths.size());
+  const auto goes_on = [&](std::int64_t i) { return i + 1 < count && source.token_after(i) != kNoTarget; };
+  std::int64_t whole = 0;
+  while (whole < count && !goes_on(whole)) ++whole;
+  survey.in_pieces = whole < count;
+  if (!survey.in_pieces) return;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += lengths[static_cast<std::size_t>(i)];
+    if (goes_on(i)) continue;
+    survey.joined.push_back(sum);
+    sum = 0;
+  }
+}
+
+// `documents` becomes how many there are with tokens: counted, or judged by the sample.
+void leave_out_empty(LengthSurvey& survey) {
+  if (survey.lengths.empty()) return;
+  const auto all = static_cast<double>(survey.lengths.size());
+  survey.empty = static_cast<std::int64_t>(std::erase(survey.lengths, 0));
+  survey.documents =
+      std::llround(static_cast<double>(survey.documents) * static_cast<double>(survey.lengths.size()) / all);
+}
+
+LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& options, ThreadPool& pool) {
+  const bool endless = source.documents() == 0;
+  const std::int64_t population = endless ? options.of_endless : source.documents();
+  const auto permuted = [&](std::int64_t i) { return document_at(i, population, source.order_seed()); };
+  LengthSurvey survey{.source = source.name(), .documents = population};
+  survey.exact = options.sample == 0 || options.sample >= population;
+  const std::int64_t count = survey.exact ? population : options.sample;
+
+  // All lengths are read in the order of the source, which is that of the disk, and then put into training's.
+  std::vector<std::int64_t> measured(static_cast<std::size_t>(count));
+  const Reporter report(options.progress);
+  for (std::int64_t begin = 0; begin < count; begin += kBetweenReports) {
+    report("reading lengths", begin, count);
+    const std::int64_t n = std::min(kBetweenReports, count - begin);
+    pool.for_ranges(n, 256, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t i = begin + from; i < begin + to; ++i)
+        measured[static_cast<std::size_t>(i)] = source.length(survey.exact ? i : permuted(i));
+    });
+  }
+  if (survey.exact) {
+    join_pieces(source, measured, survey);
+    survey.lengths.reserve(measured.size());
+    for (std::int64_t i = 0; i < count; ++i)
+      survey.lengths.push_back(measured[static_cast<std::size_t>(endless ? i : permuted(i))]);
+  } else {
+    for (std::int64_t i = 0; i < count && !survey.in_pieces; ++i)
+      survey.in_pieces = source.token_after(permuted(i)) != kNoTarget;
+    survey.lengths = std::move(measured);
+  }
+  std::erase(survey.joined, 0);
+  leave_out_empty(survey);
+  return survey;
+}
+
+// Lengths of the documents of some blocks. A task of the pool takes every threads-th block, so that each has an encoder of
+// its own, caches and all.
+class Tokenizing {
+ public:
+  Tokenizing(const TextInput& input, const Tokenizer& tokenizer, ThreadPool& pool)
+      : input_(input), end_(tokenizer.end_token().has_value()), pool_(pool) {
+    for (int t = 0; t < pool.threads(); ++t) encoders_.push_back(tokenizer.encoder());
+  }
+
+  // `wanted(n)`: whether the document with that number, counted from the first block's first, is to be tokenized.
+  template <class Wanted>
+  void append_lengths(const std::vector<TextBlock>& blocks, const Wanted& wanted, std::vector<std::int64_t>& lengths) {
+    std::vector<std::vector<std::int64_t>> found(blocks.size());
+    std::vector<std::int64_t> first(blocks.size());
+    for (std::size_t b = 1; b < blocks.size(); ++b) first[b] = first[b - 1] + blocks[b - 1].documents();
+    pool_.run(static_cast<std::int64_t>(encoders_.size()), [&](std::int64_t t) {
+      std::string text;
+      std::vector<std::int32_t> tokens;
+      for (std::size_t b = static_cast<std::size_t>(t); b < blocks.size(); b += encoders_.size()) {
+        for (std::int64_t i = 0; i < blocks[b].documents(); ++i) {
+          if (!wanted(first[b] + i)) continue;
+          input_.parse(blocks[b], i, text);
+          tokens.clear();
+          if (!text.empty()) encoders_[static_cast<std::size_t>(t)]->append(text, tokens);
+          found[b].push_back(text.empty() ? 0 : static_cast<std::int64_t>(tokens.size()) + (end_ ? 1 : 0));
+        }
+      }
+    });
+    for (const auto& of_block : found) lengths.insert(lengths.end(), of_block.begin(), of_block.end());
+  }
+
+ private:
+  const TextInput& input_;
+  bool end_;
+  ThreadPool& pool_;
+  std::vector<std::unique_ptr<Encoder>> encoders_;
+};
+
+// Numbers of the documents to tokenize, ascending; a pass over the files counts them.
+std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, std::uint64_t seed,
+                                        std::int64_t& population, const Reporter& report) {
+  TextBlock block;
+  while (input.next(block, kBlockBytes, kBlockDocuments)) {
+    population += block.documents();
+    report("counting documents", input.bytes_read(), input.bytes_on_disk());
+  }
+  input.seek(0, 0);
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < std::min(sample, population); ++i) chosen.push_back(document_at(i, population, seed));
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& options, ThreadPool& pool) {
+  const auto tokenizer = open_tokenizer(data.tokenizer.empty() ? "bytes" : data.tokenizer, "--tokenizer");
+  TextInput input(data.train, {.text_field = data.text_field, .separator = data.separator}, "data.train");
+  const std::size_t files = input.files().size();
+  LengthSurvey survey{.source =
+                          fmt::format("{} file{}, tokenizer {}", files, files == 1 ? "" : "s", tokenizer->name())};
+  const Reporter report(options.progress);
+  const auto seed = static_cast<std::uint64_t>(data.seed);
+  std::vector<std::int64_t> chosen;
+  std::int64_t population = 0;
+  if (options.sample > 0) {
+    chosen = choose_sample(input, options.sample, seed, population, report);
+    survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
+  }
+
+  Tokenizing tokenizing(input, *tokenizer, pool);
+  std::vector<std::int64_t> lengths;
+  std::vector<TextBlock> blocks;
+  std::int64_t before = 0;
+  for (bool more = true; more;) {
+    blocks.clear();
+    while (blocks.size() < kBlocksPerThread * static_cast<std::size_t>(pool.threads()) && more) {
+      TextBlock block;
+      more = input.next(block, kBlockBytes, kBlockDocuments);
+      if (more) blocks.push_back(std::move(block));
+    }
+    tokenizing.append_lengths(
+        blocks, [&](std::int64_t n) { return survey.exact || std::ranges::binary_search(chosen, before + n); },
+        lengths);
+    for (const TextBlock& block : blocks) before += block.documents();
+    report("tokenizing", input.bytes_read(), input.bytes_on_disk());
+  }
+  const auto count = static_cast<std::int64_t>(lengths.size());
+  for (std::int64_t i = 0; i < count; ++i)
+    survey.lengths.push_back(lengths[static_cast<std::size_t>(document_at(i, count, seed))]);
+  survey.documents = before;
+  leave_out_empty(survey);
+  return survey;
+}
+
+}  // namespace
+
+LengthSurvey survey_lengths(config::Data data, const SurveyOptions& options, ThreadPool& pool) {
+  REDLINE_CHECK(!data.train.empty(), "data.train names something");
+  data.eval = data.train;  // something else to evaluate on: nothing is held out from data.train
+  const auto opened = open_training_source(data);
+  const auto* source = dynamic_cast<const DocumentSource*>(opened.get());
+  LengthSurvey survey = source ? survey_source(*source, options, pool) : survey_stream(data, options, pool);
+  if (survey.lengths.empty()) fail_user("{}: there is no text in it", data.train[0]);
+  return survey;
+}
+
+}  // namespace redline::data

@@ -1,0 +1,41 @@
+// How long the documents of a corpus are: all of them, or a sample drawn by the seeded permutation. What statistics are
+// made of; no token is kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "config/config.h"
+
+namespace redline::data {
+
+// `doing` ("reading", "packing") is `done` of `of` along, in whatever unit suits it.
+using Progress = std::function<void(std::string_view doing, double done, double of)>;
+
+struct LengthSurvey {
+  std::string source;  // "ping (generated)"
+  // One for each document that training is served, in an order that it could read them in. Never empty, no entry is 0.
+  std::vector<std::int64_t> lengths = {};
+  // The same joined, where a source serves long documents in several pieces (text files as bytes); empty where it does
+  // not, and for a sample, which sees pieces by themselves.
+  std::vector<std::int64_t> joined = {};
+  bool in_pieces = false;      // some of `lengths` are pieces
+  std::int64_t documents = 0;  // of the corpus, of which `lengths` may be a sample
+  std::int64_t empty = 0;      // documents without a token, which training passes over; not in the counts above
+  bool exact = true;
+};
+
+struct SurveyOptions {
+  std::int64_t sample = 0;           // documents; 0, or more than there are: all
+  std::int64_t of_endless = 20'000;  // documents of a source that has no end
+  Progress progress;                 // may be empty
+};
+
+// The documents of data.train, none held out. Bad paths and data without a token are a UserError.
+LengthSurvey survey_lengths(config::Data data, const SurveyOptions& options, ThreadPool& pool);
+
+}  // namespace redline::data

@@ -1,0 +1,111 @@
+// What lengths alone tell about a corpus: how they are spread, and what each way of packing makes of them. The packer of
+// training is asked, not a formula, so the figures are what a run will do.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "data/bucket_edges.h"
+#include "data/lengths.h"
+#include "data/packer.h"
+
+namespace redline::data {
+
+inline constexpr std::array kPackings = {Packing::pad, Packing::bucket, Packing::pack, Packing::stream};
+std::string_view name_of(Packing packing);
+
+inline constexpr std::array kPercents = {1, 5, 25, 50, 75, 90, 95, 99};
+
+struct LengthBin {
+  std::int64_t from = 0, to = 0;  // both inside
+  std::int64_t documents = 0, tokens = 0;
+};
+
+struct LengthSummary {
+  std::int64_t documents = 0, tokens = 0;  // measured
+  double mean = 0, deviation = 0;
+  std::array<std::int64_t, kPercents.size()> percentiles{};  // the shortest length that so many percent do not exceed
+  std::int64_t shortest = 0, longest = 0;
+  std::vector<LengthBin> bins;  // without gaps, at most kMostBins, edges at equal ratios
+};
+inline constexpr std::size_t kMostBins = 24;
+LengthSummary summarise(std::vector<std::int64_t> lengths);
+
+// What a packer did with documents of given lengths, once.
+struct Packed {
+  std::int64_t batches = 0, rows = 0, pieces = 0;
+  std::int64_t real_tokens = 0, dropped_tokens = 0;
+  std::int64_t cut_documents = 0;   // that ended up in more than one piece
+  std::int64_t capped_batches = 0;  // closed by max_segments with room for more tokens
+  double score_pairs = 0;           // (query, key) pairs that the mask keeps
+  // Of the batches before the documents ran out, which say what a longer corpus would do. 0: there was none.
+  std::int64_t steady_tokens = 0, steady_slots = 0;
+  std::optional<double> utilisation_error;  // standard error of steady_tokens / steady_slots, from its scatter
+};
+
+// Rows are of settings.shape.seq_len tokens. Batches that the end of the documents left unfilled count with the rows they
+// use: in training the next epoch fills the rest.
+// `tick`, where there is one, is told of documents now and then as they are offered.
+Packed run_packer(const PackerSettings& settings, std::span<const std::int64_t> lengths,
+                  const std::function<void(std::int64_t documents)>& tick = {});
+
+// What a model computes, counted as MFU counts it.
+struct ModelCost {
+  double per_slot = 1;  // products of one token slot, real or not
+  double per_pair = 0;  // attention: one (query, key) pair that the mask keeps
+};
+
+struct ModeFigures {
+  Packing packing = Packing::pad;
+  std::int64_t rows = 0;
+  double tokens_per_row = 0;
+  double utilisation = 0;  // real tokens over tokens computed
+  std::optional<double> utilisation_error = {};
+  // What data.long_documents = "truncate" drops or would drop; a stream, which joins documents anyway, only where it is set.
+  std::int64_t truncated_tokens = 0;
+  std::int64_t dropped_tokens = 0;  // with the setting at hand
+  std::int64_t cut_documents = 0;
+  bool capped = false;  // max_segments closed more than one batch in a hundred
+  double real_tokens = 0;
+  double cost = 0;    // of all of it, in the unit of ModelCost
+  double wasted = 0;  // of that, on slots that hold no token
+  double speedup_over_pad = 1;
+};
+
+struct RowLength {
+  BatchShape shape;
+  std::int64_t long_documents = 0;  // longer than a row
+  std::int64_t tokens_beyond = 0;   // of them, after the first row
+  std::array<ModeFigures, kPackings.size()> modes = {};
+  const ModeFigures& at(Packing packing) const;
+};
+
+struct AnalysisSettings {
+  BatchShape shape;
+  bool truncate = false;
+  std::vector<std::int64_t> edges = {};  // of buckets, as data.buckets gives them; empty: the usual ones
+  std::int64_t buckets = 0;              // to find the best edges of; 0: as many as usual_edges has
+  std::optional<ModelCost> model;        // none: token slots are counted
+  Progress progress;
+};
+
+struct Analysis {
+  LengthSummary lengths;
+  double documents = 0, tokens = 0;                // of the corpus
+  std::optional<double> mean_error, tokens_error;  // standard errors, of a sample
+  std::vector<RowLength> row_lengths;              // that of the settings, then half of it, a quarter...
+  std::vector<std::int64_t> usual_edges;           // what the figures of "bucket" are for
+  BucketEdges best_edges;                          // that waste least at the row length of the settings
+  ModeFigures with_best_edges;
+};
+
+// Shorter rows keep the tokens of a batch: twice as many rows of half the length.
+Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, ThreadPool& pool);
+
+}  // namespace redline::data

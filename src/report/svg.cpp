@@ -1,0 +1,206 @@
+// Where things stand in a plot, in the units of its view box; text is laid out by an estimate of its width.
+#include "report/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/html.h"
+
+namespace redline::report {
+namespace {
+
+constexpr double kLetter = 6.6;  // width of one at the style's 12 units, in the mean
+constexpr double kLine = 15;     // height of a line of text
+
+double width_of(const std::string& text) { return kLetter * static_cast<double>(text.size()); }
+
+std::string written(const Axis& axis, double value) {
+  return axis.written ? axis.written(value) : fmt::format("{:.6g}", value);
+}
+
+std::string title_of(const std::string& title) { return title.empty() ? "" : "<title>" + escaped(title) + "</title>"; }
+
+std::string label(double x, double y, const char* anchor, const std::string& kind, const std::string& words) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n", x, y, anchor, kind,
+                     escaped(words));
+}
+
+std::string opening(double width, double height, const std::string& title) {
+  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", width, height,
+                     escaped(title));
+}
+
+// From values to places.
+class Scale {
+ public:
+  Scale(const Axis& axis, double begin, double end)
+      : logarithmic_(axis.logarithmic), low_(bent(axis.low)), high_(bent(axis.high)), begin_(begin), end_(end) {}
+  double operator()(double value) const {
+    const double share = high_ > low_ ? (bent(value) - low_) / (high_ - low_) : 0.5;
+    return begin_ + std::clamp(share, 0.0, 1.0) * (end_ - begin_);
+  }
+
+ private:
+  double bent(double value) const { return logarithmic_ ? std::log2(std::max(value, 1e-300)) : value; }
+
+  bool logarithmic_;
+  double low_, high_, begin_, end_;
+};
+
+struct Frame {
+  double left, right, top, bottom;
+};
+
+std::string draw_axes(const Chart& chart, const Frame& f, const Scale& x, const Scale& y) {
+  std::string out;
+  for (const double tick : ticks(chart.y, 5)) {
+    out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", f.left,
+                       f.right, y(tick), y(tick));
+    out += label(f.left - 8, y(tick) + 4, "end", "tick", written(chart.y, tick));
+  }
+  for (const double tick : ticks(chart.x, 8)) {
+    out += fmt::format("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x(tick),
+                       f.bottom, f.bottom + 5);
+    out += label(x(tick), f.bottom + 19, "middle", "tick", written(chart.x, tick));
+  }
+  out += fmt::format("<line class=\"axis\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", f.left,
+                     f.right, f.bottom, f.bottom);
+  out += label((f.left + f.right) / 2, f.bottom + 38, "middle", "name", chart.x.label);
+  out += label(0, 12, "start", "name", chart.y.label);
+  return out;
+}
+
+std::string draw_bars(const Chart& chart, const Scale& x, const Scale& y) {
+  std::string out;
+  const double base = y(chart.y.low), series = static_cast<double>(chart.bars.size());
+  for (std::size_t s = 0; s < chart.bars.size(); ++s) {
+    for (const Bar& bar : chart.bars[s].bars) {
+      const double left = x(bar.from), each = std::max(0.5, x(bar.to) - left - 1.5) / series;
+      const double top = y(bar.value);
+      out += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
+                         chart.bars[s].colour % kColours, left + 0.75 + each * static_cast<double>(s), top, each,
+                         base - top, title_of(bar.title));
+    }
+  }
+  return out;
+}
+
+// Names at the right ends, pushed apart where they would stand on each other.
+std::string name_lines(const Chart& chart, const Frame& f, const Scale& y) {
+  struct Name {
+    double at;
+    const LineSeries* line;
+  };
+  std::vector<Name> names;
+  for (const LineSeries& line : chart.lines)
+    if (!line.points.empty()) names.push_back({y(line.points.back().y) + 4, &line});
+  std::ranges::sort(names, {}, &Name::at);
+  for (std::size_t i = 1; i < names.size(); ++i) names[i].at = std::max(names[i].at, names[i - 1].at + kLine);
+  double most = f.bottom;
+  for (std::size_t i = names.size(); i-- > 0; most -= kLine) names[i].at = std::min(names[i].at, most);
+  std::string out;
+  for (const Name& name : names)
+    out +=
+        label(f.right + 10, name.at, "start", fmt::format("name t{}", name.line->colour % kColours), name.line->name);
+  return out;
+}
+
+std::string draw_lines(const Chart& chart, const Frame& f, const Scale& x, const Scale& y) {
+  std::string out;
+  for (const LineSeries& line : chart.lines) {
+    const std::size_t colour = line.colour % kColours;
+    std::string points;
+    for (const Point& p : line.points) points += fmt::format("{:.1f},{:.1f} ", x(p.x), y(p.y));
+    out += fmt::format("<polyline class=\"l{}{}\" points=\"{}\"/>\n", colour, line.dashed ? " dashed" : "", points);
+    for (const Point& p : line.points)
+      if (!p.title.empty())
+        out += fmt::format("<circle class=\"c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\">{}</circle>\n", colour, x(p.x),
+                           y(p.y), title_of(p.title));
+  }
+  return out + name_lines(chart, f, y);
+}
+
+std::string draw_marks(const Chart& chart, const Frame& f, const Scale& x) {
+  std::string out;
+  for (const Mark& mark : chart.marks) {
+    const double at = x(mark.x);
+    out += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", at,
+                       f.top, f.bottom);
+    const bool left = at + 6 + width_of(mark.label) > f.right;
+    out += label(left ? at - 6 : at + 6, f.top + 10, left ? "end" : "start", "name", mark.label);
+  }
+  return out;
+}
+
+std::string draw_legend(const Chart& chart, const Frame& f) {
+  std::string out;
+  if (chart.bars.size() < 2) return out;
+  double right = f.right;
+  for (std::size_t s = chart.bars.size(); s-- > 0;) {
+    const BarSeries& series = chart.bars[s];
+    right -= width_of(series.name);
+    out += label(right, 12, "start", "name", series.name);
+    right -= 16;
+    out += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"2\" width=\"11\" height=\"11\"/>\n",
+                       series.colour % kColours, right);
+    right -= 18;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<double> ticks(const Axis& axis, int wanted) {
+  std::vector<double> out;
+  if (!(axis.high > axis.low) || !std::isfinite(axis.high - axis.low)) return {axis.low};
+  if (axis.logarithmic) {
+    const double first = std::ceil(std::log2(axis.low) - 1e-9), last = std::floor(std::log2(axis.high) + 1e-9);
+    const double step = std::max(1.0, std::ceil((last - first + 1) / wanted));
+    for (double e = first; e <= last; e += step) out.push_back(std::exp2(e));
+    return out;
+  }
+  const double rough = (axis.high - axis.low) / wanted, ten = std::pow(10.0, std::floor(std::log10(rough)));
+  double step = 10 * ten;
+  for (const double round : {5.0, 2.0, 1.0})
+    if (round * ten >= rough * 0.999) step = round * ten;
+  for (double n = std::ceil(axis.low / step - 1e-9); n * step <= axis.high + step * 1e-9; n += 1)
+    out.push_back(n * step + 0.0);  // + 0.0: a zero without a sign
+  return out;
+}
+
+std::string draw(const Chart& chart) {
+  double ends = 10, tick_width = 0;
+  for (const LineSeries& line : chart.lines) ends = std::max(ends, width_of(line.name) + 12);
+  for (const double tick : ticks(chart.y, 5)) tick_width = std::max(tick_width, width_of(written(chart.y, tick)));
+  for (const double tick : ticks(chart.x, 8)) ends = std::max(ends, width_of(written(chart.x, tick)) / 2 + 2);
+  const Frame f{tick_width + 14, chart.width - ends, 26, chart.height - 46};
+  const Scale x(chart.x, f.left, f.right), y(chart.y, f.bottom, f.top);
+  return opening(chart.width, chart.height, chart.title) + draw_axes(chart, f, x, y) + draw_bars(chart, x, y) +
+         draw_marks(chart, f, x) + draw_lines(chart, f, x, y) + draw_legend(chart, f) + "</svg>\n";
+}
+
+std::string draw_shares(const std::string& title, const std::vector<Share>& shares) {
+  constexpr double kWidth = 760, kRow = 30, kBar = 18;
+  double names = 0, figures = 0;
+  for (const Share& s : shares) {
+    names = std::max(names, width_of(s.name) + 12);
+    figures = std::max(figures, width_of(s.written) + 12);
+  }
+  const double whole = kWidth - names - figures;
+  std::string out = opening(kWidth, kRow * static_cast<double>(shares.size()), title);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const Share& s = shares[i];
+    const double top = kRow * static_cast<double>(i) + (kRow - kBar) / 2, middle = top + kBar / 2 + 4;
+    out += label(0, middle, "start", "name", s.name);
+    out += fmt::format("<g>{}<rect class=\"rest\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/>",
+                       title_of(s.title), names, top, whole, kBar);
+    out += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/></g>\n",
+                       s.colour % kColours, names, top, whole * std::clamp(s.value, 0.0, 1.0), kBar);
+    out += label(kWidth, middle, "end", "name", s.written);
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace redline::report

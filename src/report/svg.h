@@ -1,0 +1,71 @@
+// Plots as SVG text: bars and lines over two axes, and shares as horizontal bars. Values show on hover by <title>; colours
+// come from the page's style (report/html.h), so light, dark and paper are one drawing. No script.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace redline::report {
+
+struct Axis {
+  std::string label;
+  double low = 0, high = 1;
+  bool logarithmic = false;                    // base 2; low must be positive
+  std::function<std::string(double)> written;  // of a tick; empty: as short as it goes
+};
+
+// Where an axis has marks: round numbers (1, 2, 5 and their tens; powers of two) inside [low, high], about `wanted` of them.
+std::vector<double> ticks(const Axis& axis, int wanted);
+
+// One of the page's colours, kColours of them.
+inline constexpr std::size_t kColours = 6;
+
+struct Bar {
+  double from = 0, to = 0, value = 0;
+  std::string title;  // on hover
+};
+struct BarSeries {
+  std::string name;
+  std::size_t colour = 0;
+  std::vector<Bar> bars;  // several series share the width of a bar
+};
+
+struct Point {
+  double x = 0, y = 0;
+  std::string title;
+};
+struct LineSeries {
+  std::string name;  // written at its right end
+  std::size_t colour = 0;
+  std::vector<Point> points;
+  bool dashed = false;  // lets a line that it covers be seen
+};
+
+// A dashed line across the plot, at an x.
+struct Mark {
+  double x = 0;
+  std::string label;
+};
+
+struct Chart {
+  std::string title;  // for those who cannot see it
+  Axis x, y;
+  std::vector<BarSeries> bars;
+  std::vector<LineSeries> lines;
+  std::vector<Mark> marks;
+  double width = 760, height = 300;
+};
+std::string draw(const Chart& chart);
+
+// A part of a whole: a bar that is filled so far.
+struct Share {
+  std::string name, written;
+  double value = 0;  // 0 to 1
+  std::size_t colour = 0;
+  std::string title;
+};
+std::string draw_shares(const std::string& title, const std::vector<Share>& shares);
+
+}  // namespace redline::report

@@ -1,0 +1,120 @@
+// redline data stats as a user meets it: text, JSON, a page, and one sentence for what is wrong.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::cli {
+namespace {
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+class DataStatsCommand : public ::testing::Test {
+ protected:
+  // Words without blanks or quotes of their own.
+  Ran run(const std::string& words) {
+    const std::string command = "cd '" + folder_.path().string() +
+                                "' && LC_ALL=C.UTF-8 '" REDLINE_BINARY "' data stats " + words + " >stdout 2>stderr";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000, real_files().read(folder_ / "stdout"),
+            real_files().read(folder_ / "stderr")};
+  }
+  nlohmann::json json_of(const std::string& words) {
+    const Ran ran = run(words + " --json");
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return nlohmann::json::parse(ran.out);
+  }
+  void expect_bad_input(const std::string& words, const std::vector<std::string>& parts) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 2) << words << ": " << ran.err;
+    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+    for (const std::string& part : parts) EXPECT_NE(ran.err.find(part), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.out, "");
+  }
+  void write(const std::string& name, const std::string& text) { real_files().replace(folder_ / name, text); }
+
+  testing::TempFolder folder_;
+};
+
+TEST_F(DataStatsCommand, PaddingWastesFourFifthsOfPing) {
+  const nlohmann::json json = json_of("ping --seq-len 1024");
+  EXPECT_EQ(json.at("documents"), 20000);
+  const auto utilisation = [&](const char* mode) { return json.at("modes").at(mode).at("utilisation").get<double>(); };
+  EXPECT_GE(utilisation("pad"), 0.18);
+  EXPECT_LE(utilisation("pad"), 0.25);
+  EXPECT_GE(utilisation("pack"), 0.97);
+  EXPECT_GE(utilisation("stream"), 0.999);
+  EXPECT_EQ(json.at("modes").at("pad").at("rows"), 20000);
+  EXPECT_NEAR(json.at("modes").at("pack").at("speedup_over_pad").get<double>(),
+              utilisation("pack") / utilisation("pad"), 1e-9);
+}
+
+TEST_F(DataStatsCommand, CountsTheFlopsOfAModel) {
+  // 6 FLOPs a parameter of its products: 18 layers of 4 d^2 + 3 d f, and the head.
+  const nlohmann::json json = json_of("ping --preset llama-1.36b --documents 500");
+  const double parameters = 18 * (4.0 * 2304 * 2304 + 3.0 * 2304 * 6144) + 2304.0 * 32000;
+  EXPECT_EQ(json.at("model").at("name"), "llama-1.36b");
+  EXPECT_NEAR(json.at("model").at("flops_per_token_slot").get<double>(), 6 * parameters, 1e-6 * parameters);
+  EXPECT_NEAR(json.at("model").at("flops_per_attention_pair").get<double>(), 3.0 * 4 * 2304 * 18, 1);
+  EXPECT_EQ(json.at("seq_len"), 2048);  // the model's
+  const nlohmann::json& pad = json.at("modes").at("pad");
+  const double slots = 500.0 * 2048;
+  EXPECT_NEAR(pad.at("wasted_flops").get<double>(), 6 * parameters * (slots - json.at("tokens").get<double>()), 1e9);
+}
+
+TEST_F(DataStatsCommand, LinesOfJsonByHand) {
+  write("a.jsonl", "{\"text\": \"abcdefg\"}\n{\"text\": \"abc\"}\n{\"text\": \"abcdefghijklmnopqrs\"}\n");  // 8, 4, 20
+  const nlohmann::json json = json_of("a.jsonl --tokenizer bytes --seq-len 16 --batch-size 1");
+  EXPECT_EQ(json.at("tokens"), 32);
+  EXPECT_EQ(json.at("percentiles").at("max"), 20);
+  EXPECT_EQ(json.at("percentiles").at("p50"), 8);
+  EXPECT_EQ(json.at("modes").at("pad").at("rows"), 4);  // 8, 4, 16 and 4
+  EXPECT_EQ(json.at("modes").at("pad").at("utilisation"), 0.5);
+  EXPECT_EQ(json.at("modes").at("pad").at("truncated_tokens"), 4);
+  EXPECT_EQ(json.at("modes").at("pad").at("dropped_tokens"), 0);
+  EXPECT_EQ(json.at("modes").at("pack").at("rows"), 3);  // 8 and 4, 16, 4: the rest of the long one comes last
+  EXPECT_EQ(json.at("modes").at("stream").at("rows"), 2);
+  EXPECT_EQ(json.at("modes").at("stream").at("truncated_tokens"), 0);
+  EXPECT_EQ(json.at("modes").at("stream").at("speedup_over_pad"), 2.0);
+  const nlohmann::json truncated =
+      json_of("a.jsonl --tokenizer bytes --seq-len 16 --batch-size 1 data.long_documents=truncate");
+  EXPECT_EQ(truncated.at("modes").at("pad").at("rows"), 3);
+  EXPECT_EQ(truncated.at("modes").at("pad").at("dropped_tokens"), 4);
+}
+
+TEST_F(DataStatsCommand, WritesAPageAndSaysSo) {
+  const Ran ran = run("ping --seq-len 256 --documents 300 --html page.html");
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("page.html"), std::string::npos);
+  EXPECT_NE(ran.out.find("█"), std::string::npos);
+  EXPECT_EQ(real_files().read(folder_ / "page.html").rfind("<!DOCTYPE html>", 0), 0u);
+}
+
+TEST_F(DataStatsCommand, BadInput) {
+  expect_bad_input("", {"needs DIR"});
+  expect_bad_input("ping", {"--seq-len"});
+  expect_bad_input("ping --seq-len 0", {"--seq-len", "'0'"});
+  expect_bad_input("ping other --seq-len 8", {"ping", "stands alone"});
+  expect_bad_input("nowhere --seq-len 8", {"nowhere"});
+  expect_bad_input("ping --seq-len 8 data.sed=1", {"data.sed", "data.seed"});
+  expect_bad_input("ping --preset quick --model a.toml", {"one model"});
+  expect_bad_input("ping --preset quik", {"quik"});
+  expect_bad_input("ping --seq-len 8 --html no/page.html", {"--html", "no"});
+  expect_bad_input("ping --seq-len 8 --html .", {"--html", "folder"});
+  expect_bad_input("ping --seq-len 16777216 --batch-size 16777216", {"--batch-size"});
+  write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n");
+  expect_bad_input("a.jsonl --seq-len 8", {"a.jsonl", "--tokenizer"});
+  expect_bad_input("a.jsonl --seq-len 8 --tokenizer bytes", {"a.jsonl:2"});
+}
+
+}  // namespace
+}  // namespace redline::cli

@@ -1,0 +1,290 @@
+// Figures of every way of packing against counting by hand and against a packing written a second time; percentiles, bins
+// and the error of a sample.
+#include "data/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/random.h"
+
+namespace redline::data {
+namespace {
+
+using Lengths = std::vector<std::int64_t>;
+
+Lengths random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed) {
+  Lengths lengths;
+  const Random random(seed, 0);
+  for (std::size_t i = 0; i < count; ++i) lengths.push_back(static_cast<std::int64_t>(1 + random.below(i, most)));
+  return lengths;
+}
+
+std::int64_t sum(const Lengths& lengths) { return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}); }
+
+double pairs_of(const Lengths& pieces) {
+  double pairs = 0;
+  for (const std::int64_t piece : pieces)
+    for (std::int64_t query = 1; query <= piece; ++query) pairs += static_cast<double>(query);
+  return pairs;
+}
+
+Lengths split(const Lengths& lengths, std::int64_t row) {
+  Lengths pieces;
+  for (const std::int64_t length : lengths)
+    for (std::int64_t at = 0; at < length; at += row) pieces.push_back(std::min(row, length - at));
+  return pieces;
+}
+
+TEST(Statistics, PadTakesARowForEachPiece) {
+  const Lengths lengths = {3, 10, 11, 1, 25, 7};
+  const Packed p = run_packer({{4, 10, 8}, Packing::pad, false, {}}, lengths);
+  EXPECT_EQ(p.rows, 1 + 1 + 2 + 1 + 3 + 1);
+  EXPECT_EQ(p.real_tokens, 57);
+  EXPECT_EQ(p.dropped_tokens, 0);
+  EXPECT_EQ(p.cut_documents, 2);
+  EXPECT_EQ(p.score_pairs, pairs_of({3, 10, 10, 1, 1, 10, 10, 5, 7}));
+
+  const Packed truncated = run_packer({{4, 10, 8}, Packing::pad, true, {}}, lengths);
+  EXPECT_EQ(truncated.rows, 6);
+  EXPECT_EQ(truncated.real_tokens, 57 - 16);
+  EXPECT_EQ(truncated.dropped_tokens, 1 + 15);
+  EXPECT_EQ(truncated.cut_documents, 0);
+}
+
+TEST(Statistics, PackByHand) {
+  // The oldest opens a batch, then the largest that fits: 6+4, 5+3+2.
+  const Packed full = run_packer({{1, 10, 8}, Packing::pack, false, {}}, Lengths{6, 5, 4, 3, 2});
+  EXPECT_EQ(full.rows, 2);
+  EXPECT_EQ(full.real_tokens, 20);
+  const Packed half = run_packer({{1, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6, 6});
+  EXPECT_EQ(half.rows, 3);
+  // 12 tokens of a batch of 4 rows use two of them; the documents are over, so the others are not counted.
+  EXPECT_EQ(run_packer({{4, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6}).rows, 2);
+}
+
+// Best fit written again, for lists that the packer can see whole.
+std::int64_t rows_of_best_fit(Lengths waiting, const BatchShape& shape) {
+  std::int64_t rows = 0;
+  while (!waiting.empty()) {
+    std::int64_t used = waiting.front();
+    waiting.erase(waiting.begin());
+    for (std::int64_t pieces = 1; pieces < shape.documents(); ++pieces) {
+      auto best = waiting.end();
+      for (auto it = waiting.begin(); it != waiting.end(); ++it)
+        if (used + *it <= shape.tokens() && (best == waiting.end() || *it > *best)) best = it;
+      if (best == waiting.end()) break;
+      used += *best;
+      waiting.erase(best);
+    }
+    rows += (used + shape.seq_len - 1) / shape.seq_len;
+  }
+  return rows;
+}
+
+TEST(Statistics, PackAgreesWithBestFitWrittenAgain) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const BatchShape shape{static_cast<std::int64_t>(1 + seed % 3), 50, seed % 5 == 0 ? 2 : 40};
+    const Lengths lengths = random_lengths(60, 50, seed);
+    const Packed p = run_packer({shape, Packing::pack, false, {}}, lengths);
+    EXPECT_EQ(p.rows, rows_of_best_fit(lengths, shape)) << seed;
+    EXPECT_EQ(p.real_tokens, sum(lengths));
+    EXPECT_EQ(p.score_pairs, pairs_of(lengths));
+  }
+}
+
+TEST(Statistics, AStreamFillsEveryRow) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const BatchShape shape{static_cast<std::int64_t>(1 + seed % 4), 32, 64};
+    const Lengths lengths = random_lengths(200, 90, seed);
+    const Packed p = run_packer({shape, Packing::stream, false, {}}, lengths);
+    // Pieces end with their document, with the batch, or with a row's worth of tokens.
+    Lengths pieces;
+    std::int64_t at = 0, cut = 0;
+    for (const std::int64_t length : lengths) {
+      const std::size_t before = pieces.size();
+      for (std::int64_t left = length; left > 0; left -= pieces.back(), at += pieces.back())
+        pieces.push_back(std::min({left, shape.seq_len, shape.tokens() - at % shape.tokens()}));
+      cut += pieces.size() > before + 1;
+    }
+    EXPECT_EQ(p.rows, (sum(lengths) + 31) / 32);
+    EXPECT_EQ(p.pieces, static_cast<std::int64_t>(pieces.size()));
+    EXPECT_EQ(p.cut_documents, cut);
+    EXPECT_EQ(p.score_pairs, pairs_of(pieces));
+    EXPECT_EQ(p.real_tokens, sum(lengths));
+  }
+}
+
+TEST(Statistics, BucketsByHand) {
+  // A batch of 16 tokens: four pieces of up to 4 (13 tokens), then two of up to 8 (15).
+  const Packed p = run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4});
+  EXPECT_EQ(p.batches, 2);
+  EXPECT_EQ(p.rows, 4);
+  EXPECT_EQ(p.real_tokens, 28);
+  // Short pieces take the whole of their bucket's length: four of 4 slots are two rows.
+  EXPECT_EQ(run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{1, 1, 1, 1}).rows, 2);
+  // One piece more opens a batch of which it uses one row.
+  EXPECT_EQ(run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4, 1}).rows, 5);
+}
+
+TEST(Statistics, BucketsCostWhatTheRuleSays) {
+  const BatchShape shape{4, 64, 32};
+  const Lengths lengths = random_lengths(20000, 64, 5);
+  const Packed p = run_packer({shape, Packing::bucket, false, {10, 30}}, lengths);
+  double slots = 0;
+  for (const std::int64_t length : lengths) slots += slots_per_piece(shape, length <= 10 ? 10 : length <= 30 ? 30 : 64);
+  EXPECT_NEAR(static_cast<double>(p.rows * 64), slots, 3.0 * static_cast<double>(shape.tokens()));
+}
+
+TEST(Statistics, MaxSegmentsIsSeenWhenItBinds) {
+  const Lengths lengths(1000, 2);
+  EXPECT_GT(run_packer({{2, 64, 4}, Packing::pack, false, {}}, lengths).capped_batches, 10);
+  EXPECT_EQ(run_packer({{2, 64, 40}, Packing::pack, false, {}}, lengths).capped_batches, 0);
+}
+
+TEST(Statistics, PercentilesAreLengthsOfDocuments) {
+  Lengths lengths(200);
+  std::iota(lengths.begin(), lengths.end(), 1);
+  std::ranges::reverse(lengths);
+  const LengthSummary s = summarise(lengths);
+  EXPECT_EQ(s.percentiles, (std::array<std::int64_t, 8>{2, 10, 50, 100, 150, 180, 190, 198}));
+  EXPECT_EQ(s.documents, 200);
+  EXPECT_EQ(s.tokens, 20100);
+  EXPECT_EQ(s.mean, 100.5);
+  EXPECT_NEAR(s.deviation, 57.8792, 1e-4);  // of 1 to 200, over n - 1
+  EXPECT_EQ(s.shortest, 1);
+  EXPECT_EQ(s.longest, 200);
+  EXPECT_EQ(summarise({7}).percentiles[0], 7);
+  EXPECT_EQ(summarise({7}).deviation, 0);
+}
+
+TEST(Statistics, BinsHoldEveryDocumentOnce) {
+  for (const std::uint64_t most : {1ull, 2ull, 30ull, 1000ull, 1ull << 20, 1ull << 40}) {
+    const Lengths lengths = random_lengths(3000, most, most);
+    const LengthSummary s = summarise(lengths);
+    EXPECT_LE(s.bins.size(), kMostBins);
+    std::int64_t documents = 0, tokens = 0;
+    for (std::size_t b = 0; b < s.bins.size(); ++b) {
+      const LengthBin& bin = s.bins[b];
+      documents += bin.documents;
+      tokens += bin.tokens;
+      EXPECT_EQ(bin.documents,
+                std::ranges::count_if(lengths, [&](std::int64_t l) { return l >= bin.from && l <= bin.to; }));
+      if (b > 0) {
+        EXPECT_EQ(bin.from, s.bins[b - 1].to + 1);
+      }
+    }
+    EXPECT_EQ(documents, s.documents);
+    EXPECT_EQ(tokens, s.tokens);
+    EXPECT_LE(s.bins.front().from, s.shortest);
+    EXPECT_GE(s.bins.front().to, s.shortest);
+    EXPECT_LE(s.bins.back().from, s.longest);
+  }
+}
+
+LengthSurvey survey_of(Lengths lengths) {
+  LengthSurvey survey;
+  survey.documents = static_cast<std::int64_t>(lengths.size());
+  survey.lengths = std::move(lengths);
+  return survey;
+}
+
+TEST(Statistics, SpeedupFollowsTheCostOfTheModel) {
+  ThreadPool pool(2);
+  const LengthSurvey survey = survey_of(random_lengths(3000, 100, 1));
+  const Analysis tokens = analyse(survey, {.shape = {4, 128, 32}, .model = {}, .progress = {}}, pool);
+  const Analysis model = analyse(survey, {.shape = {4, 128, 32}, .model = ModelCost{100, 1}, .progress = {}}, pool);
+  for (const Packing packing : kPackings) {
+    const ModeFigures& t = tokens.row_lengths[0].at(packing);
+    EXPECT_NEAR(t.speedup_over_pad, t.utilisation / tokens.row_lengths[0].at(Packing::pad).utilisation, 1e-9);
+    EXPECT_NEAR(t.wasted / t.cost, 1 - t.utilisation, 1e-9);
+    EXPECT_NEAR(t.utilisation * 128 * static_cast<double>(t.rows), tokens.tokens, 1e-3);
+  }
+  // Counted again, for pad: every row pays its products, pairs are those of the documents.
+  const double pairs = pairs_of(survey.lengths), slots = 3000 * 128;
+  const ModeFigures& pad = model.row_lengths[0].at(Packing::pad);
+  EXPECT_NEAR(pad.cost, 100 * slots + pairs, 1e-3);
+  EXPECT_NEAR(pad.wasted, 100 * (slots - model.tokens), 1e-3);
+  const ModeFigures& pack = model.row_lengths[0].at(Packing::pack);
+  EXPECT_NEAR(pack.speedup_over_pad, pad.cost / (100.0 * 128 * static_cast<double>(pack.rows) + pairs), 1e-9);
+  EXPECT_LT(pack.speedup_over_pad, tokens.row_lengths[0].at(Packing::pack).speedup_over_pad);
+}
+
+TEST(Statistics, ShorterRowsKeepTheTokensOfABatch) {
+  ThreadPool pool(1);
+  const Lengths lengths = {100, 5, 40, 64, 33};
+  for (const bool truncate : {false, true}) {
+    AnalysisSettings settings{.shape = {2, 64, 8}, .truncate = truncate, .model = {}, .progress = {}};
+    const Analysis a = analyse(survey_of(lengths), settings, pool);
+    ASSERT_EQ(a.row_lengths.size(), 3u);  // 64, 32, 16
+    for (std::size_t i = 0; i < 3; ++i) {
+      const RowLength& r = a.row_lengths[i];
+      const std::int64_t row = 64 >> i;
+      EXPECT_EQ(r.shape.seq_len, row);
+      EXPECT_EQ(r.shape.tokens(), 128);
+      std::int64_t beyond = 0;
+      for (const std::int64_t l : lengths) beyond += std::max<std::int64_t>(0, l - row);
+      EXPECT_EQ(r.long_documents, std::ranges::count_if(lengths, [&](std::int64_t l) { return l > row; }));
+      for (const Packing packing : kPackings) {
+        const bool keeps = packing == Packing::stream && !truncate;
+        EXPECT_EQ(r.at(packing).truncated_tokens, keeps ? 0 : beyond);
+        EXPECT_EQ(r.at(packing).dropped_tokens, truncate ? beyond : 0);
+      }
+      EXPECT_EQ(r.at(Packing::pad).rows, static_cast<std::int64_t>(truncate ? 5 : split(lengths, row).size()));
+    }
+  }
+}
+
+TEST(Statistics, TheSameForAnyNumberOfThreads) {
+  const LengthSurvey survey = survey_of(random_lengths(2000, 300, 2));
+  ThreadPool one(1), three(3);
+  const AnalysisSettings settings{.shape = {4, 128, 32}, .model = {}, .progress = {}};
+  const Analysis a = analyse(survey, settings, one), b = analyse(survey, settings, three);
+  for (std::size_t i = 0; i < a.row_lengths.size(); ++i)
+    for (const Packing packing : kPackings)
+      EXPECT_EQ(a.row_lengths[i].at(packing).utilisation, b.row_lengths[i].at(packing).utilisation);
+  EXPECT_EQ(a.best_edges.edges, b.best_edges.edges);
+}
+
+TEST(Statistics, BestEdgesAreThoseOfThePieces) {
+  ThreadPool pool(1);
+  const Lengths lengths = {100, 5, 40, 64, 33, 128, 7, 7};
+  for (const bool truncate : {false, true}) {
+    std::map<std::int64_t, std::int64_t> pieces;
+    if (truncate)
+      for (const std::int64_t length : lengths) ++pieces[std::min<std::int64_t>(length, 64)];
+    else
+      for (const std::int64_t piece : split(lengths, 64)) ++pieces[piece];
+    const Analysis a = analyse(
+        survey_of(lengths),
+        {.shape = {2, 64, 8}, .truncate = truncate, .edges = {}, .buckets = 3, .model = {}, .progress = {}}, pool);
+    EXPECT_EQ(a.best_edges.edges, best_bucket_edges(pieces, 3, {2, 64, 8}).edges);
+    EXPECT_EQ(a.best_edges.slots, best_bucket_edges(pieces, 3, {2, 64, 8}).slots);
+  }
+}
+
+TEST(Statistics, GivenEdgesAreUsed) {
+  ThreadPool pool(1);
+  const LengthSurvey survey = survey_of(random_lengths(2000, 60, 4));
+  AnalysisSettings settings{.shape = {4, 64, 32}, .model = {}, .progress = {}};
+  settings.edges = {20, 40};
+  const Analysis a = analyse(survey, settings, pool);
+  const Packed packed = run_packer({settings.shape, Packing::bucket, false, {20, 40}}, survey.lengths);
+  EXPECT_EQ(a.row_lengths[0].at(Packing::bucket).rows, packed.rows);
+  EXPECT_EQ(a.usual_edges, (Lengths{20, 40, 64}));
+}
+
+TEST(Statistics, BestEdgesDoNotLoseToTheUsualOnes) {
+  ThreadPool pool(2);
+  const Analysis a = analyse(survey_of(random_lengths(20000, 700, 9)),
+                             {.shape = {8, 1024, 32}, .buckets = 5, .model = {}, .progress = {}}, pool);
+  EXPECT_GT(a.with_best_edges.utilisation, a.row_lengths[0].at(Packing::bucket).utilisation);
+  // The prediction is for endless data; at the end of these, each bucket leaves less than a batch.
+  EXPECT_NEAR(a.with_best_edges.utilisation, a.tokens / a.best_edges.slots, 0.01);
+}
+
+}  // namespace
+}  // namespace redline::data
