@@ -7,9 +7,9 @@
 
 #include "base/random.h"
 #include "data/input/text_input.h"
-#include "data/utf8.h"
 #include "data/shards/shards.h"
 #include "data/shards/writer.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {
