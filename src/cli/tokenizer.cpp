@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/thread_pool.h"
 #include "cli/arguments.h"
+#include "cli/command_group.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "config/load.h"
@@ -150,14 +151,12 @@ int train(const Words& words) {
 }  // namespace
 
 int run_tokenizer(const Words& words) {
-  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    print(
-        "redline tokenizer: train a tokenizer\n\nUsage: redline tokenizer train [...]\n\n"
-        "`redline tokenizer train --help` tells the rest; `redline tokenize` uses one.\n");
-    return kDone;
-  }
-  if (words[0] != "train") fail_user("redline tokenizer does not know '{}'; it may be 'train'", words[0]);
-  return train(Words(words.begin() + 1, words.end()));
+  static constexpr Command kCommands[] = {{"train", "a byte-level BPE tokenizer from text", train}};
+  return run_group({"tokenizer",
+                    "make a tokenizer; redline tokenize uses one",
+                    kCommands,
+                    {"redline tokenizer train --vocab-size 32000 --out tokenizer.json books/"}},
+                   words);
 }
 
 }  // namespace redline::cli

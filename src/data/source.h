@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "data/feed.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
 
@@ -48,6 +49,10 @@ class DocumentSource : public Corpus {
 // that name is "./ping".
 std::unique_ptr<Corpus> open_training_source(const config::Data& data);
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data);
+
+// What the text of a configuration's data becomes tokens with: data.tokenizer, the one that a folder was prepared with, or
+// what generated data and plain text have. Tokens that stand for no text are a UserError.
+std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data);
 
 // Token ids index the embedding: a source whose vocabulary is larger than the model's is a UserError.
 void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins = {});

@@ -9,13 +9,6 @@
 #include "data/ping.h"
 
 namespace redline::infer {
-namespace {
-
-constexpr std::string_view kTextRoles[] = {"end"};
-const data::ByteRoles kText(kTextRoles);
-
-}  // namespace
-
 std::int32_t choose_token(std::span<const float> logits, double temperature, std::int64_t top_k, double u) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -67,7 +60,7 @@ Sample sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt
     const std::vector<float> logits = engine->logits();
     const std::int32_t token = choose_token(std::span(logits).subspan((seen - 1) * vocab, vocab), options.temperature,
                                             options.top_k, random.uniform(static_cast<std::uint64_t>(i)));
-    if (token == data::kEndOfDocument) {
+    if (token == options.end_token) {
       out.ended = true;
       break;
     }
@@ -79,25 +72,23 @@ Sample sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt
 }
 
 Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint) : model_vocab_(checkpoint.model.vocab) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"})
-    if (files.exists(checkpoint.folder / name))
-      fail_user("{}: its tokenizer ({}) is not supported yet; redline samples from models of bytes",
-                checkpoint.folder.string(), name);
-  const bool ping = checkpoint.run ? checkpoint.run->data.train == std::vector<std::string>{"ping"}
-                                   : model_vocab_ >= data::kPingVocabulary;
-  if (ping) ping_ = data::make_ping(0, 1, data::PingPart::training);
+  const std::string folder = checkpoint.folder.string();
+  if (files.exists(checkpoint.folder / "tokenizer.json") || files.exists(checkpoint.folder / "tokenizer.model"))
+    tokenizer_ = data::open_tokenizer(folder, folder);
+  else if (checkpoint.run)
+    tokenizer_ = data::open_data_tokenizer(checkpoint.run->data);
+  else
+    tokenizer_ = data::open_tokenizer(model_vocab_ >= data::kPingVocabulary ? "ping" : "bytes", folder);
 }
 
 std::vector<std::int32_t> Vocabulary::encode(const std::string& text) const {
-  std::vector<std::int32_t> tokens = ping_ ? ping_->encode(text) : kText.encode(text);
+  std::vector<std::int32_t> tokens = tokenizer_->encode(text);
   for (const std::int32_t t : tokens)
     if (t >= model_vocab_)
       fail_user("the prompt has a token {}, outside the model's vocabulary of {}", t, model_vocab_);
   return tokens;
 }
 
-std::string Vocabulary::decode(std::span<const std::int32_t> tokens) const {
-  return ping_ ? ping_->decode({tokens.begin(), tokens.end()}) : kText.decode(tokens);
-}
+std::string Vocabulary::decode(std::span<const std::int32_t> tokens) const { return tokenizer_->decode(tokens); }
 
 }  // namespace redline::infer

@@ -112,7 +112,7 @@ TEST_F(DataStatsCommand, BadInput) {
   expect_bad_input("ping --seq-len 8 --html .", {"--html", "folder"});
   expect_bad_input("ping --seq-len 16777216 --batch-size 16777216", {"--batch-size"});
   write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n");
-  expect_bad_input("a.jsonl --seq-len 8", {"a.jsonl", "--tokenizer"});
+  expect_bad_input("a.jsonl --seq-len 8", {".jsonl", "data.tokenizer"});
   expect_bad_input("a.jsonl --seq-len 8 --tokenizer bytes", {"a.jsonl:2"});
 }
 

@@ -50,7 +50,7 @@ TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
   checkpoint.max_positions = 8;
   device::CpuDevice device(1);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
-  const SampleOptions options{.tokens = 20, .temperature = 1, .top_k = 10, .seed = 3};
+  const SampleOptions options{.tokens = 20, .temperature = 1, .top_k = 10, .seed = 3, .end_token = {}};
   std::vector<std::int32_t> heard;
   const Sample a = sample(checkpoint, prompt, options, device, [&](std::int32_t t) { heard.push_back(t); });
   const Sample b = sample(checkpoint, prompt, options, device, {});
@@ -69,12 +69,27 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
   Checkpoint checkpoint = fixture();
   checkpoint.model.vocab = 257;
   const Vocabulary plain(real_files(), checkpoint);
-  EXPECT_EQ(plain.encode("a<end>"), (std::vector<std::int32_t>{'a', 256}));
+  EXPECT_EQ(plain.encode("a<"), (std::vector<std::int32_t>{'a', '<'}));
+  EXPECT_EQ(plain.end_token(), 256);
   EXPECT_EQ(plain.decode(std::vector<std::int32_t>{'h', 'i'}), "hi");
   checkpoint.model.vocab = 100;
   EXPECT_THROW(Vocabulary(real_files(), checkpoint).encode("z"), UserError);
   checkpoint.model.vocab = 1000;
   EXPECT_GT(Vocabulary(real_files(), checkpoint).encode("<begin>")[0], 256);
+}
+
+// A folder that brings its tokenizer is read and written with it.
+TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
+  const testing::TempFolder folder;
+  Checkpoint checkpoint = fixture();
+  const Path tokenizers = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers";
+  std::filesystem::copy_file(tokenizers / "gpt2.tokenizer.json", folder / "tokenizer.json");
+  checkpoint.folder = folder.path();
+  checkpoint.model.vocab = 1 << 20;
+  const Vocabulary vocabulary(real_files(), checkpoint);
+  const std::vector<std::int32_t> ids = vocabulary.encode("Hello, world");
+  EXPECT_EQ(vocabulary.decode(ids), "Hello, world");
+  EXPECT_EQ(ids, data::open_tokenizer((folder / "tokenizer.json").string(), "test")->encode("Hello, world"));
 }
 
 }  // namespace
