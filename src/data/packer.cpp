@@ -48,8 +48,7 @@ Packer::Packer(PackerSettings settings) : settings_(std::move(settings)), lookah
   std::erase_if(edges, [&](std::int64_t edge) { return edge <= 0 || edge >= shape.seq_len; });
   edges.push_back(shape.seq_len);
   std::ranges::sort(edges);
-  const auto [end, rest] = std::ranges::unique(edges);
-  edges.erase(end, rest);
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());  // clang 14 cannot compile std::ranges::unique
   bucket_counts_.assign(edges.size(), 0);
   // One more than can wait without any bucket being full.
   std::int64_t enough = 1;
