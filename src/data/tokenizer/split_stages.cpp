@@ -26,7 +26,7 @@ std::shared_ptr<const SplitPattern> pattern_of(const Json& split, const std::str
   const Json* pattern = member_of(split, "pattern");
   if (pattern == nullptr || !pattern->is_object() || pattern->size() != 1 || !pattern->begin().value().is_string())
     fail_user("{}: the pattern of a Split pre-tokenizer must be {{\"Regex\": ...}} or {{\"String\": ...}}", file);
-  const std::string& kind = pattern->begin().key();
+  const std::string kind = pattern->begin().key();
   const std::string text = pattern->begin().value().get<std::string>();
   if (kind == "Regex") return compile_split(text, file);
   if (kind != "String")
