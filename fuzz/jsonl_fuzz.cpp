@@ -26,8 +26,14 @@ void one_line(std::string_view line, const char* field) {
     return;
   }
   require(data::valid_utf8(text) == text.size(), "the text is not UTF-8");
-  const auto parsed = nlohmann::json::parse(line, nullptr, false);
-  require(!parsed.is_discarded(), "a general parser does not take this line");
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::out_of_range&) {
+    return;  // a number that no double holds, which is JSON all the same and nothing that we read
+  } catch (const nlohmann::json::parse_error&) {
+    fail("a general parser does not take this line");
+  }
   const nlohmann::json& value = field[0] == 'm' ? parsed["meta"]["text"] : parsed["text"];
   require(value.is_string() && value.get<std::string>() == text, "a general parser reads another text");
 }

@@ -102,7 +102,8 @@ std::unique_ptr<SplitPattern> raw_pcre2_split(const std::string& pattern, std::s
 std::unique_ptr<SplitPattern> compile_pcre2_split(std::string_view pattern, std::string where) {
   if (pattern.size() > kLongestPattern)
     fail_user("{}: the split pattern has {} bytes; redline takes up to {}", where, pattern.size(), kLongestPattern);
-  return raw_pcre2_split(pcre2_pattern(pattern, where), std::move(where));
+  const std::string translated = pcre2_pattern(pattern, where);  // before `where` is given away
+  return raw_pcre2_split(translated, std::move(where));
 }
 
 std::unique_ptr<SplitPattern> compile_split(std::string_view pattern, std::string where) {
