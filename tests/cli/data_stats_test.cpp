@@ -7,42 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
-#include "testing/temp_folder.h"
+#include "cli/program.h"
 
 namespace redline::cli {
 namespace {
 
-struct Ran {
-  int status = -1;
-  std::string out, err;
-};
-
-class DataStatsCommand : public ::testing::Test {
+class DataStatsCommand : public ProgramTest {
  protected:
-  // Words without blanks or quotes of their own.
-  Ran run(const std::string& words) {
-    const std::string command = "cd '" + folder_.path().string() +
-                                "' && LC_ALL=C.UTF-8 '" REDLINE_BINARY "' data stats " + words + " >stdout 2>stderr";
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000, real_files().read(folder_ / "stdout"),
-            real_files().read(folder_ / "stderr")};
-  }
+  Ran run(const std::string& words) { return run_line("data stats " + words); }
   nlohmann::json json_of(const std::string& words) {
     const Ran ran = run(words + " --json");
     EXPECT_EQ(ran.status, 0) << ran.err;
     return nlohmann::json::parse(ran.out);
   }
-  void expect_bad_input(const std::string& words, const std::vector<std::string>& parts) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.status, 2) << words << ": " << ran.err;
-    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
-    for (const std::string& part : parts) EXPECT_NE(ran.err.find(part), std::string::npos) << ran.err;
-    EXPECT_EQ(ran.out, "");
+  void expect_bad_input(const std::string& words, const Words& parts) {
+    ProgramTest::expect_bad_input(run(words), parts);
   }
-  void write(const std::string& name, const std::string& text) { real_files().replace(folder_ / name, text); }
-
-  testing::TempFolder folder_;
 };
 
 TEST_F(DataStatsCommand, PaddingWastesFourFifthsOfPing) {

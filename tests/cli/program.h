@@ -28,22 +28,23 @@ class ProgramTest : public ::testing::Test {
  protected:
   // Runs the program in a folder of the test's own.
   Ran run(const Words& words, const std::string& redirect = "") {
-    const Path out = folder_ / "stdout", err = folder_ / "stderr";
-    std::string command = "cd " + quoted(folder_.path().string()) + " && " + quoted(REDLINE_BINARY);
-    for (const std::string& word : words) command += " " + quoted(word);
-    command += redirect.empty() ? " >" + quoted(out.string()) : " " + redirect;
-    command += " 2>" + quoted(err.string());
+    std::string line;
+    for (const std::string& word : words) line += " " + quoted(word);
+    return run_line(line + " " + redirect);
+  }
+  // The words as a shell reads them; `input` is what the program is given.
+  Ran run_line(const std::string& line, std::string_view input = "") {
+    write("stdin", input);
+    const std::string command = "cd " + quoted(folder_.path().string()) + " && LC_ALL=C.UTF-8 " +
+                                quoted(REDLINE_BINARY) + " 2>stderr <stdin >stdout " + line;
     const int status = std::system(command.c_str());
-    Ran ran;
-    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-    if (redirect.empty()) ran.out = real_files().read(out);
-    ran.err = real_files().read(err);
-    return ran;
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), real_files().read(folder_ / "stdout"),
+            real_files().read(folder_ / "stderr")};
   }
 
   // Exit 2 and exactly one line on standard error that holds every part.
-  void expect_bad_input(const Words& words, const Words& parts) {
-    const Ran ran = run(words);
+  void expect_bad_input(const Words& words, const Words& parts) { expect_bad_input(run(words), parts); }
+  void expect_bad_input(const Ran& ran, const Words& parts) {
     EXPECT_EQ(ran.status, 2) << ran.err;
     EXPECT_EQ(ran.err.rfind("redline: error: ", 0), 0u) << ran.err;
     EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;

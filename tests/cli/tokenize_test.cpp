@@ -1,42 +1,22 @@
 // redline tokenize and redline tokenizer train as a user meets them.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
+#include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
 
-#include "base/files.h"
+#include "cli/program.h"
 #include "io/json.h"
-#include "testing/temp_folder.h"
 
 namespace redline::cli {
 namespace {
 
-struct Ran {
-  int status = -1;
-  std::string out, err;
-};
-
-class TokenizeTest : public ::testing::Test {
+class TokenizeTest : public ProgramTest {
  protected:
-  // `arguments` as a shell reads them, in a folder of the test's own.
-  Ran run(const std::string& arguments, std::string_view input = "") {
-    write("stdin", input);
-    const std::string command =
-        fmt::format("cd '{}' && '{}' {} <stdin >stdout 2>stderr", folder_.path().string(), REDLINE_BINARY, arguments);
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000, real_files().read(folder_ / "stdout"),
-            real_files().read(folder_ / "stderr")};
-  }
-  void write(const std::string& name, std::string_view text) { real_files().replace(folder_ / name, text); }
-  void expect_bad_input(const std::string& arguments, std::string_view part, std::string_view input = "") {
-    const Ran ran = run(arguments, input);
-    EXPECT_EQ(ran.status, 2) << arguments << ": " << ran.err;
-    EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
-    EXPECT_NE(ran.err.find(part), std::string::npos) << ran.err;
+  Ran run(const std::string& line, std::string_view input = "") { return run_line(line, input); }
+  void expect_bad_input(const std::string& line, const std::string& part, std::string_view input = "") {
+    ProgramTest::expect_bad_input(run(line, input), {part});
   }
   const std::string gpt2_ =
       fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/gpt2.tokenizer.json'", REDLINE_SOURCE_DIR);
-  redline::testing::TempFolder folder_;
 };
 
 TEST_F(TokenizeTest, IdsOfEachFileOnOneLineAndBack) {

@@ -260,22 +260,7 @@ class Scanner {
       code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     }
     if (!to) return;
-    const auto put = [&](std::uint32_t byte) { to->push_back(static_cast<char>(byte)); };
-    if (code < 0x80) {
-      put(code);
-    } else if (code < 0x800) {
-      put(0xC0 | code >> 6);
-      put(0x80 | (code & 0x3F));
-    } else if (code < 0x10000) {
-      put(0xE0 | code >> 12);
-      put(0x80 | (code >> 6 & 0x3F));
-      put(0x80 | (code & 0x3F));
-    } else {
-      put(0xF0 | code >> 18);
-      put(0x80 | (code >> 12 & 0x3F));
-      put(0x80 | (code >> 6 & 0x3F));
-      put(0x80 | (code & 0x3F));
-    }
+    append_utf8(code, *to);
   }
 
   std::uint32_t hex4() {
