@@ -1,7 +1,10 @@
 // Dispatch, help of the whole program, and the exit statuses.
 #include "cli/app.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <new>
 
 #include "base/error.h"
@@ -15,10 +18,9 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"train", "train a model; with no configuration, the built-in quick one", run_train},
-    {"data", "how long documents are, and what padding would waste", run_data},
+    {"data", "text to token shards; what padding would waste and packing saves", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
-    {"data", "text to token shards", run_data},
     {"profile", "where the time of a training step goes", run_profile},
     {"verify", "compare with what Hugging Face computes", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},
@@ -68,12 +70,23 @@ int dispatch(Words words) {
   return command.run(words);
 }
 
+// Data are mapped: a file that another program cuts short while it is read ends in this signal, in the middle of anything.
+void tell_of_lost_file(int) {
+  constexpr std::string_view kSentence =
+      "redline: error: a file that was being read became shorter, or its disk failed; the last checkpoint is whole: "
+      "bring "
+      "the file back and go on with --resume\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kSentence.data(), kSentence.size());
+  ::_exit(kFailed);
+}
+
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
 
 int run(int argc, const char* const* argv) {
   prepare_output();
+  std::signal(SIGBUS, tell_of_lost_file);
   const auto failed = [](int status, std::string_view sentence) {
     finish_output();  // what was printed comes before the sentence
     print_error(sentence);

@@ -15,26 +15,6 @@
 namespace redline::cli {
 namespace {
 
-// A separator as it is typed: \n, \r, \t, \0 and \\ are what they are in C.
-std::string unescaped(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\') {
-      out += text[i];
-      continue;
-    }
-    switch (++i < text.size() ? text[i] : ' ') {
-      case 'n': out += '\n'; break;
-      case 'r': out += '\r'; break;
-      case 't': out += '\t'; break;
-      case '0': out += '\0'; break;
-      case '\\': out += '\\'; break;
-      default: fail_user("--separator '{}': a backslash stands before n, r, t, 0 or another backslash", text);
-    }
-  }
-  return out;
-}
-
 void set_end_token(const std::string& text, data::PrepareSettings& settings) {
   if (text.empty()) return;
   settings.no_end_token = text == "none";
@@ -155,7 +135,7 @@ int run_data_prepare(const Words& words) {
   if (on_error != "stop" && on_error != "skip") fail_user("--on-error takes stop or skip, not '{}'", on_error);
   if (settings.format.text_field.empty()) fail_user("--text-field takes the name of a field, not nothing");
   settings.out = out;
-  settings.format.separator = unescaped(separator);
+  settings.format.separator = data::separator_of(separator, "--separator");
   settings.threads = static_cast<int>(threads);
   settings.skip_bad = on_error == "skip";
   set_end_token(end_token, settings);

@@ -129,9 +129,7 @@ int run_data_stats(const Words& words) {
   declare(arguments, given);
   if (!arguments.parse(words)) return kDone;
   const config::Config c = settings_of(given);
-  if (const Path parent = Path(given.html).parent_path(); !parent.empty() && !real_files().exists(parent))
-    fail_user("--html {}: there is no folder {}", given.html, parent.string());
-  if (std::filesystem::is_directory(given.html)) fail_user("--html {}: that is a folder; name a file", given.html);
+  if (!given.html.empty()) check_output_file("--html", given.html, given.words);
 
   data::AnalysisSettings settings;
   settings.shape = model::batch_shape(c);

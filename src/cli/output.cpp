@@ -7,8 +7,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
+
+#include "base/error.h"
+#include "base/files.h"
 
 namespace redline::cli {
 namespace {
@@ -46,6 +50,22 @@ std::string finish_output() {
   if (std::fflush(stdout) != 0) remember_error();
   if (g_write_error == 0 || g_write_error == EPIPE) return {};
   return "standard output: cannot write: " + std::generic_category().message(g_write_error);
+}
+
+void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  const Path path(file);
+  std::error_code ignored;
+  if (path.has_parent_path() && !fs::is_directory(path.parent_path(), ignored))
+    fail_user("{} {}: there is no folder {}", flag, file, path.parent_path().string());
+  if (fs::is_directory(path, ignored)) fail_user("{} {}: that is a folder; name a file", flag, file);
+  if (!fs::exists(path, ignored)) return;
+  const std::string there = fs::canonical(path, ignored).string();
+  for (const std::string& input : inputs) {
+    const std::string from = fs::canonical(input, ignored).string();
+    if (!from.empty() && (there == from || there.starts_with(from + "/")))
+      fail_user("{} {}: that is what is being read; name another file", flag, file);
+  }
 }
 
 }  // namespace redline::cli

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace redline::cli {
 
@@ -18,5 +19,9 @@ void print_error(std::string_view sentence);          // "redline: error: senten
 
 // Flushes. Empty when all of it was written or nobody is there to read it; else a sentence.
 std::string finish_output();
+
+// A file that a command is about to write: its folder must be there, and it must not be what the command reads. `flag`
+// leads the UserErrors.
+void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs);
 
 }  // namespace redline::cli

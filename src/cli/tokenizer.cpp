@@ -121,8 +121,7 @@ int train(const Words& words) {
               256 + special_count);
   const data::TrainFamily family = family_of(pattern);
   const Path out_path(out);
-  if (out_path.has_parent_path() && !std::filesystem::is_directory(out_path.parent_path()))
-    fail_user("--out {}: there is no folder {}", out, out_path.parent_path().string());
+  check_output_file("--out", out, inputs);
 
   const double start = steady_seconds();
   ThreadPool pool;

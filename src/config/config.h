@@ -37,6 +37,7 @@ struct Data {
   std::vector<std::string> eval;              // empty: held out from the training source
   std::string tokenizer;                      // empty: what the data bring or imply
   std::string text_field = "text";            // of JSON objects
+  std::string on_error = "stop";              // stop | skip: at malformed documents of a stream
   std::string separator;                      // between the documents of a text file; empty: a file is one
   std::string packing = "pack";               // pack | stream | bucket | pad
   std::vector<std::int64_t> buckets;          // empty: powers of two

@@ -148,6 +148,7 @@ struct ChunkReader::Impl {
       if (!keeps_part(*chunk)) throw;
     }
     held += chunk->bytes();
+    if (held > limit) passed_limit = true;
     return chunk;
   }
 

@@ -92,7 +92,7 @@ LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& op
 class Tokenizing {
  public:
   Tokenizing(const TextInput& input, const Tokenizer& tokenizer, ThreadPool& pool)
-      : input_(input), end_(tokenizer.end_token().has_value()), pool_(pool) {
+      : input_(input), end_(tokenizer.end_token()), pool_(pool) {
     for (int t = 0; t < pool.threads(); ++t) encoders_.push_back(tokenizer.encoder());
   }
 
@@ -110,8 +110,8 @@ class Tokenizing {
           if (!wanted(first[b] + i)) continue;
           input_.parse(blocks[b], i, text);
           tokens.clear();
-          if (!text.empty()) encoders_[static_cast<std::size_t>(t)]->append(text, tokens);
-          found[b].push_back(text.empty() ? 0 : static_cast<std::int64_t>(tokens.size()) + (end_ ? 1 : 0));
+          append_document(*encoders_[static_cast<std::size_t>(t)], text, end_, tokens);
+          found[b].push_back(static_cast<std::int64_t>(tokens.size()));
         }
       }
     });
@@ -120,7 +120,7 @@ class Tokenizing {
 
  private:
   const TextInput& input_;
-  bool end_;
+  std::optional<std::int32_t> end_;
   ThreadPool& pool_;
   std::vector<std::unique_ptr<Encoder>> encoders_;
 };
@@ -142,7 +142,7 @@ std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, s
 
 LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& options, ThreadPool& pool) {
   const auto tokenizer = open_tokenizer(data.tokenizer.empty() ? "bytes" : data.tokenizer, "--tokenizer");
-  TextInput input(data.train, {.text_field = data.text_field, .separator = data.separator}, "data.train");
+  TextInput input(data.train, input_format(data), "data.train");
   const std::size_t files = input.files().size();
   LengthSurvey survey{.source =
                           fmt::format("{} file{}, tokenizer {}", files, files == 1 ? "" : "s", tokenizer->name())};

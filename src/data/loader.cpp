@@ -118,6 +118,7 @@ struct Loader::Impl {
   }
 
   bool next_here(Batch& batch) {
+    const StageTimer waiting(counters.train.waiting_ns);
     const bool more = assembler.fill(batch);
     state = assembler.state();
     return more;

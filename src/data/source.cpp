@@ -53,11 +53,18 @@ std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<s
   if (has_stream && name.empty())
     fail_user("{}: .jsonl and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or \"bytes\")",
               key);
-  return open_stream(names, key, {.text_field = data.text_field, .separator = data.separator},
-                     open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"), part, data.seed);
+  return open_stream(names, key, input_format(data), open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"),
+                     part, data.seed, data.on_error == "skip");
 }
 
 }  // namespace
+
+InputFormat input_format(const config::Data& data) {
+  InputFormat format;
+  format.text_field = data.text_field;
+  format.separator = separator_of(data.separator, "data.separator");
+  return format;
+}
 
 std::int64_t DocumentSource::length(std::int64_t index) const {
   std::vector<std::int32_t> tokens;

@@ -50,6 +50,9 @@ class DocumentSource : public Corpus {
 std::unique_ptr<Corpus> open_training_source(const config::Data& data);
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data);
 
+// How documents stand in text files and .jsonl, as a configuration says.
+InputFormat input_format(const config::Data& data);
+
 // What the text of a configuration's data becomes tokens with: data.tokenizer, the one that a folder was prepared with, or
 // what generated data and plain text have. Tokens that stand for no text are a UserError.
 std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data);

@@ -50,7 +50,7 @@ PipelineFigures PipelineReporter::take() {
   StageFigures train = stage("train", counters_.train, train_, 1, out.seconds);
   train.busy = 1 - train.waiting;
   const auto busiest = std::ranges::max_element(out.stages, {}, &StageFigures::busy);
-  out.slowest = train.waiting < kHardlyWaits && workers_ > 0 ? train.name : busiest->name;
+  out.slowest = train.waiting < kHardlyWaits ? train.name : busiest->name;
   out.stages.push_back(std::move(train));
   return out;
 }

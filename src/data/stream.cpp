@@ -3,12 +3,14 @@
 #include "data/stream.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "data/input/byte_stream.h"
 #include "data/input/paths.h"
 #include "data/order.h"
@@ -59,7 +61,18 @@ struct StreamSettings {
   std::shared_ptr<const Tokenizer> tokenizer;
   Part part = Part::all;
   std::uint64_t seed = 0;
+  bool skip_bad = false;
 };
+
+constexpr int kTold = 5;  // of what is passed over, one by one; more would bury the rest
+
+// What is wrong with a part of the files: the end, or a line on standard error.
+void stop_or_skip(const StreamSettings& settings, const UserError& problem, std::atomic<int>& skipped) {
+  if (!settings.skip_bad) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
+  const int before = skipped++;
+  if (before < kTold) log::warn("passed over: {}", problem.what());
+  if (before == kTold) log::warn("more malformed documents are passed over, and counted as empty ones");
+}
 
 class StreamFeed final : public Feed {
  public:
@@ -156,10 +169,12 @@ class StreamFeed final : public Feed {
 
     // Adds to `tokens`: nothing for a document without text, else its tokens and what closes a document.
     void encode(const TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
-      feed_.input_.parse(block, document, text_);
-      if (text_.empty()) return;
-      encoder_->append(text_, tokens);
-      if (end_) tokens.push_back(*end_);
+      try {
+        feed_.input_.parse(block, document, text_);
+      } catch (const UserError& problem) {
+        return stop_or_skip(feed_.settings_, problem, feed_.skipped_);
+      }
+      append_document(*encoder_, text_, end_, tokens);
     }
 
    private:
@@ -172,9 +187,17 @@ class StreamFeed final : public Feed {
   std::string name_of(std::int64_t file) const { return input_.files()[static_cast<std::size_t>(file)].string(); }
 
   bool next_block(TextBlock& block) {
-    if (carried_.documents() == 0) return input_.next(block, kBlockBytes, kBlockDocuments);
-    block = std::exchange(carried_, {});
-    return true;
+    if (carried_.documents() > 0) {
+      block = std::exchange(carried_, {});
+      return true;
+    }
+    for (;;) {
+      try {
+        return input_.next(block, kBlockBytes, kBlockDocuments);
+      } catch (const UserError& problem) {  // a broken archive: the input goes on with the next file
+        stop_or_skip(settings_, problem, skipped_);
+      }
+    }
   }
 
   // Documents behind the one that fills the window are left for the next.
@@ -216,6 +239,7 @@ class StreamFeed final : public Feed {
   FeedPlace window_;                                  // the one being taken
   std::int64_t in_window_ = 0, bytes_in_window_ = 0;  // documents of the files taken of it
   bool ended_ = false;
+  mutable std::atomic<int> skipped_ = 0;
 };
 
 class Stream final : public Corpus {
@@ -275,15 +299,20 @@ void require_held_out(const StreamSettings& s) {
       if (!text.empty()) return;
     }
   }
-  fail_user("{}: {} documents are too few to hold one in {} out for evaluation; set data.eval", s.key, documents,
-            kHeldOutEvery);
+  fail_user(
+      "{}: {} document{} of text {} too few to hold one in {} out for evaluation; set data.eval, or data.separator "
+      "where a "
+      "file holds many",
+      s.key, documents, documents == 1 ? "" : "s", documents == 1 ? "is" : "are", kHeldOutEvery);
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
-                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed) {
-  StreamSettings settings{paths, key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed)};
+                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed,
+                                    bool skip_bad) {
+  StreamSettings settings{paths,   key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed),
+                          skip_bad};
   if (part == Part::held_out) require_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));
 }

@@ -14,9 +14,12 @@ namespace redline::data {
 
 // Held out is the last of every 64 documents.
 //
+// With `skip_bad` malformed documents and what follows the break of an archive are passed over with a warning.
+//
 // A document's id tells its file and the offset of its first byte there.
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
-                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed);
+                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed,
+                                    bool skip_bad = false);
 
 // Whether any of these files can only be read as a stream: .jsonl, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);

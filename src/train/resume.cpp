@@ -9,8 +9,8 @@ namespace redline::train {
 namespace {
 
 bool decides_the_run(std::string_view key) {
-  for (std::string_view how : {"data.workers", "data.prefetch", "data.ram_mib", "data.debug"})
-    if (key == how) return false;  // batches are the same for any
+  for (std::string_view how : {"data.workers", "data.prefetch", "data.ram_mib", "data.debug", "data.on_error"})
+    if (key == how) return false;  // batches are the same for any, as long as nothing is malformed
   for (std::string_view prefix : {"model.", "data.", "precision."})
     if (key.starts_with(prefix)) return true;
   return key == "train.batch_size" || key == "train.seq_len" || key == "train.accumulate" || key == "train.seed";

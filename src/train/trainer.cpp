@@ -143,6 +143,7 @@ class Run {
   TrainResult loop() {
     std::optional<double> eval_loss;
     finished_at_ = steady_seconds();
+    saved_step_ = state_.step;
     while (state_.step < steps_) {
       queue_step();
       const bool last = state_.step == steps_;
@@ -202,11 +203,24 @@ class Run {
     return m;
   }
 
+  // What is wrong with the data does not cost the steps before it.
+  bool next_batch() {
+    try {
+      return loader_.next(batch_);
+    } catch (const UserError&) {
+      --queued_;  // the step that asked
+      while (queued_ > 0) tell_step(finish_step());
+      if (state_.step > saved_step_) save(before_step_);
+      throw;
+    }
+  }
+
   void micro_steps(QueuedStep& sums) {
     sums.clear();
+    before_step_ = loader_.state();
     for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
       const double wait = steady_seconds();
-      if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
+      if (!next_batch()) fail_user("data.train has no documents to train on");
       sums.data_wait += seconds_since(wait);
       sums.documents.insert(sums.documents.end(), batch_.sources.begin(), batch_.sources.end());
       engine_->upload(batch_);
@@ -309,7 +323,9 @@ class Run {
     return e.loss;
   }
 
-  void save() {
+  void save() { save(loader_.state()); }
+
+  void save(const data::LoaderState& loader) {
     const double start = steady_seconds();
     if (!std::ranges::all_of(engine_->read(model::Flat::parameters), [](float p) { return std::isfinite(p); }))
       throw NotFinite(
@@ -317,7 +333,8 @@ class Run {
                       "from the last checkpoint",
                       state_.step));
     tell([](Observer& o) { o.before_checkpoint(); });
-    state_.loader = loader_.state();
+    state_.loader = loader;
+    saved_step_ = state_.step;
     save_checkpoint(files_, checkpoints_, *engine_, config_, state_);
     io::prune_checkpoints(files_, checkpoints_, config_.checkpoint.keep, config_.checkpoint.keep_every, state_.step);
     tell([&](Observer& o) {
@@ -335,7 +352,9 @@ class Run {
   data::Loader loader_, held_out_;
   data::Batch batch_;
   std::unique_ptr<model::Engine> engine_;
-  QueuedStep steps_queued_[2];  // oldest first
+  data::LoaderState before_step_;  // where the data stood when the step that is being queued began
+  std::int64_t saved_step_ = 0;    // the last one that is safe on the disk: resumed from, or saved
+  QueuedStep steps_queued_[2];     // oldest first
   int queued_ = 0;
   double finished_at_ = 0;  // the last step that was waited for, or what held the next one up
   double peak_;

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "base/files.h"
@@ -40,6 +41,11 @@ TEST_F(Commands, HelpNamesEveryCommand) {
     EXPECT_NE(ran.out.find("example"), std::string::npos);
     for (const Command& c : commands()) EXPECT_NE(ran.out.find(c.name), std::string::npos) << c.name;
   }
+}
+
+TEST_F(Commands, EveryCommandIsThereOnce) {
+  std::set<std::string_view> names;
+  for (const Command& c : commands()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
 }
 
 TEST_F(Commands, EveryCommandHasHelpWithAnExample) {

@@ -92,6 +92,8 @@ TEST_F(TokenizeTest, TrainingNamesWhatIsWrong) {
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json none.txt", "none.txt");
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json bad.txt", "bad.txt");
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json empty.txt", "empty.txt is empty");
+  expect_bad_input("tokenizer train --vocab-size 300 --out corpus.txt corpus.txt", "what is being read");
+  EXPECT_EQ(real_files().read(folder_ / "corpus.txt"), "some text");
   expect_bad_input("tokenizer train --vocab-size 300 --special a --special a --out t.json corpus.txt", "twice");
   EXPECT_FALSE(real_files().exists(folder_ / "t.json"));
 }

@@ -120,8 +120,8 @@ TEST_F(TextTest, FoldersAndGlobs) {
 TEST_F(TextTest, MistakesAreTold) {
   const std::string folder = folder_.path().string();
   EXPECT_EQ(error_of(data({folder + "/no.txt"})), "data.train: there is no file or folder " + folder + "/no.txt");
-  EXPECT_EQ(error_of(data({folder + "/*.zip"})), "data.train: no file matches " + folder + "/*.zip");
-  EXPECT_EQ(error_of(data({write("e.txt", "")})), "data.train: " + folder + "/e.txt is empty");
+  EXPECT_EQ(error_of(data({folder + "/*.zip"})), "data.train: no file with text in it matches " + folder + "/*.zip");
+  EXPECT_EQ(error_of(data({write("e.txt", "")})), "data.train: " + folder + "/e.txt is empty; leave it out");
   EXPECT_EQ(error_of(data({folder})), "data.train: the folder " + folder + " holds no text");
   EXPECT_EQ(error_of(data({"/dev/null"})), "data.train: /dev/null is not a file");
   EXPECT_EQ(error_of(data({write("s.txt", "short")})),

@@ -1,6 +1,9 @@
 // From text to a trained model: prepared shards bring their tokenizer along, training on them goes on after a stop with
 // the same bits, and a stream of the same text trains as well.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "base/random.h"
 #include "cli/program.h"
@@ -77,6 +80,35 @@ TEST_F(Prepared, TrainsResumesAndSpeaks) {
     EXPECT_EQ(sample.status, 0) << sample.err;
     EXPECT_EQ(sample.out.rfind("It was", 0), 0u) << sample.out;
   }
+}
+
+// A line that is no JSON ends the run with what was done before it saved, and --resume goes on past it when told to.
+TEST_F(Prepared, ABadLineCostsNoStep) {
+  std::string lines = real_files().read(folder_ / "text.jsonl");
+  const std::size_t cut = lines.find('\n', lines.size() * 2 / 3);
+  lines.insert(cut + 1, "{\"text\": \"never closed\n");
+  write("bad.jsonl", lines);
+  const auto words = [&](bool resume) {
+    Words w = train_words("bad", "100000");
+    for (const char* more :
+         {"data.train=bad.jsonl", "data.shuffle=false", "checkpoint.every=0", "data.eval=text.jsonl"})
+      w.emplace_back(more);
+    w.push_back("data.tokenizer=" + kTokenizer.string());
+    if (resume) w.insert(w.end(), {"--resume", "data.on_error=skip", "train.max_steps=170"});
+    return w;
+  };
+  const Ran stopped = run(words(false));
+  EXPECT_EQ(stopped.status, 2) << stopped.err;
+  EXPECT_NE(stopped.err.find("bad.jsonl:"), std::string::npos) << stopped.err;
+  EXPECT_NE(stopped.err.find("data.on_error=skip"), std::string::npos) << stopped.err;
+  const std::vector<std::string> saved = real_files().list(folder_ / "bad/checkpoints");
+  ASSERT_EQ(saved.size(), 1u);
+  const std::string metrics = real_files().read(folder_ / "bad/metrics.jsonl");
+  EXPECT_EQ(saved[0], fmt::format("step_{:08}", std::ranges::count(metrics, '\n'))) << "every step that was done";
+  EXPECT_LT(std::ranges::count(metrics, '\n'), 170);
+  const Ran resumed = run(words(true));
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("passed over: bad.jsonl:"), std::string::npos) << resumed.err;
 }
 
 }  // namespace

@@ -47,14 +47,16 @@ std::vector<Path> expand(const Path& path, const std::string& key) {
     if (pattern.find_first_of("*?[") == std::string::npos) fail_user("{}: there is no file or folder {}", key, pattern);
     std::vector<Path> files;
     for (const Path& match : matching(pattern)) {
+      std::error_code ignored;
+      if (fs::is_regular_file(match, ignored) && fs::file_size(match, ignored) == 0) continue;  // as in a folder
       const std::vector<Path> more = expand(match, key);
       files.insert(files.end(), more.begin(), more.end());
     }
-    if (files.empty()) fail_user("{}: no file matches {}", key, pattern);
+    if (files.empty()) fail_user("{}: no file with text in it matches {}", key, pattern);
     return files;
   }
   if (!fs::is_regular_file(status)) fail_user("{}: {} is not a file", key, path.string());
-  if (fs::file_size(path, error) == 0) fail_user("{}: {} is empty", key, path.string());
+  if (fs::file_size(path, error) == 0) fail_user("{}: {} is empty; leave it out", key, path.string());
   return {path};
 }
 

@@ -25,6 +25,25 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") 
 
 }  // namespace
 
+std::string separator_of(const std::string& text, std::string_view key) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+      continue;
+    }
+    switch (++i < text.size() ? text[i] : ' ') {
+      case 'n': out += '\n'; break;
+      case 'r': out += '\r'; break;
+      case 't': out += '\t'; break;
+      case '0': out += '\0'; break;
+      case '\\': out += '\\'; break;
+      default: fail_user("{} '{}': a backslash stands before n, r, t, 0 or another backslash", key, text);
+    }
+  }
+  return out;
+}
+
 bool is_json_lines(const Path& path) {
   const Path name = compression_of(path) == Compression::none ? path : path.stem();
   const Path end = name.extension();  // corpora such as C4 call their lines of JSON .json

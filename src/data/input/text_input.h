@@ -23,6 +23,10 @@ struct InputFormat {
 
 bool is_json_lines(const Path& path);  // by its name
 
+// A separator as it is typed or stands in a configuration: \n, \r, \t, \0 and \\ are what they are in C. `key` leads the
+// UserError.
+std::string separator_of(const std::string& typed, std::string_view key);
+
 // Some whole documents, as they stand in one file.
 struct TextBlock {
   std::int64_t file = 0;    // index into TextInput::files()

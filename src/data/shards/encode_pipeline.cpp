@@ -144,7 +144,7 @@ struct EncodePipeline::Impl {
       const std::size_t begin = out.ids.size();
       try {
         input.parse(job.text, i, text);
-        encoder.append(text, out.ids);
+        append_document(encoder, text, end_token == kNoTarget ? std::nullopt : std::optional(end_token), out.ids);
         document.text_bytes = static_cast<std::int64_t>(text.size());
       } catch (const UserError& e) {
         document.problem = e.what();
@@ -156,7 +156,6 @@ struct EncodePipeline::Impl {
       REDLINE_CHECK(out.ids.size() == begin || largest < tokenizer.vocabulary(),
                     "the tokenizer {} gave the id {} where its vocabulary has {}", tokenizer.name(), largest,
                     tokenizer.vocabulary());
-      if (out.ids.size() > begin && end_token != kNoTarget) out.ids.push_back(end_token);
       document.end = static_cast<std::int64_t>(out.ids.size());
     }
   }

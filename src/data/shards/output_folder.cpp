@@ -37,13 +37,19 @@ bool is_ours(std::string_view name) {
 // Another process that is still at work here. A number that a later process got by chance is told by the user.
 void refuse_running(FileSystem& files, const Path& folder) {
   const Path path = folder / kPreparingFile;
-  const io::Json marker = io::read_json(files, path);
-  const std::int64_t process = io::integer_at(marker, "process", path.string());
+  io::Json marker;
+  std::int64_t process = 0;
+  try {
+    marker = io::read_json(files, path);
+    process = io::integer_at(marker, "process", path.string());
+  } catch (const UserError& e) {
+    fail_user("--out {}: {}; remove the folder", folder.string(), e.what());
+  }
   if (io::string_at(marker, "format", path.string()) != kFormat || process <= 0 || process == ::getpid()) return;
   if (io::string_at(marker, "host", path.string()) != host()) return;
   if (::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM)
-    fail_user("--out {}: process {} is preparing data there; if it is not, remove {}", folder.string(), process,
-              path.string());
+    fail_user("--out {}: process {} is preparing data there; if it is not, remove the folder", folder.string(),
+              process);
 }
 
 }  // namespace

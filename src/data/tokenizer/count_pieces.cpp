@@ -85,6 +85,9 @@ AddedTokens added_of(const std::vector<std::string>& specials) {
 }  // namespace
 
 struct PieceCounter::Impl {
+  Impl(const TrainFamily& family, const std::vector<std::string>& specials_, ThreadPool& p)
+      : pattern(compile_split(family.pattern, std::string(family.name))), specials(added_of(specials_)), pool(p) {}
+
   std::unique_ptr<SplitPattern> pattern;
   AddedTokens specials;
   ThreadPool& pool;
@@ -92,7 +95,7 @@ struct PieceCounter::Impl {
 };
 
 PieceCounter::PieceCounter(const TrainFamily& family, const std::vector<std::string>& specials, ThreadPool& pool)
-    : impl_(new Impl{compile_split(family.pattern, std::string(family.name)), added_of(specials), pool, {}}) {
+    : impl_(std::make_unique<Impl>(family, specials, pool)) {
   for (int i = 0; i < pool.threads(); ++i) impl_->counters.emplace_back(*impl_->pattern, impl_->specials, family.nfc);
 }
 PieceCounter::~PieceCounter() = default;

@@ -57,6 +57,15 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
+bool append_document(Encoder& encoder, std::string_view text, std::optional<std::int32_t> end_token,
+                     std::vector<std::int32_t>& ids) {
+  const std::size_t before = ids.size();
+  encoder.append(text, ids);
+  if (ids.size() == before) return false;
+  if (end_token) ids.push_back(*end_token);
+  return true;
+}
+
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::string_view key) {
   if (auto built_in = built_in_tokenizer(name)) return built_in;
   std::error_code ignored;

@@ -33,6 +33,11 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const;  // with an encoder of its own: for a text now and then
 };
 
+// Adds the ids of one document and what closes it. Text that gives no ids is no document: nothing is added, and false
+// returned.
+bool append_document(Encoder& encoder, std::string_view text, std::optional<std::int32_t> end_token,
+                     std::vector<std::int32_t>& ids);
+
 // `name`: "bytes", "ping", a tokenizer.json, a folder that holds one, or a sentencepiece .model. `key` (--tokenizer,
 // data.tokenizer) leads the UserErrors.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::string_view key);
