@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
 #include "train/resume.h"
+#include "train/run_lock.h"
 
 namespace redline::train {
 namespace {
@@ -70,6 +71,8 @@ class Run {
     const bool finished = state_.step >= steps_;
     if (!options_.dry_run && !finished) {
       require_memory(lowered.set.memory.total);  // before anything is written: what cannot start leaves no run behind
+      files_.create_folders(options_.folder);
+      lock_.emplace(options_.folder);
       write_run_config(options_, files_);
     }
     tell_start(lowered, checkpoint);
@@ -348,6 +351,7 @@ class Run {
   FileSystem& files_;
   std::int64_t steps_;
   Path checkpoints_;
+  std::optional<RunLock> lock_;
   model::LoweringOptions lowering_;
   data::Loader loader_, held_out_;
   data::Batch batch_;

@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
+#include "train/run_lock.h"
 #include "train/signals.h"
 #include "train/tiny_run.h"
 
@@ -183,6 +184,20 @@ TEST(Trainer, ResumingNothingStartsFromTheBeginningAndSaysSo) {
   EXPECT_EQ(ran.result.steps, 1);
   ASSERT_FALSE(ran.seen.notes.empty());
   EXPECT_NE(ran.seen.notes[0].find("from the beginning"), std::string::npos);
+}
+
+TEST(Trainer, AFolderThatAnotherProcessTrainsIntoIsRefused) {
+  testing::TempFolder temp;
+  const Path folder = temp.path() / "run";
+  run(tiny_run({"train.max_steps=2"}), folder);
+  const std::string before = real_files().read(folder / "config.toml");
+  {
+    const RunLock other(folder);
+    const std::string message = error_of([&] { run(tiny_run({"train.max_steps=4"}), folder, true); });
+    EXPECT_NE(message.find("another process is training into this folder"), std::string::npos) << message;
+    EXPECT_EQ(real_files().read(folder / "config.toml"), before);
+  }
+  run(tiny_run({"train.max_steps=4"}), folder, true);
 }
 
 TEST(Trainer, ADryRunWritesNothing) {

@@ -1,0 +1,21 @@
+// One process a run folder: a second one that trained into it would mix its rows and checkpoints with the first's.
+#pragma once
+
+#include "base/files.h"
+
+namespace redline::train {
+
+// Held until it is destroyed or the process ends, however that happens: nothing is left to clean up. The folder must
+// exist. A folder that another process holds is a UserError.
+class RunLock {
+ public:
+  explicit RunLock(const Path& folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_ = -1;  // -1: this file system has no locks
+};
+
+}  // namespace redline::train
