@@ -3,9 +3,10 @@
 #include "data/stream.h"
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -64,15 +65,29 @@ struct StreamSettings {
   bool skip_bad = false;
 };
 
-constexpr int kTold = 5;  // of what is passed over, one by one; more would bury the rest
+// What is wrong with a part of the files: the end, or a line on standard error. Each is told of once, whatever the epoch,
+// and the first few only: more would bury the rest.
+class BadParts {
+ public:
+  explicit BadParts(bool skip) : skip_(skip) {}
 
-// What is wrong with a part of the files: the end, or a line on standard error.
-void stop_or_skip(const StreamSettings& settings, const UserError& problem, std::atomic<int>& skipped) {
-  if (!settings.skip_bad) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
-  const int before = skipped++;
-  if (before < kTold) log::warn("passed over: {}", problem.what());
-  if (before == kTold) log::warn("more malformed documents are passed over, and counted as empty ones");
-}
+  void stop_or_skip(const UserError& problem) {
+    if (!skip_) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
+    const std::lock_guard lock(mutex_);
+    if (told_.contains(problem.what()) || told_.size() > kTold) return;
+    told_.insert(problem.what());
+    if (told_.size() <= kTold)
+      log::warn("passed over: {}", problem.what());
+    else
+      log::warn("more malformed documents are passed over, and counted as empty ones");
+  }
+
+ private:
+  static constexpr std::size_t kTold = 5;
+  bool skip_;
+  std::mutex mutex_;
+  std::set<std::string> told_;
+};
 
 class StreamFeed final : public Feed {
  public:
@@ -172,7 +187,7 @@ class StreamFeed final : public Feed {
       try {
         feed_.input_.parse(block, document, text_);
       } catch (const UserError& problem) {
-        return stop_or_skip(feed_.settings_, problem, feed_.skipped_);
+        return feed_.bad_parts_.stop_or_skip(problem);
       }
       append_document(*encoder_, text_, end_, tokens);
     }
@@ -195,7 +210,7 @@ class StreamFeed final : public Feed {
       try {
         return input_.next(block, kBlockBytes, kBlockDocuments);
       } catch (const UserError& problem) {  // a broken archive: the input goes on with the next file
-        stop_or_skip(settings_, problem, skipped_);
+        bad_parts_.stop_or_skip(problem);
       }
     }
   }
@@ -239,7 +254,7 @@ class StreamFeed final : public Feed {
   FeedPlace window_;                                  // the one being taken
   std::int64_t in_window_ = 0, bytes_in_window_ = 0;  // documents of the files taken of it
   bool ended_ = false;
-  mutable std::atomic<int> skipped_ = 0;
+  mutable BadParts bad_parts_{settings_.skip_bad};
 };
 
 class Stream final : public Corpus {
