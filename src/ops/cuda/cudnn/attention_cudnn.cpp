@@ -24,8 +24,8 @@ namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
-constexpr std::int64_t kShortestRow =
-    64;  // rows of one token are refused; a longer row than any document costs nothing
+// Rows of one token are refused; a row that is longer than any document costs nothing.
+constexpr std::int64_t kShortestRow = 64;
 constexpr std::size_t kOldestVersion = 90600;  // ragged batches with grouped queries, backward
 
 enum Uid : std::int64_t {
