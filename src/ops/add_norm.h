@@ -13,7 +13,7 @@
 namespace redline::ops {
 
 // Sums over rows are taken in this many fixed groups, then over the groups in order: the same bits on any thread count.
-inline constexpr std::int64_t kRowGroups = 256;
+inline constexpr std::int64_t kRowGroups = 264;
 
 template <class T>
 struct AddNorm {

@@ -74,6 +74,24 @@ __device__ void store(T* to, const float (&x)[N]) {
   store<N>(to, Vector<T, N>::from(x));
 }
 
+// The same for what nobody reads again before it has left the caches: tables that everybody reads stay in them instead.
+template <int N, class T>
+__device__ Vector<T, N> load_once(const T* from) {
+  if constexpr (sizeof(T) * N == 16) {
+    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from));
+    return reinterpret_cast<const Vector<T, N>&>(bits);
+  } else {
+    return load<N>(from);
+  }
+}
+template <int N, class T>
+__device__ void store_once(T* to, const Vector<T, N>& v) {
+  if constexpr (sizeof(T) * N == 16)
+    __stcs(reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4&>(v));
+  else
+    store<N>(to, v);
+}
+
 // Over a warp; every lane gets the same bits.
 template <class V>
 __device__ V warp_sum(V value) {
@@ -128,22 +146,23 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>(blocks);
 }
 
-// Element-wise kernels give each thread one vector of a [rows, columns] array, row after row.
+// Element-wise kernels give each thread one vector of a [rows, columns] array, row after row, or `of` vectors, of which
+// `which` is one: those of a block lie together, and a thread's are a block's threads apart.
 struct Place {
   std::int64_t row;
   std::int32_t column;
   bool inside;
 };
 inline constexpr int kPlaceThreads = 256;
-inline unsigned place_blocks(std::int64_t rows, std::int64_t columns, int width) {
+inline unsigned place_blocks(std::int64_t rows, std::int64_t columns, int width, int of = 1) {
   const std::int64_t vectors = rows * (columns / width);
   REDLINE_CHECK(vectors < std::numeric_limits<std::int32_t>::max(), "{} x {} elements are too many", rows, columns);
-  return blocks_for(vectors, kPlaceThreads);
+  return blocks_for(vectors, kPlaceThreads * of);
 }
 template <int kWidth>
-__device__ Place place_of_thread(std::int64_t rows, std::int32_t columns) {
+__device__ Place place_of_thread(std::int64_t rows, std::int32_t columns, int of = 1, int which = 0) {
   // 32 bits: a 64-bit division would cost more than the rest of such a kernel.
-  const std::uint32_t index = blockIdx.x * kPlaceThreads + threadIdx.x, vectors = columns / kWidth;
+  const std::uint32_t index = (blockIdx.x * of + which) * kPlaceThreads + threadIdx.x, vectors = columns / kWidth;
   const std::uint32_t row = index / vectors;
   return {row, static_cast<std::int32_t>((index - row * vectors) * kWidth), row < rows};
 }

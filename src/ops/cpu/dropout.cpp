@@ -1,9 +1,6 @@
-// Dropout by counter: element e of token t is kept when word (e mod 4) of the Philox block
-//   (first_token + t) * ceil(d / 4) + e / 4   of stream (seed, stream * 2^40 + step)   is at least p * 2^32.
-// A task is a range of tokens. The words of kBlocks blocks are drawn first, in a loop that becomes
-// vector code, then applied.
+// Dropout by counter, by the rule of ops/dropout.h. A task is a range of tokens. The words of kBlocks blocks are drawn
+// first, in a loop that becomes vector code, then applied.
 #include <algorithm>
-#include <cmath>
 
 #include "base/random.h"
 #include "base/step_state.h"
@@ -29,15 +26,10 @@ void draw(Random random, std::uint64_t first, std::int64_t blocks, std::uint32_t
 }  // namespace
 
 void run(const Dropout<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t n = op.x.rows(), d = op.x.columns(), blocks = (d + 3) / 4;
+  const std::int64_t n = op.x.rows(), d = op.x.columns(), blocks = (d + kDropoutBlock - 1) / kDropoutBlock;
   const StepState& state = *op.state.as<StepState>();
   const Random random(state.seed, (op.stream << 40) + state.step);
-  if (op.p >= 1.0f) {  // the threshold would not fit its word
-    std::fill_n(op.y.f32(), n * d, 0.0f);
-    return;
-  }
-  const auto threshold = static_cast<std::uint32_t>(std::ceil(static_cast<double>(op.p) * 0x1p32));
-  const float scale = 1.0f / (1.0f - op.p);
+  const DropoutRule rule = rule_of(op.p);
   for_rows(pool, n, d, [&](std::int64_t begin, std::int64_t end) {
     std::uint32_t words[4 * kBlocks];
     for (std::int64_t t = begin; t < end; ++t) {
@@ -45,13 +37,13 @@ void run(const Dropout<Tensor>& op, ThreadPool& pool) {
           (state.first_token + static_cast<std::uint64_t>(t)) * static_cast<std::uint64_t>(blocks);
       for (std::int64_t b = 0; b < blocks; b += kBlocks) {
         draw(random, row + static_cast<std::uint64_t>(b), std::min(kBlocks, blocks - b), words);
-        const float* x = op.x.f32() + t * d + 4 * b;
-        float* y = op.y.f32() + t * d + 4 * b;
-        const std::int64_t elements = std::min(4 * kBlocks, d - 4 * b);
+        const float* x = op.x.f32() + t * d + kDropoutBlock * b;
+        float* y = op.y.f32() + t * d + kDropoutBlock * b;
+        const std::int64_t elements = std::min(kDropoutBlock * kBlocks, d - kDropoutBlock * b);
 #pragma omp simd
         for (std::int64_t e = 0; e < elements; ++e) {
-          const float kept = x[e] * scale;
-          y[e] = words[e] >= threshold ? kept : 0.0f;
+          const float kept = x[e] * rule.scale;
+          y[e] = (words[e / 2] >> (e % 2 * 16) & 0xFFFFu) >= rule.threshold ? kept : 0.0f;
         }
       }
     }

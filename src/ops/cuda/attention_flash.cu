@@ -15,7 +15,7 @@
 namespace redline::ops::cuda {
 namespace {
 
-constexpr int kQueries = 128, kKeys = 64, kWarpQueries = kQueries / kWarps, kM = kWarpQueries / 16, kN = kKeys / 8;
+constexpr int kQueries = 128, kKeys = 64, kWarpQueries = kQueries / kWarps, kM = kWarpQueries / 16;
 
 struct ForwardArguments {
   const __nv_bfloat16* qkv;
@@ -41,7 +41,7 @@ struct Statistics {
 };
 
 // Scores become p; what was summed before is scaled down where a larger score was met.
-template <int kHeadDim>
+template <int kHeadDim, int kN>
 __device__ inline void softmax_step(float (&s)[kM][kN][4], float (&out)[kM][kHeadDim / 8][4], Statistics& rows,
                                     float scale_log2) {
 #pragma unroll
@@ -105,7 +105,8 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
     const int part = (warp_index() + queue.index()) % kWarps;
     const int first_row = first_query + part * kWarpQueries;
     const std::uint32_t own_rows = q_tile + part * kWarpQueries * kHeadDim * 2;
-    const int own_tiles = first_row < length ? (first_row + kWarpQueries + kKeys - 1) / kKeys : 0;
+    const int own_end = min(first_row + kWarpQueries, length);
+    const int own_tiles = first_row < length ? (own_end + kKeys - 1) / kKeys : 0;
     float out[kM][kHeadDim / 8][4] = {};
     Statistics rows;
 #pragma unroll
@@ -117,13 +118,18 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
       if (t + 1 < key_tiles) load_keys(t + 1);
       if (t >= own_tiles) continue;
       const std::uint32_t k_tile = kv_tiles + t % 2 * 2 * Memory::kKeyBytes;
-      float s[kM][kN][4];
-      multiply_rows<kHeadDim>(s, own_rows, k_tile);
-      if ((t + 1) * kKeys - 1 > first_row) hide_later_keys<false>(s, first_row, t * kKeys);
-      softmax_step<kHeadDim>(s, out, rows, scale_log2);
-      std::uint32_t p[kM][kN / 2][4];
-      round_to_weights(p, s);
-      multiply_weights<kHeadDim>(out, p, k_tile + Memory::kKeyBytes);
+      const auto take_keys = [&]<int kCount>() {
+        float s[kM][kCount / 8][4];
+        multiply_rows<kHeadDim>(s, own_rows, k_tile);
+        if (t * kKeys + kCount - 1 > first_row) hide_later_keys<false>(s, first_row, t * kKeys);
+        softmax_step<kHeadDim>(s, out, rows, scale_log2);
+        std::uint32_t p[kM][kCount / 16][4];
+        round_to_weights(p, s);
+        multiply_weights<kHeadDim>(out, p, k_tile + Memory::kKeyBytes);
+      };
+      // Every second warp sees the first half of its last tile only.
+      t* kKeys + kKeys / 2 < own_end ? take_keys.template operator()<kKeys>()
+                                     : take_keys.template operator()<kKeys / 2>();
     }
 
     if (own_tiles == 0) continue;

@@ -1,5 +1,5 @@
 // Embedding: y[i] = weight[tokens[i]].  Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i.
-// Forward, one thread copies one vector. Backward, a stable radix sort of the tokens makes every row of the table one
+// Forward, one thread copies kVectors vectors. Backward, a stable radix sort of the tokens makes every row of the table one
 // run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a chunk goes
 // to its row at once, the pieces of a run that crosses chunks go to scratch and are added in order by a second kernel.
 // So no two threads write one element, there are no atomics, and a token that every second position holds is shared.
@@ -15,13 +15,21 @@ namespace {
 
 using namespace device::cuda;
 
+constexpr int kVectors = 4;  // of a thread: independent rows of the table on their way at once
+
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kPlaceThreads)
     embed(const std::int32_t* tokens, const T* weight, T* y, std::int64_t n, std::int32_t d) {
-  const Place at = place_of_thread<kWidth>(n, d);
-  if (!at.inside) return;
-  const std::int64_t token = tokens[at.row];
-  store(y + at.row * d + at.column, load<kWidth>(weight + token * d + at.column));
+  Place at[kVectors];
+  Vector<T, kWidth> row[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    at[v] = place_of_thread<kWidth>(n, d, kVectors, v);
+    if (at[v].inside) row[v] = load<kWidth>(weight + std::int64_t{tokens[at[v].row]} * d + at[v].column);
+  }
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    if (at[v].inside) store(y + at[v].row * d + at[v].column, row[v]);
 }
 
 __global__ void __launch_bounds__(kPlaceThreads) count_up(std::int32_t* index, std::int32_t n) {
@@ -144,7 +152,7 @@ class Scratch {
 void run(const Embed<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.y.rows(), d = op.y.columns();
   for_type_and_width(op.y.dtype, in_vectors(d, {op.weight, op.y}), [&]<class T, int kWidth>() {
-    embed<T, kWidth><<<place_blocks(n, d, kWidth), kPlaceThreads, 0, launch.stream>>>(
+    embed<T, kWidth><<<place_blocks(n, d, kWidth, kVectors), kPlaceThreads, 0, launch.stream>>>(
         op.tokens.i32(), op.weight.as<T>(), op.y.as<T>(), n, static_cast<std::int32_t>(d));
   });
   REDLINE_LAUNCHED();

@@ -109,6 +109,36 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const {
   return algorithms;
 }
 
+std::vector<cublasLtMatmulAlgo_t> GemmPlan::variants(const cublasLtMatmulAlgo_t& algorithm) const {
+  constexpr std::uint32_t kSwizzles = 2;
+  const auto read = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    std::uint32_t value = 0;
+    std::size_t written = 0;
+    REDLINE_CUBLAS(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written));
+    return value;
+  };
+  std::uint32_t last_option = 0;
+  std::size_t written = 0;
+  REDLINE_CUBLAS(cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &last_option,
+                                                   sizeof last_option, &written));
+  const std::uint32_t own_option = read(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION);
+  const std::uint32_t own_swizzle = read(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING);
+  std::vector<cublasLtMatmulAlgo_t> found;
+  for (std::uint32_t swizzle = 0; swizzle < kSwizzles; ++swizzle) {
+    for (std::uint32_t option = 0; option <= last_option; ++option) {
+      if (option == own_option && swizzle == own_swizzle) continue;
+      cublasLtMatmulAlgo_t variant = algorithm;
+      const auto set = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, std::uint32_t value) {
+        return cublasLtMatmulAlgoConfigSetAttribute(&variant, attribute, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
+      };
+      if (set(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, option) && set(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle) &&
+          accepts(variant))
+        found.push_back(variant);
+    }
+  }
+  return found;
+}
+
 bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
   return cublasLtMatmulAlgoCheck(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm,

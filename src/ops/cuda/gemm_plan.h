@@ -53,9 +53,11 @@ class GemmPlan {
 
   // The heuristic's, best guess first; at least one.
   std::vector<cublasLtMatmulAlgo_t> candidates() const;
+  // The same algorithm with its other options and orders of tiles, as far as they can compute the product.
+  std::vector<cublasLtMatmulAlgo_t> variants(const cublasLtMatmulAlgo_t& algorithm) const;
   // Whether this library takes an algorithm from elsewhere, within the workspace.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
-  // By time, on operands of its own; nothing when there is no memory for them. Waits for the stream.
+  // By time, of the candidates and the variants of the best, on operands of its own; nothing when there is no memory for them. Waits for the stream.
   struct Fastest {
     cublasLtMatmulAlgo_t algorithm;
     double seconds, first_seconds;  // of it, and of the first candidate

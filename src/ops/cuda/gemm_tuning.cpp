@@ -1,8 +1,8 @@
-// The fastest of several algorithms, by time: the heuristic's first guess often is not. Operands are random (zeros run up
-// to 13% faster), and the second of two rounds counts as much as the first, since a card starts at a low clock.
+// The fastest of several algorithms, by time: the heuristic's first guess often is not, and near its guesses lie others that
+// it does not name. All are run once; the finalists then take turns for several rounds, since a card's clock changes with
+// its power and heat. Operands are random (zeros run up to 20% faster).
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include "base/random.h"
 #include "device/cuda/stopwatch.h"
@@ -14,9 +14,9 @@ namespace {
 using device::cuda::DeviceBytes;
 using device::cuda::Stopwatch;
 
-constexpr double kSecondsEach = 2e-3;  // of a candidate, a round
-constexpr int kMostRuns = 20, kRounds = 2;
-constexpr double kHopeless = 1.5;  // times the best so far, in one run: it is not looked at again
+constexpr double kFirstLook = 3e-4, kRound = 2e-3;  // seconds that an algorithm runs, at least once
+constexpr int kMostRuns = 20, kRounds = 3;
+constexpr int kParents = 2, kFinalists = 5;
 
 // A piece of random numbers of the type, copied over the whole array.
 DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream) {
@@ -56,30 +56,41 @@ std::optional<GemmPlan::Fastest> GemmPlan::fastest(std::span<const cublasLtMatmu
   if (!a || !b || !c) return std::nullopt;
 
   const Stopwatch watch(launch.stream);
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  double best = kNever, first = kNever;
-  std::optional<cublasLtMatmulAlgo_t> chosen;
-  for (int round = 0; round < kRounds; ++round) {
-    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      const auto run = [&] { return try_run(candidate, a.get(), b.get(), c.get(), launch); };
-      if (run() != CUBLAS_STATUS_SUCCESS) continue;  // its first run also loads its kernel
-      watch.start();
-      run();
-      const double once = watch.stop();
-      if (once > kHopeless * best) continue;
-      const int runs = std::clamp(static_cast<int>(kSecondsEach / std::max(once, 1e-7)), 1, kMostRuns);
-      watch.start();
-      for (int i = 0; i < runs; ++i) run();
-      const double seconds = watch.stop() / runs;
-      if (&candidate == candidates.data()) first = std::min(first, seconds);
-      if (seconds < best) {
-        best = seconds;
-        chosen = candidate;
-      }
-    }
-  }
-  if (!chosen) return std::nullopt;
-  return Fastest{*chosen, best, first};
+  struct Timed {
+    cublasLtMatmulAlgo_t algorithm;
+    double once = 0, sum = 0;  // seconds: one run, and a run's in each of the rounds together
+  };
+  const auto run_for = [&](const cublasLtMatmulAlgo_t& algorithm, double seconds, double once) {
+    const int runs = std::clamp(static_cast<int>(seconds / std::max(once, 1e-7)), 1, kMostRuns);
+    watch.start();
+    for (int i = 0; i < runs; ++i) try_run(algorithm, a.get(), b.get(), c.get(), launch);
+    return watch.stop() / runs;
+  };
+  std::vector<Timed> seen;
+  const auto look_at = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    // The first run also loads its kernel.
+    if (try_run(algorithm, a.get(), b.get(), c.get(), launch) != CUBLAS_STATUS_SUCCESS) return;
+    const double once = run_for(algorithm, 0, 1);
+    seen.push_back({algorithm, run_for(algorithm, kFirstLook, once)});
+  };
+  const auto sort_seen = [&] {
+    std::sort(seen.begin(), seen.end(), [](const Timed& x, const Timed& y) { return x.once < y.once; });
+  };
+  for (const cublasLtMatmulAlgo_t& candidate : candidates) look_at(candidate);
+  if (seen.empty()) return std::nullopt;
+  const Timed first = seen.front();  // the heuristic's, or the first that runs here
+  sort_seen();
+  const std::vector<Timed> parents(seen.begin(), seen.begin() + std::min<std::ptrdiff_t>(kParents, std::ssize(seen)));
+  for (const Timed& parent : parents)
+    for (const cublasLtMatmulAlgo_t& variant : variants(parent.algorithm)) look_at(variant);
+  sort_seen();
+  seen.resize(std::min<std::size_t>(seen.size(), kFinalists));
+  seen.push_back(first);
+  for (int round = 0; round < kRounds; ++round)
+    for (Timed& t : seen) t.sum += run_for(t.algorithm, kRound, t.once);
+  const auto best =
+      std::min_element(seen.begin(), seen.end(), [](const Timed& x, const Timed& y) { return x.sum < y.sum; });
+  return Fastest{best->algorithm, best->sum / kRounds, seen.back().sum / kRounds};
 }
 
 }  // namespace redline::ops::cuda

@@ -2,6 +2,7 @@
 // added in order.
 #pragma once
 
+#include "device/cuda/overlap.cuh"
 #include "device/cuda/vectors.cuh"
 #include "ops/add_norm.h"
 
@@ -16,7 +17,7 @@ __device__ inline RowRange rows_of_group(std::int64_t rows) {
   return {group * rows / kRowGroups, (group + 1) * rows / kRowGroups};
 }
 
-inline constexpr int kGroupSlices = 16;
+inline constexpr int kGroupSlices = 12;
 
 // A block has 32 columns. A slice of kRowGroups / kGroupSlices groups is added by one thread a column, then the slices.
 static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
@@ -24,6 +25,7 @@ static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
                    bool accumulate) {
   constexpr int kGroups = kRowGroups / kGroupSlices;
   __shared__ float slices[kGroupSlices][device::cuda::kWarp];
+  device::cuda::await_kernel_before();
   const int column = static_cast<int>(blockIdx.x) * device::cuda::kWarp + static_cast<int>(threadIdx.x);
   if (column < columns) {
     const float* from = partial + static_cast<std::int64_t>(threadIdx.y) * kGroups * columns + column;
@@ -41,15 +43,16 @@ static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
   *to = accumulate ? *to + sum : sum;
 }
 
-// first (+)= the sums of the first `split` columns of partial, second (+)= those of the rest.
+// first (+)= the sums of the first `split` columns of partial, second (+)= those of the rest. The kernel before, which
+// leaves `partial`, says let_next_kernel_start().
 inline void sum_row_groups(const Tensor& partial, std::int64_t split, float* first, float* second, bool accumulate,
-                           cudaStream_t stream) {
+                           const device::cuda::Launch& launch) {
   static_assert(kRowGroups % kGroupSlices == 0);
   const std::int64_t columns = partial.columns();
   const dim3 threads(device::cuda::kWarp, kGroupSlices);
-  add_row_groups<<<device::cuda::blocks_for(columns, device::cuda::kWarp), threads, 0, stream>>>(
-      partial.f32(), static_cast<std::int32_t>(columns), static_cast<std::int32_t>(split), first, second, accumulate);
-  REDLINE_LAUNCHED();
+  device::cuda::launch_early(launch, add_row_groups, device::cuda::blocks_for(columns, device::cuda::kWarp), threads,
+                             static_cast<const float*>(partial.f32()), static_cast<std::int32_t>(columns),
+                             static_cast<std::int32_t>(split), first, second, accumulate);
 }
 
 }  // namespace redline::ops::cuda
