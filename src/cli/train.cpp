@@ -2,8 +2,10 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "perf/auto_batch.h"
 #include "perf/peak.h"
 #include "report/console.h"
 #include "report/metrics_file.h"
@@ -86,6 +88,16 @@ int run_train(const Words& words) {
   if (!dry_run) options.observers = {&metrics, &pipeline};
   options.observers.push_back(&console);
   options.stop = &signals.caught();
+  if (options.config.train.automatic_batch_size) {
+    // A run that goes on keeps what it was given when it began; a folder that may not be used is refused before any search.
+    if (resume && files.exists(options.folder / train::kRunConfig))
+      options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
+    else
+      train::check_folder(options, files);
+    const std::string chosen = resolve_batch_size(options.config, *device, !dry_run, options.stop);
+    if (!chosen.empty())
+      for (train::Observer* o : options.observers) o->note(chosen);
+  }
   const train::TrainResult result = train::train(options, *device, files);
   if (result.outcome == train::Outcome::dry_run)
     console.finished("dry run: nothing was trained and nothing was written");
