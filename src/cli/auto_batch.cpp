@@ -1,6 +1,7 @@
 // Runs the search and puts its outcome into words.
 #include "cli/auto_batch.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "perf/auto_batch.h"
 #include "report/figures.h"
@@ -10,7 +11,7 @@ namespace redline::cli {
 namespace {
 
 std::string in_words(const perf::Setting& s) {
-  return fmt::format("{} rows x {}{}", s.batch_size, s.accumulate,
+  return fmt::format("{} row{} x {}{}", s.batch_size, s.batch_size == 1 ? "" : "s", s.accumulate,
                      s.recompute == "none" ? "" : fmt::format(" with recompute {}", s.recompute));
 }
 
@@ -29,8 +30,12 @@ std::string resolve_batch_size(config::Config& config, device::Device& device, b
   perf::AutoBatchOptions options;
   options.measure = measure;
   options.stop = stop;
+  const double begin = steady_seconds();
   options.progress = [&](const perf::Setting& s, std::size_t number, std::size_t of) {
-    line.show(fmt::format("train.batch_size = auto: timing {} ({}/{})", in_words(s), number, of));
+    const double done = static_cast<double>(number) - 1, left = static_cast<double>(of) - done;
+    const std::string eta =
+        done > 0 ? ", eta " + report::duration((steady_seconds() - begin) / done * left) : std::string();
+    line.show(fmt::format("train.batch_size = auto: timing {} ({}/{}){}", in_words(s), number, of, eta));
   };
   const perf::AutoBatch found = perf::find_batch_size(config, device, options);
   line.clear();

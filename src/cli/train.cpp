@@ -51,6 +51,18 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   return {config::load(sources), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
 }
 
+// Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that
+// may not be used is refused before anything is searched.
+std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files) {
+  if (options.resume && files.exists(options.folder / train::kRunConfig)) {
+    options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
+    return fmt::format("train.batch_size = auto: {} rows x {}, as the run began", options.config.train.batch_size,
+                       options.config.train.accumulate);
+  }
+  train::check_folder(options, files);
+  return resolve_batch_size(options.config, device, !options.dry_run, options.stop);
+}
+
 }  // namespace
 
 int run_train(const Words& words) {
@@ -89,14 +101,8 @@ int run_train(const Words& words) {
   options.observers.push_back(&console);
   options.stop = &signals.caught();
   if (options.config.train.automatic_batch_size) {
-    // A run that goes on keeps what it was given when it began; a folder that may not be used is refused before any search.
-    if (resume && files.exists(options.folder / train::kRunConfig))
-      options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
-    else
-      train::check_folder(options, files);
-    const std::string chosen = resolve_batch_size(options.config, *device, !dry_run, options.stop);
-    if (!chosen.empty())
-      for (train::Observer* o : options.observers) o->note(chosen);
+    const std::string sentence = put_batch_size(options, *device, files);
+    for (train::Observer* o : options.observers) o->note(sentence);
   }
   const train::TrainResult result = train::train(options, *device, files);
   if (result.outcome == train::Outcome::dry_run)

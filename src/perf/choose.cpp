@@ -2,7 +2,7 @@
 // fit are ordered by the step expected of them.
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <limits>
 
 #include "base/error.h"
 #include "perf/plan.h"
@@ -15,25 +15,50 @@ constexpr double kWorthChanging = 1.1;
 
 constexpr std::int64_t kMostMicroBatches = 1 << 20;  // that train.accumulate takes
 
+constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and documents
+
+// A micro-batch of so many tokens fills any card: nothing is gained by other rows then.
+constexpr std::int64_t kEnoughTokens = 8192;
+
 struct Cut {
   std::int64_t batch_size, accumulate;
-  bool exact;  // the rows of a step are kept
 };
 
-// Every size that divides the rows; and, for each small number of micro-batches, the size that comes nearest.
-std::vector<Cut> cuts_of(std::int64_t rows) {
-  constexpr std::int64_t kFew = 64, kMany = 4096;  // micro-batches
-  std::vector<Cut> cuts;
-  std::set<std::int64_t> seen;
-  const auto add = [&](std::int64_t batch, std::int64_t accumulate) {
-    if (accumulate <= kMostMicroBatches && seen.insert(batch).second)
-      cuts.push_back({batch, accumulate, batch * accumulate == rows});
-  };
-  for (std::int64_t n = 1; n <= std::min(rows, kMany); ++n)
-    if (rows % n == 0) add(rows / n, n);
-  add(1, rows);
-  for (std::int64_t n = 2; n <= std::min(rows, kFew); ++n) add((rows + n / 2) / n, n);
-  return cuts;
+// Ways to cut a step's rows into micro-batches that a program can be lowered for.
+class Cuts {
+ public:
+  explicit Cuts(const config::Config& c)
+      : rows_(setting_of(c).rows()), most_(kMostIndex / std::max(c.train.seq_len, c.data.max_segments)) {}
+
+  // Every size that divides the rows.
+  std::vector<Cut> exact() const {
+    constexpr std::int64_t kMany = 4096;
+    std::vector<Cut> cuts;
+    for (std::int64_t n = 1; n <= std::min(rows_, kMany); ++n)
+      if (rows_ % n == 0) add(cuts, rows_ / n, n);
+    if (rows_ > kMany) add(cuts, 1, rows_);
+    return cuts;
+  }
+
+  // For each small number of micro-batches the size that comes nearest to the rows.
+  std::vector<Cut> near() const {
+    constexpr std::int64_t kFew = 64;
+    std::vector<Cut> cuts;
+    for (std::int64_t n = 2; n <= std::min(rows_, kFew); ++n)
+      if (rows_ % n != 0) add(cuts, (rows_ + n / 2) / n, n);
+    return cuts;
+  }
+
+ private:
+  void add(std::vector<Cut>& to, std::int64_t batch, std::int64_t accumulate) const {
+    if (batch <= most_ && accumulate <= kMostMicroBatches) to.push_back({batch, accumulate});
+  }
+  std::int64_t rows_, most_;
+};
+
+void sort_by_rate(std::vector<Plan>& plans) {
+  std::ranges::stable_sort(
+      plans, [](const Plan& a, const Plan& b) { return a.expected.tokens_per_s > b.expected.tokens_per_s; });
 }
 
 }  // namespace
@@ -44,21 +69,28 @@ Choice choose(const config::Config& config, const Machine& machine) {
   if (recompute_is_set) recomputes = {config.train.recompute};
 
   Choice choice;
-  std::vector<Plan> exact, inexact;
-  for (const std::string& recompute : recomputes) {
-    for (const Cut& cut : cuts_of(setting_of(config).rows())) {
-      ++choice.considered;
-      Plan p = make_plan(with_setting(config, {cut.batch_size, cut.accumulate, recompute}), machine);
-      if (!choice.smallest || p.memory.total() < choice.smallest->memory.total()) choice.smallest = p;
-      (!p.fits ? choice.too_large : cut.exact ? exact : inexact).push_back(std::move(p));
+  const auto plans_of = [&](const std::vector<Cut>& cuts) {
+    std::vector<Plan> fitting;
+    for (const std::string& recompute : recomputes) {
+      for (const Cut& cut : cuts) {
+        ++choice.considered;
+        Plan p = make_plan(with_setting(config, {cut.batch_size, cut.accumulate, recompute}), machine);
+        if (!choice.smallest || p.memory.total() < choice.smallest->memory.total()) choice.smallest = p;
+        (p.fits ? fitting : choice.too_large).push_back(std::move(p));
+      }
     }
-  }
-  const auto faster = [](const Plan& a, const Plan& b) { return a.expected.tokens_per_s > b.expected.tokens_per_s; };
-  std::ranges::stable_sort(exact, faster);
-  std::ranges::stable_sort(inexact, faster);
-  choice.changed = !exact.empty() && !inexact.empty() &&
-                   inexact[0].expected.tokens_per_s > kWorthChanging * exact[0].expected.tokens_per_s;
-  choice.best = choice.changed ? std::move(inexact) : std::move(exact);
+    sort_by_rate(fitting);
+    return fitting;
+  };
+  const Cuts cuts(config);
+  choice.best = plans_of(cuts.exact());
+  if (choice.best.empty() || choice.best[0].setting.accumulate == 1 ||
+      choice.best[0].setting.batch_size * config.train.seq_len >= kEnoughTokens)
+    return choice;
+  std::vector<Plan> near = plans_of(cuts.near());
+  choice.changed =
+      !near.empty() && near[0].expected.tokens_per_s > kWorthChanging * choice.best[0].expected.tokens_per_s;
+  if (choice.changed) choice.best = std::move(near);
   return choice;
 }
 

@@ -65,7 +65,7 @@ Peak measure_peak(device::Device& device) {
 
 Peak find_peak(device::Device& device) {
   const Card* card = device.kind() == device::Kind::cuda ? find_card(device.name()) : nullptr;
-  if (card) return {card->tflops.bf16 * 1e12, "datasheet, dense bf16", false};
+  if (card) return {card->tflops.bf16 * 1e12, "datasheet, dense bf16"};
   return measure_peak(device);
 }
 

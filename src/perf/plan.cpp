@@ -59,6 +59,7 @@ std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
   std::map<std::string, NamedBytes> by_name;
   for (const program::ValueId id : program::alive_at_peak(set)) {
     const program::Value& v = set.at(id);
+    if (v.role != Role::activation) continue;
     NamedBytes& sum = by_name[without_layer(v.name)];
     sum.name = without_layer(v.name);
     sum.count += 1;

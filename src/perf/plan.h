@@ -68,7 +68,7 @@ struct Plan {
   MemoryKinds memory;
   std::int64_t tuning = 0;          // bytes wanted for a moment at the start: operands to time products with
   bool fits = false;                // tuning included
-  std::vector<NamedBytes> largest;  // of what is alive where most is
+  std::vector<NamedBytes> largest;  // activations, where most is alive
   std::string peak_node;
   Expected expected;
 };
