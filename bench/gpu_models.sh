@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Trains the five models on the card, full rows of random tokens, a few dozen steps each, and prints one row a model: the
-# median step after the first five, beside what `redline plan` expects, and what nvidia-smi says of the card near the end. PEER names a PyTorch program that takes --runs MODEL:BATCH:bf16:default:cudnn:CHUNKS; it
-# then runs the same model right after, on the same card.
+# median step after the first five, beside what `redline plan` expects and what nvidia-smi says of the card's memory. PEER
+# names a PyTorch program that takes --runs MODEL:BATCH:bf16:default:cudnn:CHUNKS; it then runs the same model right after,
+# on the same card.
 #   bench/gpu_models.sh [MODEL:BATCH ...]      REDLINE=build/redline SECONDS_EACH=25
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +17,8 @@ for run in "${runs[@]}"; do
   keys=(train.batch_size="$batch" train.accumulate=1 train.max_steps=100000 train.eval_every=0 checkpoint.every=0
     model.dropout=0 data.train="random:${vocab[$model]}")
   # Ended by force: a save at the end would measure the disk.
-  timeout -s KILL "${SECONDS_EACH:-25}" "$redline" train --preset "$model" --device cuda --out "$out/run" "${keys[@]}" >"$out/log" 2>&1 &
+  timeout -s KILL "${SECONDS_EACH:-25}" "$redline" train --preset "$model" --device cuda --out "$out/run" \
+    "${keys[@]}" >"$out/log" 2>&1 &
   run_id=$!
   sleep $((${SECONDS_EACH:-25} - 3))
   nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits >"$out/card_mib" 2>/dev/null
