@@ -98,12 +98,14 @@ std::string why(const Choice& choice, const Machine& machine) {
   const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
   if (choice.best.empty()) {
     const Plan& least = choice.smallest.value();
+    const bool more = least.setting.recompute != "block";  // it was set, so no other was looked at
     return fmt::format(
-        "nothing fits into {:.1f} GiB: even {} row{} with train.recompute = \"{}\" needs {:.1f} GiB; lower "
+        "nothing fits into {:.1f} GiB: even {} row{} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower "
         "train.seq_len "
         "or the model's size",
         gib(machine.memory), least.setting.batch_size, least.setting.batch_size == 1 ? "" : "s",
-        least.setting.recompute, gib(least.memory.total() + least.tuning));
+        least.setting.recompute, gib(least.memory.total() + least.tuning),
+        more ? "leave train.recompute out or set it to \"block\", " : "");
   }
   const Setting& chosen = choice.best[0].setting;
   std::string text = fmt::format("{} of the {} settings looked at fit into {:.1f} GiB; of them this is the fastest",

@@ -162,6 +162,7 @@ TEST(Choose, RecomputesWhereNothingElseFits) {
   const Choice none = choose(fixed, machine);
   EXPECT_TRUE(none.best.empty()) << "recompute was set, so it is not chosen";
   EXPECT_NE(why(none, machine).find("nothing fits"), std::string::npos) << why(none, machine);
+  EXPECT_NE(why(none, machine).find("leave train.recompute out"), std::string::npos) << why(none, machine);
 }
 
 TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {
