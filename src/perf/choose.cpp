@@ -28,7 +28,9 @@ struct Cut {
 class Cuts {
  public:
   explicit Cuts(const config::Config& c)
-      : rows_(setting_of(c).rows()), most_(kMostIndex / std::max(c.train.seq_len, c.data.max_segments)) {}
+      : rows_(setting_of(c).rows()),
+        own_{c.train.batch_size, c.train.accumulate},
+        most_(kMostIndex / std::max(c.train.seq_len, c.data.max_segments)) {}
 
   // Every size that divides the rows.
   std::vector<Cut> exact() const {
@@ -37,6 +39,7 @@ class Cuts {
     for (std::int64_t n = 1; n <= std::min(rows_, kMany); ++n)
       if (rows_ % n == 0) add(cuts, rows_ / n, n);
     if (rows_ > kMany) add(cuts, 1, rows_);
+    if (cuts.empty()) cuts.push_back(own_);  // more rows than any of these ways can have
     return cuts;
   }
 
@@ -53,7 +56,9 @@ class Cuts {
   void add(std::vector<Cut>& to, std::int64_t batch, std::int64_t accumulate) const {
     if (batch <= most_ && accumulate <= kMostMicroBatches) to.push_back({batch, accumulate});
   }
-  std::int64_t rows_, most_;
+  std::int64_t rows_;
+  Cut own_;
+  std::int64_t most_;
 };
 
 void sort_by_rate(std::vector<Plan>& plans) {

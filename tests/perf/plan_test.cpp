@@ -182,6 +182,15 @@ TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {
   EXPECT_DOUBLE_EQ(chosen.optim.min_lr, c.optim.min_lr * factor);
 }
 
+TEST(Choose, HasAnAnswerForAnyNumberOfRows) {
+  // A prime times a prime, both above what micro-batches can be: only the configuration's own way is left.
+  const config::Config c =
+      config_of("quick", {"train.batch_size=16777213", "train.accumulate=1048573", "train.seq_len=1"});
+  const Choice choice = choose(c, h200());
+  EXPECT_TRUE(choice.best.empty());
+  EXPECT_NE(why(choice, h200()).find("nothing fits"), std::string::npos) << why(choice, h200());
+}
+
 TEST(Cards, AreFoundByTheDriversNames) {
   const auto id = [](const char* name) { return find_card(name) ? find_card(name)->id : std::string_view("none"); };
   EXPECT_EQ(id("NVIDIA H200"), "h200");
