@@ -21,11 +21,13 @@ constexpr Command kCommands[] = {
     {"data", "text to token shards; what padding would waste and packing saves", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
+    {"plan", "memory, FLOPs, expected step and the best batch size, before anything runs", run_plan},
     {"profile", "where the time of a training step goes", run_profile},
     {"verify", "compare with what Hugging Face computes", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},
     {"tokenizer", "train a tokenizer", run_tokenizer},
     {"config", "the resolved configuration, all keys, the presets", run_config},
+    {"peaks", "what cards promise, and what this machine reaches", run_peaks},
     {"info", "what this machine has and which backends work", run_info},
 };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
@@ -106,6 +108,8 @@ int run_profile(const Words& words) {
 
   options.config = config::load(sources_of(config));
   const auto device = device::open_device(device_name);
+  if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
+    log::note("{}", chosen);
   const perf::Peak peak = perf::find_peak(*device);
   options.peak_flops = peak.flops;
   options.copy_rate = perf::measure_copy_rate(*device);

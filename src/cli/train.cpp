@@ -2,8 +2,10 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "perf/auto_batch.h"
 #include "perf/peak.h"
 #include "report/console.h"
 #include "report/metrics_file.h"
@@ -49,6 +51,18 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   return {config::load(sources), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
 }
 
+// Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that
+// may not be used is refused before anything is searched.
+std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files) {
+  if (options.resume && files.exists(options.folder / train::kRunConfig)) {
+    options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
+    return fmt::format("train.batch_size = auto: {} rows x {}, as the run began", options.config.train.batch_size,
+                       options.config.train.accumulate);
+  }
+  train::check_folder(options, files);
+  return resolve_batch_size(options.config, device, !options.dry_run, options.stop);
+}
+
 }  // namespace
 
 int run_train(const Words& words) {
@@ -86,6 +100,10 @@ int run_train(const Words& words) {
   if (!dry_run) options.observers = {&metrics, &pipeline};
   options.observers.push_back(&console);
   options.stop = &signals.caught();
+  if (options.config.train.automatic_batch_size) {
+    const std::string sentence = put_batch_size(options, *device, files);
+    for (train::Observer* o : options.observers) o->note(sentence);
+  }
   const train::TrainResult result = train::train(options, *device, files);
   if (result.outcome == train::Outcome::dry_run)
     console.finished("dry run: nothing was trained and nothing was written");

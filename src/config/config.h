@@ -56,8 +56,9 @@ struct Data {
 
 struct Train {
   std::int64_t batch_size = 8, seq_len = 256, accumulate = 1;
-  std::int64_t max_steps = 0;   // 0: as max_tokens says
-  std::int64_t max_tokens = 0;  // 0: as max_steps says; both: whichever comes first
+  bool automatic_batch_size = false;  // "auto": batch_size is then the number it stands in for
+  std::int64_t max_steps = 0;         // 0: as max_tokens says
+  std::int64_t max_tokens = 0;        // 0: as max_steps says; both: whichever comes first
   std::int64_t seed = 0;
   std::int64_t eval_every = 0;  // 0: at the end only
   std::int64_t eval_batches = 8;

@@ -113,8 +113,9 @@ std::vector<Key> build_table() {
     {"data.seed", in<data, &Data::seed>(), at_least(0), {}, "",
      "seed of the generated corpus and of the order of documents"},
 
-    {"train.batch_size", in<train, &Train::batch_size>(), between(1, 1 << 24), {}, "rows",
-     "rows of a micro-batch"},
+    {"train.batch_size", AutomaticInteger{in<train, &Train::batch_size>(), in<train, &Train::automatic_batch_size>()},
+     between(1, 1 << 24), {}, "rows",
+     "rows of a micro-batch; \"auto\": the fastest that fits, found by a plan and a few steps on the device, and train.accumulate and train.recompute with it; a step keeps the rows of the number that it stands in for"},
     {"train.seq_len", in<train, &Train::seq_len>(), between(1, 1 << 24), {}, "tokens",
      "length of a row; longer documents are cut into pieces of it"},
     {"train.accumulate", in<train, &Train::accumulate>(), between(1, 1 << 20), {}, "micro-batches",

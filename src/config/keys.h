@@ -24,8 +24,16 @@ struct Field {
   T& (*edit)(Config&);
   const T& (*read)(const Config&);
 };
-using AnyField = std::variant<Field<bool>, Field<std::optional<bool>>, Field<std::int64_t>, Field<double>,
-                              Field<std::string>, Field<std::vector<std::string>>, Field<std::vector<std::int64_t>>>;
+// An integer, or "auto", which leaves the number as it was.
+struct AutomaticInteger {
+  Field<std::int64_t> number;
+  Field<bool> automatic;
+};
+inline constexpr std::string_view kAutomatic = "auto";
+
+using AnyField =
+    std::variant<Field<bool>, Field<std::optional<bool>>, Field<std::int64_t>, AutomaticInteger, Field<double>,
+                 Field<std::string>, Field<std::vector<std::string>>, Field<std::vector<std::int64_t>>>;
 
 // What a number may be. Infinite ends are not shown; an open end is not itself allowed.
 struct Range {

@@ -109,6 +109,9 @@ std::string expected(const Key& key) {
           [](const Field<bool>&) -> std::string { return "true | false"; },
           [](const Field<std::optional<bool>>&) -> std::string { return "true | false"; },
           [&](const Field<std::int64_t>&) { return "integer" + range_text(key.range); },
+          [&](const AutomaticInteger&) {
+            return fmt::format("integer{} or \"{}\"", range_text(key.range), kAutomatic);
+          },
           [&](const Field<double>&) { return "number" + range_text(key.range); },
           [&](const Field<std::string>&) {
             return key.choices.empty() ? std::string("string") : join(key.choices, " | ");
@@ -125,6 +128,9 @@ Value read(const Key& key, const Config& config) {
                           const std::optional<bool>& b = f.read(config);
                           return b ? Value(*b) : Value();
                         },
+                        [&](const AutomaticInteger& f) -> Value {
+                          return f.automatic.read(config) ? Value(std::string(kAutomatic)) : f.number.read(config);
+                        },
                         [&](const auto& f) -> Value { return f.read(config); },
                     },
                     key.field);
@@ -135,13 +141,20 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
     if (const auto* b = std::get_if<bool>(&value)) return *b;
     reject(key, value, place);
   };
+  const auto integer = [&]() -> std::int64_t {
+    const std::optional<std::int64_t> i = as_integer(value);
+    if (!i || !contains(key.range, static_cast<double>(*i))) reject(key, value, place);
+    return *i;
+  };
   std::visit(overloaded{
                  [&](const Field<bool>& f) { f.edit(config) = boolean(); },
                  [&](const Field<std::optional<bool>>& f) { f.edit(config) = boolean(); },
-                 [&](const Field<std::int64_t>& f) {
-                   const std::optional<std::int64_t> i = as_integer(value);
-                   if (!i || !contains(key.range, static_cast<double>(*i))) reject(key, value, place);
-                   f.edit(config) = *i;
+                 [&](const Field<std::int64_t>& f) { f.edit(config) = integer(); },
+                 [&](const AutomaticInteger& f) {
+                   const auto* s = std::get_if<std::string>(&value);
+                   const bool automatic = s && *s == kAutomatic;
+                   if (!automatic) f.number.edit(config) = integer();
+                   f.automatic.edit(config) = automatic;
                  },
                  [&](const Field<double>& f) {
                    const std::optional<double> d = as_number(value);

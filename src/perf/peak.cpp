@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "ops/cpu/gemm.h"
+#include "perf/cards.h"
 
 namespace redline::perf {
 namespace {
@@ -57,10 +58,15 @@ Peak measure_cpu_peak(ThreadPool& pool) {
 
 }  // namespace
 
-Peak find_peak(device::Device& device) {
+Peak measure_peak(device::Device& device) {
   if (device.kind() == device::Kind::cpu) return measure_cpu_peak(static_cast<device::CpuDevice&>(device).pool());
-  if (const auto flops = datasheet_flops(device.name())) return {*flops, "datasheet, dense bf16"};
   return measure_cuda_peak(device);
+}
+
+Peak find_peak(device::Device& device) {
+  const Card* card = device.kind() == device::Kind::cuda ? find_card(device.name()) : nullptr;
+  if (card) return {card->tflops.bf16 * 1e12, "datasheet, dense bf16"};
+  return measure_peak(device);
 }
 
 double measure_copy_rate(device::Device& device) {

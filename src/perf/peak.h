@@ -1,9 +1,7 @@
 // What the device can do at best: the yardstick of MFU. A card's datasheet says it, anything else is measured.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "device/device.h"
 
@@ -14,16 +12,14 @@ struct Peak {
   std::string source;  // "datasheet, dense bf16", "measured: fp32 product of 1024 x 1024 x 1024"
 };
 
-// A card by its datasheet. Otherwise the best of several products within about 0.4 s, through the same kernel that
+// A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s, through the same kernel that
 // training uses: fp32 on the CPU, bf16 on a card.
 Peak find_peak(device::Device& device);
+Peak measure_peak(device::Device& device);  // whatever a datasheet says
 
 // Bytes a second of a large copy, read and written bytes together: what kernels that only move memory are held against.
 double measure_copy_rate(device::Device& device);
 double measure_cuda_copy_rate(device::Device& device);  // without CUDA, perf/no_cuda.cpp
-
-// Dense bf16 FLOPs a second of a card, by its name as the driver gives it.
-std::optional<double> datasheet_flops(std::string_view card);
 
 // Of a card that no datasheet is known for. Without CUDA, perf/no_cuda.cpp.
 Peak measure_cuda_peak(device::Device& device);

@@ -6,21 +6,18 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "data/loader.h"
-#include "model/engine.h"
-#include "optim/schedule.h"
-#include "train/trainer.h"
+#include "perf/steps.h"
 
 namespace redline::perf {
 namespace {
 
 // Sums by node; a node is known by its address in its program.
-class Recorder final : public program::NodeTimer {
+class Recorder final : public StepTimer {
  public:
   Recorder(Profile& profile, const ProfileOptions& roofline, double start)
       : profile_(profile), roofline_(roofline), start_(start) {}
 
-  void begin(std::int64_t step, double score_pairs) {
+  void micro_batch(std::int64_t step, double score_pairs) override {
     step_ = step;
     score_pairs_ = score_pairs;
   }
@@ -78,61 +75,6 @@ void finish(Profile& p) {
   p.outside_ms = p.step_ms - p.nodes_ms - p.data_ms;
 }
 
-// Training steps as the trainer makes them, without its metrics and checkpoints.
-class Steps {
- public:
-  Steps(const config::Config& c, device::Device& device)
-      : config_(c),
-        lowering_(model::lowering_options(c, device.kind())),
-        loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
-        engine_(c.model, lowering_, device),
-        batch_(lowering_.batch) {
-    engine_.initialise(lowering_.seed);
-  }
-
-  // With a recorder the step is added to its profile.
-  void step(std::int64_t index, Profile& p, Recorder* recorder) {
-    const double lr = optim::learning_rate(config_.optim, index, train::total_steps(config_.train));
-    const auto step = static_cast<std::uint64_t>(index);
-    std::int64_t pairs = 0;
-    double waited = 0, flops = 0;
-    const double begin = steady_seconds();
-    for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
-      const double wait = steady_seconds();
-      if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
-      waited += steady_seconds() - wait;
-      engine_.upload(batch_);
-      engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
-      if (recorder) recorder->begin(index, static_cast<double>(batch_.score_pairs));
-      engine_.micro_step(micro == 0, recorder);
-      pairs += batch_.pairs;
-      flops += engine_.model_flops(batch_);
-    }
-    engine_.set_step(step, lr, 1.0 / static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
-    engine_.update(recorder);
-    engine_.post_result();
-    engine_.take_result();
-    if (!recorder) return;
-    p.step_ms += 1e3 * (steady_seconds() - begin);
-    p.data_ms += 1e3 * waited;
-    p.tokens += static_cast<double>(pairs);
-    p.model_flops += flops;
-  }
-
- private:
-  static std::unique_ptr<data::Corpus> source(const config::Config& c) {
-    auto opened = data::open_training_source(c.data);
-    data::require_vocabulary(*opened, c.model.vocab);
-    return opened;
-  }
-
-  const config::Config& config_;
-  model::LoweringOptions lowering_;
-  data::Loader loader_;
-  model::Engine engine_;
-  data::Batch batch_;
-};
-
 }  // namespace
 
 Profile profile(const ProfileOptions& options, device::Device& device) {
@@ -147,7 +89,14 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   for (std::int64_t i = 0; i < all; ++i) {
     if (i == options.warmup) recorder.emplace(p, options, steady_seconds());
     if (i == timed + 1) begin = steady_seconds();  // one step to settle
-    steps.step(i, p, recorder && i < timed ? &*recorder : nullptr);
+    const bool record = recorder && i < timed;
+    const StepTimes t = steps.step(i, options.config.train.accumulate, record ? &*recorder : nullptr);
+    if (record) {
+      p.step_ms += 1e3 * t.seconds;
+      p.data_ms += 1e3 * t.waited;
+      p.tokens += t.tokens;
+      p.model_flops += t.model_flops;
+    }
     if (options.progress) options.progress(i + 1, all);
   }
   if (all > timed) p.untimed_ms = 1e3 * (steady_seconds() - begin) / static_cast<double>(options.steps);

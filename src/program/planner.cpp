@@ -118,6 +118,17 @@ void plan_memory(ProgramSet& set) {
   }
 }
 
+std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
+  std::vector<ValueId> alive;
+  if (set.memory.peak_program.empty()) return alive;  // nothing transient
+  const Program& program = set.find(set.memory.peak_program);
+  const auto peak = std::ranges::find(program.nodes, set.memory.peak_node, &Node::name);
+  const auto at = static_cast<std::size_t>(peak - program.nodes.begin());
+  for (const Lifetime& l : lifetimes(set, program))
+    if (l.first <= at && at <= l.last) alive.push_back(l.value);
+  return alive;
+}
+
 std::vector<std::string> check_plan(const ProgramSet& set) {
   std::vector<std::string> faults;
   for (const Program& program : set.programs) {

@@ -11,6 +11,9 @@ inline constexpr std::int64_t kAlignment = 256;  // bytes, of every value that o
 // Fills set.memory.
 void plan_memory(ProgramSet& set);
 
+// The transient values that live at the node where most is alive, of a planned set.
+std::vector<ValueId> alive_at_peak(const ProgramSet& set);
+
 // One sentence for each fault of a planned set: a node that reads what nothing has written, or two values alive at the
 // same time in the same bytes. Empty when there is none. What the planner promises, checked from the outside.
 std::vector<std::string> check_plan(const ProgramSet& set);

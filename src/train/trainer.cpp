@@ -377,6 +377,7 @@ std::int64_t total_steps(const config::Train& t) {
 }
 
 TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files) {
+  REDLINE_CHECK(!options.config.train.automatic_batch_size, "train.batch_size is \"auto\" still");
   check_folder(options, files);
   return Run(options, device, files).run();
 }

@@ -103,9 +103,9 @@ TEST_F(LoadTest, UnknownNamesAreTold) {
 
 TEST_F(LoadTest, WrongValuesAreTold) {
   EXPECT_EQ(parse_error("[train]\nbatch_size = \"many\"\n"),
-            "x.toml:2: train.batch_size must be an integer in [1, 16777216], not the string \"many\"");
+            "x.toml:2: train.batch_size must be an integer in [1, 16777216] or \"auto\", not the string \"many\"");
   EXPECT_EQ(parse_error("[train]\nbatch_size = 2.5\n"),
-            "x.toml:2: train.batch_size must be an integer in [1, 16777216], not 2.5");
+            "x.toml:2: train.batch_size must be an integer in [1, 16777216] or \"auto\", not 2.5");
   EXPECT_EQ(parse_error("[optim]\nlr = -1\n"), "x.toml:2: optim.lr must be a number >= 0, not -1");
   EXPECT_EQ(parse_error("[optim]\nlr = nan\n"), "x.toml:2: optim.lr must be a number >= 0, not nan");
   EXPECT_EQ(parse_error("[optim]\nlr = inf\n"), "x.toml:2: optim.lr must be a number >= 0, not inf");
@@ -121,10 +121,23 @@ TEST_F(LoadTest, WrongValuesAreTold) {
   EXPECT_EQ(parse_error("[train]\nseed = 1979-05-27\n"),
             "x.toml:2: train.seed must be an integer >= 0, not a value of another kind");
   EXPECT_EQ(override_error("train.batch_size=0"),
-            "on the command line: train.batch_size must be an integer in [1, 16777216], not 0");
+            "on the command line: train.batch_size must be an integer in [1, 16777216] or \"auto\", not 0");
   EXPECT_EQ(override_error("train.batch_size="),
-            "on the command line: train.batch_size needs a value (integer in [1, 16777216])");
+            "on the command line: train.batch_size needs a value (integer in [1, 16777216] or \"auto\")");
   EXPECT_EQ(override_error("data.train=\xff\xfe"), "on the command line: the value of data.train is not valid UTF-8");
+}
+
+TEST_F(LoadTest, AnAutomaticBatchSizeKeepsTheNumberItStandsInFor) {
+  const Config c = load({"", "gqa-180m", {"train.batch_size=auto"}});
+  EXPECT_TRUE(c.train.automatic_batch_size);
+  EXPECT_EQ(c.train.batch_size, 8);
+  EXPECT_NE(dump(c).find("batch_size = \"auto\""), std::string::npos);
+  const std::string file = write("auto.toml", dump(c));
+  EXPECT_EQ(load({file, "", {}}), c) << "its preset still says the number";
+  const Config number = load({file, "", {"train.batch_size=4"}});
+  EXPECT_FALSE(number.train.automatic_batch_size);
+  EXPECT_EQ(number.train.batch_size, 4);
+  EXPECT_EQ(differing_keys(c, number), std::vector<std::string>{"train.batch_size"});
 }
 
 TEST_F(LoadTest, OverridesTakeWordsNumbersAndLists) {

@@ -112,17 +112,6 @@ TEST(Profile, RefusesDataThatTheModelCannotEmbed) {
   EXPECT_THROW(profile_of(c, 1), UserError);
 }
 
-TEST(Peak, OfACardIsItsDatasheets) {
-  EXPECT_EQ(datasheet_flops("NVIDIA H200"), 989.5e12);
-  EXPECT_EQ(datasheet_flops("NVIDIA H100 80GB HBM3"), 989.5e12);
-  EXPECT_EQ(datasheet_flops("NVIDIA H100 PCIe"), 756e12);
-  EXPECT_EQ(datasheet_flops("NVIDIA A100-SXM4-80GB"), 312e12);
-  EXPECT_EQ(datasheet_flops("NVIDIA A100 80GB PCIe"), 312e12);
-  EXPECT_EQ(datasheet_flops("NVIDIA B200"), 2250e12);
-  for (const char* unknown : {"NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA A1000", "NVIDIA GeForce RTX 4090", ""})
-    EXPECT_EQ(datasheet_flops(unknown), std::nullopt) << unknown;
-}
-
 TEST(Peak, IsMeasuredAndSaysHow) {
   device::CpuDevice device;
   const Peak peak = find_peak(device);

@@ -102,6 +102,18 @@ TEST(Planner, RolesAddUpToThePersistentRegionAndThePeakIsNamed) {
   EXPECT_FALSE(m.peak_node.empty());
 }
 
+TEST(Planner, WhatIsAliveAtThePeakIsWhatThePeakCounts) {
+  const Chain chain(3);
+  std::int64_t by_role[kRoles] = {};
+  for (const ValueId id : alive_at_peak(chain.set)) {
+    const Value& v = chain.set.at(id);
+    EXPECT_FALSE(persistent(v.role)) << v.name;
+    by_role[static_cast<int>(v.role)] += (v.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  for (const Role r : {Role::activation, Role::scratch})
+    EXPECT_EQ(by_role[static_cast<int>(r)], chain.set.memory.by_role[static_cast<int>(r)]) << name_of(r);
+}
+
 TEST(Planner, EveryOwnerIsAligned) {
   const Chain chain(4);
   for (std::size_t i = 0; i < chain.set.values.size(); ++i)

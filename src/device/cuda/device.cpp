@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/card_overhead.h"
+
 namespace redline::device {
 namespace {
 
 constexpr int kCard = 0;
-constexpr std::int64_t kWorkspaceBytes = std::int64_t{64} << 20;
 
 struct Memory {
   std::size_t free = 0, total = 0;
@@ -92,10 +93,10 @@ CudaDevice::CudaDevice() {
   name_ = properties.name;
   memory_ = static_cast<std::int64_t>(card_memory().total);
   stream_ = cuda::make_stream();
-  workspace_ = device_bytes(kWorkspaceBytes, name_);
+  workspace_ = device_bytes(kCudaWorkspaceBytes, name_);
   launch_.stream = stream_.get();
   launch_.workspace = workspace_.get();
-  launch_.workspace_bytes = kWorkspaceBytes;
+  launch_.workspace_bytes = kCudaWorkspaceBytes;
   launch_.multiprocessors = properties.multiProcessorCount;
   launch_.major = properties.major;
   launch_.minor = properties.minor;

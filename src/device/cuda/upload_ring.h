@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "device/card_overhead.h"
 #include "device/cuda/handles.h"
 
 namespace redline::device::cuda {
@@ -18,8 +19,8 @@ class UploadRing {
   void copy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream);
 
  private:
-  static constexpr std::size_t kSegments = 4;
-  static constexpr std::int64_t kSegmentBytes = std::int64_t{2} << 20;  // a batch of 128 Ki tokens
+  static constexpr auto kSegments = static_cast<std::size_t>(kUploadSegments);
+  static constexpr std::int64_t kSegmentBytes = kUploadSegmentBytes;
   static constexpr std::int64_t kAlignment = 256;
 
   void next_segment(cudaStream_t stream);

@@ -1,0 +1,230 @@
+// redline plan.
+#include "perf/plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/config_words.h"
+#include "cli/output.h"
+#include "io/json.h"
+#include "report/figures.h"
+#include "train/trainer.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr std::size_t kRunnersUp = 4;
+
+struct Planned {
+  std::string name;  // of the configuration
+  config::Config config;
+  perf::Machine machine;
+  perf::Plan plan;
+  perf::Choice choice;
+  std::int64_t steps() const { return train::total_steps(config.train); }
+  double hours() const { return static_cast<double>(steps()) * plan.expected.step_seconds / 3600; }
+};
+
+std::string size(std::int64_t bytes) { return report::bytes(static_cast<double>(bytes)); }
+
+std::string computes_in(const Planned& p) {
+  return p.machine.kind == device::Kind::cuda ? p.config.precision.matmul : "fp32";
+}
+
+void print_model(const Planned& p) {
+  const perf::Machine& m = p.machine;
+  print(fmt::format("plan      {} for {}: {} ({}), copies {:.0f} GB/s, {}; {}\n", p.name, m.name,
+                    report::flop_rate(m.peak_flops), m.source, m.copy_rate * 1e-9, size(m.memory), computes_in(p)));
+  print(fmt::format("model     {} parameters\n", report::count(static_cast<double>(p.plan.parameters))));
+  const perf::FlopParts& f = p.plan.flops;
+  const auto share = [&](double part) { return report::percent(part / f.total()); };
+  print(fmt::format(
+      "flops     {} a token: attention projections {}, scores {}, mlp {}, head {}; {} with masked pairs (palm)\n",
+      report::flops(f.total()), share(f.projections), share(f.scores), share(f.mlp), share(f.head),
+      report::flops(f.palm())));
+  const config::Train& t = p.config.train;
+  print(fmt::format("batch     {} rows x {} tokens{} = {} tokens a step, recompute {}{}\n", t.batch_size, t.seq_len,
+                    t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "",
+                    report::grouped(p.plan.tokens_per_step), t.recompute,
+                    t.automatic_batch_size ? "; train.batch_size is auto and takes the choice below" : ""));
+}
+
+void print_memory(const Planned& p) {
+  const perf::MemoryKinds& m = p.plan.memory;
+  print("\nmemory\n");
+  const auto line = [](std::string_view kind, std::int64_t bytes, std::string_view about) {
+    print(fmt::format("  {:<15} {:>9}{}{}\n", kind, size(bytes), about.empty() ? "" : "  ", about));
+  };
+  line("masters", m.masters, "");
+  line("working copies", m.working_copies, "");
+  line("gradients", m.gradients, "");
+  line("moments", m.moments, "");
+  line("activations", m.activations, fmt::format("most at {}", p.plan.peak_node));
+  line("workspace", m.workspace, "");
+  line("inputs", m.inputs, "batch, results, tables");
+  if (m.context > 0) line("context", m.context, "the driver's, and the libraries' kernels");
+  const std::int64_t most = p.machine.memory;
+  std::string fits = fmt::format("of {}: it fits", size(most));
+  if (!p.plan.fits && m.total() <= most)
+    fits = fmt::format("of {}: it fits, but not beside the {} that tuning takes for a moment", size(most),
+                       size(p.plan.tuning));
+  if (m.total() > most) fits = fmt::format("of {}: it does not fit", size(most));
+  line("total", m.total(), fits);
+  print("\nlargest activations there\n");
+  for (const perf::NamedBytes& v : p.plan.largest)
+    print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
+}
+
+void print_expected(const Planned& p) {
+  const perf::Expected& e = p.plan.expected;
+  print(
+      fmt::format("\nexpected  step {}, {}, mfu {}, palm {} (full rows; each node at the rate its kind was measured "
+                  "to reach)\n",
+                  report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
+                  report::percent(e.mfu_palm)));
+  print(fmt::format("          {} for {} steps, {} tokens\n", report::duration(3600 * p.hours()),
+                    report::grouped(p.steps()),
+                    report::count(static_cast<double>(p.steps() * p.plan.tokens_per_step))));
+}
+
+void print_choice(const Planned& p) {
+  const perf::Choice& c = p.choice;
+  if (c.best.empty()) {
+    print(fmt::format("\nchoice    {}\n", perf::why(c, p.machine)));
+    return;
+  }
+  const perf::Setting& s = c.best[0].setting;
+  print(fmt::format("\nchoice    train.batch_size={} train.accumulate={} train.recompute={}", s.batch_size,
+                    s.accumulate, s.recompute));
+  if (const config::Config changed = perf::with_setting(p.config, s); changed.optim.lr != p.config.optim.lr)
+    print(fmt::format(" optim.lr={:g} optim.min_lr={:g}", changed.optim.lr, changed.optim.min_lr));
+  print(fmt::format("\n          {}\n\n", perf::why(c, p.machine)));
+  print(fmt::format("{:<24} {:>9} {:>13} {:>7} {:>10}\n", "rows x micro-batches", "step", "tokens/s", "mfu", "memory"));
+  for (std::size_t i = 0; i < std::min(c.best.size(), 1 + kRunnersUp); ++i) {
+    const perf::Plan& b = c.best[i];
+    print(fmt::format(
+        "{:<24} {:>9} {:>13} {:>7} {:>10}\n",
+        fmt::format("{} x {}, recompute {}", b.setting.batch_size, b.setting.accumulate, b.setting.recompute),
+        report::duration(b.expected.step_seconds), report::token_rate(b.expected.tokens_per_s),
+        report::percent(b.expected.mfu), size(b.memory.total())));
+  }
+}
+
+io::Json setting_json(const perf::Plan& p) {
+  return {{"batch_size", p.setting.batch_size},
+          {"accumulate", p.setting.accumulate},
+          {"recompute", p.setting.recompute},
+          {"step_ms", 1e3 * p.expected.step_seconds},
+          {"tokens_per_s", p.expected.tokens_per_s},
+          {"mfu", p.expected.mfu},
+          {"memory", p.memory.total()}};
+}
+
+io::Json memory_json(const perf::MemoryKinds& m) {
+  return {{"masters", m.masters},
+          {"working_copies", m.working_copies},
+          {"gradients", m.gradients},
+          {"moments", m.moments},
+          {"activations", m.activations},
+          {"workspace", m.workspace},
+          {"inputs", m.inputs},
+          {"context", m.context},
+          {"total", m.total()}};
+}
+
+io::Json to_json(const Planned& p) {
+  const perf::Plan& plan = p.plan;
+  io::Json largest = io::Json::array(), runners_up = io::Json::array(), choice;
+  for (const perf::NamedBytes& v : plan.largest)
+    largest.push_back({{"name", v.name}, {"count", v.count}, {"bytes", v.bytes}});
+  for (std::size_t i = 0; i < std::min(p.choice.best.size(), 1 + kRunnersUp); ++i) {
+    io::Json row = setting_json(p.choice.best[i]);
+    if (i > 0) {
+      runners_up.push_back(std::move(row));
+    } else {
+      choice = std::move(row);
+      choice["lr"] = perf::with_setting(p.config, p.choice.best[0].setting).optim.lr;
+    }
+  }
+  return {{"config", p.name},
+          {"card", p.machine.name},
+          {"precision", computes_in(p)},
+          {"peak_flops", p.machine.peak_flops},
+          {"peak_source", p.machine.source},
+          {"copy_bytes_per_s", p.machine.copy_rate},
+          {"memory_bytes", p.machine.memory},
+          {"parameters", plan.parameters},
+          {"flops_per_token", plan.flops.total()},
+          {"flops_per_token_palm", plan.flops.palm()},
+          {"flops_per_token_by_part",
+           {{"attention_projections", plan.flops.projections},
+            {"scores", plan.flops.scores},
+            {"mlp", plan.flops.mlp},
+            {"head", plan.flops.head}}},
+          {"batch_size", plan.setting.batch_size},
+          {"accumulate", plan.setting.accumulate},
+          {"seq_len", p.config.train.seq_len},
+          {"recompute", plan.setting.recompute},
+          {"tokens_per_step", plan.tokens_per_step},
+          {"memory", memory_json(plan.memory)},
+          {"arena_bytes", plan.memory.arena},
+          {"tuning_bytes", plan.tuning},
+          {"fits", plan.fits},
+          {"largest_activations", std::move(largest)},
+          {"expected",
+           {{"step_ms", 1e3 * plan.expected.step_seconds},
+            {"tokens_per_s", plan.expected.tokens_per_s},
+            {"mfu", plan.expected.mfu},
+            {"mfu_palm", plan.expected.mfu_palm},
+            {"steps", p.steps()},
+            {"hours", p.hours()}}},
+          {"choice", std::move(choice)},
+          {"runners_up", std::move(runners_up)},
+          {"why", perf::why(p.choice, p.machine)}};
+}
+
+perf::Machine machine_called(const std::string& card) {
+  if (!card.empty() && card != "cpu") return perf::machine_of(perf::card_called(card));
+  const auto device = device::open_device(card.empty() ? "auto" : "cpu");
+  return perf::machine_of(*device);
+}
+
+}  // namespace
+
+int run_plan(const Words& words) {
+  Arguments arguments("plan", "memory, FLOPs, expected step and the best batch size, before anything runs",
+                      "[CONFIG] [key=value ...] [--card NAME] [--memory GIB] [--json]",
+                      {"redline plan gqa-180m --card h200", "redline plan my.toml train.seq_len=4096 --card a100-80",
+                       "redline plan --preset llama-1.36b --card b200 --memory 80 --json"});
+  ConfigWords config;
+  std::string card;
+  double memory = 0;
+  bool json = false;
+  config.declare(arguments);
+  arguments.text("--card", "NAME", card,
+                 "the card to plan for, as `redline peaks` lists them, or cpu (default: what this machine has)");
+  arguments.number("--memory", "GIB", memory, 0.001, 1e6, "plan with this much memory instead of the card's");
+  arguments.flag("--json", json, "print one JSON document");
+  if (!arguments.parse(words)) return kDone;
+
+  Planned p;
+  const config::Sources sources = sources_of(config);
+  p.name = name_of(sources);
+  p.config = config::load(sources);
+  p.machine = machine_called(card);
+  if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
+  p.plan = perf::make_plan(p.config, p.machine);
+  p.choice = perf::choose(p.config, p.machine);
+  if (json) {
+    print_json(to_json(p));
+    return kDone;
+  }
+  print_model(p);
+  print_memory(p);
+  print_expected(p);
+  print_choice(p);
+  return kDone;
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,133 @@
+// The search over batch sizes and recompute: every way to cut a step's rows into equal micro-batches is planned, those that
+// fit are ordered by the step expected of them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "perf/plan.h"
+
+namespace redline::perf {
+namespace {
+
+// Other rows than asked for must be worth it: so much faster than the best way that keeps them.
+constexpr double kWorthChanging = 1.1;
+
+constexpr std::int64_t kMostMicroBatches = 1 << 20;  // that train.accumulate takes
+
+constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and documents
+
+// A micro-batch of so many tokens fills any card: nothing is gained by other rows then.
+constexpr std::int64_t kEnoughTokens = 8192;
+
+struct Cut {
+  std::int64_t batch_size, accumulate;
+};
+
+// Ways to cut a step's rows into micro-batches that a program can be lowered for.
+class Cuts {
+ public:
+  explicit Cuts(const config::Config& c)
+      : rows_(setting_of(c).rows()),
+        own_{c.train.batch_size, c.train.accumulate},
+        most_(kMostIndex / std::max(c.train.seq_len, c.data.max_segments)) {}
+
+  // Every size that divides the rows.
+  std::vector<Cut> exact() const {
+    constexpr std::int64_t kMany = 4096;
+    std::vector<Cut> cuts;
+    for (std::int64_t n = 1; n <= std::min(rows_, kMany); ++n)
+      if (rows_ % n == 0) add(cuts, rows_ / n, n);
+    if (rows_ > kMany) add(cuts, 1, rows_);
+    if (cuts.empty()) cuts.push_back(own_);  // more rows than any of these ways can have
+    return cuts;
+  }
+
+  // For each small number of micro-batches the size that comes nearest to the rows.
+  std::vector<Cut> near() const {
+    constexpr std::int64_t kFew = 64;
+    std::vector<Cut> cuts;
+    for (std::int64_t n = 2; n <= std::min(rows_, kFew); ++n)
+      if (rows_ % n != 0) add(cuts, (rows_ + n / 2) / n, n);
+    return cuts;
+  }
+
+ private:
+  void add(std::vector<Cut>& to, std::int64_t batch, std::int64_t accumulate) const {
+    if (batch <= most_ && accumulate <= kMostMicroBatches) to.push_back({batch, accumulate});
+  }
+  std::int64_t rows_;
+  Cut own_;
+  std::int64_t most_;
+};
+
+void sort_by_rate(std::vector<Plan>& plans) {
+  std::ranges::stable_sort(
+      plans, [](const Plan& a, const Plan& b) { return a.expected.tokens_per_s > b.expected.tokens_per_s; });
+}
+
+}  // namespace
+
+Choice choose(const config::Config& config, const Machine& machine) {
+  const bool recompute_is_set = !config.origins.prefix({"train.recompute"}).empty();
+  std::vector<std::string> recomputes = {"none", "mlp", "block"};
+  if (recompute_is_set) recomputes = {config.train.recompute};
+
+  Choice choice;
+  const auto plans_of = [&](const std::vector<Cut>& cuts) {
+    std::vector<Plan> fitting;
+    for (const std::string& recompute : recomputes) {
+      for (const Cut& cut : cuts) {
+        ++choice.considered;
+        Plan p = make_plan(with_setting(config, {cut.batch_size, cut.accumulate, recompute}), machine);
+        if (!choice.smallest || p.memory.total() < choice.smallest->memory.total()) choice.smallest = p;
+        (p.fits ? fitting : choice.too_large).push_back(std::move(p));
+      }
+    }
+    sort_by_rate(fitting);
+    return fitting;
+  };
+  const Cuts cuts(config);
+  choice.best = plans_of(cuts.exact());
+  if (choice.best.empty() || choice.best[0].setting.accumulate == 1 ||
+      choice.best[0].setting.batch_size * config.train.seq_len >= kEnoughTokens)
+    return choice;
+  std::vector<Plan> near = plans_of(cuts.near());
+  choice.changed =
+      !near.empty() && near[0].expected.tokens_per_s > kWorthChanging * choice.best[0].expected.tokens_per_s;
+  if (choice.changed) choice.best = std::move(near);
+  return choice;
+}
+
+std::string why(const Choice& choice, const Machine& machine) {
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
+  if (choice.best.empty()) {
+    const Plan& least = choice.smallest.value();
+    const bool more = least.setting.recompute != "block";  // it was set, so no other was looked at
+    return fmt::format(
+        "nothing fits into {:.1f} GiB: even {} row{} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower "
+        "train.seq_len "
+        "or the model's size",
+        gib(machine.memory), least.setting.batch_size, least.setting.batch_size == 1 ? "" : "s",
+        least.setting.recompute, gib(least.memory.total() + least.tuning),
+        more ? "leave train.recompute out or set it to \"block\", " : "");
+  }
+  const Setting& chosen = choice.best[0].setting;
+  std::string text = fmt::format("{} of the {} settings looked at fit into {:.1f} GiB; of them this is the fastest",
+                                 choice.considered - choice.too_large.size(), choice.considered, gib(machine.memory));
+  if (chosen.accumulate == 1) text += ": one micro-batch moves weights and gradients once a step";
+  // The least that would have been asked for more: everything kept, or the next larger micro-batch.
+  const Plan *kept = nullptr, *larger = nullptr;
+  for (const Plan& p : choice.too_large) {
+    if (p.setting.batch_size == chosen.batch_size && p.setting.recompute == "none") kept = &p;
+    if (p.setting.recompute != chosen.recompute || p.setting.batch_size <= chosen.batch_size) continue;
+    if (!larger || p.setting.batch_size < larger->setting.batch_size) larger = &p;
+  }
+  if (kept) text += fmt::format("; keeping everything would need {:.1f} GiB", gib(kept->memory.total()));
+  if (larger)
+    text += fmt::format("; {} rows would need {:.1f} GiB", larger->setting.batch_size, gib(larger->memory.total()));
+  if (choice.changed) text += "; no size that divides the rows of a step comes near it";
+  return text;
+}
+
+}  // namespace redline::perf

@@ -1,0 +1,148 @@
+// Lowers a configuration as its device would, and reads memory, FLOPs and time off the programs.
+#include "perf/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "device/card_overhead.h"
+#include "model/lowering.h"
+#include "program/planner.h"
+
+namespace redline::perf {
+namespace {
+
+using program::Role;
+
+constexpr std::size_t kLargestShown = 6;
+
+// "gate_up" of "layer 3/gate_up".
+std::string without_layer(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  return name.starts_with("layer ") && slash != name.npos ? name.substr(slash + 1) : name;
+}
+
+FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape) {
+  const double tokens = static_cast<double>(shape.tokens()), t = static_cast<double>(shape.seq_len);
+  FlopParts parts;
+  for (const program::Node& node : set.find(model::kFirst).nodes) {
+    if (node.phase == program::Phase::recompute) continue;
+    parts.scores += node.cost.flops_per_pair * (t + 1) / 2 * static_cast<double>(shape.rows) * t / tokens;
+    parts.scores_palm += node.cost.flops_per_pair * t * static_cast<double>(shape.rows) * t / tokens;
+    const std::string name = without_layer(node.name);
+    const bool mlp = name.starts_with("gate_up") || name.starts_with("down");
+    const bool head = program::name_of(node.op) == ops::LmLoss<program::ValueId>::kName;
+    (head ? parts.head : mlp ? parts.mlp : parts.projections) += node.cost.flops / tokens;
+  }
+  return parts;
+}
+
+MemoryKinds memory_of(const program::MemoryPlan& plan, const Machine& machine) {
+  const auto role = [&](Role r) { return plan.by_role[static_cast<int>(r)]; };
+  MemoryKinds m;
+  m.arena = plan.total;
+  m.masters = role(Role::parameter);
+  m.working_copies = role(Role::working);
+  m.gradients = role(Role::gradient);
+  m.moments = role(Role::moment);
+  m.inputs = role(Role::constant) + role(Role::input) + role(Role::output);
+  m.workspace = role(Role::scratch);
+  m.activations = plan.total - plan.persistent - m.workspace;
+  if (machine.kind == device::Kind::cuda)
+    m.workspace += device::kCudaWorkspaceBytes + device::kUploadSegments * device::kUploadSegmentBytes;
+  m.context = machine.in_context;
+  return m;
+}
+
+std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
+  std::map<std::string, NamedBytes> by_name;
+  for (const program::ValueId id : program::alive_at_peak(set)) {
+    const program::Value& v = set.at(id);
+    if (v.role != Role::activation) continue;
+    NamedBytes& sum = by_name[without_layer(v.name)];
+    sum.name = without_layer(v.name);
+    sum.count += 1;
+    sum.bytes += v.bytes();
+  }
+  std::vector<NamedBytes> all;
+  for (auto& [name, sum] : by_name) all.push_back(std::move(sum));
+  std::ranges::stable_sort(all, [](const NamedBytes& a, const NamedBytes& b) { return a.bytes > b.bytes; });
+  all.resize(std::min(all.size(), kLargestShown));
+  return all;
+}
+
+// A product is tuned on operands of its own beside the arena: the largest of them counts.
+std::int64_t tuning_bytes(const program::ProgramSet& set) {
+  std::int64_t most = 0;
+  for (const program::Node& node : set.find(model::kFirst).nodes) {
+    if (node.cost.flops == 0) continue;
+    std::int64_t bytes = 0;
+    std::visit(
+        [&](const auto& op) {
+          const auto size = [&](program::ValueId id) { return id.present() ? set.at(id).bytes() : 0; };
+          if constexpr (requires { op.logits; }) {
+            const program::Value& x = set.at(op.x);  // a chunk of it
+            bytes = size(op.logits) + std::max(size(op.weight), size(op.dweight)) +
+                    x.bytes() / x.shape[0] * set.at(op.logits).shape[0];
+          } else {
+            op.map([&](std::string_view, program::ValueId id, Access) { return bytes += size(id); });
+          }
+        },
+        node.op);
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+Expected expected_of(const model::LoweredModel& lowered, const model::LoweringOptions& options, std::int64_t accumulate,
+                     const FlopParts& flops, const Machine& machine) {
+  const auto seconds = [&](std::string_view program) {
+    return expected_seconds(lowered.set, program, static_cast<double>(options.batch.rows),
+                            static_cast<double>(options.batch.seq_len), machine, options.execution.tf32);
+  };
+  Expected e;
+  e.step_seconds = seconds(model::kFirst) + seconds(model::kUpdate);
+  if (accumulate > 1) e.step_seconds += static_cast<double>(accumulate - 1) * seconds(model::kAccumulate);
+  e.tokens_per_s = static_cast<double>(options.batch.tokens() * accumulate) / e.step_seconds;
+  e.mfu = e.tokens_per_s * flops.total() / machine.peak_flops;
+  e.mfu_palm = e.tokens_per_s * flops.palm() / machine.peak_flops;
+  return e;
+}
+
+}  // namespace
+
+Setting setting_of(const config::Config& c) { return {c.train.batch_size, c.train.accumulate, c.train.recompute}; }
+
+config::Config with_setting(const config::Config& config, const Setting& setting) {
+  config::Config c = config;
+  c.train.batch_size = setting.batch_size;
+  c.train.automatic_batch_size = false;
+  c.train.accumulate = setting.accumulate;
+  c.train.recompute = setting.recompute;
+  const std::int64_t before = setting_of(config).rows();
+  if (setting.rows() == before) return c;
+  const double factor = std::sqrt(static_cast<double>(setting.rows()) / static_cast<double>(before));
+  c.optim.lr *= factor;
+  c.optim.min_lr *= factor;
+  return c;
+}
+
+Plan make_plan(const config::Config& config, const Machine& machine) {
+  const model::LoweringOptions options = model::lowering_options(config, machine.kind);
+  const model::LoweredModel lowered = model::lower(config.model, options);
+  Plan p;
+  p.setting = setting_of(config);
+  p.parameters = model::parameter_count(lowered.table);
+  p.tokens_per_step = options.batch.tokens() * config.train.accumulate;
+  p.flops = flops_of(lowered.set, options.batch);
+  p.memory = memory_of(lowered.set.memory, machine);
+  if (machine.kind == device::Kind::cuda) p.tuning = tuning_bytes(lowered.set);
+  p.fits = p.memory.total() + p.tuning <= machine.memory;
+  p.largest = largest_of(lowered.set);
+  p.peak_node = lowered.set.memory.peak_node;
+  p.expected = expected_of(lowered, options, config.train.accumulate, p.flops, machine);
+  return p;
+}
+
+}  // namespace redline::perf

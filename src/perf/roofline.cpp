@@ -1,0 +1,205 @@
+// The table of what ops reach, and the sum over a program's nodes.
+#include "perf/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "perf/peak.h"
+
+namespace redline::perf {
+namespace {
+
+using program::ValueId;
+
+// Shares of the datasheet's dense rate and of a large copy. All of it on one H200 (989.5 TFLOP/s bf16, copy 4.30 TB/s),
+// 2026-11-15; docs/benchmarks.md names the programs.
+constexpr Efficiency kCard[] = {
+    {"linear", 0.725, 1.0, "tuned cuBLASLt, 603 to 732 TFLOP/s by shape: see kHalfRate"},
+    {"linear_input_grad", 0.725, 1.0, "the same"},
+    {"linear_weight_grad", 0.725, 1.0, "the same, 691 TFLOP/s before tuning"},
+    {"lm_loss", 0.72, 0.90, "650 TFLOP/s of llama-1.36b's, its pass over the logits included"},
+    {"attention", 0.62, 0.90, "cuDNN 9.19: 334 (head_dim 64, T 1024), 498 to 505 (128, 2048), 598 (128, 8192) TFLOP/s"},
+    {"attention_grad", 0.55, 0.90, "cuDNN 9.19: 250, 376 to 403, 504 TFLOP/s of 2.5 times the forward's work"},
+    {"add_norm", 0, 0.95, "92 to 99% (cuda_kernels_bench)"},
+    {"add_norm_grad", 0, 0.87, "83 to 91%"},
+    {"rope_qk_norm", 0, 0.86, "84 to 90%"},
+    {"rope_qk_norm_grad", 0, 0.79, "84%, 75% with QK-norm"},
+    {"swiglu", 0, 1.0, "100 to 104%"},
+    {"swiglu_grad", 0, 1.0, "100 to 104%"},
+    {"dropout", 0, 0.67, "66 to 69%"},
+    {"embed", 0, 0.89, "83 to 95%"},
+    {"embed_grad", 0, 0.9, "61 to 122%"},
+    {"grad_norm", 0, 0.99, "98 to 100%"},
+    {"adamw", 0, 0.97, "96 to 98%"},
+    {"refresh", 0, 0.9, "not timed apart"},
+};
+
+// Of a measured product and a measured copy, fp32, on two cores of a Neoverse-V1: the profile in docs/benchmarks.md.
+constexpr Efficiency kCpu[] = {
+    {"linear", 0.98, 1.0, "117 of 117 GFLOP/s (redline profile, quick model)"},
+    {"linear_input_grad", 0.98, 1.0, "116"},
+    {"linear_weight_grad", 0.96, 1.0, "112"},
+    {"lm_loss", 0.90, 1.0, "102"},
+    {"attention", 0.45, 1.0, "53 GFLOP/s of counted work"},
+    {"attention_grad", 0.56, 1.0, "52 GFLOP/s of counted work, 65 of 2.5 times the forward's"},
+    {"add_norm", 0, 0.6, "estimated, as all below but swiglu: together 2% of a step"},
+    {"add_norm_grad", 0, 0.5, "estimated"},
+    {"rope_qk_norm", 0, 0.5, "estimated"},
+    {"rope_qk_norm_grad", 0, 0.5, "estimated"},
+    {"swiglu", 0, 0.33, "19 ms for both in the profile of docs/benchmarks.md: bound by exponentials"},
+    {"swiglu_grad", 0, 0.32, "the same"},
+    {"dropout", 0, 0.13, "estimated: bound by its counters"},
+    {"embed", 0, 0.5, "estimated"},
+    {"embed_grad", 0, 0.5, "estimated"},
+    {"grad_norm", 0, 0.6, "estimated"},
+    {"adamw", 0, 0.6, "estimated"},
+    {"refresh", 0, 0.6, "not used"},
+};
+
+constexpr double kCopyShare = 4.30 / 4.80;          // of the bandwidth on an H200's datasheet
+constexpr double kLargeProductShare = 783 / 989.5;  // of an 8192^3 product: what an unknown card is measured with
+
+// A product whose smallest extent is this reaches half of what large ones do (a card's; fitted to extents of 640 to 2304).
+constexpr double kHalfRate = 75;
+// Attention alike, by the tokens of a row; and heads narrower than this leave the matrix units waiting for the softmax.
+constexpr double kHalfRateTokens = 462, kHalfRateTokensGrad = 745, kWideHead = 128, kNarrowHeadLoss = 0.42;
+
+// Between two nodes of a graph on the card; a CPU's are function calls.
+constexpr double kCardGap = 1.2e-6;
+
+// An allowance: it differs by driver and by how many of the libraries' kernels a run loads.
+constexpr std::int64_t kContextBytes = std::int64_t{600} << 20;
+
+const Efficiency& efficiency_of(std::string_view op, device::Kind kind) {
+  for (const Efficiency& e : efficiencies(kind))
+    if (e.op == op) return e;
+  fail_machine("expected_seconds: nothing is known of how fast {} is", op);
+}
+
+// How long one node takes.
+class NodeTime {
+ public:
+  NodeTime(const program::ProgramSet& set, const Machine& machine, bool tf32, double rows, double seq_len)
+      : set_(set), machine_(machine), tf32_(tf32), seq_len_(seq_len), pairs_(rows * seq_len * (seq_len + 1) / 2) {}
+
+  double operator()(const program::Node& node) const {
+    const Efficiency& e = efficiency_of(program::name_of(node.op), machine_.kind);
+    const double moving = node.cost.bytes / (e.moving * machine_.copy_rate);
+    const double gap = machine_.kind == device::Kind::cuda ? kCardGap : 0;
+    return gap + std::max(moving, std::visit([&](const auto& op) { return products(op, node.cost, e); }, node.op));
+  }
+
+ private:
+  double products(const ops::Linear<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    return at_rate(cost.flops, e, smallest_extent(op.x, op.weight), type_of(op.x));
+  }
+  double products(const ops::LinearInputGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    return at_rate(cost.flops, e, smallest_extent(op.dy, op.weight), type_of(op.dy));
+  }
+  double products(const ops::LinearWeightGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    return at_rate(cost.flops, e, smallest_extent(op.x, op.dweight), type_of(op.x));
+  }
+  // Softmax and its gradient read and write every logit once, between the products of a chunk.
+  double products(const ops::LmLoss<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    const program::Value& chunk = set_.at(op.logits);
+    const double logits = static_cast<double>(set_.at(op.x).shape[0]) * static_cast<double>(chunk.shape[1]);
+    return at_rate(cost.flops, e, smallest_extent(op.logits, op.weight), type_of(op.x)) +
+           2 * logits * static_cast<double>(size_of(chunk.dtype)) / (e.moving * machine_.copy_rate);
+  }
+  double products(const ops::Attention<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    return attention(cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokens, type_of(op.qkv));
+  }
+  double products(const ops::AttentionGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    constexpr double kDone = 2.5 / 2;  // of the work that is counted: the kernel makes the scores again
+    return attention(kDone * cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokensGrad, type_of(op.qkv));
+  }
+  template <class Op>
+  double products(const Op&, const Cost&, const Efficiency&) const {
+    return 0;  // it only moves memory
+  }
+
+  DType type_of(ValueId id) const { return set_.at(id).dtype; }
+  double smallest_extent(ValueId x, ValueId weight) const {
+    const Shape &rows = set_.at(x).shape, &w = set_.at(weight).shape;
+    return static_cast<double>(std::min({rows[0], w[0], w[1]}));
+  }
+
+  double rate(DType type) const {
+    const ProductRates& r = machine_.tflops;
+    return 1e12 * (type == DType::bf16 ? r.bf16 : tf32_ ? r.tf32 : r.fp32);
+  }
+
+  double at_rate(double flops, const Efficiency& e, double extent, DType type) const {
+    const double filled = machine_.kind == device::Kind::cuda ? extent / (extent + kHalfRate) : 1;
+    return flops / (e.products * filled * rate(type));
+  }
+
+  double attention(double flops_per_pair, std::int64_t head_dim, const Efficiency& e, double half, DType type) const {
+    double share = e.products;
+    if (machine_.kind == device::Kind::cuda) {
+      const double narrow = std::max(0.0, 1 - static_cast<double>(head_dim) / kWideHead);
+      share *= seq_len_ / (seq_len_ + half) * (1 - kNarrowHeadLoss * narrow);
+    }
+    return flops_per_pair * pairs_ / (share * rate(type));
+  }
+
+  const program::ProgramSet& set_;
+  const Machine& machine_;
+  bool tf32_;
+  double seq_len_, pairs_;
+};
+
+}  // namespace
+
+std::span<const Efficiency> efficiencies(device::Kind kind) {
+  if (kind == device::Kind::cpu) return kCpu;
+  return kCard;
+}
+
+Machine machine_of(const Card& card) {
+  return {.name = std::string(card.name),
+          .source = "datasheet",
+          .kind = device::Kind::cuda,
+          .peak_flops = 1e12 * card.tflops.bf16,
+          .tflops = card.tflops,
+          .copy_rate = 1e9 * card.gbytes * kCopyShare,
+          .memory = static_cast<std::int64_t>(card.memory_gib * 0x1p30),
+          .in_context = kContextBytes};
+}
+
+Machine machine_of(device::Device& device) {
+  const Card* card = device.kind() == device::Kind::cuda ? find_card(device.name()) : nullptr;
+  Machine m;
+  if (card) {
+    m = machine_of(*card);
+  } else {
+    const Peak peak = find_peak(device);
+    m.source = peak.source;
+    m.kind = device.kind();
+    m.peak_flops = peak.flops;
+    m.copy_rate = measure_copy_rate(device);
+    if (m.kind == device::Kind::cuda) {
+      // The shares above are of datasheets: of what this card's would say. Other types as cards of the table have them.
+      m.tflops.bf16 = m.tflops.fp16 = 1e-12 * peak.flops / kLargeProductShare;
+      m.tflops.tf32 = m.tflops.bf16 / 2;
+      m.tflops.fp32 = m.tflops.bf16 / 16;
+      m.in_context = kContextBytes;
+    } else {
+      m.tflops.fp32 = 1e-12 * peak.flops;
+    }
+  }
+  m.name = device.name();
+  m.memory = device.memory_bytes();
+  return m;
+}
+
+double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
+                        const Machine& machine, bool tf32) {
+  const NodeTime time(set, machine, tf32, rows, seq_len);
+  double seconds = 0;
+  for (const program::Node& node : set.find(program).nodes) seconds += time(node);
+  return seconds;
+}
+
+}  // namespace redline::perf

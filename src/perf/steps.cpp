@@ -1,0 +1,56 @@
+// The engine, a loader, and the clock around them.
+#include "perf/steps.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "optim/schedule.h"
+#include "train/trainer.h"
+
+namespace redline::perf {
+namespace {
+
+std::unique_ptr<data::Corpus> source(const config::Config& c) {
+  auto opened = data::open_training_source(c.data);
+  data::require_vocabulary(*opened, c.model.vocab);
+  return opened;
+}
+
+}  // namespace
+
+Steps::Steps(const config::Config& c, device::Device& device)
+    : config_(c),
+      lowering_(model::lowering_options(c, device.kind())),
+      loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
+      engine_(c.model, lowering_, device),
+      batch_(lowering_.batch) {
+  engine_.initialise(lowering_.seed);
+}
+
+StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {
+  const double lr = optim::learning_rate(config_.optim, index, train::total_steps(config_.train));
+  const auto step = static_cast<std::uint64_t>(index);
+  std::int64_t pairs = 0;
+  StepTimes times;
+  const double begin = steady_seconds();
+  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const double wait = steady_seconds();
+    if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
+    times.waited += steady_seconds() - wait;
+    engine_.upload(batch_);
+    engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
+    if (timer) timer->micro_batch(index, static_cast<double>(batch_.score_pairs));
+    engine_.micro_step(micro == 0, timer);
+    pairs += batch_.pairs;
+    times.model_flops += engine_.model_flops(batch_);
+  }
+  engine_.set_step(step, lr, 1.0 / static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
+  engine_.update(timer);
+  engine_.post_result();
+  engine_.take_result();
+  times.seconds = steady_seconds() - begin;
+  times.tokens = static_cast<double>(pairs);
+  return times;
+}
+
+}  // namespace redline::perf

@@ -1,0 +1,43 @@
+// Training steps as the trainer makes them, from the configuration's own data, without its metrics and checkpoints: for
+// whoever wants to know how long they take. Nothing is written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "config/config.h"
+#include "data/loader.h"
+#include "device/device.h"
+#include "model/engine.h"
+
+namespace redline::perf {
+
+// Told of each micro-batch before its nodes.
+class StepTimer : public program::NodeTimer {
+ public:
+  virtual void micro_batch(std::int64_t step, double score_pairs) = 0;
+};
+
+struct StepTimes {
+  double seconds = 0, waited = 0;  // in all; for batches
+  double tokens = 0;               // real targets
+  double model_flops = 0;
+};
+
+class Steps {
+ public:
+  // Data whose vocabulary is larger than the model's is a UserError.
+  Steps(const config::Config& config, device::Device& device);
+
+  // One update over so many micro-batches; it is over when this returns.
+  StepTimes step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
+
+ private:
+  const config::Config config_;
+  model::LoweringOptions lowering_;
+  data::Loader loader_;
+  model::Engine engine_;
+  data::Batch batch_;
+};
+
+}  // namespace redline::perf

@@ -1,0 +1,144 @@
+// redline plan, redline peaks and an automatic batch size, as a user meets them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "cli/program.h"
+
+namespace redline::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+class PlanCommand : public ProgramTest {
+ protected:
+  Json json_of(Words words) {
+    words.push_back("--json");
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.err, "");
+    return Json::parse(ran.out);
+  }
+};
+
+TEST_F(PlanCommand, TellsAllOfARunAsJson) {
+  const Json j = json_of({"plan", "gqa-180m", "--card", "h200", "train.batch_size=64", "train.accumulate=1"});
+  EXPECT_EQ(j.at("parameters"), 180910080);
+  EXPECT_EQ(j.at("tokens_per_step"), 65536);
+  EXPECT_LT(j.at("flops_per_token").get<double>(), j.at("flops_per_token_palm").get<double>());
+  double parts = 0;
+  for (const auto& [name, part] : j.at("flops_per_token_by_part").items()) parts += part.get<double>();
+  EXPECT_NEAR(parts / j.at("flops_per_token").get<double>(), 1, 1e-12);
+  std::int64_t sum = 0;
+  for (const auto& [kind, bytes] : j.at("memory").items())
+    if (kind != "total") sum += bytes.get<std::int64_t>();
+  EXPECT_EQ(j.at("memory").at("total"), sum);
+  for (const char* kind : {"masters", "working_copies", "gradients", "moments", "activations", "workspace"})
+    EXPECT_GT(j.at("memory").at(kind).get<std::int64_t>(), 0) << kind;
+  const Json& expected = j.at("expected");
+  EXPECT_NEAR(expected.at("tokens_per_s").get<double>() * expected.at("step_ms").get<double>(), 65536e3, 1);
+  EXPECT_NEAR(expected.at("mfu").get<double>(), 0.48, 0.07);
+  EXPECT_EQ(j.at("choice").at("batch_size"), 64);
+  EXPECT_EQ(j.at("choice").at("recompute"), "none");
+  EXPECT_FALSE(j.at("why").get<std::string>().empty());
+}
+
+TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
+  const Words words = {"plan", "--preset", "llama-1.36b", "--card", "h200", "--memory"};
+  const auto with = [&](const char* gib) {
+    Words w = words;
+    w.emplace_back(gib);
+    return json_of(w);
+  };
+  const Json some = with("40");
+  EXPECT_FALSE(some.at("fits").get<bool>());
+  EXPECT_LT(some.at("choice").at("batch_size").get<int>(), 24);
+  EXPECT_LE(some.at("choice").at("memory").get<double>(), 40 * 0x1p30);
+  EXPECT_EQ(some.at("choice").at("batch_size").get<int>() * some.at("choice").at("accumulate").get<int>(), 96);
+  const Json none = with("10");
+  EXPECT_TRUE(none.at("choice").is_null());
+  EXPECT_NE(none.at("why").get<std::string>().find("nothing fits"), std::string::npos);
+}
+
+TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {
+  const Ran card = run({"plan", "cs336-350m", "--card", "b200"});
+  EXPECT_EQ(card.status, 0) << card.err;
+  for (const char* part : {"B200", "datasheet", "attention projections", "scores", "working copies", "moments",
+                           "largest activations", "gate_up", "expected", "mfu", "choice", "train.batch_size="})
+    EXPECT_NE(card.out.find(part), std::string::npos) << part << " in:\n" << card.out;
+  const Ran cpu = run({"plan", "--card", "cpu"});
+  EXPECT_EQ(cpu.status, 0) << cpu.err;
+  EXPECT_NE(cpu.out.find("CPU ("), std::string::npos) << cpu.out;
+  EXPECT_NE(cpu.out.find("measured: fp32 product"), std::string::npos) << cpu.out;
+}
+
+TEST_F(PlanCommand, BadInputIsOneSentence) {
+  expect_bad_input({"plan", "--card", "h20"}, {"--card h20", "did you mean 'h200'?", "a100-80"});
+  expect_bad_input({"plan", "--card", "nothing like it"}, {"no such card is known", "gb200", "cpu"});
+  expect_bad_input({"plan", "--memory", "0"}, {"--memory"});
+  expect_bad_input({"plan", "nowhere.toml", "--card", "h200"}, {"nowhere.toml"});
+  expect_bad_input({"plan", "--card", "h200", "precision.matmul=fp8"}, {"fp8"});
+  expect_bad_input({"peaks", "everything"}, {"everything"});
+}
+
+TEST_F(PlanCommand, PeaksShowTheTableAndThisMachine) {
+  const Json j = json_of({"peaks", "--device", "cpu"});
+  EXPECT_GE(j.at("cards").size(), 15u);
+  EXPECT_EQ(j.at("cards").at(0).at("tflops").at("bf16"), 312);
+  const Json& machine = j.at("machine");
+  EXPECT_GT(machine.at("measured_flops").get<double>(), 1e7);
+  EXPECT_GT(machine.at("copy_bytes_per_s").get<double>(), 1e7);
+  EXPECT_TRUE(machine.at("card").is_null());
+  const Ran text = run({"peaks", "--device", "cpu"});
+  for (const char* part : {"h200", "989.5", "This machine: CPU", "measured"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in:\n" << text.out;
+}
+
+TEST_F(PlanCommand, AnAutomaticBatchSizeIsFoundOnceAndWrittenDown) {
+  const Words tiny = {"model.layers=1",     "model.hidden=32",      "model.heads=2",      "model.head_dim=16",
+                      "model.ffn=48",       "train.seq_len=64",     "train.batch_size=2", "train.accumulate=3",
+                      "train.eval_every=0", "train.eval_batches=1", "checkpoint.every=2", "optim.warmup_steps=1"};
+  const auto train = [&](const char* out, Words more) {
+    Words words = {"train", "--device", "cpu", "--out", out};
+    words.insert(words.end(), tiny.begin(), tiny.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Ran first = train("a", {"train.max_steps=2", "train.batch_size=auto"});
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_NE(first.out.find("train.batch_size = auto: "), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("measured"), std::string::npos) << first.out;
+  const std::string config = real_files().read(folder_ / "a/config.toml");
+  EXPECT_EQ(config.find("batch_size = \"auto\""), std::string::npos) << config;
+
+  const Ran on = train("a", {"train.max_steps=4", "train.batch_size=auto", "--resume"});
+  ASSERT_EQ(on.status, 0) << on.err;
+  EXPECT_NE(on.out.find("as the run began"), std::string::npos) << on.out;
+  EXPECT_EQ(on.out.find("measured;"), std::string::npos) << "nothing is searched again";
+
+  // The same run without a break and with the numbers themselves.
+  const auto number = [&](const std::string& key) {
+    const std::size_t at = config.find("\n" + key + " = ") + key.size() + 4;
+    return "train." + key + "=" + config.substr(at, config.find(' ', at) - at);
+  };
+  Words numbers = {"train.max_steps=2"};
+  for (const char* key : {"batch_size", "accumulate", "recompute"}) numbers.push_back(number(key));
+  ASSERT_EQ(train("b", numbers).status, 0);
+  numbers[0] = "train.max_steps=4";
+  numbers.push_back("--resume");
+  ASSERT_EQ(train("b", numbers).status, 0);
+  const auto weights = [&](const char* run) {
+    return real_files().read(folder_ / run / "checkpoints/step_00000004/model.safetensors");
+  };
+  EXPECT_TRUE(weights("a") == weights("b")) << "a resumed run differs";
+
+  expect_bad_input(train("a", {"train.batch_size=auto", "train.max_steps=2"}), {"already holds a run"});
+  const Ran dry = train("c", {"train.batch_size=auto", "train.max_steps=2", "--dry-run"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_NE(dry.out.find("expected"), std::string::npos) << "planned, not run: " << dry.out;
+  EXPECT_FALSE(exists("c"));
+}
+
+}  // namespace
+}  // namespace redline::cli
