@@ -12,7 +12,7 @@
 namespace redline::cli {
 namespace {
 
-io::Json cuda_json(const device::CudaStatus& cuda) {
+io::Json cuda_json(const device::CudaStatus& cuda, const perf::CardLibraries& libraries) {
   io::Json cards = io::Json::array();
   for (const device::CudaCard& c : cuda.cards)
     cards.push_back({{"name", c.name},
@@ -24,16 +24,23 @@ io::Json cuda_json(const device::CudaStatus& cuda) {
           {"problem", cuda.problem},
           {"runtime_version", cuda.runtime_version},
           {"driver_version", cuda.driver_version},
+          {"cublaslt_version", libraries.cublaslt},
+          {"cudnn_version", libraries.cudnn},
+          {"cudnn_problem", libraries.cudnn_problem},
           {"cards", std::move(cards)}};
 }
 
-std::string cuda_lines(const device::CudaStatus& cuda) {
+std::string cuda_lines(const device::CudaStatus& cuda, const perf::CardLibraries& libraries) {
   std::string out = fmt::format("cuda      {}, {}\n", cuda.built ? "built" : "not built",
                                 cuda.problem.empty() ? "usable" : "not usable: " + cuda.problem);
   if (!cuda.runtime_version.empty() || !cuda.driver_version.empty())
     out +=
         fmt::format("          runtime {}, driver {}\n", cuda.runtime_version.empty() ? "none" : cuda.runtime_version,
                     cuda.driver_version.empty() ? "none" : cuda.driver_version);
+  if (!libraries.cublaslt.empty())
+    out += fmt::format("          products by cuBLASLt {}, attention by {}\n", libraries.cublaslt,
+                       libraries.cudnn.empty() ? "its own kernels (no cuDNN: " + libraries.cudnn_problem + ")"
+                                               : "cuDNN " + libraries.cudnn + " or its own kernels");
   for (const device::CudaCard& c : cuda.cards)
     out += fmt::format("          {}, compute capability {}.{}, {} multiprocessors, {}\n", c.name, c.major, c.minor,
                        c.multiprocessors, report::bytes(static_cast<double>(c.memory_bytes)));
@@ -66,14 +73,14 @@ int run_info(const Words& words) {
                   {"precision", "fp32"},
                   {"blas", blas.version},
                   {"blas_core", blas.core}}},
-                {"cuda", cuda_json(cuda)}});
+                {"cuda", cuda_json(cuda, perf::card_libraries())}});
     return kDone;
   }
   print("redline   " REDLINE_VERSION "\n");
   print(fmt::format("cpu       built, usable: {}, {}, fp32\n", cpu.name(),
                     report::bytes(static_cast<double>(cpu.memory_bytes()))));
   print(fmt::format("          products by {} (kernels for {})\n", blas.version, blas.core));
-  print(cuda_lines(cuda));
+  print(cuda_lines(cuda, perf::card_libraries()));
   print(fmt::format("models    {}\n", fmt::join(families, ", ")));
   return kDone;
 }

@@ -9,4 +9,6 @@ double measure_cuda_copy_rate(device::Device&) {
   fail_machine("measure_cuda_copy_rate: this redline was built without CUDA");
 }
 
+CardLibraries card_libraries() { return {}; }
+
 }  // namespace redline::perf

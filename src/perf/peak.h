@@ -12,8 +12,8 @@ struct Peak {
   std::string source;  // "datasheet, dense bf16", "measured: fp32 product of 1024 x 1024 x 1024"
 };
 
-// A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s, through the same kernel that
-// training uses: fp32 on the CPU, bf16 on a card.
+// A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s, through
+// the same kernel that training uses: fp32 on the CPU, bf16 on a card.
 Peak find_peak(device::Device& device);
 Peak measure_peak(device::Device& device);  // whatever a datasheet says
 
@@ -29,5 +29,12 @@ struct BlasLibrary {
   std::string version, core;
 };
 BlasLibrary blas_library();
+
+// The libraries behind a card's products and attention. Without CUDA, perf/no_cuda.cpp: nothing.
+struct CardLibraries {
+  std::string cublaslt, cudnn;  // versions; empty: not built in
+  std::string cudnn_problem;    // why cuDNN is not used; empty where it is
+};
+CardLibraries card_libraries();
 
 }  // namespace redline::perf

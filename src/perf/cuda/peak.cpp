@@ -1,5 +1,7 @@
-// Times large bf16 products on a card.
+// Times large bf16 products on a card, and says which libraries compute there.
 #include "perf/peak.h"
+
+#include <cublasLt.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +11,7 @@
 #include "base/random.h"
 #include "device/cuda/device.h"
 #include "device/cuda/stopwatch.h"
+#include "ops/cuda/attention_backends.h"
 #include "ops/cuda/gemm.h"
 
 namespace redline::perf {
@@ -76,6 +79,12 @@ double measure_cuda_copy_rate(device::Device& device) {
     best = std::min(best, watch.stop());
   }
   return 2.0 * static_cast<double>(kBytes) / best;
+}
+
+CardLibraries card_libraries() {
+  const std::size_t version = cublasLtGetVersion();  // 130100 is 13.1.0
+  return {fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100), ops::cuda::cudnn_version(),
+          ops::cuda::cudnn_problem()};
 }
 
 }  // namespace redline::perf
