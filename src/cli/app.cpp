@@ -21,6 +21,8 @@ constexpr Command kCommands[] = {
     {"data", "text to token shards; what padding would waste and packing saves", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
+    {"export", "a Hugging Face folder from a checkpoint", run_export},
+    {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
     {"verify", "compare with what Hugging Face computes", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},

@@ -23,6 +23,8 @@ std::span<const Command> commands();  // in the order that help shows them
 int run_train(const Words& words);
 int run_eval(const Words& words);
 int run_sample(const Words& words);
+int run_export(const Words& words);
+int run_import(const Words& words);
 int run_profile(const Words& words);
 int run_verify(const Words& words);
 int run_tokenize(const Words& words);
