@@ -44,7 +44,8 @@ void write_again(const io::SafetensorsReader& reader) {
     const io::StoredTensor& t = again.tensors()[i];
     require(t.name == tensors[i].name && t.dtype == tensors[i].dtype && t.shape == tensors[i].shape, "another tensor");
     require(t.bytes.size() == tensors[i].bytes.size(), "another size");
-    require(t.bytes.empty() || std::memcmp(t.bytes.data(), tensors[i].bytes.data(), t.bytes.size()) == 0, "other bytes");
+    require(t.bytes.empty() || std::memcmp(t.bytes.data(), tensors[i].bytes.data(), t.bytes.size()) == 0,
+            "other bytes");
   }
 }
 
@@ -54,9 +55,10 @@ std::vector<std::string> seeds() {
   return {
       file_of("{}", 0),
       file_of(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
-      file_of(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[4],"data_offsets":[6,14]},)"
-              R"("a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]},"c":{"dtype":"I64","shape":[],"data_offsets":[14,22]}})",
-              22),
+      file_of(
+          R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[4],"data_offsets":[6,14]},)"
+          R"("a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]},"c":{"dtype":"I64","shape":[],"data_offsets":[14,22]}})",
+          22),
       file_of(R"({"a":{"dtype":"F64","shape":[0,9223372036854775807],"data_offsets":[0,0]},)"
               R"("b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}   )",
               1),

@@ -34,7 +34,8 @@ float f32_from_f16(std::uint16_t bits) {
 // To nearest, ties to even. A carry out of the mantissa grows the exponent, which is what rounding up does.
 std::uint16_t bf16_from_f32(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x0040u);  // stays a NaN without its low bits
+  // A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a NaN.
+  if (value != value) return static_cast<std::uint16_t>(bits >> 16 | (bits & 0x007f0000u ? 0u : 0x0040u));
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
@@ -43,7 +44,7 @@ std::uint16_t f16_from_f32(float value) {
   const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
   std::uint32_t half;
   if (magnitude > 0x7f800000u) {
-    half = 0x7e00u | (magnitude >> 13 & 0x3ffu);  // NaN
+    half = 0x7c00u | (magnitude & 0x007fe000u ? magnitude >> 13 & 0x3ffu : 0x200u);  // NaN, as above
   } else if (magnitude >= 0x47800000u) {
     half = 0x7c00u;  // 65536 and above, and infinity
   } else if (magnitude < 0x38800000u) {
