@@ -10,6 +10,7 @@ namespace redline::io {
 namespace {
 
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // bytes that one thread converts at a time
+constexpr int kAhead = 4;                               // windows that the disk may be ahead
 
 class Stream {
  public:
@@ -18,12 +19,11 @@ class Stream {
 
   void run() {
     const auto size = static_cast<std::int64_t>(bytes_.size());
-    s_.file.file().will_need(window(0));
+    for (int i = 0; i < kAhead; ++i) s_.file.file().will_need(window(i * kStreamWindow));
     for (std::int64_t begin = 0; begin < size; begin += kStreamWindow) {
-      s_.file.file().will_need(window(begin + kStreamWindow));
       const std::span<const std::byte> now = window(begin);
       cut(begin + static_cast<std::int64_t>(now.size()));
-      convert(now);
+      convert(now, window(begin + kAhead * kStreamWindow));
       if (!pieces_.empty()) done_(pieces_);
       s_.file.file().done_with(now);
     }
@@ -60,11 +60,13 @@ class Stream {
     }
   }
 
-  void convert(std::span<const std::byte> now) {
-    const std::int64_t hashing = s_.hash ? 1 : 0;
-    s_.pool.run(static_cast<std::int64_t>(pieces_.size()) + hashing, [&](std::int64_t i) {
-      if (i < hashing) return hasher_.update(now);
-      const auto at = static_cast<std::size_t>(i - hashing);
+  // Asking for what comes later is work too: the system finds room for it meanwhile.
+  void convert(std::span<const std::byte> now, std::span<const std::byte> later) {
+    const std::int64_t others = s_.hash ? 2 : 1;
+    s_.pool.run(static_cast<std::int64_t>(pieces_.size()) + others, [&](std::int64_t i) {
+      if (i == 0) return s_.file.file().will_need(later);
+      if (i < others) return hasher_.update(now);
+      const auto at = static_cast<std::size_t>(i - others);
       const TensorPiece& piece = pieces_[at];
       try {
         s_.wanted[piece.index]->convert(piece.first, piece.count, s_.to, targets_[at]);

@@ -44,10 +44,12 @@ std::unique_ptr<io::WeightFiles> open_start(const config::Config& config, const 
   auto weights = std::make_unique<io::WeightFiles>(files, folder);
   model::check_size(*weights, m);
   model::match_weights(*weights, m, model::lay_out(model::family_of(m).table(m)));
-  for (Observer* o : options.observers) o->note(fmt::format("starting from the weights in {}", folder.string()));
-  if (!data::holds_tokenizer(files, folder)) return weights;
-  if (const std::string problem = tokenizer_problem(folder, config, corpus); !problem.empty())
-    for (Observer* o : options.observers) o->warning(problem);
+  std::string problem;
+  if (data::holds_tokenizer(files, folder)) problem = tokenizer_problem(folder, config, corpus);
+  for (Observer* o : options.observers) {
+    o->note(fmt::format("starting from the weights in {}", folder.string()));
+    if (!problem.empty()) o->warning(problem);
+  }
   return weights;
 }
 

@@ -168,7 +168,8 @@ TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
   must({"export", "--checkpoint", "in", "--out", "out"});
   EXPECT_EQ(real_files().read(folder_ / "hf/tokenizer.json"), real_files().read(folder_ / "out/tokenizer.json"));
   EXPECT_EQ(io::read_json(real_files(), folder_ / "out/tokenizer_config.json")["eos_token"], "<|endoftext|>");
-  const Ran other = train({"model.init_from=in", "train.max_steps=1", "--out", "run", "data.train=words.txt"});
+  const Ran other =
+      train({"model.init_from=in", "train.max_steps=1", "--out", "run", "data.train=words.txt", "data.eval=words.txt"});
   EXPECT_EQ(other.status, 0) << other.err;
   EXPECT_NE(other.out.find("warning: the data are read with the tokenizer bytes"), std::string::npos) << other.out;
 }

@@ -249,7 +249,7 @@ def into_redline(redline, work, check):
         folder, checkpoint = f"{work}/made-{number}", f"{work}/in-{number}"
         model.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
         check(len(glob.glob(folder + "/*.safetensors")) > 1 if shard else True, f"{len(glob.glob(folder + '/*.safetensors'))} file(s) of weights")
-        model = model.float()
+        model = load(folder, check)  # read again: a cast of a living model rounds its rotary frequencies too
         redline.must("import", folder, "--out", checkpoint)
         redline.must("export", "--checkpoint", checkpoint, "--out", checkpoint + "-out", "--dtype", flag)
         check(same_weights(folder, checkpoint + "-out"), f"import and export --dtype {flag}: the same bytes")
