@@ -22,7 +22,7 @@ class Streams : public ::testing::Test {
     std::vector<TensorToWrite> tensors;
     std::int64_t n = 0;
     for (const std::int64_t elements :
-         {std::int64_t{1}, std::int64_t{3}, kStreamWindow + 77, std::int64_t{524289}, std::int64_t{5}}) {
+         {std::int64_t{1}, std::int64_t{3}, kStreamWindow / 2 + 77, std::int64_t{524289}, std::int64_t{5}}) {
       std::vector<std::uint16_t>& v = data_.emplace_back(static_cast<std::size_t>(elements));
       for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::uint16_t>((i * 2654435761u) >> 7);
       tensors.push_back(
