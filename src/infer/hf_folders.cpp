@@ -1,6 +1,7 @@
 // What stands in the two kinds of folders beside the weights.
 #include "infer/hf_folders.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"

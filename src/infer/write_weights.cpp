@@ -1,10 +1,12 @@
 // Deals tensors out to shards first, then streams them from the source's mapping into the files, a window at a time.
 #include "infer/write_weights.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "io/json.h"
 #include "io/tensor_stream.h"
 
