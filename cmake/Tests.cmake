@@ -56,5 +56,11 @@ if(Python3_Interpreter_FOUND)
   # Compares with the Hugging Face and sentencepiece packages, which it installs into the build folder; 77 is "no pip".
   add_test(NAME interop/tokenizers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tokenizers_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop")
-  set_tests_properties(interop/tokenizers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+  add_test(NAME interop/safetensors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/safetensors_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop/safetensors")
+  # 77 is "no torch" as well.
+  add_test(NAME interop/transformers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/transformers_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop/transformers")
+  set_tests_properties(interop/tokenizers interop/safetensors interop/transformers PROPERTIES
+    SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()

@@ -36,6 +36,11 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Advice to the system about a part of bytes(): it will be read soon; it is done with, so that its pages need not count
+  // as this process's memory any more (they stay in the system's cache).
+  void will_need(std::span<const std::byte> part) const;
+  void done_with(std::span<const std::byte> part) const;
+
  private:
   std::span<const std::byte> bytes_;
 };

@@ -22,6 +22,8 @@ constexpr Command kCommands[] = {
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
     {"plan", "memory, FLOPs, expected step and the best batch size, before anything runs", run_plan},
+    {"export", "a Hugging Face folder from a checkpoint", run_export},
+    {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
     {"verify", "compare with what Hugging Face computes", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},

@@ -25,6 +25,8 @@ int run_eval(const Words& words);
 int run_sample(const Words& words);
 int run_plan(const Words& words);
 int run_peaks(const Words& words);
+int run_export(const Words& words);
+int run_import(const Words& words);
 int run_profile(const Words& words);
 int run_verify(const Words& words);
 int run_tokenize(const Words& words);

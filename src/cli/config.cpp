@@ -50,7 +50,7 @@ int run_config(const Words& words) {
   else if (presets)
     print(preset_lines());
   else
-    print(config::dump(config::load(sources_of(config))));
+    print(config::dump(load_config(sources_of(config))));
   return kDone;
 }
 

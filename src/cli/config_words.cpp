@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/presets.h"
+#include "model/init_from.h"
 
 namespace redline::cli {
 
@@ -37,6 +38,10 @@ config::Sources sources_of(const ConfigWords& given) {
     sources.preset = config;
   }
   return sources;
+}
+
+config::Config load_config(const config::Sources& sources) {
+  return config::load(sources, model::complete_model(real_files()));
 }
 
 std::string name_of(const config::Sources& sources) {

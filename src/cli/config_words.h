@@ -19,6 +19,9 @@ struct ConfigWords {
 // Which file, preset and overrides they are. A word that is neither a file nor a preset is a UserError.
 config::Sources sources_of(const ConfigWords& given);
 
+// As config::load(), with the model of the folder that model.init_from names.
+config::Config load_config(const config::Sources& sources);
+
 // "quick" or the stem of the file: what a run is called by default.
 std::string name_of(const config::Sources& sources);
 

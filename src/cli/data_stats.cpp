@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/config_words.h"
 #include "cli/output.h"
 #include "config/load.h"
 #include "config/presets.h"
@@ -61,7 +62,7 @@ config::Config settings_of(const Given& given) {
   for (const std::string& word : given.words)
     (word.find('=') != word.npos && !real_files().exists(word) ? sources.overrides : data).push_back(word);
   if (data.empty()) fail_user("redline data stats needs DIR: a prepared folder, text files, a .jsonl, or \"ping\"");
-  config::Config c = config::load(sources);
+  config::Config c = load_config(sources);
   if (!given.has_model()) c.train.batch_size = 8;
   c.data.train = data;
   if (c.data.documents == 0) c.data.documents = given.documents;

@@ -106,7 +106,7 @@ int run_profile(const Words& words) {
   if (const Path parent = Path(trace).parent_path(); !parent.empty() && !real_files().exists(parent))
     fail_user("--trace {}: there is no folder {}", trace, parent.string());
 
-  options.config = config::load(sources_of(config));
+  options.config = load_config(sources_of(config));
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
     log::note("{}", chosen);

@@ -5,6 +5,7 @@
 #include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "model/init_from.h"
 #include "perf/auto_batch.h"
 #include "perf/peak.h"
 #include "report/console.h"
@@ -48,7 +49,14 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
     else if (train::holds_run(files, out))
       fail_user("{} holds a run without its {}; give the configuration it was started with", out, train::kRunConfig);
   }
-  return {config::load(sources), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
+  // A run that goes on has its model already: the folder that it began with may be gone.
+  config::Complete complete = model::complete_model(files);
+  if (resume && files.exists(run_config))
+    complete = [&](config::Config& config) {
+      if (config.model.init_from.empty()) return;
+      model::take_model(config, train::read_run_config(files, out).model, run_config.string());
+    };
+  return {config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
 }
 
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that

@@ -15,6 +15,7 @@ inline constexpr std::int64_t kMaxHeadDim = 256;  // what the attention kernels 
 inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in fp32
 
 struct Model {
+  std::string init_from;         // a folder of weights to start from, which says the rest; empty: random weights
   std::string family = "llama";  // llama | qwen3
   std::int64_t layers = 6, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;  // 0: as many as heads
@@ -23,9 +24,10 @@ struct Model {
   bool tied = false;
   std::optional<bool> qk_norm;  // unset: what the family does
   double rope_theta = 10000.0;
-  std::string rope_scaling = "none";  // none | llama3
+  std::string rope_scaling = "none";  // none | linear | llama3
   double rope_factor = 8.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   std::int64_t rope_original_len = 8192;
+  std::int64_t max_positions = 0;  // that an exported model declares; fewer than train.seq_len: as many as that
   double norm_eps = 1e-5;
   double dropout = 0.0;
   double init_std = 0.02;

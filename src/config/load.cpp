@@ -17,9 +17,11 @@ constexpr std::string_view kCommandLine = "on the command line";
 struct Loading {
   Config config;
 
+  bool shipped = false;  // what is being applied is a preset
+
   void set(const Key& key, const Value& value, const std::string& place) {
     assign(key, value, place, config);
-    config.origins.set(key.name, place);
+    config.origins.set(key.name, place, shipped);
   }
 };
 
@@ -126,7 +128,7 @@ std::string read_file(const std::string& file) {
 
 }  // namespace
 
-Config load(const Sources& sources) {
+Config load(const Sources& sources, const Complete& complete) {
   std::vector<Setting> settings;
   if (!sources.file.empty()) settings = read_toml(read_file(sources.file), sources.file);
   std::vector<Override> overrides;
@@ -151,11 +153,14 @@ Config load(const Sources& sources) {
   Loading loading;
   if (!preset.empty()) {
     const std::string label = fmt::format("preset {}", preset);
+    loading.shipped = true;
     apply(read_toml(preset_text(preset, place), label), label, loading);
+    loading.shipped = false;
   }
   apply(settings, sources.file, loading);
   for (const Override& o : overrides) loading.set(*o.key, o.value, std::string(kCommandLine));
   loading.config.preset = preset;
+  if (complete) complete(loading.config);
   resolve(loading.config);
   return loading.config;
 }

@@ -2,6 +2,7 @@
 // UserError that names the key, the file and line (or the override), and the nearest valid name.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +20,13 @@ struct Sources {
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
 };
 
-// defaults < preset < file < overrides; then checked as a whole, and derived values
+// Fills in what a configuration takes from elsewhere (model.init_from), once all that was written is there and before it
+// is checked.
+using Complete = std::function<void(Config& config)>;
+
+// defaults < preset < file < overrides; then completed, checked as a whole, and derived values
 // (kv_heads, head_dim, qk_norm) filled.
-Config load(const Sources& sources);
+Config load(const Sources& sources, const Complete& complete = {});
 
 // As load(), from the text of one file and no preset (its name is kept): what resume reads back
 // from a run's config.toml.

@@ -12,7 +12,16 @@ namespace redline::config {
 
 class Origins {
  public:
-  void set(std::string_view key, std::string place) { places_[std::string(key)] = {std::move(place), ++count_}; }
+  // `shipped`: by a preset, which the user chose but did not write.
+  void set(std::string_view key, std::string place, bool shipped = false) {
+    places_[std::string(key)] = {std::move(place), ++count_, shipped};
+  }
+
+  // Whether the user wrote the key, in a file or on the command line.
+  bool written(std::string_view key) const {
+    const auto it = places_.find(key);
+    return it != places_.end() && !it->second.shipped;
+  }
 
   // "configs/x.toml:12: " for whichever of the keys was set last; empty when all of them are defaults.
   std::string prefix(std::initializer_list<std::string_view> keys) const;
@@ -24,6 +33,7 @@ class Origins {
   struct Place {
     std::string text;
     int order = 0;
+    bool shipped = false;
   };
   std::map<std::string, Place, std::less<>> places_;
   int count_ = 0;

@@ -56,6 +56,7 @@ InputFormat input_format(const config::Data& data);
 // What the text of a configuration's data becomes tokens with: data.tokenizer, the one that a folder was prepared with, or
 // what generated data and plain text have. Tokens that stand for no text are a UserError.
 std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data);
+std::string data_tokenizer(const config::Data& data);  // its name, as open_tokenizer() takes it
 
 // Token ids index the embedding: a source whose vocabulary is larger than the model's is a UserError.
 void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins = {});

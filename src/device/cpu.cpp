@@ -1,5 +1,6 @@
 // The CPU as a device: memory of the host, and what the host says of itself.
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 namespace redline::device {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
+constexpr std::int64_t kAlignment = 256, kHugePage = std::int64_t{2} << 20;
 
 // The value of the first "key : value" line of /proc/cpuinfo.
 std::optional<std::string> cpuinfo_value(std::string_view cpuinfo, std::string_view key) {
@@ -96,9 +97,13 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 class CpuBuffer final : public Buffer {
  public:
   CpuBuffer(CpuDevice& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
-    const std::int64_t rounded = (std::max<std::int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded))));
+    const std::int64_t alignment = bytes >= 4 * kHugePage ? kHugePage : kAlignment;
+    const std::int64_t rounded = (std::max<std::int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    data_.reset(static_cast<std::byte*>(
+        std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(rounded))));
     if (!data_) fail_machine("cannot allocate {:.2f} GiB of the host's memory", gib(bytes));
+    // Advice: a gigabyte in pages of 4 KiB took four times as long to touch for the first time.
+    if (alignment == kHugePage) ::madvise(data_.get(), static_cast<std::size_t>(rounded), MADV_HUGEPAGE);
     device_.allocated_ += bytes_;
   }
   ~CpuBuffer() override { device_.allocated_ -= bytes_; }
@@ -173,7 +178,10 @@ void CpuDevice::copy_out(void* to, const void* from, std::int64_t bytes) {
 }
 
 void CpuDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
-  if (bytes > 0) std::memset(to, byte, static_cast<std::size_t>(bytes));
+  // By all threads: the first touch of memory is the system's work as well.
+  pool_.for_ranges(bytes, 4 * kHugePage, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(static_cast<std::byte*>(to) + begin, byte, static_cast<std::size_t>(end - begin));
+  });
 }
 
 }  // namespace redline::device

@@ -12,7 +12,7 @@
 namespace redline::infer {
 
 struct Checkpoint {
-  Path folder;  // config.json and model.safetensors
+  Path folder;  // config.json, and model.safetensors or its shards
   config::Model model;
   std::int64_t max_positions = 0;     // the longest row it was trained on
   std::optional<config::Config> run;  // of a checkpoint of ours; a Hugging Face folder has none
@@ -21,14 +21,14 @@ struct Checkpoint {
 // A run folder (its newest whole checkpoint), a step folder or a Hugging Face folder; else a UserError.
 Checkpoint open_checkpoint(FileSystem& files, const Path& argument);
 
-// As open_checkpoint for a folder known to hold config.json and model.safetensors.
+// As open_checkpoint for a folder known to hold config.json and weights.
 Checkpoint read_checkpoint(FileSystem& files, const Path& folder);
 
 // The model with its weights.
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
                                            device::Device& device);
 
-// A UserError when model.safetensors holds fewer weights than config.json describes: what untrusted numbers ask for is
+// A UserError when the folder holds fewer weights than config.json describes: what untrusted numbers ask for is
 // not allocated.
 void check_size(const Checkpoint& checkpoint);
 

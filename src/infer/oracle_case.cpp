@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "io/weight_files.h"
 #include "model/family.h"
 
 namespace redline::infer {
@@ -63,8 +64,12 @@ void check_names(const io::SafetensorsReader& oracle, const std::string& prefix,
 
 OracleCase read(FileSystem& files, const Path& folder) {
   if (!files.exists(folder)) fail_user("{}: there is no such folder", folder.string());
-  for (const char* name : {"config.json", "model.safetensors", kOracle})
-    if (!files.exists(folder / name)) fail_user("{}: there is no {}, which a case must have", folder.string(), name);
+  const auto require = [&](bool there, const char* name) {
+    if (!there) fail_user("{}: there is no {}, which a case must have", folder.string(), name);
+  };
+  require(files.exists(folder / "config.json"), "config.json");
+  require(io::has_weights(files, folder), io::kWeightsFile);
+  require(files.exists(folder / kOracle), kOracle);
 
   const std::string file = (folder / kOracle).string();
   Checkpoint checkpoint = read_checkpoint(files, folder);

@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "io/json.h"
+#include "io/weight_files.h"
 
 namespace redline::io {
 namespace {
@@ -97,7 +98,7 @@ std::uint64_t hash_of_file(FileSystem& files, const Path& path) {
   return hasher.digest();
 }
 
-enum class Reading { sizes, every_byte };
+enum class Reading { sizes, all_but_tensors, every_byte };
 
 std::string problem_of(FileSystem& files, const Path& folder, Reading reading) {
   try {
@@ -110,7 +111,9 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading) {
         return fmt::format("{} is {}: {} bytes, the manifest says {}", path.string(),
                            size < file.bytes ? "truncated" : "longer than it was written", size, file.bytes);
       }
-      if (reading == Reading::every_byte && hex64(hash_of_file(files, path)) != file.hash) {
+      const bool hashed = reading == Reading::every_byte ||
+                          (reading == Reading::all_but_tensors && !file.name.ends_with(".safetensors"));
+      if (hashed && hex64(hash_of_file(files, path)) != file.hash) {
         return fmt::format("{} has changed: its hash is not the one in the manifest", path.string());
       }
     }
@@ -120,6 +123,41 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading) {
   } catch (const MachineError& e) {  // a file cannot be read: as bad as a changed one
     return e.what();
   }
+}
+
+// Gives `partial` its final name; an older folder of that name steps aside first, and is still found if we end here.
+void put_in_place(FileSystem& files, const Path& parent, const Path& partial, const Path& final_folder) {
+  const Path replaced = beside(final_folder, kReplaced);
+  const bool replaces = files.exists(final_folder);
+  if (replaces) files.rename(final_folder, replaced);
+  files.rename(partial, final_folder);
+  files.sync_folder(parent);
+  if (replaces) attempt([&] { discard(files, replaced); });
+}
+
+std::optional<FoundCheckpoint> newest_without_problem(
+    FileSystem& files, const Path& parent, Reading reading,
+    const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged) {
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent)) {
+    const std::string problem = problem_of(files, checkpoint.folder, reading);
+    if (problem.empty()) return checkpoint;
+    damaged(checkpoint, problem);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::optional<std::int64_t> checkpoint_step(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  const std::string_view digits = name.substr(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  if (step < 0 || checkpoint_name(step) != name) return {};  // "step_7" and "step_-0000007" are not ours
+  return step;
 }
 
 void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
@@ -140,30 +178,6 @@ void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
   writer->sync();
   writer->close();
   files.sync_folder(folder);
-}
-
-// Gives `partial` its final name; an older folder of that name steps aside first, and is still found if we end here.
-void put_in_place(FileSystem& files, const Path& parent, const Path& partial, const Path& final_folder) {
-  const Path replaced = beside(final_folder, kReplaced);
-  const bool replaces = files.exists(final_folder);
-  if (replaces) files.rename(final_folder, replaced);
-  files.rename(partial, final_folder);
-  files.sync_folder(parent);
-  if (replaces) attempt([&] { discard(files, replaced); });
-}
-
-}  // namespace
-
-std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
-
-std::optional<std::int64_t> checkpoint_step(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return {};
-  const std::string_view digits = name.substr(kPrefix.size());
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || end != digits.data() + digits.size()) return {};
-  if (step < 0 || checkpoint_name(step) != name) return {};  // "step_7" and "step_-0000007" are not ours
-  return step;
 }
 
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
@@ -189,6 +203,13 @@ std::string checkpoint_problem(FileSystem& files, const Path& folder) {
   return problem_of(files, folder, Reading::every_byte);
 }
 
+std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder) {
+  std::map<std::string, std::string> hashes;
+  if (!files.exists(folder / kManifest)) return hashes;
+  for (const ManifestFile& file : read_manifest(files, folder)) hashes.emplace(file.name, file.hash);
+  return hashes;
+}
+
 std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent) {
   std::map<std::int64_t, Path, std::greater<>> found;
   for (const std::string& name : files.list(parent)) {  // sorted: step_N comes before step_N.replaced
@@ -204,12 +225,7 @@ std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& par
 std::optional<FoundCheckpoint> newest_whole_checkpoint(
     FileSystem& files, const Path& parent,
     const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged) {
-  for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent)) {
-    const std::string problem = checkpoint_problem(files, checkpoint.folder);
-    if (problem.empty()) return checkpoint;
-    damaged(checkpoint, problem);
-  }
-  return {};
+  return newest_without_problem(files, parent, Reading::every_byte, damaged);
 }
 
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
@@ -240,7 +256,6 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
 }
 
 Path find_weights_folder(FileSystem& files, const Path& argument) {
-  constexpr const char* kWeights = "model.safetensors";
   const std::string shown = argument.string();
   if (!files.exists(argument)) fail_user("{}: there is no such folder", shown);
   Path folder = argument;
@@ -248,20 +263,21 @@ Path find_weights_folder(FileSystem& files, const Path& argument) {
     const auto warn = [](const FoundCheckpoint& checkpoint, const std::string& problem) {
       log::warn("the checkpoint of step {} is damaged and was passed over: {}", checkpoint.step, problem);
     };
-    const std::optional<FoundCheckpoint> newest = newest_whole_checkpoint(files, argument / "checkpoints", warn);
-    if (!newest) fail_user("{}: this run holds no whole checkpoint in {}", shown, (argument / "checkpoints").string());
+    const Path parent = argument / "checkpoints";
+    const std::optional<FoundCheckpoint> newest = newest_without_problem(files, parent, Reading::all_but_tensors, warn);
+    if (!newest) fail_user("{}: this run holds no whole checkpoint in {}", shown, parent.string());
     folder = newest->folder;
   } else if (files.exists(argument / kManifest)) {
-    if (const std::string problem = checkpoint_problem(files, argument); !problem.empty()) {
+    if (const std::string problem = problem_of(files, argument, Reading::all_but_tensors); !problem.empty()) {
       fail_user("{}: this checkpoint is damaged: {}", shown, problem);
     }
-  } else if (!files.exists(argument / "config.json") || !files.exists(argument / kWeights)) {
+  } else if (!files.exists(argument / "config.json") || !has_weights(files, argument)) {
     fail_user(
         "{}: no weights here: neither a run (checkpoints/), nor a checkpoint ({}), nor a Hugging Face folder "
-        "(config.json and {})",
-        shown, kManifest, kWeights);
+        "(config.json, and {} or {})",
+        shown, kManifest, kWeightsFile, kWeightsIndex);
   }
-  if (!files.exists(folder / kWeights)) fail_user("{}: this checkpoint holds no {}", folder.string(), kWeights);
+  if (!has_weights(files, folder)) fail_user("{}: this checkpoint holds no {}", folder.string(), kWeightsFile);
   return folder;
 }
 

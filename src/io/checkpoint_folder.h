@@ -31,9 +31,16 @@ std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inve
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
                       const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill);
 
+// The last file of a checkpoint: sizes and hashes of the others, which must be there. Syncs them, itself and the folder.
+void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
+                    const std::map<std::string, std::uint64_t>& hashes);
+
 // Empty when every file of the manifest is there with its size and hash; else one sentence that names the file and what
 // is wrong with it (missing, truncated, changed), or says that the manifest itself is missing or broken.
 std::string checkpoint_problem(FileSystem& files, const Path& folder);
+
+// name -> hash of each file in the folder's manifest, as 16 hex digits; nothing where there is no manifest.
+std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder);
 
 struct FoundCheckpoint {
   std::int64_t step = 0;
@@ -54,7 +61,9 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
                        std::int64_t written = -1);
 
 // A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder, or a Hugging Face
-// folder (config.json and model.safetensors). Returns the folder that holds model.safetensors; else a UserError.
+// folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a UserError.
+// Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads them
+// (io/tensor_stream.h), so that gigabytes are read once.
 Path find_weights_folder(FileSystem& files, const Path& argument);
 
 }  // namespace redline::io

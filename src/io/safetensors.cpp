@@ -11,7 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/hash.h"
 #include "io/json.h"
 
 namespace redline::io {
@@ -49,6 +48,13 @@ std::string_view file_name_of(DType wanted) {
 std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
   if (b != 0 && a > std::numeric_limits<std::int64_t>::max() / b) return {};
   return a * b;
+}
+
+// What a tensor of that type and shape takes; nothing when it does not fit in 64 bits or an extent is negative.
+std::optional<std::int64_t> bytes_of(DType dtype, const std::vector<std::int64_t>& shape) {
+  std::optional<std::int64_t> bytes = static_cast<std::int64_t>(size_of(dtype));
+  for (const std::int64_t extent : shape) bytes = bytes && extent >= 0 ? product(*bytes, extent) : std::nullopt;
+  return bytes;
 }
 
 MappedFile map_existing(const Path& path) {
@@ -95,12 +101,9 @@ class EntryParser {
     entry.tensor.dtype = dtype(field(value, "dtype"));
     const Json& shape = field(value, "shape");
     if (!shape.is_array()) fail("its shape is not an array");
-    std::optional<std::int64_t> bytes = static_cast<std::int64_t>(size_of(entry.tensor.dtype));
-    for (const Json& extent : shape) {
-      entry.tensor.shape.push_back(count(extent, "shape"));
-      bytes = product(*bytes, entry.tensor.shape.back());
-      if (!bytes) fail("the product of its shape overflows");
-    }
+    for (const Json& extent : shape) entry.tensor.shape.push_back(count(extent, "shape"));
+    const std::optional<std::int64_t> bytes = bytes_of(entry.tensor.dtype, entry.tensor.shape);
+    if (!bytes) fail("the product of its shape overflows");
     const Json& offsets = field(value, "data_offsets");
     if (!offsets.is_array() || offsets.size() != 2) fail("its data_offsets are not two numbers");
     entry.begin = count(offsets[0], "data_offsets");
@@ -209,46 +212,65 @@ const StoredTensor& SafetensorsReader::at(std::string_view name) const {
   return *tensor;
 }
 
-std::uint64_t write_safetensors(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
-                                const std::map<std::string, std::string>& metadata) {
+SafetensorsWriter::SafetensorsWriter(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(path) {
   Json header = Json::object();
   if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
   std::set<std::string_view> names = {kMetadata};
-  std::size_t offset = 0;
   for (const TensorToWrite& t : tensors) {
-    std::optional<std::int64_t> bytes = static_cast<std::int64_t>(size_of(t.dtype));
-    for (const std::int64_t extent : t.shape) bytes = bytes && extent >= 0 ? product(*bytes, extent) : std::nullopt;
-    REDLINE_CHECK(bytes && static_cast<std::uint64_t>(*bytes) == t.bytes.size(),
-                  "tensor {} of {} has {} bytes, which is not what its shape and dtype need", t.name, path.string(),
-                  t.bytes.size());
+    const std::optional<std::int64_t> bytes = bytes_of(t.dtype, t.shape);
+    REDLINE_CHECK(bytes, "tensor {} of {} has an impossible shape", t.name, path.string());
     REDLINE_CHECK(names.insert(t.name).second, "two tensors of {} are named {}", path.string(), t.name);
-    header[t.name] = {
-        {"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {offset, offset + t.bytes.size()}}};
-    offset += t.bytes.size();
+    const std::uint64_t end = left_ + static_cast<std::uint64_t>(*bytes);
+    header[t.name] = {{"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {left_, end}}};
+    left_ = end;
   }
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   REDLINE_CHECK(text.size() <= kMostHeader, "the header of {} would be {} bytes", path.string(), text.size());
 
-  Hasher hasher;
-  const std::unique_ptr<FileWriter> writer = files.create(path);
-  const auto put = [&](std::span<const std::byte> bytes) {
-    hasher.update(bytes);
-    writer->write(bytes);
-  };
   std::array<std::byte, kLengthBytes> length;
   for (std::size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
+  writer_ = files.create(path);
+  left_ += kLengthBytes + text.size();
   put(length);
   put(std::as_bytes(std::span(text)));
-  for (const TensorToWrite& t : tensors) {
-    // In pieces that stay in the cache between the hash and the copy into the kernel.
-    constexpr std::size_t kPiece = std::size_t{1} << 18;
-    for (std::size_t at = 0; at < t.bytes.size(); at += kPiece)
-      put(t.bytes.subspan(at, std::min(kPiece, t.bytes.size() - at)));
+}
+
+SafetensorsWriter::~SafetensorsWriter() = default;
+
+void SafetensorsWriter::put(std::span<const std::byte> bytes) {
+  REDLINE_CHECK(bytes.size() <= left_, "{}: {} bytes more than its header promises", path_.string(),
+                bytes.size() - left_);
+  left_ -= bytes.size();
+  // In pieces that stay in the cache between the hash and the copy into the kernel.
+  constexpr std::size_t kPiece = std::size_t{1} << 18;
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    hasher_.update(piece);
+    writer_->write(piece);
   }
-  writer->sync();
-  writer->close();
-  return hasher.digest();
+}
+
+std::uint64_t SafetensorsWriter::finish() {
+  REDLINE_CHECK(left_ == 0, "{}: {} bytes are missing of what its header promises", path_.string(), left_);
+  writer_->sync();
+  writer_->close();
+  return hasher_.digest();
+}
+
+std::uint64_t write_safetensors(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
+                                const std::map<std::string, std::string>& metadata) {
+  for (const TensorToWrite& t : tensors) {
+    const std::optional<std::int64_t> bytes = bytes_of(t.dtype, t.shape);
+    REDLINE_CHECK(bytes && static_cast<std::uint64_t>(*bytes) == t.bytes.size(),
+                  "tensor {} of {} has {} bytes, which is not what its shape and dtype need", t.name, path.string(),
+                  t.bytes.size());
+  }
+  SafetensorsWriter writer(files, path, tensors, metadata);
+  for (const TensorToWrite& t : tensors) writer.put(t.bytes);
+  return writer.finish();
 }
 
 }  // namespace redline::io

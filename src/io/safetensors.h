@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/tensor.h"
 
 namespace redline::io {
@@ -23,6 +25,9 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
   std::int64_t elements() const;
   void to_f32(std::span<float> out) const;  // from f32, f64, bf16 or f16; out.size() == elements()
+  // Elements [first, first + count) as `to` (f32, bf16 or f16), rounded to nearest even; the same type keeps its bytes.
+  // From f32, f64, bf16 or f16; a finite value that `to` cannot hold is a UserError.
+  void convert(std::int64_t first, std::int64_t count, DType to, std::byte* out) const;
   std::vector<float> to_f32() const;
   std::vector<std::int32_t> to_i32() const;  // from i32 or i64, range checked
 };
@@ -34,6 +39,8 @@ class SafetensorsReader {
   const StoredTensor* find(std::string_view name) const;                 // nullptr: not there
   const StoredTensor& at(std::string_view name) const;                   // UserError: "FILE holds no tensor NAME"
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const Path& path() const { return path_; }
+  const MappedFile& file() const { return file_; }
 
  private:
   Path path_;
@@ -54,5 +61,22 @@ struct TensorToWrite {
 // Header, then data in the given order, synced. Data starts 8-byte aligned. Returns the XXH3-64 of the whole file.
 std::uint64_t write_safetensors(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
                                 const std::map<std::string, std::string>& metadata);
+
+// The same file, for data that need not be in memory at once: what it holds is told first (`bytes` of the tensors are
+// not looked at), then put() is given all of the data in order, in pieces of any size.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
+                    const std::map<std::string, std::string>& metadata);
+  ~SafetensorsWriter();
+  void put(std::span<const std::byte> bytes);
+  std::uint64_t finish();  // as write_safetensors
+
+ private:
+  Path path_;
+  std::unique_ptr<FileWriter> writer_;
+  Hasher hasher_;
+  std::uint64_t left_ = 0;  // bytes still to come
+};
 
 }  // namespace redline::io

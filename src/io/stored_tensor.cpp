@@ -1,6 +1,9 @@
 // What a stored tensor holds, converted to the types we compute in. Data in a file may stand at any byte, so elements
 // are copied out rather than pointed at.
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -28,31 +31,96 @@ float f32_from_f16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | wide);
 }
 
+// To nearest, ties to even. A carry out of the mantissa grows the exponent, which is what rounding up does.
+std::uint16_t bf16_from_f32(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  // A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a NaN.
+  if (value != value) return static_cast<std::uint16_t>(bits >> 16 | (bits & 0x007f0000u ? 0u : 0x0040u));
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+std::uint16_t f16_from_f32(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  std::uint32_t half;
+  if (magnitude > 0x7f800000u) {
+    half = 0x7c00u | (magnitude & 0x007fe000u ? magnitude >> 13 & 0x3ffu : 0x200u);  // NaN, as above
+  } else if (magnitude >= 0x47800000u) {
+    half = 0x7c00u;  // 65536 and above, and infinity
+  } else if (magnitude < 0x38800000u) {
+    // Subnormal: adding 0.5 leaves the bits in the low end of the mantissa, rounded by the addition itself.
+    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  } else {
+    half = (magnitude - (std::uint32_t{127 - 15} << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  }
+  return static_cast<std::uint16_t>(sign | half);
+}
+
 template <class From, class Convert, class To>
-void convert_all(std::span<const std::byte> bytes, std::span<To> out, const Convert& convert) {
+void convert_all(const std::byte* from, std::span<To> out, const Convert& convert) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     From value;
-    std::memcpy(&value, bytes.data() + i * sizeof(From), sizeof(From));
+    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
     out[i] = convert(value);
   }
+}
+
+// Rounds; false where a finite value became infinite.
+template <class Round>
+bool round_all(std::span<const float> from, std::byte* out, std::uint16_t infinity, const Round& round) {
+  bool held = true;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const std::uint16_t bits = round(from[i]);
+    held = held && ((bits & 0x7fffu) != infinity || !std::isfinite(from[i]));
+    std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+  }
+  return held;
 }
 
 }  // namespace
 
 std::int64_t StoredTensor::elements() const { return static_cast<std::int64_t>(bytes.size() / size_of(dtype)); }
 
+void StoredTensor::convert(std::int64_t first, std::int64_t count, DType to, std::byte* out) const {
+  REDLINE_CHECK(first >= 0 && count >= 0 && first + count <= elements(), "tensor {} has {} elements, not {} to {}",
+                name, elements(), first, first + count);
+  const std::byte* from = bytes.data() + static_cast<std::size_t>(first) * size_of(dtype);
+  if (count == 0) return;
+  if (dtype == to) {
+    std::memcpy(out, from, static_cast<std::size_t>(count) * size_of(dtype));
+    return;
+  }
+  if (to != DType::f32) {
+    constexpr std::int64_t kStep = 4096;  // floats that stay in the nearest cache
+    std::array<float, kStep> floats;
+    bool held = true;
+    for (std::int64_t at = 0; at < count; at += kStep) {
+      const std::int64_t n = std::min(kStep, count - at);
+      convert(first + at, n, DType::f32, reinterpret_cast<std::byte*>(floats.data()));
+      const std::span<const float> some(floats.data(), static_cast<std::size_t>(n));
+      std::byte* place = out + static_cast<std::size_t>(at) * size_of(to);
+      switch (to) {
+        case DType::bf16: held = round_all(some, place, 0x7f80u, bf16_from_f32) && held; break;
+        case DType::f16: held = round_all(some, place, 0x7c00u, f16_from_f32) && held; break;
+        default: fail_machine("tensors are not converted to {}", name_of(to));
+      }
+    }
+    if (!held) fail_user("tensor {} holds numbers that are too large for {}", in_quotes(name), name_of(to));
+    return;
+  }
+  const std::span<float> floats(reinterpret_cast<float*>(out), static_cast<std::size_t>(count));
+  switch (dtype) {
+    case DType::f64: return convert_all<double>(from, floats, [](double x) { return static_cast<float>(x); });
+    case DType::bf16: return convert_all<std::uint16_t>(from, floats, f32_from_bf16);
+    case DType::f16: return convert_all<std::uint16_t>(from, floats, f32_from_f16);
+    default: fail_user("tensor {} has dtype {}; a float type is needed here", in_quotes(name), name_of(dtype));
+  }
+}
+
 void StoredTensor::to_f32(std::span<float> out) const {
   REDLINE_CHECK(static_cast<std::int64_t>(out.size()) == elements(), "tensor {} has {} elements, not {}", name,
                 elements(), out.size());
-  switch (dtype) {
-    case DType::f32:
-      if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-      return;
-    case DType::f64: return convert_all<double>(bytes, out, [](double x) { return static_cast<float>(x); });
-    case DType::bf16: return convert_all<std::uint16_t>(bytes, out, f32_from_bf16);
-    case DType::f16: return convert_all<std::uint16_t>(bytes, out, f32_from_f16);
-    default: fail_user("tensor {} has dtype {}; a float type is needed here", in_quotes(name), name_of(dtype));
-  }
+  convert(0, elements(), DType::f32, reinterpret_cast<std::byte*>(out.data()));
 }
 
 std::vector<float> StoredTensor::to_f32() const {
@@ -68,7 +136,7 @@ std::vector<std::int32_t> StoredTensor::to_i32() const {
       if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
       return out;
     case DType::i64:
-      convert_all<std::int64_t>(bytes, std::span(out), [&](std::int64_t x) {
+      convert_all<std::int64_t>(bytes.data(), std::span(out), [&](std::int64_t x) {
         using Limits = std::numeric_limits<std::int32_t>;
         if (x < Limits::min() || x > Limits::max())
           fail_user("tensor {} holds {}, which does not fit in 32 bits", in_quotes(name), x);

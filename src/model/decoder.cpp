@@ -77,6 +77,7 @@ std::vector<float> rope_table(const config::Model& m, std::int64_t positions) {
   std::vector<float> table(static_cast<std::size_t>(positions * m.head_dim));
   for (std::int64_t j = 0; j < half; ++j) {
     double frequency = std::pow(m.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(m.head_dim));
+    if (m.rope_scaling == "linear") frequency /= m.rope_factor;
     if (m.rope_scaling == "llama3") {
       // Long wavelengths are stretched by the factor, short ones kept, and those between are blended.
       const double wavelength = 2 * std::numbers::pi / frequency, length = static_cast<double>(m.rope_original_len);

@@ -24,7 +24,7 @@ ParameterTable decoder_table(const config::Model& m);
 // Finds the table's rows by name among the values declared for them, in the table's order.
 Params decoder_params(const config::Model& m, const ParameterTable& table, const std::vector<program::ValueId>& values);
 
-// cos and sin of every position and frequency, [positions, head_dim]; with llama3 scaling where the config asks for it.
+// cos and sin of every position and frequency, [positions, head_dim]; stretched as model.rope_scaling says.
 std::vector<float> rope_table(const config::Model& m, std::int64_t positions);
 
 // Up to the last norm: what the head multiplies.

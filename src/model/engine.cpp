@@ -1,11 +1,14 @@
 // Moves batches, step states and parameters between the host and a bound program set, and runs its programs.
 #include "model/engine.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
-#include "io/safetensors.h"
+#include "io/tensor_stream.h"
+#include "model/weights.h"
 
 namespace redline::model {
 
@@ -58,6 +61,35 @@ void Engine::refresh() {
 }
 
 std::span<const float> Engine::read(Flat which) { return edit(which); }
+
+void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredTensor* const> tensors,
+                  std::span<const FlatTarget> targets) {
+  // Elements of at least two bytes, and one that begins in the window before.
+  constexpr std::size_t kMostElements = static_cast<std::size_t>(io::kStreamWindow) / 2 + 1;
+  constexpr auto kElement = static_cast<std::int64_t>(sizeof(float));
+  std::vector<float> buffer(host_memory_ ? 0 : kMostElements);
+  std::size_t filled = 0;
+  const auto place = [&](const io::TensorPiece& piece) {
+    const FlatTarget& target = targets[piece.index];
+    float* at = host_memory_ ? executor_->tensor(lowered_.at(target.which)).f32() + target.offset + piece.first
+                             : buffer.data() + std::exchange(filled, filled + static_cast<std::size_t>(piece.count));
+    return reinterpret_cast<std::byte*>(at);
+  };
+  const auto done = [&](std::span<const io::TensorPiece> pieces) {
+    if (host_memory_) return;
+    const float* from = buffer.data();
+    for (const io::TensorPiece& piece : pieces) {
+      const FlatTarget& target = targets[piece.index];
+      executor_->write(lowered_.at(target.which), from, piece.count * kElement,
+                       (target.offset + piece.first) * kElement);
+      from += piece.count;
+    }
+    filled = 0;
+  };
+  ThreadPool pool;  // of this call: loading happens once
+  io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool}, place, done);
+  if (std::ranges::any_of(targets, [](const FlatTarget& t) { return t.which == Flat::parameters; })) refresh();
+}
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
@@ -128,28 +160,12 @@ double Engine::model_flops_palm(const data::Batch& batch) const {
   return flops_(tokens / static_cast<double>(batch.shape.tokens()), tokens * static_cast<double>(batch.shape.seq_len));
 }
 
-void load_weights(Engine& engine, const Path& folder) {
-  const Path path = folder / "model.safetensors";
-  const io::SafetensorsReader file(path);
-  const std::span<float> flat = engine.edit(Flat::parameters);
-  std::size_t used = 0;
-  for (const StoredParameter& p : engine.layout().stored) {
-    const io::StoredTensor& t = file.at(p.name);
-    if (t.shape != p.shape)
-      fail_user("{}: {} has shape [{}], but the configuration asks for [{}]", path.string(), p.name,
-                fmt::join(t.shape, ", "), fmt::join(p.shape, ", "));
-    t.to_f32(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements)));
-    ++used;
+void load_weights(Engine& engine, const io::WeightFiles& weights) {
+  for (const MatchedFile& m : match_weights(weights, engine.model(), engine.layout())) {
+    std::vector<Engine::FlatTarget> targets;
+    for (const StoredParameter* p : m.parameters) targets.push_back({Flat::parameters, p->offset});
+    engine.load(*m.file, m.tensors, targets);
   }
-  for (const io::StoredTensor& t : file.tensors()) {
-    if (used == file.tensors().size()) break;
-    // A tied model's file may repeat the embedding as the head; anything else is not this model's.
-    // Files of old transformers hold the rotary frequencies too.
-    bool known = (engine.model().tied && t.name == "lm_head.weight") || t.name.ends_with("rotary_emb.inv_freq");
-    for (const StoredParameter& p : engine.layout().stored) known = known || p.name == t.name;
-    if (!known) fail_user("{}: holds {}, which the configuration has no place for", path.string(), t.name);
-  }
-  engine.commit(Flat::parameters);
 }
 
 }  // namespace redline::model

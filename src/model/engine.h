@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "device/device.h"
+#include "io/weight_files.h"
 #include "model/lowering.h"
 #include "program/cost.h"
 #include "program/executor.h"
@@ -36,6 +37,15 @@ class Engine {
   std::span<const float> read(Flat which);
   std::span<float> edit(Flat which);
   void commit(Flat which);
+
+  // Tensor i of a file to targets[i], converted straight from the file's mapping: into device memory itself where that is
+  // host memory, else through a buffer of one window of the file. What is wrong with the bytes is a UserError.
+  struct FlatTarget {
+    Flat which = Flat::parameters;
+    std::int64_t offset = 0;  // elements
+  };
+  void load(const io::WeightFiles::File& file, std::span<const io::StoredTensor* const> tensors,
+            std::span<const FlatTarget> targets);
 
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
@@ -70,8 +80,8 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
 };
 
-// Loads parameters by Hugging Face name from FOLDER/model.safetensors. A missing, superfluous or misshapen tensor is a
-// UserError that names it.
-void load_weights(Engine& engine, const Path& folder);
+// Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it, and so is a
+// file whose hash is not that of its manifest.
+void load_weights(Engine& engine, const io::WeightFiles& weights);
 
 }  // namespace redline::model

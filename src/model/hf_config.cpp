@@ -6,37 +6,80 @@
 namespace redline::model {
 namespace {
 
-void read_rope(const io::Json& json, std::string_view file, config::Model& m) {
+bool has(const io::Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && !it->is_null();
+}
+
+void read_rope(const io::Json& json, const std::string& file, config::Model& m) {
   // Since transformers 5 all of it stands in rope_parameters; before, theta stood apart and scaling in rope_scaling.
   static const io::Json kNone = io::Json::object();
   const auto object = [&](const char* key) -> const io::Json& {
-    const auto it = json.find(key);
-    return it != json.end() && it->is_object() ? *it : kNone;
+    if (!has(json, key)) return kNone;
+    if (!json[key].is_object()) fail_user("{}: {} is not an object", file, key);
+    return json[key];
   };
   const io::Json& rope = object("rope_parameters").empty() ? object("rope_scaling") : object("rope_parameters");
-  if (rope.contains("rope_theta"))
+  for (const auto& [key, value] : rope.items())
+    if (value.is_object())
+      fail_user("{}: rope parameters that differ between layers ({}) are not supported", file, io::in_quotes(key));
+  if (has(rope, "rope_theta"))
     m.rope_theta = io::number_at(rope, "rope_theta", file);
-  else if (json.contains("rope_theta"))
+  else if (has(json, "rope_theta"))
     m.rope_theta = io::number_at(json, "rope_theta", file);
+  if (!(m.rope_theta > 0)) fail_user("{}: rope_theta is {}; it must be above 0", file, m.rope_theta);
 
   std::string type = "default";
   for (const char* key : {"rope_type", "type"})
-    if (rope.contains(key)) {
+    if (has(rope, key)) {
       type = io::string_at(rope, key, file);
       break;
     }
-  if (type == "llama3") {
-    m.rope_scaling = "llama3";
-    m.rope_factor = io::number_at(rope, "factor", file);
-    m.rope_low_freq_factor = io::number_at(rope, "low_freq_factor", file);
-    m.rope_high_freq_factor = io::number_at(rope, "high_freq_factor", file);
-    m.rope_original_len = io::integer_at(rope, "original_max_position_embeddings", file);
+  const auto factor = [&](const char* key, double least) {
+    const double value = io::number_at(rope, key, file);
+    if (!(value >= least))
+      fail_user("{}: {} of the rope parameters is {}; it must be at least {}", file, key, value, least);
+    return value;
+  };
+  if (type == "llama3" || type == "linear") {
+    m.rope_scaling = type;
+    m.rope_factor = factor("factor", 1);
   } else if (type != "default") {
-    fail_user("{}: rope type \"{}\" is not supported; redline knows default and llama3", file, type);
+    fail_user("{}: rope type {} is not supported; redline knows default, linear and llama3", file, io::in_quotes(type));
   }
-  if (rope.contains("partial_rotary_factor") && io::number_at(rope, "partial_rotary_factor", file) != 1.0)
-    fail_user("{}: partial_rotary_factor is not supported", file);
+  if (type == "llama3") {
+    m.rope_low_freq_factor = factor("low_freq_factor", 1e-6);
+    m.rope_high_freq_factor = factor("high_freq_factor", 1e-6);
+    m.rope_original_len = io::integer_at(rope, "original_max_position_embeddings", file);
+    if (m.rope_original_len < 1 || !(m.rope_high_freq_factor > m.rope_low_freq_factor))
+      fail_user(
+          "{}: the rope parameters must have high_freq_factor above low_freq_factor and a positive "
+          "original_max_position_embeddings",
+          file);
+  }
+  for (const io::Json* place : {&rope, &json})
+    if (has(*place, "partial_rotary_factor") && io::number_at(*place, "partial_rotary_factor", file) != 1.0)
+      fail_user("{}: partial_rotary_factor is not supported; redline turns whole heads", file);
 }
+
+// What would make the same weights another model.
+void refuse_unsupported(const io::Json& json, const std::string& file) {
+  if (io::boolean_or(json, "attention_bias", false, file))
+    fail_user("{}: attention_bias is not supported; redline's linears have no bias", file);
+  if (has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
+    fail_user("{}: hidden_act {} is not supported; redline knows silu", file,
+              io::in_quotes(io::string_at(json, "hidden_act", file)));
+  if (has(json, "quantization_config"))
+    fail_user("{}: quantization_config: quantized weights are not supported; use the model in bf16, f16 or f32", file);
+  if (!has(json, "layer_types")) return;
+  if (!json["layer_types"].is_array()) fail_user("{}: layer_types is not a list", file);
+  for (const io::Json& type : json["layer_types"])
+    if (type != "full_attention")
+      fail_user("{}: layer_types holds {}, which is not supported; redline attends to the whole document in each layer",
+                file, type.is_string() ? io::in_quotes(type.get<std::string>()) : type.type_name());
+}
+
+constexpr std::int64_t kUsualPositions = 2048;  // what transformers takes for LLaMA when config.json is silent
 
 }  // namespace
 
@@ -50,21 +93,19 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (const auto it = json.find("architectures");
       it != json.end() && it->is_array() && !it->empty() && (*it)[0].is_string())
     architecture = (*it)[0].get<std::string>();
-  const std::string type = json.contains("model_type") ? io::string_at(json, "model_type", file) : "";
+  const std::string type = has(json, "model_type") ? io::string_at(json, "model_type", file) : "";
   for (const Family* f : families())
     if (architecture.empty() ? type == f->hf_model_type : architecture == f->hf_architecture) family = f;
   if (!family)
-    fail_user("{}: architecture \"{}\" is not supported; redline knows LlamaForCausalLM and Qwen3ForCausalLM", file,
-              architecture.empty() ? type : architecture);
+    fail_user("{}: architecture {} is not supported; redline knows LlamaForCausalLM and Qwen3ForCausalLM", file,
+              io::in_quotes(architecture.empty() ? type : architecture));
 
   config::Model m;
   m.family = family->name;
   m.layers = io::integer_at(json, "num_hidden_layers", file);
   m.hidden = io::integer_at(json, "hidden_size", file);
   m.heads = io::integer_at(json, "num_attention_heads", file);
-  m.kv_heads = json.contains("num_key_value_heads") && !json["num_key_value_heads"].is_null()
-                   ? io::integer_at(json, "num_key_value_heads", file)
-                   : m.heads;
+  m.kv_heads = has(json, "num_key_value_heads") ? io::integer_at(json, "num_key_value_heads", file) : m.heads;
   m.ffn = io::integer_at(json, "intermediate_size", file);
   m.vocab = io::integer_at(json, "vocab_size", file);
   for (const auto& [key, value] : {std::pair{"num_hidden_layers", m.layers},
@@ -78,15 +119,15 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (m.heads % m.kv_heads)
     fail_user("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", file, m.heads, m.kv_heads);
 
-  if (json.contains("head_dim") && !json["head_dim"].is_null()) m.head_dim = io::integer_at(json, "head_dim", file);
+  if (has(json, "head_dim")) m.head_dim = io::integer_at(json, "head_dim", file);
   m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
-  m.norm_eps = json.contains("rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : 1e-6;
-  if (json.contains("initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
-  if (io::boolean_or(json, "attention_bias", false, file))
-    fail_user("{}: attention_bias is not supported; redline's linears have no bias", file);
-  if (json.contains("hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
-    fail_user("{}: hidden_act \"{}\" is not supported; redline knows silu", file,
-              io::string_at(json, "hidden_act", file));
+  m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : 1e-6;
+  if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
+  m.max_positions =
+      has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file) : kUsualPositions;
+  if (m.max_positions < 1 || m.max_positions > (std::int64_t{1} << 30))
+    fail_user("{}: max_position_embeddings is {}; it must be from 1 to 2^30", file, m.max_positions);
+  refuse_unsupported(json, file);
   read_rope(json, file, m);
   family->read_hf(json, file, m);
   if (m.head_dim < 2 || m.head_dim % 2 || m.head_dim > config::kMaxHeadDim)
@@ -94,26 +135,38 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   return m;
 }
 
-io::Json hf_config(const config::Model& m, std::int64_t max_positions) {
+std::string_view hf_name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "float32";
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    default: fail_machine("weights are not written as {}", name_of(dtype));
+  }
+}
+
+io::Json hf_config(const config::Model& m, const HfDetails& details) {
   const Family& family = family_of(m);
-  io::Json rope = {{"rope_theta", m.rope_theta}, {"rope_type", "default"}};
-  if (m.rope_scaling == "llama3")
-    rope = {{"factor", m.rope_factor},
-            {"high_freq_factor", m.rope_high_freq_factor},
-            {"low_freq_factor", m.rope_low_freq_factor},
-            {"original_max_position_embeddings", m.rope_original_len},
-            {"rope_theta", m.rope_theta},
-            {"rope_type", "llama3"}};
+  io::Json rope = io::Json::object();
+  if (m.rope_scaling != "none") rope["factor"] = m.rope_factor;
+  if (m.rope_scaling == "llama3") {
+    rope["high_freq_factor"] = m.rope_high_freq_factor;
+    rope["low_freq_factor"] = m.rope_low_freq_factor;
+    rope["original_max_position_embeddings"] = m.rope_original_len;
+  }
+  rope["rope_theta"] = m.rope_theta;
+  rope["rope_type"] = m.rope_scaling == "none" ? "default" : m.rope_scaling;
   io::Json json = {{"architectures", {family.hf_architecture}},
                    {"attention_bias", false},
                    {"attention_dropout", 0.0},
-                   {"dtype", "float32"},
+                   {"bos_token_id", details.bos},
+                   {"dtype", hf_name_of(details.dtype)},
+                   {"eos_token_id", details.eos},
                    {"head_dim", m.head_dim},
                    {"hidden_act", "silu"},
                    {"hidden_size", m.hidden},
                    {"initializer_range", m.init_std},
                    {"intermediate_size", m.ffn},
-                   {"max_position_embeddings", max_positions},
+                   {"max_position_embeddings", details.max_positions},
                    {"model_type", family.hf_model_type},
                    {"num_attention_heads", m.heads},
                    {"num_hidden_layers", m.layers},
@@ -122,7 +175,7 @@ io::Json hf_config(const config::Model& m, std::int64_t max_positions) {
                    {"rope_parameters", rope},
                    {"rope_theta", m.rope_theta},
                    {"tie_word_embeddings", m.tied},
-                   {"torch_dtype", "float32"},
+                   {"torch_dtype", hf_name_of(details.dtype)},
                    {"vocab_size", m.vocab}};
   if (m.rope_scaling != "none") json["rope_scaling"] = rope;  // what transformers 4 reads
   family.write_hf(m, json);

@@ -1,15 +1,24 @@
 // Hugging Face's config.json to model.* and back.
 #pragma once
 
+#include "base/dtype.h"
 #include "config/config.h"
 #include "io/json.h"
 
 namespace redline::model {
 
-// An unsupported architecture, rope type, activation or bias is refused by name.
+// An unsupported architecture, rope type, activation, bias, window or quantization is refused by name. max_positions is
+// max_position_embeddings.
 config::Model read_hf_config(FileSystem& files, const Path& path);
 
-// `max_positions` is max_position_embeddings: the rows a run trained on.
-io::Json hf_config(const config::Model& model, std::int64_t max_positions);
+// What config.json says beyond the model itself.
+struct HfDetails {
+  std::int64_t max_positions = 0;         // max_position_embeddings
+  DType dtype = DType::f32;               // of the weights beside it
+  io::Json bos = nullptr, eos = nullptr;  // token ids: a number, a list of them, or null
+};
+io::Json hf_config(const config::Model& model, const HfDetails& details);
+
+std::string_view hf_name_of(DType dtype);  // "bfloat16"
 
 }  // namespace redline::model

@@ -1,6 +1,9 @@
 // The files of a checkpoint and what is in them; io/checkpoint_folder.h decides how they reach the disk.
 #include "train/checkpoint.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/hash.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
@@ -72,15 +75,22 @@ RunState state_from(const io::Json& json, const std::string& file) {
   return state;
 }
 
-void load_moments(const io::SafetensorsReader& file, const std::string& prefix, model::Engine& engine,
-                  model::Flat which) {
-  const std::span<float> flat = engine.edit(which);
-  for (const model::StoredParameter& p : engine.layout().stored) {
-    const io::StoredTensor& t = file.at(prefix + p.name);
-    if (t.shape != p.shape) fail_user("{} has another shape than the model's {}", t.name, p.name);
-    t.to_f32(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements)));
-  }
-  engine.commit(which);
+void load_moments(const io::WeightFiles::File& file, model::Engine& engine) {
+  std::map<std::string, model::Engine::FlatTarget> places;
+  for (const model::StoredParameter& p : engine.layout().stored)
+    for (const auto& [prefix, which] : {std::pair{kMoment1, model::Flat::moment1}, {kMoment2, model::Flat::moment2}}) {
+      const io::StoredTensor& t = file.reader->at(prefix + p.name);
+      if (t.shape != p.shape) fail_user("{} has another shape than the model's {}", t.name, p.name);
+      places[t.name] = {which, p.offset};
+    }
+  std::vector<const io::StoredTensor*> tensors;
+  std::vector<model::Engine::FlatTarget> targets;
+  for (const io::StoredTensor& t : file.reader->tensors())
+    if (const auto it = places.find(t.name); it != places.end()) {
+      tensors.push_back(&t);
+      targets.push_back(it->second);
+    }
+  engine.load(file, tensors, targets);
 }
 
 }  // namespace
@@ -92,7 +102,8 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
     const auto text = [&](const char* name, const std::string& content) {
       hashes[name] = write_text(files, folder / name, content);
     };
-    text("config.json", model::hf_config(config.model, config.train.seq_len).dump(2) + "\n");
+    const model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
+    text("config.json", model::hf_config(config.model, details).dump(2) + "\n");
     text("config.toml", config::dump(config));
     text(kState, to_json(state).dump() + "\n");  // on one line: a thousand documents may wait
 
@@ -120,10 +131,8 @@ RunState read_run_state(FileSystem& files, const Path& folder) {
 }
 
 void load_tensors(const Path& folder, model::Engine& engine) {
-  model::load_weights(engine, folder);
-  const io::SafetensorsReader moments(folder / kOptimizer);
-  load_moments(moments, kMoment1, engine, model::Flat::moment1);
-  load_moments(moments, kMoment2, engine, model::Flat::moment2);
+  model::load_weights(engine, io::WeightFiles(real_files(), folder));
+  load_moments({std::make_unique<io::SafetensorsReader>(folder / kOptimizer), {}}, engine);
 }
 
 }  // namespace redline::train

@@ -16,6 +16,7 @@
 #include "train/memory_advice.h"
 #include "train/resume.h"
 #include "train/run_lock.h"
+#include "train/start.h"
 
 namespace redline::train {
 namespace {
@@ -69,6 +70,10 @@ class Run {
     if (checkpoint) restore_state(*checkpoint);
     model::LoweredModel lowered = model::lower(config_.model, lowering_);
     const bool finished = state_.step >= steps_;
+    // Opened before anything is written: what cannot start leaves no run behind.
+    const std::unique_ptr<io::WeightFiles> start = checkpoint || config_.model.init_from.empty()
+                                                       ? nullptr
+                                                       : open_start(config_, loader_.corpus(), options_, files_);
     if (!options_.dry_run && !finished) {
       require_memory(lowered.set.memory.total);  // before anything is written: what cannot start leaves no run behind
       files_.create_folders(options_.folder);
@@ -86,6 +91,8 @@ class Run {
     engine_ = std::make_unique<model::Engine>(config_.model, lowering_, std::move(lowered), device_);
     if (checkpoint)
       load_tensors(*checkpoint, *engine_);
+    else if (start)
+      model::load_weights(*engine_, *start);  // gradients and moments are zero as they are
     else
       engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
     if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began

@@ -221,6 +221,48 @@ TEST(StoredTensor, EveryHalfConvertsExactly) {
   }
 }
 
+std::vector<std::uint16_t> rounded(const std::vector<float>& values, DType to) {
+  std::vector<std::uint16_t> out(values.size());
+  stored(DType::f32, bytes_of(values))
+      .convert(0, static_cast<std::int64_t>(values.size()), to, reinterpret_cast<std::byte*>(out.data()));
+  return out;
+}
+
+TEST(StoredTensor, EveryHalfComesBackFromFloatWithItsBits) {
+  std::vector<std::uint16_t> all(65536);
+  std::iota(all.begin(), all.end(), std::uint16_t{0});
+  for (const DType dtype : {DType::f16, DType::bf16})
+    EXPECT_EQ(rounded(stored(dtype, bytes_of(all)).to_f32(), dtype), all) << name_of(dtype);
+}
+
+TEST(StoredTensor, FloatsRoundToTheNearestHalfAndTiesToEven) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    // Between each pair of neighbours: the middle, and a little to both sides of it.
+    std::vector<std::uint16_t> lower(dtype == DType::f16 ? 0x7bff : 0x7f7f);
+    std::iota(lower.begin(), lower.end(), std::uint16_t{0});
+    std::vector<std::uint16_t> upper = lower;
+    for (std::uint16_t& bits : upper) ++bits;
+    const std::vector<float> a = stored(dtype, bytes_of(lower)).to_f32(), b = stored(dtype, bytes_of(upper)).to_f32();
+    std::vector<float> middle(a.size()), below(a.size()), above(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      middle[i] = static_cast<float>((static_cast<double>(a[i]) + static_cast<double>(b[i])) / 2);
+      below[i] = std::nextafter(middle[i], 0.0f);
+      above[i] = std::nextafter(middle[i], std::numeric_limits<float>::infinity());
+    }
+    EXPECT_EQ(rounded(below, dtype), lower);
+    EXPECT_EQ(rounded(above, dtype), upper);
+    const std::vector<std::uint16_t> ties = rounded(middle, dtype);
+    for (std::size_t i = 0; i < ties.size(); ++i) ASSERT_EQ(ties[i], lower[i] % 2 ? upper[i] : lower[i]) << i;
+  }
+}
+
+TEST(StoredTensor, AFiniteNumberNeverBecomesInfinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(rounded({infinity, -infinity, 65504}, DType::f16), (std::vector<std::uint16_t>{0x7c00, 0xfc00, 0x7bff}));
+  EXPECT_THROW(rounded({1, 65520}, DType::f16), UserError);
+  EXPECT_THROW(rounded({std::numeric_limits<float>::max()}, DType::bf16), UserError);
+}
+
 TEST(StoredTensor, RefusesWhatDoesNotConvert) {
   const std::vector<std::int64_t> wide = {0, std::int64_t{1} << 31};
   EXPECT_THROW(stored(DType::i64, bytes_of(wide)).to_i32(), UserError);

@@ -96,13 +96,14 @@ TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
   for (const char* family : {"llama", "qwen3"}) {
     config::Config c;
     c.model = testing::tiny_model(family, true);
+    c.model.max_positions = 128;
     if (c.model.family == "llama") {
       c.model.rope_scaling = "llama3";
       c.model.rope_factor = 4;
       c.model.rope_original_len = 64;
     }
     const Path file = Path(::testing::TempDir()) / fmt::format("hf_config_{}.json", family);
-    real_files().replace(file, hf_config(c.model, 128).dump());
+    real_files().replace(file, hf_config(c.model, {.max_positions = 128}).dump());
     config::Config back = c;
     back.model = read_hf_config(real_files(), file);
     EXPECT_EQ(config::differing_keys(c, back), std::vector<std::string>{});
@@ -112,7 +113,7 @@ TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
 TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
   const Path file = Path(::testing::TempDir()) / "refused.json";
   const auto refusal = [&](const std::function<void(io::Json&)>& change) -> std::string {
-    io::Json json = hf_config(testing::tiny_model("llama"), 128);
+    io::Json json = hf_config(testing::tiny_model("llama"), {.max_positions = 128});
     change(json);
     real_files().replace(file, json.dump());
     try {
@@ -130,6 +131,39 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
   EXPECT_NE(refusal([](io::Json& j) { j.erase("hidden_size"); }).find("hidden_size"), std::string::npos);
   EXPECT_NE(refusal([](io::Json& j) { j["num_key_value_heads"] = 3; }).find("num_key_value_heads"), std::string::npos);
   EXPECT_NE(refusal([](io::Json& j) { j["head_dim"] = 7; }).find("head_dim"), std::string::npos);
+  EXPECT_NE(
+      refusal([](io::Json& j) { j["rope_parameters"]["full_attention"] = io::Json::object(); }).find("between layers"),
+      std::string::npos);
+  EXPECT_NE(refusal([](io::Json& j) { j["max_position_embeddings"] = 0; }).find("max_position"), std::string::npos);
+}
+
+TEST(HfConfig, OlderKeysSayTheSame) {
+  const Path file = Path(::testing::TempDir()) / "older.json";
+  for (const char* scaling : {"none", "linear", "llama3"}) {
+    config::Model m = testing::tiny_model("llama");
+    m.rope_scaling = scaling;
+    m.rope_theta = 5000;
+    m.max_positions = 128;
+    io::Json json = hf_config(m, {.max_positions = 128});
+    json.erase("rope_parameters");
+    if (json.contains("rope_scaling")) {
+      json["rope_scaling"].erase("rope_theta");
+      json["rope_scaling"]["type"] = json["rope_scaling"]["rope_type"];
+      json["rope_scaling"].erase("rope_type");
+    }
+    real_files().replace(file, json.dump());
+    EXPECT_EQ(read_hf_config(real_files(), file), m) << scaling;
+  }
+}
+
+TEST(Rope, LinearScalingSlowsEveryPositionDown) {
+  config::Model m = testing::tiny_model("llama");
+  const std::vector<float> plain = rope_table(m, 4);
+  m.rope_scaling = "linear";
+  m.rope_factor = 2;
+  const std::vector<float> slow = rope_table(m, 7);
+  const auto d = static_cast<std::size_t>(m.head_dim);
+  for (std::size_t i = 0; i < 4 * d; ++i) EXPECT_FLOAT_EQ(plain[i], slow[i / d * 2 * d + i % d]);
 }
 
 }  // namespace

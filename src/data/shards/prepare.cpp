@@ -11,21 +11,12 @@
 #include "data/shards/encode_pipeline.h"
 #include "data/shards/output_folder.h"
 #include "data/shards/writer.h"
-#include "data/tokenizer/bytes.h"
 
 namespace redline::data {
 namespace {
 
 constexpr std::size_t kProblemsKept = 10;
 constexpr std::uint64_t kValSeed = 0, kValStream = 0x76616c;  // docs/formats.md states them
-
-// The file that a tokenizer's name means; empty for a built-in one.
-Path tokenizer_file(const std::string& name) {
-  if (built_in_tokenizer(name)) return {};
-  const Path path = name;
-  if (!std::filesystem::is_directory(path)) return path;
-  return real_files().exists(path / "tokenizer.json") ? path / "tokenizer.json" : path / "tokenizer.model";
-}
 
 std::int32_t end_token_of(const PrepareSettings& settings, const Tokenizer& tokenizer) {
   if (settings.no_end_token) return kNoTarget;

@@ -85,4 +85,21 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::st
   return open_file(path, key);
 }
 
+Path tokenizer_file(const std::string& name) {
+  if (built_in_tokenizer(name)) return {};
+  const Path path = name;
+  if (!fs::is_directory(path)) return path;
+  return real_files().exists(path / "tokenizer.json") ? path / "tokenizer.json" : path / "tokenizer.model";
+}
+
+bool holds_tokenizer(FileSystem& files, const Path& folder) {
+  return files.exists(folder / "tokenizer.json") || files.exists(folder / "tokenizer.model");
+}
+
+void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::string_view where) {
+  if (tokenizer.vocabulary() > model_vocab)
+    fail_user("{}: the tokenizer {} has {} ids, more than the model's vocabulary of {}; it belongs to another model",
+              where, tokenizer.name(), tokenizer.vocabulary(), model_vocab);
+}
+
 }  // namespace redline::data

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
+
 namespace redline::data {
 
 // Encodes for one thread: it may hold caches and scratch memory.
@@ -41,5 +43,14 @@ bool append_document(Encoder& encoder, std::string_view text, std::optional<std:
 // `name`: "bytes", "ping", a tokenizer.json, a folder that holds one, or a sentencepiece .model. `key` (--tokenizer,
 // data.tokenizer) leads the UserErrors.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::string_view key);
+
+// The file that such a name means; empty for a built-in one.
+Path tokenizer_file(const std::string& name);
+
+// Whether a folder holds a tokenizer: a tokenizer.json or a tokenizer.model.
+bool holds_tokenizer(FileSystem& files, const Path& folder);
+
+// Ids index the embedding: a tokenizer with more of them than the model's vocabulary is a UserError led by `where`.
+void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::string_view where);
 
 }  // namespace redline::data

@@ -1,0 +1,46 @@
+// Progress and summary of weights on their way from one folder to another.
+#include "cli/moving.h"
+
+#include "base/clock.h"
+#include "cli/output.h"
+#include "io/json.h"
+#include "report/figures.h"
+
+namespace redline::cli {
+
+Moving::Moving(std::string doing, infer::WriteWeights& options)
+    : doing_(std::move(doing)), start_(steady_seconds()), line_(stderr) {
+  options.progress = [this](std::uint64_t done, std::uint64_t of) {
+    const double seconds = steady_seconds() - start_;
+    const double share = of > 0 ? static_cast<double>(done) / static_cast<double>(of) : 1;
+    const std::string left =
+        share > 0.01 && seconds > 1 ? ", " + report::duration(seconds * (1 - share) / share) + " left" : "";
+    line_.show(
+        fmt::format("{}: {} of {}{}", doing_, report::percent(share), report::bytes(static_cast<double>(of)), left));
+  };
+}
+
+void Moving::tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) {
+  line_.clear();
+  const double seconds = steady_seconds() - start_;
+  const infer::WrittenWeights& w = moved.weights;
+  if (json) {
+    print_json({{"from", from.folder.string()},
+                {"folder", out},
+                {"family", from.model.family},
+                {"parameters", w.parameters},
+                {"bytes", w.bytes},
+                {"shards", w.shards},
+                {"tokenizer_files", moved.tokenizer_files},
+                {"note", moved.note},
+                {"seconds", seconds}});
+    return;
+  }
+  print(fmt::format("{}: {} with {} parameters, {} in {} file{}, from {} in {}\n", out, from.model.family,
+                    report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)), w.shards,
+                    w.shards == 1 ? "" : "s", from.folder.string(), report::duration(seconds)));
+  if (!moved.tokenizer_files.empty()) print(fmt::format("  tokenizer: {}\n", fmt::join(moved.tokenizer_files, ", ")));
+  if (!moved.note.empty()) print(fmt::format("  {}\n", moved.note));
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,33 @@
+// Weights of one folder written into another: converted, in one file or in shards with an index.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "io/weight_files.h"
+#include "model/weights.h"
+
+namespace redline::infer {
+
+inline constexpr std::int64_t kShardBytes = 5'000'000'000;  // transformers' own limit of a file
+
+struct WriteWeights {
+  DType dtype = DType::f32;
+  std::int64_t shard_bytes = kShardBytes;  // of tensors in a file, at most; a larger tensor has a file of its own
+  std::function<void(std::uint64_t done, std::uint64_t of)> progress = {};  // bytes written
+};
+
+struct WrittenWeights {
+  std::map<std::string, std::uint64_t> hashes;  // name -> XXH3-64 of each file, the index among them
+  std::int64_t parameters = 0;
+  std::uint64_t bytes = 0;  // of tensors
+  std::size_t shards = 1;
+};
+
+// The tensors of `matched` in their order. Bytes of the source that do not have its manifest's hash are a UserError.
+WrittenWeights write_weights(FileSystem& files, const Path& folder, std::span<const model::MatchedFile> matched,
+                             const WriteWeights& options);
+
+}  // namespace redline::infer

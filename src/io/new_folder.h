@@ -1,0 +1,31 @@
+// A folder that is there whole or not at all: it is filled beside its place and renamed into it.
+#pragma once
+
+#include <string_view>
+
+#include "base/files.h"
+
+namespace redline::io {
+
+class NewFolder {
+ public:
+  // A folder that is not there yet, or an empty one; anything else is a UserError led by `flag` ("--out"). What an
+  // interrupted attempt left beside it is removed.
+  NewFolder(FileSystem& files, Path folder, std::string_view flag);
+  // Without complete(), what was written goes.
+  ~NewFolder();
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  const Path& path() const { return partial_; }                       // where to write meanwhile
+  std::uint64_t write(std::string_view name, std::string_view text);  // XXH3-64 of what was written
+  std::uint64_t copy(const Path& from, std::string_view name);
+  void complete();  // the files must have been synced
+
+ private:
+  FileSystem& files_;
+  Path folder_, partial_;
+  bool whole_ = false;
+};
+
+}  // namespace redline::io

@@ -1,0 +1,37 @@
+// Tensors of a file on their way to somewhere else: the file is read once, from front to back, converted by all threads
+// and hashed on the way. Besides the mapping, whose pages are given back as it goes, nothing is held.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "io/safetensors.h"
+
+namespace redline::io {
+
+inline constexpr std::int64_t kStreamWindow = std::int64_t{32} << 20;  // bytes of the file that are under way at a time
+
+// Elements [first, first + count) of wanted[index].
+struct TensorPiece {
+  std::size_t index = 0;
+  std::int64_t first = 0, count = 0;
+};
+
+struct TensorStream {
+  const SafetensorsReader& file;
+  std::span<const StoredTensor* const> wanted;  // of the file, in its order
+  DType to = DType::f32;                        // as StoredTensor::convert
+  std::optional<std::string> hash = {};         // of the whole file, hex64; another one is a UserError at the end
+  ThreadPool& pool;
+};
+
+// Window after window: `place` says where each piece goes once converted, in order and from this thread; when all of a
+// window are there, `done` hears of them. What is placed must stay until then. Pieces of a tensor come in order.
+using PlacePiece = std::function<std::byte*(const TensorPiece& piece)>;
+using PiecesDone = std::function<void(std::span<const TensorPiece> pieces)>;
+void stream_tensors(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done);
+
+}  // namespace redline::io

@@ -1,0 +1,44 @@
+// The weights of a folder: one model.safetensors, or the shards that model.safetensors.index.json names. Opening checks
+// that the shards hold what the index says and nothing else; no tensor's bytes are read.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "io/safetensors.h"
+
+namespace redline::io {
+
+inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kWeightsIndex = "model.safetensors.index.json";
+
+bool has_weights(FileSystem& files, const Path& folder);
+
+class WeightFiles {
+ public:
+  // A missing shard, a tensor that its shard does not hold, one that the index does not name: a UserError. Where the
+  // folder has a manifest (a checkpoint of ours), its hashes are there for whoever reads the bytes.
+  WeightFiles(FileSystem& files, const Path& folder);
+
+  struct File {
+    std::unique_ptr<SafetensorsReader> reader;
+    std::optional<std::string> hash;  // hex64, from the manifest
+  };
+  const std::vector<File>& files() const { return files_; }
+  const Path& listing() const { return listing_; }        // the file that says what there is: the index, or the weights
+  const StoredTensor* find(std::string_view name) const;  // nullptr: not there
+  const StoredTensor& at(std::string_view name) const;    // UserError: "FILE holds no tensor NAME"
+  std::size_t tensors() const;
+  std::uint64_t bytes() const;  // of all files
+  void prefetch() const;        // asks the system for the beginning
+
+ private:
+  std::vector<File> files_;
+  Path listing_;
+};
+
+}  // namespace redline::io

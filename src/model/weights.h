@@ -1,0 +1,28 @@
+// The tensors of a folder held against a model: each parameter has its tensor, with its shape, and nothing is left over.
+#pragma once
+
+#include <vector>
+
+#include "config/config.h"
+#include "io/weight_files.h"
+#include "model/parameters.h"
+
+namespace redline::model {
+
+// One file of the folder: its tensors in the file's order, and the parameter that each of them is.
+struct MatchedFile {
+  const io::WeightFiles::File* file = nullptr;
+  std::vector<const io::StoredTensor*> tensors;
+  std::vector<const StoredParameter*> parameters;
+};
+
+// A missing, superfluous or misshapen tensor is a UserError that names it; so is one of a type that holds no weights.
+// What is returned points into both arguments.
+std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const config::Model& model,
+                                       const FlatLayout& layout);
+
+// A UserError when the files hold fewer weights than the model has: what untrusted numbers ask for is not allocated, nor
+// is a table of it made.
+void check_size(const io::WeightFiles& weights, const config::Model& model);
+
+}  // namespace redline::model

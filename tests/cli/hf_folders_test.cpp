@@ -1,0 +1,222 @@
+// export, import and model.init_from as a user runs them: the same weights on every way, and one sentence for each thing
+// that is wrong.
+#include <cstring>
+
+#include "cli/program.h"
+#include "io/json.h"
+#include "io/weight_files.h"
+
+namespace redline::cli {
+namespace {
+
+const std::string kFixture = REDLINE_SOURCE_DIR "/tests/fixtures/llama3-gqa";
+const std::string kTokenizers = REDLINE_SOURCE_DIR "/tests/fixtures/tokenizers/";
+const Words kTiny = {"train.batch_size=2",   "train.seq_len=64",   "train.eval_batches=1",
+                     "data.max_segments=8",  "optim.lr=1e-20",     "optim.min_lr=0",
+                     "optim.warmup_steps=0", "train.eval_every=0", "checkpoint.every=0",
+                     "train.accumulate=1",   "--device",           "cpu"};
+
+class HfFolders : public ProgramTest {
+ protected:
+  Ran must(const Words& words) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran;
+  }
+  Ran train(Words words) {
+    words.insert(words.begin(), "train");
+    words.insert(words.end(), kTiny.begin(), kTiny.end());
+    return run(words);
+  }
+  void copy_fixture(const std::string& name) {
+    std::filesystem::copy(kFixture, folder_ / name);
+    std::filesystem::remove(folder_ / name / "oracle.safetensors");
+  }
+  void change_config(const std::string& folder, const std::function<void(io::Json&)>& change) {
+    const Path path = folder_ / folder / "config.json";
+    io::Json json = io::read_json(real_files(), path);
+    change(json);
+    real_files().replace(path, json.dump());
+  }
+  // Every tensor of `a` is in `b`, with the same type and bytes, and the other way round.
+  void expect_same_weights(const Path& a, const Path& b) {
+    const io::WeightFiles left(real_files(), folder_ / a), right(real_files(), folder_ / b);
+    EXPECT_EQ(left.tensors(), right.tensors());
+    for (const auto& file : left.files())
+      for (const io::StoredTensor& t : file.reader->tensors()) {
+        const io::StoredTensor* other = right.find(t.name);
+        ASSERT_TRUE(other) << t.name;
+        EXPECT_EQ(t.shape, other->shape);
+        ASSERT_EQ(t.bytes.size(), other->bytes.size()) << t.name;
+        EXPECT_EQ(std::memcmp(t.bytes.data(), other->bytes.data(), t.bytes.size()), 0) << t.name;
+      }
+  }
+};
+
+TEST_F(HfFolders, ThereAndBackGivesTheSameBytesInEveryTypeAndInShards) {
+  for (const std::string dtype : {"f32", "bf16", "f16"}) {
+    must({"export", "--checkpoint", kFixture, "--out", dtype, "--dtype", dtype});
+    must({"import", dtype, "--out", dtype + "-in"});
+    must({"export", "--checkpoint", dtype + "-in", "--out", dtype + "-out", "--dtype", dtype});
+    expect_same_weights(dtype, dtype + "-out");
+    EXPECT_EQ(real_files().read(folder_ / dtype / "config.json"),
+              real_files().read(folder_ / (dtype + "-out") / "config.json"));
+    must({"export", "--checkpoint", dtype + "-in", "--out", dtype + "-shards", "--dtype", dtype, "--shard-size",
+          "100000"});
+    EXPECT_FALSE(exists(dtype + "-shards/model.safetensors"));
+    expect_same_weights(dtype, dtype + "-shards");
+    must({"import", dtype + "-shards", "--out", dtype + "-again"});
+    expect_same_weights(dtype + "-in", dtype + "-again");
+  }
+  expect_same_weights("f32", Path(kFixture));
+}
+
+TEST_F(HfFolders, ExportPrintsOneDocumentAndSaysWhatItDid) {
+  const io::Json json = io::parse_json(
+      must({"export", "--checkpoint", kFixture, "--out", "a", "--json", "--shard-size", "200000"}).out, "stdout");
+  EXPECT_EQ(json["parameters"], 233952);
+  EXPECT_EQ(json["bytes"], 4 * 233952);
+  EXPECT_GT(json["shards"], 1);
+  const io::Json index = io::read_json(real_files(), folder_ / "a/model.safetensors.index.json");
+  EXPECT_EQ(index["metadata"]["total_size"], 4 * 233952);
+  const io::Json config = io::read_json(real_files(), folder_ / "a/config.json");
+  EXPECT_EQ(config["rope_parameters"]["rope_type"], "llama3");
+  EXPECT_EQ(config["rope_scaling"], config["rope_parameters"]);
+  EXPECT_EQ(config["rope_theta"], config["rope_parameters"]["rope_theta"]);
+  EXPECT_EQ(config["max_position_embeddings"], 512);
+  EXPECT_EQ(config["eos_token_id"], 2);
+}
+
+TEST_F(HfFolders, TrainingStartsFromAFolderAndDoesNotNeedItAgain) {
+  must({"import", kFixture, "--out", "start"});
+  const Ran begun = train({"model.init_from=start", "train.max_steps=1", "--out", "run"});
+  ASSERT_EQ(begun.status, 0) << begun.err;
+  EXPECT_NE(begun.out.find("starting from the weights in start"), std::string::npos) << begun.out;
+  must({"export", "--checkpoint", "run", "--out", "after"});
+  expect_same_weights("after", Path(kFixture));  // steps of 1e-20 change nothing
+  EXPECT_EQ(io::read_json(real_files(), folder_ / "after/config.json")["max_position_embeddings"], 512);
+  std::filesystem::remove_all(folder_ / "start");
+  must({"train", "--resume", "--out", "run", "train.max_steps=2", "--device", "cpu"});
+  // Told the configuration again, without the keys that the folder had said.
+  ASSERT_EQ(train({"--resume", "--out", "run", "model.init_from=start", "train.max_steps=3"}).status, 0);
+  expect_bad_input({"train", "model.init_from=start", "--out", "other"},
+                   {"model.init_from: start: there is no such folder"});
+}
+
+TEST_F(HfFolders, AKeyThatTheFolderSaysOtherwiseIsNamed) {
+  expect_bad_input(train({"model.init_from=" + kFixture, "model.layers=3", "--out", "run"}),
+                   {"model.layers is 3", "says 2"});
+  expect_bad_input(train({"model.init_from=" + kFixture, "model.rope_scaling=none", "--out", "run"}),
+                   {"model.rope_scaling"});
+  EXPECT_FALSE(exists("run"));
+  write("c.toml", "[model]\ninit_from = \"" + kFixture +
+                      "\"\nkv_heads = 2\ndropout = 0.1\nvocab = 1000\n[train]\nmax_steps = 1\n");
+  expect_bad_input({"config", "c.toml"}, {"c.toml:5: model.vocab is 1000", "says 384"});
+  const Ran shown = must({"config", "model.init_from=" + kFixture, "model.kv_heads=2", "model.dropout=0.1"});
+  for (const char* line : {"layers = 2", "kv_heads = 2", "head_dim = 16", "dropout = 0.1", "max_positions = 512"})
+    EXPECT_NE(shown.out.find(line), std::string::npos) << line;
+}
+
+TEST_F(HfFolders, DamageIsOneSentenceAndLeavesNothing) {
+  must({"import", kFixture, "--out", "good"});
+  const auto damaged = [&](const std::string& name, const std::function<void(const Path&)>& damage) {
+    std::filesystem::copy(folder_ / "good", folder_ / name);
+    damage(folder_ / name);
+    return name;
+  };
+  const auto flip = [](const Path& folder) {
+    std::string bytes = real_files().read(folder / "model.safetensors");
+    bytes[bytes.size() / 2] ^= 1;
+    real_files().replace(folder / "model.safetensors", bytes);
+  };
+  const std::string flipped = damaged("flipped", flip);
+  const std::string cut = damaged("cut", [](const Path& f) { real_files().truncate(f / "model.safetensors", 1000); });
+  const std::string other = damaged("other", [](const Path& f) { real_files().replace(f / "config.json", "{}"); });
+  for (const auto& [name, part] :
+       {std::pair{flipped, "its hash is not the one in the manifest"}, {cut, "truncated"}, {other, "config.json"}}) {
+    expect_bad_input({"export", "--checkpoint", name, "--out", "out"}, {part});
+    expect_bad_input({"import", name, "--out", "out"}, {part});
+    expect_bad_input({"eval", "--checkpoint", name, "--data", "ping", "--batches", "1", "--device", "cpu"}, {part});
+    EXPECT_FALSE(exists("out"));
+    EXPECT_FALSE(exists("out.partial"));
+  }
+  expect_bad_input(train({"model.init_from=" + cut, "--out", "run"}), {"model.init_from", "truncated"});
+  EXPECT_FALSE(exists("run"));
+}
+
+TEST_F(HfFolders, ShardsThatAreNotWhatTheIndexSays) {
+  must({"export", "--checkpoint", kFixture, "--out", "shards", "--shard-size", "200000"});
+  const Path first = folder_ / "shards" / real_files().list(folder_ / "shards")[2];
+  ASSERT_TRUE(first.filename().string().starts_with("model-00001-of-")) << first;
+  std::filesystem::rename(first, folder_ / "shards/away");
+  expect_bad_input({"import", "shards", "--out", "in"}, {first.filename().string() + " is missing"});
+  expect_bad_input({"eval", "--checkpoint", "shards", "--data", "ping", "--device", "cpu"}, {"is missing"});
+}
+
+TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
+  copy_fixture("hf");
+  std::filesystem::copy(kTokenizers + "gpt2.tokenizer.json", folder_ / "hf/tokenizer.json");
+  expect_bad_input({"import", "hf", "--out", "in"}, {"tokenizer.json", "vocabulary of 384"});  // it has more than 500
+  expect_bad_input({"export", "--checkpoint", "hf", "--out", "out"}, {"more than the model's vocabulary"});
+  expect_bad_input(train({"model.init_from=hf", "train.max_steps=1", "--out", "run"}), {"vocabulary of 384"});
+  EXPECT_FALSE(exists("in") || exists("out") || exists("run"));
+
+  write("words.txt", "a few words to learn from, a few words more\n");
+  must({"tokenizer", "train", "--vocab-size", "270", "--special", "<|endoftext|>", "--out", "hf/tokenizer.json",
+        "words.txt"});
+  must({"import", "hf", "--out", "in"});
+  must({"export", "--checkpoint", "in", "--out", "out"});
+  EXPECT_EQ(real_files().read(folder_ / "hf/tokenizer.json"), real_files().read(folder_ / "out/tokenizer.json"));
+  EXPECT_EQ(io::read_json(real_files(), folder_ / "out/tokenizer_config.json")["eos_token"], "<|endoftext|>");
+  const Ran other =
+      train({"model.init_from=in", "train.max_steps=1", "--out", "run", "data.train=words.txt", "data.eval=words.txt"});
+  EXPECT_EQ(other.status, 0) << other.err;
+  EXPECT_NE(other.out.find("warning: the data are read with the tokenizer bytes"), std::string::npos) << other.out;
+}
+
+TEST_F(HfFolders, ARunIsExportedWithTheTokenizerOfItsData) {
+  write("words.txt", "a few words to learn from, a few words more\n\n\nand a second text");
+  must({"tokenizer", "train", "--vocab-size", "260", "--special", "<|endoftext|>", "--out", "t.json", "words.txt"});
+  ASSERT_EQ(train({"model.layers=1", "model.hidden=16", "model.heads=2", "model.kv_heads=1", "model.head_dim=8",
+                   "model.ffn=16", "model.vocab=300", "train.max_steps=1", "data.train=words.txt",
+                   "data.eval=words.txt", "data.tokenizer=t.json", "--out", "run"})
+                .status,
+            0);
+  must({"export", "--checkpoint", "run", "--out", "out"});
+  EXPECT_EQ(real_files().read(folder_ / "t.json"), real_files().read(folder_ / "out/tokenizer.json"));
+  const io::Json config = io::read_json(real_files(), folder_ / "out/config.json");
+  EXPECT_EQ(config["eos_token_id"],
+            io::read_json(real_files(), folder_ / "out/generation_config.json")["eos_token_id"]);
+  EXPECT_TRUE(config["eos_token_id"].is_number_integer());
+}
+
+TEST_F(HfFolders, WhatIsNotSupportedIsRefusedByName) {
+  const auto refused = [&](const std::function<void(io::Json&)>& change, const std::string& part) {
+    std::filesystem::remove_all(folder_ / "hf");
+    copy_fixture("hf");
+    change_config("hf", change);
+    expect_bad_input({"import", "hf", "--out", "in"}, {"config.json", part});
+  };
+  refused([](io::Json& j) { j["architectures"] = {"GemmaForCausalLM"}; }, "GemmaForCausalLM");
+  refused([](io::Json& j) { j["rope_parameters"]["rope_type"] = "yarn"; }, "yarn");
+  refused([](io::Json& j) { j["attention_bias"] = true; }, "attention_bias");
+  refused([](io::Json& j) { j["hidden_act"] = "gelu"; }, "gelu");
+  refused([](io::Json& j) { j["layer_types"] = {"full_attention", "sliding_attention"}; }, "sliding_attention");
+  refused([](io::Json& j) { j["quantization_config"] = {{"bits", 4}}; }, "quantization_config");
+  refused([](io::Json& j) { j["partial_rotary_factor"] = 0.5; }, "partial_rotary_factor");
+}
+
+TEST_F(HfFolders, FlagsAndFolders) {
+  expect_bad_input({"export", "--out", "a"}, {"--checkpoint"});
+  expect_bad_input({"export", "--checkpoint", kFixture}, {"--out"});
+  expect_bad_input({"export", "--checkpoint", kFixture, "--out", "a", "--dtype", "int8"}, {"--dtype", "int8"});
+  expect_bad_input({"import", "--out", "a"}, {"HF_DIR"});
+  expect_bad_input({"import", kFixture}, {"--out"});
+  expect_bad_input({"import", "nothing", "--out", "a"}, {"nothing: there is no such folder"});
+  write("kept", "x");
+  expect_bad_input({"export", "--checkpoint", kFixture, "--out", "."}, {"not empty"});
+  EXPECT_FALSE(exists("a"));
+}
+
+}  // namespace
+}  // namespace redline::cli

@@ -1,0 +1,36 @@
+"""Python packages for the interop tests: those that the interpreter has, else a virtual environment with them."""
+import importlib.util
+import os
+import subprocess
+import sys
+import venv
+
+SKIPPED = 77  # what ctest takes for "skipped"
+
+
+def enter_environment(folder, packages, system_packages=False):
+    """Runs the script again with the packages in an environment in `folder`, unless it has them; exit 77 where that fails.
+
+    `system_packages`: the environment also sees what the interpreter has (a torch of gigabytes is not installed twice).
+    """
+    environment = os.path.join(folder, "venv")
+    python = os.path.join(environment, "bin", "python")
+    if os.path.realpath(sys.prefix) == os.path.realpath(environment):
+        return
+    if all(importlib.util.find_spec(name) for name in packages):
+        return
+    done = os.path.join(environment, "complete")
+    if not os.path.exists(done):
+        try:
+            venv.create(environment, with_pip=True, clear=True, system_site_packages=system_packages)
+            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+            subprocess.run(command, check=True, timeout=300)
+            open(done, "w").close()
+        except (OSError, subprocess.SubprocessError) as error:
+            skip(f"{' and '.join(packages)} cannot be installed with pip here: {error}")
+    os.execv(python, [python, *sys.argv])
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(SKIPPED)

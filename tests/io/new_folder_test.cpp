@@ -1,0 +1,70 @@
+// A folder that is made whole or not at all, whatever fails on the way.
+#include "io/new_folder.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "testing/failing_files.h"
+#include "testing/temp_folder.h"
+
+namespace redline::io {
+namespace {
+
+void fill(FileSystem& files, const Path& folder, const Path& source) {
+  NewFolder made(files, folder, "--out");
+  EXPECT_EQ(made.write("a", "text"), hash64("text"));
+  EXPECT_EQ(made.copy(source, "b"), hash64("copied"));
+  made.complete();
+}
+
+TEST(NewFolder, IsWholeAtTheEndAndNotThereBefore) {
+  const testing::TempFolder temp;
+  real_files().replace(temp / "source", "copied");
+  for (const char* name : {"out", "deeper/out/", "empty"}) {
+    if (std::string_view(name) == "empty") real_files().create_folders(temp / name);
+    fill(real_files(), temp / name, temp / "source");
+    EXPECT_EQ(real_files().read(temp / name / "b"), "copied");
+    EXPECT_EQ(real_files().list(temp / name), (std::vector<std::string>{"a", "b"}));
+  }
+  { NewFolder unfinished(real_files(), temp / "never", "--out"); }
+  EXPECT_FALSE(real_files().exists(temp / "never"));
+  EXPECT_FALSE(real_files().exists(temp / "never.partial"));
+}
+
+TEST(NewFolder, NothingIsWrittenOver) {
+  const testing::TempFolder temp;
+  real_files().replace(temp / "file", "x");
+  real_files().create_folders(temp / "full");
+  real_files().replace(temp / "full/kept", "x");
+  for (const char* name : {"file", "full"}) try {
+      NewFolder folder(real_files(), temp / name, "--out");
+      ADD_FAILURE() << "accepted";
+    } catch (const UserError& e) {
+      EXPECT_EQ(std::string(e.what()).rfind("--out ", 0), 0u) << e.what();
+    }
+  EXPECT_EQ(real_files().read(temp / "full/kept"), "x");
+}
+
+TEST(NewFolder, AFailureAnywhereLeavesNoHalfFolder) {
+  for (const testing::Failure failure : {testing::Failure::once, testing::Failure::full_disk, testing::Failure::death})
+    for (std::int64_t nth = 0;; ++nth) {
+      const testing::TempFolder temp;
+      real_files().replace(temp / "source", "copied");
+      testing::FailingFiles files;
+      files.fail_at(nth, failure);
+      try {
+        fill(files, temp / "out", temp / "source");
+      } catch (const MachineError&) {
+      }
+      if (!files.failed()) break;
+      const std::vector<std::string> names = real_files().list(temp / "out");
+      EXPECT_TRUE(names.empty() || names.size() == 2) << nth;
+      fill(real_files(), temp / (names.empty() ? "out" : "again"),
+           temp / "source");  // what was left is in nobody's way
+      ASSERT_LT(nth, 100);
+    }
+}
+
+}  // namespace
+}  // namespace redline::io

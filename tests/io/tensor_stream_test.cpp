@@ -1,0 +1,84 @@
+// Streams of tensors: every element arrives once, converted as a whole tensor would be, whatever windows and pieces cut it
+// into; a file that is not the one of its hash is refused.
+#include "io/tensor_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/random.h"
+#include "testing/temp_folder.h"
+
+namespace redline::io {
+namespace {
+
+// Halves of every kind in tensors of odd sizes; together several windows, and none of them begins at an even address of one.
+class Streams : public ::testing::Test {
+ protected:
+  Streams() {
+    const Random random(1, 2);
+    std::vector<TensorToWrite> tensors;
+    std::int64_t n = 0;
+    for (const std::int64_t elements :
+         {std::int64_t{1}, std::int64_t{3}, kStreamWindow / 2 + 77, std::int64_t{524289}, std::int64_t{5}}) {
+      std::vector<std::uint16_t>& v = data_.emplace_back(static_cast<std::size_t>(elements));
+      for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::uint16_t>((i * 2654435761u) >> 7);
+      tensors.push_back(
+          {fmt::format("t{}", n++), n % 2 ? DType::bf16 : DType::f16, {elements}, std::as_bytes(std::span(v))});
+    }
+    hash_ = write_safetensors(real_files(), temp_ / "f", tensors, {});
+    reader_ = std::make_unique<SafetensorsReader>(temp_ / "f");
+    for (const StoredTensor& t : reader_->tensors()) wanted_.push_back(&t);
+  }
+
+  // Everything as floats, from a stream with that many threads.
+  std::vector<std::vector<float>> stream(int threads, std::optional<std::string> hash) {
+    ThreadPool pool(threads);
+    std::vector<std::vector<float>> out;
+    for (const StoredTensor* t : wanted_) out.emplace_back(static_cast<std::size_t>(t->elements()));
+    std::vector<std::int64_t> done(wanted_.size());
+    stream_tensors(
+        {*reader_, wanted_, DType::f32, std::move(hash), pool},
+        [&](const TensorPiece& p) { return reinterpret_cast<std::byte*>(out[p.index].data() + p.first); },
+        [&](std::span<const TensorPiece> pieces) {
+          for (const TensorPiece& p : pieces) EXPECT_EQ(std::exchange(done[p.index], p.first + p.count), p.first);
+        });
+    for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], wanted_[i]->elements());
+    return out;
+  }
+
+  testing::TempFolder temp_;
+  std::vector<std::vector<std::uint16_t>> data_;
+  std::unique_ptr<SafetensorsReader> reader_;
+  std::vector<const StoredTensor*> wanted_;
+  std::uint64_t hash_ = 0;
+};
+
+TEST_F(Streams, EveryElementArrivesOnceOnAnyNumberOfThreads) {
+  for (const int threads : {1, 3}) {
+    const auto out = stream(threads, hex64(hash_));
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      const std::vector<float> whole = wanted_[i]->to_f32();
+      EXPECT_EQ(std::memcmp(out[i].data(), whole.data(), whole.size() * sizeof(float)), 0) << i;
+    }
+  }
+}
+
+TEST_F(Streams, TensorsThatNobodyWantsArePassedOver) {
+  wanted_ = {wanted_[1], wanted_[3]};
+  EXPECT_EQ(stream(2, {})[1].size(), 524289u);
+}
+
+TEST_F(Streams, AnotherHashIsAUserErrorThatNamesTheFile) {
+  try {
+    stream(2, hex64(hash_ ^ 1));
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find((temp_ / "f").string() + " has changed"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace redline::io
