@@ -1,4 +1,6 @@
 // From a configuration and a kind of device to how a model is lowered.
+#include <algorithm>
+
 #include "model/lowering.h"
 
 namespace redline::model {
@@ -16,6 +18,16 @@ program::Recompute recompute_of(std::string_view name) {
 
 data::BatchShape batch_shape(const config::Config& c) {
   return {c.train.batch_size, c.train.seq_len, c.data.max_segments};
+}
+
+DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t positions, std::int64_t prompt) {
+  constexpr std::int64_t kPromptStep = 64;  // a card's products are tuned for each number of rows: few of them
+  DecodeShape shape{.slots = std::min(texts, kMostSlots), .positions = positions, .prompt = prompt, .rows = kMostSlots};
+  if (kind == device::Kind::cuda)
+    shape.prompt = (prompt + kPromptStep - 1) / kPromptStep * kPromptStep;
+  else
+    shape.rows = shape.slots;
+  return shape;
 }
 
 LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {

@@ -1,12 +1,35 @@
 // Linear layers: three products over the same weight, y = x W^T, dx = dy W, dW (+)= dy^T x. All row-major as stored;
-// the work is gemm's.
+// the work is gemm's, but for the few rows of a decoding step.
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/math.h"
+#include "ops/cpu/row_ranges.h"
 
 namespace redline::ops::cpu {
+namespace {
+
+// A decoding step has few rows: each weight is used so few times that packing it for OpenBLAS costs more than the
+// products. A row's bits do not depend on how many others there are.
+constexpr std::int64_t kFewRows = 8;
+
+void multiply_few_rows(const Linear<Tensor>& op, ThreadPool& pool) {
+  const std::int64_t n = op.x.rows(), k = op.x.columns(), m = op.y.columns();
+  for_rows(pool, m, k, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t j = begin; j < end; ++j) {
+      const float* weight = op.weight.f32() + j * k;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const float* x = op.x.f32() + i * k;
+        op.y.f32()[i * m + j] = lane_sum(k, [=](std::int64_t e) { return x[e] * weight[e]; });
+      }
+    }
+  });
+}
+
+}  // namespace
 
 void run(const Linear<Tensor>& op, ThreadPool& pool) {
   const std::int64_t n = op.x.rows(), k = op.x.columns(), m = op.y.columns();
+  if (n <= kFewRows) return multiply_few_rows(op, pool);
   gemm({.ta = Transpose::no,
         .tb = Transpose::yes,
         .m = n,
