@@ -33,26 +33,21 @@ void check_prompt(const Checkpoint& checkpoint, std::span<const std::int32_t> pr
 model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt,
                         const SampleOptions& options, device::Device& device,
                         const std::function<bool(std::size_t, std::int32_t)>& heard) {
-  const auto prompt_size = static_cast<std::int64_t>(prompt.size());
   check_prompt(checkpoint, prompt);
-  const std::int64_t wanted = prompt_size + options.generate.tokens;
-  const std::int64_t positions = std::min(checkpoint.max_positions, wanted);
-  // A text that outgrows its positions is read again from its newer half.
-  const std::int64_t read_at_once = wanted > positions ? std::max(prompt_size, positions / 2) : prompt_size;
-
   config::Config config = checkpoint.run.value_or(config::Config{});
   if (!options.precision.empty()) config.precision.matmul = options.precision;
   model::LoweringOptions lowering = model::lowering_options(config, device.kind());
   lowering.batch = {1, 1, 1};
   lowering.training = false;
-  lowering.decode = model::decode_shape(device.kind(), options.samples, positions, read_at_once);
+  lowering.decode = model::decode_shape(device.kind(), options.samples, static_cast<std::int64_t>(prompt.size()),
+                                        options.generate.tokens, checkpoint.max_positions);
   const auto engine = load_engine(checkpoint, lowering, device);
   model::Decoding decoding(*engine);
   // A card makes its plans the first time a program runs; the figures are of what comes after.
   if (device.runs_ahead()) {
     const std::int64_t slot = 0;
     decoding.prefill(prompt.first(1), {&slot, 1});
-    if (positions > 1) decoding.step(prompt.first(1));
+    if (decoding.positions() > 1) decoding.step(prompt.first(1));
   }
   const std::vector<std::vector<std::int32_t>> prompts(static_cast<std::size_t>(options.samples),
                                                        {prompt.begin(), prompt.end()});

@@ -37,7 +37,7 @@ void TokenChooser::keep_share(double share) {
   const auto before = [&](std::size_t a, std::size_t b) { return likelier(candidates_[a], candidates_[b]); };
   double held = 0;
   std::size_t kept = 0;
-  for (std::size_t sorted = 0; kept < order.size() && held < wanted;) {
+  for (std::size_t sorted = 0; kept < order.size() && (kept == 0 || held < wanted);) {
     if (kept == sorted) {
       sorted = std::min(order.size(), std::max<std::size_t>(64, 4 * sorted));
       std::partial_sort(order.begin() + static_cast<std::ptrdiff_t>(kept),
@@ -45,7 +45,7 @@ void TokenChooser::keep_share(double share) {
     }
     held += weights_[order[kept++]];
   }
-  order.resize(std::max<std::size_t>(kept, 1));
+  order.resize(kept);
   std::ranges::sort(order);
   for (std::size_t i = 0; i < order.size(); ++i) {
     candidates_[i] = candidates_[order[i]];

@@ -36,7 +36,11 @@ struct DecodeShape {
 // it is always the same there, so that a text does not depend on how many others are written beside it. The CPU's kernels
 // take each row by itself.
 inline constexpr std::int64_t kMostSlots = 8;
-DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t positions, std::int64_t prompt);
+inline constexpr std::int64_t kSamplePromptTokens = 256;  // that a prompt of train.sample_prompts may have
+// `prompt`: tokens of the longest one; `tokens`: that may follow; `positions`: that the model knows, at least the prompt's.
+// A text that outgrows them is read again from its newer half.
+DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t prompt, std::int64_t tokens,
+                         std::int64_t positions);
 
 struct LoweringOptions {
   data::BatchShape batch;

@@ -25,7 +25,7 @@ std::unique_ptr<Engine> make_engine(const config::Model& model, device::Device& 
   o.batch = {1, kPositions, 1};
   o.training = false;
   o.logits = true;
-  o.decode = decode_shape(device.kind(), texts, positions, positions);
+  o.decode = decode_shape(device.kind(), texts, positions / 2, 1000, positions);
   auto engine = std::make_unique<Engine>(model, o, device);
   engine->initialise(3);
   return engine;
