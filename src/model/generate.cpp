@@ -24,7 +24,8 @@ class Round {
 
   void run() {
     read_prompts();
-    for (std::int64_t i = 1; i < options_.tokens && writing(); ++i) {
+    const std::int64_t tokens = decoding_.positions() < 2 ? 1 : options_.tokens;  // one position has no room for a next
+    for (std::int64_t i = 1; i < tokens && writing(); ++i) {
       make_room();
       step(i);
     }

@@ -118,6 +118,38 @@ TEST_F(Eval, SamplePrintsTextAndThenFigures) {
   EXPECT_NE(ran.err.find("memory alone would take "), std::string::npos);
 }
 
+TEST_F(Eval, TrainingShowsAndKeepsSamples) {
+  const Words words = {"train",
+                       "--out",
+                       "a",
+                       "--device",
+                       "cpu",
+                       "model.layers=1",
+                       "model.hidden=32",
+                       "model.heads=2",
+                       "model.head_dim=16",
+                       "model.ffn=48",
+                       "train.seq_len=64",
+                       "train.batch_size=2",
+                       "train.max_steps=4",
+                       "train.eval_batches=1",
+                       "train.sample_every=2",
+                       "train.sample_tokens=5",
+                       "train.sample_prompts=<begin>1\\n"};
+  const Ran ran = run(words);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const char* line : {"sample after step 2: <begin>1", "sample after step 4: <begin>1"})
+    EXPECT_NE(ran.out.find(line), std::string::npos) << ran.out;
+  const std::string rows = real_files().read(folder_ / "a/samples.jsonl");
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2);
+  const auto last = nlohmann::json::parse(rows.substr(rows.find('\n') + 1));
+  EXPECT_EQ(last.at("step"), 4);
+  EXPECT_EQ(last.at("samples").size(), 1u);
+  Words bad = words;
+  bad.insert(bad.end(), {"--out", "b", "train.sample_prompts=" + std::string(65, 'x')});
+  expect_bad_input(bad, {"train.sample_prompts", "65 tokens"});
+}
+
 TEST_F(Eval, BadSamples) {
   const auto with = [&](Words more) {
     more.insert(more.begin(), {"sample", "--device", "cpu", "--checkpoint", kModel});

@@ -25,7 +25,7 @@ std::unique_ptr<Engine> make_engine(const config::Model& model, device::Device& 
   o.batch = {1, kPositions, 1};
   o.training = false;
   o.logits = true;
-  o.decode = decode_shape(device.kind(), texts, positions / 2, 1000, positions);
+  o.decode = decode_shape(device.kind(), texts, std::max<std::int64_t>(positions / 2, 1), 1000, positions);
   auto engine = std::make_unique<Engine>(model, o, device);
   engine->initialise(3);
   return engine;
@@ -157,6 +157,15 @@ TEST_P(DecodingTest, EndsAtAStopTokenAndWhereTheListenerSaysSo) {
   EXPECT_EQ(cut.texts[1].tokens, Tokens(whole.texts[1].tokens.begin(), whole.texts[1].tokens.begin() + 4));
   EXPECT_EQ(heard[0], cut.texts[0].tokens);
   EXPECT_EQ(heard[1], cut.texts[1].tokens);
+}
+
+TEST_P(DecodingTest, FewPositionsAreEnough) {
+  for (const std::int64_t positions : {1, 2, 3}) {
+    const auto engine = make_engine(model_, device_, 1, positions);
+    Decoding decoding(*engine);
+    const Generated g = generate(decoding, std::vector<Tokens>{{5}}, {.tokens = 7, .choice = {.temperature = 0}}, {});
+    EXPECT_EQ(g.texts[0].tokens.size(), positions == 1 ? 1u : 7u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecodingTest, ::testing::Values("llama", "qwen3"));
