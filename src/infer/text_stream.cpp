@@ -31,10 +31,8 @@ std::string TextStream::push(std::int32_t token) {
   tokens_.push_back(token);
   const std::string before = decode_(std::span(tokens_).first(known_)), all = decode_(tokens_);
   if (all.ends_with(kReplacement) || all.size() < before.size()) return {};
-  // The tokens that were known are no longer needed: what is new has them as its neighbours now.
-  if (known_ > kContext) {
-    tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(known_ - 1));
-  }
+  // Of the tokens that were known one is enough from here on: what is new has it as its neighbour.
+  if (known_ > kContext) tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(known_ - 1));
   known_ = tokens_.size();
   add(std::string_view(all).substr(before.size()));
   std::size_t held = 0;

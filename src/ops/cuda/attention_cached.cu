@@ -17,7 +17,7 @@ using namespace device::cuda;
 constexpr int kWarps = 4, kHeads = 4;
 constexpr int kLeastKeys = 64;  // of a split: fewer are not worth a block
 
-struct Shape4 {
+struct CacheShape {
   int slots, kv_heads, capacity, head_dim;
   int heads, splits, rows;
 
@@ -64,7 +64,7 @@ struct Sum {
 };
 
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarps* kWarp) attend_split(const Arguments<T> op, const Shape4 l) {
+__global__ void __launch_bounds__(kWarps* kWarp) attend_split(const Arguments<T> op, const CacheShape l) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int chunks = (l.group() + kHeads - 1) / kHeads;
   const int kv_head = blockIdx.x / chunks, chunk = blockIdx.x % chunks, slot = blockIdx.y, split = blockIdx.z;
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) attend_split(const Arguments<T>
 
 // One block a (row, head).
 template <class T>
-__global__ void __launch_bounds__(kWarp) join_splits(const Arguments<T> op, const Shape4 l) {
+__global__ void __launch_bounds__(kWarp) join_splits(const Arguments<T> op, const CacheShape l) {
   const int head = blockIdx.x, row = blockIdx.y;
   T* out = op.out + (std::int64_t{row} * l.heads + head) * l.head_dim;
   float top = -FLT_MAX, sum = 0;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kWarp) join_splits(const Arguments<T> op, cons
 template <class T>
 __global__ void __launch_bounds__(kPlaceThreads)
     store_document(const T* qkv, const int* doc_offsets, const int* slot_documents, T* keys, T* values,
-                   const Shape4 l) {
+                   const CacheShape l) {
   const int width = l.kv_heads * l.head_dim, slot = blockIdx.y, document = slot_documents[slot];
   if (document < 0) return;
   const std::int64_t index = std::int64_t{blockIdx.x} * kPlaceThreads + threadIdx.x;
@@ -189,14 +189,14 @@ __global__ void __launch_bounds__(kPlaceThreads)
   values[to] = qkv[l.qkv_row(begin + t, l.heads + l.kv_heads + head) + element];
 }
 
-Shape4 shape_of(const HeadLayout& layout, const Tensor& keys, std::int64_t splits, std::int64_t rows) {
+CacheShape shape_of(const HeadLayout& layout, const Tensor& keys, std::int64_t splits, std::int64_t rows) {
   const auto i = [](std::int64_t x) { return static_cast<int>(x); };
   return {i(keys.shape[0]), i(layout.kv_heads), i(keys.shape[2]), i(layout.head_dim),
           i(layout.heads),  i(splits),          i(rows)};
 }
 
 template <class T, int kWidth>
-void attend(const Arguments<T>& arguments, const Shape4& l, cudaStream_t stream) {
+void attend(const Arguments<T>& arguments, const CacheShape& l, cudaStream_t stream) {
   const int chunks = ceil_div(l.heads / l.kv_heads, kHeads);
   const dim3 blocks(static_cast<unsigned>(l.kv_heads * chunks), static_cast<unsigned>(l.slots),
                     static_cast<unsigned>(l.splits));
@@ -207,7 +207,7 @@ void attend(const Arguments<T>& arguments, const Shape4& l, cudaStream_t stream)
 }  // namespace
 
 void run(const CacheStore<Tensor>& op, const Launch& launch) {
-  const Shape4 l = shape_of(op.layout, op.keys, 1, op.qkv.rows());
+  const CacheShape l = shape_of(op.layout, op.keys, 1, op.qkv.rows());
   for_type_and_width(op.qkv.dtype, false, [&]<class T, int kOne>() {
     const unsigned blocks = blocks_for(op.qkv.rows() * op.layout.kv_heads * op.layout.head_dim, kPlaceThreads);
     store_document<T><<<dim3(blocks, static_cast<unsigned>(l.slots)), kPlaceThreads, 0, launch.stream>>>(
@@ -217,7 +217,7 @@ void run(const CacheStore<Tensor>& op, const Launch& launch) {
 }
 
 void run(const AttentionCached<Tensor>& op, const Launch& launch) {
-  const Shape4 l = shape_of(op.layout, op.keys, op.partial.shape[2], op.qkv.rows());
+  const CacheShape l = shape_of(op.layout, op.keys, op.partial.shape[2], op.qkv.rows());
   REDLINE_CHECK(l.head_dim <= 8 * kWarp, "no kernel for heads of {}", l.head_dim);
   for_type_and_width(op.qkv.dtype, false, [&]<class T, int kOne>() {
     const Arguments<T> arguments{op.qkv.as<T>(), op.positions.i32(), op.keys.as<T>(), op.values.as<T>(),
