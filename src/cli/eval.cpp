@@ -1,11 +1,15 @@
 // redline eval.
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "data/shards/shards.h"
 #include "infer/load.h"
 #include "io/json.h"
 #include "model/evaluate.h"
@@ -16,71 +20,146 @@ namespace redline::cli {
 namespace {
 
 constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
-constexpr std::int64_t kByteVocabulary = 257;  // 256 bytes and <end>
+constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
+
+struct Settings {
+  std::string checkpoint, tokenizer, precision, device = "auto";
+  std::vector<std::string> data;
+  std::int64_t batches = -1;
+  bool per_document = false, json = false;
+};
+
+// False: only help was asked for.
+bool read_settings(const Words& words, Settings& s) {
+  Arguments arguments("eval", "loss on held-out data", "--checkpoint DIR [--data ping|FOLDER|FILES...] [--json]",
+                      {"redline eval --checkpoint runs/a", "redline eval --checkpoint runs/a --data notes.txt",
+                       "redline eval --checkpoint HF_DIR --data shards/ --per-document"});
+  arguments.text("--checkpoint", "DIR", s.checkpoint,
+                 "a run (its newest checkpoint), a step, or a Hugging Face folder");
+  arguments.texts("--data", "FILES", s.data,
+                  "a prepared folder, text or .jsonl files, or ping: the generated corpus (default: the run's held-out "
+                  "data)");
+  arguments.text("--tokenizer", "NAME", s.tokenizer,
+                 "what text becomes tokens with (default: the checkpoint's, or its run's)");
+  arguments.integer("--batches", "N", s.batches, 0, 1'000'000'000,
+                    "batches to evaluate, 0: all (default: all of --data; without it, as the run does)");
+  arguments.flag("--per-document", s.per_document, "one document at a time instead of packed: the same figure, slower");
+  arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
+  arguments.text("--precision", "NAME", s.precision,
+                 "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+  arguments.flag("--json", s.json, "print one JSON document");
+  if (!arguments.parse(words)) return false;
+  if (s.checkpoint.empty()) fail_user("redline eval needs --checkpoint DIR");
+  if (!s.precision.empty() && std::ranges::find(kPrecisions, s.precision) == std::end(kPrecisions))
+    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", s.precision);
+  return true;
+}
+
+bool holds_tokenizer(const Path& folder) {
+  return real_files().exists(folder / "tokenizer.json") || real_files().exists(folder / "tokenizer.model");
+}
 
 // A checkpoint of ours is evaluated in the shape and on the data of its run; any other gets ping and rows of its own
 // length.
-config::Config settings(const infer::Checkpoint& checkpoint, const std::vector<std::string>& data) {
+config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s) {
   config::Config c;
   if (checkpoint.run) {
     c = *checkpoint.run;
+    c.train.sample_every = 0;
   } else {
     c.train.seq_len = std::min(checkpoint.max_positions, kMostPositions);
     c.train.eval_batches = kEndlessBatches;
   }
-  if (data == std::vector<std::string>{"ping"}) {
-    c.data.train = data;
+  if (!s.precision.empty()) c.precision.matmul = s.precision;
+  if (s.data == std::vector<std::string>{"ping"}) {
+    c.data.train = s.data;
     c.data.eval.clear();
-  } else if (!data.empty()) {
-    c.data.eval = data;
+    c.data.tokenizer.clear();
+  } else if (!s.data.empty()) {
+    c.data.eval = s.data;
+    c.data.packing = "pack";
+    if (!s.tokenizer.empty()) {
+      c.data.tokenizer = s.tokenizer;
+      c.data.train = {"ping"};  // whose tokens are not asked for
+    } else if (c.data.tokenizer.empty() && holds_tokenizer(checkpoint.folder)) {
+      c.data.tokenizer = checkpoint.folder.string();
+    }
+  }
+  if (s.per_document) {
+    c.train.batch_size = c.data.max_segments = 1;
+    c.data.packing = "pad";
   }
   return c;
 }
 
-}  // namespace
+// Ids of another tokenizer mean nothing to the model, and nothing would tell.
+void warn_of_other_tokenizer(const config::Config& c) {
+  if (c.data.tokenizer.empty() || c.data.eval.empty() || !data::is_prepared_folder(c.data.eval[0])) return;
+  const data::Manifest manifest = data::read_manifest(c.data.eval[0]);
+  if (data::open_tokenizer(c.data.tokenizer, "--tokenizer")->fingerprint() != manifest.tokenizer_hash)
+    log::warn("{} was prepared with {}, which is not the model's tokenizer ({})", c.data.eval[0],
+              manifest.tokenizer_name, c.data.tokenizer);
+}
 
-int run_eval(const Words& words) {
-  Arguments arguments(
-      "eval", "loss on held-out data", "--checkpoint DIR [--data ping|FILES...] [--batches N] [--json]",
-      {"redline eval --checkpoint runs/a", "redline eval --checkpoint runs/a --data notes.txt --batches 0"});
-  std::string checkpoint_argument, device_name = "auto";
-  std::vector<std::string> data;
-  std::int64_t batches = -1;
-  bool json = false;
-  arguments.text("--checkpoint", "DIR", checkpoint_argument,
-                 "a run (its newest checkpoint), a step, or a Hugging Face folder");
-  arguments.texts("--data", "FILES", data,
-                  "text files, or ping: the generated corpus (default: the run's held-out data)");
-  arguments.integer("--batches", "N", batches, 0, 1'000'000'000,
-                    "batches to evaluate, 0: all of a finite source (default: as the run does)");
-  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
-  arguments.flag("--json", json, "print one JSON document");
-  if (!arguments.parse(words)) return kDone;
-  if (checkpoint_argument.empty()) fail_user("redline eval needs --checkpoint DIR");
+// Bytes of text behind the tokens that were predicted.
+class TextBytes {
+ public:
+  explicit TextBytes(const data::Corpus& corpus) : of_id_(corpus.bytes_of_ids()) {
+    if (!of_id_) why_not_ = fmt::format("the tokens of {} stand for no known text", corpus.name());
+  }
+  void add(const data::Batch& batch) {
+    if (!of_id_) return;
+    for (std::int64_t i = 0; i < batch.real_tokens; ++i) {
+      const std::int32_t target = batch.targets[static_cast<std::size_t>(i)];
+      if (target < 0) continue;
+      const std::int32_t bytes = (*of_id_)[static_cast<std::size_t>(target)];
+      if (bytes == data::Tokenizer::kUnknownBytes)
+        why_not_ = "some tokens stand for text that their tokenizer does not know";
+      total_ += std::max(bytes, 0);
+    }
+  }
+  std::int64_t total() const { return total_; }
+  std::string why_not() const { return why_not_.empty() && total_ == 0 ? "no text was predicted" : why_not_; }
+  double bits(const model::Evaluation& e) const {
+    return e.loss * static_cast<double>(e.pairs) / std::log(2.0) / static_cast<double>(total_);
+  }
 
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), checkpoint_argument);
-  const config::Config c = settings(checkpoint, data);
-  auto source = data::open_held_out_source(c.data);
-  data::require_vocabulary(*source, checkpoint.model.vocab);
-  if (batches < 0) batches = c.train.eval_batches;
-  if (batches == 0 && source->endless()) fail_user("--batches 0: {} never ends; give a number", source->name());
-  const std::string name = source->name();
-  const bool tokens_are_bytes = source->vocabulary() <= kByteVocabulary;
+ private:
+  std::optional<std::vector<std::int32_t>> of_id_;
+  std::int64_t total_ = 0;
+  std::string why_not_;
+};
 
-  const auto device = device::open_device(device_name);
-  model::LoweringOptions lowering = model::lowering_options(c, device->kind());
-  lowering.training = false;
-  const auto engine = infer::load_engine(checkpoint, lowering, *device);
-  data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
-  report::LiveLine progress(stderr);
-  const model::Evaluation e = model::evaluate(*engine, loader, batches, [&](std::int64_t done, std::int64_t of) {
-    progress.show(of > 0 ? fmt::format("evaluating, batch {}/{}", done, of)
-                         : fmt::format("evaluating, batch {}", done));
-  });
-  progress.clear();
+// "evaluating, batch 12/40, 3.10k tok/s, eta 12 s"
+class Progress {
+ public:
+  explicit Progress(const data::Loader& loader) : loader_(loader) {}
+  void add(const data::Batch& batch) { tokens_ += batch.real_tokens; }
+  void show(std::int64_t done, std::int64_t of) {
+    const double seconds = steady_seconds() - start_;
+    std::string text =
+        of > 0 ? fmt::format("evaluating, batch {}/{}", done, of) : fmt::format("evaluating, batch {}", done);
+    text += ", " + report::token_rate(static_cast<double>(tokens_) / seconds);
+    std::optional<double> share = loader_.corpus().share_before(loader_.state().next);
+    if (of > 0) share = std::max(share.value_or(0), static_cast<double>(done) / static_cast<double>(of));
+    if (share && *share > 0)
+      text += ", eta " + report::duration(seconds * (1 - std::min(*share, 1.0)) / std::min(*share, 1.0));
+    line_.show(text);
+  }
+  void clear() { line_.clear(); }
 
-  const double perplexity = std::exp(e.loss), bits = e.loss / std::log(2.0);
-  if (json) {
+ private:
+  const data::Loader& loader_;
+  report::LiveLine line_{stderr};
+  double start_ = steady_seconds();
+  std::int64_t tokens_ = 0;
+};
+
+void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const std::string& name,
+                  const model::Evaluation& e, const TextBytes& bytes) {
+  const double perplexity = std::exp(e.loss);
+  const std::string why_not = bytes.why_not();
+  if (s.json) {
     io::Json out = {{"checkpoint", checkpoint.folder.string()},
                     {"data", name},
                     {"loss", e.loss},
@@ -89,14 +168,52 @@ int run_eval(const Words& words) {
                     {"tokens", e.tokens},
                     {"documents", e.documents},
                     {"batches", e.batches}};
-    if (tokens_are_bytes) out["bits_per_byte"] = bits;
-    print_json(out);
-    return kDone;
+    out["bits_per_byte"] = why_not.empty() ? io::Json(bytes.bits(e)) : io::Json(nullptr);
+    if (why_not.empty())
+      out["bytes"] = bytes.total();
+    else
+      out["bits_per_byte_note"] = why_not;
+    return print_json(out);
   }
   print(fmt::format("checkpoint   {}\ndata         {}: {} documents, {} tokens, {} batches\n",
                     checkpoint.folder.string(), name, e.documents, e.tokens, e.batches));
   print(fmt::format("loss         {}\nperplexity   {}\n", report::plain(e.loss, 4), report::plain(perplexity, 3)));
-  if (tokens_are_bytes) print(fmt::format("bits a byte  {}\n", report::plain(bits, 4)));
+  print(why_not.empty() ? fmt::format("bits a byte  {} over {} bytes\n", report::plain(bytes.bits(e), 4), bytes.total())
+                        : fmt::format("bits a byte  none: {}\n", why_not));
+}
+
+}  // namespace
+
+int run_eval(const Words& words) {
+  Settings s;
+  if (!read_settings(words, s)) return kDone;
+  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
+  const config::Config c = config_of(checkpoint, s);
+  auto source = data::open_held_out_source(c.data);
+  if (source->vocabulary() > checkpoint.model.vocab)
+    fail_user(
+        "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
+        checkpoint.folder.string(), checkpoint.model.vocab, source->name(), source->vocabulary());
+  warn_of_other_tokenizer(c);
+  std::int64_t batches = s.batches;
+  if (batches < 0) batches = s.data.empty() || source->endless() ? c.train.eval_batches : 0;
+  if (batches == 0 && source->endless()) fail_user("--batches 0: {} never ends; give a number", source->name());
+
+  const auto device = device::open_device(s.device);
+  model::LoweringOptions lowering = model::lowering_options(c, device->kind());
+  lowering.training = false;
+  const auto engine = infer::load_engine(checkpoint, lowering, *device);
+  TextBytes bytes(*source);
+  data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
+  Progress progress(loader);
+  const model::Evaluation e = model::evaluate(
+      *engine, loader, batches, [&](std::int64_t done, std::int64_t of) { progress.show(done, of); },
+      [&](const data::Batch& batch) {
+        bytes.add(batch);
+        progress.add(batch);
+      });
+  progress.clear();
+  print_result(s, checkpoint, loader.corpus().name(), e, bytes);
   return kDone;
 }
 

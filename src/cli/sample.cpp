@@ -2,7 +2,7 @@
 #include "infer/sample.h"
 
 #include <algorithm>
-#include <chrono>
+#include <charconv>
 #include <cstdio>
 #include <limits>
 
@@ -10,67 +10,179 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "infer/text_stream.h"
 #include "io/json.h"
+#include "perf/peak.h"
+#include "report/figures.h"
 
 namespace redline::cli {
+namespace {
 
-int run_sample(const Words& words) {
+constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
+constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
+
+// What the program was given besides where to write.
+struct Settings {
+  std::string checkpoint, prompt, device = "auto";
+  infer::SampleOptions options;
+  std::vector<std::string> stops, stop_tokens;
+  bool json = false;
+};
+
+std::int32_t token_id(const std::string& text, std::int64_t vocab) {
+  std::int64_t id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size() || id < 0 || id >= vocab)
+    fail_user("--stop-token takes a token id from 0 to {}, not '{}'", vocab - 1, text);
+  return static_cast<std::int32_t>(id);
+}
+
+// One text that is shown as it comes, and the others when they are whole: lines of several would mix.
+class Page {
+ public:
+  Page(const infer::Vocabulary& vocabulary, const Settings& settings, std::span<const std::int32_t> prompt)
+      : settings_(settings), live_(!settings.json) {
+    for (std::int64_t i = 0; i < settings.options.samples; ++i)
+      streams_.emplace_back([&vocabulary](std::span<const std::int32_t> t) { return vocabulary.decode(t); }, prompt,
+                            settings.stops);
+    if (live_) begin(0);
+  }
+
+  bool hear(std::size_t sample, std::int32_t token) {
+    const std::string more = streams_[sample].push(token);
+    if (live_ && sample == 0) show(more);
+    return !streams_[sample].stopped();
+  }
+
+  void finish() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      const std::string rest = streams_[i].finish();
+      if (!live_) continue;
+      if (i > 0) begin(i);
+      print(i == 0 ? rest : streams_[i].text());
+      print("\n");
+    }
+  }
+
+  const infer::TextStream& stream(std::size_t i) const { return streams_[i]; }
+
+ private:
+  void begin(std::size_t i) {
+    if (streams_.size() > 1) print(fmt::format("--- sample {} of {}\n", i + 1, streams_.size()));
+    show(settings_.prompt);
+  }
+  static void show(const std::string& text) {
+    print(text);
+    std::fflush(stdout);
+  }
+
+  const Settings& settings_;
+  bool live_;
+  std::vector<infer::TextStream> streams_;
+};
+
+double rate(std::int64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+
+// How long the steps would have taken if they had only moved what they must.
+double floor_seconds(const model::GenerateFigures& f, device::Device& device) {
+  return f.steps < kStepsToMeasure ? 0 : f.decode_bytes / perf::measure_copy_rate(device);
+}
+
+void print_figures(const model::GenerateFigures& f, double floor) {
+  std::string line = fmt::format("prefill: {} tokens in {}, {}\n", f.prompt_tokens, report::duration(f.prefill_seconds),
+                                 report::token_rate(rate(f.prompt_tokens, f.prefill_seconds)));
+  if (f.steps > 0) {
+    const double step = f.decode_seconds / static_cast<double>(f.steps);
+    line += fmt::format("decode:  {} tokens in {} steps of {}, {}", f.decoded, f.steps, report::duration(step),
+                        report::token_rate(rate(f.decoded, f.decode_seconds)));
+    if (floor > 0)
+      line += fmt::format("; memory alone would take {} a step: {} of that rate",
+                          report::duration(floor / static_cast<double>(f.steps)),
+                          report::percent(floor / f.decode_seconds));
+    line += "\n";
+  }
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void print_as_json(const Settings& settings, const infer::Checkpoint& checkpoint, const Page& page,
+                   const model::Generated& g, double floor) {
+  io::Json samples = io::Json::array();
+  for (std::size_t i = 0; i < g.texts.size(); ++i)
+    samples.push_back({{"text", page.stream(i).text()}, {"tokens", g.texts[i].tokens}, {"ended", g.texts[i].ended}});
+  const model::GenerateFigures& f = g.figures;
+  io::Json out = {{"checkpoint", checkpoint.folder.string()},
+                  {"prompt", settings.prompt},
+                  {"text", samples[0]["text"]},
+                  {"tokens", samples[0]["tokens"]},
+                  {"ended", samples[0]["ended"]},
+                  {"seconds", f.prefill_seconds + f.decode_seconds},
+                  {"samples", samples},
+                  {"prefill", {{"tokens", f.prompt_tokens}, {"seconds", f.prefill_seconds}}},
+                  {"decode", {{"tokens", f.decoded}, {"steps", f.steps}, {"seconds", f.decode_seconds}}}};
+  out["decode"]["floor_seconds"] = floor > 0 ? io::Json(floor) : io::Json(nullptr);
+  print_json(out);
+}
+
+// False: only help was asked for.
+bool read_settings(const Words& words, Settings& s) {
   Arguments arguments("sample", "continue a text with a trained model", "--checkpoint DIR --prompt TEXT",
                       {"redline sample --checkpoint runs/a --prompt '<begin><source>10.'",
-                       "redline sample --checkpoint runs/a --prompt 'Once' --temperature 0 --tokens 50"});
-  std::string checkpoint_argument, prompt, device_name = "auto";
-  infer::SampleOptions options;
+                       "redline sample --checkpoint runs/a --prompt 'Once' --temperature 0 --tokens 50",
+                       "redline sample --checkpoint HF_DIR --prompt 'Q: ' --samples 4 --top-p 0.9 --stop 'Q:'"});
+  model::GenerateOptions& g = s.options.generate;
   std::int64_t seed = 0;
-  bool json = false;
-  arguments.text("--checkpoint", "DIR", checkpoint_argument,
+  arguments.text("--checkpoint", "DIR", s.checkpoint,
                  "a run (its newest checkpoint), a step, or a Hugging Face folder");
-  arguments.text("--prompt", "TEXT", prompt, "the text to continue; roles of the corpus are written as <name>");
-  arguments.integer("--tokens", "N", options.tokens, 1, 1'000'000,
+  arguments.text("--prompt", "TEXT", s.prompt, "the text to continue; roles of the corpus are written as <name>");
+  arguments.integer("--tokens", "N", g.tokens, 1, 1'000'000,
                     "stop after so many, or where the text ends (default: 200)");
-  arguments.number("--temperature", "T", options.temperature, 0, 100, "0: always the likeliest token (default: 0.8)");
-  arguments.integer("--top-k", "K", options.top_k, 0, 1 << 30,
+  arguments.integer("--samples", "N", s.options.samples, 1, 100'000,
+                    "texts from the one prompt; each is what it would be alone (default: 1)");
+  arguments.number("--temperature", "T", g.choice.temperature, 0, 100, "0: always the likeliest token (default: 0.8)");
+  arguments.integer("--top-k", "K", g.choice.top_k, 0, 1 << 30,
                     "choose among the K likeliest, 0: among all (default: 0)");
+  arguments.number("--top-p", "P", g.choice.top_p, 0, 1,
+                   "of those, among the fewest that hold this share of the probability (default: 1)");
   arguments.integer("--seed", "S", seed, 0, std::numeric_limits<std::int64_t>::max(),
                     "the same seed gives the same text (default: 0)");
-  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
-  arguments.flag("--json", json, "print one JSON document instead of the text as it comes");
-  if (!arguments.parse(words)) return kDone;
-  if (checkpoint_argument.empty()) fail_user("redline sample needs --checkpoint DIR");
-  if (prompt.empty()) fail_user("redline sample needs --prompt TEXT: at least one character to continue");
-  options.seed = static_cast<std::uint64_t>(seed);
+  arguments.repeated("--stop", "TEXT", s.stops, "end before this text; may be given several times");
+  arguments.repeated("--stop-token", "ID", s.stop_tokens, "end at this token; may be given several times");
+  arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
+  arguments.text("--precision", "NAME", s.options.precision,
+                 "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+  arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
+  if (!arguments.parse(words)) return false;
+  if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");
+  if (s.prompt.empty()) fail_user("redline sample needs --prompt TEXT: at least one character to continue");
+  if (!s.options.precision.empty() && std::ranges::find(kPrecisions, s.options.precision) == std::end(kPrecisions))
+    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", s.options.precision);
+  g.seed = static_cast<std::uint64_t>(seed);
+  return true;
+}
 
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), checkpoint_argument);
+}  // namespace
+
+int run_sample(const Words& words) {
+  Settings s;
+  if (!read_settings(words, s)) return kDone;
+  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
   const infer::Vocabulary vocabulary(real_files(), checkpoint);
-  const std::vector<std::int32_t> tokens = vocabulary.encode(prompt);
-  options.end_token = vocabulary.end_token();
-  const auto device = device::open_device(device_name);
-  if (!json) print(prompt);
-  // Text is shown as soon as it is sure: a token may end inside a character, which the next ones complete.
-  std::vector<std::int32_t> said = tokens;
-  std::size_t shown = vocabulary.decode(said).size();
-  const auto show = [&](bool last) {
-    const std::string text = vocabulary.decode(said);
-    std::size_t end = text.size();
-    while (!last && std::string_view(text).substr(0, end).ends_with("\xEF\xBF\xBD")) end -= 3;
-    if (end > shown) print(text.substr(shown, end - shown));
-    shown = std::max(shown, end);
-    std::fflush(stdout);
-  };
-  const auto start = std::chrono::steady_clock::now();
-  const infer::Sample sample = infer::sample(checkpoint, tokens, options, *device, [&](std::int32_t token) {
-    said.push_back(token);
-    if (!json) show(false);
-  });
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (json)
-    print_json({{"checkpoint", checkpoint.folder.string()},
-                {"prompt", prompt},
-                {"text", vocabulary.decode(sample.tokens)},
-                {"tokens", sample.tokens},
-                {"ended", sample.ended},
-                {"seconds", seconds}});
+  const std::vector<std::int32_t> prompt = vocabulary.encode(s.prompt);
+  std::vector<std::int32_t>& stop_tokens = s.options.generate.stop_tokens;
+  stop_tokens = vocabulary.end_tokens();
+  for (const std::string& id : s.stop_tokens) stop_tokens.push_back(token_id(id, checkpoint.model.vocab));
+  infer::check_prompt(checkpoint, prompt);  // before anything is shown
+  const auto device = device::open_device(s.device);
+  Page page(vocabulary, s, prompt);
+  const model::Generated g =
+      infer::sample(checkpoint, prompt, s.options, *device,
+                    [&](std::size_t sample, std::int32_t token) { return page.hear(sample, token); });
+  page.finish();
+  const double floor = floor_seconds(g.figures, *device);
+  if (s.json)
+    print_as_json(s, checkpoint, page, g, floor);
   else
-    show(true), print("\n");
+    print_figures(g.figures, floor);
   return kDone;
 }
 

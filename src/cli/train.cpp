@@ -11,6 +11,7 @@
 #include "report/console.h"
 #include "report/metrics_file.h"
 #include "report/pipeline_file.h"
+#include "report/samples_file.h"
 #include "train/resume.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -97,6 +98,7 @@ int run_train(const Words& words) {
   report::Console console(stdout);
   report::MetricsFile metrics(files, choice.folder / "metrics.jsonl");
   report::PipelineFile pipeline(files, choice.folder / "data_pipeline.jsonl");
+  report::SamplesFile samples(files, choice.folder / "samples.jsonl");
   train::TrainOptions options;
   options.config = choice.config;
   options.folder = choice.folder;
@@ -105,7 +107,7 @@ int run_train(const Words& words) {
   options.peak_flops = peak.flops;
   options.peak_source = peak.source;
   // The file first: what a person has seen is then already in it.
-  if (!dry_run) options.observers = {&metrics, &pipeline};
+  if (!dry_run) options.observers = {&metrics, &pipeline, &samples};
   options.observers.push_back(&console);
   options.stop = &signals.caught();
   if (options.config.train.automatic_batch_size) {

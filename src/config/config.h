@@ -64,7 +64,11 @@ struct Train {
   std::int64_t seed = 0;
   std::int64_t eval_every = 0;  // 0: at the end only
   std::int64_t eval_batches = 8;
-  std::string recompute = "none";  // none | mlp | block
+  std::int64_t sample_every = 0;            // 0: never
+  std::vector<std::string> sample_prompts;  // empty: the beginning of a held-out document
+  std::int64_t sample_tokens = 64;
+  double sample_temperature = 0.8;  // 0: always the likeliest token
+  std::string recompute = "none";   // none | mlp | block
   bool operator==(const Train&) const = default;
 };
 

@@ -143,6 +143,7 @@ class Ping final : public DocumentSource {
   std::uint64_t order_seed() const override { return seed_; }
   std::string decode(const std::vector<std::int32_t>& tokens) const override { return ping_roles().decode(tokens); }
   std::vector<std::int32_t> encode(const std::string& text) const override { return ping_roles().encode(text); }
+  std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
 
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
     REDLINE_CHECK(index >= 0 && (documents_ == 0 || index < documents_), "no document {} among {}", index, documents_);

@@ -72,6 +72,17 @@ std::int64_t DocumentSource::length(std::int64_t index) const {
   return static_cast<std::int64_t>(tokens.size());
 }
 
+std::optional<double> DocumentSource::share_before(const FeedPlace& place) const {
+  if (documents() == 0) return {};
+  return place.epoch > 0 ? 1.0 : static_cast<double>(place.position) / static_cast<double>(documents());
+}
+
+std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> bytes(static_cast<std::size_t>(tokenizer.vocabulary()));
+  for (std::size_t id = 0; id < bytes.size(); ++id) bytes[id] = tokenizer.text_bytes(static_cast<std::int32_t>(id));
+  return bytes;
+}
+
 std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
   if (is_ping(data.train, "data.train") && !data.tokenizer.empty() && data.tokenizer != "ping")
     fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",

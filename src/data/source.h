@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ class Corpus {
   virtual std::string decode(const std::vector<std::int32_t>& tokens) const = 0;  // readable text; roles as <name>
   virtual std::vector<std::int32_t> encode(const std::string& text) const = 0;    // the inverse; <name> is a role
   virtual std::unique_ptr<Feed> feed(const FeedOptions& options) const = 0;       // lives no longer than the corpus
+  virtual std::optional<std::int32_t> end_token() const { return {}; }  // what closes a document, where that is known
+  // By id, how many bytes of text it stands for (Tokenizer::text_bytes); nothing where tokens stand for no known text.
+  virtual std::optional<std::vector<std::int32_t>> bytes_of_ids() const { return {}; }
+  // The share of an epoch's documents before a place, where that can be told.
+  virtual std::optional<double> share_before(const FeedPlace& /*place*/) const { return {}; }
 };
 
 class DocumentSource : public Corpus {
@@ -41,6 +47,7 @@ class DocumentSource : public Corpus {
   // The token that follows in the source when "document" `index` is a piece of a longer one; kNoTarget at a true end.
   virtual std::int32_t token_after(std::int64_t /*index*/) const { return kNoTarget; }
   bool endless() const override { return documents() == 0; }
+  std::optional<double> share_before(const FeedPlace& place) const override;
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override;
 };
 
@@ -49,6 +56,9 @@ class DocumentSource : public Corpus {
 // that name is "./ping".
 std::unique_ptr<Corpus> open_training_source(const config::Data& data);
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data);
+
+// Tokenizer::text_bytes of every id.
+std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer);
 
 // How documents stand in text files and .jsonl, as a configuration says.
 InputFormat input_format(const config::Data& data);

@@ -277,6 +277,22 @@ class Stream final : public Corpus {
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override {
     return std::make_unique<StreamFeed>(settings_, options);
   }
+  std::optional<std::int32_t> end_token() const override { return settings_.tokenizer->end_token(); }
+  std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
+    return data::bytes_of_ids(*settings_.tokenizer);
+  }
+  // By bytes, which those of an archive do not tell.
+  std::optional<double> share_before(const FeedPlace& place) const override {
+    if (place.epoch > 0) return 1.0;
+    double before = static_cast<double>(offset_of(place.window)), all = 0;
+    for (std::size_t f = 0; f < files_.size(); ++f) {
+      if (compression_of(files_[f]) != Compression::none) return {};
+      const auto size = static_cast<double>(real_files().size(files_[f]));
+      all += size;
+      if (static_cast<std::int64_t>(f) < file_of(place.window)) before += size;
+    }
+    return all > 0 ? std::optional(before / all) : std::nullopt;
+  }
 
   // What decides documents and ids, the size of each file and its first and last 64 KiB.
   std::uint64_t fingerprint() const override {

@@ -106,6 +106,10 @@ class Text final : public DocumentSource {
   std::uint64_t order_seed() const override { return seed_; }
   std::string decode(const std::vector<std::int32_t>& tokens) const override { return text_roles().decode(tokens); }
   std::vector<std::int32_t> encode(const std::string& text) const override { return text_roles().encode(text); }
+  std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
+  std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
+    return data::bytes_of_ids(*open_tokenizer("bytes", "data"));
+  }
 
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
     const auto [stretch, begin, end] = locate(index);

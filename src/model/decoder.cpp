@@ -111,7 +111,7 @@ program::ValueId decoder_forward(program::Builder& b, const config::Model& m, co
     b.scope(fmt::format("layer {}", i));
     auto [r1, x] = b.add_norm(residual, branch, l.attention_norm, eps, "attention norm");
     auto qkv = b.rope_qk_norm(b.linear(x, l.qkv, "qkv"), l.q_norm, l.k_norm, in.positions, rope, heads, eps);
-    auto mixed = b.dropout(b.linear(b.attention(qkv, in, heads), l.out, "out"), drop, "attention dropout");
+    auto mixed = b.dropout(b.linear(b.attention(qkv, in, i, heads), l.out, "out"), drop, "attention dropout");
     auto [r2, y] = b.add_norm(r1, mixed, l.mlp_norm, eps, "mlp norm");
     residual = r2;
     branch = b.dropout(b.linear(b.swiglu(b.linear(y, l.gate_up, "gate_up")), l.down, "down"), drop, "mlp dropout");

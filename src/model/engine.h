@@ -28,6 +28,8 @@ class Engine {
   const FlatLayout& layout() const { return lowered_.layout; }
   const data::BatchShape& batch_shape() const { return options_.batch; }
   const program::ProgramSet& programs() const { return lowered_.set; }
+  const LoweredModel& lowered() const { return lowered_; }
+  const LoweringOptions& options() const { return options_; }
   program::Executor& executor() { return *executor_; }
 
   void initialise(std::uint64_t seed);  // parameters from their table, moments and gradients zero

@@ -31,6 +31,7 @@ class Lower {
     }
     micro_step(kEvaluate, {});
     if (options_.logits) logits();
+    if (options_.decode.slots > 0) decoding();
     if (m_.working.present()) refresh();
     program::plan_memory(m_.set);
     return std::move(m_);
@@ -80,7 +81,8 @@ class Lower {
     m_.losses = b_.declare("losses", {n}, DType::f32, Role::output);
     m_.loss_sum = b_.declare("loss sum", {1}, DType::f64, Role::output);
     b_.set_step_state(m_.step_state);
-    rope_ = b_.constant("rope table", {batch.seq_len, model_.head_dim}, rope_table(model_, batch.seq_len));
+    const std::int64_t positions = std::max(batch.seq_len, options_.decode.positions);
+    rope_ = b_.constant("rope table", {positions, model_.head_dim}, rope_table(model_, positions));
   }
 
   void begin(std::string_view name, program::Lowering lowering) {
@@ -91,7 +93,8 @@ class Lower {
     b_.begin(std::string(name), lowering);
   }
 
-  ValueId forward() { return family_.forward(b_, model_, params_, m_.batch, rope_); }
+  ValueId forward() { return forward(m_.batch); }
+  ValueId forward(const program::BatchValues& batch) { return family_.forward(b_, model_, params_, batch, rope_); }
 
   void micro_step(std::string_view name, program::Lowering lowering) {
     begin(name, lowering);
@@ -121,6 +124,50 @@ class Lower {
     m_.logits = b_.declare("logits", {options_.batch.tokens(), model_.vocab}, DType::f32, Role::output);
     begin(kLogits, {});
     b_.copy_logits(forward(), params_.head, m_.logits);
+    b_.end();
+  }
+
+  // Both programs are the model's own forward pass; what they are given decides what attention does in them.
+  void decoding() {
+    const DecodeShape& shape = options_.decode;
+    DecodeValues& d = m_.decode;
+    const auto input = [&](const char* name, Shape extents) {
+      return b_.declare(name, extents, DType::i32, Role::input);
+    };
+    std::vector<program::LayerCache> caches;
+    for (std::int64_t i = 0; i < model_.layers; ++i) {
+      const Shape extents{shape.slots, model_.kv_heads, shape.positions, model_.head_dim};
+      const auto cache = [&](const char* what) {
+        return b_.declare(fmt::format("layer {}/cached {}", i, what), extents, options_.compute, Role::cache);
+      };
+      const ValueId keys = cache("keys"), values = cache("values");
+      caches.push_back({keys, values});
+    }
+    d.prompt = {.tokens = input("prompt tokens", {shape.prompt}),
+                .targets = {},
+                .positions = input("prompt positions", {shape.prompt}),
+                .doc_offsets = input("prompt offsets", {2}),
+                .longest = shape.prompt,
+                .caches = caches,
+                .slot_documents = input("prompt of slots", {shape.slots})};
+    d.last_row = input("last row of the prompt", {1});
+    d.prompt_logits = b_.declare("prompt logits", {1, model_.vocab}, DType::f32, Role::output);
+    d.next_input = input("next tokens and positions", {2, shape.rows});
+    d.next = {.tokens = b_.view(d.next_input, "next tokens", {shape.rows}, 0),
+              .targets = {},
+              .positions = b_.view(d.next_input, "next positions", {shape.rows}, 4 * shape.rows),
+              .doc_offsets = {},
+              .longest = shape.positions,
+              .caches = caches,
+              .slot_documents = {}};
+    d.next_logits = b_.declare("next logits", {shape.rows, model_.vocab}, DType::f32, Role::output);
+    d.slot_logits = b_.view(d.next_logits, "slot logits", {shape.slots, model_.vocab}, 0);
+
+    begin(kPrefill, {});
+    b_.copy_logits(b_.pick_rows(d.last_row, forward(d.prompt), "last row"), params_.head, d.prompt_logits);
+    b_.end();
+    begin(kDecode, {});
+    b_.copy_logits(forward(d.next), params_.head, d.next_logits);
     b_.end();
   }
 

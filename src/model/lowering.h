@@ -21,12 +21,33 @@ inline constexpr std::string_view kUpdate = "update";
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
 inline constexpr std::string_view kLogits = "logits";      // the whole logits
+inline constexpr std::string_view kPrefill = "prefill";    // a text into the cache, and the logits behind it
+inline constexpr std::string_view kDecode = "decode";      // one more token of every slot, and the logits behind it
+
+// Room for texts that are being continued (model/decoding.h).
+struct DecodeShape {
+  std::int64_t slots = 0;      // texts at once; 0: there are no decoding programs
+  std::int64_t positions = 0;  // tokens that a text may have
+  std::int64_t prompt = 0;     // tokens that may be read at once
+  std::int64_t rows = 0;       // of a decoding step: the slots, and rows that only keep the shape of products
+};
+
+// The decoding programs for so many texts on a kind of device. A card's library chooses its kernels by the number of rows:
+// it is always the same there, so that a text does not depend on how many others are written beside it. The CPU's kernels
+// take each row by itself.
+inline constexpr std::int64_t kMostSlots = 8;
+inline constexpr std::int64_t kSamplePromptTokens = 256;  // that a prompt of train.sample_prompts may have
+// `prompt`: tokens of the longest one; `tokens`: that may follow; `positions`: that the model knows, at least the prompt's.
+// A text that outgrows them is read again from its newer half.
+DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t prompt, std::int64_t tokens,
+                         std::int64_t positions);
 
 struct LoweringOptions {
   data::BatchShape batch;
   bool training = true;           // micro-steps and update: gradients and moments exist
   bool accumulate = true;         // the accumulating micro-step as well; off where a step is one micro-batch
   bool logits = false;            // the logits program and its output
+  DecodeShape decode = {};        // the prefill and decode programs and their caches
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   program::Recompute recompute = program::Recompute::none;
@@ -44,6 +65,17 @@ LoweringOptions lowering_options(const config::Config& config, device::Kind kind
 // The flat arrays that hold every parameter.
 enum class Flat { parameters, gradients, moment1, moment2 };
 
+// What the host gives to the decoding programs and gets from them.
+struct DecodeValues {
+  program::BatchValues prompt;     // one document
+  program::ValueId last_row;       // [1] i32: of its last token
+  program::ValueId prompt_logits;  // [1, vocab]
+  program::BatchValues next;       // tokens and positions, [rows] each
+  program::ValueId next_input;     // [2, rows] i32: both of them
+  program::ValueId next_logits;    // [rows, vocab]
+  program::ValueId slot_logits;    // [slots, vocab]: those that count
+};
+
 struct LoweredModel {
   ParameterTable table;
   FlatLayout layout;
@@ -52,6 +84,7 @@ struct LoweredModel {
   program::ValueId flat[4];  // by Flat; only parameters exist without training
   program::ValueId working;  // [N] in the compute type; absent where that is fp32
   program::ValueId step_state, update_result, losses, loss_sum, logits;
+  DecodeValues decode;
 
   program::ValueId at(Flat which) const { return flat[static_cast<int>(which)]; }
 };

@@ -1,4 +1,6 @@
 // From a configuration and a kind of device to how a model is lowered.
+#include <algorithm>
+
 #include "model/lowering.h"
 
 namespace redline::model {
@@ -18,6 +20,21 @@ data::BatchShape batch_shape(const config::Config& c) {
   return {c.train.batch_size, c.train.seq_len, c.data.max_segments};
 }
 
+DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t prompt, std::int64_t tokens,
+                         std::int64_t positions) {
+  constexpr std::int64_t kPromptStep = 64;  // a card's products are tuned for each number of rows: few of them
+  if (prompt + tokens <= positions)
+    positions = prompt + tokens;
+  else
+    prompt = std::max(prompt, positions / 2);
+  DecodeShape shape{.slots = std::min(texts, kMostSlots), .positions = positions, .prompt = prompt, .rows = kMostSlots};
+  if (kind == device::Kind::cuda)
+    shape.prompt = (prompt + kPromptStep - 1) / kPromptStep * kPromptStep;
+  else
+    shape.rows = shape.slots;
+  return shape;
+}
+
 LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   LoweringOptions o;
   o.batch = batch_shape(c);
@@ -29,6 +46,9 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   o.execution.graphs = c.kernels.graphs == "auto";
   o.execution.attention = c.kernels.attention;
   o.execution.deterministic = c.kernels.deterministic;
+  if (c.train.sample_every > 0)
+    o.decode = decode_shape(kind, std::max<std::int64_t>(static_cast<std::int64_t>(c.train.sample_prompts.size()), 1),
+                            std::min(kSamplePromptTokens, c.train.seq_len), c.train.sample_tokens, c.train.seq_len);
   if (kind != device::Kind::cuda) return o;
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")
     fail_user(

@@ -95,11 +95,25 @@ ValueId Builder::rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, Value
   return qkv;
 }
 
-ValueId Builder::attention(ValueId qkv, const BatchValues& batch, ops::HeadLayout layout) {
+ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout) {
   const std::int64_t n = shape(qkv)[0];
   const ValueId out = activation("attention", {n, layout.heads * layout.head_dim});
-  const ValueId lse = statistic("attention lse", {layout.heads, n});
   const float scale = 1.0f / std::sqrt(static_cast<float>(layout.head_dim));
+  if (!batch.doc_offsets.present()) {
+    const LayerCache& cache = batch.caches.at(layer);
+    const std::int64_t slots = shape(cache.keys)[0], splits = ops::key_splits(shape(cache.keys)[2]);
+    const ValueId partial =
+        make("attention splits", {slots, layout.heads, splits, layout.head_dim + 2}, Role::scratch, DType::f32);
+    append(ops::AttentionCached<ValueId>{qkv, batch.positions, cache.keys, cache.values, out, partial, layout, scale},
+           Phase::forward, "attention");
+    return out;
+  }
+  if (!batch.caches.empty()) {
+    const LayerCache& cache = batch.caches.at(layer);
+    append(ops::CacheStore<ValueId>{qkv, batch.doc_offsets, batch.slot_documents, cache.keys, cache.values, layout},
+           Phase::forward, "cache");
+  }
+  const ValueId lse = statistic("attention lse", {layout.heads, n});
   append(ops::Attention<ValueId>{qkv, batch.doc_offsets, out, lse, layout, scale, batch.longest}, Phase::forward,
          "attention");
   return out;
@@ -108,6 +122,12 @@ ValueId Builder::attention(ValueId qkv, const BatchValues& batch, ops::HeadLayou
 ValueId Builder::swiglu(ValueId gate_up) {
   const ValueId y = activation("swiglu", {shape(gate_up)[0], shape(gate_up)[1] / 2});
   append(ops::SwiGlu<ValueId>{gate_up, y}, Phase::forward, "swiglu");
+  return y;
+}
+
+ValueId Builder::pick_rows(ValueId rows, ValueId x, std::string_view name) {
+  const ValueId y = activation(name, {shape(rows)[0], shape(x)[1]});
+  append(ops::Embed<ValueId>{rows, x, y}, Phase::forward, std::string(name));
   return y;
 }
 

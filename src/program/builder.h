@@ -11,10 +11,18 @@
 
 namespace redline::program {
 
-// The batch as programs see it.
+// What one layer remembers of the texts that are being continued, a slot each.
+struct LayerCache {
+  ValueId keys, values;  // [slots, kv_heads, positions, head_dim]
+};
+
+// The batch as programs see it. With caches, documents are texts whose keys and values are stored for the slots that
+// continue them; without doc_offsets as well, every token is the next one of its slot.
 struct BatchValues {
   ValueId tokens, targets, positions, doc_offsets;
-  std::int64_t longest = 0;  // no document has more tokens
+  std::int64_t longest = 0;             // no document has more tokens
+  std::vector<LayerCache> caches = {};  // by layer
+  ValueId slot_documents = {};          // [slots]
 };
 
 struct AddNormValues {
@@ -60,9 +68,10 @@ class Builder {
   ValueId linear(ValueId x, ValueId weight, std::string_view name);
   ValueId rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, ValueId positions, ValueId table,
                        ops::HeadLayout layout, float eps);
-  ValueId attention(ValueId qkv, const BatchValues& batch, ops::HeadLayout layout);
+  ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout);
   ValueId swiglu(ValueId gate_up);
-  ValueId dropout(ValueId x, float p, std::string_view name);  // x itself when nothing is to be dropped
+  ValueId pick_rows(ValueId rows, ValueId x, std::string_view name);  // x[rows[i]], which is what an embedding does
+  ValueId dropout(ValueId x, float p, std::string_view name);         // x itself when nothing is to be dropped
   void lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss);
   void copy_logits(ValueId x, ValueId weight, ValueId logits);  // the whole logits, into a persistent output
 

@@ -22,18 +22,19 @@ enum class Role : std::uint8_t {
   gradient,    // persistent: accumulates over micro-batches
   moment,      // persistent: the optimizer's
   constant,    // persistent: filled once (RoPE tables)
+  cache,       // persistent: keys and values of the texts that are being continued
   input,       // persistent: written by the host before a run of a program (batch, step state)
   output,      // persistent: read by the host after it (loss, norm)
   activation,  // lives within one run of a program
   scratch,     // lives within one node
 };
-inline constexpr int kRoles = 9;
+inline constexpr int kRoles = 10;
 
 constexpr bool persistent(Role r) { return r < Role::activation; }
 
 constexpr std::string_view name_of(Role r) {
-  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients",   "moments", "constants",
-                                               "inputs",     "outputs",        "activations", "scratch"};
+  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments",     "constants",
+                                               "caches",     "inputs",         "outputs",   "activations", "scratch"};
   return kNames[static_cast<int>(r)];
 }
 

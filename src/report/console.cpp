@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/utf8.h"
 #include "report/figures.h"
 
 namespace redline::report {
@@ -45,6 +46,20 @@ std::string memory_line(const program::MemoryPlan& memory) {
   }
   if (other > 0) kinds += fmt::format(", other {}", bytes(static_cast<double>(other)));
   return bytes(static_cast<double>(memory.total)) + (kinds.empty() ? "" : ": " + kinds.substr(2));
+}
+
+// Text that a model wrote may hold anything; a line of the log holds a line.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : data::replace_bad_utf8(text)) {
+    if (c == '\n')
+      line += "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      line += c;
+  }
+  return line;
 }
 
 std::string_view packing_in_words(std::string_view packing) {
@@ -116,6 +131,11 @@ void Console::stepped(const train::StepMetrics& m) {
   out_.keep(line);
   last_kept_ = now;
   if (m.eval_loss) out_.keep(fmt::format("held-out loss {} after step {}", plain(*m.eval_loss, 4), m.step));
+}
+
+void Console::sampled(std::int64_t step, const std::vector<train::SampledText>& texts) {
+  for (const train::SampledText& t : texts)
+    out_.keep(fmt::format("sample after step {}: {}", step, one_line(t.prompt + t.text)));
 }
 
 void Console::pipeline(const data::PipelineFigures& figures) {

@@ -31,6 +31,7 @@ class Console final : public train::Observer {
   void evaluating(std::int64_t batch, std::int64_t batches) override;
   void evaluated(std::int64_t step, double loss) override;
   void stepped(const train::StepMetrics& m) override;
+  void sampled(std::int64_t step, const std::vector<train::SampledText>& texts) override;
   void saved(std::int64_t step, const Path& folder, double seconds) override;
   void pipeline(const data::PipelineFigures& figures) override;
   void note(const std::string& sentence) override { out_.keep(sentence); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "config/config.h"
@@ -46,6 +47,11 @@ struct StepMetrics {
   std::optional<double> eval_loss;  // where the step was followed by an evaluation
 };
 
+// What the model wrote after a step (train.sample_every).
+struct SampledText {
+  std::string prompt, text;
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -53,6 +59,7 @@ class Observer {
   virtual void evaluating(std::int64_t /*batch*/, std::int64_t /*batches*/) {}  // progress within an evaluation
   virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
   virtual void stepped(const StepMetrics&) {}
+  virtual void sampled(std::int64_t /*step*/, const std::vector<SampledText>&) {}
   virtual void pipeline(const data::PipelineFigures&) {}  // every few seconds where data.debug is on
   virtual void before_checkpoint() {}                     // what was told so far must be on the disk when this returns
   virtual void saved(std::int64_t /*step*/, const Path& /*folder*/, double /*seconds*/) {}

@@ -16,6 +16,7 @@
 #include "train/memory_advice.h"
 #include "train/resume.h"
 #include "train/run_lock.h"
+#include "train/samples.h"
 #include "train/start.h"
 
 namespace redline::train {
@@ -63,6 +64,7 @@ class Run {
     for (const data::Loader* loader : {&loader_, &held_out_})
       data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
     state_.data = loader_.corpus().fingerprint();
+    if (config_.train.sample_every > 0) samples_.emplace(config_, lowering_, held_out_);
   }
 
   TrainResult run() {
@@ -159,13 +161,16 @@ class Run {
       const bool last = state_.step == steps_;
       const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
       const bool evaluation = due(config_.train.eval_every), checkpoint = due(config_.checkpoint.every);
-      const bool look = evaluation || checkpoint || stopping() || !device_.runs_ahead();
+      const bool sample = samples_ && due(config_.train.sample_every);
+      const bool look = evaluation || checkpoint || sample || stopping() || !device_.runs_ahead();
       if (queued_ == 2) tell_step(finish_step());
       if (!look) continue;
       StepMetrics m = finish_step();
       if (evaluation && (last || !stopping())) m.eval_loss = eval_loss = held_out_loss();
       const bool stop = stopping();
       tell_step(m);
+      if (sample && (last || !stop))
+        tell([&, texts = samples_->write(*engine_)](Observer& o) { o.sampled(m.step, texts); });
       if (checkpoint || stop) save();
       if (last || stop) tell_dropped();
       finished_at_ = steady_seconds();
@@ -362,6 +367,7 @@ class Run {
   model::LoweringOptions lowering_;
   data::Loader loader_, held_out_;
   data::Batch batch_;
+  std::optional<Samples> samples_;
   std::unique_ptr<model::Engine> engine_;
   data::LoaderState before_step_;  // where the data stood when the step that is being queued began
   std::int64_t saved_step_ = 0;    // the last one that is safe on the disk: resumed from, or saved

@@ -3,60 +3,73 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-
 #include "base/error.h"
-#include "base/random.h"
 #include "testing/temp_folder.h"
 
 namespace redline::infer {
 namespace {
 
-TEST(ChooseToken, WithoutTemperatureTheLikeliestAndTheLowerIdOfATie) {
-  const std::vector<float> logits = {1, 5, 2, 5};
-  for (const double u : {0.0, 0.5, 0.999}) EXPECT_EQ(choose_token(logits, 0, 0, u), 1);
+Checkpoint fixture(const std::string& name = "llama-mha") {
+  return open_checkpoint(real_files(), Path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name);
 }
-
-TEST(ChooseToken, FollowsTheDistribution) {
-  const std::vector<float> logits = {std::log(1.0f), std::log(2.0f), std::log(5.0f)};
-  const Random random(1, 2);
-  std::vector<int> seen(3);
-  constexpr int kDraws = 20000;
-  for (int i = 0; i < kDraws; ++i)
-    ++seen[static_cast<std::size_t>(choose_token(logits, 1, 0, random.uniform(static_cast<std::uint64_t>(i))))];
-  EXPECT_NEAR(seen[0], kDraws / 8, 200);
-  EXPECT_NEAR(seen[1], kDraws / 4, 250);
-}
-
-TEST(ChooseToken, TopKLeavesTheRestOut) {
-  const std::vector<float> logits = {1, 1.1f, 0.9f, 1.2f};
-  for (int i = 0; i < 100; ++i) {
-    const std::int32_t token = choose_token(logits, 1, 2, i / 100.0);
-    EXPECT_TRUE(token == 1 || token == 3) << token;
-    EXPECT_EQ(choose_token(logits, 1, 1, i / 100.0), 3);
-  }
-}
-
-TEST(ChooseToken, PassesOverWhatIsNotFinite) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(choose_token(std::vector<float>{nan, -inf, 1, nan}, 1, 0, i / 10.0), 2);
-}
-
-Checkpoint fixture() { return open_checkpoint(real_files(), Path(REDLINE_SOURCE_DIR) / "tests/fixtures/llama-mha"); }
 
 TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
   Checkpoint checkpoint = fixture();
   checkpoint.max_positions = 8;
   device::CpuDevice device(1);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
-  const SampleOptions options{.tokens = 20, .temperature = 1, .top_k = 10, .seed = 3, .end_token = {}};
+  SampleOptions options;
+  options.generate = {.tokens = 20, .choice = {.temperature = 1, .top_k = 10}, .seed = 3};
   std::vector<std::int32_t> heard;
-  const Sample a = sample(checkpoint, prompt, options, device, [&](std::int32_t t) { heard.push_back(t); });
-  const Sample b = sample(checkpoint, prompt, options, device, {});
-  EXPECT_EQ(a.tokens, b.tokens);
-  EXPECT_EQ(a.tokens, heard);
-  EXPECT_TRUE(a.ended || a.tokens.size() == 20u);
+  const auto a = sample(checkpoint, prompt, options, device, [&](std::size_t, std::int32_t t) {
+    heard.push_back(t);
+    return true;
+  });
+  const auto b = sample(checkpoint, prompt, options, device, {});
+  EXPECT_EQ(a.texts[0].tokens, b.texts[0].tokens);
+  EXPECT_EQ(a.texts[0].tokens, heard);
+  EXPECT_EQ(a.texts[0].tokens.size(), 20u);
+}
+
+// The models that Hugging Face made, with grouped queries, scaled rotary positions and QK-norm: greedy text with the cache
+// is that of whole windows through the logits program.
+TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
+  device::CpuDevice device(2);
+  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa"}) {
+    const Checkpoint checkpoint = fixture(name);
+    std::vector<std::int32_t> text = {65, 104, 33, 200, 7, 91};
+    SampleOptions options;
+    options.generate = {.tokens = 40, .choice = {.temperature = 0}};
+    const auto cached = sample(checkpoint, text, options, device, {}).texts[0].tokens;
+
+    model::LoweringOptions lowering;
+    lowering.batch = {1, 46, 1};
+    lowering.training = false;
+    lowering.logits = true;
+    const auto engine = load_engine(checkpoint, lowering, device);
+    const auto vocab = static_cast<std::size_t>(checkpoint.model.vocab);
+    data::Batch batch(lowering.batch);
+    std::vector<std::int32_t> whole;
+    model::TokenChooser chooser;
+    for (int i = 0; i < 40; ++i) {
+      batch.clear();
+      batch.append(text);
+      engine->upload(batch);
+      const std::vector<float> logits = engine->logits();
+      whole.push_back(
+          chooser.choose(std::span(logits).subspan((text.size() - 1) * vocab, vocab), {.temperature = 0}, 0));
+      text.push_back(whole.back());
+    }
+    EXPECT_EQ(cached, whole) << name;
+  }
+}
+
+TEST(Sample, RefusesAPromptLongerThanThePositions) {
+  Checkpoint checkpoint = fixture();
+  checkpoint.max_positions = 4;
+  EXPECT_NO_THROW(check_prompt(checkpoint, std::vector<std::int32_t>(4, 1)));
+  EXPECT_THROW(check_prompt(checkpoint, std::vector<std::int32_t>(5, 1)), UserError);
+  EXPECT_THROW(check_prompt(checkpoint, {}), UserError);
 }
 
 TEST(Checkpoint, AFolderWithoutAModelIsRefused) {
@@ -70,7 +83,7 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
   checkpoint.model.vocab = 257;
   const Vocabulary plain(real_files(), checkpoint);
   EXPECT_EQ(plain.encode("a<"), (std::vector<std::int32_t>{'a', '<'}));
-  EXPECT_EQ(plain.end_token(), 256);
+  EXPECT_EQ(plain.end_tokens(), (std::vector<std::int32_t>{2, 256}));  // config.json names 2
   EXPECT_EQ(plain.decode(std::vector<std::int32_t>{'h', 'i'}), "hi");
   checkpoint.model.vocab = 100;
   EXPECT_THROW(Vocabulary(real_files(), checkpoint).encode("z"), UserError);
@@ -90,6 +103,8 @@ TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
   const std::vector<std::int32_t> ids = vocabulary.encode("Hello, world");
   EXPECT_EQ(vocabulary.decode(ids), "Hello, world");
   EXPECT_EQ(ids, data::open_tokenizer((folder / "tokenizer.json").string(), "test")->encode("Hello, world"));
+  checkpoint.model.vocab = 256;
+  EXPECT_THROW(Vocabulary(real_files(), checkpoint), UserError);
 }
 
 }  // namespace

@@ -55,6 +55,15 @@ std::vector<std::int32_t> TokenDocuments::encode(const std::string& text) const 
   return tokenizer_.get().encode(text);
 }
 
+std::optional<std::int32_t> TokenDocuments::end_token() const {
+  return tokenizer_ ? tokenizer_.get().end_token() : std::nullopt;
+}
+
+std::optional<std::vector<std::int32_t>> TokenDocuments::bytes_of_ids() const {
+  if (!tokenizer_) return {};
+  return data::bytes_of_ids(tokenizer_.get());
+}
+
 void TokenDocuments::read(std::int64_t index, std::vector<std::int32_t>& tokens) const {
   REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
   tokens.clear();

@@ -81,6 +81,10 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<std::int32_t> end_token() const override { return end_ < 0 ? std::nullopt : std::optional(end_); }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<BpeEncoder>(*this); }
+  std::int32_t text_bytes(std::int32_t id) const override {
+    const auto i = static_cast<std::size_t>(id);
+    return id == end_ || i >= spec_.text_of_id.size() ? 0 : static_cast<std::int32_t>(spec_.text_of_id[i].size());
+  }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
     if (!spec_.decodes)

@@ -17,6 +17,7 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
   std::uint64_t fingerprint() const override { return hash64(name_); }
   std::string decode(std::span<const std::int32_t> ids) const override { return roles_.decode(ids); }
+  std::int32_t text_bytes(std::int32_t id) const override { return id < 256 ? 1 : 0; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(*this); }
 
  private:

@@ -34,6 +34,17 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<PieceEncoder>(*this); }
+  std::int32_t text_bytes(std::int32_t id) const override {
+    if (id < 0 || id >= processor_.GetPieceSize() || processor_.IsControl(id)) return 0;
+    if (processor_.IsUnknown(id)) return kUnknownBytes;
+    if (processor_.IsByte(id)) return 1;
+    constexpr std::string_view kSpace = "\xE2\x96\x81";  // how a piece writes a space
+    const std::string& piece = processor_.IdToPiece(id);
+    std::size_t bytes = piece.size();
+    for (std::size_t at = 0; (at = piece.find(kSpace, at)) != piece.npos; at += kSpace.size())
+      bytes -= kSpace.size() - 1;
+    return static_cast<std::int32_t>(bytes);
+  }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string text, part;

@@ -31,6 +31,10 @@ class Tokenizer {
   virtual std::uint64_t fingerprint() const = 0;              // of what decides ids: another tokenizer, another number
   virtual std::unique_ptr<Encoder> encoder() const = 0;       // lives no longer than the tokenizer
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  // Bytes of text that an id stands for: none for what closes a document; kUnknownBytes for an id that any text may hide
+  // behind.
+  static constexpr std::int32_t kUnknownBytes = -1;
+  virtual std::int32_t text_bytes(std::int32_t id) const = 0;
 
   std::vector<std::int32_t> encode(std::string_view text) const;  // with an encoder of its own: for a text now and then
 };

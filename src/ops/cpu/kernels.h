@@ -5,6 +5,7 @@
 #include "base/thread_pool.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/attention_cached.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -29,5 +30,7 @@ void run(const SwiGlu<Tensor>& op, ThreadPool& pool);
 void run(const SwiGluGrad<Tensor>& op, ThreadPool& pool);
 void run(const LmLoss<Tensor>& op, ThreadPool& pool);
 void run(const Dropout<Tensor>& op, ThreadPool& pool);
+void run(const CacheStore<Tensor>& op, ThreadPool& pool);
+void run(const AttentionCached<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::ops::cpu

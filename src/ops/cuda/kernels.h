@@ -6,6 +6,7 @@
 #include "device/cuda/launch.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/attention_cached.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -32,5 +33,7 @@ void run(const SwiGlu<Tensor>& op, const Launch& launch);
 void run(const SwiGluGrad<Tensor>& op, const Launch& launch);
 void run(const LmLoss<Tensor>& op, const Launch& launch);
 void run(const Dropout<Tensor>& op, const Launch& launch);
+void run(const CacheStore<Tensor>& op, const Launch& launch);
+void run(const AttentionCached<Tensor>& op, const Launch& launch);
 
 }  // namespace redline::ops::cuda

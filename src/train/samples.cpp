@@ -1,0 +1,61 @@
+// Prompts are made once, before the run begins: what is wrong with one costs no step.
+#include "train/samples.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace redline::train {
+namespace {
+
+constexpr std::size_t kOwnPrompt = 8;  // tokens of a held-out document
+
+std::vector<std::int32_t> beginning_of(data::Loader& held_out, const data::BatchShape& shape) {
+  data::Batch batch(shape);
+  held_out.restore({});
+  const bool any = held_out.next(batch);
+  held_out.restore({});
+  if (!any)
+    fail_user("train.sample_every: there is no held-out document to begin a sample with; set train.sample_prompts");
+  const auto length = static_cast<std::size_t>(batch.doc_offsets[1]);
+  const auto tokens = std::span(batch.tokens).first(std::min(length, kOwnPrompt));
+  return {tokens.begin(), tokens.end()};
+}
+
+}  // namespace
+
+Samples::Samples(const config::Config& config, const model::LoweringOptions& lowering, data::Loader& held_out)
+    : corpus_(held_out.corpus()) {
+  const config::Train& t = config.train;
+  const std::int64_t most = std::min(model::kSamplePromptTokens, t.seq_len);
+  for (const std::string& prompt : t.sample_prompts) {
+    prompts_.push_back(corpus_.encode(prompt));
+    const auto tokens = static_cast<std::int64_t>(prompts_.back().size());
+    if (tokens < 1 || tokens > most)
+      fail_user("{}train.sample_prompts: \"{}\" has {} tokens; a prompt has from 1 to {}",
+                config.origins.prefix({"train.sample_prompts"}), prompt, tokens, most);
+  }
+  if (prompts_.empty()) prompts_.push_back(beginning_of(held_out, lowering.batch));
+  options_.tokens = t.sample_tokens;
+  options_.choice.temperature = t.sample_temperature;
+  options_.seed = static_cast<std::uint64_t>(t.seed);
+  if (const auto end = corpus_.end_token()) options_.stop_tokens = {*end};
+}
+
+std::vector<SampledText> Samples::write(model::Engine& engine) const {
+  model::Decoding decoding(engine);
+  const model::Generated g = model::generate(decoding, prompts_, options_, {});
+  std::vector<SampledText> texts;
+  for (std::size_t i = 0; i < prompts_.size(); ++i) {
+    // Decoded together, since some tokenizers write a token otherwise at the beginning of a text.
+    std::vector<std::int32_t> all = prompts_[i];
+    const std::string prompt = corpus_.decode(all);
+    all.insert(all.end(), g.texts[i].tokens.begin(), g.texts[i].tokens.end());
+    const std::string whole = corpus_.decode(all);
+    texts.push_back(whole.starts_with(prompt) ? SampledText{prompt, whole.substr(prompt.size())}
+                                              : SampledText{prompt, corpus_.decode(g.texts[i].tokens)});
+  }
+  return texts;
+}
+
+}  // namespace redline::train

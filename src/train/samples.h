@@ -1,0 +1,26 @@
+// Text from the model while it trains (train.sample_every): the run's own weights through the decoding programs of its own
+// engine. Nothing that a step reads is touched.
+#pragma once
+
+#include <vector>
+
+#include "data/loader.h"
+#include "model/generate.h"
+#include "train/observer.h"
+
+namespace redline::train {
+
+class Samples {
+ public:
+  // Without prompts the first held-out document gives one. A prompt that cannot be used is a UserError.
+  Samples(const config::Config& config, const model::LoweringOptions& lowering, data::Loader& held_out);
+
+  std::vector<SampledText> write(model::Engine& engine) const;
+
+ private:
+  const data::Corpus& corpus_;
+  std::vector<std::vector<std::int32_t>> prompts_;
+  model::GenerateOptions options_;
+};
+
+}  // namespace redline::train

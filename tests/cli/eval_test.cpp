@@ -1,0 +1,168 @@
+// redline eval and sample as a user meets them: figures checked by hand, the same packed or one at a time, and sentences.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace redline::cli {
+namespace {
+
+const std::string kFixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+const std::string kModel = kFixtures + "llama-mha", kGpt2 = kFixtures + "tokenizers/gpt2.tokenizer.json";
+
+class Eval : public ProgramTest {
+ protected:
+  nlohmann::json eval(Words words) {
+    words.insert(words.begin(), {"eval", "--device", "cpu", "--json"});
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return nlohmann::json::parse(ran.out, nullptr, false);
+  }
+  // A line of JSON a text.
+  void write_documents(const std::vector<std::string>& texts) {
+    std::string lines;
+    for (const std::string& text : texts) lines += nlohmann::json{{"text", text}}.dump() + "\n";
+    write("docs.jsonl", lines);
+  }
+};
+
+const std::vector<std::string> kTexts = {"It was the best of times.", "caf\xC3\xA9 au lait, s'il vous pla\xC3\xAEt",
+                                         "x", "A longer one: " + std::string(700, 'y') + " and its end"};
+
+TEST_F(Eval, BitsPerByteByHand) {
+  write_documents(kTexts);
+  for (const std::string& name : {std::string("bytes"), kGpt2}) {
+    const auto tokenizer = data::open_tokenizer(name, "test");
+    std::int64_t bytes = 0, pairs = 0;
+    for (const std::string& text : kTexts) {  // the first token of a text is given, what closes it is predicted
+      const auto ids = tokenizer->encode(text);
+      bytes += static_cast<std::int64_t>(text.size() - tokenizer->decode(std::span(ids).first(1)).size());
+      pairs += static_cast<std::int64_t>(ids.size());
+    }
+    const auto json = eval({"--checkpoint", kModel, "--data", "docs.jsonl", "--tokenizer", name});
+    EXPECT_EQ(json.at("documents"), 4) << name;
+    EXPECT_EQ(json.at("pairs"), pairs) << name;
+    EXPECT_EQ(json.at("tokens"), pairs + 4) << name;
+    EXPECT_EQ(json.at("bytes"), bytes) << name;
+    const double loss = json.at("loss"), nats = loss * static_cast<double>(pairs);
+    EXPECT_NEAR(json.at("bits_per_byte").get<double>(), nats / std::log(2.0) / static_cast<double>(bytes), 1e-9);
+    EXPECT_NEAR(json.at("perplexity").get<double>(), std::exp(loss), 1e-6 * std::exp(loss));
+  }
+}
+
+TEST_F(Eval, IsTheSamePackedOrOneAtATime) {
+  write_documents(kTexts);
+  for (const char* model : {"llama-mha", "llama3-gqa", "qwen3-gqa"}) {
+    const Words words = {"--checkpoint", kFixtures + model, "--data", "docs.jsonl", "--tokenizer", "bytes"};
+    Words apart = words;
+    apart.push_back("--per-document");
+    const auto packed = eval(words), alone = eval(apart);
+    EXPECT_NEAR(packed.at("loss").get<double>(), alone.at("loss").get<double>(), 2e-6) << model;
+    for (const char* key : {"pairs", "tokens", "documents", "bytes"}) EXPECT_EQ(packed.at(key), alone.at(key)) << key;
+    EXPECT_LT(packed.at("batches"), alone.at("batches"));
+  }
+}
+
+TEST_F(Eval, SaysWhereThereIsNoText) {
+  const auto json = eval({"--checkpoint", kModel, "--data", "random:300", "--batches", "1"});
+  EXPECT_TRUE(json.at("bits_per_byte").is_null());
+  EXPECT_NE(json.at("bits_per_byte_note").get<std::string>().find("no known text"), std::string::npos);
+}
+
+TEST_F(Eval, BadInput) {
+  write_documents(kTexts);
+  const Words words = {"eval", "--checkpoint", kFixtures + "llama3-gqa", "--data", "docs.jsonl", "--device", "cpu"};
+  Words gpt2 = words, wrong = words;
+  gpt2.insert(gpt2.end(), {"--tokenizer", kGpt2});
+  expect_bad_input(gpt2, {"vocabulary of 384 is smaller", "501"});
+  expect_bad_input(words, {"tokenizer"});
+  wrong.insert(wrong.end(), {"--precision", "fp7"});
+  expect_bad_input(wrong, {"--precision", "fp7"});
+  expect_bad_input({"eval", "--checkpoint", kModel, "--batches", "0"}, {"never ends"});
+}
+
+TEST_F(Eval, SamplesAreReproducibleAndIndependent) {
+  const auto sample = [&](Words words) {
+    words.insert(words.begin(), {"sample", "--checkpoint", kModel, "--prompt", "ab", "--tokens", "12", "--device",
+                                 "cpu", "--json", "--seed", "5"});
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return nlohmann::json::parse(ran.out, nullptr, false).at("samples");
+  };
+  const auto one = sample({}), ten = sample({"--samples", "10"});
+  ASSERT_EQ(ten.size(), 10u);
+  EXPECT_EQ(ten[0], one[0]);
+  EXPECT_EQ(sample({"--samples", "3"})[2], ten[2]);
+  EXPECT_NE(ten[0].at("tokens"), ten[1].at("tokens"));
+
+  // A stop string and a stop token end the text before them.
+  const auto tokens = ten[0].at("tokens").get<std::vector<std::int32_t>>();
+  const auto stopped = sample({"--stop-token", std::to_string(tokens[4]), "--stop-token", "511"})[0];
+  const std::size_t first = static_cast<std::size_t>(std::ranges::find(tokens, tokens[4]) - tokens.begin());
+  EXPECT_EQ(stopped.at("tokens").size(), first);
+  EXPECT_EQ(stopped.at("ended"), true);
+  const std::string text = ten[0].at("text");
+  const std::string stop = text.substr(text.size() / 2, 2);
+  EXPECT_EQ(sample({"--stop", "never there", "--stop", stop})[0].at("text"), text.substr(0, text.find(stop)));
+}
+
+TEST_F(Eval, SamplePrintsTextAndThenFigures) {
+  const Ran ran =
+      run({"sample", "--checkpoint", kModel, "--prompt", "ab", "--tokens", "20", "--samples", "2", "--device", "cpu"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out.rfind("--- sample 1 of 2\nab", 0), 0u) << ran.out;
+  EXPECT_NE(ran.out.find("\n--- sample 2 of 2\nab"), std::string::npos);
+  EXPECT_NE(ran.err.find("prefill: 2 tokens in "), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("decode:  "), std::string::npos);
+  EXPECT_NE(ran.err.find("memory alone would take "), std::string::npos);
+}
+
+TEST_F(Eval, TrainingShowsAndKeepsSamples) {
+  const Words words = {"train",
+                       "--out",
+                       "a",
+                       "--device",
+                       "cpu",
+                       "model.layers=1",
+                       "model.hidden=32",
+                       "model.heads=2",
+                       "model.head_dim=16",
+                       "model.ffn=48",
+                       "train.seq_len=64",
+                       "train.batch_size=2",
+                       "train.max_steps=4",
+                       "train.eval_batches=1",
+                       "train.sample_every=2",
+                       "train.sample_tokens=5",
+                       "train.sample_prompts=<begin>1\\n"};
+  const Ran ran = run(words);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const char* line : {"sample after step 2: <begin>1", "sample after step 4: <begin>1"})
+    EXPECT_NE(ran.out.find(line), std::string::npos) << ran.out;
+  const std::string rows = real_files().read(folder_ / "a/samples.jsonl");
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2);
+  const auto last = nlohmann::json::parse(rows.substr(rows.find('\n') + 1));
+  EXPECT_EQ(last.at("step"), 4);
+  EXPECT_EQ(last.at("samples").size(), 1u);
+  Words bad = words;
+  bad.insert(bad.end(), {"--out", "b", "train.sample_prompts=" + std::string(65, 'x')});
+  expect_bad_input(bad, {"train.sample_prompts", "65 tokens"});
+}
+
+TEST_F(Eval, BadSamples) {
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), {"sample", "--device", "cpu", "--checkpoint", kModel});
+    return more;
+  };
+  expect_bad_input(with({"--prompt", std::string(257, 'x')}), {"257 tokens", "256 positions"});
+  expect_bad_input(with({"--prompt", "x", "--stop-token", "512"}), {"--stop-token", "'512'"});
+  expect_bad_input(with({"--prompt", "x", "--top-p", "1.5"}), {"--top-p", "'1.5'"});
+  // A folder whose tokenizer knows more than its model.
+  std::filesystem::copy(kFixtures + "llama3-gqa", folder_ / "hf");
+  std::filesystem::copy_file(kGpt2, folder_ / "hf/tokenizer.json");
+  expect_bad_input({"sample", "--checkpoint", "hf", "--prompt", "x"}, {"hf", "501", "384"});
+}
+
+}  // namespace
+}  // namespace redline::cli
