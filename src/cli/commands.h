@@ -24,6 +24,7 @@ int run_train(const Words& words);
 int run_eval(const Words& words);
 int run_sample(const Words& words);
 int run_profile(const Words& words);
+int run_report(const Words& words);
 int run_verify(const Words& words);
 int run_tokenize(const Words& words);
 int run_tokenizer(const Words& words);

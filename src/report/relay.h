@@ -1,0 +1,68 @@
+// One observer in front of many: what a run tells, and what is logged by other threads meanwhile, reaches them one at a
+// time and in one order.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "base/log.h"
+#include "train/observer.h"
+
+namespace redline::report {
+
+class Relay final : public train::Observer {
+ public:
+  // While it lives, lines of base/log are notes and warnings of the run.
+  Relay()
+      : log_([this](bool is_warning, std::string_view text) {
+          is_warning ? warning(std::string(text)) : note(std::string(text));
+        }) {}
+  void add(train::Observer& observer) { observers_.push_back(&observer); }  // before the run
+
+  void started(const train::RunHeader& header) override {
+    tell([&](Observer& o) { o.started(header); });
+  }
+  void evaluating(std::int64_t batch, std::int64_t batches) override {
+    tell([&](Observer& o) { o.evaluating(batch, batches); });
+  }
+  void evaluated(std::int64_t step, double loss) override {
+    tell([&](Observer& o) { o.evaluated(step, loss); });
+  }
+  void stepped(const train::StepMetrics& m) override {
+    tell([&](Observer& o) { o.stepped(m); });
+  }
+  void pipeline(const data::PipelineFigures& figures) override {
+    tell([&](Observer& o) { o.pipeline(figures); });
+  }
+  void before_checkpoint() override {
+    tell([](Observer& o) { o.before_checkpoint(); });
+  }
+  void saved(std::int64_t step, const Path& folder, double seconds) override {
+    tell([&](Observer& o) { o.saved(step, folder, seconds); });
+  }
+  void note(const std::string& sentence) override {
+    tell([&](Observer& o) { o.note(sentence); });
+  }
+  void warning(const std::string& sentence) override {
+    tell([&](Observer& o) { o.warning(sentence); });
+  }
+  void finished(const std::string& sentence) override {
+    tell([&](Observer& o) { o.finished(sentence); });
+  }
+  void failed(const std::string& sentence) override {
+    tell([&](Observer& o) { o.failed(sentence); });
+  }
+
+ private:
+  template <class Say>
+  void tell(const Say& say) {
+    const std::lock_guard lock(mutex_);
+    for (Observer* o : observers_) say(*o);
+  }
+
+  std::recursive_mutex mutex_;  // an observer may warn of what it was told
+  std::vector<train::Observer*> observers_;
+  log::Listener log_;  // last: nothing comes in before the rest is there
+};
+
+}  // namespace redline::report
