@@ -49,6 +49,12 @@ foreach(folder IN LISTS test_folders)
   gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endforeach()
 
+# Stands in for the driver's libnvidia-ml.so.1.
+add_library(redline_fake_nvml MODULE "${PROJECT_SOURCE_DIR}/tests/device/fake_nvml/fake_nvml.cpp")
+target_link_libraries(redline_fake_nvml PRIVATE redline_settings)
+target_compile_definitions(tests_device PRIVATE REDLINE_FAKE_NVML="$<TARGET_FILE:redline_fake_nvml>")
+add_dependencies(tests_device redline_fake_nvml)
+
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND)
   add_test(NAME tools/check_floors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors.py")
@@ -56,5 +62,10 @@ if(Python3_Interpreter_FOUND)
   # Compares with the Hugging Face and sentencepiece packages, which it installs into the build folder; 77 is "no pip".
   add_test(NAME interop/tokenizers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tokenizers_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop")
-  set_tests_properties(interop/tokenizers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+  # The real TensorBoard reads what redline writes; a browser shows the report.
+  add_test(NAME interop/tensorboard COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tensorboard_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_tensorboard")
+  add_test(NAME interop/report COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/report_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_report")
+  set_tests_properties(interop/tokenizers interop/tensorboard interop/report PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 endif()

@@ -42,6 +42,14 @@ Read read_all(FileSystem& files, const std::vector<std::string>& folders) {
   return read;
 }
 
+std::vector<std::string> files_read(const report::Runs& runs) {
+  std::vector<std::string> names;
+  for (const report::RunRecord& run : runs)
+    for (const char* name : {"metrics.jsonl", "events.jsonl", "data_pipeline.jsonl", "config.toml", "profile.json"})
+      names.push_back((run.folder / name).string());
+  return names;
+}
+
 std::string summary_line(const report::RunRecord& run, const report::RunSummary& s) {
   return fmt::format("{}: {} after {} steps, {} tokens in {}; loss {}, held out {}; {}, mfu {} (peak {}), {}\n",
                      run.name, s.state, report::grouped(s.steps), report::count(s.tokens), report::duration(s.seconds),
@@ -79,7 +87,7 @@ int run_report(const Words& words) {
 
   const Path page = out.empty() ? read.runs[0].folder / "report.html" : Path(out);
   if (!json || !out.empty()) {
-    check_output_file("--out", page.string(), folders);
+    check_output_file("--out", page.string(), files_read(read.runs));
     files.replace(page, report::run_page(read.runs, summaries, read.unreadable));
   }
   for (const std::string& sentence : read.unreadable) log::warn("{}", sentence);

@@ -29,16 +29,18 @@ std::vector<std::size_t> thinned(const std::vector<double>& values, std::size_t 
 }
 
 std::vector<double> smoothed(const std::vector<double>& values, double window) {
-  const double keep = 1 - 1 / std::max(window, 1.0);
+  std::vector<double> sums = {0}, counts = {0};
+  for (const double v : values) {
+    const bool known = !std::isnan(v);
+    sums.push_back(sums.back() + (known ? v : 0));
+    counts.push_back(counts.back() + (known ? 1 : 0));
+  }
   std::vector<double> out;
   out.reserve(values.size());
-  double sum = 0, weight = 0;
-  for (const double v : values) {
-    if (!std::isnan(v)) {
-      sum = keep * sum + (1 - keep) * v;
-      weight = keep * weight + (1 - keep);
-    }
-    out.push_back(std::isnan(v) ? v : sum / weight);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t half = std::min(static_cast<std::size_t>(window / 2), i / 4);
+    const std::size_t begin = i - half, end = std::min(i + half + 1, values.size());
+    out.push_back(std::isnan(values[i]) ? values[i] : (sums[end] - sums[begin]) / (counts[end] - counts[begin]));
   }
   return out;
 }

@@ -10,7 +10,8 @@ namespace redline::report {
 // stretch its least and its largest. NaN is passed over. Rising.
 std::vector<std::size_t> thinned(const std::vector<double>& values, std::size_t most);
 
-// The exponential mean over about `window` values, without a bias at its start. NaN is passed over and stays.
+// The mean of the `window` values around each; fewer at the start, where losses fall steeply and a mean would stand above
+// them. NaN is passed over and stays.
 std::vector<double> smoothed(const std::vector<double>& values, double window);
 
 }  // namespace redline::report

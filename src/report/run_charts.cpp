@@ -70,7 +70,7 @@ std::string short_count(double v) {
 
 struct Curve {
   std::string name;
-  std::size_t run;
+  std::size_t colour;
   const RunRecord* record;
   std::vector<double> values;
   bool smooth = false, dots = false;
@@ -79,15 +79,15 @@ struct Curve {
 std::vector<Curve> curves_of(const Runs& runs, const Panel& panel) {
   std::vector<Curve> all;
   const auto add = [&](std::size_t run, Column column, std::string name, bool smooth, bool dots) {
-    Curve c{std::move(name), run, &runs[run], runs[run].column(column), smooth, dots};
+    const std::size_t colour = dots && runs.size() == 1 ? run_colour(1) : run_colour(run);
+    Curve c{std::move(name), colour, &runs[run], runs[run].column(column), smooth, dots};
     for (double& v : c.values) v = std::isfinite(v) ? v * panel.factor : NAN;
     if (std::ranges::any_of(c.values, [](double v) { return !std::isnan(v); })) all.push_back(std::move(c));
   };
   const bool several = runs.size() > 1;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    add(r, panel.column, several ? runs[r].name : panel.title, panel.smooth, false);
-    if (panel.evaluations)
-      add(r, Column::eval_loss, several ? runs[r].name + ", held out" : "held-out loss", false, true);
+    add(r, panel.column, several ? runs[r].name : panel.evaluations ? "training" : panel.title, panel.smooth, false);
+    if (panel.evaluations) add(r, Column::eval_loss, several ? runs[r].name + ", held out" : "held out", false, true);
   }
   return all;
 }
@@ -120,20 +120,33 @@ std::string values_element(const io::Json& values) {
   return "<script type=\"application/json\">" + safe + "</script>\n";
 }
 
-std::string card(const std::string& title, bool wide, const std::string& content) {
-  return fmt::format("<figure class=\"card{}\"><figcaption>{}</figcaption>\n{}</figure>\n", wide ? " whole" : "",
-                     escaped(title), content);
+// `legend` is HTML.
+std::string card(const std::string& title, bool wide, const std::string& content, const std::string& legend = "") {
+  return fmt::format("<figure class=\"card{}\"><figcaption>{}{}</figcaption>\n{}</figure>\n", wide ? " whole" : "",
+                     escaped(title), legend, content);
+}
+
+// Which line is which, where a plot has two kinds of them.
+std::string legend_of(const Panel& panel, const Runs& runs) {
+  if (!panel.evaluations) return {};
+  if (runs.size() > 1) return "<span class=\"key\">lines: training; dots: held out</span>";
+  return fmt::format(
+      "<span class=\"key\"><span class=\"chip k{}\"></span>training</span>"
+      "<span class=\"key\"><span class=\"chip k{}\"></span>held out</span>",
+      run_colour(0), run_colour(1));
 }
 
 std::vector<LineSeries> lines_of(const Curve& c, const XAxis& axis, const std::vector<std::size_t>& kept) {
   const std::vector<double> x = axis.of(*c.record);
   const auto line = [&](const std::vector<double>& values, const std::vector<std::size_t>& at) {
-    LineSeries s{"", run_colour(c.run), {}, c.dots || c.run >= kColours, false, c.dots};
+    LineSeries s{"", c.colour, {}, c.dots, false, c.dots};
     for (const std::size_t i : at) s.points.push_back({x[i] / axis.unit, values[i], ""});
     return s;
   };
   if (!c.smooth) return {line(c.values, kept)};
-  const std::vector<double> mean = smoothed(c.values, std::max(5.0, static_cast<double>(c.values.size()) / 50));
+  // Twice, so that a spike becomes a hill and not a block.
+  const double window = std::max(4.0, static_cast<double>(c.values.size()) / 60);
+  const std::vector<double> mean = smoothed(smoothed(c.values, window), window);
   LineSeries raw = line(c.values, kept);
   raw.faint = true;
   return {std::move(raw), line(mean, thinned(mean, kPoints / 2))};
@@ -186,7 +199,7 @@ std::string curves(const Runs& runs, const Panel& panel) {
   }
   io::Json values = {{"figure", name_of(panel.figure)}, {"series", io::Json::array()}};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    io::Json series = {{"name", all[i].name}, {"colour", run_colour(all[i].run)}, {"y", io::Json::array()}};
+    io::Json series = {{"name", all[i].name}, {"colour", all[i].colour}, {"y", io::Json::array()}};
     for (const std::size_t at : kept[i]) series["y"].push_back(rounded(all[i].values[at], 5));
     for (const XAxis& axis : axes) {
       const std::vector<double> x = axis.of(*all[i].record);
@@ -196,7 +209,7 @@ std::string curves(const Runs& runs, const Panel& panel) {
     values["series"].push_back(std::move(series));
   }
   values["units"] = {{"time", axes[2].label}};
-  return card(panel.title, panel.wide, content + values_element(values));
+  return card(panel.title, panel.wide, content + values_element(values), legend_of(panel, runs));
 }
 
 std::string step_times(const Runs& runs) {
@@ -267,7 +280,7 @@ std::string memory_bars(const Runs& runs) {
     stacks.push_back(std::move(stack));
   }
   return stacks.empty() ? ""
-                        : card("Memory", true,
+                        : card("What the run holds on its device", true,
                                "<div class=\"scroll\">" + draw_stacks("memory by kind", stacks, kWide) + "</div>\n");
 }
 
@@ -300,7 +313,7 @@ std::string profile_bars(const RunRecord& run) {
   add("outside of nodes", number(p, "outside_ms"), 4);
   const std::string device = p.contains("device") && p["device"].is_string() ? p["device"].get<std::string>() : "?";
   return card(fmt::format("Where the step's time goes: {}, {} a step on {}", run.name, duration(step * 1e-3), device),
-              true, "<div class=\"scroll\">" + draw_shares("share of the step by op", shares) + "</div>\n");
+              true, "<div class=\"scroll\">" + draw_shares("share of the step by op", shares, kWide) + "</div>\n");
 }
 
 }  // namespace redline::report

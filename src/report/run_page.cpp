@@ -34,6 +34,13 @@ std::string state_mark(const std::string& state) {
   return fmt::format("<span class=\"state {}\">{}</span>", mood, escaped(state));
 }
 
+std::string names_of(const Runs& runs) {
+  if (runs.size() > 3) return fmt::format("{} runs", runs.size());
+  std::string names;
+  for (const RunRecord& run : runs) names += (names.empty() ? "" : ", ") + run.name;
+  return names;
+}
+
 std::string heading(const Runs& runs, const std::vector<RunSummary>& summaries) {
   std::string out = "<header>\n";
   if (runs.size() == 1) {
@@ -46,10 +53,10 @@ std::string heading(const Runs& runs, const std::vector<RunSummary>& summaries) 
                          when(runs[0].sessions.front().time));
     }
   } else {
-    out += fmt::format("<h1>{} runs</h1>\n", runs.size());
-    std::string names;
-    for (const RunRecord& run : runs) names += (names.empty() ? "" : ", ") + run.folder.string();
-    out += fmt::format("<p class=\"quiet\">{}</p>\n", escaped(names));
+    out += fmt::format("<h1>{}</h1>\n", escaped(names_of(runs)));
+    std::string folders;
+    for (const RunRecord& run : runs) folders += (folders.empty() ? "" : ", ") + run.folder.string();
+    out += fmt::format("<p class=\"quiet\">{}</p>\n", escaped(folders));
   }
   return out + "</header>\n";
 }
@@ -74,7 +81,7 @@ std::string of_steps(const RunSummary& s) {
 
 // The same figures as tiles of one run and as the rows of several.
 std::vector<Row> rows() {
-  return {{"loss, median of the last steps", [](const auto& s) { return known(s.last_loss, four_digits); }},
+  return {{"loss, last 20 steps", [](const auto& s) { return known(s.last_loss, four_digits); }},
           {"held-out loss, last", [](const auto& s) { return known(s.last_eval, four_digits); }},
           {"held-out loss, best", [](const auto& s) { return known(s.best_eval, four_digits); }},
           {"steps", of_steps},
@@ -82,14 +89,14 @@ std::vector<Row> rows() {
           {"time trained", [](const auto& s) { return duration(s.seconds); }},
           {"MFU, mean", [](const auto& s) { return known(s.mean_mfu, percent); }},
           {"MFU, peak", [](const auto& s) { return known(s.peak_mfu, percent); }},
-          {"MFU as PaLM counts it", [](const auto& s) { return known(s.mean_mfu_palm, percent); }},
-          {"FLOPs a second, mean",
+          {"MFU, PaLM count", [](const auto& s) { return known(s.mean_mfu_palm, percent); }},
+          {"FLOP/s, mean",
            [](const auto& s) { return known(s.mean_tflops, [](double v) { return flop_rate(v * 1e12); }); }},
-          {"tokens a second, mean", [](const auto& s) { return known(s.mean_tokens_per_s, token_rate); }},
-          {"tokens a second, peak", [](const auto& s) { return known(s.peak_tokens_per_s, token_rate); }},
+          {"tokens/s, mean", [](const auto& s) { return known(s.mean_tokens_per_s, token_rate); }},
+          {"tokens/s, peak", [](const auto& s) { return known(s.peak_tokens_per_s, token_rate); }},
           {"step time, median",
            [](const auto& s) { return known(s.median_step_ms, [](double v) { return duration(v * 1e-3); }); }},
-          {"step time, 95th percentile",
+          {"step time, 95%",
            [](const auto& s) { return known(s.p95_step_ms, [](double v) { return duration(v * 1e-3); }); }},
           {"waiting for data", [](const auto& s) { return known(s.data_wait, percent); }},
           {"padding", [](const auto& s) { return known(s.padding, percent); }},
@@ -312,9 +319,7 @@ std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
   body +=
       "<footer>Means of speeds are over time and leave out each session's first 3 steps. Faint lines are single steps, "
       "strong ones their running mean. Made by redline report.</footer>\n</main>\n";
-  const std::string title =
-      runs.size() == 1 ? runs[0].name + " – redline" : fmt::format("{} runs – redline", runs.size());
-  return page(title, body, kRunPageStyle, kRunPageScript);
+  return page(names_of(runs) + " – redline", body, kRunPageStyle, kRunPageScript);
 }
 
 }  // namespace redline::report

@@ -29,12 +29,13 @@ h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; letter-spacing: -.005em; }
 .card { margin: 0; border: 1px solid var(--line); border-radius: 10px; padding: .9rem 1rem .4rem; background: var(--page); position: relative; min-width: 0; }
 .card.whole { grid-column: 1 / -1; }
 .card figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .2rem; }
+.key { font-weight: 400; font-size: .85rem; color: var(--quiet); margin-left: 1rem; }
 .card svg { min-width: 0; margin: .25rem 0; }
 .scroll { overflow-x: auto; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .75rem; margin: 1rem 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(12.5rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .tile { border: 1px solid var(--line); border-radius: 10px; padding: .65rem .9rem; }
 .tile span { display: block; color: var(--quiet); font-size: .82rem; }
-.tile b { display: block; font-size: 1.4rem; line-height: 1.35; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
+.tile b { display: block; font-size: 1.3rem; line-height: 1.35; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
 .state { display: inline-block; font-size: .8rem; font-weight: 600; border-radius: 99px; padding: .05rem .6rem; border: 1px solid currentColor; vertical-align: .25em; margin-left: .5rem; letter-spacing: 0; }
 .state.good { color: var(--c3); } .state.bad { color: var(--c0); } .state.open { color: var(--c2); }
 .note.bad { border-left-color: var(--c0); }

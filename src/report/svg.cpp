@@ -59,9 +59,11 @@ struct Frame {
   double left, right, top, bottom;
 };
 
+int y_ticks(const Frame& f) { return std::max(3, static_cast<int>((f.bottom - f.top) / 38)); }
+
 std::string draw_axes(const Chart& chart, const Frame& f, const Scale& x, const Scale& y) {
   std::string out;
-  for (const double tick : ticks(chart.y, 5)) {
+  for (const double tick : ticks(chart.y, y_ticks(f))) {
     out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", f.left,
                        f.right, y(tick), y(tick));
     out += label(f.left - 8, y(tick) + 4, "end", "tick", written(chart.y, tick));
@@ -194,9 +196,12 @@ std::vector<double> ticks(const Axis& axis, int wanted) {
 std::string draw(const Chart& chart) {
   double ends = 10, tick_width = 0;
   for (const LineSeries& line : chart.lines) ends = std::max(ends, width_of(line.name) + 12);
-  for (const double tick : ticks(chart.y, 5)) tick_width = std::max(tick_width, width_of(written(chart.y, tick)));
   for (const double tick : ticks(chart.x, 8)) ends = std::max(ends, width_of(written(chart.x, tick)) / 2 + 2);
-  const Frame f{tick_width + 14, chart.width - ends, 26, chart.height - 46};
+  const bool words_above = !chart.y.label.empty() || chart.bars.size() > 1 || !chart.marks.empty();
+  Frame f{0, chart.width - ends, words_above ? 26.0 : 10.0, chart.height - 46};
+  for (const double tick : ticks(chart.y, y_ticks(f)))
+    tick_width = std::max(tick_width, width_of(written(chart.y, tick)));
+  f.left = tick_width + 14;
   const Scale x(chart.x, f.left, f.right), y(chart.y, f.bottom, f.top);
   const std::string places = chart.kind.empty()
                                  ? ""
@@ -209,15 +214,15 @@ std::string draw(const Chart& chart) {
          draw_marks(chart, f, x) + draw_lines(chart, f, x, y) + draw_legend(chart, f) + "</svg>\n";
 }
 
-std::string draw_shares(const std::string& title, const std::vector<Share>& shares) {
-  constexpr double kWidth = 760, kRow = 30, kBar = 18;
+std::string draw_shares(const std::string& title, const std::vector<Share>& shares, double width) {
+  constexpr double kRow = 30, kBar = 18;
   double names = 0, figures = 0;
   for (const Share& s : shares) {
     names = std::max(names, width_of(s.name) + 12);
     figures = std::max(figures, width_of(s.written) + 12);
   }
-  const double whole = kWidth - names - figures;
-  std::string out = opening(kWidth, kRow * static_cast<double>(shares.size()), title);
+  const double whole = width - names - figures;
+  std::string out = opening(width, kRow * static_cast<double>(shares.size()), title);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const Share& s = shares[i];
     const double top = kRow * static_cast<double>(i) + (kRow - kBar) / 2, middle = top + kBar / 2 + 4;
@@ -226,7 +231,7 @@ std::string draw_shares(const std::string& title, const std::vector<Share>& shar
                        title_of(s.title), names, top, whole, kBar);
     out += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/></g>\n",
                        s.colour % kColours, names, top, whole * std::clamp(s.value, 0.0, 1.0), kBar);
-    out += label(kWidth, middle, "end", "name", s.written);
+    out += label(width, middle, "end", "name", s.written);
   }
   return out + "</svg>\n";
 }

@@ -70,7 +70,7 @@ struct Share {
   std::size_t colour = 0;
   std::string title;
 };
-std::string draw_shares(const std::string& title, const std::vector<Share>& shares);
+std::string draw_shares(const std::string& title, const std::vector<Share>& shares, double width = 760);
 
 // Bars of parts, one after the other, to one scale. Parts of one name have one colour, and a legend says which.
 struct Part {

@@ -13,9 +13,9 @@ import random
 import subprocess
 import sys
 import unicodedata
-import venv
 
-SKIPPED = 77
+from packages import enter_environment
+
 PACKAGES = ["tokenizers", "sentencepiece"]
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
@@ -29,25 +29,6 @@ O200K = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-
-
-def enter_environment(folder):
-    """Runs this script again with the packages, unless it has them."""
-    environment = os.path.join(folder, "venv")
-    python = os.path.join(environment, "bin", "python")
-    if os.path.realpath(sys.prefix) == os.path.realpath(environment):
-        return
-    done = os.path.join(environment, "complete")
-    if not os.path.exists(done):
-        try:
-            venv.create(environment, with_pip=True, clear=True)
-            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-            subprocess.run(command, check=True, timeout=300)
-            open(done, "w").close()
-        except (OSError, subprocess.SubprocessError) as error:
-            print(f"skipped: {' and '.join(PACKAGES)} cannot be installed with pip here: {error}")
-            sys.exit(SKIPPED)
-    os.execv(python, [python, *sys.argv])
 
 
 def corpus():
@@ -300,7 +281,7 @@ def write_cases(folder, name, texts, encode, decode):
 def main():
     redline, folder = sys.argv[1], sys.argv[2]
     os.makedirs(folder, exist_ok=True)
-    enter_environment(folder)
+    enter_environment(folder, PACKAGES)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     texts = strings(["<|endoftext|>", "<|im_end|>", "<mask>", "<r>", "<both>", "word", "wörd", "wo\u0308rd", "caf\u00e9", "cafe\u0301", "<|end", "    ", "<|pad|>"])
     if "--fixtures" in sys.argv:
