@@ -1,5 +1,5 @@
 // redline report.
-#include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -51,11 +51,14 @@ std::vector<std::string> files_read(const report::Runs& runs) {
 }
 
 std::string summary_line(const report::RunRecord& run, const report::RunSummary& s) {
-  return fmt::format("{}: {} after {} steps, {} tokens in {}; loss {}, held out {}; {}, mfu {} (peak {}), {}\n",
-                     run.name, s.state, report::grouped(s.steps), report::count(s.tokens), report::duration(s.seconds),
-                     report::plain(s.last_loss, 4), report::plain(s.last_eval, 4),
-                     report::token_rate(s.mean_tokens_per_s), report::percent(s.mean_mfu), report::percent(s.peak_mfu),
-                     report::bytes(s.memory_gib * 0x1p30));
+  if (run.rows() == 0) return fmt::format("{}: {}, without metrics\n", run.name, s.state);
+  std::string line =
+      fmt::format("{}: {} after {} steps, {} tokens in {}; loss {}", run.name, s.state, report::grouped(s.steps),
+                  report::count(s.tokens), report::duration(s.seconds), report::plain(s.last_loss, 4));
+  if (!std::isnan(s.last_eval)) line += fmt::format(", held out {}", report::plain(s.last_eval, 4));
+  return line + fmt::format("; {}, mfu {} (peak {}), {}\n", report::token_rate(s.mean_tokens_per_s),
+                            report::percent(s.mean_mfu), report::percent(s.peak_mfu),
+                            report::bytes(s.memory_gib * 0x1p30));
 }
 
 }  // namespace

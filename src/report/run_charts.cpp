@@ -128,7 +128,10 @@ std::string card(const std::string& title, bool wide, const std::string& content
 
 // Which line is which, where a plot has two kinds of them.
 std::string legend_of(const Panel& panel, const Runs& runs) {
-  if (!panel.evaluations) return {};
+  const auto evaluated = [](const RunRecord& run) {
+    return std::ranges::any_of(run.column(Column::eval_loss), [](double v) { return !std::isnan(v); });
+  };
+  if (!panel.evaluations || std::ranges::none_of(runs, evaluated)) return {};
   if (runs.size() > 1) return "<span class=\"key\">lines: training; dots: held out</span>";
   return fmt::format(
       "<span class=\"key\"><span class=\"chip k{}\"></span>training</span>"
@@ -220,8 +223,9 @@ std::string step_times(const Runs& runs) {
     std::vector<double> ms = runs[r].column(Column::step_ms);
     std::erase_if(ms, [](double v) { return !std::isfinite(v); });
     if (ms.empty()) continue;
-    low = std::min(low, quantile(ms, 0));
-    high = std::max(high, quantile(ms, 0.98) * 1.1);
+    const double least = quantile(ms, 0);
+    low = std::min(low, least);
+    high = std::max(high, least + 1.15 * (quantile(ms, 0.98) - least));
     all.emplace_back(r, std::move(ms));
   }
   if (all.empty()) return {};

@@ -52,7 +52,7 @@ details { margin: .6rem 0; } summary { cursor: pointer; color: var(--quiet); }
 .tip i { font-style: normal; color: var(--quiet); }
 svg .cross { stroke: var(--quiet); stroke-dasharray: 2 3; }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
-@media (max-width: 52rem) { .grid { grid-template-columns: minmax(0, 1fr); } .card.whole .scroll svg { min-width: 40rem; } }
+@media screen and (max-width: 52rem) { .grid { grid-template-columns: minmax(0, 1fr); } .card.whole .scroll svg { min-width: 40rem; } }
 @media print { body { max-width: none; } .switch, .tip, .cross { display: none; } .bar { position: static; border: 0; padding: 0; margin: .4rem 0; }
   .card, .tile { break-inside: avoid; } .card.whole .scroll svg { min-width: 0; } h2 { margin-top: 1.2rem; } .grid { gap: .5rem; } pre { white-space: pre-wrap; } }
 )css";

@@ -31,14 +31,14 @@ std::string text_or(const io::Json& object, std::string_view key, std::string ot
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
 }
 
-// Gives every line that is a JSON object to `take`, and says of the others what is wrong with them.
+// Gives every line to `take`, and says of those that it does not know what is wrong with them.
 class Rows {
  public:
   Rows(FileSystem& files, const Path& path, std::vector<std::string>& problems,
        std::function<void(double share)> progress)
       : files_(files), path_(path), problems_(problems), progress_(std::move(progress)) {}
 
-  void read(const std::function<bool(const io::Json&)>& take) {
+  void read(const std::function<bool(std::string_view)>& take) {
     const double size = static_cast<double>(std::max<std::uint64_t>(files_.size(path_), 1));
     std::string rest;
     double seen = 0;
@@ -57,29 +57,96 @@ class Rows {
                                       file, odd_ == 1 ? "one line" : fmt::format("{} lines", odd_),
                                       odd_ == 1 ? "is" : "are", first_odd_));
     if (!rest.empty())
-      problems_.push_back(
-          fmt::format("{} ends in half a line, as a run that is killed leaves it; the {} whole before "
-                      "it are shown",
-                      file, good_ == 1 ? "one" : fmt::format("{}", good_)));
+      problems_.push_back(fmt::format(
+          "{} ends in half a line, as a run that was killed or is still writing leaves it; what stands before it is "
+          "shown",
+          file));
   }
-  std::int64_t good() const { return good_; }
 
  private:
-  void line(std::string_view text, const std::function<bool(const io::Json&)>& take) {
+  void line(std::string_view text, const std::function<bool(std::string_view)>& take) {
     ++number_;
-    const io::Json row = io::Json::parse(text, nullptr, false);
-    if (row.is_object() && take(row)) {
-      ++good_;
-      return;
-    }
-    if (odd_++ == 0) first_odd_ = number_;
+    if (!take(text) && odd_++ == 0) first_odd_ = number_;
   }
 
   FileSystem& files_;
   const Path& path_;
   std::vector<std::string>& problems_;
   std::function<void(double)> progress_;
-  std::int64_t number_ = 0, good_ = 0, odd_ = 0, first_odd_ = 0;
+  std::int64_t number_ = 0, odd_ = 0, first_odd_ = 0;
+};
+
+// For rows that are few: the line as an object.
+auto as_object(const std::function<bool(const io::Json&)>& take) {
+  return [&take](std::string_view text) {
+    const io::Json row = io::Json::parse(text, nullptr, false);
+    return row.is_object() && take(row);
+  };
+}
+
+// One row of metrics.jsonl, read without an object in between: long runs have a million of them. Members of members are
+// passed over.
+class MetricsRow {
+ public:
+  using Json = io::Json;
+  bool read(std::string_view text) {
+    *this = {};
+    values.fill(kUnknown);
+    return Json::sax_parse(text, this) && whole_ && step >= 0;
+  }
+
+  std::int64_t step = -1;
+  std::array<double, kColumnNames.size()> values{};
+  bool has_throttle = false;
+  std::string throttle;
+
+  // What the parser calls.
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(Json::number_integer_t v) { return number(static_cast<double>(v), true); }
+  bool number_unsigned(Json::number_unsigned_t v) { return number(static_cast<double>(v), true); }
+  bool number_float(Json::number_float_t v, const Json::string_t&) { return number(v, false); }
+  bool string(Json::string_t& v) {
+    if (depth_ == 1 && key_ == "gpu_throttle") throttle = v;
+    return true;
+  }
+  bool binary(Json::binary_t&) { return true; }
+  bool start_object(std::size_t) {
+    ++depth_;
+    return true;
+  }
+  bool key(Json::string_t& name) {
+    if (depth_ != 1) return true;
+    key_ = name;
+    has_throttle = has_throttle || key_ == "gpu_throttle";
+    return true;
+  }
+  bool end_object() {
+    whole_ = --depth_ == 0;
+    return true;
+  }
+  bool start_array(std::size_t) { return ++depth_ > 1; }  // a row is no array
+  bool end_array() {
+    --depth_;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) { return false; }
+
+ private:
+  bool number(double v, bool integer) {
+    if (depth_ != 1) return true;
+    if (key_ == "step") {
+      if (integer && v < 0x1p53) step = static_cast<std::int64_t>(v);
+      return true;
+    }
+    const auto column = std::ranges::find(kColumnNames, key_);
+    if (column != kColumnNames.end()) values[static_cast<std::size_t>(column - kColumnNames.begin())] = v;
+    return true;
+  }
+
+  int depth_ = 0;
+  bool whole_ = false;
+  std::string key_;
 };
 
 void drop_rows_from(RunRecord& run, std::int64_t step) {
@@ -89,22 +156,16 @@ void drop_rows_from(RunRecord& run, std::int64_t step) {
   }
 }
 
-bool take_metrics(RunRecord& run, const io::Json& row) {
-  const auto step = row.find("step");
-  if (step == row.end() || !step->is_number_integer()) return false;
-  const auto number = step->get<std::int64_t>();
-  drop_rows_from(run, number);  // a later row of a step is the one that holds
-  run.steps.push_back(number);
-  for (std::size_t c = 0; c < kColumnNames.size(); ++c)
-    run.columns[c].push_back(number_or(row, kColumnNames[c], kUnknown));
-  if (row.contains("gpu_throttle")) {
-    ++run.gpu_rows;
-    const std::string reasons = text_or(row, "gpu_throttle");
-    if (!reasons.empty()) ++run.throttled_rows;
-    if (!reasons.empty() && std::ranges::find(run.throttle_reasons, reasons) == run.throttle_reasons.end())
-      run.throttle_reasons.push_back(reasons);
-  }
-  return true;
+void add_row(RunRecord& run, const MetricsRow& row) {
+  drop_rows_from(run, row.step);  // a later row of a step is the one that holds
+  run.steps.push_back(row.step);
+  for (std::size_t c = 0; c < kColumnNames.size(); ++c) run.columns[c].push_back(row.values[c]);
+  if (!row.has_throttle) return;
+  ++run.gpu_rows;
+  if (row.throttle.empty()) return;
+  ++run.throttled_rows;
+  if (std::ranges::find(run.throttle_reasons, row.throttle) == run.throttle_reasons.end())
+    run.throttle_reasons.push_back(row.throttle);
 }
 
 // Figures that every version has written so far; one that no row has is worth a word.
@@ -166,7 +227,7 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
   if (!files.exists(path)) return;
   std::map<std::string, std::int64_t> slowest;
   std::map<std::string, double> counts;
-  Rows(files, path, run.problems, {}).read([&](const io::Json& row) {
+  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
     const auto stages = row.find("stages");
     if (stages == row.end() || !stages->is_array()) return false;
     ++run.pipeline_intervals;
@@ -184,7 +245,8 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
       fold(it->waiting, "waiting");
     }
     return true;
-  });
+  };
+  Rows(files, path, run.problems, {}).read(as_object(take));
   const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
   if (most != slowest.end()) run.slowest_stage = most->first;
 }
@@ -251,9 +313,17 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
         "wrote (--out)",
         given.string());
   }
-  if (has_events) Rows(files, events, run.problems, {}).read([&](const io::Json& row) { return take_event(run, row); });
+  if (has_events) {
+    const std::function<bool(const io::Json&)> take = [&](const io::Json& row) { return take_event(run, row); };
+    Rows(files, events, run.problems, {}).read(as_object(take));
+  }
   if (has_metrics) {
-    Rows(files, metrics, run.problems, progress).read([&](const io::Json& row) { return take_metrics(run, row); });
+    MetricsRow row;
+    Rows(files, metrics, run.problems, progress).read([&](std::string_view text) {
+      if (!row.read(text)) return false;
+      add_row(run, row);
+      return true;
+    });
     if (run.rows() == 0) run.problems.push_back("metrics.jsonl holds no whole row of a step: there are no curves");
     tell_of_missing_columns(run);
   } else {

@@ -2,6 +2,7 @@
 #include "report/sinks.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "report/console.h"
 #include "report/events_file.h"
@@ -13,6 +14,17 @@
 #include "report/watch.h"
 
 namespace redline::report {
+namespace {
+
+// Where nobody looks at progress, what is wrong is still said.
+class WarningsOnly final : public train::Observer {
+  void warning(const std::string& sentence) override {
+    const std::string line = "redline: warning: " + sentence + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+};
+
+}  // namespace
 
 Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run)
     : relay_(std::make_unique<Relay>()) {
@@ -28,7 +40,10 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
     if (chosen("tensorboard")) add(std::make_unique<TensorboardFile>(files, folder));
     if (chosen("prometheus")) add(std::make_unique<PrometheusFile>(files, folder / "metrics.prom"));
   }
-  if (dry_run || chosen("console")) add(std::make_unique<Console>(stdout));
+  if (dry_run || chosen("console"))
+    add(std::make_unique<Console>(stdout));
+  else
+    add(std::make_unique<WarningsOnly>());
   add(std::make_unique<Watch>([relay = relay_.get()](const std::string& sentence) { relay->warning(sentence); }));
 }
 

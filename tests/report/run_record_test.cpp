@@ -28,7 +28,7 @@ std::string rows(int from, int to) {
 
 class RunRecordTest : public ::testing::Test {
  protected:
-  void write(const char* name, std::string_view text) { real_files().replace(folder_ / name, text); }
+  void write(const char* name, std::string_view text) { real_files().create(folder_ / name)->write(text); }
   RunRecord read() { return read_run(real_files(), folder_.path()); }
   static bool says(const RunRecord& run, std::string_view part) {
     for (const std::string& p : run.problems)
