@@ -13,13 +13,6 @@ namespace {
 std::mutex listening;
 Listener::Take listener;
 
-void write_line(std::string_view prefix, std::string_view text) {
-  std::string line;
-  line.reserve(prefix.size() + text.size() + 1);
-  line.append(prefix).append(text).push_back('\n');
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
 void tell(bool warning, std::string_view text) {
   Listener::Take take;
   {
@@ -29,10 +22,16 @@ void tell(bool warning, std::string_view text) {
   if (take)
     take(warning, text);
   else
-    write_line(warning ? "redline: warning: " : "redline: ", text);
+    write_line(warning, text);
 }
 
 }  // namespace
+
+void write_line(bool warning, std::string_view text) {
+  std::string line = warning ? "redline: warning: " : "redline: ";
+  line.append(text).push_back('\n');
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 Listener::Listener(Take take) {
   const std::lock_guard lock(listening);

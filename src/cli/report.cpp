@@ -52,13 +52,17 @@ std::vector<std::string> files_read(const report::Runs& runs) {
 
 std::string summary_line(const report::RunRecord& run, const report::RunSummary& s) {
   if (run.rows() == 0) return fmt::format("{}: {}, without metrics\n", run.name, s.state);
-  std::string line =
-      fmt::format("{}: {} after {} steps, {} tokens in {}; loss {}", run.name, s.state, report::grouped(s.steps),
-                  report::count(s.tokens), report::duration(s.seconds), report::plain(s.last_loss, 4));
-  if (!std::isnan(s.last_eval)) line += fmt::format(", held out {}", report::plain(s.last_eval, 4));
-  return line + fmt::format("; {}, mfu {} (peak {}), {}\n", report::token_rate(s.mean_tokens_per_s),
-                            report::percent(s.mean_mfu), report::percent(s.peak_mfu),
-                            report::bytes(s.memory_gib * 0x1p30));
+  std::string line = fmt::format("{}: {} after {} steps, {} tokens in {}", run.name, s.state, report::grouped(s.steps),
+                                 report::count(s.tokens), report::duration(s.seconds));
+  const auto add = [&](double value, std::string_view words, const std::string& written) {
+    if (!std::isnan(value)) line += fmt::format("; {}{}", words, written);
+  };
+  add(s.last_loss, "loss ", report::plain(s.last_loss, 4));
+  add(s.last_eval, "held out ", report::plain(s.last_eval, 4));
+  add(s.mean_tokens_per_s, "", report::token_rate(s.mean_tokens_per_s));
+  add(s.mean_mfu, "mfu ", fmt::format("{} (peak {})", report::percent(s.mean_mfu), report::percent(s.peak_mfu)));
+  add(s.memory_gib, "", report::bytes(s.memory_gib * 0x1p30));
+  return line + "\n";
 }
 
 }  // namespace

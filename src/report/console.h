@@ -36,6 +36,7 @@ class Console final : public train::Observer {
   void note(const std::string& sentence) override { out_.keep(sentence); }
   void warning(const std::string& sentence) override { out_.keep("warning: " + sentence); }
   void finished(const std::string& sentence) override { out_.keep(sentence); }
+  void clear() { out_.clear(); }  // the live line, before another stream writes to the same terminal
 
  private:
   using Clock = std::chrono::steady_clock;

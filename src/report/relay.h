@@ -2,6 +2,7 @@
 // time and in one order.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -12,12 +13,16 @@ namespace redline::report {
 
 class Relay final : public train::Observer {
  public:
-  // While it lives, lines of base/log are notes and warnings of the run.
-  Relay()
-      : log_([this](bool is_warning, std::string_view text) {
-          is_warning ? warning(std::string(text)) : note(std::string(text));
-        }) {}
-  void add(train::Observer& observer) { observers_.push_back(&observer); }  // before the run
+  // While it lives, lines of base/log also reach the observers that hear them, as notes and warnings of the run.
+  // `before_line` makes room on the terminal.
+  explicit Relay(std::function<void()> before_line = {})
+      : before_line_(std::move(before_line)),
+        log_([this](bool is_warning, std::string_view text) { logged(is_warning, std::string(text)); }) {}
+
+  void add(train::Observer& observer, bool hears_log = true) {  // before the run
+    observers_.push_back(&observer);
+    if (hears_log) hearing_.push_back(&observer);
+  }
 
   void started(const train::RunHeader& header) override {
     tell([&](Observer& o) { o.started(header); });
@@ -60,8 +65,16 @@ class Relay final : public train::Observer {
     for (Observer* o : observers_) say(*o);
   }
 
+  void logged(bool is_warning, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (before_line_) before_line_();
+    log::write_line(is_warning, text);
+    for (Observer* o : hearing_) is_warning ? o->warning(text) : o->note(text);
+  }
+
   std::recursive_mutex mutex_;  // an observer may warn of what it was told
-  std::vector<train::Observer*> observers_;
+  std::vector<train::Observer*> observers_, hearing_;
+  std::function<void()> before_line_;
   log::Listener log_;  // last: nothing comes in before the rest is there
 };
 

@@ -299,7 +299,7 @@ std::string profile_bars(const RunRecord& run) {
   double rest = 0;
   for (const io::Json& kind : p["kinds"]) {
     if (!kind.is_object() || !kind.contains("name") || !kind["name"].is_string()) continue;
-    const double ms = number(kind, "ms"), share = number(kind, "share");
+    const double ms = number(kind, "ms"), share = std::clamp(number(kind, "share"), 0.0, 1.0);
     if (shares.size() >= kMost) {
       rest += ms;
       continue;

@@ -16,9 +16,14 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+// No figure of a run is larger: what is would overflow sums and axes, and is as good as none.
+bool plausible(double value) { return std::fabs(value) < 1e100; }
+
 double number_or(const io::Json& object, std::string_view key, double otherwise) {
   const auto it = object.find(key);
-  return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
+  if (it == object.end() || !it->is_number()) return otherwise;
+  const auto value = it->get<double>();
+  return plausible(value) ? value : otherwise;
 }
 
 std::int64_t integer_or(const io::Json& object, std::string_view key, std::int64_t otherwise) {
@@ -134,7 +139,7 @@ class MetricsRow {
 
  private:
   bool number(double v, bool integer) {
-    if (depth_ != 1) return true;
+    if (depth_ != 1 || !plausible(v)) return true;
     if (key_ == "step") {
       if (integer && v < 0x1p53) step = static_cast<std::int64_t>(v);
       return true;
@@ -194,8 +199,8 @@ SessionStart session_of(const io::Json& row) {
   s.data = text_or(row, "data");
   s.peak_source = text_or(row, "peak_source");
   if (const auto memory = row.find("memory"); memory != row.end() && memory->is_object())
-    for (const auto& [kind, bytes] : memory->items())
-      if (bytes.is_number()) s.memory.emplace_back(kind, bytes.get<double>());
+    for (const auto& entry : memory->items())
+      if (const double bytes = number_or(*memory, entry.key(), 0); bytes > 0) s.memory.emplace_back(entry.key(), bytes);
   if (const auto header = row.find("header"); header != row.end() && header->is_array())
     for (const io::Json& line : *header)
       if (line.is_string()) s.header.push_back(line.get<std::string>());

@@ -2,7 +2,6 @@
 #include "report/sinks.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "report/console.h"
 #include "report/events_file.h"
@@ -18,16 +17,14 @@ namespace {
 
 // Where nobody looks at progress, what is wrong is still said.
 class WarningsOnly final : public train::Observer {
-  void warning(const std::string& sentence) override {
-    const std::string line = "redline: warning: " + sentence + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  }
+  void warning(const std::string& sentence) override { log::write_line(true, sentence); }
 };
 
 }  // namespace
 
-Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run)
-    : relay_(std::make_unique<Relay>()) {
+Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run) {
+  auto console = std::make_unique<Console>(stdout);
+  relay_ = std::make_unique<Relay>([console = console.get()] { console->clear(); });
   const auto chosen = [&](std::string_view sink) {
     return std::ranges::find(config.log.sinks, sink) != config.log.sinks.end();
   };
@@ -40,17 +37,18 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
     if (chosen("tensorboard")) add(std::make_unique<TensorboardFile>(files, folder));
     if (chosen("prometheus")) add(std::make_unique<PrometheusFile>(files, folder / "metrics.prom"));
   }
-  if (dry_run || chosen("console"))
-    add(std::make_unique<Console>(stdout));
-  else
-    add(std::make_unique<WarningsOnly>());
+  // Neither needs to hear what is on standard error already. The console is cleared by the relay, so it is kept in any case.
+  const bool shown = dry_run || chosen("console");
+  if (!shown) add(std::make_unique<WarningsOnly>(), false);
+  if (shown) relay_->add(*console, false);
+  observers_.push_back(std::move(console));
   add(std::make_unique<Watch>([relay = relay_.get()](const std::string& sentence) { relay->warning(sentence); }));
 }
 
 Sinks::~Sinks() { relay_.reset(); }  // it knows the others
 
-void Sinks::add(std::unique_ptr<train::Observer> observer) {
-  relay_->add(*observer);
+void Sinks::add(std::unique_ptr<train::Observer> observer, bool hears_log) {
+  relay_->add(*observer, hears_log);
   observers_.push_back(std::move(observer));
 }
 

@@ -25,7 +25,7 @@ class Sinks {
   void record_failure(const std::string& sentence) noexcept;
 
  private:
-  void add(std::unique_ptr<train::Observer> observer);
+  void add(std::unique_ptr<train::Observer> observer, bool hears_log = true);
 
   std::vector<std::unique_ptr<train::Observer>> observers_;
   std::unique_ptr<Relay> relay_;

@@ -112,6 +112,26 @@ TEST_F(RunRecordTest, AnotherVersionsFile) {
   EXPECT_FALSE(run_page({run}, {summarise(run, {1e9})}, {}).empty());
 }
 
+TEST_F(RunRecordTest, WhateverTheNumbersThePageHoldsPlacesOnly) {
+  write("config.toml", "");
+  std::string text;
+  std::int64_t step = 0;
+  for (const char* v : {"1e308", "-1e308", "0", "5e-324", "null", "1e99", "-7", "1e999"})
+    text += fmt::format(
+        "{{\"step\":{},\"time\":{},\"loss\":{},\"grad_norm\":{},\"lr\":{},\"step_ms\":{},\"tokens\":{},\"mfu\":{},"
+        "\"eval_loss\":{},\"gpu_power_w\":{}}}\n",
+        ++step * 1'000'000'000'000, v, v, v, v, v, v, v, v, v);
+  write("metrics.jsonl", text);
+  write("events.jsonl",
+        "{\"kind\":\"started\",\"time\":1e300,\"device_memory\":-1,\"memory\":{\"parameters\":-5,\"total\":1e308}}\n");
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 7u) << "1e999 is no number that a double holds";
+  const std::string page = run_page({run}, {summarise(run, {1e9})}, {});
+  const std::string plots = page.substr(page.find("<svg"), page.rfind("</svg>") - page.find("<svg"));
+  for (const char* odd : {"=\"nan", ",nan", "=\"-nan", "=\"inf", ",inf", "=\"-inf"})
+    EXPECT_EQ(plots.find(odd), std::string::npos) << odd;
+}
+
 TEST_F(RunRecordTest, WithoutMetricsTheRestIsThere) {
   write("config.toml", "[train]\nbatch_size = 8\n");
   const RunRecord run = read();
