@@ -114,16 +114,17 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
                     pad = fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), mfu = plain(100 * m.mfu, 1),
                     both = fmt::format("{}/{}", mfu, plain(100 * m.mfu_palm, 1));
   const auto with = [&](bool has_rate, bool has_palm, bool has_pad) {
-    return fmt::format("step {:>{}}/{}  loss {}  grad {:>5}  lr {}  {:>6}  {:>11}{}  mfu {}%{}  eta {:>6}", m.step,
+    return fmt::format("step {:>{}}/{}  loss {}  grad {:>4}  lr {}  {:>6}  {:>11}{}  mfu {}%{}  eta {:>6}", m.step,
                        of.size(), of, plain(m.loss, 4), plain(m.grad_norm, 2), short_exponent(m.lr),
                        duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s), has_rate ? rate : "",
                        has_palm ? both : mfu, has_pad ? pad : "", duration(eta_seconds));
   };
+  constexpr std::size_t kMost = kConsoleColumns - 1;  // a live line must not touch a terminal's last column
   std::string line = with(true, true, true);
-  if (line.size() > kConsoleColumns) line = with(true, false, true);
-  if (line.size() > kConsoleColumns) line = with(false, false, true);
-  if (line.size() > kConsoleColumns) line = with(false, false, false);
-  if (line.size() > kConsoleColumns) line.resize(kConsoleColumns);
+  if (line.size() > kMost) line = with(true, false, true);
+  if (line.size() > kMost) line = with(false, false, true);
+  if (line.size() > kMost) line = with(false, false, false);
+  if (line.size() > kMost) line.resize(kMost);
   return line;
 }
 
