@@ -56,4 +56,4 @@ target_link_libraries(redline_dependencies INTERFACE
   fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
   PkgConfig::tomlplusplus PkgConfig::libxxhash PkgConfig::openblas
   PkgConfig::libpcre2-8 PkgConfig::libutf8proc PkgConfig::sentencepiece PkgConfig::zlib PkgConfig::libzstd
-  Threads::Threads)
+  Threads::Threads ${CMAKE_DL_LIBS})

@@ -49,6 +49,12 @@ foreach(folder IN LISTS test_folders)
   gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endforeach()
 
+# Stands in for the driver's libnvidia-ml.so.1.
+add_library(redline_fake_nvml MODULE "${PROJECT_SOURCE_DIR}/tests/device/fake_nvml/fake_nvml.cpp")
+target_link_libraries(redline_fake_nvml PRIVATE redline_settings)
+target_compile_definitions(tests_device PRIVATE REDLINE_FAKE_NVML="$<TARGET_FILE:redline_fake_nvml>")
+add_dependencies(tests_device redline_fake_nvml)
+
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND)
   add_test(NAME tools/check_floors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors.py")
@@ -61,6 +67,11 @@ if(Python3_Interpreter_FOUND)
   # 77 is "no torch" as well.
   add_test(NAME interop/transformers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/transformers_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop/transformers")
-  set_tests_properties(interop/tokenizers interop/safetensors interop/transformers PROPERTIES
+  # The real TensorBoard reads what redline writes; a browser shows the report.
+  add_test(NAME interop/tensorboard COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tensorboard_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_tensorboard")
+  add_test(NAME interop/report COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/report_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_report")
+  set_tests_properties(interop/tokenizers interop/safetensors interop/transformers interop/tensorboard interop/report PROPERTIES
     SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()

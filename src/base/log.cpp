@@ -2,21 +2,49 @@
 #include "base/log.h"
 
 #include <cstdio>
+#include <mutex>
 #include <string>
+
+#include "base/error.h"
 
 namespace redline::log {
 namespace {
 
-void write_line(std::string_view prefix, std::string_view text) {
-  std::string line;
-  line.reserve(prefix.size() + text.size() + 1);
-  line.append(prefix).append(text).push_back('\n');
-  std::fwrite(line.data(), 1, line.size(), stderr);
+std::mutex listening;
+Listener::Take listener;
+
+void tell(bool warning, std::string_view text) {
+  Listener::Take take;
+  {
+    const std::lock_guard lock(listening);
+    take = listener;
+  }
+  if (take)
+    take(warning, text);
+  else
+    write_line(warning, text);
 }
 
 }  // namespace
 
-void note_line(std::string_view text) { write_line("redline: ", text); }
-void warn_line(std::string_view text) { write_line("redline: warning: ", text); }
+void write_line(bool warning, std::string_view text) {
+  std::string line = warning ? "redline: warning: " : "redline: ";
+  line.append(text).push_back('\n');
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+Listener::Listener(Take take) {
+  const std::lock_guard lock(listening);
+  REDLINE_CHECK(!listener, "somebody listens already");
+  listener = std::move(take);
+}
+
+Listener::~Listener() {
+  const std::lock_guard lock(listening);
+  listener = nullptr;
+}
+
+void note_line(std::string_view text) { tell(false, text); }
+void warn_line(std::string_view text) { tell(true, text); }
 
 }  // namespace redline::log

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/troubleshooting.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "config/load.h"
@@ -25,6 +26,7 @@ constexpr Command kCommands[] = {
     {"export", "a Hugging Face folder from a checkpoint", run_export},
     {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
+    {"report", "a run, or several beside each other, as one HTML file", run_report},
     {"verify", "compare with what Hugging Face computes", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},
     {"tokenizer", "train a tokenizer", run_tokenizer},
@@ -103,7 +105,8 @@ int run(int argc, const char* const* argv) {
   } catch (const UserError& e) {
     return failed(kBadInput, e.what());
   } catch (const std::bad_alloc&) {
-    return failed(kFailed, "out of memory; a smaller train.batch_size or train.seq_len needs less");
+    return failed(kFailed, fmt::format("out of memory; a smaller train.batch_size or train.seq_len needs less; see {}",
+                                       troubleshooting::kOutOfMemory));
   } catch (const std::exception& e) {  // MachineError, train::NotFinite, what the standard library throws
     return failed(kFailed, e.what());
   }

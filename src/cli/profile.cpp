@@ -14,6 +14,7 @@
 #include "perf/trace.h"
 #include "report/figures.h"
 #include "report/live_line.h"
+#include "train/resume.h"
 
 namespace redline::cli {
 namespace {
@@ -85,28 +86,60 @@ io::Json to_json(const std::vector<perf::TimedWork>& work, bool phases) {
   return out;
 }
 
+io::Json to_json(const perf::Profile& p, const perf::Peak& peak, double copy_rate, const std::string& trace) {
+  return {{"device", p.device},
+          {"steps", p.steps},
+          {"step_ms", p.step_ms},
+          {"nodes_ms", p.nodes_ms},
+          {"data_ms", p.data_ms},
+          {"outside_ms", p.outside_ms},
+          {"tokens_per_s", p.tokens / (p.step_ms * 1e-3)},
+          {"model_flops", p.model_flops},
+          {"peak_flops", peak.flops},
+          {"peak_source", peak.source},
+          {"copy_bytes_per_s", copy_rate},
+          {"untimed_ms", p.untimed_ms},
+          {"mfu", mfu(p, peak)},
+          {"trace", trace},
+          {"kinds", to_json(p.kinds, false)},
+          {"nodes", to_json(p.nodes, true)}};
+}
+
 }  // namespace
 
 int run_profile(const Words& words) {
   Arguments arguments("profile", "time every node of a training step",
-                      "[CONFIG] [key=value ...] [--steps N] [--trace FILE]",
-                      {"redline profile", "redline profile ping-95m train.batch_size=4 --steps 3 --nodes 20"});
+                      "[CONFIG] [key=value ...] [--run DIR] [--steps N] [--trace FILE]",
+                      {"redline profile", "redline profile ping-95m train.batch_size=4 --steps 3 --nodes 20",
+                       "redline profile --run runs/a        as that run is set, and for its report"});
   ConfigWords config;
   perf::ProfileOptions options;
   std::int64_t nodes = 10;
-  std::string trace = "redline-trace.json", device_name = "auto";
+  std::string trace, run, device_name = "auto";
   bool json = false;
   config.declare(arguments);
   arguments.integer("--steps", "N", options.steps, 1, 100'000, "steps to measure (default: 10)");
-  arguments.text("--trace", "FILE", trace, "where the Chrome trace goes (default: redline-trace.json)");
+  arguments.text("--run", "DIR", run,
+                 "profile the run in DIR as it is set; leaves profile.json there, for redline report");
+  arguments.text("--trace", "FILE", trace,
+                 "where the Chrome trace goes (default: redline-trace.json, in the run's folder)");
   arguments.integer("--nodes", "N", nodes, 0, 1'000'000, "slowest nodes to show (default: 10)");
   arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
   arguments.flag("--json", json, "print all nodes as one JSON document");
   if (!arguments.parse(words)) return kDone;
+  if (!run.empty() && !config.preset.empty()) fail_user("--run {} brings its configuration; leave --preset away", run);
+  if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
   if (const Path parent = Path(trace).parent_path(); !parent.empty() && !real_files().exists(parent))
     fail_user("--trace {}: there is no folder {}", trace, parent.string());
 
-  options.config = load_config(sources_of(config));
+  config::Sources sources = sources_of(config);
+  if (!run.empty()) {
+    for (const std::string& other : {sources.file, sources.preset})
+      if (!other.empty()) fail_user("--run {} brings its configuration; leave {} away", run, other);
+    sources.file = (Path(run) / train::kRunConfig).string();
+    if (!real_files().exists(sources.file)) fail_user("{} holds no run (no {})", run, train::kRunConfig);
+  }
+  options.config = load_config(sources);
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
     log::note("{}", chosen);
@@ -121,23 +154,10 @@ int run_profile(const Words& words) {
   progress.clear();
   real_files().replace(trace, perf::chrome_trace(p));
 
+  const io::Json document = to_json(p, peak, options.copy_rate, trace);
+  if (!run.empty()) real_files().replace(Path(run) / "profile.json", document.dump(2) + "\n");
   if (json) {
-    print_json({{"device", p.device},
-                {"steps", p.steps},
-                {"step_ms", p.step_ms},
-                {"nodes_ms", p.nodes_ms},
-                {"data_ms", p.data_ms},
-                {"outside_ms", p.outside_ms},
-                {"tokens_per_s", p.tokens / (p.step_ms * 1e-3)},
-                {"model_flops", p.model_flops},
-                {"peak_flops", peak.flops},
-                {"peak_source", peak.source},
-                {"copy_bytes_per_s", options.copy_rate},
-                {"untimed_ms", p.untimed_ms},
-                {"mfu", mfu(p, peak)},
-                {"trace", trace},
-                {"kinds", to_json(p.kinds, false)},
-                {"nodes", to_json(p.nodes, true)}});
+    print_json(document);
     return kDone;
   }
   print_text(p, peak, options.copy_rate, nodes);

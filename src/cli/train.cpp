@@ -8,10 +8,7 @@
 #include "model/init_from.h"
 #include "perf/auto_batch.h"
 #include "perf/peak.h"
-#include "report/console.h"
-#include "report/metrics_file.h"
-#include "report/pipeline_file.h"
-#include "report/samples_file.h"
+#include "report/sinks.h"
 #include "train/resume.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -95,10 +92,7 @@ int run_train(const Words& words) {
   const train::StopSignals signals;
   const perf::Peak peak = perf::find_peak(*device);
 
-  report::Console console(stdout);
-  report::MetricsFile metrics(files, choice.folder / "metrics.jsonl");
-  report::PipelineFile pipeline(files, choice.folder / "data_pipeline.jsonl");
-  report::SamplesFile samples(files, choice.folder / "samples.jsonl");
+  report::Sinks sinks(files, choice.config, choice.folder, "redline " REDLINE_VERSION, dry_run);
   train::TrainOptions options;
   options.config = choice.config;
   options.folder = choice.folder;
@@ -106,18 +100,21 @@ int run_train(const Words& words) {
   options.dry_run = dry_run;
   options.peak_flops = peak.flops;
   options.peak_source = peak.source;
-  // The file first: what a person has seen is then already in it.
-  if (!dry_run) options.observers = {&metrics, &pipeline, &samples};
-  options.observers.push_back(&console);
+  options.observers = {&sinks.observer()};
   options.stop = &signals.caught();
-  if (options.config.train.automatic_batch_size) {
-    const std::string sentence = put_batch_size(options, *device, files);
-    for (train::Observer* o : options.observers) o->note(sentence);
+  const auto monitor =
+      device->kind() == device::Kind::cpu || dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
+  options.gpu = monitor.get();
+  try {
+    if (options.config.train.automatic_batch_size) sinks.observer().note(put_batch_size(options, *device, files));
+    const train::TrainResult result = train::train(options, *device, files);
+    if (result.outcome == train::Outcome::dry_run)
+      sinks.observer().finished("dry run: nothing was trained and nothing was written");
+    return result.outcome == train::Outcome::stopped ? kStopped : kDone;
+  } catch (const std::exception& e) {
+    sinks.record_failure(e.what());
+    throw;
   }
-  const train::TrainResult result = train::train(options, *device, files);
-  if (result.outcome == train::Outcome::dry_run)
-    console.finished("dry run: nothing was trained and nothing was written");
-  return result.outcome == train::Outcome::stopped ? kStopped : kDone;
 }
 
 }  // namespace redline::cli

@@ -103,6 +103,7 @@ struct Checkpoint {
 
 struct Log {
   std::int64_t every = 1;  // steps between console lines
+  std::vector<std::string> sinks = {"console", "jsonl", "tensorboard"};
   bool operator==(const Log&) const = default;
 };
 

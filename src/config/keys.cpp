@@ -185,6 +185,8 @@ std::vector<Key> build_table() {
 
     {"log.every", in<&Config::log, &Log::every>(), at_least(1), {}, "steps",
      "steps between console lines"},
+    {"log.sinks", in<&Config::log, &Log::sinks>(), any(), {"console", "jsonl", "tensorboard", "prometheus"}, "",
+     "where a run tells of itself: console lines, metrics.jsonl and events.jsonl, TensorBoard event files, metrics.prom"},
   };
   // clang-format on
 }

@@ -45,7 +45,7 @@ struct Key {
   std::string_view name;  // dotted: "train.seq_len"
   AnyField field;
   Range range;                            // numbers and lists of them
-  std::vector<std::string_view> choices;  // strings only; empty: anything
+  std::vector<std::string_view> choices;  // strings and lists of them; empty: anything
   std::string_view unit;                  // "tokens"; empty: a plain number
   std::string_view help;                  // one sentence, without its full stop
 };

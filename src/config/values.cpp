@@ -49,6 +49,10 @@ bool contains(const Range& r, double x) {
   return std::isfinite(x) && (r.low_open ? x > r.low : x >= r.low) && (r.high_open ? x < r.high : x <= r.high);
 }
 
+bool allowed(const Key& key, std::string_view choice) {
+  return key.choices.empty() || std::ranges::find(key.choices, choice) != key.choices.end();
+}
+
 std::string number_text(double x) {
   return std::abs(x) < 1e15 && x == std::floor(x) ? fmt::format("{:.0f}", x) : fmt::format("{}", x);
 }
@@ -78,7 +82,8 @@ std::string describe(const Value& value) {
 
 [[noreturn]] void reject(const Key& key, const Value& value, std::string_view place) {
   const std::string what = expected(key);
-  const char* article = !key.choices.empty() ? "one of " : what[0] == 'i' ? "an " : what[0] == 't' ? "" : "a ";
+  const bool list = std::holds_alternative<Field<std::vector<std::string>>>(key.field);
+  const char* article = !key.choices.empty() && !list ? "one of " : what[0] == 'i' ? "an " : what[0] == 't' ? "" : "a ";
   fail_user("{}: {} must be {}{}, not {}", place, key.name, article, what, describe(value));
 }
 
@@ -116,7 +121,9 @@ std::string expected(const Key& key) {
           [&](const Field<std::string>&) {
             return key.choices.empty() ? std::string("string") : join(key.choices, " | ");
           },
-          [](const Field<std::vector<std::string>>&) -> std::string { return "list of strings"; },
+          [&](const Field<std::vector<std::string>>&) -> std::string {
+            return key.choices.empty() ? "list of strings" : "list of " + join(key.choices, " | ");
+          },
           [&](const Field<std::vector<std::int64_t>>&) { return "list of integers" + range_text(key.range); },
       },
       key.field);
@@ -163,19 +170,21 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
                  },
                  [&](const Field<std::string>& f) {
                    const auto* s = std::get_if<std::string>(&value);
-                   if (!s || (!key.choices.empty() && std::ranges::find(key.choices, *s) == key.choices.end())) {
-                     reject(key, value, place);
-                   }
+                   if (!s || !allowed(key, *s)) reject(key, value, place);
                    f.edit(config) = *s;
                  },
                  [&](const Field<std::vector<std::string>>& f) {
+                   std::vector<std::string> list;
                    if (const auto* s = std::get_if<std::string>(&value)) {
-                     f.edit(config) = {*s};
-                   } else if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
-                     f.edit(config) = *list;
+                     list = {*s};
+                   } else if (const auto* several = std::get_if<std::vector<std::string>>(&value)) {
+                     list = *several;
                    } else {
                      reject(key, value, place);
                    }
+                   for (const std::string& s : list)
+                     if (!allowed(key, s)) reject(key, s, place);
+                   f.edit(config) = std::move(list);
                  },
                  [&](const Field<std::vector<std::int64_t>>& f) {
                    std::vector<std::int64_t> list;

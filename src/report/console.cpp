@@ -28,8 +28,19 @@ std::string model_line(const train::RunHeader& h) {
 std::string batch_line(const train::RunHeader& h) {
   const config::Train& t = h.config->train;
   const std::string accumulate = t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "";
-  return fmt::format("{} rows x {} tokens{} = {} tokens a step, {} steps", t.batch_size, t.seq_len, accumulate,
-                     h.tokens_per_step, h.steps);
+  const std::string recompute = t.recompute == "none"  ? "nothing is"
+                                : t.recompute == "mlp" ? "the inner values of the MLP are"
+                                                       : "layers are";
+  return fmt::format("{} rows x {} tokens{} = {} tokens a step, {} steps; {} recomputed", t.batch_size, t.seq_len,
+                     accumulate, h.tokens_per_step, h.steps, recompute);
+}
+
+// "3.0e-4": two columns of zeros less than printf's.
+std::string short_exponent(double value) {
+  std::string text = fmt::format("{:.1e}", value);
+  const std::size_t e = text.find('e');
+  if (e != text.npos && e + 3 < text.size() && text[e + 2] == '0') text.erase(e + 2, 1);
+  return text;
 }
 
 // Kinds that are too small to see are one "other".
@@ -62,6 +73,32 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
+// Why, where there was a choice. On a card "auto" is settled by the first batch, and told then.
+std::string kernels_line(const train::RunHeader& h) {
+  const config::Kernels& k = h.config->kernels;
+  if (!h.card) return "attention by the CPU kernel, the only one here; node by node, as graphs are for cards; fp32";
+  const std::string attention = k.attention == "auto" ? "the fastest that can, measured on the first batch"
+                                                      : k.attention + ", as kernels.attention says";
+  return fmt::format("attention by {}; {}; {} products{}", attention,
+                     k.graphs == "auto" ? "CUDA graphs" : "node by node, as kernels.graphs says",
+                     h.config->precision.matmul, k.deterministic ? ", bit for bit the same each time" : "");
+}
+
+// Lines that end after a comma or semicolon where they would be longer than the console.
+void wrap(std::vector<std::string>& lines, std::string_view what, std::string_view text) {
+  constexpr std::size_t kIndent = 8;
+  const std::size_t room = kConsoleColumns - kIndent;
+  while (true) {
+    std::size_t end = text.size();
+    if (end > room)
+      if (const std::size_t at = text.find_last_of(",;", room - 1); at != text.npos && at > 0) end = at + 1;
+    lines.push_back(fmt::format("{:<{}}{}", what, kIndent, text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (text.empty()) return;
+    what = "";
+  }
+}
+
 std::string_view packing_in_words(std::string_view packing) {
   if (packing == "pad") return "padded";
   if (packing == "bucket") return "in buckets";
@@ -72,12 +109,10 @@ std::string_view packing_in_words(std::string_view packing) {
 
 std::vector<std::string> header_lines(const train::RunHeader& h) {
   std::vector<std::string> lines;
-  const auto line = [&](std::string_view what, const std::string& value) {
-    lines.push_back(fmt::format("{:<8}{}", what, value));
-  };
-  const bool cpu = h.device.starts_with("CPU");
+  const auto line = [&](std::string_view what, const std::string& value) { wrap(lines, what, value); };
   line("model", model_line(h));
-  line("device", fmt::format("{}, {}", h.device, cpu ? "fp32" : h.config->precision.matmul));
+  line("device", h.device);
+  line("kernels", kernels_line(h));
   line("batch", batch_line(h));
   line("data", fmt::format("{}, {}", h.data, packing_in_words(h.config->data.packing)));
   if (h.memory) line("memory", memory_line(*h.memory));
@@ -86,13 +121,25 @@ std::vector<std::string> header_lines(const train::RunHeader& h) {
   return lines;
 }
 
+// Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked at
+// first.
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds) {
   const std::string of = fmt::format("{}", steps);
-  std::string line =
-      fmt::format("step {:>{}}/{}  loss {}  grad {}  lr {:.2e}  {}  {}  mfu {}  eta {}", m.step, of.size(), of,
-                  plain(m.loss, 4), plain(m.grad_norm, 3), m.lr, duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s),
-                  percent(m.mfu), duration(eta_seconds));
-  if (line.size() > kConsoleColumns) line.resize(kConsoleColumns);
+  const std::string rate = fmt::format("  {:>12}", flop_rate(m.tflops * 1e12)),
+                    pad = fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), mfu = plain(100 * m.mfu, 1),
+                    both = fmt::format("{}/{}", mfu, plain(100 * m.mfu_palm, 1));
+  const auto with = [&](bool has_rate, bool has_palm, bool has_pad) {
+    return fmt::format("step {:>{}}/{}  loss {}  grad {:>4}  lr {}  {:>6}  {:>11}{}  mfu {}%{}  eta {:>6}", m.step,
+                       of.size(), of, plain(m.loss, 4), plain(m.grad_norm, 2), short_exponent(m.lr),
+                       duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s), has_rate ? rate : "",
+                       has_palm ? both : mfu, has_pad ? pad : "", duration(eta_seconds));
+  };
+  constexpr std::size_t kMost = kConsoleColumns - 1;  // a live line must not touch a terminal's last column
+  std::string line = with(true, true, true);
+  if (line.size() > kMost) line = with(true, false, true);
+  if (line.size() > kMost) line = with(false, false, true);
+  if (line.size() > kMost) line = with(false, false, false);
+  if (line.size() > kMost) line.resize(kMost);
   return line;
 }
 

@@ -16,8 +16,8 @@ inline constexpr std::size_t kConsoleColumns = 120;
 
 std::vector<std::string> header_lines(const train::RunHeader& header);
 
-// "step 40/120  loss 2.3456  grad 1.234  lr 3.00e-04  152 ms  13.4k tok/s  mfu 48.2%  eta 12 s", at most
-// kConsoleColumns.
+// "step 40/120  loss 2.3456  grad 1.23  lr 3.0e-4  152 ms  13.4k tok/s  51.2 TFLOP/s  mfu 48.2/50.1%  pad  3%  eta   12 s":
+// mfu and mfu_palm. Fewer than kConsoleColumns: mfu_palm, the rate of FLOPs and the padding go where there is no room.
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds);
 
 // On a terminal the line is rewritten at every step and stays at each tenth of the run and at evaluations. Elsewhere
@@ -37,6 +37,7 @@ class Console final : public train::Observer {
   void note(const std::string& sentence) override { out_.keep(sentence); }
   void warning(const std::string& sentence) override { out_.keep("warning: " + sentence); }
   void finished(const std::string& sentence) override { out_.keep(sentence); }
+  void clear() { out_.clear(); }  // the live line, before another stream writes to the same terminal
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace redline::report {
 namespace {
 
@@ -42,6 +44,8 @@ svg .rest { fill: var(--faint); }
 svg .c0 { fill: var(--c0); } svg .c1 { fill: var(--c1); } svg .c2 { fill: var(--c2); } svg .c3 { fill: var(--c3); } svg .c4 { fill: var(--c4); } svg .c5 { fill: var(--c5); }
 svg rect:hover, svg circle:hover { opacity: .75; }
 svg polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg .faint { opacity: .28; stroke-width: 1; }
+svg .dot { stroke: var(--page); stroke-width: 1.5; }
 svg .dashed { stroke-dasharray: 7 7; }
 svg .l0 { stroke: var(--c0); } svg .l1 { stroke: var(--c1); } svg .l2 { stroke: var(--c2); } svg .l3 { stroke: var(--c3); } svg .l4 { stroke: var(--c4); } svg .l5 { stroke: var(--c5); }
 svg .t0 { fill: var(--c0); } svg .t1 { fill: var(--c1); } svg .t2 { fill: var(--c2); } svg .t3 { fill: var(--c3); } svg .t4 { fill: var(--c4); } svg .t5 { fill: var(--c5); }
@@ -73,13 +77,26 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string page(std::string_view title, std::string_view body) {
+std::string escaped_lines(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out += escaped(text.substr(0, end));
+    if (end < text.size()) out += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+std::string page(std::string_view title, std::string_view body, std::string_view style, std::string_view script) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'; img-src data:\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<link rel=\"icon\" href=\"data:,\"/>\n"  // or a browser asks the server for one
-      "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
-      escaped(title), kStyle, body);
+      "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n{}{}</body>\n</html>\n",
+      escaped(title), kStyle, style, body, script.empty() ? "" : fmt::format("<script>{}</script>\n", script));
 }
 
 std::string table(const Table& of) {

@@ -18,6 +18,16 @@ void put(std::string& row, std::string_view key, double value) {
     fmt::format_to(std::back_inserter(row), ",\"{}\":null", key);
 }
 
+// What the card does not tell is null.
+void put_gpu(std::string& row, const device::GpuSample& g) {
+  put(row, "gpu_utilisation", g.utilisation.value_or(NAN));
+  put(row, "gpu_temperature_c", g.temperature_c.value_or(NAN));
+  put(row, "gpu_power_w", g.power_w.value_or(NAN));
+  put(row, "gpu_clock_mhz", g.clock_mhz.value_or(NAN));
+  // Words of our own: nothing in them needs escaping.
+  row += g.throttle ? fmt::format(",\"gpu_throttle\":\"{}\"", *g.throttle) : ",\"gpu_throttle\":null";
+}
+
 // The step of one line without its newline; -1 when it is not a whole row of ours.
 std::int64_t step_of(std::string_view line) {
   if (!line.starts_with(kRowStart) || !line.ends_with('}')) return -1;
@@ -46,6 +56,7 @@ std::string metrics_row(const train::StepMetrics& m) {
   put(row, "memory_gib", m.memory_gib);
   if (m.truncated_tokens) fmt::format_to(std::back_inserter(row), ",\"truncated_tokens\":{}", *m.truncated_tokens);
   if (m.eval_loss) put(row, "eval_loss", *m.eval_loss);
+  if (m.gpu) put_gpu(row, *m.gpu);
   return row + "}\n";
 }
 

@@ -1,9 +1,9 @@
 // One row an interval, appended: a run that goes on adds to what it had.
 #include "report/pipeline_file.h"
 
-#include <chrono>
-
+#include "base/clock.h"
 #include "io/json.h"
+#include "report/appended_rows.h"
 
 namespace redline::report {
 
@@ -29,9 +29,8 @@ std::string pipeline_row(const data::PipelineFigures& figures, double time, std:
 }
 
 void PipelineFile::pipeline(const data::PipelineFigures& figures) {
-  if (!file_) file_ = files_.append(path_);
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  file_->write(pipeline_row(figures, now, step_));
+  if (!file_) file_ = append_rows(files_, path_);
+  file_->write(pipeline_row(figures, unix_seconds(), step_));
 }
 
 }  // namespace redline::report

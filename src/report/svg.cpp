@@ -27,9 +27,15 @@ std::string label(double x, double y, const char* anchor, const std::string& kin
                      escaped(words));
 }
 
-std::string opening(double width, double height, const std::string& title) {
-  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", width, height,
-                     escaped(title));
+std::string opening(double width, double height, const std::string& title, const std::string& attributes = "") {
+  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\"{}>\n", width, height,
+                     escaped(title), attributes);
+}
+
+std::string rectangle(const std::string& kind, double x, double y, double width, double height,
+                      const std::string& title = "") {
+  return fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
+                     kind, x, y, width, height, title_of(title));
 }
 
 // From values to places.
@@ -53,9 +59,11 @@ struct Frame {
   double left, right, top, bottom;
 };
 
+int y_ticks(const Frame& f) { return std::max(3, static_cast<int>((f.bottom - f.top) / 38)); }
+
 std::string draw_axes(const Chart& chart, const Frame& f, const Scale& x, const Scale& y) {
   std::string out;
-  for (const double tick : ticks(chart.y, 5)) {
+  for (const double tick : ticks(chart.y, y_ticks(f))) {
     out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", f.left,
                        f.right, y(tick), y(tick));
     out += label(f.left - 8, y(tick) + 4, "end", "tick", written(chart.y, tick));
@@ -95,7 +103,7 @@ std::string name_lines(const Chart& chart, const Frame& f, const Scale& y) {
   };
   std::vector<Name> names;
   for (const LineSeries& line : chart.lines)
-    if (!line.points.empty()) names.push_back({y(line.points.back().y) + 4, &line});
+    if (!line.points.empty() && !line.name.empty()) names.push_back({y(line.points.back().y) + 4, &line});
   std::ranges::sort(names, {}, &Name::at);
   for (std::size_t i = 1; i < names.size(); ++i) names[i].at = std::max(names[i].at, names[i - 1].at + kLine);
   double most = f.bottom;
@@ -112,8 +120,23 @@ std::string draw_lines(const Chart& chart, const Frame& f, const Scale& x, const
   for (const LineSeries& line : chart.lines) {
     const std::size_t colour = line.colour % kColours;
     std::string points;
-    for (const Point& p : line.points) points += fmt::format("{:.1f},{:.1f} ", x(p.x), y(p.y));
-    out += fmt::format("<polyline class=\"l{}{}\" points=\"{}\"/>\n", colour, line.dashed ? " dashed" : "", points);
+    const auto end_line = [&] {
+      if (!points.empty())
+        out += fmt::format("<polyline class=\"l{}{}{}\" points=\"{}\"/>\n", colour, line.dashed ? " dashed" : "",
+                           line.faint ? " faint" : "", points);
+      points.clear();
+    };
+    for (const Point& p : line.points) {
+      if (std::isnan(p.y))
+        end_line();
+      else
+        points += fmt::format("{:.1f},{:.1f} ", x(p.x), y(p.y));
+    }
+    end_line();
+    for (const Point& p : line.points)
+      if (line.dots && !std::isnan(p.y))
+        out +=
+            fmt::format("<circle class=\"dot c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/>\n", colour, x(p.x), y(p.y));
     for (const Point& p : line.points)
       if (!p.title.empty())
         out += fmt::format("<circle class=\"c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\">{}</circle>\n", colour, x(p.x),
@@ -173,23 +196,33 @@ std::vector<double> ticks(const Axis& axis, int wanted) {
 std::string draw(const Chart& chart) {
   double ends = 10, tick_width = 0;
   for (const LineSeries& line : chart.lines) ends = std::max(ends, width_of(line.name) + 12);
-  for (const double tick : ticks(chart.y, 5)) tick_width = std::max(tick_width, width_of(written(chart.y, tick)));
   for (const double tick : ticks(chart.x, 8)) ends = std::max(ends, width_of(written(chart.x, tick)) / 2 + 2);
-  const Frame f{tick_width + 14, chart.width - ends, 26, chart.height - 46};
+  const bool words_above = !chart.y.label.empty() || chart.bars.size() > 1 || !chart.marks.empty();
+  Frame f{0, chart.width - ends, words_above ? 26.0 : 10.0, chart.height - 46};
+  for (const double tick : ticks(chart.y, y_ticks(f)))
+    tick_width = std::max(tick_width, width_of(written(chart.y, tick)));
+  f.left = tick_width + 14;
   const Scale x(chart.x, f.left, f.right), y(chart.y, f.bottom, f.top);
-  return opening(chart.width, chart.height, chart.title) + draw_axes(chart, f, x, y) + draw_bars(chart, x, y) +
+  const std::string places = chart.kind.empty()
+                                 ? ""
+                                 : fmt::format(
+                                       " class=\"plot\" data-kind=\"{}\" data-frame=\"{:.1f} {:.1f} {:.1f} {:.1f}\" "
+                                       "data-range=\"{} {} {} {}\" data-log=\"{:d}\"",
+                                       chart.kind, f.left, f.right, f.top, f.bottom, chart.x.low, chart.x.high,
+                                       chart.y.low, chart.y.high, chart.y.logarithmic);
+  return opening(chart.width, chart.height, chart.title, places) + draw_axes(chart, f, x, y) + draw_bars(chart, x, y) +
          draw_marks(chart, f, x) + draw_lines(chart, f, x, y) + draw_legend(chart, f) + "</svg>\n";
 }
 
-std::string draw_shares(const std::string& title, const std::vector<Share>& shares) {
-  constexpr double kWidth = 760, kRow = 30, kBar = 18;
+std::string draw_shares(const std::string& title, const std::vector<Share>& shares, double width) {
+  constexpr double kRow = 30, kBar = 18;
   double names = 0, figures = 0;
   for (const Share& s : shares) {
     names = std::max(names, width_of(s.name) + 12);
     figures = std::max(figures, width_of(s.written) + 12);
   }
-  const double whole = kWidth - names - figures;
-  std::string out = opening(kWidth, kRow * static_cast<double>(shares.size()), title);
+  const double whole = width - names - figures;
+  std::string out = opening(width, kRow * static_cast<double>(shares.size()), title);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const Share& s = shares[i];
     const double top = kRow * static_cast<double>(i) + (kRow - kBar) / 2, middle = top + kBar / 2 + 4;
@@ -198,7 +231,49 @@ std::string draw_shares(const std::string& title, const std::vector<Share>& shar
                        title_of(s.title), names, top, whole, kBar);
     out += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/></g>\n",
                        s.colour % kColours, names, top, whole * std::clamp(s.value, 0.0, 1.0), kBar);
-    out += label(kWidth, middle, "end", "name", s.written);
+    out += label(width, middle, "end", "name", s.written);
+  }
+  return out + "</svg>\n";
+}
+
+std::string draw_stacks(const std::string& title, const std::vector<Stack>& stacks, double width) {
+  constexpr double kRow = 34, kBar = 22, kChip = 11;
+  std::vector<const Part*> kinds;  // each name once, in the order of the parts
+  double names = 0, figures = 0, most = 0;
+  for (const Stack& s : stacks) {
+    double sum = 0;
+    for (const Part& part : s.parts) {
+      sum += part.value;
+      if (std::ranges::none_of(kinds, [&](const Part* k) { return k->name == part.name; })) kinds.push_back(&part);
+    }
+    most = std::max({most, sum, s.whole});
+    names = std::max(names, s.name.empty() ? 0 : width_of(s.name) + 12);
+    figures = std::max(figures, width_of(s.written) + 12);
+  }
+  std::string legend;
+  double x = 0, y = 0;
+  for (const Part* kind : kinds) {
+    const double wide = kChip + 6 + width_of(kind->name) + 20;
+    if (x > 0 && x + wide > width) x = 0, y += kLine + 6;
+    legend += rectangle(fmt::format("c{}", kind->colour % kColours), x, y + 2, kChip, kChip);
+    legend += label(x + kChip + 6, y + 12, "start", "name", kind->name);
+    x += wide;
+  }
+  const double top = y + kLine + 12, scale = most > 0 ? (width - names - figures) / most : 0;
+  std::string out = opening(width, top + kRow * static_cast<double>(stacks.size()), title) + legend;
+  for (std::size_t i = 0; i < stacks.size(); ++i) {
+    const Stack& s = stacks[i];
+    const double row = top + kRow * static_cast<double>(i) + (kRow - kBar) / 2, middle = row + kBar / 2 + 4;
+    if (!s.name.empty()) out += label(0, middle, "start", "name", s.name);
+    if (s.whole > 0) out += rectangle("rest", names, row, s.whole * scale, kBar);
+    double at = names;
+    for (const Part& part : s.parts) {
+      const double wide = part.value * scale;
+      out += rectangle(fmt::format("c{}", part.colour % kColours), at, row, std::max(wide - 1, std::min(wide, 0.5)),
+                       kBar, part.title);
+      at += wide;
+    }
+    out += label(width, middle, "end", "name", s.written);
   }
   return out + "</svg>\n";
 }

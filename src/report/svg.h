@@ -1,5 +1,6 @@
-// Plots as SVG text: bars and lines over two axes, and shares as horizontal bars. Values show on hover by <title>; colours
-// come from the page's style (report/html.h), so light, dark and paper are one drawing. No script.
+// Plots as SVG text: bars and lines over two axes, shares and stacks as horizontal bars. Values show on hover by <title>;
+// colours come from the page's style (report/html.h), so light, dark and paper are one drawing. No script: what one needs to
+// find values in a plot stands in its attributes.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +40,10 @@ struct Point {
 struct LineSeries {
   std::string name;  // written at its right end
   std::size_t colour = 0;
-  std::vector<Point> points;
-  bool dashed = false;  // lets a line that it covers be seen
+  std::vector<Point> points;  // a y that is NaN is a gap
+  bool dashed = false;        // lets a line that it covers be seen
+  bool faint = false;         // what another line is the mean of
+  bool dots = false;          // a mark at each point
 };
 
 // A dashed line across the plot, at an x.
@@ -56,6 +59,7 @@ struct Chart {
   std::vector<LineSeries> lines;
   std::vector<Mark> marks;
   double width = 760, height = 300;
+  std::string kind;  // of the x axis, for a script
 };
 std::string draw(const Chart& chart);
 
@@ -66,6 +70,20 @@ struct Share {
   std::size_t colour = 0;
   std::string title;
 };
-std::string draw_shares(const std::string& title, const std::vector<Share>& shares);
+std::string draw_shares(const std::string& title, const std::vector<Share>& shares, double width = 760);
+
+// Bars of parts, one after the other, to one scale. Parts of one name have one colour, and a legend says which.
+struct Part {
+  std::string name;
+  double value = 0;
+  std::size_t colour = 0;
+  std::string title;
+};
+struct Stack {
+  std::string name, written;
+  std::vector<Part> parts;
+  double whole = 0;  // what there is room for, drawn behind; 0: nothing is
+};
+std::string draw_stacks(const std::string& title, const std::vector<Stack>& stacks, double width = 760);
 
 }  // namespace redline::report

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "config/config.h"
 #include "data/stage_figures.h"
+#include "device/gpu_monitor.h"
 #include "program/program.h"
 
 namespace redline::train {
@@ -17,8 +18,10 @@ namespace redline::train {
 struct RunHeader {
   const config::Config* config = nullptr;
   Path folder;
-  std::string device;  // "CPU (2 threads, Neoverse-V1)"
-  std::string data;    // "ping (generated)"
+  std::string device;              // "CPU (2 threads, Neoverse-V1)"
+  std::string data;                // "ping (generated)"
+  bool card = false;               // whether the device is a GPU
+  std::int64_t device_memory = 0;  // bytes, in all
   std::int64_t parameters = 0;
   std::int64_t steps = 0;            // the whole run's
   std::int64_t first_step = 0;       // > 0: resumed, this many steps are done
@@ -44,7 +47,8 @@ struct StepMetrics {
   double data_wait_ms = 0;
   std::optional<std::int64_t> truncated_tokens;  // of all steps so far; where data.long_documents = "truncate"
   double memory_gib = 0;
-  std::optional<double> eval_loss;  // where the step was followed by an evaluation
+  std::optional<double> eval_loss;       // where the step was followed by an evaluation
+  std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched
 };
 
 // What the model wrote after a step (train.sample_every).
@@ -66,6 +70,7 @@ class Observer {
   virtual void note(const std::string& /*sentence*/) {}     // e.g. "resumed from step 40"
   virtual void warning(const std::string& /*sentence*/) {}  // e.g. a damaged checkpoint that was passed over
   virtual void finished(const std::string& /*sentence*/) {}
+  virtual void failed(const std::string& /*sentence*/) {}  // what ended the run; told by whoever caught it
 };
 
 }  // namespace redline::train

@@ -2,10 +2,10 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/troubleshooting.h"
 #include "config/load.h"
 #include "data/loader.h"
 #include "io/checkpoint_folder.h"
@@ -23,10 +23,6 @@ namespace redline::train {
 namespace {
 
 double seconds_since(double start) { return steady_seconds() - start; }
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
@@ -123,6 +119,8 @@ class Run {
     header.config = &config_;
     header.folder = options_.folder;
     header.device = device_.name();
+    header.card = device_.kind() != device::Kind::cpu;
+    header.device_memory = device_.memory_bytes();
     header.data = loader_.corpus().name();
     header.parameters = model::parameter_count(lowered.table);
     header.steps = steps_;
@@ -144,8 +142,9 @@ class Run {
   void require_memory(std::int64_t needed) const {
     const std::int64_t available = device_.available_bytes();
     if (needed <= available) return;
-    fail_user("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}", gib(needed), device_.name(),
-              gib(available), gib(device_.memory_bytes()), what_would_fit(config_, device_.kind(), available));
+    fail_user("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}; see {}", gib(needed),
+              device_.name(), gib(available), gib(device_.memory_bytes()),
+              what_would_fit(config_, device_.kind(), available), troubleshooting::kOutOfMemory);
   }
 
   bool stopping() const { return options_.stop && *options_.stop != 0; }
@@ -259,19 +258,19 @@ class Run {
     documents.erase(end, rest);
     const std::size_t shown = std::min<std::size_t>(documents.size(), 8), more = documents.size() - shown;
     documents.resize(shown);
-    throw NotFinite(
-        fmt::format("step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update "
-                    "was not made and "
-                    "the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or "
-                    "optim.clip, then --resume",
-                    s.step, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm,
-                    fmt::join(documents, ", "), more ? fmt::format(" and {} more", more) : "", s.lr));
+    throw NotFinite(fmt::format(
+        "step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update "
+        "was not made and "
+        "the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or "
+        "optim.clip, then --resume; see {}",
+        s.step, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm, fmt::join(documents, ", "),
+        more ? fmt::format(" and {} more", more) : "", s.lr, troubleshooting::kNotFinite));
   }
 
   StepMetrics metrics(const QueuedStep& sums, double loss, double norm, double seconds) {
     StepMetrics m;
     m.step = sums.step;
-    m.time = unix_time();
+    m.time = unix_seconds();
     m.loss = loss;
     m.grad_norm = norm;
     m.lr = sums.lr;
@@ -289,6 +288,7 @@ class Run {
     m.data_wait_ms = 1e3 * sums.data_wait;
     if (config_.data.long_documents == "truncate") m.truncated_tokens = sums.truncated_tokens;
     m.memory_gib = gib(engine_->executor().arena_bytes());
+    if (options_.gpu) m.gpu = options_.gpu->latest();
     return m;
   }
 

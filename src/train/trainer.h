@@ -20,7 +20,8 @@ struct TrainOptions {
   double peak_flops = 0;
   std::string peak_source;
   std::vector<Observer*> observers;
-  const std::atomic<int>* stop = nullptr;  // a signal's number once one has come: finish the step, save, return
+  const device::GpuMonitor* gpu = nullptr;  // whose samples go into the metrics
+  const std::atomic<int>* stop = nullptr;   // a signal's number once one has come: finish the step, save, return
 };
 
 enum class Outcome { finished, stopped, already_finished, dry_run };

@@ -38,10 +38,27 @@ TEST(Keys, EveryKeyHasAPlaceOfItsOwn) {
       after = key.choices.empty() ? std::string("x")
                                   : std::string(key.choices[key.choices[0] == std::get<std::string>(before)]);
     }
-    if (std::holds_alternative<std::vector<std::string>>(before)) after = std::vector<std::string>{"x", "y"};
+    if (std::holds_alternative<std::vector<std::string>>(before))
+      after = key.choices.empty() ? std::vector<std::string>{"x", "y"}
+                                  : std::vector<std::string>{std::string(key.choices[1])};
     if (std::holds_alternative<std::vector<std::int64_t>>(before)) after = std::vector<std::int64_t>{7, 8};
     assign(key, after, "here", changed);
     EXPECT_EQ(differing_keys(Config{}, changed), std::vector<std::string>{std::string(key.name)});
+  }
+}
+
+TEST(Keys, EveryWordOfAListMustBeAChoice) {
+  Config c;
+  const Key& key = *find_key("log.sinks");
+  assign(key, std::vector<std::string>{"jsonl", "prometheus"}, "here", c);
+  EXPECT_EQ(c.log.sinks, (std::vector<std::string>{"jsonl", "prometheus"}));
+  assign(key, std::vector<std::string>{}, "here", c);
+  EXPECT_TRUE(c.log.sinks.empty());
+  try {
+    assign(key, std::vector<std::string>{"jsonl", "wandb"}, "here", c);
+    FAIL() << "wandb is no sink";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("not the string \"wandb\""), std::string::npos) << e.what();
   }
 }
 

@@ -69,13 +69,18 @@ train::StepMetrics metrics(std::int64_t step) {
   m.lr = 3e-4;
   m.step_ms = 152.3;
   m.tokens_per_s = 13400;
+  m.tflops = 0.0512;
   m.mfu = 0.482;
+  m.mfu_palm = 0.501;
+  m.padding = 0.031;
   return m;
 }
 
 TEST(ProgressLine, ReadsAsPromised) {
-  EXPECT_EQ(progress_line(metrics(40), 120, 12),
-            "step  40/120  loss 2.3457  grad 1.234  lr 3.00e-04  152 ms  13.4k tok/s  mfu 48.2%  eta 12 s");
+  EXPECT_EQ(
+      progress_line(metrics(40), 120, 12),
+      "step  40/120  loss 2.3457  grad 1.23  lr 3.0e-4  152 ms  13.4k tok/s  51.2 GFLOP/s  mfu 48.2/50.1%  pad  3%  "
+      "eta   12 s");
 }
 
 TEST(ProgressLine, FitsAtExtremeValues) {
@@ -85,8 +90,8 @@ TEST(ProgressLine, FitsAtExtremeValues) {
          {std::int64_t{1}, std::int64_t{1'000'000'000}, std::numeric_limits<std::int64_t>::max()}) {
       train::StepMetrics m;
       m.step = n;
-      m.loss = m.grad_norm = m.lr = m.step_ms = m.tokens_per_s = m.mfu = v;
-      EXPECT_LE(progress_line(m, n, v).size(), kConsoleColumns) << v << " " << n;
+      m.loss = m.grad_norm = m.lr = m.step_ms = m.tokens_per_s = m.tflops = m.mfu = m.mfu_palm = m.padding = v;
+      EXPECT_LT(progress_line(m, n, v).size(), kConsoleColumns) << v << " " << n;
     }
   }
 }

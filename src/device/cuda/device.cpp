@@ -104,6 +104,12 @@ CudaDevice::CudaDevice() {
 
 CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_.get()); }  // the ring and the workspace may be in use
 
+std::string CudaDevice::bus_id() const {
+  char id[32] = {};
+  REDLINE_CUDA(cudaDeviceGetPCIBusId(id, sizeof id, 0));
+  return id;
+}
+
 std::int64_t CudaDevice::available_bytes() const { return static_cast<std::int64_t>(card_memory().free); }
 
 std::unique_ptr<Buffer> CudaDevice::allocate(std::int64_t bytes) {

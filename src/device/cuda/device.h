@@ -17,6 +17,7 @@ class CudaDevice final : public Device {
 
   Kind kind() const override { return Kind::cuda; }
   std::string name() const override { return name_; }
+  std::string bus_id() const override;
   std::int64_t memory_bytes() const override { return memory_; }
   std::int64_t available_bytes() const override;
   std::int64_t allocated_bytes() const override { return allocated_; }

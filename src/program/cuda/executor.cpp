@@ -2,6 +2,7 @@
 // captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/troubleshooting.h"
 #include "device/cuda/device.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
@@ -94,8 +95,8 @@ class CudaExecutor final : public ArenaExecutor {
     } catch (const MachineError& e) {
       cudaGetLastError();
       graphs_ = false;
-      log::warn("programs run node by node from here on, without CUDA graphs: capturing \"{}\" failed: {}",
-                set().programs[program].name, e.what());
+      log::warn("programs run node by node from here on, without CUDA graphs: capturing \"{}\" failed: {}; see {}",
+                set().programs[program].name, e.what(), troubleshooting::kGraphs);
     }
   }
 

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/troubleshooting.h"
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_ragged.h"
 #include "ops/cuda/cudnn/frontend.h"
@@ -49,7 +50,8 @@ class Library {
   Library() {
     fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
     if (!fe::cudnn_dlhandle) {
-      problem_ = "libcudnn.so.9 was not found (LD_LIBRARY_PATH names where else to look)";
+      problem_ = "libcudnn.so.9 was not found (LD_LIBRARY_PATH names where else to look; see " +
+                 std::string(troubleshooting::kCudnn) + ")";
       return;
     }
     version_ = fe::detail::get_backend_version();

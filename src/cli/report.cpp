@@ -1,0 +1,114 @@
+// redline report.
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "report/figures.h"
+#include "report/live_line.h"
+#include "report/run_page.h"
+
+namespace redline::cli {
+namespace {
+
+struct Read {
+  report::Runs runs;
+  std::vector<std::string> unreadable;
+};
+
+// One that cannot be read costs a warning, as long as another can.
+Read read_all(FileSystem& files, const std::vector<std::string>& folders) {
+  Read read;
+  report::LiveLine progress(stderr);
+  for (const std::string& folder : folders) {
+    try {
+      read.runs.push_back(report::read_run(files, folder, [&](double share) {
+        progress.show(fmt::format("reading {}, {:.0f}%", folder, 100 * share));
+      }));
+    } catch (const UserError& e) {
+      if (folders.size() == 1) throw;
+      read.unreadable.push_back(e.what());
+    }
+  }
+  progress.clear();
+  if (read.runs.empty()) fail_user("none of the {} runs can be read: {}", folders.size(), read.unreadable.front());
+  std::map<std::string, int> names;
+  for (const report::RunRecord& run : read.runs) ++names[run.name];
+  for (report::RunRecord& run : read.runs)
+    if (names[run.name] > 1) run.name = run.folder.string();
+  return read;
+}
+
+std::vector<std::string> files_read(const report::Runs& runs) {
+  std::vector<std::string> names;
+  for (const report::RunRecord& run : runs)
+    for (const char* name : {"metrics.jsonl", "events.jsonl", "data_pipeline.jsonl", "config.toml", "profile.json"})
+      names.push_back((run.folder / name).string());
+  return names;
+}
+
+std::string summary_line(const report::RunRecord& run, const report::RunSummary& s) {
+  if (run.rows() == 0) return fmt::format("{}: {}, without metrics\n", run.name, s.state);
+  std::string line = fmt::format("{}: {} after {} steps, {} tokens in {}", run.name, s.state, report::grouped(s.steps),
+                                 report::count(s.tokens), report::duration(s.seconds));
+  const auto add = [&](double value, std::string_view words, const std::string& written) {
+    if (!std::isnan(value)) line += fmt::format("; {}{}", words, written);
+  };
+  add(s.last_loss, "loss ", report::plain(s.last_loss, 4));
+  add(s.last_eval, "held out ", report::plain(s.last_eval, 4));
+  add(s.mean_tokens_per_s, "", report::token_rate(s.mean_tokens_per_s));
+  add(s.mean_mfu, "mfu ", fmt::format("{} (peak {})", report::percent(s.mean_mfu), report::percent(s.peak_mfu)));
+  add(s.memory_gib, "", report::bytes(s.memory_gib * 0x1p30));
+  return line + "\n";
+}
+
+}  // namespace
+
+int run_report(const Words& words) {
+  Arguments arguments("report", "a run, or several beside each other, as one HTML file",
+                      "RUN... [--out FILE] [--json] [--tokens N]",
+                      {"redline report runs/a                          writes runs/a/report.html",
+                       "redline report runs/a runs/b --out both.html   curves over each other, and what differs",
+                       "redline report runs/a --json --tokens 100e9    figures, and how long 100 billion tokens take"});
+  std::vector<std::string> folders;
+  std::string out;
+  double tokens = 0;
+  bool json = false;
+  arguments.words("RUN", folders, "folders of runs");
+  arguments.text("--out", "FILE", out, "where the page goes (default: report.html in the first run's folder)");
+  arguments.number("--tokens", "N", tokens, 1, 1e18,
+                   "how long this many tokens would take at the run's pace (default: 1, 10 and 100 billion)");
+  arguments.flag("--json", json,
+                 "print the figures as one JSON document; a page is written only where --out asks for it");
+  if (!arguments.parse(words)) return kDone;
+  if (folders.empty()) fail_user("report needs a run: redline report runs/NAME");
+
+  FileSystem& files = real_files();
+  const Read read = read_all(files, folders);
+  const std::vector<double> lengths = tokens > 0 ? std::vector<double>{tokens} : std::vector<double>{1e9, 1e10, 1e11};
+  std::vector<report::RunSummary> summaries;
+  for (const report::RunRecord& run : read.runs) summaries.push_back(report::summarise(run, lengths));
+
+  const Path page = out.empty() ? read.runs[0].folder / "report.html" : Path(out);
+  if (!json || !out.empty()) {
+    check_output_file("--out", page.string(), files_read(read.runs));
+    files.replace(page, report::run_page(read.runs, summaries, read.unreadable));
+  }
+  for (const std::string& sentence : read.unreadable) log::warn("{}", sentence);
+  for (const report::RunRecord& run : read.runs)
+    for (const std::string& sentence : run.problems) log::warn("{}: {}", run.folder.string(), sentence);
+  if (json) {
+    nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; i < summaries.size(); ++i) runs.push_back(report::to_json(read.runs[i], summaries[i]));
+    print_json({{"runs", std::move(runs)}, {"unreadable", read.unreadable}});
+    return kDone;
+  }
+  for (std::size_t i = 0; i < summaries.size(); ++i) print(summary_line(read.runs[i], summaries[i]));
+  print(fmt::format("report: {}\n", page.string()));
+  return kDone;
+}
+
+}  // namespace redline::cli

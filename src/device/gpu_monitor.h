@@ -1,0 +1,52 @@
+// What a card says of itself while it works: utilisation, temperature, power, clocks and why they are held down. Asked
+// through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor, and no error.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace redline::device {
+
+// What the card does not tell is empty.
+struct GpuSample {
+  std::optional<double> utilisation;  // share of the last interval in which a kernel ran
+  std::optional<double> temperature_c;
+  std::optional<double> power_w, power_limit_w;
+  std::optional<double> clock_mhz, max_clock_mhz;  // of the multiprocessors
+  std::optional<std::string> throttle;             // "power cap, heat"; "": nothing holds the clocks down
+};
+
+// The reasons in NVML's bits that slow work down, in words. Idleness and clocks that somebody has set are none.
+std::string throttle_in_words(std::uint64_t reasons);
+
+class Nvml;  // the loaded library
+
+// Asks once a second on a thread of its own, while it lives.
+class GpuMonitor {
+ public:
+  // Of the card at `bus_id` ("0000:1B:00.0"; empty: the first). Nothing where the library or the card is not there.
+  static std::unique_ptr<GpuMonitor> open(const std::string& bus_id, const std::string& library = "libnvidia-ml.so.1");
+  ~GpuMonitor();
+  GpuMonitor(const GpuMonitor&) = delete;
+  GpuMonitor& operator=(const GpuMonitor&) = delete;
+
+  std::optional<GpuSample> latest() const;  // never waits for the card
+
+ private:
+  explicit GpuMonitor(std::unique_ptr<Nvml> nvml);
+  void watch();
+
+  std::unique_ptr<Nvml> nvml_;
+  mutable std::mutex mutex_;
+  std::condition_variable ending_;
+  bool end_ = false;
+  std::optional<GpuSample> latest_;
+  std::thread thread_;
+};
+
+}  // namespace redline::device

@@ -1,0 +1,67 @@
+// Rows as they happen; those that come before the start wait for it.
+#include "report/events_file.h"
+
+#include "base/clock.h"
+#include "report/appended_rows.h"
+#include "report/console.h"
+
+namespace redline::report {
+void EventsFile::add(const char* kind, io::Json fields) {
+  io::Json row = {{"time", unix_seconds()}, {"step", step_}, {"kind", kind}};
+  row.update(fields);
+  // A path may hold bytes that are no UTF-8; they are replaced rather than costing the run.
+  const std::string text = row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
+  if (file_)
+    file_->write(text);
+  else
+    early_.push_back(text);
+}
+
+void EventsFile::started(const train::RunHeader& h) {
+  step_ = h.first_step;
+  if (h.first_step >= h.steps) return;  // nothing left to do: the history stays as it is
+  file_ = append_rows(files_, path_);
+  io::Json memory = io::Json::object();
+  if (h.memory) {
+    for (int role = 0; role < program::kRoles; ++role)
+      if (h.memory->by_role[role] > 0)
+        memory[std::string(program::name_of(static_cast<program::Role>(role)))] = h.memory->by_role[role];
+    memory["total"] = h.memory->total;
+  }
+  add("started", {{"version", kEventsVersion},
+                  {"program", program_},
+                  {"first_step", h.first_step},
+                  {"steps", h.steps},
+                  {"tokens_per_step", h.tokens_per_step},
+                  {"parameters", h.parameters},
+                  {"device", h.device},
+                  {"device_memory", h.device_memory},
+                  {"data", h.data},
+                  {"peak_flops", h.peak_flops},
+                  {"peak_source", h.peak_source},
+                  {"memory", std::move(memory)},
+                  {"header", header_lines(h)}});
+  for (const std::string& row : early_) file_->write(row);
+  early_.clear();
+}
+
+void EventsFile::saved(std::int64_t step, const Path& folder, double seconds) {
+  step_ = step;
+  add("checkpoint", {{"folder", folder.filename().string()}, {"seconds", seconds}});
+}
+
+void EventsFile::finished(const std::string& sentence) {
+  add("finished", {{"text", sentence}});
+  if (file_) file_->sync();
+}
+
+void EventsFile::failed(const std::string& sentence) {
+  add("failed", {{"text", sentence}});
+  if (file_) file_->sync();
+}
+
+void EventsFile::before_checkpoint() {
+  if (file_) file_->sync();
+}
+
+}  // namespace redline::report

@@ -1,0 +1,42 @@
+// events.jsonl: what happened in a run besides its steps, one object an event: where it started and with what, what was
+// chosen, resumes, checkpoints, warnings, and how it ended. It is a history: a resume adds to it and takes nothing back.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "io/json.h"
+#include "train/observer.h"
+
+namespace redline::report {
+
+inline constexpr int kEventsVersion = 1;
+
+class EventsFile final : public train::Observer {
+ public:
+  EventsFile(FileSystem& files, Path path, std::string program)
+      : files_(files), path_(std::move(path)), program_(std::move(program)) {}
+
+  void started(const train::RunHeader& header) override;
+  void stepped(const train::StepMetrics& m) override { step_ = m.step; }
+  void saved(std::int64_t step, const Path& folder, double seconds) override;
+  void note(const std::string& sentence) override { add("note", {{"text", sentence}}); }
+  void warning(const std::string& sentence) override { add("warning", {{"text", sentence}}); }
+  void finished(const std::string& sentence) override;
+  void failed(const std::string& sentence) override;
+  void before_checkpoint() override;
+
+ private:
+  void add(const char* kind, io::Json fields);
+
+  FileSystem& files_;
+  Path path_;
+  std::string program_;  // "redline 0.1.0"
+  std::int64_t step_ = 0;
+  std::unique_ptr<FileWriter> file_;
+  std::vector<std::string> early_;  // rows told before the run had a folder
+};
+
+}  // namespace redline::report

@@ -1,0 +1,345 @@
+// Reads line by line; every line stands for itself.
+#include "report/run_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "config/toml.h"
+#include "report/events_file.h"
+
+namespace redline::report {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// No figure of a run is larger: what is would overflow sums and axes, and is as good as none.
+bool plausible(double value) { return std::fabs(value) < 1e100; }
+
+double number_or(const io::Json& object, std::string_view key, double otherwise) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_number()) return otherwise;
+  const auto value = it->get<double>();
+  return plausible(value) ? value : otherwise;
+}
+
+std::int64_t integer_or(const io::Json& object, std::string_view key, std::int64_t otherwise) {
+  const double value = number_or(object, key, static_cast<double>(otherwise));
+  return std::fabs(value) < 0x1p53 ? static_cast<std::int64_t>(value) : otherwise;
+}
+
+std::string text_or(const io::Json& object, std::string_view key, std::string otherwise = "") {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
+}
+
+// Gives every line to `take`, and says of those that it does not know what is wrong with them.
+class Rows {
+ public:
+  Rows(FileSystem& files, const Path& path, std::vector<std::string>& problems,
+       std::function<void(double share)> progress)
+      : files_(files), path_(path), problems_(problems), progress_(std::move(progress)) {}
+
+  void read(const std::function<bool(std::string_view)>& take) {
+    const double size = static_cast<double>(std::max<std::uint64_t>(files_.size(path_), 1));
+    std::string rest;
+    double seen = 0;
+    files_.read_pieces(path_, [&](std::span<const std::byte> piece) {
+      rest.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      std::size_t begin = 0;
+      for (std::size_t end; (end = rest.find('\n', begin)) != rest.npos; begin = end + 1)
+        line(std::string_view(rest).substr(begin, end - begin), take);
+      rest.erase(0, begin);
+      seen += static_cast<double>(piece.size());
+      if (progress_) progress_(seen / size);
+    });
+    const std::string file = path_.filename().string();
+    if (odd_ > 0)
+      problems_.push_back(fmt::format("{}: {} that {} not what this version writes, the first at line {}; passed over",
+                                      file, odd_ == 1 ? "one line" : fmt::format("{} lines", odd_),
+                                      odd_ == 1 ? "is" : "are", first_odd_));
+    if (!rest.empty())
+      problems_.push_back(fmt::format(
+          "{} ends in half a line, as a run that was killed or is still writing leaves it; what stands before it is "
+          "shown",
+          file));
+  }
+
+ private:
+  void line(std::string_view text, const std::function<bool(std::string_view)>& take) {
+    ++number_;
+    if (!take(text) && odd_++ == 0) first_odd_ = number_;
+  }
+
+  FileSystem& files_;
+  const Path& path_;
+  std::vector<std::string>& problems_;
+  std::function<void(double)> progress_;
+  std::int64_t number_ = 0, odd_ = 0, first_odd_ = 0;
+};
+
+// For rows that are few: the line as an object.
+auto as_object(const std::function<bool(const io::Json&)>& take) {
+  return [&take](std::string_view text) {
+    const io::Json row = io::Json::parse(text, nullptr, false);
+    return row.is_object() && take(row);
+  };
+}
+
+// One row of metrics.jsonl, read without an object in between: long runs have a million of them. Members of members are
+// passed over.
+class MetricsRow {
+ public:
+  using Json = io::Json;
+  bool read(std::string_view text) {
+    *this = {};
+    values.fill(kUnknown);
+    return Json::sax_parse(text, this) && whole_ && step >= 0;
+  }
+
+  std::int64_t step = -1;
+  std::array<double, kColumnNames.size()> values{};
+  bool has_throttle = false;
+  std::string throttle;
+
+  // What the parser calls.
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(Json::number_integer_t v) { return number(static_cast<double>(v), true); }
+  bool number_unsigned(Json::number_unsigned_t v) { return number(static_cast<double>(v), true); }
+  bool number_float(Json::number_float_t v, const Json::string_t&) { return number(v, false); }
+  bool string(Json::string_t& v) {
+    if (depth_ == 1 && key_ == "gpu_throttle") throttle = v;
+    return true;
+  }
+  bool binary(Json::binary_t&) { return true; }
+  bool start_object(std::size_t) {
+    ++depth_;
+    return true;
+  }
+  bool key(Json::string_t& name) {
+    if (depth_ != 1) return true;
+    key_ = name;
+    has_throttle = has_throttle || key_ == "gpu_throttle";
+    return true;
+  }
+  bool end_object() {
+    whole_ = --depth_ == 0;
+    return true;
+  }
+  bool start_array(std::size_t) { return ++depth_ > 1; }  // a row is no array
+  bool end_array() {
+    --depth_;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) { return false; }
+
+ private:
+  bool number(double v, bool integer) {
+    if (depth_ != 1 || !plausible(v)) return true;
+    if (key_ == "step") {
+      if (integer && v < 0x1p53) step = static_cast<std::int64_t>(v);
+      return true;
+    }
+    const auto column = std::ranges::find(kColumnNames, key_);
+    if (column != kColumnNames.end()) values[static_cast<std::size_t>(column - kColumnNames.begin())] = v;
+    return true;
+  }
+
+  int depth_ = 0;
+  bool whole_ = false;
+  std::string key_;
+};
+
+void drop_rows_from(RunRecord& run, std::int64_t step) {
+  while (!run.steps.empty() && run.steps.back() >= step) {
+    run.steps.pop_back();
+    for (auto& column : run.columns) column.pop_back();
+  }
+}
+
+void add_row(RunRecord& run, const MetricsRow& row) {
+  drop_rows_from(run, row.step);  // a later row of a step is the one that holds
+  run.steps.push_back(row.step);
+  for (std::size_t c = 0; c < kColumnNames.size(); ++c) run.columns[c].push_back(row.values[c]);
+  if (!row.has_throttle) return;
+  ++run.gpu_rows;
+  if (row.throttle.empty()) return;
+  ++run.throttled_rows;
+  if (std::ranges::find(run.throttle_reasons, row.throttle) == run.throttle_reasons.end())
+    run.throttle_reasons.push_back(row.throttle);
+}
+
+// Figures that every version has written so far; one that no row has is worth a word.
+void tell_of_missing_columns(RunRecord& run) {
+  std::string missing;
+  for (const Column c : {Column::time, Column::loss, Column::grad_norm, Column::lr, Column::step_ms, Column::tokens,
+                         Column::tokens_per_s, Column::mfu})
+    if (std::ranges::all_of(run.column(c), [](double v) { return std::isnan(v); }))
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", kColumnNames[static_cast<std::size_t>(c)]);
+  if (run.rows() > 0 && !missing.empty())
+    run.problems.push_back(fmt::format(
+        "metrics.jsonl has no {}: another version or another program wrote it; the rest is shown", missing));
+}
+
+SessionStart session_of(const io::Json& row) {
+  SessionStart s;
+  s.time = number_or(row, "time", 0);
+  s.first_step = integer_or(row, "first_step", 0);
+  s.steps = integer_or(row, "steps", 0);
+  s.tokens_per_step = integer_or(row, "tokens_per_step", 0);
+  s.parameters = integer_or(row, "parameters", 0);
+  s.device_memory = number_or(row, "device_memory", 0);
+  s.peak_flops = number_or(row, "peak_flops", 0);
+  s.program = text_or(row, "program");
+  s.device = text_or(row, "device");
+  s.data = text_or(row, "data");
+  s.peak_source = text_or(row, "peak_source");
+  if (const auto memory = row.find("memory"); memory != row.end() && memory->is_object())
+    for (const auto& entry : memory->items())
+      if (const double bytes = number_or(*memory, entry.key(), 0); bytes > 0) s.memory.emplace_back(entry.key(), bytes);
+  if (const auto header = row.find("header"); header != row.end() && header->is_array())
+    for (const io::Json& line : *header)
+      if (line.is_string()) s.header.push_back(line.get<std::string>());
+  return s;
+}
+
+bool take_event(RunRecord& run, const io::Json& row) {
+  Event e{number_or(row, "time", 0), integer_or(row, "step", 0), text_or(row, "kind"), text_or(row, "text")};
+  if (e.kind.empty()) return false;
+  if (e.kind == "started") {
+    run.sessions.push_back(session_of(row));
+    const SessionStart& s = run.sessions.back();
+    if (const std::int64_t version = integer_or(row, "version", 1); version != kEventsVersion)
+      run.problems.push_back(
+          fmt::format("events.jsonl is of version {}, and this program writes {}: what it knows of it "
+                      "is shown",
+                      version, kEventsVersion));
+    e.text = s.first_step > 0 ? fmt::format("resumed after step {} on {}", s.first_step, s.device)
+                              : fmt::format("started on {}", s.device);
+  } else if (e.kind == "checkpoint") {
+    e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), number_or(row, "seconds", 0));
+  }
+  run.events.push_back(std::move(e));
+  return true;
+}
+
+void read_pipeline(FileSystem& files, RunRecord& run) {
+  const Path path = run.folder / "data_pipeline.jsonl";
+  if (!files.exists(path)) return;
+  std::map<std::string, std::int64_t> slowest;
+  std::map<std::string, double> counts;
+  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
+    const auto stages = row.find("stages");
+    if (stages == row.end() || !stages->is_array()) return false;
+    ++run.pipeline_intervals;
+    ++slowest[text_or(row, "slowest")];
+    for (const io::Json& stage : *stages) {
+      if (!stage.is_object()) continue;
+      const std::string name = text_or(stage, "name");
+      auto it = std::ranges::find(run.stages, name, &StageMean::name);
+      if (it == run.stages.end()) it = run.stages.insert(it, StageMean{name, 0, 0, 0, 0});
+      const double n = ++counts[name];
+      const auto fold = [&](double& mean, std::string_view key) { mean += (number_or(stage, key, 0) - mean) / n; };
+      fold(it->threads, "threads");
+      fold(it->tokens_per_s, "tokens_per_s");
+      fold(it->busy, "busy");
+      fold(it->waiting, "waiting");
+    }
+    return true;
+  };
+  Rows(files, path, run.problems, {}).read(as_object(take));
+  const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
+  if (most != slowest.end()) run.slowest_stage = most->first;
+}
+
+void read_config(FileSystem& files, RunRecord& run) {
+  const Path path = run.folder / "config.toml";
+  if (!files.exists(path)) {
+    run.problems.push_back("there is no config.toml: the settings are not known");
+    return;
+  }
+  run.config_text = files.read(path);
+  try {
+    for (const config::Setting& s : config::read_toml(run.config_text, path.string()))
+      if (!s.table) run.settings.emplace_back(s.name, config::literal(s.value));
+  } catch (const UserError& e) {
+    run.problems.push_back(fmt::format("the settings cannot be compared: {}", e.what()));
+  }
+}
+
+void read_profile(FileSystem& files, RunRecord& run) {
+  const Path path = run.folder / "profile.json";
+  if (!files.exists(path)) return;
+  try {
+    io::Json profile = io::read_json(files, path);
+    if (profile.is_object() && profile.contains("kinds") && profile["kinds"].is_array())
+      run.profile = std::move(profile);
+    else
+      run.problems.push_back("profile.json is not what redline profile writes; it is not shown");
+  } catch (const UserError& e) {
+    run.problems.push_back(fmt::format("the profile is not shown: {}", e.what()));
+  }
+}
+
+// Sums of the rows. A session that went on from a checkpoint begins where the row before it ended.
+void accumulate(RunRecord& run) {
+  double tokens = 0, seconds = 0;
+  const auto &time = run.column(Column::time), &ms = run.column(Column::step_ms), &n = run.column(Column::tokens);
+  for (std::size_t i = 0; i < run.rows(); ++i) {
+    const double own = std::isnan(ms[i]) ? 0 : ms[i] * 1e-3;
+    const double passed = i > 0 ? time[i] - time[i - 1] : own;
+    const bool resumed = std::ranges::any_of(
+        run.sessions, [&](const SessionStart& s) { return s.first_step > 0 && s.first_step + 1 == run.steps[i]; });
+    seconds += i == 0 || resumed || !(passed >= 0) ? own : passed;
+    tokens += std::isnan(n[i]) ? 0 : n[i];
+    run.seconds_so_far.push_back(seconds);
+    run.tokens_so_far.push_back(tokens);
+  }
+}
+
+}  // namespace
+
+RunRecord read_run(FileSystem& files, const Path& given, const std::function<void(double)>& progress) {
+  RunRecord run;
+  run.folder = given.filename() == "metrics.jsonl" ? given.parent_path() : given;
+  if (run.folder.empty()) run.folder = ".";
+  run.name = run.folder.lexically_normal().filename().string();
+  if (run.name.empty() || run.name == ".") run.name = std::filesystem::absolute(run.folder).lexically_normal().string();
+  const Path metrics = run.folder / "metrics.jsonl", events = run.folder / "events.jsonl";
+  const bool has_metrics = files.exists(metrics), has_events = files.exists(events);
+  if (!has_metrics && !has_events && !files.exists(run.folder / "config.toml")) {
+    if (!files.exists(run.folder)) fail_user("{}: there is no such folder", given.string());
+    fail_user(
+        "{} holds no run: it has no metrics.jsonl, events.jsonl or config.toml; give the folder that redline train "
+        "wrote (--out)",
+        given.string());
+  }
+  if (has_events) {
+    const std::function<bool(const io::Json&)> take = [&](const io::Json& row) { return take_event(run, row); };
+    Rows(files, events, run.problems, {}).read(as_object(take));
+  }
+  if (has_metrics) {
+    MetricsRow row;
+    Rows(files, metrics, run.problems, progress).read([&](std::string_view text) {
+      if (!row.read(text)) return false;
+      add_row(run, row);
+      return true;
+    });
+    if (run.rows() == 0) run.problems.push_back("metrics.jsonl holds no whole row of a step: there are no curves");
+    tell_of_missing_columns(run);
+  } else {
+    run.problems.push_back(
+        "there is no metrics.jsonl (has it made a step, and is \"jsonl\" in log.sinks?): there are no curves");
+  }
+  accumulate(run);
+  read_pipeline(files, run);
+  read_config(files, run);
+  read_profile(files, run);
+  return run;
+}
+
+}  // namespace redline::report

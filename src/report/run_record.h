@@ -1,0 +1,96 @@
+// A run as its folder tells it, read for looking at. What is missing, torn or of another version costs a sentence and
+// nothing else: the rest is there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/files.h"
+#include "io/json.h"
+
+namespace redline::report {
+
+// Figures of metrics.jsonl that are kept, in the order of kColumnNames.
+enum class Column {
+  time,
+  loss,
+  grad_norm,
+  lr,
+  step_ms,
+  tokens,
+  tokens_per_s,
+  padding,
+  tflops,
+  mfu,
+  mfu_palm,
+  data_wait_ms,
+  memory_gib,
+  eval_loss,
+  gpu_utilisation,
+  gpu_temperature_c,
+  gpu_power_w,
+  gpu_clock_mhz
+};
+inline constexpr std::array<std::string_view, 18> kColumnNames = {
+    "time",        "loss",         "grad_norm",       "lr",
+    "step_ms",     "tokens",       "tokens_per_s",    "padding",
+    "tflops",      "mfu",          "mfu_palm",        "data_wait_ms",
+    "memory_gib",  "eval_loss",    "gpu_utilisation", "gpu_temperature_c",
+    "gpu_power_w", "gpu_clock_mhz"};
+
+struct Event {
+  double time = 0;
+  std::int64_t step = 0;
+  std::string kind;  // started, note, warning, checkpoint, finished, failed
+  std::string text;
+};
+
+// What a session of the run said of itself when it started.
+struct SessionStart {
+  std::int64_t first_step = 0, steps = 0, tokens_per_step = 0, parameters = 0;
+  double device_memory = 0, peak_flops = 0, time = 0;
+  std::string program, device, data, peak_source;
+  std::vector<std::pair<std::string, double>> memory;  // bytes by kind
+  std::vector<std::string> header;                     // as the console showed it
+};
+
+// A stage of the data pipeline, the mean over the intervals that were told.
+struct StageMean {
+  std::string name;
+  double threads = 0, tokens_per_s = 0, busy = 0, waiting = 0;
+};
+
+struct RunRecord {
+  std::string name;
+  Path folder;
+  std::vector<std::string> problems;  // a sentence each
+
+  std::vector<std::int64_t> steps;                               // of each row, rising
+  std::array<std::vector<double>, kColumnNames.size()> columns;  // of each row; NaN: not known
+  std::vector<double> tokens_so_far, seconds_so_far;             // of each row; time between sessions is left out
+  std::int64_t throttled_rows = 0, gpu_rows = 0;
+  std::vector<std::string> throttle_reasons;  // each once
+
+  std::vector<SessionStart> sessions;
+  std::vector<Event> events;
+  std::vector<StageMean> stages;
+  std::string slowest_stage;  // most of the time
+  std::int64_t pipeline_intervals = 0;
+  std::optional<io::Json> profile;
+  std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it
+  std::string config_text;
+
+  const std::vector<double>& column(Column c) const { return columns[static_cast<std::size_t>(c)]; }
+  std::size_t rows() const { return steps.size(); }
+};
+
+// `folder` may also be the path of a metrics.jsonl. A folder that holds nothing of a run is a UserError.
+RunRecord read_run(FileSystem& files, const Path& folder, const std::function<void(double share)>& progress = {});
+
+}  // namespace redline::report

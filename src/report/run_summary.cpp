@@ -1,0 +1,174 @@
+// Means are over time, not over steps: a slow step counts for as long as it took.
+#include "report/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace redline::report {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kFirstSteps = 3;  // of a session
+constexpr std::size_t kLastLosses = 20;  // one step's loss is noise
+
+// Rows whose speed is the run's own; all of them where that would leave none.
+std::vector<std::size_t> steady_rows(const RunRecord& run) {
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < run.rows(); ++i) {
+    const auto begins = [&](std::int64_t first) { return run.steps[i] > first && run.steps[i] <= first + kFirstSteps; };
+    const bool early = begins(0) || std::ranges::any_of(run.sessions, begins, &SessionStart::first_step);
+    if (!early) rows.push_back(i);
+  }
+  if (rows.empty())
+    for (std::size_t i = 0; i < run.rows(); ++i) rows.push_back(i);
+  return rows;
+}
+
+// Of `values` at `rows`, each weighed by `weights`; unknown ones are left out.
+double mean(const std::vector<std::size_t>& rows, const std::vector<double>& values,
+            const std::vector<double>& weights) {
+  double sum = 0, weight = 0;
+  for (const std::size_t i : rows) {
+    if (std::isnan(values[i]) || std::isnan(weights[i])) continue;
+    sum += values[i] * weights[i];
+    weight += weights[i];
+  }
+  return weight > 0 ? sum / weight : kUnknown;
+}
+
+double largest(const std::vector<std::size_t>& rows, const std::vector<double>& values) {
+  double most = kUnknown;
+  for (const std::size_t i : rows)
+    if (!std::isnan(values[i]) && !(values[i] <= most)) most = values[i];
+  return most;
+}
+
+std::string state_of(const RunRecord& run, std::int64_t done, std::int64_t of) {
+  if (of > 0 && done >= of) return "finished";
+  for (auto e = run.events.rbegin(); e != run.events.rend(); ++e) {
+    if (e->kind == "failed") return "failed";
+    if (e->kind == "finished") return e->text.starts_with("stopped") ? "stopped" : "finished";
+    if (e->kind == "started") break;
+  }
+  return "not finished";
+}
+
+}  // namespace
+
+double quantile(std::vector<double> values, double q) {
+  std::erase_if(values, [](double v) { return std::isnan(v); });
+  if (values.empty()) return kUnknown;
+  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  std::ranges::nth_element(values, values.begin() + at);
+  return values[static_cast<std::size_t>(at)];
+}
+
+RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {
+  RunSummary s;
+  s.steps = run.rows() ? run.steps.back() : 0;
+  s.of = run.sessions.empty() ? 0 : run.sessions.back().steps;
+  s.state = state_of(run, s.steps, s.of);
+  s.tokens = run.rows() ? run.tokens_so_far.back() : 0;
+  s.seconds = run.rows() ? run.seconds_so_far.back() : 0;
+  s.pace = s.seconds > 0 ? s.tokens / s.seconds : kUnknown;
+
+  const std::vector<double>&loss = run.column(Column::loss), &eval = run.column(Column::eval_loss);
+  s.first_loss = run.rows() ? loss.front() : kUnknown;
+  const std::size_t last = std::min(kLastLosses, run.rows());
+  s.last_loss = quantile({loss.end() - static_cast<std::ptrdiff_t>(last), loss.end()}, 0.5);
+  s.last_eval = s.best_eval = kUnknown;
+  for (std::size_t i = 0; i < run.rows(); ++i) {
+    if (std::isnan(eval[i])) continue;
+    s.last_eval = eval[i];
+    if (eval[i] >= s.best_eval) continue;
+    s.best_eval = eval[i];
+    s.best_eval_step = run.steps[i];
+  }
+
+  const std::vector<std::size_t> steady = steady_rows(run);
+  const std::vector<double>&ms = run.column(Column::step_ms), ones(run.rows(), 1.0);
+  s.mean_mfu = mean(steady, run.column(Column::mfu), ms);
+  s.peak_mfu = largest(steady, run.column(Column::mfu));
+  s.mean_mfu_palm = mean(steady, run.column(Column::mfu_palm), ms);
+  s.mean_tflops = mean(steady, run.column(Column::tflops), ms);
+  s.mean_tokens_per_s = mean(steady, run.column(Column::tokens_per_s), ms);
+  s.peak_tokens_per_s = largest(steady, run.column(Column::tokens_per_s));
+  std::vector<double> times;
+  for (const std::size_t i : steady) times.push_back(ms[i]);
+  s.median_step_ms = quantile(times, 0.5);
+  s.p95_step_ms = quantile(times, 0.95);
+  s.longest_step_ms = largest(steady, ms);
+  s.padding = mean(steady, run.column(Column::padding), ones);
+  const double step_ms = mean(steady, ms, ones);
+  s.data_wait = step_ms > 0 ? mean(steady, run.column(Column::data_wait_ms), ones) / step_ms : kUnknown;
+  s.memory_gib = largest(steady, run.column(Column::memory_gib));
+  s.gpu_utilisation = mean(steady, run.column(Column::gpu_utilisation), ms);
+  s.gpu_temperature_c = largest(steady, run.column(Column::gpu_temperature_c));
+  s.gpu_power_w = mean(steady, run.column(Column::gpu_power_w), ms);
+  s.gpu_clock_mhz = mean(steady, run.column(Column::gpu_clock_mhz), ms);
+  s.throttled = run.gpu_rows ? static_cast<double>(run.throttled_rows) / static_cast<double>(run.gpu_rows) : kUnknown;
+  for (const double n : tokens) s.extrapolations.push_back({n, s.pace > 0 ? n / s.pace : kUnknown});
+  return s;
+}
+
+io::Json to_json(const RunRecord& run, const RunSummary& s) {
+  io::Json out = {{"run", run.name},
+                  {"folder", run.folder.string()},
+                  {"state", s.state},
+                  {"steps", s.steps},
+                  {"steps_asked", s.of},
+                  {"tokens", s.tokens},
+                  {"seconds", s.seconds},
+                  {"first_loss", s.first_loss},
+                  {"last_loss", s.last_loss},
+                  {"last_eval_loss", s.last_eval},
+                  {"best_eval_loss", s.best_eval},
+                  {"best_eval_step", s.best_eval_step},
+                  {"mean_mfu", s.mean_mfu},
+                  {"peak_mfu", s.peak_mfu},
+                  {"mean_mfu_palm", s.mean_mfu_palm},
+                  {"mean_tflops", s.mean_tflops},
+                  {"mean_tokens_per_s", s.mean_tokens_per_s},
+                  {"peak_tokens_per_s", s.peak_tokens_per_s},
+                  {"pace_tokens_per_s", s.pace},
+                  {"median_step_ms", s.median_step_ms},
+                  {"p95_step_ms", s.p95_step_ms},
+                  {"longest_step_ms", s.longest_step_ms},
+                  {"padding", s.padding},
+                  {"data_wait", s.data_wait},
+                  {"memory_gib", s.memory_gib}};
+  if (run.gpu_rows > 0)
+    out["gpu"] = {{"mean_utilisation", s.gpu_utilisation},
+                  {"highest_temperature_c", s.gpu_temperature_c},
+                  {"mean_power_w", s.gpu_power_w},
+                  {"mean_clock_mhz", s.gpu_clock_mhz},
+                  {"throttled", s.throttled},
+                  {"throttle_reasons", run.throttle_reasons}};
+  if (!run.sessions.empty()) {
+    const SessionStart& start = run.sessions.back();
+    io::Json memory = io::Json::object();
+    for (const auto& [kind, bytes] : start.memory) memory[kind] = bytes;
+    out.update({{"device", start.device},
+                {"data", start.data},
+                {"parameters", start.parameters},
+                {"peak_flops", start.peak_flops},
+                {"sessions", run.sessions.size()},
+                {"memory_bytes", std::move(memory)}});
+  }
+  io::Json extrapolation = io::Json::array();
+  for (const Extrapolation& e : s.extrapolations)
+    extrapolation.push_back(
+        {{"tokens", e.tokens}, {"seconds", e.seconds}, {"hours", e.seconds / 3600}, {"days", e.seconds / 86400}});
+  out["extrapolation"] = std::move(extrapolation);
+  io::Json warnings = io::Json::array();
+  for (const Event& e : run.events)
+    if (e.kind == "warning") warnings.push_back({{"step", e.step}, {"text", e.text}});
+  out["warnings"] = std::move(warnings);
+  out["problems"] = run.problems;
+  return out;
+}
+
+}  // namespace redline::report

@@ -1,0 +1,112 @@
+// Which figures go under which tag, and when.
+#include "report/tensorboard_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+
+#include "base/clock.h"
+#include "config/load.h"
+#include "report/console.h"
+#include "report/tensorboard_events.h"
+
+namespace redline::report {
+namespace {
+
+constexpr std::size_t kStepsAHistogram = 100;
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
+}
+
+// TensorBoard reads the files of a folder in the order of their names, so a later session must have a later second.
+std::int64_t second_after_all(FileSystem& files, const Path& folder) {
+  auto second = static_cast<std::int64_t>(unix_seconds());
+  for (const std::string& name : files.list(folder)) {
+    std::int64_t other = 0;
+    if (!name.starts_with(kPrefix)) continue;
+    const char* digits = name.data() + kPrefix.size();
+    if (std::from_chars(digits, name.data() + name.size(), other).ec == std::errc())
+      second = std::max(second, other + 1);
+  }
+  return second;
+}
+
+std::string fenced(std::string_view kind, std::string_view text) { return fmt::format("```{}\n{}\n```\n", kind, text); }
+
+}  // namespace
+
+void TensorboardFile::write(const std::string& message) { file_->write(tensorboard::record(message)); }
+
+void TensorboardFile::started(const train::RunHeader& h) {
+  if (h.first_step >= h.steps) return;  // nothing left to do: no file of nothing
+  step_ = h.first_step;
+  step_times_.clear();
+  file_ = files_.create(
+      folder_ / fmt::format("{}{:010}.{}.{}", kPrefix, second_after_all(files_, folder_), host_name(), ::getpid()));
+  const double now = unix_seconds();
+  write(tensorboard::version_event(now));
+  // Step 0 too: a run that starts over voids all of what was there.
+  write(tensorboard::restart_event(now, h.first_step == 0 ? 0 : h.first_step + 1));
+  std::string lines;
+  for (const std::string& line : header_lines(h)) lines += (lines.empty() ? "" : "\n") + line;
+  write(tensorboard::text_event(now, h.first_step, "run", fenced("", lines)));
+  write(tensorboard::text_event(now, h.first_step, "config", fenced("toml", config::dump(*h.config))));
+}
+
+// Evaluations after a step come with the step's row; the one before the first has none.
+void TensorboardFile::evaluated(std::int64_t step, double loss) {
+  if (!file_ || step != 0) return;
+  const tensorboard::Scalar scalar{"eval/loss", loss};
+  write(tensorboard::scalars_event(unix_seconds(), step, {&scalar, 1}));
+}
+
+void TensorboardFile::stepped(const train::StepMetrics& m) {
+  if (!file_) return;
+  step_ = m.step;
+  std::vector<tensorboard::Scalar> scalars = {{"train/loss", m.loss},
+                                              {"train/grad_norm", m.grad_norm},
+                                              {"train/lr", m.lr},
+                                              {"speed/step_ms", m.step_ms},
+                                              {"speed/tokens_per_s", m.tokens_per_s},
+                                              {"speed/tflops", m.tflops},
+                                              {"speed/mfu", m.mfu},
+                                              {"speed/mfu_palm", m.mfu_palm},
+                                              {"data/wait_ms", m.data_wait_ms},
+                                              {"data/padding", m.padding},
+                                              {"memory/gib", m.memory_gib}};
+  if (m.eval_loss) scalars.emplace_back("eval/loss", *m.eval_loss);
+  const auto known = [&](std::string_view tag, const std::optional<double>& value) {
+    if (value) scalars.emplace_back(tag, *value);
+  };
+  if (m.gpu) {
+    known("gpu/utilisation", m.gpu->utilisation);
+    known("gpu/temperature_c", m.gpu->temperature_c);
+    known("gpu/power_w", m.gpu->power_w);
+    known("gpu/clock_mhz", m.gpu->clock_mhz);
+  }
+  write(tensorboard::scalars_event(m.time, m.step, scalars));
+  step_times_.push_back(m.step_ms);
+  if (step_times_.size() >= kStepsAHistogram) write_histogram(m.time);
+}
+
+void TensorboardFile::write_histogram(double time) {
+  if (step_times_.empty()) return;
+  write(tensorboard::histogram_event(time, step_, "speed/step_ms_spread", step_times_));
+  step_times_.clear();
+}
+
+void TensorboardFile::before_checkpoint() {
+  if (file_) file_->sync();
+}
+
+void TensorboardFile::finished(const std::string&) {
+  if (!file_) return;
+  write_histogram(unix_seconds());
+  file_->sync();
+}
+
+}  // namespace redline::report

@@ -1,0 +1,35 @@
+// A run as TensorBoard shows it: an event file a session in the run's folder. A session that goes on from a checkpoint
+// voids what an earlier one wrote after it, by TensorBoard's own rule for restarts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "train/observer.h"
+
+namespace redline::report {
+
+class TensorboardFile final : public train::Observer {
+ public:
+  TensorboardFile(FileSystem& files, Path folder) : files_(files), folder_(std::move(folder)) {}
+
+  void started(const train::RunHeader& header) override;
+  void evaluated(std::int64_t step, double loss) override;
+  void stepped(const train::StepMetrics& m) override;
+  void before_checkpoint() override;
+  void finished(const std::string& sentence) override;
+
+ private:
+  void write(const std::string& message);
+  void write_histogram(double time);
+
+  FileSystem& files_;
+  Path folder_;
+  std::unique_ptr<FileWriter> file_;
+  std::int64_t step_ = 0;
+  std::vector<double> step_times_;  // since the last histogram, in ms
+};
+
+}  // namespace redline::report

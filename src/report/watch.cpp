@@ -1,0 +1,100 @@
+// Holds the last steps against what is worth a word.
+#include "report/watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/troubleshooting.h"
+#include "report/figures.h"
+
+namespace redline::report {
+namespace {
+
+constexpr double kMostWaiting = 0.02, kMostPadding = 0.10, kLeastMemory = 0.60, kSlowStep = 1.5;
+constexpr double kBetween = 600;                // seconds
+constexpr std::int64_t kFirstSteps = 5;         // kernels are tuned, graphs captured, queues filled
+constexpr std::size_t kWindow = 50, kFew = 20;  // steps that are looked at; fewer than kFew say nothing
+
+}  // namespace
+
+void Watch::started(const train::RunHeader& h) {
+  skipped_ = 0;
+  window_.clear();
+  said_.fill(-std::numeric_limits<double>::infinity());
+  unsaid_.fill(0);
+  if (!h.card || !h.memory || h.device_memory <= 0) return;
+  const double used = static_cast<double>(h.memory->total) / static_cast<double>(h.device_memory);
+  if (used >= kLeastMemory) return;
+  warn_(
+      fmt::format("the run uses {} of the card's {} ({:.0f}%): a larger train.batch_size or less train.recompute may "
+                  "be faster; see {}",
+                  bytes(static_cast<double>(h.memory->total)), bytes(static_cast<double>(h.device_memory)), 100 * used,
+                  troubleshooting::kUnusedMemory));
+}
+
+bool Watch::may_say(Kind kind, double now) {
+  if (now - said_[kind] < kBetween) {
+    ++unsaid_[kind];
+    return false;
+  }
+  said_[kind] = now;
+  return true;
+}
+
+void Watch::stepped(const train::StepMetrics& m) {
+  if (skipped_ < kFirstSteps) {
+    ++skipped_;
+    return;
+  }
+  look_at_step(m);
+  window_.push_back({m.step_ms, m.data_wait_ms, m.padding});
+  if (window_.size() > kWindow) window_.pop_front();
+  if (window_.size() >= kFew) look_at_window(m.time);
+}
+
+void Watch::look_at_step(const train::StepMetrics& m) {
+  if (window_.size() >= kFew) {
+    std::vector<double> times;
+    for (const Step& s : window_) times.push_back(s.step_ms);
+    std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
+    const double median = times[times.size() / 2];
+    if (m.step_ms > kSlowStep * median && may_say(slow_step, m.time)) {
+      const std::int64_t others = std::exchange(unsaid_[slow_step], 0);
+      warn_(fmt::format("step {} took {}, {:.1f} times the median of {}{}; see {}", m.step, duration(m.step_ms * 1e-3),
+                        m.step_ms / median, duration(median * 1e-3),
+                        others ? fmt::format(" ({} more since the last warning)", others) : "",
+                        troubleshooting::kSlowSteps));
+    }
+  }
+  if (!m.gpu || m.gpu->throttle.value_or("").empty() || !may_say(throttled, m.time)) return;
+  const device::GpuSample& g = *m.gpu;
+  std::string at;
+  if (g.clock_mhz && g.max_clock_mhz) at += fmt::format(", {:.0f} of {:.0f} MHz", *g.clock_mhz, *g.max_clock_mhz);
+  if (g.temperature_c) at += fmt::format(", {:.0f} C", *g.temperature_c);
+  if (g.power_w) at += fmt::format(", {:.0f} W", *g.power_w);
+  if (g.power_w && g.power_limit_w) at += fmt::format(" of {:.0f} W", *g.power_limit_w);
+  warn_(fmt::format("the card holds its clocks down ({}){}; see {}", *g.throttle, at, troubleshooting::kThrottling));
+}
+
+void Watch::look_at_window(double now) {
+  double ms = 0, waiting_ms = 0, empty = 0;
+  for (const Step& s : window_) {
+    ms += s.step_ms;
+    waiting_ms += s.data_wait_ms;
+    empty += s.padding / static_cast<double>(window_.size());
+  }
+  if (waiting_ms > kMostWaiting * ms && may_say(waiting, now))
+    warn_(
+        fmt::format("{} of the last {} steps' time went to waiting for data: more data.workers, a larger "
+                    "data.prefetch or prepared data help; see {}",
+                    percent(waiting_ms / ms), window_.size(), troubleshooting::kSlowData));
+  if (empty > kMostPadding && may_say(padding, now))
+    warn_(
+        fmt::format("{} of the last {} steps' token slots were padding: data.packing = \"pack\" or \"stream\" fills "
+                    "them; see {}",
+                    percent(empty), window_.size(), troubleshooting::kPadding));
+}
+
+}  // namespace redline::report

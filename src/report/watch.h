@@ -1,0 +1,40 @@
+// Sees when a run is slower than it could be and says so, with the reason and where to read on. Each kind of warning is
+// said at most every ten minutes, so that a log shows it and is not made of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "train/observer.h"
+
+namespace redline::report {
+
+class Watch final : public train::Observer {
+ public:
+  using Say = std::function<void(const std::string& sentence)>;
+  explicit Watch(Say warn) : warn_(std::move(warn)) {}
+
+  void started(const train::RunHeader& header) override;
+  void stepped(const train::StepMetrics& m) override;
+
+ private:
+  enum Kind { waiting, padding, slow_step, throttled, kKinds };
+  struct Step {
+    double step_ms, data_wait_ms, padding;
+  };
+  void look_at_window(double now);
+  void look_at_step(const train::StepMetrics& m);
+  bool may_say(Kind kind, double now);  // and then it counts as said
+
+  Say warn_;
+  std::int64_t skipped_ = 0;  // steps at the start that are slow for reasons of their own
+  std::deque<Step> window_;   // the last ones
+  std::array<double, kKinds> said_{};
+  std::array<std::int64_t, kKinds> unsaid_{};  // since then
+};
+
+}  // namespace redline::report

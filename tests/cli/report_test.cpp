@@ -1,0 +1,105 @@
+// `redline report` as a user runs it: a page, figures, and a sentence for whatever is broken.
+#include "cli/program.h"
+#include "io/json.h"
+
+namespace redline::cli {
+namespace {
+
+class ReportTest : public ProgramTest {
+ protected:
+  const Words tiny_ = {"model.layers=1",      "model.hidden=16",    "model.heads=2",      "model.head_dim=8",
+                       "model.ffn=16",        "train.batch_size=1", "train.seq_len=32",   "train.eval_batches=1",
+                       "train.eval_every=10", "train.max_steps=30", "checkpoint.every=10"};
+  void train(const std::string& name, const Words& more = {}) {
+    Words words = {"train", "--device", "cpu", "--out", name};
+    words.insert(words.end(), tiny_.begin(), tiny_.end());
+    words.insert(words.end(), more.begin(), more.end());
+    const Ran ran = run(words);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+  }
+  std::string text(const std::string& name) { return real_files().read(folder_ / name); }
+};
+
+TEST_F(ReportTest, OneRunAndTwo) {
+  train("a");
+  train("b", {"optim.lr=1e-4", "log.sinks=console,jsonl,prometheus"});
+  EXPECT_TRUE(exists("b/metrics.prom"));
+  for (const std::string& name : real_files().list(folder_ / "b")) EXPECT_FALSE(name.starts_with("events.out")) << name;
+  Ran ran = run({"report", "a"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("a: finished after 30 steps"), std::string::npos) << ran.out;
+  EXPECT_EQ(ran.err, "");
+  EXPECT_NE(text("a/report.html").find("held out"), std::string::npos);
+  EXPECT_EQ(run({"report", "a"}).status, 0) << "again, over the page of before";
+  ran = run({"report", "a", "b", "--out", "both.html"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const std::string page = text("both.html");
+  EXPECT_NE(page.find("<tr><td>optim.lr</td>"), std::string::npos) << "what differs";
+  EXPECT_EQ(page.find("<tr><td>model.hidden</td>"), std::string::npos) << "and nothing else";
+  expect_bad_input({"report", "a", "--out", "a/metrics.jsonl"}, {"--out a/metrics.jsonl", "being read"});
+}
+
+TEST_F(ReportTest, FiguresAsJson) {
+  train("a");
+  const Ran ran = run({"report", "a", "--json", "--tokens", "1e9"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_FALSE(exists("a/report.html"));
+  const io::Json json = io::parse_json(ran.out, "stdout")["runs"][0];
+  EXPECT_EQ(json["steps"], 30);
+  EXPECT_EQ(json["state"], "finished");
+  for (const char* key : {"mean_mfu", "peak_mfu", "mean_tokens_per_s", "peak_tokens_per_s", "memory_gib"})
+    EXPECT_GT(json[key].get<double>(), 0) << key;
+  EXPECT_LE(json["mean_mfu"], json["peak_mfu"]);
+  ASSERT_EQ(json["extrapolation"].size(), 1u);
+  EXPECT_NEAR(json["extrapolation"][0]["hours"].get<double>(), 1e9 / json["pace_tokens_per_s"].get<double>() / 3600,
+              1e-6 * json["extrapolation"][0]["hours"].get<double>());
+}
+
+TEST_F(ReportTest, AResumedRunTellsOfBothSessions) {
+  train("a", {"train.max_steps=20"});
+  train("a", {"--resume"});
+  const std::string events = text("a/events.jsonl");
+  EXPECT_NE(events.find("\"first_step\":20"), std::string::npos);
+  EXPECT_EQ(run({"report", "a"}).status, 0);
+  EXPECT_NE(text("a/report.html").find(">resumed</text>"), std::string::npos);
+}
+
+TEST_F(ReportTest, ARunThatFailedSaysWhy) {
+  Words words = {"train", "--device", "cpu", "--out", "a", "optim.lr=1e30", "optim.clip=0", "optim.warmup_steps=0"};
+  words.insert(words.end(), tiny_.begin(), tiny_.end());
+  const Ran ran = run(words);
+  ASSERT_EQ(ran.status, 1) << ran.out;
+  EXPECT_NE(ran.err.find("docs/troubleshooting.md#a-loss-that-is-not-finite"), std::string::npos) << ran.err;
+  const Ran report = run({"report", "a", "--json"});
+  EXPECT_EQ(io::parse_json(report.out, "stdout")["runs"][0]["state"], "failed");
+}
+
+TEST_F(ReportTest, BadInputIsASentenceAndTheRestIsShown) {
+  expect_bad_input({"report"}, {"needs a run"});
+  expect_bad_input({"report", "nowhere"}, {"nowhere", "no such folder"});
+  real_files().create_folders(folder_ / "empty");
+  expect_bad_input({"report", "empty"}, {"empty holds no run", "metrics.jsonl"});
+  expect_bad_input({"report", "nowhere", "empty"}, {"none of the 2 runs"});
+  expect_bad_input({"train", "log.sinks=console,tensorbord"}, {"log.sinks", "tensorbord", "tensorboard"});
+  train("a");
+  write("a/metrics.jsonl", text("a/metrics.jsonl") + "{\"step\":31,\"lo");
+  const Ran ran = run({"report", "a", "nowhere", "--out", "page.html"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_NE(ran.err.find("warning: nowhere: there is no such folder"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("ends in half a line"), std::string::npos) << ran.err;
+  EXPECT_NE(text("page.html").find("there is no such folder"), std::string::npos);
+}
+
+TEST_F(ReportTest, AProfileOfTheRunIsInItsReport) {
+  train("a");
+  Ran ran = run({"profile", "--run", "a", "--device", "cpu", "--steps", "1"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(exists("a/profile.json"));
+  EXPECT_EQ(run({"report", "a"}).status, 0);
+  EXPECT_NE(text("a/report.html").find("linear_weight_grad"), std::string::npos);
+  expect_bad_input({"profile", "--run", "nowhere"}, {"nowhere"});
+  expect_bad_input({"profile", "quick", "--run", "a"}, {"quick"});
+}
+
+}  // namespace
+}  // namespace redline::cli

@@ -1,0 +1,133 @@
+// events.jsonl keeps what happened, over kills and resumes; metrics.prom is always whole; log lines join both.
+#include "report/events_file.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "report/prometheus_file.h"
+#include "report/relay.h"
+#include "testing/temp_folder.h"
+
+namespace redline::report {
+namespace {
+
+std::vector<io::Json> rows(const Path& path) {
+  std::vector<io::Json> out;
+  const std::string text = real_files().read(path);
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1)
+    out.push_back(io::parse_json(text.substr(at, end - at), "row"));
+  return out;
+}
+
+struct SmallRun {
+  config::Config config;
+  program::MemoryPlan memory;
+  train::RunHeader header;
+  explicit SmallRun(std::int64_t first_step = 0) {
+    memory.by_role[0] = 100;
+    memory.total = 100;
+    header.config = &config;
+    header.memory = &memory;
+    header.folder = "runs/a \"b\"";
+    header.first_step = first_step;
+    header.steps = 50;
+  }
+};
+
+TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
+  const testing::TempFolder folder;
+  const Path path = folder / "events.jsonl";
+  {
+    EventsFile file(real_files(), path, "redline 1");
+    file.note("resuming after step 4");
+    file.started(SmallRun(4).header);
+    train::StepMetrics m;
+    m.step = 7;
+    file.stepped(m);
+    file.warning("it is slow");
+    file.saved(8, "runs/a/checkpoints/step_00000008", 0.5);
+    file.finished("done");
+  }
+  const std::vector<io::Json> all = rows(path);
+  ASSERT_EQ(all.size(), 5u);
+  EXPECT_EQ(all[0]["kind"], "started");
+  EXPECT_EQ(all[0]["version"], kEventsVersion);
+  EXPECT_EQ(all[0]["first_step"], 4);
+  EXPECT_EQ(all[0]["memory"]["parameters"], 100);
+  EXPECT_EQ(all[1]["text"], "resuming after step 4");
+  EXPECT_EQ(all[2]["kind"], "warning");
+  EXPECT_EQ(all[2]["step"], 7);
+  EXPECT_EQ(all[3]["folder"], "step_00000008");
+  EXPECT_EQ(all[4]["kind"], "finished");
+}
+
+TEST(EventsFile, ATornRowGoesAndTheHistoryStays) {
+  const testing::TempFolder folder;
+  const Path path = folder / "events.jsonl";
+  real_files().create(path)->write(std::string_view("{\"kind\":\"note\",\"text\":\"old\"}\n{\"kind\":\"no"));
+  EventsFile(real_files(), path, "").started(SmallRun().header);
+  const std::vector<io::Json> all = rows(path);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["text"], "old");
+  EXPECT_EQ(all[1]["kind"], "started");
+}
+
+TEST(EventsFile, BytesThatAreNoTextCostNothing) {
+  const testing::TempFolder folder;
+  EventsFile file(real_files(), folder / "events.jsonl", "");
+  file.started(SmallRun().header);
+  file.warning("file \xFF\xFE is odd");
+  EXPECT_EQ(rows(folder / "events.jsonl").size(), 2u);
+}
+
+TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.prom";
+  PrometheusFile file(real_files(), path);
+  file.started(SmallRun().header);
+  EXPECT_NE(real_files().read(path).find("redline_running{run=\"a \\\"b\\\"\"} 1\n"), std::string::npos);
+  train::StepMetrics m;
+  m.step = 7;
+  m.loss = NAN;
+  m.mfu = 0.5;
+  m.gpu = device::GpuSample{};
+  m.gpu->power_w = 300;
+  file.stepped(m);
+  file.warning("x");
+  file.finished("done");
+  const std::string text = real_files().read(path);
+  for (const char* line :
+       {"redline_running{run=\"a \\\"b\\\"\"} 0\n", "redline_step{run=\"a \\\"b\\\"\"} 7\n", "} NaN\n",
+        "redline_mfu_ratio{run=\"a \\\"b\\\"\"} 0.5\n", "# TYPE redline_warnings_total counter\n",
+        "redline_warnings_total{run=\"a \\\"b\\\"\"} 1\n", "redline_gpu_power_watts"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << " is missing in\n" << text;
+  EXPECT_EQ(text.find("redline_gpu_temperature"), std::string::npos) << "what the card does not tell is left out";
+  EXPECT_EQ(real_files().list(folder.path()), std::vector<std::string>{"metrics.prom"});
+}
+
+struct Heard final : train::Observer {
+  std::vector<std::string> all;
+  void note(const std::string& s) override { all.push_back("note " + s); }
+  void warning(const std::string& s) override { all.push_back("warning " + s); }
+};
+
+TEST(Relay, LinesOfOtherThreadsReachTheObserversOneAtATime) {
+  Heard heard;
+  {
+    Relay relay;
+    relay.add(heard);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([] {
+        for (int i = 0; i < 50; ++i) log::note("line {}", i);
+      });
+    for (std::thread& t : threads) t.join();
+    log::warn("last");
+  }
+  ASSERT_EQ(heard.all.size(), 201u);
+  EXPECT_EQ(heard.all.back(), "warning last");
+}
+
+}  // namespace
+}  // namespace redline::report

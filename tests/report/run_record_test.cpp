@@ -1,0 +1,176 @@
+// A run's folder is read for all that it has: what is torn, missing or of another version costs a sentence.
+#include "report/run_record.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "report/run_page.h"
+#include "testing/temp_folder.h"
+
+namespace redline::report {
+namespace {
+
+std::string row(int step, const std::string& more = "") {
+  return fmt::format(
+      "{{\"step\":{},\"time\":{},\"loss\":{},\"grad_norm\":1,\"lr\":0.001,\"step_ms\":100,\"tokens\":1000,"
+      "\"tokens_per_s\":10000,\"padding\":0.1,\"tflops\":2,\"mfu\":{},\"mfu_palm\":0.6,\"data_wait_ms\":1,"
+      "\"memory_gib\":2{}}}\n",
+      step, 1e9 + 0.1 * step, 5.0 / step, step == 7 ? 0.75 : 0.5, more);
+}
+
+std::string rows(int from, int to) {
+  std::string text;
+  for (int step = from; step <= to; ++step) text += row(step);
+  return text;
+}
+
+class RunRecordTest : public ::testing::Test {
+ protected:
+  void write(const char* name, std::string_view text) { real_files().create(folder_ / name)->write(text); }
+  RunRecord read() { return read_run(real_files(), folder_.path()); }
+  static bool says(const RunRecord& run, std::string_view part) {
+    for (const std::string& p : run.problems)
+      if (p.find(part) != p.npos) return true;
+    return false;
+  }
+  testing::TempFolder folder_;
+};
+
+TEST_F(RunRecordTest, AWholeRun) {
+  write("config.toml", "[train]\nbatch_size = 8\n[data]\ntrain = [\"ping\"]\n");
+  write("events.jsonl",
+        "{\"time\":1e9,\"step\":0,\"kind\":\"started\",\"version\":1,\"steps\":20,\"first_step\":0,\"device\":\"CPU\","
+        "\"memory\":{\"parameters\":100,\"total\":150}}\n"
+        "{\"time\":1e9,\"step\":20,\"kind\":\"warning\",\"text\":\"slow\"}\n");
+  write("metrics.jsonl", rows(1, 19) + row(20, ",\"eval_loss\":1.5"));
+  const RunRecord run = read();
+  EXPECT_TRUE(run.problems.empty()) << run.problems[0];
+  ASSERT_EQ(run.rows(), 20u);
+  EXPECT_EQ(run.tokens_so_far.back(), 20000);
+  EXPECT_NEAR(run.seconds_so_far.back(), 2.0, 1e-6);
+  const RunSummary s = summarise(run, {1e6});
+  EXPECT_EQ(s.state, "finished");
+  EXPECT_DOUBLE_EQ(s.last_eval, 1.5);
+  EXPECT_NEAR(s.mean_mfu, (16 * 0.5 + 0.75) / 17, 1e-12) << "all but the first three";
+  EXPECT_EQ(s.peak_mfu, 0.75);
+  EXPECT_NEAR(s.extrapolations[0].seconds, 100, 1e-4) << "1e6 tokens at 10000 a second";
+  const io::Json json = to_json(run, s);
+  EXPECT_EQ(json["memory_bytes"]["parameters"], 100);
+  EXPECT_EQ(json["warnings"][0]["text"], "slow");
+  const std::vector<std::pair<std::string, std::string>> settings = {{"train.batch_size", "8"},
+                                                                     {"data.train", "[\"ping\"]"}};
+  EXPECT_EQ(run.settings, settings);
+}
+
+TEST_F(RunRecordTest, TimeBetweenSessionsIsNotTrained) {
+  write("config.toml", "");
+  write(
+      "events.jsonl",
+      "{\"kind\":\"started\",\"first_step\":0,\"steps\":20}\n{\"kind\":\"started\",\"first_step\":10,\"steps\":20}\n");
+  std::string later;
+  for (int step = 11; step <= 20; ++step) {
+    std::string r = row(step);
+    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * step);
+    r.replace(r.find(time), time.size(), fmt::format("\"time\":{}", 1e9 + 86400 + 0.1 * step));
+    later += r;
+  }
+  write("metrics.jsonl", rows(1, 10) + later);
+  EXPECT_NEAR(read().seconds_so_far.back(), 2.0, 1e-3);
+}
+
+TEST_F(RunRecordTest, HalfALineAtTheEnd) {
+  write("config.toml", "");
+  const std::string last = row(6);
+  for (std::size_t cut = 1; cut < last.size(); ++cut) {
+    write("metrics.jsonl", rows(1, 5) + last.substr(0, cut));
+    const RunRecord run = read();
+    ASSERT_EQ(run.rows(), 5u) << cut;
+    ASSERT_TRUE(says(run, "metrics.jsonl ends in half a line")) << cut;
+  }
+}
+
+TEST_F(RunRecordTest, LinesThatAreNotOursArePassedOver) {
+  write("config.toml", "");
+  write("metrics.jsonl", rows(1, 3) + "garbage\n[1]\n{\"no\":1}\n" + rows(4, 5));
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 5u);
+  EXPECT_TRUE(says(run, "3 lines that are not what this version writes, the first at line 4")) << run.problems[0];
+}
+
+TEST_F(RunRecordTest, AnotherVersionsFile) {
+  write("config.toml", "[from]\nfuture = 2030-01-01\n");
+  write("events.jsonl",
+        "{\"kind\":\"started\",\"version\":9,\"memory\":7,\"header\":{},\"steps\":\"many\"}\n{\"kind\":\"new\"}\n");
+  write("metrics.jsonl", "{\"step\":1,\"loss\":2.5,\"entropy\":{\"deep\":1}}\n{\"step\":2,\"loss\":\"?\"}\n");
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 2u);
+  EXPECT_TRUE(std::isnan(run.column(Column::loss)[1]));
+  EXPECT_TRUE(says(run, "metrics.jsonl has no time, grad_norm, lr, step_ms, tokens, tokens_per_s, mfu"));
+  EXPECT_TRUE(says(run, "events.jsonl is of version 9"));
+  EXPECT_FALSE(run_page({run}, {summarise(run, {1e9})}, {}).empty());
+}
+
+TEST_F(RunRecordTest, WhateverTheNumbersThePageHoldsPlacesOnly) {
+  write("config.toml", "");
+  std::string text;
+  std::int64_t step = 0;
+  for (const char* v : {"1e308", "-1e308", "0", "5e-324", "null", "1e99", "-7", "1e999"})
+    text += fmt::format(
+        "{{\"step\":{},\"time\":{},\"loss\":{},\"grad_norm\":{},\"lr\":{},\"step_ms\":{},\"tokens\":{},\"mfu\":{},"
+        "\"eval_loss\":{},\"gpu_power_w\":{}}}\n",
+        ++step * 1'000'000'000'000, v, v, v, v, v, v, v, v, v);
+  write("metrics.jsonl", text);
+  write("events.jsonl",
+        "{\"kind\":\"started\",\"time\":1e300,\"device_memory\":-1,\"memory\":{\"parameters\":-5,\"total\":1e308}}\n");
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 7u) << "1e999 is no number that a double holds";
+  const std::string page = run_page({run}, {summarise(run, {1e9})}, {});
+  const std::string plots = page.substr(page.find("<svg"), page.rfind("</svg>") - page.find("<svg"));
+  for (const char* odd : {"=\"nan", ",nan", "=\"-nan", "=\"inf", ",inf", "=\"-inf"})
+    EXPECT_EQ(plots.find(odd), std::string::npos) << odd;
+}
+
+TEST_F(RunRecordTest, WithoutMetricsTheRestIsThere) {
+  write("config.toml", "[train]\nbatch_size = 8\n");
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 0u);
+  EXPECT_TRUE(says(run, "there is no metrics.jsonl"));
+  const std::string page = run_page({run}, {summarise(run, {1e9})}, {});
+  EXPECT_NE(page.find("there is no metrics.jsonl"), std::string::npos);
+  EXPECT_NE(page.find("batch_size = 8"), std::string::npos);
+  EXPECT_EQ(page.find("<svg"), std::string::npos);
+}
+
+TEST_F(RunRecordTest, AFolderOfSomethingElseIsRefused) {
+  EXPECT_THROW(read(), UserError);
+  EXPECT_THROW(read_run(real_files(), folder_ / "missing"), UserError);
+}
+
+TEST_F(RunRecordTest, ALaterRowOfAStepIsTheOneThatHolds) {
+  write("config.toml", "");
+  write("metrics.jsonl", rows(1, 8) + rows(5, 6));
+  const RunRecord run = read();
+  EXPECT_EQ(run.steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(RunRecordTest, ThePageFetchesNothingAndTextIsText) {
+  write("config.toml", "[data]\ntrain = \"</script><script>alert(1)</script>\"\n");
+  write("metrics.jsonl", rows(1, 30));
+  RunRecord run = read();
+  run.name = "</script><b>\"'&";
+  const RunRecord other = run;
+  const std::string page = run_page({run, other}, {summarise(run, {}), summarise(other, {})}, {"<i>gone</i>"});
+  EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
+  EXPECT_EQ(page.find("</script><b>"), std::string::npos);
+  EXPECT_EQ(page.find("<i>gone"), std::string::npos);
+  for (const char* fetching : {" src=", "@import", "url(", "fetch(", "XMLHttpRequest"})
+    EXPECT_EQ(page.find(fetching), std::string::npos) << fetching;
+  for (std::size_t at = page.find("http"); at != page.npos; at = page.find("http", at + 1))
+    EXPECT_TRUE(page.substr(at, 26) == "http://www.w3.org/2000/svg" || page.substr(at, 10) == "http-equiv")
+        << page.substr(at, 40);
+}
+
+}  // namespace
+}  // namespace redline::report

@@ -1,0 +1,124 @@
+// Warnings come when there is a reason, name it, and do not come again at every step.
+#include "report/watch.h"
+
+#include <gtest/gtest.h>
+
+namespace redline::report {
+namespace {
+
+class WatchTest : public ::testing::Test {
+ protected:
+  WatchTest() { watch_.started({}); }
+
+  void steps(int n, const train::StepMetrics& like) {
+    for (int i = 0; i < n; ++i) {
+      train::StepMetrics m = like;
+      m.step = ++step_;
+      m.time = time_ += 1;
+      watch_.stepped(m);
+    }
+  }
+  static train::StepMetrics usual() {
+    train::StepMetrics m;
+    m.step_ms = 100;
+    m.data_wait_ms = 1;
+    m.padding = 0.05;
+    return m;
+  }
+  bool said(std::string_view part) const {
+    for (const std::string& s : said_)
+      if (s.find(part) != s.npos) return true;
+    return false;
+  }
+
+  std::vector<std::string> said_;
+  Watch watch_{[this](const std::string& s) { said_.push_back(s); }};
+  std::int64_t step_ = 0;
+  double time_ = 1e9;
+};
+
+TEST_F(WatchTest, AHealthyRunIsQuiet) {
+  steps(2000, usual());
+  EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
+TEST_F(WatchTest, WaitingForDataIsSaidOnceInTenMinutes) {
+  train::StepMetrics m = usual();
+  m.data_wait_ms = 5;
+  steps(500, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("5.0% of the last 20 steps' time went to waiting for data")) << said_[0];
+  EXPECT_TRUE(said("#slow-data"));
+  steps(200, m);  // ten minutes have passed
+  EXPECT_EQ(said_.size(), 2u);
+}
+
+TEST_F(WatchTest, PaddingAboveATenth) {
+  train::StepMetrics m = usual();
+  m.padding = 0.35;
+  steps(100, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("35.0%") && said("#padding")) << said_[0];
+}
+
+TEST_F(WatchTest, AStepFarAboveTheMedian) {
+  steps(60, usual());
+  train::StepMetrics slow = usual();
+  slow.step_ms = 149;
+  steps(1, slow);
+  EXPECT_TRUE(said_.empty());
+  slow.step_ms = 160;
+  steps(3, slow);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("step 62 took 160 ms, 1.6 times the median of 100 ms") && said("#slow-steps")) << said_[0];
+  steps(600, usual());
+  steps(1, slow);
+  ASSERT_EQ(said_.size(), 2u);
+  EXPECT_NE(said_[1].find("2 more since the last warning"), std::string::npos) << said_[1];
+}
+
+TEST_F(WatchTest, TheFirstStepsMayBeSlow) {
+  train::StepMetrics first = usual();
+  first.step_ms = 5000;
+  first.data_wait_ms = 3000;
+  steps(5, first);
+  steps(100, usual());
+  EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
+TEST_F(WatchTest, ThrottledClocks) {
+  train::StepMetrics m = usual();
+  m.gpu = device::GpuSample{};
+  m.gpu->throttle = "";
+  m.gpu->clock_mhz = 1980;
+  steps(50, m);
+  EXPECT_TRUE(said_.empty());
+  m.gpu->throttle = "power cap";
+  m.gpu->clock_mhz = 1410;
+  m.gpu->max_clock_mhz = 1980;
+  m.gpu->power_w = 699;
+  steps(50, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("(power cap), 1410 of 1980 MHz, 699 W") && said("#a-gpu-that-throttles")) << said_[0];
+}
+
+TEST_F(WatchTest, MemoryOfACardThatIsLeftUnused) {
+  program::MemoryPlan memory;
+  memory.total = std::int64_t{30} << 30;
+  train::RunHeader h;
+  h.card = true;
+  h.memory = &memory;
+  h.device_memory = std::int64_t{48} << 30;
+  watch_.started(h);
+  EXPECT_TRUE(said_.empty()) << "62% is enough";
+  h.device_memory = std::int64_t{80} << 30;
+  watch_.started(h);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("30.0 GiB of the card's 80.0 GiB (38%)") && said("#unused-memory")) << said_[0];
+  h.card = false;  // a host has other things to do with its memory
+  watch_.started(h);
+  EXPECT_EQ(said_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace redline::report
