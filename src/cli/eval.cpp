@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "data/shards/shards.h"
+#include "data/tokenizer/tokenizer.h"
 #include "infer/load.h"
 #include "io/json.h"
 #include "model/evaluate.h"
@@ -55,10 +56,6 @@ bool read_settings(const Words& words, Settings& s) {
   return true;
 }
 
-bool holds_tokenizer(const Path& folder) {
-  return real_files().exists(folder / "tokenizer.json") || real_files().exists(folder / "tokenizer.model");
-}
-
 // A checkpoint of ours is evaluated in the shape and on the data of its run; any other gets ping and rows of its own
 // length.
 config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s) {
@@ -81,7 +78,7 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
     if (!s.tokenizer.empty()) {
       c.data.tokenizer = s.tokenizer;
       c.data.train = {"ping"};  // whose tokens are not asked for
-    } else if (c.data.tokenizer.empty() && holds_tokenizer(checkpoint.folder)) {
+    } else if (c.data.tokenizer.empty() && data::holds_tokenizer(real_files(), checkpoint.folder)) {
       c.data.tokenizer = checkpoint.folder.string();
     }
   }

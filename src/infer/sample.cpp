@@ -56,13 +56,9 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
 
 Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint) : model_vocab_(checkpoint.model.vocab) {
   const std::string folder = checkpoint.folder.string();
-  if (files.exists(checkpoint.folder / "tokenizer.json") || files.exists(checkpoint.folder / "tokenizer.model")) {
+  if (data::holds_tokenizer(files, checkpoint.folder)) {
     tokenizer_ = data::open_tokenizer(folder, folder);
-    if (tokenizer_->vocabulary() > model_vocab_)
-      fail_user(
-          "{}: its tokenizer has a vocabulary of {}, more than the model's {}; give it the tokenizer it was trained "
-          "with",
-          folder, tokenizer_->vocabulary(), model_vocab_);
+    data::require_fits(*tokenizer_, model_vocab_, folder);
   } else if (checkpoint.run) {
     tokenizer_ = data::open_data_tokenizer(checkpoint.run->data);
   } else {
