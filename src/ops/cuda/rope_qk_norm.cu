@@ -39,7 +39,6 @@ struct Heads {
   __host__ __device__ std::int32_t half() const { return head_dim / 2; }
   __host__ __device__ std::int32_t qk_heads() const { return heads + kv_heads; }
   __host__ __device__ std::int64_t qkv_width() const { return std::int64_t{heads + 2 * kv_heads} * head_dim; }
-  __host__ __device__ std::int64_t qk_width() const { return std::int64_t{qk_heads()} * head_dim; }
 };
 
 __device__ float head_sum(float value, std::int32_t lanes) {
@@ -136,18 +135,21 @@ struct NormGradArguments {
 };
 
 // The gradient of one kind of head, q or k, over this block's tokens. `dweight_of_warp` is shared: [warps, head_dim].
-template <class T, int kWidth>
+// kLanes says at compile time how many lanes a head is, where they hold it exactly: a quarter of the time; 0: `l` says.
+template <class T, int kWidth, int kLanes>
 __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRange tokens, bool is_query,
                           float* dweight_of_warp) {
   constexpr int kSteps = kStepsOfLane<kWidth>;
-  const std::int32_t lane = threadIdx.x & (l.lanes - 1), half = l.half(), groups = kGradThreads >> l.lane_bits;
+  const std::int32_t lanes = kLanes > 0 ? kLanes : l.lanes, half = kLanes > 0 ? kLanes * kWidth : l.half();
+  const std::int32_t head_dim = 2 * half, lane = threadIdx.x & (lanes - 1), groups = kGradThreads / lanes;
   const std::int32_t heads = is_query ? l.heads : l.kv_heads, first_head = is_query ? 0 : l.heads;
-  const auto column_of = [&](int step) { return (lane + step * l.lanes) * kWidth; };
+  const auto column_of = [&](int step) { return (lane + step * lanes) * kWidth; };
+  const auto is_column = [&](int step) { return kLanes > 0 || column_of(step) < half; };
 
   float w_lower[kSteps][kWidth], w_upper[kSteps][kWidth], dw_lower[kSteps][kWidth] = {}, dw_upper[kSteps][kWidth] = {};
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const T* weight = (is_query ? op.q_norm : op.k_norm) + (column_of(step) < half ? column_of(step) : 0);
+    const T* weight = (is_query ? op.q_norm : op.k_norm) + (is_column(step) ? column_of(step) : 0);
     const auto lower = load<kWidth>(weight), upper = load<kWidth>(weight + half);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) w_lower[step][e] = lower[e], w_upper[step][e] = upper[e];
@@ -155,32 +157,34 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRan
 
   // Token and head of this group's item go along with it: a division for each would cost a tenth of the time.
   const auto items = static_cast<std::int32_t>(tokens.end - tokens.begin) * heads;
-  const auto own = static_cast<std::int32_t>(threadIdx.x >> l.lane_bits);
+  const auto own = static_cast<std::int32_t>(threadIdx.x) / lanes;
   std::int32_t local = own / heads, head_of_kind = own % heads;
   const std::int32_t more_tokens = groups / heads, more_heads = groups % heads;
+  const std::int64_t qkv_width = l.qkv_width(), qk_heads = l.qk_heads();
   for (std::int32_t first = 0; first < items; first += groups) {
     const bool is_item = first + own < items;
     const std::int64_t token = tokens.begin + (is_item ? local : 0);
     const std::int32_t head = first_head + (is_item ? head_of_kind : 0);
-    T* dx = op.dqkv + token * l.qkv_width() + head * l.head_dim;
-    const T* raw = op.raw + token * l.qk_width() + head * l.head_dim;
-    const float rstd = op.rstd[token * l.qk_heads() + head];
-    const float* angles = op.table + static_cast<std::int64_t>(op.positions[token]) * l.head_dim;
-    const auto inside = [&](int step) { return is_item && column_of(step) < half; };
+    T* dx = op.dqkv + token * qkv_width + head * head_dim;
+    const T* raw = op.raw + (token * qk_heads + head) * head_dim;
 
-    Vector<T, kWidth> lower[kSteps], upper[kSteps], x_lower[kSteps], x_upper[kSteps];
+    Vector<T, kWidth> lower[kSteps] = {}, upper[kSteps] = {}, x_lower[kSteps] = {}, x_upper[kSteps] = {};
+    float rstd = 0;
+    if (is_item) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const std::int32_t j = column_of(step);
-      lower[step] = inside(step) ? load_once<kWidth>(dx + j) : Vector<T, kWidth>{};
-      upper[step] = inside(step) ? load_once<kWidth>(dx + half + j) : Vector<T, kWidth>{};
-      x_lower[step] = inside(step) ? load_once<kWidth>(raw + j) : Vector<T, kWidth>{};
-      x_upper[step] = inside(step) ? load_once<kWidth>(raw + half + j) : Vector<T, kWidth>{};
+      for (int step = 0; step < kSteps; ++step) {
+        if (!is_column(step)) continue;
+        const std::int32_t j = column_of(step);
+        lower[step] = load_once<kWidth>(dx + j), upper[step] = load_once<kWidth>(dx + half + j);
+        x_lower[step] = load_once<kWidth>(raw + j), x_upper[step] = load_once<kWidth>(raw + half + j);
+      }
+      rstd = op.rstd[token * qk_heads + head];
     }
+    const float* angles = op.table + static_cast<std::int64_t>(op.positions[token]) * head_dim;
     float a[kSteps][kWidth], b[kSteps][kWidth], product = 0;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const std::int32_t j = column_of(step) < half ? column_of(step) : 0;
+      const std::int32_t j = is_column(step) ? column_of(step) : 0;
       const auto cosine = load<kWidth>(angles + j), sine = load<kWidth>(angles + half + j);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
@@ -193,54 +197,53 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRan
         dw_upper[step][e] += b_x * rstd;
       }
     }
-    const float slope = head_sum(product, l.lanes) * rstd * rstd * rstd / static_cast<float>(l.head_dim);
+    const float slope = head_sum(product, lanes) * rstd * rstd * rstd / static_cast<float>(head_dim);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (!inside(step)) continue;
-      const std::int32_t j = column_of(step);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         a[step][e] = a[step][e] * (rstd * w_lower[step][e]) - x_lower[step][e] * slope;
         b[step][e] = b[step][e] * (rstd * w_upper[step][e]) - x_upper[step][e] * slope;
       }
-      store_once(dx + j, Vector<T, kWidth>::from(a[step]));
-      store_once(dx + half + j, Vector<T, kWidth>::from(b[step]));
+      if (!is_item || !is_column(step)) continue;
+      store_once(dx + column_of(step), Vector<T, kWidth>::from(a[step]));
+      store_once(dx + half + column_of(step), Vector<T, kWidth>::from(b[step]));
     }
     local += more_tokens, head_of_kind += more_heads;
     if (head_of_kind >= heads) head_of_kind -= heads, ++local;
   }
 
-  float* mine = dweight_of_warp + threadIdx.x / kWarp * l.head_dim;
+  float* mine = dweight_of_warp + threadIdx.x / kWarp * head_dim;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      for (std::int32_t offset = l.lanes; offset < kWarp; offset *= 2) {  // lanes with the same columns
+      for (std::int32_t offset = lanes; offset < kWarp; offset *= 2) {  // lanes with the same columns
         dw_lower[step][e] += __shfl_xor_sync(~0u, dw_lower[step][e], offset);
         dw_upper[step][e] += __shfl_xor_sync(~0u, dw_upper[step][e], offset);
       }
-      if (threadIdx.x % kWarp < l.lanes && column_of(step) < half) {
+      if (threadIdx.x % kWarp < lanes && is_column(step)) {
         mine[column_of(step) + e] = dw_lower[step][e];
         mine[half + column_of(step) + e] = dw_upper[step][e];
       }
     }
   }
   __syncthreads();
-  float* partial = op.partial + blockIdx.x * std::int64_t{2 * l.head_dim} + (is_query ? 0 : l.head_dim);
-  for (std::int32_t j = threadIdx.x; j < l.head_dim; j += kGradThreads) {
+  float* partial = op.partial + blockIdx.x * std::int64_t{2 * head_dim} + (is_query ? 0 : head_dim);
+  for (std::int32_t j = threadIdx.x; j < head_dim; j += kGradThreads) {
     float sum = 0;
-    for (int warp = 0; warp < kGradThreads / kWarp; ++warp) sum += dweight_of_warp[warp * l.head_dim + j];
+    for (int warp = 0; warp < kGradThreads / kWarp; ++warp) sum += dweight_of_warp[warp * head_dim + j];
     partial[j] = sum;
   }
   __syncthreads();
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, int kLanes>
 __global__ void __launch_bounds__(kGradThreads, 2) rope_qk_norm_grad(const NormGradArguments<T> op, const Heads l) {
   extern __shared__ float dweight_of_warp[];
   const RowRange tokens = rows_of_group(op.n);
   let_next_kernel_start();
-  for (int kind = 0; kind < 2; ++kind) norm_grad<T, kWidth>(op, l, tokens, kind == 0, dweight_of_warp);
+  for (int kind = 0; kind < 2; ++kind) norm_grad<T, kWidth, kLanes>(op, l, tokens, kind == 0, dweight_of_warp);
 }
 
 template <int kWidth>
@@ -290,10 +293,17 @@ void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
           op.dqkv.rows(), op.layout, launch.stream);
     }
     const std::size_t shared = kGradThreads / kWarp * static_cast<std::size_t>(op.layout.head_dim) * sizeof(float);
-    rope_qk_norm_grad<T, kWidth><<<kRowGroups, kGradThreads, shared, launch.stream>>>(
+    const Heads heads = heads_of<kWidth>(op.layout);
+    auto* kernel = rope_qk_norm_grad<T, kWidth, 0>;
+    if constexpr (kWidth > 1) {
+      const bool exact = heads.half() == heads.lanes * kWidth;
+      if (exact && heads.lanes == 4) kernel = rope_qk_norm_grad<T, kWidth, 4>;
+      if (exact && heads.lanes == 8) kernel = rope_qk_norm_grad<T, kWidth, 8>;
+    }
+    kernel<<<kRowGroups, kGradThreads, shared, launch.stream>>>(
         {op.dqkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(), op.raw.as<T>(),
          op.rstd.f32(), op.partial.f32(), op.dqkv.rows()},
-        heads_of<kWidth>(op.layout));
+        heads);
     REDLINE_LAUNCHED();
     sum_row_groups(op.partial, op.layout.head_dim, op.dq_norm.f32(), op.dk_norm.f32(), op.accumulate, launch);
   });
