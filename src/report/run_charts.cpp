@@ -45,20 +45,9 @@ std::string_view name_of(Figure figure) {
   return kNames[static_cast<std::size_t>(figure)];
 }
 
-std::string written(Figure figure, double v) {
-  switch (figure) {
-    case Figure::share: return fmt::format("{:.4g}%", 100 * v);
-    case Figure::count:
-    case Figure::rate: return count(v);
-    case Figure::milliseconds: return v == 0 ? "0" : duration(v * 1e-3);
-    case Figure::exponent: return v == 0 ? "0" : fmt::format("{:.2g}", v);
-    case Figure::number: break;
-  }
-  return fmt::format("{:.4g}", v);
-}
-
+// "1.5 k": round numbers need no zeros.
 std::string short_count(double v) {
-  std::string text = count(v);  // "1.00 k"
+  std::string text = count(v);
   const std::size_t gap = text.find(' ');
   if (const std::size_t dot = text.find('.'); dot != text.npos) {
     std::size_t end = gap == text.npos ? text.size() : gap;
@@ -66,6 +55,18 @@ std::string short_count(double v) {
     if (text[end - 1] == '.') text.erase(end - 1, 1);
   }
   return text;
+}
+
+std::string written(Figure figure, double v) {
+  switch (figure) {
+    case Figure::share: return fmt::format("{:.4g}%", 100 * v);
+    case Figure::count:
+    case Figure::rate: return short_count(v);
+    case Figure::milliseconds: return v == 0 ? "0" : duration(v * 1e-3);
+    case Figure::exponent: return v == 0 ? "0" : fmt::format("{:.2g}", v);
+    case Figure::number: break;
+  }
+  return fmt::format("{:.4g}", v);
 }
 
 struct Curve {

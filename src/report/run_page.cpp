@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 
+#include "device/gpu_monitor.h"
 #include "report/figures.h"
 #include "report/html.h"
 
@@ -157,8 +158,8 @@ std::string pipeline(const Runs& runs) {
     for (const StageMean& s : run.stages)
       t.rows.push_back(
           {s.name, fmt::format("{:.3g}", s.threads), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)});
-    out += fmt::format("<p>{} intervals of the data pipeline; the others waited most for <b>{}</b>.</p>\n",
-                       run.pipeline_intervals, escaped(run.slowest_stage));
+    out += fmt::format("<p>{} interval{} of the data pipeline; the others waited most for <b>{}</b>.</p>\n",
+                       run.pipeline_intervals, run.pipeline_intervals == 1 ? "" : "s", escaped(run.slowest_stage));
     out += table(t);
   }
   return out;
@@ -177,8 +178,9 @@ std::string gpu(const Runs& runs, const std::vector<RunSummary>& summaries) {
     if (!(summaries[r].throttled > 0)) continue;
     std::string reasons;
     for (const std::string& reason : runs[r].throttle_reasons) reasons += (reasons.empty() ? "" : "; ") + reason;
-    words += fmt::format("<p>{}: the card held its clocks down at {} of the steps ({}).</p>\n", escaped(runs[r].name),
-                         escaped(percent(summaries[r].throttled)), escaped(reasons));
+    words += fmt::format("<p>{}: the card held its clocks down at {} of the steps ({}{}).</p>\n", escaped(runs[r].name),
+                         escaped(percent(summaries[r].throttled)), escaped(reasons),
+                         reasons == device::kPowerCap ? ", which is normal under full load" : "");
   }
   return grid(cards) + words;
 }
@@ -211,7 +213,7 @@ std::string events(const Runs& runs) {
       "<div class=\"wide\"><table "
       "class=\"events\">\n<thead><tr><th>UTC</th><th>step</th><th>what</th><th></th></tr></thead>\n<tbody>\n";
   for (const Told& t : all)
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td><span class=\"kind {}\">{}</span></td><td>{}{}</td></tr>\n",
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td><span class=\"kind is-{}\">{}</span></td><td>{}{}</td></tr>\n",
                        when(t.event->time), grouped(t.event->step), escaped(t.event->kind), escaped(t.event->kind),
                        runs.size() > 1 ? chip(t.run) : "", escaped(t.event->text));
   out += "</tbody>\n</table></div>\n";

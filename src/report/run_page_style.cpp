@@ -44,7 +44,7 @@ table.events td, table.settings td { text-align: left; white-space: normal; vert
 table.events td:nth-child(-n+3), table.settings td:first-child { white-space: nowrap; }
 table.events th, table.settings th { text-align: left; padding-left: 0; }
 table.settings td { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .85em; overflow-wrap: anywhere; }
-.kind { font-size: .8rem; color: var(--quiet); } .kind.warning, .kind.failed { color: var(--c0); font-weight: 600; } .kind.checkpoint { color: var(--c3); }
+.kind { font-size: .8rem; color: var(--quiet); } .kind.is-warning, .kind.is-failed { color: var(--c0); font-weight: 600; } .kind.is-checkpoint { color: var(--c3); }
 pre { font: .82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--faint); border-radius: 8px; padding: .8rem 1rem; overflow-x: auto; margin: .5rem 0; }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--quiet); }
 .tip { position: absolute; z-index: 3; pointer-events: none; background: var(--page); border: 1px solid var(--line); border-radius: 7px;

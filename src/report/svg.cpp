@@ -145,14 +145,20 @@ std::string draw_lines(const Chart& chart, const Frame& f, const Scale& x, const
   return out + name_lines(chart, f, y);
 }
 
+// A label that would stand on the one before it shows on hover alone.
 std::string draw_marks(const Chart& chart, const Frame& f, const Scale& x) {
+  std::vector<Mark> marks = chart.marks;
+  std::ranges::stable_sort(marks, {}, &Mark::x);
   std::string out;
-  for (const Mark& mark : chart.marks) {
-    const double at = x(mark.x);
-    out += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", at,
-                       f.top, f.bottom);
-    const bool left = at + 6 + width_of(mark.label) > f.right;
+  double written_to = f.left;
+  for (const Mark& mark : marks) {
+    const double at = x(mark.x), wide = 6 + width_of(mark.label);
+    out += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\">{3}</line>\n",
+                       at, f.top, f.bottom, title_of(mark.label));
+    const bool left = at + wide > f.right;
+    if ((left ? at - wide : at) < written_to) continue;
     out += label(left ? at - 6 : at + 6, f.top + 10, left ? "end" : "start", "name", mark.label);
+    written_to = left ? at : at + wide;
   }
   return out;
 }
