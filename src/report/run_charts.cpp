@@ -45,18 +45,6 @@ std::string_view name_of(Figure figure) {
   return kNames[static_cast<std::size_t>(figure)];
 }
 
-// "1.5 k": round numbers need no zeros.
-std::string short_count(double v) {
-  std::string text = count(v);
-  const std::size_t gap = text.find(' ');
-  if (const std::size_t dot = text.find('.'); dot != text.npos) {
-    std::size_t end = gap == text.npos ? text.size() : gap;
-    while (text[end - 1] == '0') text.erase(--end, 1);
-    if (text[end - 1] == '.') text.erase(end - 1, 1);
-  }
-  return text;
-}
-
 std::string written(Figure figure, double v) {
   switch (figure) {
     case Figure::share: return fmt::format("{:.4g}%", 100 * v);
@@ -173,7 +161,7 @@ std::vector<Mark> resumes(const Runs& runs, const XAxis& axis) {
 }  // namespace
 
 std::size_t run_colour(std::size_t run) {
-  constexpr std::array<std::size_t, kColours> kOrder = {2, 0, 3, 5, 1, 4};
+  constexpr std::array<std::size_t, kColours> kOrder = {2, 0, 3, 5, 1, 6, 7, 4};
   return kOrder[run % kColours];
 }
 

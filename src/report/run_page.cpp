@@ -111,7 +111,7 @@ std::string tiles(const RunSummary& s) {
         fmt::format("<div class=\"tile\"><span>{}</span><b>{}</b></div>\n", escaped(row.name), escaped(row.value(s)));
   for (const Extrapolation& e : s.extrapolations)
     out += fmt::format("<div class=\"tile\"><span>{} tokens at this pace</span><b>{}</b></div>\n",
-                       escaped(count(e.tokens)), escaped(known(e.seconds, duration)));
+                       escaped(short_count(e.tokens)), escaped(known(e.seconds, duration)));
   return out + "</div>\n";
 }
 
@@ -128,7 +128,7 @@ std::string comparison(const Runs& runs, const std::vector<RunSummary>& summarie
   };
   for (const Row& row : rows()) line(row.name, row.value);
   for (std::size_t e = 0; e < summaries[0].extrapolations.size(); ++e)
-    line(count(summaries[0].extrapolations[e].tokens) + " tokens at this pace",
+    line(short_count(summaries[0].extrapolations[e].tokens) + " tokens at this pace",
          [e](const RunSummary& s) { return known(s.extrapolations[e].seconds, duration); });
   return out + "</tbody>\n</table></div>\n";
 }

@@ -14,7 +14,7 @@ h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; letter-spacing: -.005em; }
   justify-content: space-between; background: var(--page); border-bottom: 1px solid var(--line); padding: .6rem 0; margin: 1rem 0 1.25rem; }
 .runs { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; font-size: .92rem; }
 .chip { display: inline-block; width: .75em; height: .75em; border-radius: 3px; margin-right: .45em; vertical-align: -.05em; }
-.k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); } .k3 { background: var(--c3); } .k4 { background: var(--c4); } .k5 { background: var(--c5); }
+.k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); } .k3 { background: var(--c3); } .k4 { background: var(--c4); } .k5 { background: var(--c5); } .k6 { background: var(--c6); } .k7 { background: var(--c7); }
 .switch { display: inline-flex; border: 1px solid var(--line); border-radius: 7px; overflow: hidden; font-size: .88rem; }
 .switch label { padding: .25rem .8rem; cursor: pointer; color: var(--quiet); }
 .switch label + label { border-left: 1px solid var(--line); }
@@ -35,7 +35,7 @@ h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; letter-spacing: -.005em; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(12.5rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .tile { border: 1px solid var(--line); border-radius: 10px; padding: .65rem .9rem; }
 .tile span { display: block; color: var(--quiet); font-size: .82rem; }
-.tile b { display: block; font-size: 1.3rem; line-height: 1.35; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
+.tile b { display: block; white-space: nowrap; font-size: 1.15rem; line-height: 1.35; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
 .state { display: inline-block; font-size: .8rem; font-weight: 600; border-radius: 99px; padding: .05rem .6rem; border: 1px solid currentColor; vertical-align: .25em; margin-left: .5rem; letter-spacing: 0; }
 .state.good { color: var(--c3); } .state.bad { color: var(--c0); } .state.open { color: var(--c2); }
 .note.bad { border-left-color: var(--c0); }

@@ -55,9 +55,9 @@ TEST(Svg, LabelsOfMarksDoNotStandOnEachOther) {
   Chart chart = example();
   chart.marks = {{520, "second"}, {512, "first"}, {64, "far"}, {525, "third"}};
   const std::string svg = draw(chart);
-  for (const char* part : {">far</text>", ">first</text>", "<title>second</title>", "<title>third</title>"})
+  for (const char* part : {">far</text>", "<title>first</title>", "<title>second</title>", ">third</text>"})
     EXPECT_NE(svg.find(part), std::string::npos) << part;
-  for (const char* part : {">second</text>", ">third</text>"}) EXPECT_EQ(svg.find(part), std::string::npos) << part;
+  for (const char* part : {">first</text>", ">second</text>"}) EXPECT_EQ(svg.find(part), std::string::npos) << part;
 }
 
 TEST(Svg, StaysInsideItsBox) {
