@@ -41,14 +41,13 @@ std::array<XAxis, 3> x_axes(const Runs& runs) {
 }
 
 std::string_view name_of(Figure figure) {
-  constexpr std::array<std::string_view, 6> kNames = {"number", "share", "count", "rate", "milliseconds", "exponent"};
+  constexpr std::array<std::string_view, 5> kNames = {"number", "share", "rate", "milliseconds", "exponent"};
   return kNames[static_cast<std::size_t>(figure)];
 }
 
 std::string written(Figure figure, double v) {
   switch (figure) {
     case Figure::share: return fmt::format("{:.4g}%", 100 * v);
-    case Figure::count:
     case Figure::rate: return short_count(v);
     case Figure::milliseconds: return v == 0 ? "0" : duration(v * 1e-3);
     case Figure::exponent: return v == 0 ? "0" : fmt::format("{:.2g}", v);
@@ -70,7 +69,7 @@ std::vector<Curve> curves_of(const Runs& runs, const Panel& panel) {
   const auto add = [&](std::size_t run, Column column, std::string name, bool smooth, bool dots) {
     const std::size_t colour = dots && runs.size() == 1 ? run_colour(1) : run_colour(run);
     Curve c{std::move(name), colour, &runs[run], runs[run].column(column), smooth, dots};
-    for (double& v : c.values) v = std::isfinite(v) ? v * panel.factor : NAN;
+    for (double& v : c.values) v = std::isfinite(v) ? v : NAN;
     if (std::ranges::any_of(c.values, [](double v) { return !std::isnan(v); })) all.push_back(std::move(c));
   };
   const bool several = runs.size() > 1;

@@ -299,7 +299,11 @@ std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
                          .smooth = true,
                          .from_zero = true}) +
            step_times(runs) +
-           curves(runs, {.title = "Step time, ms", .column = Column::step_ms, .smooth = true, .from_zero = true})));
+           curves(runs, {.title = "Step time",
+                         .column = Column::step_ms,
+                         .figure = Figure::milliseconds,
+                         .smooth = true,
+                         .from_zero = true})));
   std::string profiles;
   for (const RunRecord& run : runs)
     if (run.profile) profiles += profile_bars(run);
@@ -310,8 +314,9 @@ std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
                                              .figure = Figure::share,
                                              .smooth = true,
                                              .from_zero = true}) +
-                               curves(runs, {.title = "Waiting for data, ms a step",
+                               curves(runs, {.title = "Waiting for data, a step",
                                              .column = Column::data_wait_ms,
+                                             .figure = Figure::milliseconds,
                                              .smooth = true,
                                              .from_zero = true})) +
                               pipeline(runs));

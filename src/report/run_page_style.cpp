@@ -67,7 +67,7 @@ const std::string_view kRunPageScript = R"js(
     return (unit ? v.toPrecision(3) : String(+v.toPrecision(4))) + units[unit];
   };
   const write = {
-    number: v => String(+v.toPrecision(5)), share: v => (100 * v).toFixed(1) + "%", count, rate: v => count(v) + " tok/s",
+    number: v => String(+v.toPrecision(5)), share: v => (100 * v).toFixed(1) + "%", rate: v => count(v) + " tok/s",
     milliseconds: v => String(+v.toPrecision(4)) + " ms", exponent: v => v.toExponential(2),
   };
   const place = { step: v => "step " + v.toLocaleString("en"), tokens: v => count(v) + " tokens",
