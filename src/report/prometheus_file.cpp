@@ -69,7 +69,8 @@ std::string prometheus_text(const RunStatus& s) {
   known("gpu_power_watts", "Power of the card.", m.gpu->power_w);
   if (m.gpu->clock_mhz) gauge("gpu_clock_hertz", "Clock of the multiprocessors.", *m.gpu->clock_mhz * 1e6);
   if (m.gpu->throttle)
-    gauge("gpu_throttled", "1 while the card holds its clocks down.", m.gpu->throttle->empty() ? 0 : 1);
+    gauge("gpu_throttled", "1 while the card holds its clocks down; under full load its power cap does.",
+          m.gpu->throttle->empty() ? 0 : 1);
   return out;
 }
 
