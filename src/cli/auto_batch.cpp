@@ -10,11 +10,6 @@
 namespace redline::cli {
 namespace {
 
-std::string in_words(const perf::Setting& s) {
-  return fmt::format("{} row{} x {}{}", s.batch_size, s.batch_size == 1 ? "" : "s", s.accumulate,
-                     s.recompute == "none" ? "" : fmt::format(" with recompute {}", s.recompute));
-}
-
 std::string rate_of(const perf::Tried& t) {
   if (!t.problem.empty()) return "could not be run: " + t.problem;
   if (t.measured) return report::token_rate(*t.measured) + " measured";
@@ -22,6 +17,11 @@ std::string rate_of(const perf::Tried& t) {
 }
 
 }  // namespace
+
+std::string in_words(const perf::Setting& s) {
+  return fmt::format("{} row{} x {}{}", s.batch_size, s.batch_size == 1 ? "" : "s", s.accumulate,
+                     s.recompute == "none" ? "" : fmt::format(" with recompute {}", s.recompute));
+}
 
 std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure,
                                const std::atomic<int>* stop) {

@@ -6,8 +6,12 @@
 
 #include "config/config.h"
 #include "device/device.h"
+#include "perf/plan.h"
 
 namespace redline::cli {
+
+// "32 rows x 3 with recompute mlp".
+std::string in_words(const perf::Setting& setting);
 
 // Puts numbers in place of "auto" and returns the sentence that says which and why; nothing and an empty one where
 // the configuration has a number already. Without `measure` the plan alone decides.

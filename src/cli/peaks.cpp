@@ -11,6 +11,9 @@
 namespace redline::cli {
 namespace {
 
+// What a card does not compute in.
+io::Json rate_json(double tflops) { return tflops > 0 ? io::Json(tflops) : io::Json(); }
+
 std::string rate(double tflops) { return tflops > 0 ? fmt::format("{:g}", tflops) : "-"; }
 
 void print_table() {
@@ -29,12 +32,12 @@ io::Json table_json() {
     rows.push_back({{"card", c.id},
                     {"name", c.name},
                     {"tflops",
-                     {{"bf16", c.tflops.bf16},
-                      {"fp16", c.tflops.fp16},
-                      {"tf32", c.tflops.tf32},
-                      {"fp32", c.tflops.fp32},
-                      {"fp8", c.tflops.fp8},
-                      {"fp4", c.tflops.fp4}}},
+                     {{"bf16", rate_json(c.tflops.bf16)},
+                      {"fp16", rate_json(c.tflops.fp16)},
+                      {"tf32", rate_json(c.tflops.tf32)},
+                      {"fp32", rate_json(c.tflops.fp32)},
+                      {"fp8", rate_json(c.tflops.fp8)},
+                      {"fp4", rate_json(c.tflops.fp4)}}},
                     {"memory_gib", c.memory_gib},
                     {"gbytes_per_s", c.gbytes}});
   return rows;

@@ -211,7 +211,7 @@ int run_plan(const Words& words) {
   Planned p;
   const config::Sources sources = sources_of(config);
   p.name = name_of(sources);
-  p.config = config::load(sources);
+  p.config = load_config(sources);
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   p.plan = perf::make_plan(p.config, p.machine);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/auto_batch.h"
@@ -128,17 +129,17 @@ int run_profile(const Words& words) {
   arguments.flag("--json", json, "print all nodes as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (!run.empty() && !config.preset.empty()) fail_user("--run {} brings its configuration; leave --preset away", run);
-  if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
-  if (const Path parent = Path(trace).parent_path(); !parent.empty() && !real_files().exists(parent))
-    fail_user("--trace {}: there is no folder {}", trace, parent.string());
 
   config::Sources sources = sources_of(config);
   if (!run.empty()) {
     for (const std::string& other : {sources.file, sources.preset})
       if (!other.empty()) fail_user("--run {} brings its configuration; leave {} away", run, other);
     sources.file = (Path(run) / train::kRunConfig).string();
-    if (!real_files().exists(sources.file)) fail_user("{} holds no run (no {})", run, train::kRunConfig);
+    if (!real_files().exists(sources.file)) fail_user("--run {}: that holds no run (no {})", run, train::kRunConfig);
   }
+  if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
+  if (const Path parent = Path(trace).parent_path(); !parent.empty() && !real_files().exists(parent))
+    fail_user("--trace {}: there is no folder {}", trace, parent.string());
   options.config = load_config(sources);
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
@@ -147,8 +148,10 @@ int run_profile(const Words& words) {
   options.peak_flops = peak.flops;
   options.copy_rate = perf::measure_copy_rate(*device);
   report::LiveLine progress(stderr);
+  const double begin = steady_seconds();
   options.progress = [&](std::int64_t done, std::int64_t of) {
-    progress.show(fmt::format("profiling, step {}/{}", done, of));
+    const double left = (steady_seconds() - begin) / static_cast<double>(done) * static_cast<double>(of - done);
+    progress.show(fmt::format("profiling, step {}/{}, eta {}", done, of, report::duration(left)));
   };
   const perf::Profile p = perf::profile(options, *device);
   progress.clear();

@@ -24,13 +24,18 @@ Read read_all(FileSystem& files, const std::vector<std::string>& folders) {
   Read read;
   report::LiveLine progress(stderr);
   for (const std::string& folder : folders) {
+    const auto pass_over = [&](const std::exception& e) {
+      if (folders.size() == 1) throw;
+      read.unreadable.emplace_back(e.what());
+    };
     try {
       read.runs.push_back(report::read_run(files, folder, [&](double share) {
         progress.show(fmt::format("reading {}, {:.0f}%", folder, 100 * share));
       }));
     } catch (const UserError& e) {
-      if (folders.size() == 1) throw;
-      read.unreadable.push_back(e.what());
+      pass_over(e);
+    } catch (const MachineError& e) {  // a file that may not be read, a disk that fails
+      pass_over(e);
     }
   }
   progress.clear();

@@ -60,10 +60,10 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that
 // may not be used is refused before anything is searched.
 std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files) {
+  options.batch_was_chosen = true;
   if (options.resume && files.exists(options.folder / train::kRunConfig)) {
     options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
-    return fmt::format("train.batch_size = auto: {} rows x {}, as the run began", options.config.train.batch_size,
-                       options.config.train.accumulate);
+    return fmt::format("train.batch_size = auto: {}, as the run began", in_words(perf::setting_of(options.config)));
   }
   train::check_folder(options, files);
   return resolve_batch_size(options.config, device, !options.dry_run, options.stop);

@@ -114,7 +114,9 @@ std::string read_file(const std::string& file) {
     std::vector<std::string> names;
     for (const EmbeddedFile& preset : embedded_configs()) names.emplace_back(preset.name);
     const std::string guess = nearest(Path(file).stem().string(), names);
-    fail_user("{}: no such file{}", file, guess.empty() ? "" : fmt::format("; there is a preset '{}'", guess));
+    fail_user("{}: no such file{}", file,
+              guess.empty() ? "; give a TOML file or one of the presets that `redline config --presets` lists"
+                            : fmt::format("; there is a preset '{}'", guess));
   }
   if (std::filesystem::is_directory(status)) fail_user("{}: a folder, not a TOML file", file);
   if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_fifo(status))

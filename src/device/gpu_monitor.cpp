@@ -22,10 +22,10 @@ struct UtilizationRates {
 
 struct Reason {
   std::uint64_t bit;
-  const char* words;
+  std::string_view words;
 };
 constexpr Reason kReasons[] = {
-    {0x04, "power cap"}, {0x08, "hardware slowdown"}, {0x20, "heat"}, {0x40, "heat (hardware)"}, {0x80, "power brake"}};
+    {0x04, kPowerCap}, {0x08, "hardware slowdown"}, {0x20, "heat"}, {0x40, "heat (hardware)"}, {0x80, "power brake"}};
 
 struct CloseLibrary {
   void operator()(void* library) const { ::dlclose(library); }

@@ -8,9 +8,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace redline::device {
+
+// The one reason that a busy card has all the time.
+inline constexpr std::string_view kPowerCap = "power cap";
 
 // What the card does not tell is empty.
 struct GpuSample {

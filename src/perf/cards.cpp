@@ -73,6 +73,10 @@ const Card& card_called(std::string_view id) {
     if (upper(card.id) == upper(id)) return card;
     ids.emplace_back(card.id);
   }
+  std::vector<std::string> kinds;  // "a100" is several
+  for (const std::string& known : ids)
+    if (upper(known).starts_with(upper(id) + "-")) kinds.push_back(known);
+  if (!kinds.empty()) fail_user("--card {}: which one? There are {}", id, fmt::join(kinds, ", "));
   ids.emplace_back("cpu");
   const std::string guess = config::nearest(std::string(id), ids);
   fail_user("--card {}: no such card is known; {}the cards are {}", id,

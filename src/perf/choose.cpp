@@ -38,7 +38,8 @@ class Cuts {
     std::vector<Cut> cuts;
     for (std::int64_t n = 1; n <= std::min(rows_, kMany); ++n)
       if (rows_ % n == 0) add(cuts, rows_ / n, n);
-    if (rows_ > kMany) add(cuts, 1, rows_);
+    for (std::int64_t batch = std::min(rows_ / (kMany + 1), kMany); batch >= 1; --batch)  // in more than so many pieces
+      if (rows_ % batch == 0) add(cuts, batch, rows_ / batch);
     if (cuts.empty()) cuts.push_back(own_);  // more rows than any of these ways can have
     return cuts;
   }

@@ -68,7 +68,8 @@ constexpr double kHalfRateTokens = 462, kHalfRateTokensGrad = 745, kWideHead = 1
 // Between two nodes of a graph on the card; a CPU's are function calls.
 constexpr double kCardGap = 1.2e-6;
 
-// An allowance: it differs by driver and by how many of the libraries' kernels a run loads.
+// It differs by driver and by how many of the libraries' kernels a run loads: on an H200 with CUDA 13.0 `nvidia-smi` showed 50
+// to 60 MiB less than a plan with it, for five models.
 constexpr std::int64_t kContextBytes = std::int64_t{600} << 20;
 
 const Efficiency& efficiency_of(std::string_view op, device::Kind kind) {

@@ -31,8 +31,8 @@ std::string batch_line(const train::RunHeader& h) {
   const std::string recompute = t.recompute == "none"  ? "nothing is"
                                 : t.recompute == "mlp" ? "the inner values of the MLP are"
                                                        : "layers are";
-  return fmt::format("{} rows x {} tokens{} = {} tokens a step, {} steps; {} recomputed", t.batch_size, t.seq_len,
-                     accumulate, h.tokens_per_step, h.steps, recompute);
+  return fmt::format("{} row{} x {} tokens{} = {} tokens a step, {} steps; {} recomputed", t.batch_size,
+                     t.batch_size == 1 ? "" : "s", t.seq_len, accumulate, h.tokens_per_step, h.steps, recompute);
 }
 
 // "3.0e-4": two columns of zeros less than printf's.
@@ -123,24 +123,34 @@ std::vector<std::string> header_lines(const train::RunHeader& h) {
 
 // Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked at
 // first.
-std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds) {
-  const std::string of = fmt::format("{}", steps);
-  const std::string rate = fmt::format("  {:>12}", flop_rate(m.tflops * 1e12)),
-                    pad = fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), mfu = plain(100 * m.mfu, 1),
-                    both = fmt::format("{}/{}", mfu, plain(100 * m.mfu_palm, 1));
-  const auto with = [&](bool has_rate, bool has_palm, bool has_pad) {
-    return fmt::format("step {:>{}}/{}  loss {}  grad {:>4}  lr {}  {:>6}  {:>11}{}  mfu {}%{}  eta {:>6}", m.step,
-                       of.size(), of, plain(m.loss, 4), plain(m.grad_norm, 2), short_exponent(m.lr),
-                       duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s), has_rate ? rate : "",
-                       has_palm ? both : mfu, has_pad ? pad : "", duration(eta_seconds));
+std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds, std::size_t columns) {
+  constexpr int kStays = 0, kLast = 5;
+  struct Field {
+    std::string text;
+    int leaves;  // as the first, the second ...
   };
-  constexpr std::size_t kMost = kConsoleColumns - 1;  // a live line must not touch a terminal's last column
-  std::string line = with(true, true, true);
-  if (line.size() > kMost) line = with(true, false, true);
-  if (line.size() > kMost) line = with(false, false, true);
-  if (line.size() > kMost) line = with(false, false, false);
-  if (line.size() > kMost) line.resize(kMost);
-  return line;
+  const std::string of = fmt::format("{}", steps);
+  std::vector<Field> fields = {
+      {fmt::format("step {:>{}}/{}  loss {}", m.step, of.size(), of, plain(m.loss, 4)), kStays},
+      {fmt::format("  grad {:>4}", plain(m.grad_norm, 2)), kLast},
+      {fmt::format("  lr {}", short_exponent(m.lr)), 1},
+      {fmt::format("  {:>6}  {:>11}", duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s)), kStays},
+      {fmt::format("  {:>12}", flop_rate(m.tflops * 1e12)), 2},
+      {fmt::format("  mfu {}", plain(100 * m.mfu, 1)), kStays},
+      {fmt::format("/{}", plain(100 * m.mfu_palm, 1)), 3},
+      {"%", kStays},
+      {fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), 4},
+      {fmt::format("  eta {:>6}", duration(eta_seconds)), kStays}};
+  const auto length = [&] {
+    std::size_t sum = 0;
+    for (const Field& f : fields) sum += f.text.size();
+    return sum;
+  };
+  for (int next = 1; next <= kLast && length() > columns; ++next)
+    std::erase_if(fields, [&](const Field& f) { return f.leaves == next; });
+  std::string line;
+  for (const Field& f : fields) line += f.text;
+  return line.substr(0, columns);
 }
 
 void Console::started(const train::RunHeader& header) {
@@ -170,7 +180,8 @@ void Console::stepped(const train::StepMetrics& m) {
   const Clock::time_point now = Clock::now();
   const double a_step =
       seconds_between(started_, now) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
-  const std::string line = progress_line(m, steps_, a_step * static_cast<double>(steps_ - m.step));
+  const std::string line =
+      progress_line(m, steps_, a_step * static_cast<double>(steps_ - m.step), std::min(kLineColumns, out_.columns()));
   if (!keeps(m)) {
     if (out_.terminal()) out_.show(line);
     return;

@@ -13,12 +13,15 @@
 namespace redline::report {
 
 inline constexpr std::size_t kConsoleColumns = 120;
+inline constexpr std::size_t kLineColumns = kConsoleColumns - 1;  // a live line must not touch a terminal's last column
 
 std::vector<std::string> header_lines(const train::RunHeader& header);
 
 // "step 40/120  loss 2.3456  grad 1.23  lr 3.0e-4  152 ms  13.4k tok/s  51.2 TFLOP/s  mfu 48.2/50.1%  pad  3%  eta   12 s":
-// mfu and mfu_palm. Fewer than kConsoleColumns: mfu_palm, the rate of FLOPs and the padding go where there is no room.
-std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds);
+// mfu and mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm
+// go, in this order.
+std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds,
+                          std::size_t columns = kLineColumns);
 
 // On a terminal the line is rewritten at every step and stays at each tenth of the run and at evaluations. Elsewhere
 // one line every log.every steps, at least a second apart. The first and the last step are always there.

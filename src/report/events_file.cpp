@@ -6,15 +6,19 @@
 #include "report/console.h"
 
 namespace redline::report {
+
 void EventsFile::add(const char* kind, io::Json fields) {
   io::Json row = {{"time", unix_seconds()}, {"step", step_}, {"kind", kind}};
   row.update(fields);
-  // A path may hold bytes that are no UTF-8; they are replaced rather than costing the run.
-  const std::string text = row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
   if (file_)
-    file_->write(text);
+    write(row);
   else
-    early_.push_back(text);
+    early_.push_back(std::move(row));
+}
+
+// A path may hold bytes that are no UTF-8; they are replaced rather than costing the run.
+void EventsFile::write(const io::Json& row) {
+  file_->write(row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n");
 }
 
 void EventsFile::started(const train::RunHeader& h) {
@@ -41,7 +45,10 @@ void EventsFile::started(const train::RunHeader& h) {
                   {"peak_source", h.peak_source},
                   {"memory", std::move(memory)},
                   {"header", header_lines(h)}});
-  for (const std::string& row : early_) file_->write(row);
+  for (io::Json& row : early_) {
+    row["step"] = step_;  // which was not known yet
+    write(row);
+  }
   early_.clear();
 }
 

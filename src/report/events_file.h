@@ -30,13 +30,14 @@ class EventsFile final : public train::Observer {
 
  private:
   void add(const char* kind, io::Json fields);
+  void write(const io::Json& row);
 
   FileSystem& files_;
   Path path_;
   std::string program_;  // "redline 0.1.0"
   std::int64_t step_ = 0;
   std::unique_ptr<FileWriter> file_;
-  std::vector<std::string> early_;  // rows told before the run had a folder
+  std::vector<io::Json> early_;  // rows told before the run had a folder
 };
 
 }  // namespace redline::report

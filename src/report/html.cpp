@@ -8,15 +8,15 @@
 namespace redline::report {
 namespace {
 
-// Colours: c0 to c5 for areas, l0 to l5 for lines, t0 to t5 for text; each at least 3:1 against its background, and apart
+// Colours: c0 to c7 for areas, l0 to l7 for lines, t0 to t7 for text; each at least 3:1 against its background, and apart
 // from each other in lightness as well as in hue.
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark;
   --page: #ffffff; --text: #1b1f24; --quiet: #59616b; --line: #d8dce1; --faint: #eceff2; --note: #f3f6fb;
-  --c0: #c2571f; --c1: #8f7a12; --c2: #2463c4; --c3: #12876b; --c4: #66758a; --c5: #8a4fb5; }
+  --c0: #c2571f; --c1: #8f7a12; --c2: #2463c4; --c3: #12876b; --c4: #66758a; --c5: #8a4fb5; --c6: #c0306c; --c7: #0c7b98; }
 @media screen and (prefers-color-scheme: dark) { :root {
   --page: #14171b; --text: #e6e9ed; --quiet: #9aa4af; --line: #363d46; --faint: #262c33; --note: #1b222c;
-  --c0: #f08a55; --c1: #d6b945; --c2: #74a9ff; --c3: #4cc7a5; --c4: #93a1b3; --c5: #c797ee; } }
+  --c0: #f08a55; --c1: #d6b945; --c2: #74a9ff; --c3: #4cc7a5; --c4: #93a1b3; --c5: #c797ee; --c6: #f78fb8; --c7: #5fc9e6; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 3rem; max-width: 50rem; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
@@ -41,14 +41,14 @@ svg .tick { fill: var(--quiet); }
 svg .grid { stroke: var(--faint); } svg .axis { stroke: var(--line); }
 svg .mark { stroke: var(--text); stroke-dasharray: 4 3; }
 svg .rest { fill: var(--faint); }
-svg .c0 { fill: var(--c0); } svg .c1 { fill: var(--c1); } svg .c2 { fill: var(--c2); } svg .c3 { fill: var(--c3); } svg .c4 { fill: var(--c4); } svg .c5 { fill: var(--c5); }
+svg .c0 { fill: var(--c0); } svg .c1 { fill: var(--c1); } svg .c2 { fill: var(--c2); } svg .c3 { fill: var(--c3); } svg .c4 { fill: var(--c4); } svg .c5 { fill: var(--c5); } svg .c6 { fill: var(--c6); } svg .c7 { fill: var(--c7); }
 svg rect:hover, svg circle:hover { opacity: .75; }
 svg polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .faint { opacity: .28; stroke-width: 1; }
 svg .dot { stroke: var(--page); stroke-width: 1.5; }
 svg .dashed { stroke-dasharray: 7 7; }
-svg .l0 { stroke: var(--c0); } svg .l1 { stroke: var(--c1); } svg .l2 { stroke: var(--c2); } svg .l3 { stroke: var(--c3); } svg .l4 { stroke: var(--c4); } svg .l5 { stroke: var(--c5); }
-svg .t0 { fill: var(--c0); } svg .t1 { fill: var(--c1); } svg .t2 { fill: var(--c2); } svg .t3 { fill: var(--c3); } svg .t4 { fill: var(--c4); } svg .t5 { fill: var(--c5); }
+svg .l0 { stroke: var(--c0); } svg .l1 { stroke: var(--c1); } svg .l2 { stroke: var(--c2); } svg .l3 { stroke: var(--c3); } svg .l4 { stroke: var(--c4); } svg .l5 { stroke: var(--c5); } svg .l6 { stroke: var(--c6); } svg .l7 { stroke: var(--c7); }
+svg .t0 { fill: var(--c0); } svg .t1 { fill: var(--c1); } svg .t2 { fill: var(--c2); } svg .t3 { fill: var(--c3); } svg .t4 { fill: var(--c4); } svg .t5 { fill: var(--c5); } svg .t6 { fill: var(--c6); } svg .t7 { fill: var(--c7); }
 @media print { svg { min-width: 0; } body { padding: 0; max-width: none; font-size: 9.5pt; } td, th { padding: .15rem .5rem; }
   svg, table { break-inside: avoid; } h2 { break-after: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }

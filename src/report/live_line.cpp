@@ -18,17 +18,17 @@ bool is_terminal(std::FILE* stream) {
   return ::isatty(::fileno(stream)) == 1 && kind && std::string_view(kind) != "dumb";
 }
 
-// A live line must not wrap: the carriage return would only reach its last row.
-std::size_t columns(std::FILE* stream) {
-  winsize size{};
-  if (::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return 119;
-  return static_cast<std::size_t>(size.ws_col) - 1;
-}
-
 }  // namespace
 
 LiveLine::LiveLine(std::FILE* stream) : LiveLine(stream, is_terminal(stream)) {}
 LiveLine::LiveLine(std::FILE* stream, bool terminal) : stream_(stream), terminal_(terminal) {}
+
+// A live line must not wrap: the carriage return would only reach its last row.
+std::size_t LiveLine::columns() const {
+  winsize size{};
+  if (!terminal_ || ::ioctl(::fileno(stream_), TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return 119;
+  return static_cast<std::size_t>(size.ws_col) - 1;
+}
 
 void LiveLine::show(const std::string& text) {
   const Clock::time_point now = Clock::now();
@@ -39,7 +39,7 @@ void LiveLine::show(const std::string& text) {
   if (showing_ && now - last_ < kBetweenRewrites) return;
   last_ = now;
   showing_ = true;
-  write(fmt::format("\r{}\x1b[K", std::string_view(text).substr(0, columns(stream_))));
+  write(fmt::format("\r{}\x1b[K", std::string_view(text).substr(0, columns())));
 }
 
 void LiveLine::keep(const std::string& text) {

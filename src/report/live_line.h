@@ -18,6 +18,7 @@ class LiveLine {
   LiveLine& operator=(const LiveLine&) = delete;
 
   bool terminal() const { return terminal_; }
+  std::size_t columns() const;         // that a live line may fill
   void show(const std::string& text);  // live
   void keep(const std::string& text);  // for good
   void clear();                        // the live line, when there is one

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "report/run_name.h"
 
 namespace redline::report {
 namespace {
@@ -60,6 +61,7 @@ std::string prometheus_text(const RunStatus& s) {
   gauge("padding_ratio", "Share of token slots that hold none.", m.padding);
   gauge("model_flops_per_second", "Model FLOPs a second.", m.tflops * 1e12);
   gauge("mfu_ratio", "Model FLOPs utilisation.", m.mfu);
+  gauge("mfu_palm_ratio", "The same, masked pairs counted as work.", m.mfu_palm);
   gauge("memory_bytes", "Bytes of the run's arena.", m.memory_gib * 0x1p30);
   if (!m.gpu) return out;
   known("gpu_utilisation_ratio", "Share of time in which a kernel ran.", m.gpu->utilisation);
@@ -67,7 +69,8 @@ std::string prometheus_text(const RunStatus& s) {
   known("gpu_power_watts", "Power of the card.", m.gpu->power_w);
   if (m.gpu->clock_mhz) gauge("gpu_clock_hertz", "Clock of the multiprocessors.", *m.gpu->clock_mhz * 1e6);
   if (m.gpu->throttle)
-    gauge("gpu_throttled", "1 while the card holds its clocks down.", m.gpu->throttle->empty() ? 0 : 1);
+    gauge("gpu_throttled", "1 while the card holds its clocks down; under full load its power cap does.",
+          m.gpu->throttle->empty() ? 0 : 1);
   return out;
 }
 
@@ -85,8 +88,7 @@ void PrometheusFile::replace() {
 
 void PrometheusFile::started(const train::RunHeader& h) {
   if (h.first_step >= h.steps) return;
-  status_.run = h.folder.lexically_normal().filename().string();
-  if (status_.run.empty()) status_.run = h.folder.lexically_normal().parent_path().filename().string();
+  status_.run = run_name(h.folder);
   status_.steps = h.steps;
   status_.first_step = h.first_step;
   open_ = true;

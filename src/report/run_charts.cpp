@@ -41,31 +41,19 @@ std::array<XAxis, 3> x_axes(const Runs& runs) {
 }
 
 std::string_view name_of(Figure figure) {
-  constexpr std::array<std::string_view, 6> kNames = {"number", "share", "count", "rate", "milliseconds", "exponent"};
+  constexpr std::array<std::string_view, 5> kNames = {"number", "share", "rate", "milliseconds", "exponent"};
   return kNames[static_cast<std::size_t>(figure)];
 }
 
 std::string written(Figure figure, double v) {
   switch (figure) {
     case Figure::share: return fmt::format("{:.4g}%", 100 * v);
-    case Figure::count:
-    case Figure::rate: return count(v);
+    case Figure::rate: return short_count(v);
     case Figure::milliseconds: return v == 0 ? "0" : duration(v * 1e-3);
     case Figure::exponent: return v == 0 ? "0" : fmt::format("{:.2g}", v);
     case Figure::number: break;
   }
   return fmt::format("{:.4g}", v);
-}
-
-std::string short_count(double v) {
-  std::string text = count(v);  // "1.00 k"
-  const std::size_t gap = text.find(' ');
-  if (const std::size_t dot = text.find('.'); dot != text.npos) {
-    std::size_t end = gap == text.npos ? text.size() : gap;
-    while (text[end - 1] == '0') text.erase(--end, 1);
-    if (text[end - 1] == '.') text.erase(end - 1, 1);
-  }
-  return text;
 }
 
 struct Curve {
@@ -81,7 +69,7 @@ std::vector<Curve> curves_of(const Runs& runs, const Panel& panel) {
   const auto add = [&](std::size_t run, Column column, std::string name, bool smooth, bool dots) {
     const std::size_t colour = dots && runs.size() == 1 ? run_colour(1) : run_colour(run);
     Curve c{std::move(name), colour, &runs[run], runs[run].column(column), smooth, dots};
-    for (double& v : c.values) v = std::isfinite(v) ? v * panel.factor : NAN;
+    for (double& v : c.values) v = std::isfinite(v) ? v : NAN;
     if (std::ranges::any_of(c.values, [](double v) { return !std::isnan(v); })) all.push_back(std::move(c));
   };
   const bool several = runs.size() > 1;
@@ -172,7 +160,7 @@ std::vector<Mark> resumes(const Runs& runs, const XAxis& axis) {
 }  // namespace
 
 std::size_t run_colour(std::size_t run) {
-  constexpr std::array<std::size_t, kColours> kOrder = {2, 0, 3, 5, 1, 4};
+  constexpr std::array<std::size_t, kColours> kOrder = {2, 0, 3, 5, 1, 6, 7, 4};
   return kOrder[run % kColours];
 }
 

@@ -16,7 +16,7 @@ using Runs = std::vector<RunRecord>;
 std::size_t run_colour(std::size_t run);
 
 // How a value is written at a tick and on hover; the page's script knows them by these names.
-enum class Figure { number, share, count, rate, milliseconds, exponent };
+enum class Figure { number, share, rate, milliseconds, exponent };
 
 struct Panel {
   std::string title;
@@ -27,7 +27,6 @@ struct Panel {
   bool wide = false;         // the width of the page
   bool evaluations = false;  // with the held-out loss as dots
   bool marks = false;        // with resumes
-  double factor = 1;         // of the values
 };
 // Empty where no run has a value.
 std::string curves(const Runs& runs, const Panel& panel);

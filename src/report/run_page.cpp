@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 
+#include "device/gpu_monitor.h"
 #include "report/figures.h"
 #include "report/html.h"
 
@@ -110,7 +111,7 @@ std::string tiles(const RunSummary& s) {
         fmt::format("<div class=\"tile\"><span>{}</span><b>{}</b></div>\n", escaped(row.name), escaped(row.value(s)));
   for (const Extrapolation& e : s.extrapolations)
     out += fmt::format("<div class=\"tile\"><span>{} tokens at this pace</span><b>{}</b></div>\n",
-                       escaped(count(e.tokens)), escaped(known(e.seconds, duration)));
+                       escaped(short_count(e.tokens)), escaped(known(e.seconds, duration)));
   return out + "</div>\n";
 }
 
@@ -127,7 +128,7 @@ std::string comparison(const Runs& runs, const std::vector<RunSummary>& summarie
   };
   for (const Row& row : rows()) line(row.name, row.value);
   for (std::size_t e = 0; e < summaries[0].extrapolations.size(); ++e)
-    line(count(summaries[0].extrapolations[e].tokens) + " tokens at this pace",
+    line(short_count(summaries[0].extrapolations[e].tokens) + " tokens at this pace",
          [e](const RunSummary& s) { return known(s.extrapolations[e].seconds, duration); });
   return out + "</tbody>\n</table></div>\n";
 }
@@ -157,8 +158,8 @@ std::string pipeline(const Runs& runs) {
     for (const StageMean& s : run.stages)
       t.rows.push_back(
           {s.name, fmt::format("{:.3g}", s.threads), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)});
-    out += fmt::format("<p>{} intervals of the data pipeline; the others waited most for <b>{}</b>.</p>\n",
-                       run.pipeline_intervals, escaped(run.slowest_stage));
+    out += fmt::format("<p>{} interval{} of the data pipeline; the others waited most for <b>{}</b>.</p>\n",
+                       run.pipeline_intervals, run.pipeline_intervals == 1 ? "" : "s", escaped(run.slowest_stage));
     out += table(t);
   }
   return out;
@@ -177,8 +178,9 @@ std::string gpu(const Runs& runs, const std::vector<RunSummary>& summaries) {
     if (!(summaries[r].throttled > 0)) continue;
     std::string reasons;
     for (const std::string& reason : runs[r].throttle_reasons) reasons += (reasons.empty() ? "" : "; ") + reason;
-    words += fmt::format("<p>{}: the card held its clocks down at {} of the steps ({}).</p>\n", escaped(runs[r].name),
-                         escaped(percent(summaries[r].throttled)), escaped(reasons));
+    words += fmt::format("<p>{}: the card held its clocks down at {} of the steps ({}{}).</p>\n", escaped(runs[r].name),
+                         escaped(percent(summaries[r].throttled)), escaped(reasons),
+                         reasons == device::kPowerCap ? ", which is normal under full load" : "");
   }
   return grid(cards) + words;
 }
@@ -211,7 +213,7 @@ std::string events(const Runs& runs) {
       "<div class=\"wide\"><table "
       "class=\"events\">\n<thead><tr><th>UTC</th><th>step</th><th>what</th><th></th></tr></thead>\n<tbody>\n";
   for (const Told& t : all)
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td><span class=\"kind {}\">{}</span></td><td>{}{}</td></tr>\n",
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td><span class=\"kind is-{}\">{}</span></td><td>{}{}</td></tr>\n",
                        when(t.event->time), grouped(t.event->step), escaped(t.event->kind), escaped(t.event->kind),
                        runs.size() > 1 ? chip(t.run) : "", escaped(t.event->text));
   out += "</tbody>\n</table></div>\n";
@@ -297,7 +299,11 @@ std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
                          .smooth = true,
                          .from_zero = true}) +
            step_times(runs) +
-           curves(runs, {.title = "Step time, ms", .column = Column::step_ms, .smooth = true, .from_zero = true})));
+           curves(runs, {.title = "Step time",
+                         .column = Column::step_ms,
+                         .figure = Figure::milliseconds,
+                         .smooth = true,
+                         .from_zero = true})));
   std::string profiles;
   for (const RunRecord& run : runs)
     if (run.profile) profiles += profile_bars(run);
@@ -308,8 +314,9 @@ std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
                                              .figure = Figure::share,
                                              .smooth = true,
                                              .from_zero = true}) +
-                               curves(runs, {.title = "Waiting for data, ms a step",
+                               curves(runs, {.title = "Waiting for data, a step",
                                              .column = Column::data_wait_ms,
+                                             .figure = Figure::milliseconds,
                                              .smooth = true,
                                              .from_zero = true})) +
                               pipeline(runs));

@@ -14,7 +14,7 @@ h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; letter-spacing: -.005em; }
   justify-content: space-between; background: var(--page); border-bottom: 1px solid var(--line); padding: .6rem 0; margin: 1rem 0 1.25rem; }
 .runs { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; font-size: .92rem; }
 .chip { display: inline-block; width: .75em; height: .75em; border-radius: 3px; margin-right: .45em; vertical-align: -.05em; }
-.k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); } .k3 { background: var(--c3); } .k4 { background: var(--c4); } .k5 { background: var(--c5); }
+.k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); } .k3 { background: var(--c3); } .k4 { background: var(--c4); } .k5 { background: var(--c5); } .k6 { background: var(--c6); } .k7 { background: var(--c7); }
 .switch { display: inline-flex; border: 1px solid var(--line); border-radius: 7px; overflow: hidden; font-size: .88rem; }
 .switch label { padding: .25rem .8rem; cursor: pointer; color: var(--quiet); }
 .switch label + label { border-left: 1px solid var(--line); }
@@ -35,7 +35,7 @@ h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; letter-spacing: -.005em; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(12.5rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .tile { border: 1px solid var(--line); border-radius: 10px; padding: .65rem .9rem; }
 .tile span { display: block; color: var(--quiet); font-size: .82rem; }
-.tile b { display: block; font-size: 1.3rem; line-height: 1.35; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
+.tile b { display: block; white-space: nowrap; font-size: 1.15rem; line-height: 1.35; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
 .state { display: inline-block; font-size: .8rem; font-weight: 600; border-radius: 99px; padding: .05rem .6rem; border: 1px solid currentColor; vertical-align: .25em; margin-left: .5rem; letter-spacing: 0; }
 .state.good { color: var(--c3); } .state.bad { color: var(--c0); } .state.open { color: var(--c2); }
 .note.bad { border-left-color: var(--c0); }
@@ -44,7 +44,7 @@ table.events td, table.settings td { text-align: left; white-space: normal; vert
 table.events td:nth-child(-n+3), table.settings td:first-child { white-space: nowrap; }
 table.events th, table.settings th { text-align: left; padding-left: 0; }
 table.settings td { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .85em; overflow-wrap: anywhere; }
-.kind { font-size: .8rem; color: var(--quiet); } .kind.warning, .kind.failed { color: var(--c0); font-weight: 600; } .kind.checkpoint { color: var(--c3); }
+.kind { font-size: .8rem; color: var(--quiet); } .kind.is-warning, .kind.is-failed { color: var(--c0); font-weight: 600; } .kind.is-checkpoint { color: var(--c3); }
 pre { font: .82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--faint); border-radius: 8px; padding: .8rem 1rem; overflow-x: auto; margin: .5rem 0; }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--quiet); }
 .tip { position: absolute; z-index: 3; pointer-events: none; background: var(--page); border: 1px solid var(--line); border-radius: 7px;
@@ -67,7 +67,7 @@ const std::string_view kRunPageScript = R"js(
     return (unit ? v.toPrecision(3) : String(+v.toPrecision(4))) + units[unit];
   };
   const write = {
-    number: v => String(+v.toPrecision(5)), share: v => (100 * v).toFixed(1) + "%", count, rate: v => count(v) + " tok/s",
+    number: v => String(+v.toPrecision(5)), share: v => (100 * v).toFixed(1) + "%", rate: v => count(v) + " tok/s",
     milliseconds: v => String(+v.toPrecision(4)) + " ms", exponent: v => v.toExponential(2),
   };
   const place = { step: v => "step " + v.toLocaleString("en"), tokens: v => count(v) + " tokens",

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "config/toml.h"
 #include "report/events_file.h"
+#include "report/run_name.h"
 
 namespace redline::report {
 namespace {
@@ -307,8 +308,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   RunRecord run;
   run.folder = given.filename() == "metrics.jsonl" ? given.parent_path() : given;
   if (run.folder.empty()) run.folder = ".";
-  run.name = run.folder.lexically_normal().filename().string();
-  if (run.name.empty() || run.name == ".") run.name = std::filesystem::absolute(run.folder).lexically_normal().string();
+  run.name = run_name(run.folder);
   const Path metrics = run.folder / "metrics.jsonl", events = run.folder / "events.jsonl";
   const bool has_metrics = files.exists(metrics), has_events = files.exists(events);
   if (!has_metrics && !has_events && !files.exists(run.folder / "config.toml")) {

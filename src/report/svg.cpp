@@ -145,14 +145,20 @@ std::string draw_lines(const Chart& chart, const Frame& f, const Scale& x, const
   return out + name_lines(chart, f, y);
 }
 
+// A label that would stand on a neighbour, or on its label, shows on hover alone.
 std::string draw_marks(const Chart& chart, const Frame& f, const Scale& x) {
+  std::vector<Mark> marks = chart.marks;
+  std::ranges::stable_sort(marks, {}, &Mark::x);
   std::string out;
-  for (const Mark& mark : chart.marks) {
-    const double at = x(mark.x);
-    out += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", at,
-                       f.top, f.bottom);
-    const bool left = at + 6 + width_of(mark.label) > f.right;
-    out += label(left ? at - 6 : at + 6, f.top + 10, left ? "end" : "start", "name", mark.label);
+  double taken_to = f.left;  // by the mark before and its label
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    const double at = x(marks[i].x), next = i + 1 < marks.size() ? x(marks[i + 1].x) : f.right + 1;
+    const double wide = 6 + width_of(marks[i].label);
+    out += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\">{3}</line>\n",
+                       at, f.top, f.bottom, title_of(marks[i].label));
+    const bool left = at + wide > f.right, free = left ? at - wide >= taken_to : at + wide < next;
+    if (free) out += label(left ? at - 6 : at + 6, f.top + 10, left ? "end" : "start", "name", marks[i].label);
+    taken_to = free && !left ? at + wide : at;
   }
   return out;
 }

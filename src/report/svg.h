@@ -21,7 +21,7 @@ struct Axis {
 std::vector<double> ticks(const Axis& axis, int wanted);
 
 // One of the page's colours, kColours of them.
-inline constexpr std::size_t kColours = 6;
+inline constexpr std::size_t kColours = 8;
 
 struct Bar {
   double from = 0, to = 0, value = 0;

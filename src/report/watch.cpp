@@ -13,9 +13,27 @@ namespace redline::report {
 namespace {
 
 constexpr double kMostWaiting = 0.02, kMostPadding = 0.10, kLeastMemory = 0.60, kSlowStep = 1.5;
-constexpr double kBetween = 600;                // seconds
-constexpr std::int64_t kFirstSteps = 5;         // kernels are tuned, graphs captured, queues filled
+constexpr double kLowClock = 0.70;       // of the highest; a busy H200 at its power cap keeps 0.76 (1500 of 1980 MHz)
+constexpr double kBetween = 600;         // seconds
+constexpr std::int64_t kFirstSteps = 5;  // kernels are tuned, graphs captured, queues filled
 constexpr std::size_t kWindow = 50, kFew = 20;  // steps that are looked at; fewer than kFew say nothing
+
+// A card at its power cap is a busy card: that alone is worth a word only where it costs much.
+bool is_slowed(const device::GpuSample& g) {
+  if (g.throttle.value_or("").empty()) return false;
+  return *g.throttle != device::kPowerCap ||
+         (g.clock_mhz && g.max_clock_mhz && *g.clock_mhz < kLowClock * *g.max_clock_mhz);
+}
+
+std::string in_words(const device::GpuSample& g) {
+  std::string at;
+  if (g.clock_mhz && g.max_clock_mhz) at += fmt::format(", {:.0f} of {:.0f} MHz", *g.clock_mhz, *g.max_clock_mhz);
+  if (g.temperature_c) at += fmt::format(", {:.0f} C", *g.temperature_c);
+  if (g.power_w) at += fmt::format(", {:.0f} W", *g.power_w);
+  if (g.power_w && g.power_limit_w) at += fmt::format(" of {:.0f} W", *g.power_limit_w);
+  if (*g.throttle == device::kPowerCap) at += "; a power cap is normal under full load, clocks this low are not";
+  return fmt::format("the card holds its clocks down ({}){}; see {}", *g.throttle, at, troubleshooting::kThrottling);
+}
 
 }  // namespace
 
@@ -25,6 +43,7 @@ void Watch::started(const train::RunHeader& h) {
   said_.fill(-std::numeric_limits<double>::infinity());
   unsaid_.fill(0);
   if (!h.card || !h.memory || h.device_memory <= 0) return;
+  if (h.batch_was_chosen || h.first_step > 0) return;  // nothing to mend: it is the fastest, or the run's own already
   const double used = static_cast<double>(h.memory->total) / static_cast<double>(h.device_memory);
   if (used >= kLeastMemory) return;
   warn_(
@@ -68,14 +87,7 @@ void Watch::look_at_step(const train::StepMetrics& m) {
                         troubleshooting::kSlowSteps));
     }
   }
-  if (!m.gpu || m.gpu->throttle.value_or("").empty() || !may_say(throttled, m.time)) return;
-  const device::GpuSample& g = *m.gpu;
-  std::string at;
-  if (g.clock_mhz && g.max_clock_mhz) at += fmt::format(", {:.0f} of {:.0f} MHz", *g.clock_mhz, *g.max_clock_mhz);
-  if (g.temperature_c) at += fmt::format(", {:.0f} C", *g.temperature_c);
-  if (g.power_w) at += fmt::format(", {:.0f} W", *g.power_w);
-  if (g.power_w && g.power_limit_w) at += fmt::format(" of {:.0f} W", *g.power_limit_w);
-  warn_(fmt::format("the card holds its clocks down ({}){}; see {}", *g.throttle, at, troubleshooting::kThrottling));
+  if (m.gpu && is_slowed(*m.gpu) && may_say(throttled, m.time)) warn_(in_words(*m.gpu));
 }
 
 void Watch::look_at_window(double now) {

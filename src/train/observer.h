@@ -27,8 +27,9 @@ struct RunHeader {
   std::int64_t first_step = 0;       // > 0: resumed, this many steps are done
   std::int64_t tokens_per_step = 0;  // slots: batch_size * seq_len * accumulate
   const program::MemoryPlan* memory = nullptr;
-  double peak_flops = 0;    // what MFU is measured against
-  std::string peak_source;  // "measured: product of 1024^3 in fp32"
+  bool batch_was_chosen = false;  // by train.batch_size = "auto": a larger one is slower here, or does not fit
+  double peak_flops = 0;          // what MFU is measured against
+  std::string peak_source;        // "measured: product of 1024^3 in fp32"
 };
 
 // One row of metrics.jsonl; the names are the file's keys.

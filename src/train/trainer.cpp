@@ -127,6 +127,7 @@ class Run {
     header.first_step = state_.step;
     header.tokens_per_step = batch_.shape.tokens() * config_.train.accumulate;
     header.memory = &lowered.set.memory;
+    header.batch_was_chosen = options_.batch_was_chosen;
     header.peak_flops = options_.peak_flops;
     header.peak_source = options_.peak_source;
     const std::string folder = options_.folder.string();

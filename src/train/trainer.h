@@ -14,9 +14,10 @@ namespace redline::train {
 
 struct TrainOptions {
   config::Config config;
-  Path folder;           // of the run
-  bool resume = false;   // continue from the newest whole checkpoint; from the beginning when there is none
-  bool dry_run = false;  // everything but the first step; writes nothing
+  Path folder;                    // of the run
+  bool resume = false;            // continue from the newest whole checkpoint; from the beginning when there is none
+  bool dry_run = false;           // everything but the first step; writes nothing
+  bool batch_was_chosen = false;  // for the header: see RunHeader
   double peak_flops = 0;
   std::string peak_source;
   std::vector<Observer*> observers;

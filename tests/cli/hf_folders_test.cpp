@@ -89,6 +89,9 @@ TEST_F(HfFolders, ExportPrintsOneDocumentAndSaysWhatItDid) {
 
 TEST_F(HfFolders, TrainingStartsFromAFolderAndDoesNotNeedItAgain) {
   must({"import", kFixture, "--out", "start"});
+  const Ran planned = must({"plan", "model.init_from=start", "--card", "h200", "--json"});
+  EXPECT_EQ(io::parse_json(planned.out, "stdout")["parameters"], 233952)
+      << "the folder's model is planned, not another";
   const Ran begun = train({"model.init_from=start", "train.max_steps=1", "--out", "run"});
   ASSERT_EQ(begun.status, 0) << begun.err;
   EXPECT_NE(begun.out.find("starting from the weights in start"), std::string::npos) << begun.out;

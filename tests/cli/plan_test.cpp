@@ -75,6 +75,8 @@ TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {
 
 TEST_F(PlanCommand, BadInputIsOneSentence) {
   expect_bad_input({"plan", "--card", "h20"}, {"--card h20", "did you mean 'h200'?", "a100-80"});
+  expect_bad_input({"plan", "--card", "A100"},
+                   {"--card A100: which one?", "a100-40, a100-40-pcie, a100-80, a100-80-pcie"});
   expect_bad_input({"plan", "--card", "nothing like it"}, {"no such card is known", "gb200", "cpu"});
   expect_bad_input({"plan", "--memory", "0"}, {"--memory"});
   expect_bad_input({"plan", "nowhere.toml", "--card", "h200"}, {"nowhere.toml"});
@@ -86,6 +88,7 @@ TEST_F(PlanCommand, PeaksShowTheTableAndThisMachine) {
   const Json j = json_of({"peaks", "--device", "cpu"});
   EXPECT_GE(j.at("cards").size(), 15u);
   EXPECT_EQ(j.at("cards").at(0).at("tflops").at("bf16"), 312);
+  EXPECT_TRUE(j.at("cards").at(0).at("tflops").at("fp8").is_null()) << "an A100 has none";
   const Json& machine = j.at("machine");
   EXPECT_GT(machine.at("measured_flops").get<double>(), 1e7);
   EXPECT_GT(machine.at("copy_bytes_per_s").get<double>(), 1e7);

@@ -90,6 +90,20 @@ TEST_F(ReportTest, BadInputIsASentenceAndTheRestIsShown) {
   EXPECT_NE(text("page.html").find("there is no such folder"), std::string::npos);
 }
 
+TEST_F(ReportTest, AFileThatCannotBeReadCostsItsRunOnly) {
+  train("a");
+  real_files().create_folders(folder_ / "broken/metrics.jsonl");
+  const Ran ran = run({"report", "a", "broken", "--out", "page.html"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.err.find("broken/metrics.jsonl"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.out.find("a: finished"), std::string::npos) << ran.out;
+}
+
+TEST_F(ReportTest, ASlashAtTheEndIsNoPartOfTheName) {
+  train("a");
+  EXPECT_EQ(run({"report", "a/"}).out.substr(0, 3), "a: ");
+}
+
 TEST_F(ReportTest, AProfileOfTheRunIsInItsReport) {
   train("a");
   Ran ran = run({"profile", "--run", "a", "--device", "cpu", "--steps", "1"});
@@ -97,7 +111,7 @@ TEST_F(ReportTest, AProfileOfTheRunIsInItsReport) {
   EXPECT_TRUE(exists("a/profile.json"));
   EXPECT_EQ(run({"report", "a"}).status, 0);
   EXPECT_NE(text("a/report.html").find("linear_weight_grad"), std::string::npos);
-  expect_bad_input({"profile", "--run", "nowhere"}, {"nowhere"});
+  expect_bad_input({"profile", "--run", "nowhere"}, {"--run nowhere", "holds no run"});
   expect_bad_input({"profile", "quick", "--run", "a"}, {"quick"});
 }
 

@@ -147,6 +147,16 @@ TEST(Choose, KeepsTheRowsOfAStepAndFits) {
   EXPECT_NE(why(choice, machine).find("24 rows would need"), std::string::npos) << why(choice, machine);
 }
 
+TEST(Choose, FindsSmallMicroBatchesOfAHugeStep) {
+  const config::Config c = config_of("quick", {"train.batch_size=256", "train.accumulate=256", "train.recompute=none"});
+  Machine machine = h200();
+  const Plan eight = make_plan(with_setting(c, {8, 8192, "none"}), machine);
+  machine.memory = eight.memory.total() + eight.tuning;
+  const Choice choice = choose(c, machine);
+  ASSERT_FALSE(choice.best.empty());
+  EXPECT_EQ(choice.best[0].setting, (Setting{8, 8192, "none"}));
+}
+
 TEST(Choose, RecomputesWhereNothingElseFits) {
   const config::Config c =
       config_of("llama-1.36b", {"train.batch_size=1", "train.accumulate=1", "train.seq_len=16384"});

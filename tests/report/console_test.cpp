@@ -83,6 +83,25 @@ TEST(ProgressLine, ReadsAsPromised) {
       "eta   12 s");
 }
 
+// What the line is for is there in a run of any length: mfu both ways, tokens and FLOPs a second, padding, what is left.
+TEST(ProgressLine, ALongRunOnACardLosesOnlyTheLearningRate) {
+  train::StepMetrics m = metrics(100'000);
+  m.step_ms = 2554;
+  m.tokens_per_s = 76953;
+  m.tflops = 602.6;
+  const std::string line = progress_line(m, 150'000, 86400 * 4.4);
+  for (const char* part : {"mfu 48.2/50.1%", "77.0k tok/s", "603 TFLOP/s", "pad  3%", "grad 1.23", "eta 4d 09h"})
+    EXPECT_NE(line.find(part), line.npos) << part << " in " << line;
+  EXPECT_LT(line.size(), kConsoleColumns);
+}
+
+TEST(ProgressLine, ANarrowTerminalKeepsWhatIsLeft) {
+  const std::string line = progress_line(metrics(100'000), 150'000, 86400 * 4.4, 79);
+  EXPECT_LE(line.size(), 79u);
+  for (const char* part : {"loss 2.3457", "13.4k tok/s", "mfu 48.2%", "eta 4d 09h"})
+    EXPECT_NE(line.find(part), line.npos) << part << " in " << line;
+}
+
 TEST(ProgressLine, FitsAtExtremeValues) {
   const double most = std::numeric_limits<double>::max();
   for (const double v : {0.0, 1e-300, 12345.678, most, -most, double{INFINITY}, double{NAN}}) {

@@ -56,6 +56,7 @@ TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
   EXPECT_EQ(all[0]["first_step"], 4);
   EXPECT_EQ(all[0]["memory"]["parameters"], 100);
   EXPECT_EQ(all[1]["text"], "resuming after step 4");
+  EXPECT_EQ(all[1]["step"], 4);
   EXPECT_EQ(all[2]["kind"], "warning");
   EXPECT_EQ(all[2]["step"], 7);
   EXPECT_EQ(all[3]["folder"], "step_00000008");
@@ -91,6 +92,7 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
   m.step = 7;
   m.loss = NAN;
   m.mfu = 0.5;
+  m.mfu_palm = 0.625;
   m.gpu = device::GpuSample{};
   m.gpu->power_w = 300;
   file.stepped(m);
@@ -99,8 +101,9 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
   const std::string text = real_files().read(path);
   for (const char* line :
        {"redline_running{run=\"a \\\"b\\\"\"} 0\n", "redline_step{run=\"a \\\"b\\\"\"} 7\n", "} NaN\n",
-        "redline_mfu_ratio{run=\"a \\\"b\\\"\"} 0.5\n", "# TYPE redline_warnings_total counter\n",
-        "redline_warnings_total{run=\"a \\\"b\\\"\"} 1\n", "redline_gpu_power_watts"})
+        "redline_mfu_ratio{run=\"a \\\"b\\\"\"} 0.5\n", "redline_mfu_palm_ratio{run=\"a \\\"b\\\"\"} 0.625\n",
+        "# TYPE redline_warnings_total counter\n", "redline_warnings_total{run=\"a \\\"b\\\"\"} 1\n",
+        "redline_gpu_power_watts"})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is missing in\n" << text;
   EXPECT_EQ(text.find("redline_gpu_temperature"), std::string::npos) << "what the card does not tell is left out";
   EXPECT_EQ(real_files().list(folder.path()), std::vector<std::string>{"metrics.prom"});

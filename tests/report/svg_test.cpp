@@ -51,6 +51,15 @@ TEST(Svg, HoldsWhatItWasGiven) {
   EXPECT_NEAR(heights[1], 2 * heights[0], 0.2);
 }
 
+TEST(Svg, LabelsOfMarksDoNotStandOnEachOther) {
+  Chart chart = example();
+  chart.marks = {{520, "second"}, {512, "first"}, {64, "far"}, {525, "third"}};
+  const std::string svg = draw(chart);
+  for (const char* part : {">far</text>", "<title>first</title>", "<title>second</title>", ">third</text>"})
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+  for (const char* part : {">first</text>", ">second</text>"}) EXPECT_EQ(svg.find(part), std::string::npos) << part;
+}
+
 TEST(Svg, StaysInsideItsBox) {
   Chart chart = example();
   chart.lines[0].points.push_back({1e9, 7, "far out"});

@@ -91,15 +91,31 @@ TEST_F(WatchTest, ThrottledClocks) {
   m.gpu = device::GpuSample{};
   m.gpu->throttle = "";
   m.gpu->clock_mhz = 1980;
+  m.gpu->max_clock_mhz = 1980;
   steps(50, m);
   EXPECT_TRUE(said_.empty());
-  m.gpu->throttle = "power cap";
-  m.gpu->clock_mhz = 1410;
-  m.gpu->max_clock_mhz = 1980;
-  m.gpu->power_w = 699;
+  m.gpu->throttle = "power cap, heat";
+  m.gpu->temperature_c = 88;
   steps(50, m);
   ASSERT_EQ(said_.size(), 1u);
-  EXPECT_TRUE(said("(power cap), 1410 of 1980 MHz, 699 W") && said("#a-gpu-that-throttles")) << said_[0];
+  EXPECT_TRUE(said("(power cap, heat), 1980 of 1980 MHz, 88 C; see") && said("#a-gpu-that-throttles")) << said_[0];
+}
+
+TEST_F(WatchTest, APowerCapIsSaidOnlyWhereItCostsMuch) {
+  train::StepMetrics m = usual();
+  m.gpu = device::GpuSample{};
+  m.gpu->throttle = "power cap";
+  m.gpu->power_w = 693;
+  m.gpu->power_limit_w = 700;
+  steps(50, m);  // clocks are not known
+  m.gpu->clock_mhz = 1500;
+  m.gpu->max_clock_mhz = 1980;
+  steps(50, m);
+  EXPECT_TRUE(said_.empty()) << said_.front();
+  m.gpu->clock_mhz = 1200;
+  steps(50, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("(power cap), 1200 of 1980 MHz, 693 W of 700 W; a power cap is normal under full load")) << said_[0];
 }
 
 TEST_F(WatchTest, MemoryOfACardThatIsLeftUnused) {
@@ -115,6 +131,14 @@ TEST_F(WatchTest, MemoryOfACardThatIsLeftUnused) {
   watch_.started(h);
   ASSERT_EQ(said_.size(), 1u);
   EXPECT_TRUE(said("30.0 GiB of the card's 80.0 GiB (38%)") && said("#unused-memory")) << said_[0];
+  h.first_step = 40;  // a run that goes on keeps its batch
+  watch_.started(h);
+  EXPECT_EQ(said_.size(), 1u);
+  h.first_step = 0;
+  h.batch_was_chosen = true;  // as the fastest
+  watch_.started(h);
+  EXPECT_EQ(said_.size(), 1u);
+  h.batch_was_chosen = false;
   h.card = false;  // a host has other things to do with its memory
   watch_.started(h);
   EXPECT_EQ(said_.size(), 1u);
