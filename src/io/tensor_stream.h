@@ -1,5 +1,5 @@
 // Tensors of a file on their way to somewhere else: the file is read once, from front to back, converted by all threads
-// and hashed on the way. Besides the mapping, whose pages are given back as it goes, nothing is held.
+// and hashed on the way. The disk is kept busy meanwhile, and half a megabyte a thread is all that is held.
 #pragma once
 
 #include <functional>
