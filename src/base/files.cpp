@@ -209,11 +209,6 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> into) const {
   }
 }
 
-void InputFile::will_need(std::uint64_t offset, std::uint64_t bytes) const {
-  // Advice that is not taken costs time, never a result.
-  ::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
-}
-
 void FileSystem::replace(const Path& path, std::string_view text) {
   Path beside = path;
   beside += ".partial";

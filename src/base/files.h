@@ -49,7 +49,6 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
   void read(std::uint64_t offset, std::span<std::byte> into) const;  // MachineError where the file ends before
-  void will_need(std::uint64_t offset, std::uint64_t bytes) const;   // asks the system to begin to fetch; does not wait
 
  private:
   Path path_;

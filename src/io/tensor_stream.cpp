@@ -137,6 +137,8 @@ class Stream {
 
 }  // namespace
 
+ThreadPool stream_pool() { return ThreadPool(2 * ThreadPool().threads()); }
+
 void stream_tensors(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done) {
   Stream(stream, place, done).run();
 }

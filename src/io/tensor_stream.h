@@ -28,6 +28,9 @@ struct TensorStream {
   ThreadPool& pool;
 };
 
+// Threads for streams: two for each core, for some wait for the disk.
+ThreadPool stream_pool();
+
 // Window after window: `place` says where each piece goes once converted, in order and from this thread; when all of a
 // window are there, `done` hears of them. What is placed must stay until then. Pieces of a tensor come in order.
 using PlacePiece = std::function<std::byte*(const TensorPiece& piece)>;
