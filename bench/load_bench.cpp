@@ -1,7 +1,10 @@
-// Loading weights against reading their file: REDLINE_WEIGHTS names a folder (a Hugging Face folder or a checkpoint). `read`
-// is what `cat FILE > /dev/null` does; `load` is everything from the folder's name to a model that runs.
+// Loading weights against reading their files: REDLINE_WEIGHTS names a folder (a Hugging Face folder or a checkpoint).
+// `read` is what `cat FILE > /dev/null` does; `load` is everything from the folder's name to a model that runs. Warm: the
+// system has the files in its cache. Cold: it was asked to forget them before each round.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -13,37 +16,73 @@ namespace {
 
 const char* folder() { return std::getenv("REDLINE_WEIGHTS"); }
 
-void read_file(benchmark::State& state) {
-  if (!folder()) return state.SkipWithError("REDLINE_WEIGHTS names no folder");
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), folder());
-  const io::WeightFiles weights(real_files(), checkpoint.folder);
-  for (auto _ : state)
-    for (const auto& file : weights.files())
-      real_files().read_pieces(file.reader->path(), [](std::span<const std::byte>) {});
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(weights.bytes()));
+struct Weights {
+  std::vector<Path> paths;
+  std::uint64_t bytes = 0;
+};
+
+Weights find_weights() {
+  Weights found;
+  const io::WeightFiles weights(real_files(), infer::open_checkpoint(real_files(), folder()).folder);
+  for (const auto& file : weights.files()) found.paths.push_back(file.reader->path());
+  found.bytes = weights.bytes();
+  return found;
 }
 
-void load(benchmark::State& state) {
+// What was written but not yet on the disk stays in the cache, and so do pages that someone has mapped.
+void forget(const Weights& weights) {
+  for (const Path& path : weights.paths) {
+    const int file = ::open(path.c_str(), O_RDONLY);
+    if (file < 0 || ::fsync(file) != 0 || ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0)
+      fail_machine("{} cannot be dropped from the system's cache", path.string());
+    ::close(file);
+  }
+}
+
+// `round` is what is measured; the model that it returns, if any, goes away unmeasured.
+template <class Round>
+void measure(benchmark::State& state, bool cold, const Round& round) {
   if (!folder()) return state.SkipWithError("REDLINE_WEIGHTS names no folder");
-  device::CpuDevice device;
-  std::uint64_t bytes = 0;
+  const Weights weights = find_weights();
   for (auto _ : state) {
+    state.PauseTiming();
+    if (cold) forget(weights);
+    state.ResumeTiming();
+    std::unique_ptr<model::Engine> engine = round(weights);
+    state.PauseTiming();
+    engine.reset();
+    state.ResumeTiming();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(weights.bytes));
+}
+
+void read_files(benchmark::State& state, bool cold) {
+  measure(state, cold, [](const Weights& weights) {
+    for (const Path& path : weights.paths) real_files().read_pieces(path, [](std::span<const std::byte>) {});
+    return nullptr;
+  });
+}
+
+void load(benchmark::State& state, bool cold) {
+  device::CpuDevice device;
+  measure(state, cold, [&](const Weights&) {
     const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), folder());
     model::LoweringOptions options = model::lowering_options({}, device.kind());
     options.batch = {1, 16, 1};
     options.training = false;
-    bytes = io::WeightFiles(real_files(), checkpoint.folder).bytes();
-    const auto engine = infer::load_engine(checkpoint, options, device);
+    auto engine = infer::load_engine(checkpoint, options, device);
     state.counters["arena_mib"] = static_cast<double>(engine->executor().arena_bytes()) * 0x1p-20;
-  }
+    return engine;
+  });
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   state.counters["peak_rss_mib"] = static_cast<double>(usage.ru_maxrss) / 1024;
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
 }
 
-BENCHMARK(read_file)->Name("read")->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(load)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(read_files, warm, false)->Name("read/warm")->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(load, warm, false)->Name("load/warm")->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(read_files, cold, true)->Name("read/cold")->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(load, cold, true)->Name("load/cold")->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace redline

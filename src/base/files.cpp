@@ -195,22 +195,19 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-namespace {
+InputFile::InputFile(const Path& path) : path_(path), fd_(Descriptor(path, O_RDONLY, "open").release()) {}
 
-// Whole pages around (outward) or within (inward) a part of a mapping.
-void advise(std::span<const std::byte> part, bool outward, int advice) {
-  static const auto kPage = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<std::uintptr_t>(part.data());
-  const std::uintptr_t begin = (address + (outward ? 0 : kPage - 1)) / kPage * kPage;
-  const std::uintptr_t end = (address + part.size()) / kPage * kPage;
-  // Advice that is not taken costs time or memory, never a result.
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+InputFile::~InputFile() { ::close(fd_); }
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    const ssize_t got = retried([&] { return ::pread(fd_, into.data(), into.size(), static_cast<off_t>(offset)); });
+    if (got < 0) fail_on(path_, "read", errno);
+    if (got == 0) fail_machine("{}: cannot read: it ends at byte {}", path_.string(), offset);
+    offset += static_cast<std::uint64_t>(got);
+    into = into.subspan(static_cast<std::size_t>(got));
+  }
 }
-
-}  // namespace
-
-void MappedFile::will_need(std::span<const std::byte> part) const { advise(part, true, MADV_WILLNEED); }
-void MappedFile::done_with(std::span<const std::byte> part) const { advise(part, false, MADV_DONTNEED); }
 
 void FileSystem::replace(const Path& path, std::string_view text) {
   Path beside = path;

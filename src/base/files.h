@@ -36,13 +36,23 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Advice to the system about a part of bytes(): it will be read soon; it is done with, so that its pages need not count
-  // as this process's memory any more (they stay in the system's cache).
-  void will_need(std::span<const std::byte> part) const;
-  void done_with(std::span<const std::byte> part) const;
-
  private:
   std::span<const std::byte> bytes_;
+};
+
+// A file that threads read parts of. Where all of a large one is wanted this is the quicker way: a mapping costs a fault
+// every few pages, which takes longer than the copy.
+class InputFile {
+ public:
+  explicit InputFile(const Path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  void read(std::uint64_t offset, std::span<std::byte> into) const;  // MachineError where the file ends before
+
+ private:
+  Path path_;
+  int fd_;
 };
 
 class FileSystem {

@@ -18,7 +18,7 @@ class ThreadPool {
 
   int threads() const;
 
-  // Runs task(i) for every i in [0, count), the caller's thread taking part, and returns when all are done. The first
+  // Runs task(i) for i in [0, count), begun in order, the caller taking part, and returns when all are done. The first
   // exception thrown by a task is rethrown here, and what had not begun by then is skipped. Several threads may call
   // it: one waits for the other. Not reentrant: a task must not call run() of the same pool (a MachineError).
   void run(std::int64_t count, const std::function<void(std::int64_t)>& task);

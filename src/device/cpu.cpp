@@ -94,29 +94,54 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 }  // namespace
 
+// A large one comes from the system as zeros, and untouched: who fills it first pays for its pages, once.
 class CpuBuffer final : public Buffer {
  public:
   CpuBuffer(CpuDevice& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
-    const std::int64_t alignment = bytes >= 4 * kHugePage ? kHugePage : kAlignment;
+    const bool large = bytes >= 4 * kHugePage;
+    const std::int64_t alignment = large ? kHugePage : kAlignment;
     const std::int64_t rounded = (std::max<std::int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
-    data_.reset(static_cast<std::byte*>(
-        std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(rounded))));
+    data_ = large ? Data(map(rounded), Free{rounded})
+                  : Data(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded))),
+                         Free{0});
     if (!data_) fail_machine("cannot allocate {:.2f} GiB of the host's memory", gib(bytes));
-    // Advice: a gigabyte in pages of 4 KiB took four times as long to touch for the first time.
-    if (alignment == kHugePage) ::madvise(data_.get(), static_cast<std::size_t>(rounded), MADV_HUGEPAGE);
     device_.allocated_ += bytes_;
   }
   ~CpuBuffer() override { device_.allocated_ -= bytes_; }
   std::byte* data() const override { return data_.get(); }
   std::int64_t bytes() const override { return bytes_; }
+  bool is_zero() const override { return data_.get_deleter().mapped > 0; }
 
  private:
   struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
+    std::int64_t mapped;  // bytes; 0: from the heap
+    void operator()(std::byte* data) const {
+      if (mapped > 0)
+        ::munmap(data, static_cast<std::size_t>(mapped));
+      else
+        std::free(data);
+    }
   };
+  using Data = std::unique_ptr<std::byte, Free>;
+
+  // Whole huge pages; nullptr when there is no room.
+  static std::byte* map(std::int64_t bytes) {
+    const auto size = static_cast<std::size_t>(bytes + kHugePage);
+    void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED) return nullptr;
+    auto* const begin = static_cast<std::byte*>(address);
+    const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address) % kHugePage);
+    std::byte* const data = begin + (kHugePage - misaligned);
+    ::munmap(begin, static_cast<std::size_t>(kHugePage - misaligned));
+    if (misaligned > 0) ::munmap(data + bytes, static_cast<std::size_t>(misaligned));
+    // Advice: a gigabyte in pages of 4 KiB took four times as long to touch for the first time.
+    ::madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+    return data;
+  }
+
   CpuDevice& device_;
   std::int64_t bytes_;
-  std::unique_ptr<std::byte, Free> data_;
+  Data data_{nullptr, Free{0}};
 };
 
 CpuDevice::CpuDevice(int threads) : pool_(threads), memory_(host_memory()) {}

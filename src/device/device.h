@@ -23,6 +23,7 @@ class Buffer {
   virtual ~Buffer() = default;
   virtual std::byte* data() const = 0;
   virtual std::int64_t bytes() const = 0;
+  virtual bool is_zero() const { return false; }  // whether it came as zeros and need not be filled with them
 };
 
 // Small values on their way to the host behind the work queued so far, a fixed number of bytes a letter. Letters are

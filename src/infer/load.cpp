@@ -32,7 +32,6 @@ std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const m
                                            device::Device& device) {
   const io::WeightFiles weights(real_files(), checkpoint.folder);
   model::check_size(weights, checkpoint.model);
-  weights.prefetch();  // the disk works while memory is made ready
   auto engine = std::make_unique<model::Engine>(checkpoint.model, options, device);
   model::load_weights(*engine, weights);
   return engine;

@@ -25,9 +25,9 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
   std::int64_t elements() const;
   void to_f32(std::span<float> out) const;  // from f32, f64, bf16 or f16; out.size() == elements()
-  // Elements [first, first + count) as `to` (f32, bf16 or f16), rounded to nearest even; the same type keeps its bytes.
-  // From f32, f64, bf16 or f16; a finite value that `to` cannot hold is a UserError.
-  void convert(std::int64_t first, std::int64_t count, DType to, std::byte* out) const;
+  // Some of its elements, wherever their bytes are, as `to` (f32, bf16 or f16), rounded to nearest even; the same type
+  // keeps its bytes. From f32, f64, bf16 or f16; a finite value that `to` cannot hold is a UserError.
+  void convert(std::span<const std::byte> from, DType to, std::byte* out) const;
   std::vector<float> to_f32() const;
   std::vector<std::int32_t> to_i32() const;  // from i32 or i64, range checked
 };

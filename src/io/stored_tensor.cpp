@@ -81,22 +81,21 @@ bool round_all(std::span<const float> from, std::byte* out, std::uint16_t infini
 
 std::int64_t StoredTensor::elements() const { return static_cast<std::int64_t>(bytes.size() / size_of(dtype)); }
 
-void StoredTensor::convert(std::int64_t first, std::int64_t count, DType to, std::byte* out) const {
-  REDLINE_CHECK(first >= 0 && count >= 0 && first + count <= elements(), "tensor {} has {} elements, not {} to {}",
-                name, elements(), first, first + count);
-  const std::byte* from = bytes.data() + static_cast<std::size_t>(first) * size_of(dtype);
-  if (count == 0) return;
+void StoredTensor::convert(std::span<const std::byte> from, DType to, std::byte* out) const {
+  if (from.empty()) return;
   if (dtype == to) {
-    std::memcpy(out, from, static_cast<std::size_t>(count) * size_of(dtype));
+    std::memcpy(out, from.data(), from.size());
     return;
   }
+  const auto count = static_cast<std::int64_t>(from.size() / size_of(dtype));
   if (to != DType::f32) {
     constexpr std::int64_t kStep = 4096;  // floats that stay in the nearest cache
     std::array<float, kStep> floats;
     bool held = true;
     for (std::int64_t at = 0; at < count; at += kStep) {
       const std::int64_t n = std::min(kStep, count - at);
-      convert(first + at, n, DType::f32, reinterpret_cast<std::byte*>(floats.data()));
+      convert(from.subspan(static_cast<std::size_t>(at) * size_of(dtype), static_cast<std::size_t>(n) * size_of(dtype)),
+              DType::f32, reinterpret_cast<std::byte*>(floats.data()));
       const std::span<const float> some(floats.data(), static_cast<std::size_t>(n));
       std::byte* place = out + static_cast<std::size_t>(at) * size_of(to);
       switch (to) {
@@ -110,9 +109,9 @@ void StoredTensor::convert(std::int64_t first, std::int64_t count, DType to, std
   }
   const std::span<float> floats(reinterpret_cast<float*>(out), static_cast<std::size_t>(count));
   switch (dtype) {
-    case DType::f64: return convert_all<double>(from, floats, [](double x) { return static_cast<float>(x); });
-    case DType::bf16: return convert_all<std::uint16_t>(from, floats, f32_from_bf16);
-    case DType::f16: return convert_all<std::uint16_t>(from, floats, f32_from_f16);
+    case DType::f64: return convert_all<double>(from.data(), floats, [](double x) { return static_cast<float>(x); });
+    case DType::bf16: return convert_all<std::uint16_t>(from.data(), floats, f32_from_bf16);
+    case DType::f16: return convert_all<std::uint16_t>(from.data(), floats, f32_from_f16);
     default: fail_user("tensor {} has dtype {}; a float type is needed here", in_quotes(name), name_of(dtype));
   }
 }
@@ -120,7 +119,7 @@ void StoredTensor::convert(std::int64_t first, std::int64_t count, DType to, std
 void StoredTensor::to_f32(std::span<float> out) const {
   REDLINE_CHECK(static_cast<std::int64_t>(out.size()) == elements(), "tensor {} has {} elements, not {}", name,
                 elements(), out.size());
-  convert(0, elements(), DType::f32, reinterpret_cast<std::byte*>(out.data()));
+  convert(bytes, DType::f32, reinterpret_cast<std::byte*>(out.data()));
 }
 
 std::vector<float> StoredTensor::to_f32() const {

@@ -1,5 +1,5 @@
 // Tensors of a file on their way to somewhere else: the file is read once, from front to back, converted by all threads
-// and hashed on the way. Besides the mapping, whose pages are given back as it goes, nothing is held.
+// and hashed on the way. The disk is kept busy meanwhile, and half a megabyte a thread is all that is held.
 #pragma once
 
 #include <functional>
@@ -27,6 +27,9 @@ struct TensorStream {
   std::optional<std::string> hash = {};         // of the whole file, hex64; another one is a UserError at the end
   ThreadPool& pool;
 };
+
+// Threads for streams: two for each core, for some wait for the disk.
+ThreadPool stream_pool();
 
 // Window after window: `place` says where each piece goes once converted, in order and from this thread; when all of a
 // window are there, `done` hears of them. What is placed must stay until then. Pieces of a tensor come in order.

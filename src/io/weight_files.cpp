@@ -1,7 +1,6 @@
 // Which files hold the weights of a folder, and whether they hold what was promised.
 #include "io/weight_files.h"
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -97,12 +96,6 @@ std::uint64_t WeightFiles::bytes() const {
   std::uint64_t n = 0;
   for (const File& file : files_) n += file.reader->file().bytes().size();
   return n;
-}
-
-void WeightFiles::prefetch() const {
-  constexpr std::size_t kBeginning = std::size_t{128} << 20;
-  const std::span<const std::byte> bytes = files_.front().reader->file().bytes();
-  files_.front().reader->file().will_need(bytes.first(std::min(bytes.size(), kBeginning)));
 }
 
 }  // namespace redline::io

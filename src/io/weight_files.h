@@ -34,7 +34,6 @@ class WeightFiles {
   const StoredTensor& at(std::string_view name) const;    // UserError: "FILE holds no tensor NAME"
   std::size_t tensors() const;
   std::uint64_t bytes() const;  // of all files
-  void prefetch() const;        // asks the system for the beginning
 
  private:
   std::vector<File> files_;

@@ -86,7 +86,7 @@ void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredT
     }
     filled = 0;
   };
-  ThreadPool pool;  // of this call: loading happens once
+  ThreadPool pool = io::stream_pool();  // of this call: loading happens once
   io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool}, place, done);
   if (std::ranges::any_of(targets, [](const FlatTarget& t) { return t.which == Flat::parameters; })) refresh();
 }

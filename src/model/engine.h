@@ -40,7 +40,7 @@ class Engine {
   std::span<float> edit(Flat which);
   void commit(Flat which);
 
-  // Tensor i of a file to targets[i], converted straight from the file's mapping: into device memory itself where that is
+  // Tensor i of a file to targets[i], read and converted on the way: into device memory itself where that is
   // host memory, else through a buffer of one window of the file. What is wrong with the bytes is a UserError.
   struct FlatTarget {
     Flat which = Flat::parameters;

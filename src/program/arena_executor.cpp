@@ -6,7 +6,7 @@ namespace redline::program {
 ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
     : set_(set), device_(device), arena_(device.allocate(set.memory.total)) {
   // Persistent memory starts at zero: moments do, and the gaps between parameters must stay there.
-  device_.fill(arena_->data(), 0, set_.memory.persistent);
+  if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.persistent);
   for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
   for (const Program& program : set_.programs) {
     std::vector<BoundOp>& bound = bound_.emplace_back();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/error.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
@@ -111,6 +113,19 @@ TEST(Files, AFullDiskIsTold) {
   const auto writer = real_files().append("/dev/full");
   const std::string error = machine_error([&] { writer->write("text"); });
   EXPECT_EQ(error, "/dev/full: cannot write: No space left on device");
+}
+
+TEST(InputFile, ReadsPartsAndTellsWhereTheFileEnds) {
+  TempFolder temp;
+  write_text(temp / "a", "0123456789");
+  const InputFile file(temp / "a");
+  std::array<std::byte, 4> part;
+  file.read(5, part);
+  EXPECT_EQ(text_of(part), "5678");
+  EXPECT_EQ(machine_error([&] { file.read(8, part); }), (temp / "a").string() + ": cannot read: it ends at byte 10");
+  const Path missing = temp / "b";
+  EXPECT_EQ(machine_error([&] { InputFile input(missing); }),
+            missing.string() + ": cannot open: No such file or directory");
 }
 
 TEST(MappedFile, AnEmptyFileHasNoBytes) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -44,6 +45,18 @@ TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {
     }
   }
   EXPECT_EQ(cpu.allocated_bytes(), 0);
+}
+
+TEST(CpuDevice, ABufferThatSaysSoIsZero) {
+  CpuDevice cpu(1);
+  for (int i = 0; i < 3; ++i) {  // the second may be given what the first has dirtied
+    const auto buffer = cpu.allocate((std::int64_t{9} << 20) + 1);
+    ASSERT_TRUE(buffer->is_zero());
+    EXPECT_TRUE(
+        std::all_of(buffer->data(), buffer->data() + buffer->bytes(), [](std::byte b) { return b == std::byte{0}; }));
+    cpu.fill(buffer->data(), 0xAB, buffer->bytes());
+  }
+  EXPECT_FALSE(cpu.allocate(1000)->is_zero());
 }
 
 TEST(CpuDevice, MemoryThatIsNotThereIsAMachineError) {

@@ -223,8 +223,8 @@ TEST(StoredTensor, EveryHalfConvertsExactly) {
 
 std::vector<std::uint16_t> rounded(const std::vector<float>& values, DType to) {
   std::vector<std::uint16_t> out(values.size());
-  stored(DType::f32, bytes_of(values))
-      .convert(0, static_cast<std::int64_t>(values.size()), to, reinterpret_cast<std::byte*>(out.data()));
+  const auto bytes = bytes_of(values);
+  stored(DType::f32, bytes).convert(bytes, to, reinterpret_cast<std::byte*>(out.data()));
   return out;
 }
 
