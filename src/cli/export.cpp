@@ -35,10 +35,9 @@ int run_export(const Words& words) {
   if (out.empty()) fail_user("redline export needs --out HF_DIR");
   options.dtype = dtype_of(dtype);
 
-  Moving moving("exporting", options);
-  const infer::Checkpoint from = infer::open_checkpoint(real_files(), checkpoint);
-  moving.tell(from, out, infer::export_model(real_files(), from, out, options), json);
-  return kDone;
+  return Moving("exporting", options).run(checkpoint, out, json, [&](const infer::Checkpoint& from) {
+    return infer::export_model(real_files(), from, out, options);
+  });
 }
 
 }  // namespace redline::cli
