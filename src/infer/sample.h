@@ -31,7 +31,7 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
                         const std::function<bool(std::size_t sample, std::int32_t token)>& heard);
 
 // How a checkpoint's tokens are read and written: by the tokenizer in its folder, else by that of its training data; for a
-// Hugging Face folder without one by ping's roles, or plain bytes when its vocabulary is too small for them.
+// Hugging Face folder without one by ping's roles, or plain bytes when its vocabulary is too small for them, with a warning.
 class Vocabulary {
  public:
   Vocabulary(FileSystem& files,
