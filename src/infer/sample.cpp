@@ -61,6 +61,7 @@ Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint) : model_
   if (data::holds_tokenizer(files, checkpoint.folder)) {
     tokenizer_ = data::open_tokenizer(folder, folder);
     data::require_fits(*tokenizer_, model_vocab_, folder);
+    if (!checkpoint.run) beginning_ = tokenizer_->beginning();
   } else if (checkpoint.run) {
     tokenizer_ = data::open_data_tokenizer(checkpoint.run->data);
   } else {
@@ -76,6 +77,9 @@ Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint) : model_
 
 std::vector<std::int32_t> Vocabulary::encode(const std::string& text) const {
   std::vector<std::int32_t> tokens = tokenizer_->encode(text);
+  const bool begins =
+      tokens.size() >= beginning_.size() && std::equal(beginning_.begin(), beginning_.end(), tokens.begin());
+  if (!begins) tokens.insert(tokens.begin(), beginning_.begin(), beginning_.end());
   for (const std::int32_t t : tokens)
     if (t >= model_vocab_)
       fail_user("the prompt has a token {}, outside the model's vocabulary of {}", t, model_vocab_);
