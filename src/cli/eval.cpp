@@ -21,7 +21,6 @@ namespace redline::cli {
 namespace {
 
 constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
-constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
 
 struct Settings {
   std::string checkpoint, tokenizer, precision, device = "auto";
@@ -48,13 +47,11 @@ bool read_settings(const Words& words, Settings& s) {
                     "batches to evaluate, 0: all (default: all of --data; without it, as the run does)");
   arguments.flag("--per-document", s.per_document, "one document at a time instead of packed: the same figure, slower");
   arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
-  arguments.text("--precision", "NAME", s.precision,
-                 "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+  arguments.choice("--precision", "NAME", s.precision, {"bf16", "tf32", "fp32"},
+                   "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
   arguments.flag("--json", s.json, "print one JSON document");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline eval needs --checkpoint DIR");
-  if (!s.precision.empty() && std::ranges::find(kPrecisions, s.precision) == std::end(kPrecisions))
-    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", s.precision);
   if (!s.tokenizer.empty() && (s.data.empty() || is_ping(s)))
     fail_user("--tokenizer {}: only text that --data names becomes tokens; leave it out, or give --data FILES",
               s.tokenizer);

@@ -18,7 +18,6 @@
 namespace redline::cli {
 namespace {
 
-constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
 constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
 // What the program was given besides where to write.
@@ -165,14 +164,12 @@ bool read_settings(const Words& words, Settings& s) {
   arguments.repeated("--stop", "TEXT", s.stops, "end before this text; may be given several times");
   arguments.repeated("--stop-token", "ID", s.stop_tokens, "end at this token; may be given several times");
   arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
-  arguments.text("--precision", "NAME", s.options.precision,
-                 "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+  arguments.choice("--precision", "NAME", s.options.precision, {"bf16", "tf32", "fp32"},
+                   "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
   arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");
   if (s.prompt.empty()) fail_user("redline sample needs --prompt TEXT: at least one character to continue");
-  if (!s.options.precision.empty() && std::ranges::find(kPrecisions, s.options.precision) == std::end(kPrecisions))
-    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", s.options.precision);
   if (std::ranges::find(s.stops, "") != s.stops.end()) fail_user("--stop takes a text of at least one character");
   g.seed = static_cast<std::uint64_t>(seed);
   return true;
