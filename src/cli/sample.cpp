@@ -72,7 +72,7 @@ class Page {
       print(i == 0 ? rest : streams_[i].text());
       print("\n");
     }
-    std::fflush(stdout);  // before figures on the other stream
+    flush_output();  // before figures on the other stream
   }
 
   const infer::TextStream& stream(std::size_t i) const { return streams_[i]; }
@@ -89,7 +89,7 @@ class Page {
   }
   static void show(const std::string& text) {
     print(text);
-    std::fflush(stdout);
+    flush_output();
   }
 
   const Settings& settings_;

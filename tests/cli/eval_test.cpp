@@ -133,6 +133,13 @@ TEST_F(Eval, SamplePrintsTextAndThenFigures) {
   EXPECT_NE(ran.err.find("memory alone would take "), std::string::npos);
 }
 
+TEST_F(Eval, TextThatCouldNotBeWrittenIsNotASuccess) {
+  const Ran ran =
+      run({"sample", "--checkpoint", kModel, "--prompt", "ab", "--tokens", "5", "--device", "cpu"}, ">/dev/full");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("standard output: cannot write"), std::string::npos) << ran.err;
+}
+
 TEST_F(Eval, TrainingShowsAndKeepsSamples) {
   const Words words = {"train",
                        "--out",
