@@ -30,7 +30,7 @@ void check_layout(const io::SafetensorsReader& reader) {
 void convert(const io::StoredTensor& t) {
   std::vector<std::byte> out(static_cast<std::size_t>(t.elements()) * sizeof(float));
   for (const DType to : {DType::f32, DType::bf16, DType::f16})
-    expect_user_errors([&] { t.convert(0, t.elements(), to, out.data()); });
+    expect_user_errors([&] { t.convert(t.bytes, to, out.data()); });
   expect_user_errors([&] { t.to_i32(); });
 }
 

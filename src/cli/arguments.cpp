@@ -101,6 +101,16 @@ void Arguments::text(const std::string& name, const std::string& value, std::str
   impl_->add_single(name, value, help).take = [&to](const Impl::Flag& f) { to = f.given.back(); };
 }
 
+void Arguments::choice(const std::string& name, const std::string& value, std::string& to,
+                       std::vector<std::string> choices, const std::string& help) {
+  impl_->add_single(name, value, help).take = [&to, choices = std::move(choices)](const Impl::Flag& f) {
+    to = f.given.back();
+    if (std::ranges::find(choices, to) != choices.end()) return;
+    fail_user("{} takes {} or {}, not '{}'", f.name, fmt::join(choices.begin(), choices.end() - 1, ", "),
+              choices.back(), to);
+  };
+}
+
 void Arguments::texts(const std::string& name, const std::string& value, std::vector<std::string>& to,
                       const std::string& help) {
   Impl::Flag& f = impl_->add(name, value, help);

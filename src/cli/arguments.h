@@ -23,6 +23,9 @@ class Arguments {
   void words(const std::string& name, std::vector<std::string>& to, const std::string& help);
   void flag(const std::string& name, bool& to, const std::string& help);
   void text(const std::string& name, const std::string& value, std::string& to, const std::string& help);
+  // One of `choices`, and nothing else.
+  void choice(const std::string& name, const std::string& value, std::string& to, std::vector<std::string> choices,
+              const std::string& help);
   void texts(const std::string& name, const std::string& value, std::vector<std::string>& to, const std::string& help);
   // One value each time it is given; texts() takes all words that follow.
   void repeated(const std::string& name, const std::string& value, std::vector<std::string>& to,

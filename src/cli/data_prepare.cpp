@@ -123,8 +123,8 @@ int run_data_prepare(const Words& words) {
   arguments.integer("--shard-tokens", "N", settings.shard_tokens, 1, std::int64_t{1} << 40,
                     "tokens a shard, at most (default: 134217728)");
   arguments.integer("--threads", "N", threads, 0, 4096, "that parse and encode, 0: one a core (default: 0)");
-  arguments.text("--on-error", "WHAT", on_error,
-                 "stop or skip: at malformed documents and broken archives (default: stop)");
+  arguments.choice("--on-error", "WHAT", on_error, {"stop", "skip"},
+                   "stop or skip: at malformed documents and broken archives (default: stop)");
   arguments.text("--end-token", "ID", end_token, "that closes each document, or none (default: the tokenizer's)");
   arguments.flag("--json", json, "print one JSON document instead of the summary");
   if (!arguments.parse(words)) return kDone;
@@ -132,7 +132,6 @@ int run_data_prepare(const Words& words) {
   if (out.empty()) fail_user("redline data prepare needs --out DIR");
   if (settings.inputs.empty())
     fail_user("redline data prepare needs INPUT: text files, .jsonl files, folders or patterns");
-  if (on_error != "stop" && on_error != "skip") fail_user("--on-error takes stop or skip, not '{}'", on_error);
   if (settings.format.text_field.empty()) fail_user("--text-field takes the name of a field, not nothing");
   settings.out = out;
   settings.format.separator = data::separator_of(separator, "--separator");

@@ -21,7 +21,6 @@ namespace redline::cli {
 namespace {
 
 constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
-constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
 
 struct Settings {
   std::string checkpoint, tokenizer, precision, device = "auto";
@@ -29,6 +28,8 @@ struct Settings {
   std::int64_t batches = -1;
   bool per_document = false, json = false;
 };
+
+bool is_ping(const Settings& s) { return s.data == std::vector<std::string>{"ping"}; }
 
 // False: only help was asked for.
 bool read_settings(const Words& words, Settings& s) {
@@ -46,18 +47,18 @@ bool read_settings(const Words& words, Settings& s) {
                     "batches to evaluate, 0: all (default: all of --data; without it, as the run does)");
   arguments.flag("--per-document", s.per_document, "one document at a time instead of packed: the same figure, slower");
   arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
-  arguments.text("--precision", "NAME", s.precision,
-                 "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+  arguments.choice("--precision", "NAME", s.precision, {"bf16", "tf32", "fp32"},
+                   "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
   arguments.flag("--json", s.json, "print one JSON document");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline eval needs --checkpoint DIR");
-  if (!s.precision.empty() && std::ranges::find(kPrecisions, s.precision) == std::end(kPrecisions))
-    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", s.precision);
+  if (!s.tokenizer.empty() && (s.data.empty() || is_ping(s)))
+    fail_user("--tokenizer {}: only text that --data names becomes tokens; leave it out, or give --data FILES",
+              s.tokenizer);
   return true;
 }
 
-// A checkpoint of ours is evaluated in the shape and on the data of its run; any other gets ping and rows of its own
-// length.
+// A checkpoint of ours is evaluated in the shape and on the data of its run; any other gets rows of its own length.
 config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s) {
   config::Config c;
   if (checkpoint.run) {
@@ -68,7 +69,7 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
     c.train.eval_batches = kEndlessBatches;
   }
   if (!s.precision.empty()) c.precision.matmul = s.precision;
-  if (s.data == std::vector<std::string>{"ping"}) {
+  if (is_ping(s)) {
     c.data.train = s.data;
     c.data.eval.clear();
     c.data.tokenizer.clear();
@@ -87,6 +88,15 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
     c.data.packing = "pad";
   }
   return c;
+}
+
+// Text that is read in spite of a missing tokenizer.
+void warn_of_no_tokenizer(const infer::Checkpoint& checkpoint, const config::Config& c, const data::Corpus& source) {
+  if (checkpoint.run || !c.data.tokenizer.empty() || c.data.eval.empty() || data::is_prepared_folder(c.data.eval[0]))
+    return;
+  if (source.bytes_of_ids())
+    log::warn("{} holds no tokenizer; text is read as plain bytes (--tokenizer bytes says so)",
+              checkpoint.folder.string());
 }
 
 // Ids of another tokenizer mean nothing to the model, and nothing would tell.
@@ -185,6 +195,9 @@ int run_eval(const Words& words) {
   Settings s;
   if (!read_settings(words, s)) return kDone;
   const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
+  if (!checkpoint.run && s.data.empty())
+    fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
+              checkpoint.folder.string());
   const config::Config c = config_of(checkpoint, s);
   auto source = data::open_held_out_source(c.data);
   if (source->vocabulary() > checkpoint.model.vocab)
@@ -192,6 +205,7 @@ int run_eval(const Words& words) {
         "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
         checkpoint.folder.string(), checkpoint.model.vocab, source->name(), source->vocabulary());
   warn_of_other_tokenizer(c);
+  warn_of_no_tokenizer(checkpoint, c, *source);
   std::int64_t batches = s.batches;
   if (batches < 0) batches = s.data.empty() || source->endless() ? c.train.eval_batches : 0;
   if (batches == 0 && source->endless()) fail_user("--batches 0: {} never ends; give a number", source->name());

@@ -10,7 +10,7 @@ namespace {
 DType dtype_of(const std::string& name) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
     if (name == redline::name_of(dtype)) return dtype;
-  fail_user("--dtype takes bf16, f16 or f32, not '{}'", name);
+  fail_machine("no dtype is named {}", name);
 }
 
 }  // namespace
@@ -25,8 +25,8 @@ int run_export(const Words& words) {
   bool json = false;
   arguments.text("--checkpoint", "DIR", checkpoint, "a run (its newest checkpoint), a step, or a Hugging Face folder");
   arguments.text("--out", "HF_DIR", out, "the folder to make; a new or an empty one");
-  arguments.text("--dtype", "T", dtype,
-                 "f32: the weights as they are trained; bf16 or f16: half the size (default: f32)");
+  arguments.choice("--dtype", "T", dtype, {"bf16", "f16", "f32"},
+                   "f32: the weights as they are trained; bf16 or f16: half the size (default: f32)");
   arguments.integer("--shard-size", "BYTES", options.shard_bytes, 1, std::int64_t{1} << 60,
                     "most bytes of tensors in a file; above it there are several and an index (default: 5000000000)");
   arguments.flag("--json", json, "print one JSON document");
@@ -35,10 +35,9 @@ int run_export(const Words& words) {
   if (out.empty()) fail_user("redline export needs --out HF_DIR");
   options.dtype = dtype_of(dtype);
 
-  Moving moving("exporting", options);
-  const infer::Checkpoint from = infer::open_checkpoint(real_files(), checkpoint);
-  moving.tell(from, out, infer::export_model(real_files(), from, out, options), json);
-  return kDone;
+  return Moving("exporting", options).run(checkpoint, out, json, [&](const infer::Checkpoint& from) {
+    return infer::export_model(real_files(), from, out, options);
+  });
 }
 
 }  // namespace redline::cli

@@ -23,10 +23,9 @@ int run_import(const Words& words) {
   if (out.empty()) fail_user("redline import needs --out CHECKPOINT");
 
   infer::WriteWeights options;
-  Moving moving("importing", options);
-  const infer::Checkpoint from = infer::open_checkpoint(real_files(), folders[0]);
-  moving.tell(from, out, infer::import_model(real_files(), from, out, options), json);
-  return kDone;
+  return Moving("importing", options).run(folders[0], out, json, [&](const infer::Checkpoint& from) {
+    return infer::import_model(real_files(), from, out, options);
+  });
 }
 
 }  // namespace redline::cli

@@ -2,6 +2,7 @@
 #include "cli/moving.h"
 
 #include "base/clock.h"
+#include "cli/commands.h"
 #include "cli/output.h"
 #include "io/json.h"
 #include "report/figures.h"
@@ -10,6 +11,7 @@ namespace redline::cli {
 
 Moving::Moving(std::string doing, infer::WriteWeights& options)
     : doing_(std::move(doing)), start_(steady_seconds()), line_(stderr) {
+  options.stop = &signals_.caught();
   options.progress = [this](std::uint64_t done, std::uint64_t of) {
     const double seconds = steady_seconds() - start_;
     const double share = of > 0 ? static_cast<double>(done) / static_cast<double>(of) : 1;
@@ -20,8 +22,22 @@ Moving::Moving(std::string doing, infer::WriteWeights& options)
   };
 }
 
-void Moving::tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) {
-  line_.clear();
+int Moving::run(const std::string& checkpoint, const std::string& out, bool json,
+                const std::function<infer::Moved(const infer::Checkpoint&)>& move) {
+  const infer::Checkpoint from = infer::open_checkpoint(real_files(), checkpoint);
+  try {
+    const infer::Moved moved = move(from);
+    line_.clear();
+    tell(from, out, moved, json);
+    return kDone;
+  } catch (const infer::Stopped&) {
+    line_.clear();
+    line_.keep("stopped; nothing is left of " + out);
+    return kStopped;
+  }
+}
+
+void Moving::tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) const {
   const double seconds = steady_seconds() - start_;
   const infer::WrittenWeights& w = moved.weights;
   if (json) {

@@ -1,21 +1,28 @@
-// What export and import show: a line of progress while weights are written, then what was made.
+// What export and import share: a line of progress while weights are written, a signal that stops them, and what was made.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "infer/hf_folders.h"
 #include "report/live_line.h"
+#include "train/signals.h"
 
 namespace redline::cli {
 
 class Moving {
  public:
-  Moving(std::string doing, infer::WriteWeights& options);  // sets the options' progress
-  void tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json);
+  Moving(std::string doing, infer::WriteWeights& options);  // sets the options' progress and stop
+  // Opens what `checkpoint` names, lets `move` write it into `out` and tells of it. Returns the exit status.
+  int run(const std::string& checkpoint, const std::string& out, bool json,
+          const std::function<infer::Moved(const infer::Checkpoint&)>& move);
 
  private:
+  void tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) const;
+
   std::string doing_;
   double start_;
+  train::StopSignals signals_;
   report::LiveLine line_;
 };
 

@@ -46,8 +46,12 @@ void print_error(std::string_view sentence) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-std::string finish_output() {
+void flush_output() {
   if (std::fflush(stdout) != 0) remember_error();
+}
+
+std::string finish_output() {
+  flush_output();
   if (g_write_error == 0 || g_write_error == EPIPE) return {};
   return "standard output: cannot write: " + std::generic_category().message(g_write_error);
 }

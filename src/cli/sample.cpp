@@ -18,7 +18,6 @@
 namespace redline::cli {
 namespace {
 
-constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
 constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
 // What the program was given besides where to write.
@@ -37,6 +36,14 @@ std::int32_t token_id(const std::string& text, std::int64_t vocab) {
   return static_cast<std::int32_t>(id);
 }
 
+std::vector<std::int32_t> encode_prompt(const infer::Vocabulary& vocabulary, const std::string& text) {
+  try {
+    return vocabulary.encode(text);
+  } catch (const UserError& e) {
+    fail_user("--prompt: {}", e.what());
+  }
+}
+
 // One text that is shown as it comes, and the others when they are whole: lines of several would mix.
 class Page {
  public:
@@ -45,12 +52,14 @@ class Page {
     for (std::int64_t i = 0; i < settings.options.samples; ++i)
       streams_.emplace_back([&vocabulary](std::span<const std::int32_t> t) { return vocabulary.decode(t); }, prompt,
                             settings.stops);
-    if (live_) begin(0);
   }
 
   bool hear(std::size_t sample, std::int32_t token) {
     const std::string more = streams_[sample].push(token);
-    if (live_ && sample == 0) show(more);
+    if (live_ && sample == 0) {
+      begin_first();
+      show(more);
+    }
     return !streams_[sample].stopped();
   }
 
@@ -59,25 +68,32 @@ class Page {
       const std::string rest = streams_[i].finish();
       if (!live_) continue;
       if (i > 0) begin(i);
+      if (i == 0) begin_first();
       print(i == 0 ? rest : streams_[i].text());
       print("\n");
     }
+    flush_output();  // before figures on the other stream
   }
 
   const infer::TextStream& stream(std::size_t i) const { return streams_[i]; }
 
  private:
+  // Not before there is a token: what is wrong with the weights is told on a line of its own.
+  void begin_first() {
+    if (!begun_) begin(0);
+    begun_ = true;
+  }
   void begin(std::size_t i) {
     if (streams_.size() > 1) print(fmt::format("--- sample {} of {}\n", i + 1, streams_.size()));
     show(settings_.prompt);
   }
   static void show(const std::string& text) {
     print(text);
-    std::fflush(stdout);
+    flush_output();
   }
 
   const Settings& settings_;
-  bool live_;
+  bool live_, begun_ = false;
   std::vector<infer::TextStream> streams_;
 };
 
@@ -148,14 +164,13 @@ bool read_settings(const Words& words, Settings& s) {
   arguments.repeated("--stop", "TEXT", s.stops, "end before this text; may be given several times");
   arguments.repeated("--stop-token", "ID", s.stop_tokens, "end at this token; may be given several times");
   arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
-  arguments.text("--precision", "NAME", s.options.precision,
-                 "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+  arguments.choice("--precision", "NAME", s.options.precision, {"bf16", "tf32", "fp32"},
+                   "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
   arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");
   if (s.prompt.empty()) fail_user("redline sample needs --prompt TEXT: at least one character to continue");
-  if (!s.options.precision.empty() && std::ranges::find(kPrecisions, s.options.precision) == std::end(kPrecisions))
-    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", s.options.precision);
+  if (std::ranges::find(s.stops, "") != s.stops.end()) fail_user("--stop takes a text of at least one character");
   g.seed = static_cast<std::uint64_t>(seed);
   return true;
 }
@@ -167,11 +182,11 @@ int run_sample(const Words& words) {
   if (!read_settings(words, s)) return kDone;
   const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
   const infer::Vocabulary vocabulary(real_files(), checkpoint);
-  const std::vector<std::int32_t> prompt = vocabulary.encode(s.prompt);
+  const std::vector<std::int32_t> prompt = encode_prompt(vocabulary, s.prompt);
   std::vector<std::int32_t>& stop_tokens = s.options.generate.stop_tokens;
   stop_tokens = vocabulary.end_tokens();
   for (const std::string& id : s.stop_tokens) stop_tokens.push_back(token_id(id, checkpoint.model.vocab));
-  infer::check_prompt(checkpoint, prompt);  // before anything is shown
+  infer::check_prompt(checkpoint, prompt);
   const auto device = device::open_device(s.device);
   Page page(vocabulary, s, prompt);
   const model::Generated g =

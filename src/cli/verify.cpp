@@ -15,7 +15,6 @@ namespace redline::cli {
 namespace {
 
 constexpr std::size_t kShown = 12;
-constexpr std::string_view kPrecisions[] = {"bf16", "tf32", "fp32"};
 
 void print_text(const infer::Verification& v) {
   print(fmt::format("{} documents, {} tokens, {} pairs, {} training steps\n", v.documents, v.tokens, v.pairs,
@@ -70,14 +69,12 @@ int run_verify(const Words& words) {
   bool json = false;
   arguments.words("CASE_DIR", folders, "a folder with config.json, model.safetensors and oracle.safetensors");
   arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
-  arguments.text("--precision", "NAME", options.precision,
-                 "bf16, tf32 or fp32: what products take on a GPU; tolerances follow (default: bf16)");
+  arguments.choice("--precision", "NAME", options.precision, {"bf16", "tf32", "fp32"},
+                   "bf16, tf32 or fp32: what products take on a GPU; tolerances follow (default: bf16)");
   arguments.flag("--json", json, "print every tensor as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline verify needs a folder: redline verify CASE_DIR");
   if (folders.size() > 1) fail_user("redline verify takes one folder, not also '{}'", folders[1]);
-  if (std::ranges::find(kPrecisions, options.precision) == std::end(kPrecisions))
-    fail_user("--precision takes bf16, tf32 or fp32, not '{}'", options.precision);
 
   const auto device = device::open_device(device_name);
   report::LiveLine progress(stderr);

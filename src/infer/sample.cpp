@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "data/ping.h"
 #include "io/json.h"
 
@@ -10,14 +11,15 @@ namespace redline::infer {
 namespace {
 
 // "eos_token_id" of a Hugging Face folder: a number or a list of them.
-void add_end_tokens(FileSystem& files, const Path& path, std::vector<std::int32_t>& tokens) {
+void add_end_tokens(FileSystem& files, const Path& path, std::int64_t vocab, std::vector<std::int32_t>& tokens) {
   if (!files.exists(path)) return;
   const io::Json json = io::read_json(files, path);
   const auto it = json.find("eos_token_id");
   if (it == json.end() || it->is_null()) return;
   for (const io::Json& id : it->is_array() ? *it : io::Json::array({*it})) {
     if (!id.is_number_integer()) fail_user("{}: eos_token_id must be a whole number or a list of them", path.string());
-    tokens.push_back(id.get<std::int32_t>());
+    // An id that the model does not have never comes.
+    if (const auto n = id.get<std::int64_t>(); n >= 0 && n < vocab) tokens.push_back(static_cast<std::int32_t>(n));
   }
 }
 
@@ -59,18 +61,25 @@ Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint) : model_
   if (data::holds_tokenizer(files, checkpoint.folder)) {
     tokenizer_ = data::open_tokenizer(folder, folder);
     data::require_fits(*tokenizer_, model_vocab_, folder);
+    if (!checkpoint.run) beginning_ = tokenizer_->beginning();
   } else if (checkpoint.run) {
     tokenizer_ = data::open_data_tokenizer(checkpoint.run->data);
   } else {
-    tokenizer_ = data::open_tokenizer(model_vocab_ >= data::kPingVocabulary ? "ping" : "bytes", folder);
+    const std::string name = model_vocab_ >= data::kPingVocabulary ? "ping" : "bytes";
+    log::warn("{} holds no tokenizer; text is read and written as plain bytes{}", folder,
+              name == "ping" ? " and ping's roles" : "");
+    tokenizer_ = data::open_tokenizer(name, folder);
   }
-  add_end_tokens(files, checkpoint.folder / "generation_config.json", end_tokens_);
-  if (end_tokens_.empty()) add_end_tokens(files, checkpoint.folder / "config.json", end_tokens_);
+  add_end_tokens(files, checkpoint.folder / "generation_config.json", model_vocab_, end_tokens_);
+  if (end_tokens_.empty()) add_end_tokens(files, checkpoint.folder / "config.json", model_vocab_, end_tokens_);
   if (const auto end = tokenizer_->end_token()) end_tokens_.push_back(*end);
 }
 
 std::vector<std::int32_t> Vocabulary::encode(const std::string& text) const {
   std::vector<std::int32_t> tokens = tokenizer_->encode(text);
+  const bool begins =
+      tokens.size() >= beginning_.size() && std::equal(beginning_.begin(), beginning_.end(), tokens.begin());
+  if (!begins) tokens.insert(tokens.begin(), beginning_.begin(), beginning_.end());
   for (const std::int32_t t : tokens)
     if (t >= model_vocab_)
       fail_user("the prompt has a token {}, outside the model's vocabulary of {}", t, model_vocab_);

@@ -31,12 +31,14 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
                         const std::function<bool(std::size_t sample, std::int32_t token)>& heard);
 
 // How a checkpoint's tokens are read and written: by the tokenizer in its folder, else by that of its training data; for a
-// Hugging Face folder without one by ping's roles, or plain bytes when its vocabulary is too small for them.
+// Hugging Face folder without one by ping's roles, or plain bytes when its vocabulary is too small for them, with a warning.
 class Vocabulary {
  public:
   Vocabulary(FileSystem& files,
              const Checkpoint& checkpoint);  // a UserError when its tokenizer knows more than the model
-  std::vector<std::int32_t> encode(const std::string& text) const;  // a UserError when the model does not know a token
+  // Behind what the tokenizer of a Hugging Face folder puts before a text, unless the text begins with it: such a model has
+  // seen no text without. A run of ours has seen none with it. A UserError when the model does not know a token.
+  std::vector<std::int32_t> encode(const std::string& text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
   // What ends a text: the tokenizer's token, and those that generation_config.json or config.json name.
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
@@ -44,7 +46,7 @@ class Vocabulary {
  private:
   std::int64_t model_vocab_;
   std::shared_ptr<const data::Tokenizer> tokenizer_;
-  std::vector<std::int32_t> end_tokens_;
+  std::vector<std::int32_t> beginning_, end_tokens_;
 };
 
 }  // namespace redline::infer

@@ -57,6 +57,7 @@ class Writing {
       return buffer_.data() + std::exchange(filled, filled + bytes);
     };
     const auto done = [&](std::span<const io::TensorPiece> pieces) {
+      if (options_.stop && options_.stop->load() != 0) throw Stopped();
       const std::byte* from = buffer_.data();
       for (const io::TensorPiece& piece : pieces) {
         if (piece.first == 0) begin_tensor();

@@ -1,9 +1,11 @@
 // Weights of one folder written into another: converted, in one file or in shards with an index.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "io/weight_files.h"
@@ -17,6 +19,12 @@ struct WriteWeights {
   DType dtype = DType::f32;
   std::int64_t shard_bytes = kShardBytes;  // of tensors in a file, at most; a larger tensor has a file of its own
   std::function<void(std::uint64_t done, std::uint64_t of)> progress = {};  // bytes written
+  const std::atomic<int>* stop = nullptr;                                   // not 0: give up with Stopped
+};
+
+// Whoever asked for it was heard; whoever made a folder for the weights takes it away.
+struct Stopped : std::runtime_error {
+  Stopped() : std::runtime_error("stopped") {}
 };
 
 struct WrittenWeights {

@@ -94,6 +94,7 @@ class TreeBuilder {
   }
 
  private:
+  static constexpr std::size_t kDeepest = 127;  // as serde_json: a level takes memory, a byte of the file makes one
   using Members = std::vector<std::pair<const string_t, Json>>;  // what an ordered object is underneath
   struct Level {
     Json* container;
@@ -116,6 +117,8 @@ class TreeBuilder {
     return true;
   }
   bool open(Json&& container) {
+    if (open_.size() == kDeepest)
+      fail_user("{}: not valid JSON at byte {}: more than {} levels inside each other", file_name_, read_, kDeepest);
     open_.push_back({place(std::move(container)), {}});
     return true;
   }

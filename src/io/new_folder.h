@@ -9,22 +9,26 @@ namespace redline::io {
 
 class NewFolder {
  public:
-  // A folder that is not there yet, or an empty one; anything else is a UserError led by `flag` ("--out"). What an
-  // interrupted attempt left beside it is removed.
+  // A folder that is not there yet, or an empty one that can be replaced; anything else is a UserError led by `flag`
+  // ("--out"). What an interrupted attempt left beside it is removed; what stands there otherwise is not touched.
   NewFolder(FileSystem& files, Path folder, std::string_view flag);
   // Without complete(), what was written goes.
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
-  const Path& path() const { return partial_; }                       // where to write meanwhile
+  const Path& path() const { return inner_; }                         // where to write meanwhile
   std::uint64_t write(std::string_view name, std::string_view text);  // XXH3-64 of what was written
   std::uint64_t copy(const Path& from, std::string_view name);
   void complete();  // the files must have been synced
 
  private:
+  void check(std::string_view where) const;
+  void remove_leftovers(std::string_view where);
+  void remove_partial();
+
   FileSystem& files_;
-  Path folder_, partial_;
+  Path folder_, partial_, inner_;
   bool whole_ = false;
 };
 

@@ -109,7 +109,16 @@ void StoredTensor::convert(std::span<const std::byte> from, DType to, std::byte*
   }
   const std::span<float> floats(reinterpret_cast<float*>(out), static_cast<std::size_t>(count));
   switch (dtype) {
-    case DType::f64: return convert_all<double>(from.data(), floats, [](double x) { return static_cast<float>(x); });
+    case DType::f64: {
+      bool held = true;
+      convert_all<double>(from.data(), floats, [&](double x) {
+        const auto narrow = static_cast<float>(x);
+        held = held && (std::isfinite(narrow) || !std::isfinite(x));
+        return narrow;
+      });
+      if (!held) fail_user("tensor {} holds numbers that are too large for {}", in_quotes(name), name_of(to));
+      return;
+    }
     case DType::bf16: return convert_all<std::uint16_t>(from.data(), floats, f32_from_bf16);
     case DType::f16: return convert_all<std::uint16_t>(from.data(), floats, f32_from_f16);
     default: fail_user("tensor {} has dtype {}; a float type is needed here", in_quotes(name), name_of(dtype));

@@ -127,6 +127,8 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
       has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file) : kUsualPositions;
   if (m.max_positions < 1 || m.max_positions > (std::int64_t{1} << 30))
     fail_user("{}: max_position_embeddings is {}; it must be from 1 to 2^30", file, m.max_positions);
+  for (const auto& [key, value] : {std::pair{"rms_norm_eps", m.norm_eps}, {"initializer_range", m.init_std}})
+    if (!(value > 0)) fail_user("{}: {} is {}; it must be above 0", file, key, value);
   refuse_unsupported(json, file);
   read_rope(json, file, m);
   family->read_hf(json, file, m);

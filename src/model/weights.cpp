@@ -13,9 +13,18 @@
 namespace redline::model {
 namespace {
 
-// A tied model's file may repeat the embedding as the head, and files of old transformers hold the rotary frequencies.
-bool is_passed_over(const std::string& name, const config::Model& model) {
-  return (model.tied && name == "lm_head.weight") || name.ends_with("rotary_emb.inv_freq");
+// A tied model's file may repeat the embedding as the head, and files of old transformers hold the rotary frequencies. A
+// head that is another one is not thrown away unseen.
+bool is_passed_over(const io::StoredTensor& t, const io::WeightFiles& weights, const config::Model& model) {
+  if (t.name.ends_with("rotary_emb.inv_freq")) return true;
+  if (!model.tied || t.name != "lm_head.weight") return false;
+  const io::StoredTensor* embedding = weights.find("model.embed_tokens.weight");
+  if (embedding && (embedding->dtype != t.dtype || !std::ranges::equal(embedding->bytes, t.bytes)))
+    fail_user(
+        "{}: lm_head.weight is not model.embed_tokens.weight, though config.json says tie_word_embeddings; set "
+        "that to false, or take lm_head.weight out",
+        weights.listing().string());
+  return true;
 }
 
 void require_match(const io::StoredTensor& t, const StoredParameter& p, const std::string& file) {
@@ -40,7 +49,7 @@ std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const con
     for (const io::StoredTensor& t : file.reader->tensors()) {
       const auto it = parameters.find(t.name);
       if (it == parameters.end()) {
-        if (is_passed_over(t.name, model)) continue;
+        if (is_passed_over(t, weights, model)) continue;
         fail_user("{}: holds {}, which the configuration has no place for", file.reader->path().string(),
                   io::in_quotes(t.name));
       }

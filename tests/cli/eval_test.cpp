@@ -79,7 +79,22 @@ TEST_F(Eval, BadInput) {
   expect_bad_input(words, {"tokenizer"});
   wrong.insert(wrong.end(), {"--precision", "fp7"});
   expect_bad_input(wrong, {"--precision", "fp7"});
-  expect_bad_input({"eval", "--checkpoint", kModel, "--batches", "0"}, {"never ends"});
+  expect_bad_input({"eval", "--checkpoint", kModel, "--data", "ping", "--batches", "0"}, {"never ends"});
+  expect_bad_input({"eval", "--checkpoint", kModel}, {"--data", kModel});
+  expect_bad_input({"eval", "--checkpoint", kModel, "--tokenizer", "bytes"}, {"--tokenizer bytes", "--data"});
+  expect_bad_input({"eval", "--checkpoint", kModel, "--data", "ping", "--tokenizer", "bytes"}, {"--tokenizer bytes"});
+}
+
+TEST_F(Eval, SaysThatThereIsNoTokenizer) {
+  write("text.txt", "some text");
+  const Ran eval = run({"eval", "--checkpoint", kModel, "--data", "text.txt", "--device", "cpu"});
+  EXPECT_EQ(eval.status, 0) << eval.err;
+  EXPECT_NE(eval.err.find("holds no tokenizer"), std::string::npos) << eval.err;
+  const Ran told =
+      run({"eval", "--checkpoint", kModel, "--data", "text.txt", "--tokenizer", "bytes", "--device", "cpu"});
+  EXPECT_EQ(told.err, "");
+  const Ran sample = run({"sample", "--checkpoint", kModel, "--prompt", "x", "--tokens", "1", "--device", "cpu"});
+  EXPECT_NE(sample.err.find("holds no tokenizer"), std::string::npos) << sample.err;
 }
 
 TEST_F(Eval, SamplesAreReproducibleAndIndependent) {
@@ -118,6 +133,13 @@ TEST_F(Eval, SamplePrintsTextAndThenFigures) {
   EXPECT_NE(ran.err.find("memory alone would take "), std::string::npos);
 }
 
+TEST_F(Eval, TextThatCouldNotBeWrittenIsNotASuccess) {
+  const Ran ran =
+      run({"sample", "--checkpoint", kModel, "--prompt", "ab", "--tokens", "5", "--device", "cpu"}, ">/dev/full");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("standard output: cannot write"), std::string::npos) << ran.err;
+}
+
 TEST_F(Eval, TrainingShowsAndKeepsSamples) {
   const Words words = {"train",
                        "--out",
@@ -152,12 +174,20 @@ TEST_F(Eval, TrainingShowsAndKeepsSamples) {
 
 TEST_F(Eval, BadSamples) {
   const auto with = [&](Words more) {
-    more.insert(more.begin(), {"sample", "--device", "cpu", "--checkpoint", kModel});
+    more.insert(more.begin(), {"sample", "--device", "cpu", "--checkpoint", "own"});
     return more;
   };
-  expect_bad_input(with({"--prompt", std::string(257, 'x')}), {"257 tokens", "256 positions"});
+  // A folder with a tokenizer and a long enough vocabulary, so that nothing but the one sentence is told.
+  std::filesystem::copy(kModel, folder_ / "own");
+  std::filesystem::copy_file(kGpt2, folder_ / "own/tokenizer.json");
+  expect_bad_input(with({"--prompt", std::string(257, '~')}), {"257 tokens", "256 positions"});
   expect_bad_input(with({"--prompt", "x", "--stop-token", "512"}), {"--stop-token", "'512'"});
   expect_bad_input(with({"--prompt", "x", "--top-p", "1.5"}), {"--top-p", "'1.5'"});
+  expect_bad_input(with({"--prompt", "x", "--stop", ""}), {"--stop"});
+  expect_bad_input(with({"--prompt", "\xc3"}), {"--prompt", "UTF-8"});
+  // The prompt is not shown before there is a model to continue it.
+  real_files().truncate(folder_ / "own/model.safetensors", 9000);
+  expect_bad_input(with({"--prompt", "x"}), {"truncated"});
   // A folder whose tokenizer knows more than its model.
   std::filesystem::copy(kFixtures + "llama3-gqa", folder_ / "hf");
   std::filesystem::copy_file(kGpt2, folder_ / "hf/tokenizer.json");

@@ -207,6 +207,27 @@ TEST_F(HfFolders, WhatIsNotSupportedIsRefusedByName) {
   refused([](io::Json& j) { j["layer_types"] = {"full_attention", "sliding_attention"}; }, "sliding_attention");
   refused([](io::Json& j) { j["quantization_config"] = {{"bits", 4}}; }, "quantization_config");
   refused([](io::Json& j) { j["partial_rotary_factor"] = 0.5; }, "partial_rotary_factor");
+  refused([](io::Json& j) { j["rms_norm_eps"] = -1e-6; }, "rms_norm_eps");
+}
+
+// Whether the head is the embedding decides what the model says: where config.json and the file disagree, nobody guesses.
+TEST_F(HfFolders, AHeadOfItsOwnInATiedModelIsNotThrownAway) {
+  const std::string untied = REDLINE_SOURCE_DIR "/tests/fixtures/llama-mha";
+  std::filesystem::copy(untied, folder_ / "hf");
+  std::filesystem::remove(folder_ / "hf/oracle.safetensors");
+  must({"import", "hf", "--out", "as-it-is"});
+  change_config("hf", [](io::Json& j) { j["tie_word_embeddings"] = true; });
+  expect_bad_input({"import", "hf", "--out", "in"}, {"lm_head.weight", "tie_word_embeddings"});
+  // A head that repeats the embedding is passed over.
+  io::SafetensorsReader reader(folder_ / "hf/model.safetensors");
+  std::vector<io::TensorToWrite> tensors;
+  for (const io::StoredTensor& t : reader.tensors())
+    tensors.push_back({t.name, t.dtype, t.shape,
+                       t.name == "lm_head.weight" ? reader.at("model.embed_tokens.weight").bytes : t.bytes});
+  io::write_safetensors(real_files(), folder_ / "same.safetensors", tensors, {});
+  std::filesystem::rename(folder_ / "same.safetensors", folder_ / "hf/model.safetensors");
+  must({"import", "hf", "--out", "in"});
+  EXPECT_EQ(io::WeightFiles(real_files(), folder_ / "in").find("lm_head.weight"), nullptr);
 }
 
 TEST_F(HfFolders, FlagsAndFolders) {

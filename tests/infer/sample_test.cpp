@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "io/json.h"
 #include "testing/temp_folder.h"
 
 namespace redline::infer {
@@ -89,6 +90,27 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
   EXPECT_THROW(Vocabulary(real_files(), checkpoint).encode("z"), UserError);
   checkpoint.model.vocab = 1000;
   EXPECT_GT(Vocabulary(real_files(), checkpoint).encode("<begin>")[0], 256);
+}
+
+// transformers gives such a model no text without its beginning; a run of ours has seen documents without it.
+TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
+  const testing::TempFolder temp;
+  const Path gpt2 = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers/gpt2.tokenizer.json";
+  io::Json json = io::read_json(real_files(), gpt2);
+  json["post_processor"] = io::Json::parse(R"({"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [], "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [500], "tokens": ["<|endoftext|>"]}}})");
+  real_files().replace(temp / "tokenizer.json", json.dump());
+  Checkpoint checkpoint = fixture();
+  checkpoint.folder = temp.path();
+  checkpoint.model.vocab = 512;
+  const Vocabulary vocabulary(real_files(), checkpoint);
+  const std::vector<std::int32_t> tokens = vocabulary.encode("a text");
+  EXPECT_EQ(tokens.front(), 500);
+  EXPECT_EQ(vocabulary.encode("<|endoftext|>a text"), tokens) << "not twice";
+  checkpoint.run.emplace();
+  EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"),
+            std::vector<std::int32_t>(tokens.begin() + 1, tokens.end()));
 }
 
 // A folder that brings its tokenizer is read and written with it.

@@ -51,10 +51,11 @@ TEST(Json, RefusesDuplicateKeysOfOneObject) {
   EXPECT_EQ(error_of(R"({"a":{"a":1},"b":{"a":1}})"), "no error");
 }
 
-TEST(Json, DeepNestingAndLargeObjectsAreNoTrouble) {
-  constexpr int kDepth = 200'000;
-  const Json deep = parse_json(std::string(kDepth, '[') + std::string(kDepth, ']'), "a.json");
-  EXPECT_TRUE(deep.is_array());
+TEST(Json, NestingEndsWhereTheReferenceEndsItAndLargeObjectsAreNoTrouble) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_TRUE(parse_json(nested(127), "a.json").is_array());
+  for (const std::size_t depth : {128, 200'000})
+    EXPECT_EQ(error_of(nested(depth)).find("a.json: not valid JSON at byte 128: more than 127 levels"), 0u);
   std::string large = "{";
   for (int i = 0; i < 200'000; ++i) large += fmt::format("{}\"token {}\":{}", i ? "," : "", i, i);
   EXPECT_EQ(parse_json(large + "}", "a.json").size(), 200'000u);

@@ -2,9 +2,11 @@
 #include "io/new_folder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "io/work_marker.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -37,13 +39,57 @@ TEST(NewFolder, NothingIsWrittenOver) {
   real_files().replace(temp / "file", "x");
   real_files().create_folders(temp / "full");
   real_files().replace(temp / "full/kept", "x");
-  for (const char* name : {"file", "full"}) try {
+  for (const char* name : {"file", "full", "file/inside"}) try {
       NewFolder folder(real_files(), temp / name, "--out");
       ADD_FAILURE() << "accepted";
     } catch (const UserError& e) {
       EXPECT_EQ(std::string(e.what()).rfind("--out ", 0), 0u) << e.what();
     }
   EXPECT_EQ(real_files().read(temp / "full/kept"), "x");
+}
+
+// Whoever made it: a folder of that name may be all that somebody has.
+TEST(NewFolder, AFolderInTheWayIsNotTouched) {
+  const testing::TempFolder temp;
+  for (const std::string name : {"model.safetensors", "writing.txt", "folder"}) {
+    real_files().create_folders(temp / "out.partial");
+    real_files().replace(temp / "out.partial" / name, "mine");
+    try {
+      NewFolder folder(real_files(), temp / "out", "--out");
+      ADD_FAILURE() << "accepted";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("out.partial is in the way"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(real_files().read(temp / "out.partial" / name), "mine");
+    real_files().remove_all(temp / "out.partial");
+  }
+}
+
+TEST(NewFolder, TwoProcessesDoNotWriteAtOnce) {
+  const testing::TempFolder temp;
+  // The parent of this process runs as long as the test does.
+  std::string marker = work_marker("redline-writing");
+  const std::string mine = std::to_string(::getpid());
+  marker.replace(marker.find(mine), mine.size(), std::to_string(::getppid()));
+  real_files().create_folders(temp / "out.partial/folder");
+  real_files().replace(temp / "out.partial/writing.json", marker);
+  try {
+    NewFolder folder(real_files(), temp / "out", "--out");
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("is writing there"), std::string::npos) << e.what();
+  }
+  EXPECT_TRUE(real_files().exists(temp / "out.partial/folder"));
+}
+
+TEST(NewFolder, ALinkToAnEmptyFolderStays) {
+  const testing::TempFolder temp;
+  real_files().replace(temp / "source", "copied");
+  real_files().create_folders(temp / "there");
+  std::filesystem::create_directory_symlink(temp / "there", temp / "link");
+  fill(real_files(), temp / "link", temp / "source");
+  EXPECT_EQ(real_files().read(temp / "there/b"), "copied");
+  EXPECT_TRUE(std::filesystem::is_symlink(temp / "link"));
 }
 
 TEST(NewFolder, AFailureAnywhereLeavesNoHalfFolder) {

@@ -261,6 +261,10 @@ TEST(StoredTensor, AFiniteNumberNeverBecomesInfinite) {
   EXPECT_EQ(rounded({infinity, -infinity, 65504}, DType::f16), (std::vector<std::uint16_t>{0x7c00, 0xfc00, 0x7bff}));
   EXPECT_THROW(rounded({1, 65520}, DType::f16), UserError);
   EXPECT_THROW(rounded({std::numeric_limits<float>::max()}, DType::bf16), UserError);
+  const std::vector<double> wide = {1, -1e300};
+  EXPECT_THROW(stored(DType::f64, bytes_of(wide)).to_f32(), UserError);
+  std::vector<std::byte> room(2 * wide.size());
+  EXPECT_THROW(stored(DType::f64, bytes_of(wide)).convert(0, 2, DType::bf16, room.data()), UserError);
 }
 
 TEST(StoredTensor, RefusesWhatDoesNotConvert) {

@@ -1,55 +1,23 @@
 // A marker file stands in the folder from before the first shard until after the manifest.
 #include "data/shards/output_folder.h"
 
-#include <signal.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
 #include <filesystem>
 
 #include "base/error.h"
 #include "data/shards/manifest.h"
 #include "data/shards/writer.h"
-#include "io/json.h"
+#include "io/work_marker.h"
 
 namespace redline::data {
 namespace {
 
 constexpr std::string_view kFormat = "redline-preparing";
 
-std::string host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
-}
-
-std::string marker_text() {
-  return io::Json({{"format", kFormat}, {"version", 1}, {"host", host()}, {"process", ::getpid()}}).dump() + "\n";
-}
-
 // The files that a run makes; a name that is none of them was made by somebody else.
 bool is_ours(std::string_view name) {
   if (name.ends_with(".partial")) name.remove_suffix(8);
   return name == kPreparingFile || name == kManifestFile || name == "tokenizer.json" || name == "tokenizer.model" ||
          is_shard_name(name);
-}
-
-// Another process that is still at work here. A number that a later process got by chance is told by the user.
-void refuse_running(FileSystem& files, const Path& folder) {
-  const Path path = folder / kPreparingFile;
-  io::Json marker;
-  std::int64_t process = 0;
-  try {
-    marker = io::read_json(files, path);
-    process = io::integer_at(marker, "process", path.string());
-  } catch (const UserError& e) {
-    fail_user("--out {}: {}; remove the folder", folder.string(), e.what());
-  }
-  if (io::string_at(marker, "format", path.string()) != kFormat || process <= 0 || process == ::getpid()) return;
-  if (io::string_at(marker, "host", path.string()) != host()) return;
-  if (::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM)
-    fail_user("--out {}: process {} is preparing data there; if it is not, remove the folder", folder.string(),
-              process);
 }
 
 }  // namespace
@@ -67,7 +35,8 @@ OutputFolder::OutputFolder(FileSystem& files, Path folder) : files_(files), fold
     if (!(marked || just_begun) || !is_ours(name))
       fail_user("--out {}: holds {}, which is not of an interrupted run; name an empty or new folder", folder_.string(),
                 name);
-  if (marked) refuse_running(files_, folder_);
+  if (marked)
+    io::refuse_running(files_, folder_ / kPreparingFile, kFormat, "--out " + folder_.string(), "preparing data");
   created_ = !files_.exists(folder_);
   try {
     if (!names.empty()) {
@@ -75,7 +44,7 @@ OutputFolder::OutputFolder(FileSystem& files, Path folder) : files_(files), fold
       remove_ours();
     }
     files_.create_folders(folder_);
-    files_.replace(folder_ / kPreparingFile, marker_text());
+    files_.replace(folder_ / kPreparingFile, io::work_marker(kFormat));
   } catch (...) {
     clean_up();
     throw;

@@ -78,6 +78,7 @@ class BpeTokenizer final : public Tokenizer {
 
   std::string name() const override { return Path(name_).filename().string(); }
   std::int64_t vocabulary() const override { return static_cast<std::int64_t>(spec_.text_of_id.size()); }
+  std::vector<std::int32_t> beginning() const override { return spec_.beginning; }
   std::optional<std::int32_t> end_token() const override { return end_ < 0 ? std::nullopt : std::optional(end_); }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<BpeEncoder>(*this); }

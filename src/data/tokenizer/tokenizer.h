@@ -28,8 +28,10 @@ class Tokenizer {
   virtual std::string name() const = 0;                       // "bytes", "gpt2.tokenizer.json"
   virtual std::int64_t vocabulary() const = 0;                // ids are below it
   virtual std::optional<std::int32_t> end_token() const = 0;  // what closes a document
-  virtual std::uint64_t fingerprint() const = 0;              // of what decides ids: another tokenizer, another number
-  virtual std::unique_ptr<Encoder> encoder() const = 0;       // lives no longer than the tokenizer
+  // What the tokenizer's own library puts before a text ("<|begin_of_text|>"). Encoding does not: documents have none.
+  virtual std::vector<std::int32_t> beginning() const { return {}; }
+  virtual std::uint64_t fingerprint() const = 0;         // of what decides ids: another tokenizer, another number
+  virtual std::unique_ptr<Encoder> encoder() const = 0;  // lives no longer than the tokenizer
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   // Bytes of text that an id stands for: none for what closes a document; kUnknownBytes for an id that any text may hide
   // behind.

@@ -40,9 +40,9 @@ class Reader {
     if (!is_set(root_, "pre_tokenizer"))
       fail_user("{}: it has no pre-tokenizer; redline reads byte-level BPE, which needs ByteLevel", file_);
     t_.stages = split_stages(*member_of(root_, "pre_tokenizer"), file_);
-    if (is_set(root_, "post_processor")) read_post_processor(*member_of(root_, "post_processor"), 0);
     if (is_set(root_, "decoder")) read_decoder(*member_of(root_, "decoder"), 0);
     if (is_set(root_, "added_tokens")) read_added(*member_of(root_, "added_tokens"));
+    if (is_set(root_, "post_processor")) read_post_processor(*member_of(root_, "post_processor"), 0);
     return std::move(t_);
   }
 
@@ -60,16 +60,44 @@ class Reader {
     }
   }
 
-  // Encoding adds no tokens around a text, so that these do nothing here.
-  void read_post_processor(const Json& object, int depth) const {
+  // Encoding adds no tokens around a text. What a template puts before one is kept for whoever gives a model a prompt.
+  void read_post_processor(const Json& object, int depth) {
     const std::string type = type_of(object, "a post_processor", file_);
     if (type == "Sequence" && depth < kDeepest) {
       const Json* list = member_of(object, "processors");
       if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"processors\"", file_);
       for (const Json& one : *list) read_post_processor(one, depth + 1);
-    } else if (type != "ByteLevel" && type != "TemplateProcessing" && type != "RobertaProcessing" &&
-               type != "BertProcessing") {
+    } else if (type == "TemplateProcessing") {
+      read_template(object);
+    } else if (type != "ByteLevel" && type != "RobertaProcessing" && type != "BertProcessing") {
       fail_user("{}: the post-processor {} is not supported", file_, io::in_quotes(type));
+    }
+  }
+
+  void read_template(const Json& object) {
+    const Json* pieces = member_of(object, "single");
+    if (pieces == nullptr || !pieces->is_array())
+      fail_user("{}: a TemplateProcessing needs its list of \"single\"", file_);
+    for (const Json& piece : *pieces) {
+      check_object(piece, "a piece of the template", file_);
+      const Json* special = member_of(piece, "SpecialToken");
+      if (special == nullptr) return;  // the text itself: what follows it would end what is to go on
+      add_beginning(object, io::string_at(*special, "id", file_));
+    }
+  }
+
+  void add_beginning(const Json& object, const std::string& name) {
+    const Json* specials = member_of(object, "special_tokens");
+    const Json* entry = specials != nullptr && specials->is_object() ? member_of(*specials, name) : nullptr;
+    const Json* ids = entry != nullptr && entry->is_object() ? member_of(*entry, "ids") : nullptr;
+    if (ids == nullptr || !ids->is_array())
+      fail_user("{}: the template's token {} has no \"ids\" among its special_tokens", file_, io::in_quotes(name));
+    for (const Json& id : *ids) {
+      const bool known =
+          id.is_number_unsigned() && id.get<std::uint64_t>() < t_.has_id.size() && t_.has_id[id.get<std::size_t>()];
+      if (!known)
+        fail_user("{}: the template's token {} has an id that is not in the vocabulary", file_, io::in_quotes(name));
+      t_.beginning.push_back(id.get<std::int32_t>());
     }
   }
 

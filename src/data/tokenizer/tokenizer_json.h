@@ -31,7 +31,8 @@ struct TokenizerJson {
   std::vector<AddedToken> raw_added, normalized_added;
   bool nfc = false;
   std::vector<SplitStage> stages;
-  bool decodes = false;  // has the ByteLevel decoder
+  bool decodes = false;                 // has the ByteLevel decoder
+  std::vector<std::int32_t> beginning;  // what its template puts before a text
 
   std::int32_t id_of(std::string_view content) const;  // of an added token; -1: none
 };

@@ -55,6 +55,37 @@ void expect_refused(const char* pointer, const Json& value, std::string_view nam
   EXPECT_NE(error.find(named), error.npos) << pointer << ": " << error;
 }
 
+// <end> before and behind a text, in the library's words.
+Json with_template() {
+  Json json = small();
+  json["post_processor"] = Json::parse(R"({"type": "Sequence", "processors": [
+    {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true},
+    {"type": "TemplateProcessing",
+     "single": [{"SpecialToken": {"id": "<end>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "<end>", "type_id": 0}}],
+     "pair": [], "special_tokens": {"<end>": {"id": "<end>", "ids": [5], "tokens": ["<end>"]}}}]})");
+  return json;
+}
+
+TEST(TokenizerJsonTest, KeepsWhatATemplatePutsBeforeAText) {
+  const auto tokenizer = bpe_tokenizer(with_template().dump(), "t.json");
+  EXPECT_EQ(tokenizer->beginning(), (Ids{5}));
+  EXPECT_EQ(tokenizer->encode("ab"), (Ids{4})) << "documents have none";
+  EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json")->beginning(), Ids{});
+  const auto refused = [](const char* pointer, const Json& value) {
+    Json json = with_template();
+    json[Json::json_pointer(pointer)] = value;
+    return error_of(json);
+  };
+  const std::string place = "/post_processor/processors/1/";
+  EXPECT_NE(refused((place + "special_tokens/<end>/ids").c_str(), {6}).find("not in the vocabulary"),
+            std::string::npos);
+  EXPECT_NE(refused((place + "special_tokens/<end>/ids").c_str(), {-1}).find("not in the vocabulary"),
+            std::string::npos);
+  EXPECT_NE(refused((place + "special_tokens").c_str(), Json::object()).find("no \"ids\""), std::string::npos);
+  EXPECT_NE(refused((place + "single").c_str(), nullptr).find("\"single\""), std::string::npos);
+}
+
 TEST(TokenizerJsonTest, TheSmallOneWorks) {
   const auto tokenizer = bpe_tokenizer(small().dump(), "folder/t.json");
   EXPECT_EQ(tokenizer->name(), "t.json");
