@@ -264,7 +264,7 @@ TEST(StoredTensor, AFiniteNumberNeverBecomesInfinite) {
   const std::vector<double> wide = {1, -1e300};
   EXPECT_THROW(stored(DType::f64, bytes_of(wide)).to_f32(), UserError);
   std::vector<std::byte> room(2 * wide.size());
-  EXPECT_THROW(stored(DType::f64, bytes_of(wide)).convert(0, 2, DType::bf16, room.data()), UserError);
+  EXPECT_THROW(stored(DType::f64, bytes_of(wide)).convert(bytes_of(wide), DType::bf16, room.data()), UserError);
 }
 
 TEST(StoredTensor, RefusesWhatDoesNotConvert) {
