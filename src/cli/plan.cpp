@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
 #include "io/json.h"
 #include "report/figures.h"
+#include "report/live_line.h"
 #include "train/trainer.h"
 
 namespace redline::cli {
@@ -190,6 +192,19 @@ perf::Machine machine_called(const std::string& card) {
   return perf::machine_of(*device);
 }
 
+// A preset takes a moment; hundreds of ways to cut the step of a deep model take longer.
+perf::Choice choose_with_progress(const config::Config& config, const perf::Machine& machine) {
+  constexpr double kPatience = 1;  // seconds
+  report::LiveLine line(stderr);
+  const double start = steady_seconds();
+  return perf::choose(config, machine, [&](std::size_t done, std::size_t of) {
+    const double seconds = steady_seconds() - start;
+    if (seconds < kPatience || done == 0) return;
+    const double left = seconds * static_cast<double>(of - done) / static_cast<double>(done);
+    line.show(fmt::format("planning, setting {}/{}, eta {}", done + 1, of, report::duration(left)));
+  });
+}
+
 }  // namespace
 
 int run_plan(const Words& words) {
@@ -215,7 +230,7 @@ int run_plan(const Words& words) {
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   p.plan = perf::make_plan(p.config, p.machine);
-  p.choice = perf::choose(p.config, p.machine);
+  p.choice = choose_with_progress(p.config, p.machine);
   if (json) {
     print_json(to_json(p));
     return kDone;

@@ -69,7 +69,7 @@ void sort_by_rate(std::vector<Plan>& plans) {
 
 }  // namespace
 
-Choice choose(const config::Config& config, const Machine& machine) {
+Choice choose(const config::Config& config, const Machine& machine, const ChooseProgress& progress) {
   const bool recompute_is_set = !config.origins.prefix({"train.recompute"}).empty();
   std::vector<std::string> recomputes = {"none", "mlp", "block"};
   if (recompute_is_set) recomputes = {config.train.recompute};
@@ -77,8 +77,10 @@ Choice choose(const config::Config& config, const Machine& machine) {
   Choice choice;
   const auto plans_of = [&](const std::vector<Cut>& cuts) {
     std::vector<Plan> fitting;
+    const std::size_t all = choice.considered + cuts.size() * recomputes.size();
     for (const std::string& recompute : recomputes) {
       for (const Cut& cut : cuts) {
+        if (progress) progress(choice.considered, all);
         ++choice.considered;
         Plan p = make_plan(with_setting(config, {cut.batch_size, cut.accumulate, recompute}), machine);
         if (!choice.smallest || p.memory.total() < choice.smallest->memory.total()) choice.smallest = p;

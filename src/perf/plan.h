@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,7 +85,9 @@ struct Choice {
   std::vector<Plan> too_large;   // what does not fit
   std::optional<Plan> smallest;  // what needs least, whether it fits or not
 };
-Choice choose(const config::Config& config, const Machine& machine);
+// `progress` hears how many settings of how many were planned.
+using ChooseProgress = std::function<void(std::size_t done, std::size_t of)>;
+Choice choose(const config::Config& config, const Machine& machine, const ChooseProgress& progress = {});
 
 // In a sentence or two: why the first of `best` is the choice, or why there is none.
 std::string why(const Choice& choice, const Machine& machine);
