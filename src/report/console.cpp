@@ -178,6 +178,9 @@ bool Console::keeps(const train::StepMetrics& m) const {
 
 void Console::stepped(const train::StepMetrics& m) {
   const Clock::time_point now = Clock::now();
+  // What went before the first step (memory, a first evaluation) does not come again.
+  if (m.step == first_step_ + 1)
+    started_ = now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(m.step_ms));
   const double a_step =
       seconds_between(started_, now) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
   const std::string line =

@@ -3,13 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
+
+#include "report/appended_rows.h"
 
 namespace redline::report {
 namespace {
-
-constexpr std::string_view kRowStart = "{\"step\":";
 
 void put(std::string& row, std::string_view key, double value) {
   if (std::isfinite(value))
@@ -28,19 +27,10 @@ void put_gpu(std::string& row, const device::GpuSample& g) {
   row += g.throttle ? fmt::format(",\"gpu_throttle\":\"{}\"", *g.throttle) : ",\"gpu_throttle\":null";
 }
 
-// The step of one line without its newline; -1 when it is not a whole row of ours.
-std::int64_t step_of(std::string_view line) {
-  if (!line.starts_with(kRowStart) || !line.ends_with('}')) return -1;
-  line.remove_prefix(kRowStart.size());
-  std::int64_t step = -1;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
-  return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
-}
-
 }  // namespace
 
 std::string metrics_row(const train::StepMetrics& m) {
-  std::string row = fmt::format("{}{}", kRowStart, m.step);
+  std::string row = fmt::format("{}{}", kStepRowStart, m.step);
   put(row, "time", m.time);
   put(row, "loss", m.loss);
   put(row, "grad_norm", m.grad_norm);
@@ -60,21 +50,9 @@ std::string metrics_row(const train::StepMetrics& m) {
   return row + "}\n";
 }
 
-std::size_t whole_rows(std::string_view text, std::int64_t last_step) {
-  std::size_t kept = 0;
-  for (std::size_t end; (end = text.find('\n', kept)) != text.npos; kept = end + 1) {
-    const std::int64_t step = step_of(text.substr(kept, end - kept));
-    if (step < 0 || step > last_step) break;
-  }
-  return kept;
-}
-
 void MetricsFile::started(const train::RunHeader& header) {
   if (path_.has_parent_path()) files_.create_folders(path_.parent_path());
-  if (files_.exists(path_)) {
-    const std::string text = files_.read(path_);
-    if (const std::size_t kept = whole_rows(text, header.first_step); kept < text.size()) files_.truncate(path_, kept);
-  }
+  cut_back(files_, path_, header.first_step);
   file_ = files_.append(path_);
 }
 

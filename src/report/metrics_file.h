@@ -14,10 +14,6 @@ namespace redline::report {
 // One row with its newline. Doubles in the shortest form that reads back the same; what is not finite is null.
 std::string metrics_row(const train::StepMetrics& m);
 
-// How many bytes of a metrics file are whole rows of steps up to `last_step`. A row that a crash tore, and all that
-// follows it, is not.
-std::size_t whole_rows(std::string_view text, std::int64_t last_step);
-
 class MetricsFile final : public train::Observer {
  public:
   MetricsFile(FileSystem& files, Path path) : files_(files), path_(std::move(path)) {}

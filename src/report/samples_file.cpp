@@ -2,7 +2,7 @@
 #include "report/samples_file.h"
 
 #include "io/json.h"
-#include "report/metrics_file.h"
+#include "report/appended_rows.h"
 
 namespace redline::report {
 
@@ -13,11 +13,7 @@ std::string samples_row(std::int64_t step, const std::vector<train::SampledText>
   return row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
 }
 
-void SamplesFile::started(const train::RunHeader& header) {
-  if (!files_.exists(path_)) return;
-  const std::string text = files_.read(path_);
-  if (const std::size_t kept = whole_rows(text, header.first_step); kept < text.size()) files_.truncate(path_, kept);
-}
+void SamplesFile::started(const train::RunHeader& header) { cut_back(files_, path_, header.first_step); }
 
 void SamplesFile::sampled(std::int64_t step, const std::vector<train::SampledText>& texts) {
   if (!file_) file_ = files_.append(path_);
