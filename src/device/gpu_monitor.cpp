@@ -3,12 +3,8 @@
 
 #include <dlfcn.h>
 
-#include <chrono>
-
 namespace redline::device {
 namespace {
-
-constexpr auto kInterval = std::chrono::seconds(1);
 
 // As nvml.h has them.
 using Status = int;
@@ -118,12 +114,14 @@ class Nvml {
   Status (*throttle_)(Card, unsigned long long*) = nullptr;
 };
 
-std::unique_ptr<GpuMonitor> GpuMonitor::open(const std::string& bus_id, const std::string& library) {
+std::unique_ptr<GpuMonitor> GpuMonitor::open(const std::string& bus_id, const std::string& library,
+                                             std::chrono::milliseconds interval) {
   std::unique_ptr<Nvml> nvml = Nvml::load(library, bus_id);
-  return nvml ? std::unique_ptr<GpuMonitor>(new GpuMonitor(std::move(nvml))) : nullptr;
+  return nvml ? std::unique_ptr<GpuMonitor>(new GpuMonitor(std::move(nvml), interval)) : nullptr;
 }
 
-GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml) : nvml_(std::move(nvml)), thread_([this] { watch(); }) {}
+GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, std::chrono::milliseconds interval)
+    : nvml_(std::move(nvml)), interval_(interval), thread_([this] { watch(); }) {}
 
 GpuMonitor::~GpuMonitor() {
   {
@@ -145,7 +143,7 @@ void GpuMonitor::watch() {
     GpuSample sample = nvml_->sample();
     std::unique_lock lock(mutex_);
     latest_ = std::move(sample);
-    if (ending_.wait_for(lock, kInterval, [this] { return end_; })) return;
+    if (ending_.wait_for(lock, interval_, [this] { return end_; })) return;
   }
 }
 

@@ -2,6 +2,7 @@
 // through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor, and no error.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -30,11 +31,12 @@ std::string throttle_in_words(std::uint64_t reasons);
 
 class Nvml;  // the loaded library
 
-// Asks once a second on a thread of its own, while it lives.
+// Asks at every interval on a thread of its own, while it lives. A card's power is its mean over about a second.
 class GpuMonitor {
  public:
   // Of the card at `bus_id` ("0000:1B:00.0"; empty: the first). Nothing where the library or the card is not there.
-  static std::unique_ptr<GpuMonitor> open(const std::string& bus_id, const std::string& library = "libnvidia-ml.so.1");
+  static std::unique_ptr<GpuMonitor> open(const std::string& bus_id, const std::string& library = "libnvidia-ml.so.1",
+                                          std::chrono::milliseconds interval = std::chrono::seconds(1));
   ~GpuMonitor();
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
@@ -42,10 +44,11 @@ class GpuMonitor {
   std::optional<GpuSample> latest() const;  // never waits for the card
 
  private:
-  explicit GpuMonitor(std::unique_ptr<Nvml> nvml);
+  GpuMonitor(std::unique_ptr<Nvml> nvml, std::chrono::milliseconds interval);
   void watch();
 
   std::unique_ptr<Nvml> nvml_;
+  std::chrono::milliseconds interval_;
   mutable std::mutex mutex_;
   std::condition_variable ending_;
   bool end_ = false;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm_plan.h"
+#include "ops/cuda/gemm_tuning.h"
 #include "ops/cuda/tuning_file.h"
 
 namespace redline::ops::cuda {
@@ -22,12 +23,6 @@ constexpr double kWorthTuning = 1e9;  // FLOPs: a few microseconds
 bool tuning_is_off() {
   const char* value = std::getenv("REDLINE_TUNING");
   return value && std::string_view(value) == "off";
-}
-
-LtHandle make_handle() {
-  cublasLtHandle_t handle = nullptr;
-  REDLINE_CUBLAS(cublasLtCreate(&handle));
-  return LtHandle(handle);
 }
 
 // One card and one version of cuBLASLt: what is fastest on another says nothing here.
@@ -77,7 +72,7 @@ class Plans {
     const std::vector<cublasLtMatmulAlgo_t> candidates = plan.candidates();
     if (!tune || candidates.size() == 1) return candidates.front();
     const double begin = steady_seconds();
-    if (const auto fastest = plan.fastest(candidates, launch)) {
+    if (const auto fastest = fastest_algorithm(plan, candidates, launch)) {
       file_.put(key, std::bit_cast<AlgorithmBytes>(fastest->algorithm));
       if (std::isfinite(fastest->first_seconds)) {  // else the first candidate does not run here
         ++tuned_.products;

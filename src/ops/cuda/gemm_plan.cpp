@@ -58,6 +58,12 @@ LtPreference preference(const GemmShape& s) {
 
 }  // namespace
 
+LtHandle make_handle() {
+  cublasLtHandle_t handle = nullptr;
+  REDLINE_CUBLAS(cublasLtCreate(&handle));
+  return LtHandle(handle);
+}
+
 GemmShape::GemmShape(const Gemm& g, bool allow_tf32)
     : transpose_a(g.transpose_a),
       transpose_b(g.transpose_b),

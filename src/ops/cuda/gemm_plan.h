@@ -1,11 +1,9 @@
-// A product as cuBLASLt wants it described, the algorithms that can compute it, and which of them is fastest here.
+// A product as cuBLASLt wants it described, and the algorithms that can compute it.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <compare>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +27,8 @@ using LtHandle = std::unique_ptr<cublasLtContext, Destroy<cublasLtDestroy>>;
 using LtOperation = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy<cublasLtMatmulDescDestroy>>;
 using LtLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy<cublasLtMatrixLayoutDestroy>>;
 using LtPreference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+LtHandle make_handle();
 
 // Everything about a product that its plan depends on.
 struct GemmShape {
@@ -57,20 +57,15 @@ class GemmPlan {
   std::vector<cublasLtMatmulAlgo_t> variants(const cublasLtMatmulAlgo_t& algorithm) const;
   // Whether this library takes an algorithm from elsewhere, within the workspace.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
-  // By time, of the candidates and the variants of the best, on operands of its own; nothing when there is no memory for them. Waits for the stream.
-  struct Fastest {
-    cublasLtMatmulAlgo_t algorithm;
-    double seconds, first_seconds;  // of it, and of the first candidate
-  };
-  std::optional<Fastest> fastest(std::span<const cublasLtMatmulAlgo_t> candidates, const Launch& launch) const;
-
   void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
   void run(const void* a, const void* b, void* c, const Launch& launch) const;
-
- private:
+  // With any algorithm; what it cannot do is no error here.
   cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
                          const Launch& launch) const;
 
+  const GemmShape& shape() const { return shape_; }
+
+ private:
   cublasLtHandle_t handle_;
   GemmShape shape_;
   LtOperation operation_;

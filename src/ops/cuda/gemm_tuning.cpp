@@ -1,12 +1,13 @@
 // The fastest of several algorithms, by time: the heuristic's first guess often is not, and near its guesses lie others that
 // it does not name. All are run once; the finalists then take turns for several rounds, since a card's clock changes with
 // its power and heat. Operands are random (zeros run up to 20% faster).
+#include "ops/cuda/gemm_tuning.h"
+
 #include <algorithm>
 #include <bit>
 
 #include "base/random.h"
 #include "device/cuda/stopwatch.h"
-#include "ops/cuda/gemm_plan.h"
 
 namespace redline::ops::cuda {
 namespace {
@@ -16,7 +17,8 @@ using device::cuda::Stopwatch;
 
 constexpr double kFirstLook = 3e-4, kRound = 2e-3;  // seconds that an algorithm runs, at least once
 constexpr int kMostRuns = 20, kRounds = 3;
-constexpr int kParents = 2, kFinalists = 5;
+constexpr int kParents = 2;
+constexpr std::size_t kFinalists = 5;
 
 // A piece of random numbers of the type, copied over the whole array.
 DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream) {
@@ -47,50 +49,74 @@ DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream)
 
 }  // namespace
 
-std::optional<GemmPlan::Fastest> GemmPlan::fastest(std::span<const cublasLtMatmulAlgo_t> candidates,
-                                                   const Launch& launch) const {
-  const GemmShape& s = shape_;
-  const DeviceBytes a = random_array(s.input, (s.transpose_a ? s.k : s.m) * s.lda, launch.stream);
-  const DeviceBytes b = random_array(s.input, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
-  const DeviceBytes c = random_array(s.output, s.m * s.ldc, launch.stream);
-  if (!a || !b || !c) return std::nullopt;
+std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& launch) {
+  const GemmShape& s = plan.shape();
+  GemmTrial trial(plan, launch);
+  trial.a_ = random_array(s.input, (s.transpose_a ? s.k : s.m) * s.lda, launch.stream);
+  trial.b_ = random_array(s.input, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
+  trial.c_ = random_array(s.output, s.m * s.ldc, launch.stream);
+  if (!trial.a_ || !trial.b_ || !trial.c_) return std::nullopt;
+  return trial;
+}
 
-  const Stopwatch watch(launch.stream);
-  struct Timed {
-    cublasLtMatmulAlgo_t algorithm;
-    double once = 0, sum = 0;  // seconds: one run, and a run's in each of the rounds together
+void GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
+  plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), launch_);
+}
+
+double GemmTrial::time(const TimedAlgorithm& timed, double for_seconds) const {
+  const int runs = std::clamp(static_cast<int>(for_seconds / std::max(timed.seconds, 1e-7)), 1, kMostRuns);
+  const Stopwatch watch(launch_.stream);
+  watch.start();
+  for (int i = 0; i < runs; ++i) enqueue(timed.algorithm);
+  return watch.stop() / runs;
+}
+
+std::optional<TimedAlgorithm> GemmTrial::first_look(const cublasLtMatmulAlgo_t& algorithm) const {
+  // The first run also loads its kernel.
+  if (plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), launch_) != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  TimedAlgorithm timed{algorithm};
+  timed.seconds = time(timed, 0);
+  timed.seconds = time(timed, kFirstLook);
+  return timed;
+}
+
+std::vector<TimedAlgorithm> GemmTrial::finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
+                                                 std::size_t most) const {
+  std::vector<TimedAlgorithm> seen;
+  const auto look_at = [&](std::span<const cublasLtMatmulAlgo_t> algorithms) {
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms)
+      if (const auto timed = first_look(algorithm)) seen.push_back(*timed);
   };
-  const auto run_for = [&](const cublasLtMatmulAlgo_t& algorithm, double seconds, double once) {
-    const int runs = std::clamp(static_cast<int>(seconds / std::max(once, 1e-7)), 1, kMostRuns);
-    watch.start();
-    for (int i = 0; i < runs; ++i) try_run(algorithm, a.get(), b.get(), c.get(), launch);
-    return watch.stop() / runs;
-  };
-  std::vector<Timed> seen;
-  const auto look_at = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    // The first run also loads its kernel.
-    if (try_run(algorithm, a.get(), b.get(), c.get(), launch) != CUBLAS_STATUS_SUCCESS) return;
-    const double once = run_for(algorithm, 0, 1);
-    seen.push_back({algorithm, run_for(algorithm, kFirstLook, once)});
-  };
-  const auto sort_seen = [&] {
-    std::sort(seen.begin(), seen.end(), [](const Timed& x, const Timed& y) { return x.once < y.once; });
-  };
-  for (const cublasLtMatmulAlgo_t& candidate : candidates) look_at(candidate);
-  if (seen.empty()) return std::nullopt;
-  const Timed first = seen.front();  // the heuristic's, or the first that runs here
+  const auto sort_seen = [&] { std::ranges::sort(seen, {}, &TimedAlgorithm::seconds); };
+  look_at(candidates);
+  if (seen.empty()) return seen;
+  const TimedAlgorithm first = seen.front();
   sort_seen();
-  const std::vector<Timed> parents(seen.begin(), seen.begin() + std::min<std::ptrdiff_t>(kParents, std::ssize(seen)));
-  for (const Timed& parent : parents)
-    for (const cublasLtMatmulAlgo_t& variant : variants(parent.algorithm)) look_at(variant);
+  const std::vector<TimedAlgorithm> parents(seen.begin(),
+                                            seen.begin() + std::min<std::ptrdiff_t>(kParents, std::ssize(seen)));
+  for (const TimedAlgorithm& parent : parents) look_at(plan_->variants(parent.algorithm));
   sort_seen();
-  seen.resize(std::min<std::size_t>(seen.size(), kFinalists));
+  if (seen.size() > most) seen.erase(seen.begin() + static_cast<std::ptrdiff_t>(most), seen.end());
   seen.push_back(first);
+  return seen;
+}
+
+std::vector<double> time_in_turns(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists) {
+  std::vector<double> seconds(finalists.size());
   for (int round = 0; round < kRounds; ++round)
-    for (Timed& t : seen) t.sum += run_for(t.algorithm, kRound, t.once);
-  const auto best =
-      std::min_element(seen.begin(), seen.end(), [](const Timed& x, const Timed& y) { return x.sum < y.sum; });
-  return Fastest{best->algorithm, best->sum / kRounds, seen.back().sum / kRounds};
+    for (std::size_t i = 0; i < finalists.size(); ++i) seconds[i] += trial.time(finalists[i], kRound) / kRounds;
+  return seconds;
+}
+
+std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
+                                         const Launch& launch) {
+  const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch);
+  if (!trial) return std::nullopt;
+  const std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, kFinalists);
+  if (finalists.empty()) return std::nullopt;
+  const std::vector<double> seconds = time_in_turns(*trial, finalists);
+  const auto best = std::ranges::min_element(seconds);
+  return Fastest{finalists[static_cast<std::size_t>(best - seconds.begin())].algorithm, *best, seconds.back()};
 }
 
 }  // namespace redline::ops::cuda

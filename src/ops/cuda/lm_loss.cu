@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "device/cuda/vectors.cuh"
-#include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/products.h"
 
 namespace redline::ops::cuda {
 namespace {
@@ -126,77 +126,24 @@ void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses,
   REDLINE_LAUNCHED();
 }
 
-// How the chunk's memory is used: where rows of the vocabulary's length would not be aligned, which costs products and
-// loads alike several times over, fewer rows stand a little further apart.
-struct Chunk {
-  std::int64_t rows, stride;
-};
-Chunk chunk_of(const Tensor& logits) {
-  const std::int64_t vocab = logits.columns(), width = 16 / static_cast<std::int64_t>(size_of(logits.dtype));
-  const std::int64_t stride = ceil_div(vocab, width) * width, rows = logits.elements() / stride;
-  if (stride == vocab || rows == 0) return {logits.rows(), vocab};
-  return {rows > 16 ? rows / 16 * 16 : rows, stride};
-}
-
 }  // namespace
 
 void run(const LmLoss<Tensor>& op, const Launch& launch) {
-  const std::int64_t n = op.x.rows(), d = op.x.columns(), vocab = op.weight.rows();
-  const Chunk chunk = chunk_of(op.logits);
-  const DType dtype = op.x.dtype;
-  const auto row_of = [d](const Tensor& t, std::int64_t row) {
-    return t.as<std::byte>() + row * d * static_cast<std::int64_t>(size_of(t.dtype));
-  };
+  const std::int64_t n = op.x.rows(), vocab = op.weight.rows();
+  const LogitsChunk chunk = logits_chunk(op.logits);
   for (std::int64_t first = 0; first < n; first += chunk.rows) {
-    const std::int64_t rows = std::min(chunk.rows, n - first);
-    const std::byte* x = row_of(op.x, first);
-    gemm({.transpose_b = true,
-          .m = rows,
-          .n = vocab,
-          .k = d,
-          .a = x,
-          .lda = d,
-          .b = op.weight.data,
-          .ldb = d,
-          .c = op.logits.data,
-          .ldc = chunk.stride,
-          .input = dtype,
-          .output = dtype},
-         launch);
-    for_type_and_width(dtype, in_vectors(chunk.stride, {op.logits}), [&]<class T, int kWidth>() {
+    const HeadProducts products = head_products(op, first);
+    gemm(products.logits, launch);
+    for_type_and_width(op.x.dtype, in_vectors(chunk.stride, {op.logits}), [&]<class T, int kWidth>() {
       const auto launch_kernel =
           op.dx.present() ? launch_cross_entropy<T, kWidth, true> : launch_cross_entropy<T, kWidth, false>;
       launch_kernel(op.logits.as<T>(), op.targets.i32() + first, op.losses.f32() + first,
-                    {rows, static_cast<std::int32_t>(vocab), static_cast<std::int32_t>(chunk.stride), 0},
+                    {products.logits.m, static_cast<std::int32_t>(vocab), static_cast<std::int32_t>(chunk.stride), 0},
                     launch.stream);
     });
     if (!op.dx.present()) continue;
-    gemm({.m = rows,
-          .n = d,
-          .k = vocab,
-          .a = op.logits.data,
-          .lda = chunk.stride,
-          .b = op.weight.data,
-          .ldb = d,
-          .c = row_of(op.dx, first),
-          .ldc = d,
-          .input = dtype,
-          .output = dtype},
-         launch);
-    gemm({.transpose_a = true,
-          .m = vocab,
-          .n = d,
-          .k = rows,
-          .a = op.logits.data,
-          .lda = chunk.stride,
-          .b = x,
-          .ldb = d,
-          .c = op.dweight.data,
-          .ldc = d,
-          .input = dtype,
-          .output = DType::f32,
-          .beta = first > 0 || op.accumulate_weight ? 1.0f : 0.0f},
-         launch);
+    gemm(products.dx, launch);
+    gemm(products.dweight, launch);
   }
   sum_losses<<<1, 1024, 0, launch.stream>>>(op.losses.f32(), n, op.loss_sum.as<double>(), op.accumulate_loss);
   REDLINE_LAUNCHED();

@@ -1,0 +1,49 @@
+// Which algorithm computes a product fastest, by time on random operands of its own.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ops/cuda/gemm_plan.h"
+
+namespace redline::ops::cuda {
+
+struct TimedAlgorithm {
+  cublasLtMatmulAlgo_t algorithm;
+  double seconds = 0;  // of one run
+};
+
+// A product with operands to time it on; keeps the plan by reference. Everything waits for the stream.
+class GemmTrial {
+ public:
+  static std::optional<GemmTrial> open(const GemmPlan& plan, const Launch& launch);  // nothing without memory
+
+  // Those that run at all of the candidates and of the variants of the best, after a first look, fastest first, at most so
+  // many; then once more the first candidate that runs. Empty when none does.
+  std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates, std::size_t most) const;
+  // Seconds of one run, of as many as take about `for_seconds`, at least one.
+  double time(const TimedAlgorithm& timed, double for_seconds) const;
+  void enqueue(const cublasLtMatmulAlgo_t& algorithm) const;  // one run, and no waiting
+
+ private:
+  GemmTrial(const GemmPlan& plan, const Launch& launch) : plan_(&plan), launch_(launch) {}
+  std::optional<TimedAlgorithm> first_look(const cublasLtMatmulAlgo_t& algorithm) const;
+
+  const GemmPlan* plan_;
+  Launch launch_;
+  device::cuda::DeviceBytes a_, b_, c_;
+};
+
+// Rounds in which finalists take turns, as the tuner has them: the mean time of each, in their order.
+std::vector<double> time_in_turns(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists);
+
+// Nothing when there is no memory for operands, or no candidate runs.
+struct Fastest {
+  cublasLtMatmulAlgo_t algorithm;
+  double seconds, first_seconds;  // of it, and of the first candidate
+};
+std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
+                                         const Launch& launch);
+
+}  // namespace redline::ops::cuda

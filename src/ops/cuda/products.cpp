@@ -1,0 +1,95 @@
+// Linear layers are three products over the same weight, y = x W^T, dx = dy W, dW (+)= dy^T x, and so is a chunk of a head. All
+// row-major as stored.
+#include "ops/cuda/products.h"
+
+#include <algorithm>
+
+namespace redline::ops::cuda {
+namespace {
+
+// [rows, columns] at an address, its rows `stride` apart.
+struct Matrix {
+  void* data;
+  DType dtype;
+  std::int64_t rows, columns, stride;
+};
+Matrix matrix(const Tensor& t) { return {t.data, t.dtype, t.rows(), t.columns(), t.columns()}; }
+Matrix rows_of(const Tensor& t, std::int64_t first, std::int64_t rows) {
+  std::byte* data = t.as<std::byte>() + first * t.columns() * static_cast<std::int64_t>(size_of(t.dtype));
+  return {data, t.dtype, rows, t.columns(), t.columns()};
+}
+
+Gemm output(const Matrix& x, const Matrix& weight, const Matrix& y) {
+  return {.transpose_b = true,
+          .m = x.rows,
+          .n = weight.rows,
+          .k = x.columns,
+          .a = x.data,
+          .lda = x.stride,
+          .b = weight.data,
+          .ldb = weight.stride,
+          .c = y.data,
+          .ldc = y.stride,
+          .input = x.dtype,
+          .output = y.dtype};
+}
+
+Gemm input_grad(const Matrix& dy, const Matrix& weight, const Matrix& dx) {
+  return {.m = dy.rows,
+          .n = weight.columns,
+          .k = dy.columns,
+          .a = dy.data,
+          .lda = dy.stride,
+          .b = weight.data,
+          .ldb = weight.stride,
+          .c = dx.data,
+          .ldc = dx.stride,
+          .input = dy.dtype,
+          .output = dx.dtype};
+}
+
+Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool accumulate) {
+  return {.transpose_a = true,
+          .m = dy.columns,
+          .n = x.columns,
+          .k = dy.rows,
+          .a = dy.data,
+          .lda = dy.stride,
+          .b = x.data,
+          .ldb = x.stride,
+          .c = dweight.data,
+          .ldc = dweight.stride,
+          .input = x.dtype,
+          .output = dweight.dtype,
+          .beta = accumulate ? 1.0f : 0.0f};
+}
+
+}  // namespace
+
+Gemm product(const Linear<Tensor>& op) { return output(matrix(op.x), matrix(op.weight), matrix(op.y)); }
+Gemm product(const LinearInputGrad<Tensor>& op) { return input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx)); }
+Gemm product(const LinearWeightGrad<Tensor>& op) {
+  return weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate);
+}
+
+LogitsChunk logits_chunk(const Tensor& logits) {
+  const std::int64_t vocab = logits.columns(), width = 16 / static_cast<std::int64_t>(size_of(logits.dtype));
+  const std::int64_t stride = (vocab + width - 1) / width * width, rows = logits.elements() / stride;
+  if (stride == vocab || rows == 0) return {logits.rows(), vocab};
+  return {rows > 16 ? rows / 16 * 16 : rows, stride};
+}
+
+HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
+  const LogitsChunk chunk = logits_chunk(op.logits);
+  const std::int64_t rows = std::min(chunk.rows, op.x.rows() - first);
+  const Matrix x = rows_of(op.x, first, rows), weight = matrix(op.weight);
+  const Matrix logits{op.logits.data, op.logits.dtype, rows, op.weight.rows(), chunk.stride};
+  HeadProducts products;
+  products.logits = output(x, weight, logits);
+  if (!op.dx.present()) return products;
+  products.dx = input_grad(logits, weight, rows_of(op.dx, first, rows));
+  products.dweight = weight_grad(x, logits, matrix(op.dweight), first > 0 || op.accumulate_weight);
+  return products;
+}
+
+}  // namespace redline::ops::cuda
