@@ -157,7 +157,7 @@ void find_finalists(Product& p, cublasLtHandle_t handle, const device::cuda::Lau
   };
   const std::size_t first = static_cast<std::size_t>(std::ranges::find_if(timed, same) - timed.begin());
   if (first + 1 < timed.size()) timed.pop_back();  // it is among the others already
-  const std::vector<double> bursts = time_in_turns(*p.trial, timed);
+  const std::vector<double> bursts = time_in_bursts(*p.trial, timed);
   const double best = *std::ranges::min_element(bursts);
   for (std::size_t i = 0; i < timed.size(); ++i) {
     if (i != first && bursts[i] > kWithin * best) continue;

@@ -25,6 +25,7 @@ class GemmTrial {
   // Seconds of one run, of as many as take about `for_seconds`, at least one.
   double time(const TimedAlgorithm& timed, double for_seconds) const;
   void enqueue(const cublasLtMatmulAlgo_t& algorithm) const;  // one run, and no waiting
+  void load_card(const TimedAlgorithm& timed, double seconds) const;
 
  private:
   GemmTrial(const GemmPlan& plan, const Launch& launch) : plan_(&plan), launch_(launch) {}
@@ -35,15 +36,26 @@ class GemmTrial {
   device::cuda::DeviceBytes a_, b_, c_;
 };
 
-// Rounds in which finalists take turns, as the tuner has them: the mean time of each, in their order.
-std::vector<double> time_in_turns(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists);
+// Finalists take turns for so many rounds: the mean time of each, in their order. An algorithm runs in a round for the
+// seconds that `long_for` says of it.
+template <class LongFor>
+std::vector<double> time_in_turns(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists, int rounds,
+                                  const LongFor& long_for) {
+  std::vector<double> seconds(finalists.size());
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < finalists.size(); ++i)
+      seconds[i] += trial.time(finalists[i], long_for(finalists[i])) / rounds;
+  return seconds;
+}
+// The first turns: three of 2 ms.
+std::vector<double> time_in_bursts(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists);
 
-// Nothing when there is no memory for operands, or no candidate runs.
+// Nothing when there is no memory for operands, or no candidate runs. A cold card is loaded first.
 struct Fastest {
   cublasLtMatmulAlgo_t algorithm;
   double seconds, first_seconds;  // of it, and of the first candidate
 };
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch);
+                                         const Launch& launch, bool card_is_cold);
 
 }  // namespace redline::ops::cuda
