@@ -53,6 +53,9 @@ if(redline_cuda_enabled)
   # nvcc for a compiler without constexpr, and then its checks of format strings fail.
   target_compile_options(redline_settings INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr;-DFMT_USE_CONSTEXPR=1>")
+  # Kernels that use what sm_90a alone has are there to be launched only if it is among the architectures.
+  target_compile_options(redline_settings INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:-DREDLINE_SM90A=$<IN_LIST:90a,${CMAKE_CUDA_ARCHITECTURES}>>")
   include(Cudnn)
   list(JOIN CMAKE_CUDA_ARCHITECTURES ", " archs)
   message(STATUS "CUDA backend: on (nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${archs})")

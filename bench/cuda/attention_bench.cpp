@@ -118,10 +118,13 @@ void shapes(benchmark::internal::Benchmark* b) {
       ->Args({64, 1024, 10, 10, 64, 193})
       ->Args({16, 2048, 16, 16, 128, 449})
       ->Args({16, 2048, 16, 16, 128, 189})
+      ->Args({128, 1024, 10, 10, 64, 200})
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->MinTime(0.2);
 }
+BENCHMARK_CAPTURE(attention, hopper_forward, "hopper", forward)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, hopper_backward, "hopper", backward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, flash_forward, "flash", forward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, flash_backward, "flash", backward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, cudnn_forward, "cudnn", forward)->Apply(shapes);

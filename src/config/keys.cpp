@@ -171,7 +171,7 @@ std::vector<Key> build_table() {
 
     {"kernels.graphs", in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},
-    {"kernels.attention", in<&Config::kernels, &Kernels::attention>(), any(), {"auto", "cudnn", "flash", "reference"}, "",
+    {"kernels.attention", in<&Config::kernels, &Kernels::attention>(), any(), {"auto", "cudnn", "hopper", "flash", "reference"}, "",
      "who computes attention on a GPU; auto: the fastest that can, measured on the first batch"},
     {"kernels.deterministic", in<&Config::kernels, &Kernels::deterministic>(), any(), {}, "",
      "a GPU repeats runs bit for bit: no kernel whose sums depend on timing, and products as cuBLASLt's heuristic proposes them"},

@@ -6,8 +6,9 @@
 namespace redline::model {
 namespace {
 
-// Rows of logits that exist at a time: enough that their products fill the device.
-constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 8192;
+// Rows of logits that exist at a time: enough that their products fill the device, and on a card at least so many elements,
+// since a chunk of a small vocabulary is over before the next is launched.
+constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 8192, kCudaLossElements = 1 << 26;
 
 program::Recompute recompute_of(std::string_view name) {
   if (name == "mlp") return program::Recompute::mlp;
@@ -39,7 +40,8 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   LoweringOptions o;
   o.batch = batch_shape(c);
   o.accumulate = c.train.accumulate > 1;
-  o.loss_chunk = kind == device::Kind::cuda ? kCudaLossChunk : kCpuLossChunk;
+  o.loss_chunk =
+      kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
   o.optim = c.optim;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
   o.recompute = recompute_of(c.train.recompute);
@@ -54,7 +56,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
     fail_user(
         "{}kernels.deterministic does not go with kernels.attention = \"cudnn\", whose backward pass adds in the order "
         "in "
-        "which blocks finish; use \"auto\" or \"flash\"",
+        "which blocks finish; use \"auto\", \"hopper\" or \"flash\"",
         c.origins.prefix({"kernels.deterministic", "kernels.attention"}));
   const std::string& matmul = c.precision.matmul;
   if (matmul == "bf16") {

@@ -14,9 +14,9 @@
 namespace redline::ops::cuda {
 namespace {
 
-// A Hopper kernel of our own goes in front of flash.
 constexpr AttentionBackend kBackends[] = {
     {"cudnn", cudnn_why_not, cudnn_forward, cudnn_backward},
+    {"hopper", hopper_why_not, hopper_forward, hopper_backward},
     {"flash", flash_why_not, flash_forward, flash_backward},
     {"reference", reference_why_not, reference_forward, reference_backward},
 };
@@ -67,7 +67,8 @@ class Choices {
     if (able.size() > 1) able.pop_back();  // the slowest by far
     const char* const pass = c.backward ? "backward" : "forward";
     const char* const documents = c.full_rows ? "full rows" : "packed documents";
-    if (able.size() == 1 || device::cuda::capturing(launch.stream)) {
+    // Which one is fastest may change from run to run, and with it the bits.
+    if (able.size() == 1 || c.deterministic || device::cuda::capturing(launch.stream)) {
       log::note("attention {} of {}: {}{}", pass, documents, able[0]->name, refusals);
       return able[0];
     }

@@ -52,6 +52,11 @@ std::string cudnn_why_not(const AttentionCase& c);
 void cudnn_forward(const Attention<Tensor>& op, const Launch& launch);
 void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 
+// attention_hopper.cu and attention_hopper_grad.cu: products of warp groups, bf16, head_dim 64 or 128, sm_90a.
+std::string hopper_why_not(const AttentionCase& c);
+void hopper_forward(const Attention<Tensor>& op, const Launch& launch);
+void hopper_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
+
 // attention_flash.cu and attention_flash_grad.cu: tensor cores, bf16, head_dim 64 or 128, sm_80 and up.
 std::string flash_why_not(const AttentionCase& c);
 void flash_forward(const Attention<Tensor>& op, const Launch& launch);

@@ -10,7 +10,7 @@
 
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_plan.cuh"
-#include "ops/cuda/attention_tiles.cuh"
+#include "ops/cuda/attention_softmax.cuh"
 
 namespace redline::ops::cuda {
 namespace {
@@ -34,57 +34,17 @@ struct ForwardMemory {
   static constexpr int kBlocks = kHeadDim == 64 ? 3 : 2;  // a multiprocessor
 };
 
-// What a thread's rows have met so far, rows lane / 4 and lane / 4 + 8 of each 16: the largest score, and this thread's
-// share of the sum of p.
-struct Statistics {
-  float top[kM][2], sum[kM][2];
-};
-
-// Scores become p; what was summed before is scaled down where a larger score was met.
-template <int kHeadDim, int kN>
-__device__ inline void softmax_step(float (&s)[kM][kN][4], float (&out)[kM][kHeadDim / 8][4], Statistics& rows,
-                                    float scale_log2) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float top = rows.top[m][half];
-#pragma unroll
-      for (int n = 0; n < kN; ++n) top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float correction = exp2_approx((rows.top[m][half] - top) * scale_log2), shift = top * scale_log2;
-      float sum = rows.sum[m][half] * correction;
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          s[m][n][i] = exp2_approx(s[m][n][i] * scale_log2 - shift);
-          sum += s[m][n][i];
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kHeadDim / 8; ++n) {
-        out[m][n][2 * half] *= correction;
-        out[m][n][2 * half + 1] *= correction;
-      }
-      rows.top[m][half] = top;
-      rows.sum[m][half] = sum;
-    }
-  }
-}
-
 template <int kHeadDim>
 __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void forward_kernel(const ForwardArguments a) {
   using Memory = ForwardMemory<kHeadDim>;
   extern __shared__ __align__(1024) unsigned char memory[];
   __shared__ int next[2];
   const std::uint32_t q_tile = shared_address(memory), kv_tiles = q_tile + Memory::kQueryBytes;
-  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, group = a.heads / a.kv_heads, lane = lane_index();
+  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, group = a.heads / a.kv_heads;
   const float scale_log2 = a.scale * kLog2E;
 
   for (WorkQueue queue(a.plan, a.heads, next); queue.more(); queue.take_next()) {
-    const Work work = find_work(a.plan, queue.index(), a.heads, group);
+    const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
     const int first_query = (work.document.tiles - 1 - work.position) * kQueries;
     const int key_tiles = (min(length, first_query + kQueries) + kKeys - 1) / kKeys;
@@ -98,7 +58,6 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
     };
     TileReader<kHeadDim>(q, width, length - first_query).template load<kQueries>(q_tile);
     load_keys(0);
-    queue.ask_for_next();
 
     // The upper warps of a block have least to do in short documents; which scheduler gets them changes from piece to
     // piece.
@@ -108,9 +67,7 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
     const int own_end = min(first_row + kWarpQueries, length);
     const int own_tiles = first_row < length ? (own_end + kKeys - 1) / kKeys : 0;
     float out[kM][kHeadDim / 8][4] = {};
-    Statistics rows;
-#pragma unroll
-    for (int m = 0; m < kM; ++m) rows.top[m][0] = rows.top[m][1] = -INFINITY, rows.sum[m][0] = rows.sum[m][1] = 0;
+    SoftmaxRows<kM> rows;
 
     for (int t = 0; t < key_tiles; ++t) {
       await_copies();
@@ -122,7 +79,7 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
         float s[kM][kCount / 8][4];
         multiply_rows<kHeadDim>(s, own_rows, k_tile);
         if (t * kKeys + kCount - 1 > first_row) hide_later_keys<false>(s, first_row, t * kKeys);
-        softmax_step<kHeadDim>(s, out, rows, scale_log2);
+        softmax_step(s, out, rows, scale_log2, true);
         std::uint32_t p[kM][kCount / 16][4];
         round_to_weights(p, s);
         multiply_weights<kHeadDim>(out, p, k_tile + Memory::kKeyBytes);
@@ -134,20 +91,9 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
 
     if (own_tiles == 0) continue;
     const std::int64_t token = work.document.begin + first_row;
-    float* lse = a.lse + static_cast<std::int64_t>(work.head) * a.n + token;
     float factor[kM][2];
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float sum = rows.sum[m][half];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        factor[m][half] = 1.0f / sum;
-        const int row = m * 16 + half * 8 + lane / 4;
-        if (lane % 4 == 0 && first_row + row < length) lse[row] = rows.top[m][half] * a.scale + logf(sum);
-      }
-    }
+    finish_softmax(rows, a.scale, a.lse + static_cast<std::int64_t>(work.head) * a.n + token, length - first_row,
+                   factor);
     store_rows<kHeadDim>(out, factor, own_rows, a.out + (token * a.heads + work.head) * kHeadDim, a.heads * kHeadDim,
                          length - first_row);
   }
@@ -164,8 +110,8 @@ template <int kHeadDim>
 void launch_forward(ForwardArguments a, const Attention<Tensor>& op, const Launch& launch) {
   using Memory = ForwardMemory<kHeadDim>;
   const int blocks = launch.multiprocessors * Memory::kBlocks;
-  std::array<Plan, 1> plans{Plan{.tile = kQueries}};
-  plan_documents(op.doc_offsets, op.qkv.rows(), blocks, plans, launch);
+  std::array<Plan, 1> plans{Plan{.tile = kQueries, .blocks = blocks}};
+  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
   a.plan = plans[0];
   REDLINE_CUDA(
       cudaFuncSetAttribute(forward_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));

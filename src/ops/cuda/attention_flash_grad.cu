@@ -40,12 +40,6 @@ struct Memory {
   static constexpr int kDelta = 2 * kQueryBytes + 4 * kKeyBytes, kBytes = kDelta + kQueries * 4;
 };
 
-__device__ inline float dot_pair(std::uint32_t a, std::uint32_t b) {
-  const float2 x = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(a));
-  const float2 y = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(b));
-  return x.x * y.x + x.y * y.y;
-}
-
 // One warp: delta of its queries, head_dim / 8 lanes a row, to global memory for key_kernel and to delta_shared for
 // itself.
 template <int kHeadDim>
@@ -60,7 +54,7 @@ __device__ inline void fill_delta(const __nv_bfloat16* out, const __nv_bfloat16*
     if (row < present) {
       const std::int64_t at = static_cast<std::int64_t>(row) * stride + column;
       const uint4 o = *reinterpret_cast<const uint4*>(out + at), d = *reinterpret_cast<const uint4*>(dout + at);
-      sum = dot_pair(o.x, d.x) + dot_pair(o.y, d.y) + dot_pair(o.z, d.z) + dot_pair(o.w, d.w);
+      sum = dot_chunk(o, d);
     }
 #pragma unroll
     for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
@@ -83,7 +77,7 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(cons
   const float scale_log2 = a.scale * kLog2E;
 
   for (WorkQueue queue(a.queries, a.heads, next); queue.more(); queue.take_next()) {
-    const Work work = find_work(a.queries, queue.index(), a.heads, group);
+    const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
     const int first_query = (work.document.tiles - 1 - work.position) * kQueries;
     const int key_tiles = (min(length, first_query + kQueries) + kKeys - 1) / kKeys;
@@ -100,7 +94,6 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(cons
     TileReader<kHeadDim>(a.dout + token * out_width + work.head * kHeadDim, out_width, length - first_query)
         .template load<kQueries>(q_tile + Memory::kQueryBytes);
     load_keys(0);
-    queue.ask_for_next();
 
     // As in the forward kernel: the warps with least to do change from piece to piece.
     const int part = (warp_index() + queue.index()) % kWarps;
@@ -185,7 +178,7 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void key_kernel(const 
   const float scale_log2 = a.scale * kLog2E;
 
   for (WorkQueue queue(a.keys, a.kv_heads, next); queue.more(); queue.take_next()) {
-    const Work work = find_work(a.keys, queue.index(), a.kv_heads, 1);
+    const Work work = queue.work();
     const int length = work.document.end - work.document.begin, first_key = work.position * kKeys;
     const int query_tiles = work.document.tiles - work.position;
     const std::int64_t token = work.document.begin + first_key;
@@ -217,7 +210,6 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void key_kernel(const 
       }
     };
     load_queries(0);
-    queue.ask_for_next();
 
     const int part = (warp_index() + queue.index()) % kWarps;
     const int first_row = first_key + part * kWarpKeys;
@@ -281,8 +273,9 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void key_kernel(const 
 template <int kHeadDim>
 void launch_backward(GradArguments a, const AttentionGrad<Tensor>& op, const Launch& launch) {
   const int blocks = launch.multiprocessors * kBlocks<kHeadDim>;
-  std::array<Plan, 2> plans{Plan{.tile = query::kQueries}, Plan{.tile = key::kKeys}};
-  plan_documents(op.doc_offsets, op.qkv.rows(), blocks, plans, launch);
+  std::array<Plan, 2> plans{Plan{.tile = query::kQueries, .blocks = blocks},
+                            Plan{.tile = key::kKeys, .blocks = blocks}};
+  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
   a.queries = plans[0], a.keys = plans[1];
   const auto start = [&](auto* kernel, int bytes) {
     REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

@@ -10,7 +10,7 @@ constexpr int kThreads = 1024, kBuckets = kThreads, kWarp = 32, kMaxPlans = 2;
 
 struct PlanArguments {
   const int* doc_offsets;
-  int capacity, blocks;
+  int capacity;
   Plan plans[kMaxPlans];
 };
 
@@ -42,7 +42,7 @@ __global__ __launch_bounds__(kThreads) void plan_kernel(const __grid_constant__ 
   bucket[thread] = sum - tiles_here;
   if (thread == kThreads - 1) {
     *plan.count = sum;
-    *plan.next = a.blocks;
+    *plan.next = 2 * plan.blocks;  // the first two of each are settled
   }
   __syncthreads();
 
@@ -57,12 +57,11 @@ __global__ __launch_bounds__(kThreads) void plan_kernel(const __grid_constant__ 
 
 }  // namespace
 
-void plan_documents(const Tensor& doc_offsets, std::int64_t n, int blocks, std::span<Plan> plans,
+void plan_documents(const Tensor& doc_offsets, std::int64_t n, std::span<Plan> plans,
                     const device::cuda::Launch& launch) {
   REDLINE_CHECK(plans.size() <= kMaxPlans, "one block a plan");
   const std::int64_t capacity = doc_offsets.elements() - 1;
-  PlanArguments a{
-      .doc_offsets = doc_offsets.i32(), .capacity = static_cast<int>(capacity), .blocks = blocks, .plans = {}};
+  PlanArguments a{.doc_offsets = doc_offsets.i32(), .capacity = static_cast<int>(capacity), .plans = {}};
   std::byte* free = launch.workspace;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     Plan& plan = plans[i];

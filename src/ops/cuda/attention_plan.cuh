@@ -17,6 +17,7 @@ struct alignas(16) PlannedDocument {
 
 struct Plan {
   int tile = 0;          // tokens a tile, counted from the document's own start
+  int blocks = 0;        // that take pieces
   int* next = nullptr;   // the first piece of work that no block has taken
   int* count = nullptr;  // slots in use
   PlannedDocument* slots = nullptr;
@@ -26,45 +27,60 @@ struct Plan {
 struct Work {
   PlannedDocument document;
   int position, head;
+  // Of queries, where late ones see most keys.
+  __device__ int query_tile() const { return document.tiles - 1 - position; }
 };
 
-// Places plans of the given tile sizes in the launch's workspace and enqueues the kernel that fills them in. `blocks`
-// is the number of blocks that will start with pieces 0, 1, ...
-void plan_documents(const Tensor& doc_offsets, std::int64_t n, int blocks, std::span<Plan> plans,
+// Places plans of the given tiles and blocks in the launch's workspace and enqueues the kernel that fills them in.
+void plan_documents(const Tensor& doc_offsets, std::int64_t n, std::span<Plan> plans,
                     const device::cuda::Launch& launch);
 
-// Piece `index` of count * heads. The tiles of one document and one group of heads, which read the same keys and
-// values, are neighbours: what one block brings into L2 the others find there.
-__device__ inline Work find_work(const Plan& plan, int index, int heads, int group) {
+// Piece `index` of count * heads. The heads of one tile are neighbours, and so are a document's tiles: what one block
+// brings into L2 the others find there.
+__device__ inline Work find_work(const Plan& plan, int index, int heads) {
+  const auto slot = static_cast<int>(static_cast<unsigned>(index) / static_cast<unsigned>(heads));
   Work work;
-  work.document = plan.slots[index / heads];
-  const int local = index - work.document.first * heads, of_group = work.document.tiles * group;
-  work.head = local / of_group * group + local % of_group % group;
-  work.position = local % of_group / group;
+  work.document = plan.slots[slot];
+  work.head = index - slot * heads;
+  work.position = slot - work.document.first;
   return work;
 }
 
-// The next piece of work for a block, asked for while the current one still runs: the two slots alternate, so one
-// barrier at the end of each piece is enough.
+// The pieces of work that a block takes, one after the other, until there are none. A piece is asked for two ahead, since
+// an answer may take as long as a small piece. Every thread calls all of it.
 class WorkQueue {
  public:
   __device__ WorkQueue(const Plan& plan, int heads, int (&next)[2])
-      : plan_(plan), next_(next), index_(static_cast<int>(blockIdx.x)), count_(*plan.count * heads) {}
+      : plan_(plan),
+        next_(next),
+        heads_(heads),
+        count_(*plan.count * heads),
+        index_(static_cast<int>(blockIdx.x)),
+        following_(index_ + static_cast<int>(gridDim.x)) {
+    ask();
+  }
   __device__ bool more() const { return index_ < count_; }
   __device__ int index() const { return index_; }
-  __device__ void ask_for_next() {
-    if (threadIdx.x == 0) next_[turn_] = atomicAdd(plan_.next, 1);
-  }
+  __device__ Work work() const { return find_work(plan_, index_, heads_); }
+
+  // Behind this nobody of the block works on the piece that was.
   __device__ void take_next() {
+    if (threadIdx.x == 0) next_[turn_] = asked_;
     __syncthreads();
-    index_ = next_[turn_];
-    turn_ ^= 1;
+    index_ = following_;
+    following_ = next_[turn_];
+    turn_ ^= 1;  // the slots alternate: one barrier a piece is enough
+    ask();
   }
 
  private:
+  __device__ void ask() {
+    if (threadIdx.x == 0) asked_ = atomicAdd(plan_.next, 1);
+  }
+
   const Plan& plan_;
   int (&next_)[2];
-  int index_, count_, turn_ = 0;
+  int heads_, count_, index_, following_, turn_ = 0, asked_ = 0;
 };
 
 }  // namespace redline::ops::cuda

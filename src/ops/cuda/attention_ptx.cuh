@@ -35,6 +35,23 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&m)[4], std::uint
                : "memory");
 }
 
+// The way back of load_matrices: lane l gives the address of row l % 8 of matrix l / 8. Before sm_90 by single stores, to
+// addresses that the lanes tell each other.
+__device__ inline void store_matrices(std::uint32_t address, const std::uint32_t (&m)[4]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(m[0]),
+               "r"(m[1]), "r"(m[2]), "r"(m[3])
+               : "memory");
+#else
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t row = __shfl_sync(~0u, address, i * 8 + lane / 4);
+    asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(row + lane % 4 * 4), "r"(m[i]) : "memory");
+  }
+#endif
+}
+
 // c += a b, fp32 accumulation.
 __device__ inline void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -56,9 +73,6 @@ __device__ inline std::uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
-__device__ inline void store_shared(std::uint32_t to, std::uint32_t value) {
-  asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(value) : "memory");
-}
 __device__ inline uint4 load_shared_16(std::uint32_t from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"

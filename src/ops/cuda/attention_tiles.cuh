@@ -1,6 +1,7 @@
 // Tiles of attention in shared memory and the two products they take part in. A tile is rows of head_dim bf16 in chunks
-// of 16 bytes; chunk c of row r is kept at c ^ (r % 8), so that eight rows of one column of chunks, which is what
-// ldmatrix reads and what accumulators write, lie in different banks. Tiles start at multiples of 256 bytes.
+// of 16 bytes, kept in squares of 8 rows by 8 chunks; in row r of a square chunk c is at c ^ r, so that eight rows of one
+// column of chunks, which is what ldmatrix reads and what accumulators write, lie in different banks. It is also the
+// layout with a swizzle of 128 bytes that Hopper's products read. Tiles start at multiples of 1024 bytes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,9 +18,15 @@ __device__ inline int warp_index() { return static_cast<int>(threadIdx.x) / 32; 
 
 template <int kHeadDim>
 struct TileRows {
-  static constexpr int kRowBytes = kHeadDim * 2, kChunks = kHeadDim / 8;
-  __device__ static std::uint32_t offset(int row, int chunk) {
-    return static_cast<std::uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
+  static constexpr int kRowBytes = kHeadDim * 2, kChunks = kHeadDim / 8;  // bytes of 8 rows: 8 kRowBytes
+  static constexpr int kSquareBytes = 8 * 8 * 16;
+  __device__ static constexpr std::uint32_t offset(int row, int chunk) {
+    return chunks_on(static_cast<std::uint32_t>(row / 8 * 8 * kRowBytes + row % 8 * 128 + row % 8 * 16), chunk);
+  }
+  // From the place of an even chunk of a row to that of the chunk so many later, where that chunk is even or the first one 0.
+  __device__ static constexpr std::uint32_t chunks_on(std::uint32_t place, int chunks) {
+    return (place ^ static_cast<std::uint32_t>(chunks % 8 * 16)) +
+           static_cast<std::uint32_t>(chunks / 8 * kSquareBytes);
   }
 };
 
@@ -29,6 +36,7 @@ struct TileRows {
 template <int kHeadDim>
 class TileReader {
  public:
+  __device__ TileReader() = default;
   __device__ TileReader(const __nv_bfloat16* rows, int stride, int present)
       : source_(reinterpret_cast<const char*>(rows + static_cast<std::int64_t>(row()) * stride + chunk() * 8)),
         step_(static_cast<std::uint32_t>(kRowsAtOnce * stride) * 2),
@@ -70,8 +78,8 @@ class TileReader {
   int present_;
 };
 
-// c = left right^T for 16 kM rows of one tile and 8 kN rows of another, both summed over head_dim. With k the step of
-// 16 columns, its chunks are 2 k and 2 k + 1: xor with 2 k goes through the xor with r % 8.
+// c = left right^T for 16 kM rows of one tile and 8 kN rows of another, both summed over head_dim in steps k of 16
+// columns, which are chunks 2 k and 2 k + 1.
 template <int kHeadDim, int kM, int kN>
 __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, std::uint32_t right) {
   using Rows = TileRows<kHeadDim>;
@@ -88,11 +96,11 @@ __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, 
   for (int k = 0; k < kHeadDim / 16; ++k) {
     std::uint32_t a[kM][4];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) load_matrices(a[m], (left ^ (k * 32)) + m * 16 * Rows::kRowBytes);
+    for (int m = 0; m < kM; ++m) load_matrices(a[m], Rows::chunks_on(left, 2 * k) + m * 16 * Rows::kRowBytes);
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
       std::uint32_t b[4];
-      load_matrices(b, (right ^ (k * 32)) + n * 8 * Rows::kRowBytes);
+      load_matrices(b, Rows::chunks_on(right, 2 * k) + n * 8 * Rows::kRowBytes);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         mma(c[m][n], a[m], b[0], b[1]);
@@ -114,7 +122,7 @@ __device__ inline void multiply_weights(float (&c)[kM][kHeadDim / 8][4], const s
 #pragma unroll
     for (int n = 0; n < kHeadDim / 8; n += 2) {
       std::uint32_t b[4];
-      load_matrices_transposed(b, (right ^ (n * 16)) + k * 16 * Rows::kRowBytes);
+      load_matrices_transposed(b, Rows::chunks_on(right, n) + k * 16 * Rows::kRowBytes);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         mma(c[m][n], weights[m][k], b[0], b[1]);
@@ -143,15 +151,16 @@ __device__ inline void round_to_weights(std::uint32_t (&weights)[kM][kN / 2][4],
 // transposed: keys are rows.
 template <bool kTransposed, int kM, int kN>
 __device__ inline void hide_later_keys(float (&scores)[kM][kN][4], int rows, int columns) {
-  const int lane = lane_index();
+  const int ahead = rows + lane_index() / 4 - columns - lane_index() % 4 * 2;  // of its column, in scores[0][0][0]
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = rows + m * 16 + lane / 4 + i / 2 * 8, column = columns + n * 8 + lane % 4 * 2 + i % 2;
-        if (kTransposed ? row > column : column > row) scores[m][n][i] = -INFINITY;
+        const int column =
+            n * 8 + i % 2 - m * 16 - i / 2 * 8;  // seen from its row, which takes its place beside `ahead`
+        if (kTransposed ? ahead > column : ahead < column) scores[m][n][i] = -INFINITY;
       }
     }
   }
@@ -164,28 +173,39 @@ __device__ inline void store_rows(const float (&c)[kM][kHeadDim / 8][4], const f
                                   std::uint32_t own_rows, __nv_bfloat16* to, int stride, int present) {
   using Rows = TileRows<kHeadDim>;
   const int lane = lane_index();
+  const std::uint32_t place = own_rows + Rows::offset(lane % 16, lane / 16);
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
+    const auto pair = [&](int n, int half) {
+      return pack_bf16(c[m][n][2 * half] * factor[m][half], c[m][n][2 * half + 1] * factor[m][half]);
+    };
 #pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float f = factor[m][half];
-        store_shared(own_rows + Rows::offset(m * 16 + half * 8 + lane / 4, n) + lane % 4 * 4,
-                     pack_bf16(c[m][n][2 * half] * f, c[m][n][2 * half + 1] * f));
-      }
+    for (int n = 0; n < kHeadDim / 8; n += 2) {
+      const std::uint32_t squares[4] = {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)};
+      store_matrices(Rows::chunks_on(place, n) + m * 16 * Rows::kRowBytes, squares);
     }
   }
   __syncwarp();
   constexpr int kRowsAtOnce = 32 / Rows::kChunks;
-  int row = lane / Rows::kChunks;
-  const int chunk = lane % Rows::kChunks;
-  to += static_cast<std::int64_t>(row) * stride + chunk * 8;
-#pragma unroll 4
-  for (; row < min(kM * 16, present); row += kRowsAtOnce, to += kRowsAtOnce * stride) {
-    *reinterpret_cast<uint4*>(to) = load_shared_16(own_rows + Rows::offset(row, chunk));
+  const int first = lane / Rows::kChunks, chunk = lane % Rows::kChunks;
+  to += static_cast<std::int64_t>(first) * stride + chunk * 8;
+#pragma unroll
+  for (int i = 0; i < kM * 16 / kRowsAtOnce; ++i) {
+    const int row = first + i * kRowsAtOnce;
+    if (row < present) *reinterpret_cast<uint4*>(to) = load_shared_16(own_rows + Rows::offset(row, chunk));
+    to += kRowsAtOnce * stride;
   }
+}
+
+// The products of eight bf16 with eight others, summed up.
+__device__ inline float dot_chunk(const uint4& a, const uint4& b) {
+  const auto pair = [](std::uint32_t u, std::uint32_t v) {
+    const float2 x = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(u));
+    const float2 y = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(v));
+    return x.x * y.x + x.y * y.y;
+  };
+  return pair(a.x, b.x) + pair(a.y, b.y) + pair(a.z, b.z) + pair(a.w, b.w);
 }
 
 // All blocks together write zeros over rows [begin, end), each `row_bytes` long, a multiple of 16.

@@ -21,9 +21,9 @@ using device::cuda::Stopwatch;
 constexpr double kFirstLook = 3e-4, kRound = 2e-3;  // seconds that an algorithm runs, at least once
 constexpr int kMostRuns = 20, kRounds = 3;
 constexpr int kParents = 2;
-constexpr std::size_t kFinalists = 5, kLastFinalists = 4;
+constexpr std::size_t kFinalists = 5, kLastFinalists = 3;
 constexpr double kPreheat = 0.7;  // seconds until a card runs at the clock that its power cap leaves
-constexpr int kLoadedRuns = 10, kLoadedRounds = 2;
+constexpr int kLoadedRuns = 6, kLoadedRounds = 2;
 
 // A piece of random numbers of the type, copied over the whole array.
 DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream) {

@@ -225,8 +225,11 @@ class CudaAttentionCases : public CudaAttention, public ::testing::WithParamInte
  protected:
   void SetUp() override {
     CudaAttention::SetUp();
-    if (GetParam().backend == "cudnn" && !IsSkipped() && !cuda::cudnn_problem().empty())
-      GTEST_SKIP() << cuda::cudnn_problem();
+    if (IsSkipped()) return;
+    const GpuCase& c = GetParam();
+    const device::cuda::Launch launch = gpu().launch();
+    if (c.backend == "cudnn" && !cuda::cudnn_problem().empty()) GTEST_SKIP() << cuda::cudnn_problem();
+    if (c.backend == "hopper" && launch.major != 9) GTEST_SKIP() << "no Hopper card";
   }
   // cuDNN's backward pass adds in the order in which blocks finish.
   bool gradients_repeat() const { return GetParam().backend != "cudnn"; }
@@ -320,6 +323,9 @@ TEST_P(CudaAttentionCases, HoldsWithScoresThatExpWouldOverflow) {
 }
 
 constexpr GpuCase kCases[] = {
+    {"hopper", DType::bf16, {2, 2, 64}},     {"hopper", DType::bf16, {3, 1, 64}},
+    {"hopper", DType::bf16, {8, 2, 64}},     {"hopper", DType::bf16, {2, 2, 128}},
+    {"hopper", DType::bf16, {6, 2, 128}},    {"hopper", DType::bf16, {4, 1, 128}},
     {"flash", DType::bf16, {2, 2, 64}},      {"flash", DType::bf16, {3, 1, 64}},
     {"flash", DType::bf16, {8, 2, 64}},      {"flash", DType::bf16, {2, 2, 128}},
     {"flash", DType::bf16, {6, 2, 128}},     {"flash", DType::bf16, {4, 1, 128}},
@@ -348,6 +354,7 @@ TEST_P(CudaAttentionCases, TakesFullRows) {
 TEST_F(CudaAttention, BackendsReadEachOther) {
   Batch b({4, 2, 64}, DType::bf16, {200, 65}, 3, 1);
   std::vector<std::pair<std::string_view, std::string_view>> pairs{{"flash", "reference"}, {"reference", "flash"}};
+  if (gpu().launch().major == 9) pairs.insert(pairs.end(), {{"flash", "hopper"}, {"hopper", "flash"}});
   if (cuda::cudnn_problem().empty()) pairs.insert(pairs.end(), {{"flash", "cudnn"}, {"cudnn", "flash"}});
   for (const auto& [forward, backward] : pairs) {
     GpuRun run(b);
@@ -362,9 +369,13 @@ TEST(CudaAttentionChoice, ANamedOneMustBeAble) {
     return cuda::AttentionCase{.dtype = dtype, .layout = {4, 2, head_dim}, .major = 9, .minor = 0};
   };
   EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), "flash").name, "flash");
+  EXPECT_EQ(find_attention(on_hopper(DType::bf16, 64), "hopper").name, "hopper");
   EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), "reference").name, "reference");
   EXPECT_THROW(find_attention(on_hopper(DType::f32, 128), "flash"), UserError);
   EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), "flash"), UserError);
+  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), "hopper"), UserError);
+  EXPECT_THROW(find_attention({.dtype = DType::bf16, .layout = {4, 2, 64}, .major = 10, .minor = 0}, "hopper"),
+               UserError);
   EXPECT_THROW(find_attention(on_hopper(DType::bf16, 128), "flesh"), UserError);
   EXPECT_THROW(find_attention(on_hopper(DType::bf16, 512), "reference"), UserError);
 }

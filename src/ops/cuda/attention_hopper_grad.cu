@@ -1,0 +1,297 @@
+// Causal attention within packed documents, backward, with Hopper's products; the sums are those of
+// attention_flash_grad.cu, and so are the two kernels, each the only writer of its rows: no atomics, one order. A block
+// is one warp group, as in attention_hopper.cu.
+//   query_kernel: 64 queries of a head over tiles of 64 keys; writes delta and dq.
+//   key_kernel: 64 keys of a key/value head over the 64-query tiles of all heads of the group; keys are rows, so p^T and
+//   ds^T come out as the left operands that dv and dk want.
+#include <array>
+
+#include "ops/cuda/attention_backends.h"
+#include "ops/cuda/attention_plan.cuh"
+#include "ops/cuda/attention_wgmma.cuh"
+
+namespace redline::ops::cuda {
+namespace {
+
+struct GradArguments {
+  const __nv_bfloat16 *qkv, *out, *dout;
+  const float* lse;
+  const int* documents_end;
+  __nv_bfloat16* dqkv;
+  float* delta;
+  int n, heads, kv_heads;
+  float scale;
+  Plan queries, keys;
+};
+
+template <int kHeadDim>
+struct Query {
+  static constexpr int kBlocks = kHeadDim == 64 ? 4 : 2;  // of a multiprocessor
+  static constexpr int kTileBytes = kTile * kHeadDim * 2;
+  static constexpr int kDelta = 6 * kTileBytes, kBytes = kDelta + kTile * 4;  // Q dout | K V | K V | delta
+};
+template <int kHeadDim>
+struct Key {
+  static constexpr int kBlocks = kHeadDim == 64 ? 3 : 2;
+  static constexpr int kTileBytes = kTile * kHeadDim * 2, kRowBytes = kTile * 4;
+  static constexpr int kStatistics = 6 * kTileBytes;          // K V | Q dout | Q dout
+  static constexpr int kBytes = kStatistics + 4 * kRowBytes;  // lse delta | lse delta
+};
+
+// delta = rowsum(dout * out) of a warp's 16 queries: asked for from global memory while dout is on its way to its tile,
+// summed up once that is there.
+template <int kHeadDim>
+class WarpDelta {
+ public:
+  __device__ WarpDelta(const __nv_bfloat16* out, int stride, int present) {
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const __nv_bfloat16* from = out + static_cast<std::int64_t>(row(i)) * stride + chunk() * 8;
+      out_[i] = row(i) < present ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+    }
+  }
+  // To global memory for key_kernel, to shared memory for this warp.
+  __device__ void finish(std::uint32_t dout_rows, float* delta, float* delta_shared, int present) const {
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      float sum = dot_chunk(out_[i], load_shared_16(dout_rows + TileRows<kHeadDim>::offset(row(i), chunk())));
+#pragma unroll
+      for (int distance = kChunks / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+      if (chunk() == 0) {
+        delta_shared[row(i)] = sum;
+        if (row(i) < present) delta[row(i)] = sum;
+      }
+    }
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kChunks = kHeadDim / 8, kRowsAtOnce = 32 / kChunks, kRounds = kWarpRows / kRowsAtOnce;
+  __device__ static int chunk() { return lane_index() % kChunks; }
+  __device__ static int row(int i) { return i * kRowsAtOnce + lane_index() / kChunks; }
+  uint4 out_[kRounds];
+};
+
+template <int kHeadDim>
+__global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kernel(const GradArguments a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Q = Query<kHeadDim>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  __shared__ int next[2];
+  const std::uint32_t q_tile = shared_address(memory), dout_tile = q_tile + Q::kTileBytes;
+  const std::uint32_t kv_tiles = dout_tile + Q::kTileBytes;
+  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, out_width = a.heads * kHeadDim;
+  const int own = warp_index() * kWarpRows, own_bytes = own * kHeadDim * 2, lane = lane_index();
+  const auto group = static_cast<unsigned>(a.heads / a.kv_heads);
+  const float scale_log2 = a.scale * kLog2E;
+
+  for (WorkQueue queue(a.queries, a.heads, next); queue.more(); queue.take_next()) {
+    const Work work = queue.work();
+    const int length = work.document.end - work.document.begin;
+    const int key_tiles = work.query_tile() + 1, first_query = work.query_tile() * kTile;
+    const int first_row = first_query + own, present = length - first_row;
+    const std::int64_t token = work.document.begin + first_query, own_token = token + own;
+    const int kv_head = static_cast<int>(static_cast<unsigned>(work.head) / group);
+    TileReader<kHeadDim> keys(
+        a.qkv + static_cast<std::int64_t>(work.document.begin) * width + (a.heads + kv_head) * kHeadDim, width, length);
+    const auto load_keys = [&](int t) {
+      const std::uint32_t tile = kv_tiles + t % 2 * 2 * Q::kTileBytes;
+      keys.template load_both<kTile>(tile, tile + Q::kTileBytes, a.kv_heads * kHeadDim);
+    };
+    TileReader<kHeadDim>(a.qkv + token * width + work.head * kHeadDim, width, length - first_query)
+        .template load<kTile>(q_tile);
+    TileReader<kHeadDim>(a.dout + token * out_width + work.head * kHeadDim, out_width, length - first_query)
+        .template load<kTile>(dout_tile);
+    load_keys(0);
+
+    float lse_log2[2], delta[2];
+    {
+      const std::int64_t at = work.head * static_cast<std::int64_t>(a.n) + own_token;
+      const WarpDelta<kHeadDim> sums(a.out + own_token * out_width + work.head * kHeadDim, out_width, present);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = half * 8 + lane / 4;
+        lse_log2[half] = row < present ? a.lse[at + row] * kLog2E : 0;
+      }
+      exchange_tiles();
+      float* delta_shared = reinterpret_cast<float*>(memory + Q::kDelta) + own;
+      sums.finish(dout_tile + own_bytes, a.delta + at, delta_shared, present);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) delta[half] = delta_shared[half * 8 + lane / 4];
+    }
+
+    float dq[1][kHeadDim / 8][4];
+    for (int t = 0; t < key_tiles; ++t) {
+      if (t + 1 < key_tiles) load_keys(t + 1);
+      const std::uint32_t k_tile = kv_tiles + t % 2 * 2 * Q::kTileBytes;
+      float s[1][kTile / 8][4], dp[1][kTile / 8][4];
+      begin_products();
+      multiply_tiles<kHeadDim>(s[0], q_tile, k_tile);
+      end_products();
+      multiply_tiles<kHeadDim>(dp[0], dout_tile, k_tile + Q::kTileBytes);
+      end_products();
+      await_products<1>(s[0]);
+      if (t + 1 == key_tiles) hide_later_keys<false>(s, first_row, t * kTile);
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[0][n][i] = exp2_approx(s[0][n][i] * scale_log2 - lse_log2[i / 2]);
+      }
+      await_products<0>(dp[0]);
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[0][n][i] *= dp[0][n][i] - delta[i / 2];
+      }
+      std::uint32_t ds[1][kTile / 16][4];
+      round_to_weights(ds, s);
+      begin_products();
+      weigh_rows<kHeadDim>(dq[0], ds[0], k_tile, t > 0);
+      end_products();
+      await_products<0>(dq[0]);
+      t + 1 < key_tiles ? exchange_tiles() : __syncthreads();
+    }
+
+    const float factor[1][2] = {{a.scale, a.scale}};
+    store_rows<kHeadDim>(dq, factor, q_tile + own_bytes, a.dqkv + own_token * width + work.head * kHeadDim, width,
+                         present);
+  }
+  clear_rows(a.dqkv, static_cast<std::int64_t>(width) * 2, *a.documents_end, a.n);
+#else
+  __trap();  // hopper_why_not keeps other cards away
+#endif
+}
+
+template <int kHeadDim>
+__global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(const GradArguments a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using K = Key<kHeadDim>;
+  using Reader = TileReader<kHeadDim>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  __shared__ int next[2];
+  const std::uint32_t k_tile = shared_address(memory), v_tile = k_tile + K::kTileBytes;
+  const std::uint32_t q_tiles = v_tile + K::kTileBytes, statistics = k_tile + K::kStatistics;
+  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, out_width = a.heads * kHeadDim;
+  const int group = a.heads / a.kv_heads, lane = lane_index();
+  const float scale_log2 = a.scale * kLog2E;
+  const int own = warp_index() * kWarpRows;
+
+  for (WorkQueue queue(a.keys, a.kv_heads, next); queue.more(); queue.take_next()) {
+    const Work work = queue.work();
+    const int length = work.document.end - work.document.begin, first_key = work.position * kTile;
+    const std::int64_t token = work.document.begin + first_key;
+    TileReader<kHeadDim>(a.qkv + token * width + (a.heads + work.head) * kHeadDim, width, length - first_key)
+        .template load_both<kTile>(k_tile, v_tile, a.kv_heads * kHeadDim);
+
+    // Queries start at the diagonal, and start there again for every head of the group.
+    const auto queries_of = [&](int head) {
+      return TileReader<kHeadDim>(a.qkv + token * width + head * kHeadDim, width, length - first_key);
+    };
+    const auto douts_of = [&](int head) {
+      return TileReader<kHeadDim>(a.dout + token * out_width + head * kHeadDim, out_width, length - first_key);
+    };
+    int head = work.head * group, tile = 0;  // of the queries to load next
+    TileReader<kHeadDim> queries = queries_of(head), douts = douts_of(head);
+    const int query_tiles = work.document.tiles - work.position, steps = query_tiles * group;
+    const auto load_queries = [&](int stage) {
+      const std::uint32_t to = q_tiles + stage * 2 * K::kTileBytes;
+      queries.template load<kTile>(to);
+      douts.template load<kTile>(to + K::kTileBytes);
+      // The first half of the threads copies lse, the second delta; where there is no query both are 0.
+      const int thread = static_cast<int>(threadIdx.x), row = first_key + tile * kTile + thread % kTile;
+      const float* from = (thread < kTile ? a.lse : a.delta) + static_cast<std::int64_t>(head) * a.n;
+      copy_4(statistics + stage * 2 * K::kRowBytes + thread * 4, from + work.document.begin + min(row, length - 1),
+             row < length);
+      if (++tile == query_tiles) {
+        tile = 0, ++head;
+        queries = queries_of(head), douts = douts_of(head);
+      }
+    };
+    load_queries(0);
+
+    float dk[1][kHeadDim / 8][4], dv[1][kHeadDim / 8][4];
+    int t = 0;  // of query_tiles; tile 0 holds the diagonal
+    exchange_tiles();
+    for (int step = 0; step < steps; ++step) {
+      if (step + 1 < steps) load_queries((step + 1) % 2);
+      const std::uint32_t q_tile = q_tiles + step % 2 * 2 * K::kTileBytes, dout_tile = q_tile + K::kTileBytes;
+      const std::uint32_t lse_row = statistics + step % 2 * 2 * K::kRowBytes + lane % 4 * 8;
+
+      float p[1][kTile / 8][4], dp[1][kTile / 8][4];
+      begin_products();
+      multiply_tiles<kHeadDim>(p[0], k_tile, q_tile);
+      multiply_tiles<kHeadDim>(dp[0], v_tile, dout_tile);
+      end_products();
+      await_products<0>(p[0], dp[0]);
+      if (t == 0) hide_later_keys<true>(p, own, 0);
+      if (++t == query_tiles) t = 0;
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+        const float2 lse = load_shared_pair(lse_row + n * 32);
+        const float2 delta = load_shared_pair(lse_row + K::kRowBytes + n * 32);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          p[0][n][i] = exp2_approx(p[0][n][i] * scale_log2 - (i % 2 ? lse.y : lse.x) * kLog2E);
+          dp[0][n][i] = p[0][n][i] * (dp[0][n][i] - (i % 2 ? delta.y : delta.x));
+        }
+      }
+      std::uint32_t weights[1][kTile / 16][4], ds[1][kTile / 16][4];
+      round_to_weights(weights, p);
+      round_to_weights(ds, dp);
+      begin_products();
+      weigh_rows<kHeadDim>(dv[0], weights[0], dout_tile, step > 0);
+      weigh_rows<kHeadDim>(dk[0], ds[0], q_tile, step > 0);
+      end_products();
+      await_products<0>(dv[0], dk[0]);
+      step + 1 < steps ? exchange_tiles() : __syncthreads();
+    }
+
+    const int first_row = first_key + own, present = length - first_row;
+    const float one[1][2] = {{1, 1}}, factor[1][2] = {{a.scale, a.scale}};
+    __nv_bfloat16* to = a.dqkv + (work.document.begin + first_row) * static_cast<std::int64_t>(width) +
+                        (a.heads + work.head) * kHeadDim;
+    store_rows<kHeadDim>(dk, factor, k_tile + own * kHeadDim * 2, to, width, present);
+    store_rows<kHeadDim>(dv, one, v_tile + own * kHeadDim * 2, to + a.kv_heads * kHeadDim, width, present);
+  }
+#else
+  __trap();  // hopper_why_not keeps other cards away
+#endif
+}
+
+template <int kHeadDim>
+void launch_backward(GradArguments a, const AttentionGrad<Tensor>& op, const Launch& launch) {
+  using Q = Query<kHeadDim>;
+  using K = Key<kHeadDim>;
+  std::array<Plan, 2> plans{Plan{.tile = kTile, .blocks = launch.multiprocessors * Q::kBlocks},
+                            Plan{.tile = kTile, .blocks = launch.multiprocessors * K::kBlocks}};
+  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
+  a.queries = plans[0], a.keys = plans[1];
+  const auto start = [&](auto* kernel, const Plan& plan, std::size_t bytes) {
+    device::cuda::allow_shared(kernel, bytes);
+    kernel<<<static_cast<unsigned>(plan.blocks), kThreads, bytes, launch.stream>>>(a);
+    REDLINE_LAUNCHED();
+  };
+  start(query_kernel<kHeadDim>, a.queries, Q::kBytes);
+  start(key_kernel<kHeadDim>, a.keys, K::kBytes);
+}
+
+}  // namespace
+
+void hopper_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
+  const GradArguments a{.qkv = op.qkv.as<__nv_bfloat16>(),
+                        .out = op.out.as<__nv_bfloat16>(),
+                        .dout = op.dout.as<__nv_bfloat16>(),
+                        .lse = op.lse.f32(),
+                        .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
+                        .dqkv = op.dqkv.as<__nv_bfloat16>(),
+                        .delta = op.delta.f32(),
+                        .n = static_cast<int>(op.qkv.rows()),
+                        .heads = static_cast<int>(op.layout.heads),
+                        .kv_heads = static_cast<int>(op.layout.kv_heads),
+                        .scale = op.scale,
+                        .queries = {},
+                        .keys = {}};
+  op.layout.head_dim == 64 ? launch_backward<64>(a, op, launch) : launch_backward<128>(a, op, launch);
+}
+
+}  // namespace redline::ops::cuda
