@@ -9,23 +9,13 @@
 #include <array>
 
 #include "ops/cuda/attention_backends.h"
-#include "ops/cuda/attention_plan.cuh"
+#include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_softmax.cuh"
 
 namespace redline::ops::cuda {
 namespace {
 
 constexpr int kQueries = 128, kKeys = 64, kWarpQueries = kQueries / kWarps, kM = kWarpQueries / 16;
-
-struct ForwardArguments {
-  const __nv_bfloat16* qkv;
-  const int* documents_end;
-  __nv_bfloat16* out;
-  float* lse;
-  int n, heads, kv_heads;
-  float scale;
-  Plan plan;
-};
 
 template <int kHeadDim>
 struct ForwardMemory {
@@ -98,12 +88,7 @@ __global__ __launch_bounds__(kThreads, ForwardMemory<kHeadDim>::kBlocks) void fo
                          length - first_row);
   }
 
-  clear_rows(a.out, a.heads * kHeadDim * 2, *a.documents_end, a.n);
-  for (int h = static_cast<int>(blockIdx.x); h < a.heads; h += static_cast<int>(gridDim.x)) {
-    for (int i = *a.documents_end + static_cast<int>(threadIdx.x); i < a.n; i += kThreads) {
-      a.lse[static_cast<std::int64_t>(h) * a.n + i] = 0;
-    }
-  }
+  clear_tail<kHeadDim>(a);
 }
 
 template <int kHeadDim>
@@ -128,15 +113,7 @@ std::string flash_why_not(const AttentionCase& c) {
 }
 
 void flash_forward(const Attention<Tensor>& op, const Launch& launch) {
-  const ForwardArguments a{.qkv = op.qkv.as<__nv_bfloat16>(),
-                           .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
-                           .out = op.out.as<__nv_bfloat16>(),
-                           .lse = op.lse.f32(),
-                           .n = static_cast<int>(op.qkv.rows()),
-                           .heads = static_cast<int>(op.layout.heads),
-                           .kv_heads = static_cast<int>(op.layout.kv_heads),
-                           .scale = op.scale,
-                           .plan = {}};
+  const ForwardArguments a = arguments_of(op);
   op.layout.head_dim == 64 ? launch_forward<64>(a, op, launch) : launch_forward<128>(a, op, launch);
 }
 

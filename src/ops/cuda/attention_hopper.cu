@@ -6,22 +6,12 @@
 #include <array>
 
 #include "ops/cuda/attention_backends.h"
-#include "ops/cuda/attention_plan.cuh"
+#include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_softmax.cuh"
 #include "ops/cuda/attention_wgmma.cuh"
 
 namespace redline::ops::cuda {
 namespace {
-
-struct ForwardArguments {
-  const __nv_bfloat16* qkv;
-  const int* documents_end;
-  __nv_bfloat16* out;
-  float* lse;
-  int n, heads, kv_heads;
-  float scale;
-  Plan plan;
-};
 
 template <int kHeadDim>
 struct Forward {
@@ -86,12 +76,7 @@ __global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_
                          a.heads * kHeadDim, length - first_row);
   }
 
-  clear_rows(a.out, a.heads * kHeadDim * 2, *a.documents_end, a.n);
-  for (int h = static_cast<int>(blockIdx.x); h < a.heads; h += static_cast<int>(gridDim.x)) {
-    for (int i = *a.documents_end + static_cast<int>(threadIdx.x); i < a.n; i += kThreads) {
-      a.lse[static_cast<std::int64_t>(h) * a.n + i] = 0;
-    }
-  }
+  clear_tail<kHeadDim>(a);
 #else
   __trap();  // hopper_why_not keeps other cards away
 #endif
@@ -118,15 +103,7 @@ std::string hopper_why_not(const AttentionCase& c) {
 }
 
 void hopper_forward(const Attention<Tensor>& op, const Launch& launch) {
-  const ForwardArguments a{.qkv = op.qkv.as<__nv_bfloat16>(),
-                           .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
-                           .out = op.out.as<__nv_bfloat16>(),
-                           .lse = op.lse.f32(),
-                           .n = static_cast<int>(op.qkv.rows()),
-                           .heads = static_cast<int>(op.layout.heads),
-                           .kv_heads = static_cast<int>(op.layout.kv_heads),
-                           .scale = op.scale,
-                           .plan = {}};
+  const ForwardArguments a = arguments_of(op);
   op.layout.head_dim == 64 ? launch_forward<64>(a, op, launch) : launch_forward<128>(a, op, launch);
 }
 

@@ -7,22 +7,11 @@
 #include <array>
 
 #include "ops/cuda/attention_backends.h"
-#include "ops/cuda/attention_plan.cuh"
+#include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_wgmma.cuh"
 
 namespace redline::ops::cuda {
 namespace {
-
-struct GradArguments {
-  const __nv_bfloat16 *qkv, *out, *dout;
-  const float* lse;
-  const int* documents_end;
-  __nv_bfloat16* dqkv;
-  float* delta;
-  int n, heads, kv_heads;
-  float scale;
-  Plan queries, keys;
-};
 
 template <int kHeadDim>
 struct Query {
@@ -171,7 +160,7 @@ __global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(c
   __shared__ int next[2];
   const std::uint32_t k_tile = shared_address(memory), v_tile = k_tile + K::kTileBytes;
   const std::uint32_t q_tiles = v_tile + K::kTileBytes, statistics = k_tile + K::kStatistics;
-  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, out_width = a.heads * kHeadDim;
+  const int width = (a.heads + 2 * a.kv_heads) * kHeadDim;
   const int group = a.heads / a.kv_heads, lane = lane_index();
   const float scale_log2 = a.scale * kLog2E;
   const int own = warp_index() * kWarpRows;
@@ -183,29 +172,10 @@ __global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(c
     TileReader<kHeadDim>(a.qkv + token * width + (a.heads + work.head) * kHeadDim, width, length - first_key)
         .template load_both<kTile>(k_tile, v_tile, a.kv_heads * kHeadDim);
 
-    // Queries start at the diagonal, and start there again for every head of the group.
-    const auto queries_of = [&](int head) {
-      return TileReader<kHeadDim>(a.qkv + token * width + head * kHeadDim, width, length - first_key);
-    };
-    const auto douts_of = [&](int head) {
-      return TileReader<kHeadDim>(a.dout + token * out_width + head * kHeadDim, out_width, length - first_key);
-    };
-    int head = work.head * group, tile = 0;  // of the queries to load next
-    TileReader<kHeadDim> queries = queries_of(head), douts = douts_of(head);
-    const int query_tiles = work.document.tiles - work.position, steps = query_tiles * group;
+    SeeingQueries<kHeadDim, kTile> queries(a, work);
+    const int query_tiles = queries.tiles(), steps = query_tiles * group;
     const auto load_queries = [&](int stage) {
-      const std::uint32_t to = q_tiles + stage * 2 * K::kTileBytes;
-      queries.template load<kTile>(to);
-      douts.template load<kTile>(to + K::kTileBytes);
-      // The first half of the threads copies lse, the second delta; where there is no query both are 0.
-      const int thread = static_cast<int>(threadIdx.x), row = first_key + tile * kTile + thread % kTile;
-      const float* from = (thread < kTile ? a.lse : a.delta) + static_cast<std::int64_t>(head) * a.n;
-      copy_4(statistics + stage * 2 * K::kRowBytes + thread * 4, from + work.document.begin + min(row, length - 1),
-             row < length);
-      if (++tile == query_tiles) {
-        tile = 0, ++head;
-        queries = queries_of(head), douts = douts_of(head);
-      }
+      queries.load(q_tiles + stage * 2 * K::kTileBytes, statistics + stage * 2 * K::kRowBytes);
     };
     load_queries(0);
 
@@ -278,19 +248,7 @@ void launch_backward(GradArguments a, const AttentionGrad<Tensor>& op, const Lau
 }  // namespace
 
 void hopper_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
-  const GradArguments a{.qkv = op.qkv.as<__nv_bfloat16>(),
-                        .out = op.out.as<__nv_bfloat16>(),
-                        .dout = op.dout.as<__nv_bfloat16>(),
-                        .lse = op.lse.f32(),
-                        .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
-                        .dqkv = op.dqkv.as<__nv_bfloat16>(),
-                        .delta = op.delta.f32(),
-                        .n = static_cast<int>(op.qkv.rows()),
-                        .heads = static_cast<int>(op.layout.heads),
-                        .kv_heads = static_cast<int>(op.layout.kv_heads),
-                        .scale = op.scale,
-                        .queries = {},
-                        .keys = {}};
+  const GradArguments a = arguments_of(op);
   op.layout.head_dim == 64 ? launch_backward<64>(a, op, launch) : launch_backward<128>(a, op, launch);
 }
 
