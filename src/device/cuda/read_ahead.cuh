@@ -7,7 +7,7 @@
 
 namespace redline::device::cuda {
 
-// Copies 16 bytes from global to shared memory, or writes 16 zeros; `from` is not read then.
+// Copies 16 bytes from global to shared memory, or writes 16 zeros; `from` is not read then, whatever it is.
 __device__ inline void copy_16(std::uint32_t to, const void* from, bool present) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(present ? 16 : 0)
                : "memory");
@@ -28,9 +28,11 @@ class ReadAhead {
     return static_cast<std::size_t>(threads) * kSlots * kRounds * kSlotBytes;
   }
 
-  // `shared` has room for bytes() of the block's threads and is aligned to 16.
-  __device__ explicit ReadAhead(std::byte* shared)
-      : slots_(shared), threads_(blockDim.x * blockDim.y), thread_(threadIdx.y * blockDim.x + threadIdx.x) {}
+  // `shared` has room for bytes() of the block's threads, which are whole warps, and is aligned to 16.
+  __device__ explicit ReadAhead(std::byte* shared) {
+    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+    slots_ = shared + thread / kWarp * (kRounds * kRoundBytes) + thread % kWarp * kSlotBytes;
+  }
 
   __device__ void ask(int slot, const T* from, bool present) {
     std::byte* const to = at(asking_, slot);
@@ -45,23 +47,25 @@ class ReadAhead {
   }
   __device__ void close_round() {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
-    asking_ = asking_ + 1 == kRounds ? 0 : asking_ + 1;
+    asking_ = after(asking_);
   }
   // The oldest round is there; its vectors may be taken until next() frees it for what is asked for then.
   __device__ void await() const { asm volatile("cp.async.wait_group %0;\n" ::"n"(kRounds - 1) : "memory"); }
   __device__ Vector<T, kWidth> take(int slot) const {
     return *reinterpret_cast<const Vector<T, kWidth>*>(at(taking_, slot));
   }
-  __device__ void next() { taking_ = taking_ + 1 == kRounds ? 0 : taking_ + 1; }
+  __device__ void next() { taking_ = after(taking_); }
 
  private:
-  __device__ std::byte* at(int round, int slot) const {
-    return slots_ + (static_cast<std::size_t>(round * kSlots + slot) * threads_ + thread_) * kSlotBytes;
+  // A warp's slots lie together, those of its lanes beside each other: their distances are known at compile time.
+  static constexpr unsigned kRoundBytes = kSlots * kWarp * kSlotBytes;
+  __device__ std::byte* at(unsigned round, int slot) const { return slots_ + round + slot * kWarp * kSlotBytes; }
+  __device__ static unsigned after(unsigned round) {
+    return round == (kRounds - 1) * kRoundBytes ? 0 : round + kRoundBytes;
   }
 
   std::byte* slots_;
-  unsigned threads_, thread_;
-  int asking_ = 0, taking_ = 0;
+  unsigned asking_ = 0, taking_ = 0;  // where these rounds lie
 };
 
 // Lets a kernel use so much dynamic shared memory, which has to be asked for above 48 KiB, static shared memory counted in.

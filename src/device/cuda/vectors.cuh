@@ -19,6 +19,8 @@ inline constexpr int kWarp = 32;
 inline constexpr int kMaxWarps = 32;  // of a block
 
 // N elements as they lie in memory, one access for up to 16 bytes. Elements read as floats; from() rounds to nearest.
+// again(i) is [i] by another instruction, for a second use far from the first: the compiler would keep the floats from
+// one to the other, in twice the registers.
 template <class T, int N>
 struct Vector;
 
@@ -27,6 +29,7 @@ struct alignas(N < 4 ? 4 * N : 16) Vector<float, N> {
   float at[N];
 
   __device__ float operator[](int i) const { return at[i]; }
+  __device__ float again(int i) const { return at[i]; }
   __device__ static Vector from(const float (&x)[N]) {
     Vector v;
 #pragma unroll
@@ -41,6 +44,9 @@ struct alignas(2 * N) Vector<bf16, N> {
 
   __device__ float operator[](int i) const {
     return __uint_as_float(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xFFFF0000u);
+  }
+  __device__ float again(int i) const {
+    return __uint_as_float(__byte_perm(pairs[i / 2], 0, i % 2 == 0 ? 0x1044 : 0x3244));
   }
   __device__ static Vector from(const float (&x)[N]) {
     Vector v;
@@ -58,6 +64,7 @@ struct Vector<bf16, 1> {
   std::uint16_t bits;
 
   __device__ float operator[](int) const { return __uint_as_float(static_cast<std::uint32_t>(bits) << 16); }
+  __device__ float again(int i) const { return (*this)[i]; }
   __device__ static Vector from(const float (&x)[1]) { return {__bfloat16_as_ushort(__float2bfloat16_rn(x[0]))}; }
 };
 

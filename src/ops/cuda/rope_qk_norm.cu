@@ -2,13 +2,13 @@
 // Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
 // x * rstd. A head is a power of two of lanes; a lane has kSteps times a vector of the lower half and its partner of
 // the upper. Forward, and backward without a norm, one such group has one head of one token, and as many threads as fit
-// are resident: four heads a group, sharing the angles, reached 82% of the copy rate instead of 92. With a norm's gradient a
-// block has one of kRowGroups groups of tokens, first their q heads, then their k heads; its groups of lanes take heads
-// in turn, so a lane's part of dw stays in registers. (Reading ahead through shared memory was no faster there.)
+// are resident: four heads a group, sharing the angles, reached 82% of the copy rate instead of 92. With a norm's
+// gradient a block has one of kRowGroups groups of tokens, as many of them at once as fit; a lane keeps its head and
+// its columns for all of them, and with them its part of dw, and reads ahead.
 #include <algorithm>
 #include <bit>
 
-#include "device/cuda/vectors.cuh"
+#include "device/cuda/read_ahead.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/row_groups.cuh"
 
@@ -17,8 +17,7 @@ namespace {
 
 using namespace device::cuda;
 
-constexpr int kThreads = 128;      // of a block, where heads are independent
-constexpr int kGradThreads = 256;  // two such blocks a multiprocessor
+constexpr int kThreads = 128;  // of a block, where heads are independent
 
 // Steps of a lane: head_dim up to 256 in fp32 vectors, 512 otherwise.
 template <int kWidth>
@@ -133,53 +132,97 @@ struct NormGradArguments {
   std::int64_t n;
 };
 
-// The gradient of one kind of head, q or k, over this block's tokens. `dweight_of_warp` is shared: [warps, head_dim].
+// The most threads of a block. Two blocks are resident, with 80 registers a thread: hence weights stay packed. With 256
+// threads that read into registers, heads of 128 and 64 reached 81 and 83.5% of the copy rate instead of 83 and 85.
+constexpr int kGradThreads = 384;
+template <int kWidth>
+constexpr int kRoundsAhead = kWidth == 1 ? 1 : 3;
+template <class T, int kWidth>
+using GradReads = ReadAhead<T, kWidth, 4 * kStepsOfLane<kWidth>, kRoundsAhead<kWidth>>;
+
+// What a block works on at once: `heads` of the q and k heads, of `tokens` tokens each. Where not all heads fit, one
+// pass over the tokens follows another.
+struct Pass {
+  std::int32_t heads, tokens;
+};
+Pass pass_of(const Heads& l) {
+  const std::int32_t groups = kGradThreads / l.lanes, passes = ceil_div(l.qk_heads(), groups);
+  const std::int32_t heads = ceil_div(l.qk_heads(), passes);
+  return {heads, groups / heads};
+}
+
+// The gradient of pass.heads heads from `first_head` over this block's tokens; the first pass writes `partial`, others
+// add to it. `shared` has what is read ahead, then dw of each head of each of pass.tokens: [tokens, heads, head_dim].
 // kLanes says at compile time how many lanes a head is, where they hold it exactly (a sixth less time); 0: `l` says.
 template <class T, int kWidth, int kLanes>
-__device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRange tokens, bool is_query,
-                          float* dweight_of_warp) {
-  constexpr int kSteps = kStepsOfLane<kWidth>;
+__device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const Pass& pass, std::int32_t first_head,
+                          std::byte* shared) {
+  constexpr int kSteps = kStepsOfLane<kWidth>, kRounds = kRoundsAhead<kWidth>;
   const std::int32_t lanes = kLanes > 0 ? kLanes : l.lanes, half = kLanes > 0 ? kLanes * kWidth : l.half();
-  const std::int32_t head_dim = 2 * half, lane = threadIdx.x & (lanes - 1), groups = kGradThreads / lanes;
-  const std::int32_t heads = is_query ? l.heads : l.kv_heads, first_head = is_query ? 0 : l.heads;
+  const std::int32_t head_dim = 2 * half, lane = threadIdx.x & (lanes - 1);
   const auto column_of = [&](int step) { return (lane + step * lanes) * kWidth; };
   const auto is_column = [&](int step) { return kLanes > 0 || column_of(step) < half; };
 
-  float w_lower[kSteps][kWidth], w_upper[kSteps][kWidth], dw_lower[kSteps][kWidth] = {}, dw_upper[kSteps][kWidth] = {};
+  const std::int32_t group = static_cast<std::int32_t>(threadIdx.x) / lanes, place = group / pass.heads;
+  const std::int32_t heads_here = min(pass.heads, l.qk_heads() - first_head);
+  // Threads without one come along: shuffles and barriers want them.
+  const bool has_head = place < pass.tokens && group % pass.heads < heads_here;
+  const std::int32_t head = has_head ? first_head + group % pass.heads : 0;
+
+  // This thread's head in the token of the current round. All of it goes along with the rounds: worked out anew in
+  // each, it made a sixth more instructions. Past the last token nothing is read or written.
+  const RowRange tokens = rows_of_group(op.n);
+  const auto count = static_cast<std::int32_t>(tokens.end - tokens.begin);
+  std::int32_t left = has_head ? count - place : 0;  // tokens from this one to the last; none: not above 0
+  const std::int64_t item = (tokens.begin + place) * l.qk_heads() + head;
+  T* dx = op.dqkv + (tokens.begin + place) * l.qkv_width() + head * head_dim;
+  const T* raw = op.raw + item * head_dim;
+  const float* rstd_from = op.rstd + item;
+  const std::int32_t* position_from = op.positions + tokens.begin + place;
+  const std::int32_t dx_step = pass.tokens * static_cast<std::int32_t>(l.qkv_width());
+  const std::int32_t rstd_step = pass.tokens * l.qk_heads(), raw_step = rstd_step * head_dim;
+
+  GradReads<T, kWidth> reads(shared);
+  const auto ask = [&](int rounds) {  // after this one
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const bool present = rounds * pass.tokens < left && is_column(step);
+      const T *dx_from = dx + rounds * dx_step + column_of(step), *raw_from = raw + rounds * raw_step + column_of(step);
+      reads.ask(4 * step, dx_from, present);
+      reads.ask(4 * step + 1, dx_from + half, present);
+      reads.ask(4 * step + 2, raw_from, present);
+      reads.ask(4 * step + 3, raw_from + half, present);
+    }
+    reads.close_round();
+  };
+  for (int round = 0; round < kRounds; ++round) ask(round);
+  float next_rstd = left > 0 ? *rstd_from : 0.0f;
+  std::int32_t next_position = left > 0 ? *position_from : 0;
+
+  Vector<T, kWidth> w_lower[kSteps], w_upper[kSteps];
+  float dw_lower[kSteps][kWidth] = {}, dw_upper[kSteps][kWidth] = {};
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const T* weight = (is_query ? op.q_norm : op.k_norm) + (is_column(step) ? column_of(step) : 0);
-    const auto lower = load<kWidth>(weight), upper = load<kWidth>(weight + half);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) w_lower[step][e] = lower[e], w_upper[step][e] = upper[e];
+    const T* weight = (head < l.heads ? op.q_norm : op.k_norm) + (is_column(step) ? column_of(step) : 0);
+    w_lower[step] = load<kWidth>(weight), w_upper[step] = load<kWidth>(weight + half);
   }
 
-  // Token and head of this group's item go along with it: a division for each would cost a tenth of the time.
-  const auto items = static_cast<std::int32_t>(tokens.end - tokens.begin) * heads;
-  const auto own = static_cast<std::int32_t>(threadIdx.x) / lanes;
-  std::int32_t local = own / heads, head_of_kind = own % heads;
-  const std::int32_t more_tokens = groups / heads, more_heads = groups % heads;
-  const std::int64_t qkv_width = l.qkv_width(), qk_heads = l.qk_heads();
-  for (std::int32_t first = 0; first < items; first += groups) {
-    const bool is_item = first + own < items;
-    const std::int64_t token = tokens.begin + (is_item ? local : 0);
-    const std::int32_t head = first_head + (is_item ? head_of_kind : 0);
-    T* dx = op.dqkv + token * qkv_width + head * head_dim;
-    const T* raw = op.raw + (token * qk_heads + head) * head_dim;
-
-    Vector<T, kWidth> lower[kSteps] = {}, upper[kSteps] = {}, x_lower[kSteps] = {}, x_upper[kSteps] = {};
-    float rstd = 0;
-    if (is_item) {
+  for (std::int32_t first = 0; first < count; first += pass.tokens) {
+    const float rstd = next_rstd;
+    const float* angles = op.table + static_cast<std::int64_t>(next_position) * head_dim;
+    rstd_from += rstd_step, position_from += pass.tokens;
+    next_rstd = pass.tokens < left ? *rstd_from : 0.0f;
+    next_position = pass.tokens < left ? *position_from : 0;
+    reads.await();
+    Vector<T, kWidth> lower[kSteps], upper[kSteps], x_lower[kSteps], x_upper[kSteps];
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        if (!is_column(step)) continue;
-        const std::int32_t j = column_of(step);
-        lower[step] = load_once<kWidth>(dx + j), upper[step] = load_once<kWidth>(dx + half + j);
-        x_lower[step] = load_once<kWidth>(raw + j), x_upper[step] = load_once<kWidth>(raw + half + j);
-      }
-      rstd = op.rstd[token * qk_heads + head];
+    for (int step = 0; step < kSteps; ++step) {
+      lower[step] = reads.take(4 * step), upper[step] = reads.take(4 * step + 1);
+      x_lower[step] = reads.take(4 * step + 2), x_upper[step] = reads.take(4 * step + 3);
     }
-    const float* angles = op.table + static_cast<std::int64_t>(op.positions[token]) * head_dim;
+    reads.next();
+    ask(kRounds);
+
     float a[kSteps][kWidth], b[kSteps][kWidth], product = 0;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -201,48 +244,48 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, RowRan
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        a[step][e] = a[step][e] * (rstd * w_lower[step][e]) - x_lower[step][e] * slope;
-        b[step][e] = b[step][e] * (rstd * w_upper[step][e]) - x_upper[step][e] * slope;
+        a[step][e] = a[step][e] * (rstd * w_lower[step].again(e)) - x_lower[step].again(e) * slope;
+        b[step][e] = b[step][e] * (rstd * w_upper[step].again(e)) - x_upper[step].again(e) * slope;
       }
-      if (!is_item || !is_column(step)) continue;
+      if (left <= 0 || !is_column(step)) continue;
       store_once(dx + column_of(step), Vector<T, kWidth>::from(a[step]));
       store_once(dx + half + column_of(step), Vector<T, kWidth>::from(b[step]));
     }
-    local += more_tokens, head_of_kind += more_heads;
-    if (head_of_kind >= heads) head_of_kind -= heads, ++local;
+    dx += dx_step, raw += raw_step, left -= pass.tokens;
   }
 
-  float* mine = dweight_of_warp + threadIdx.x / kWarp * head_dim;
+  await_copies();   // of rounds past the end: they would land on what follows
+  __syncthreads();  // of all threads
+  auto* const dweight = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      for (std::int32_t offset = lanes; offset < kWarp; offset *= 2) {  // lanes with the same columns
-        dw_lower[step][e] += __shfl_xor_sync(~0u, dw_lower[step][e], offset);
-        dw_upper[step][e] += __shfl_xor_sync(~0u, dw_upper[step][e], offset);
-      }
-      if (threadIdx.x % kWarp < lanes && is_column(step)) {
-        mine[column_of(step) + e] = dw_lower[step][e];
-        mine[half + column_of(step) + e] = dw_upper[step][e];
-      }
-    }
+    if (!has_head || !is_column(step)) continue;
+    store(dweight + group * head_dim + column_of(step), dw_lower[step]);
+    store(dweight + group * head_dim + half + column_of(step), dw_upper[step]);
   }
   __syncthreads();
-  float* partial = op.partial + blockIdx.x * std::int64_t{2 * head_dim} + (is_query ? 0 : head_dim);
-  for (std::int32_t j = threadIdx.x; j < head_dim; j += kGradThreads) {
-    float sum = 0;
-    for (int warp = 0; warp < kGradThreads / kWarp; ++warp) sum += dweight_of_warp[warp * head_dim + j];
+  const std::int32_t q_heads = max(0, min(heads_here, l.heads - first_head));
+  float* partial = op.partial + blockIdx.x * std::int64_t{2 * head_dim};
+  for (std::int32_t j = threadIdx.x; j < 2 * head_dim; j += blockDim.x) {
+    const bool is_query = j < head_dim;
+    const float* from = dweight + (is_query ? j : j - head_dim);
+    float sum = first_head == 0 ? 0.0f : partial[j];
+    for (std::int32_t t = 0; t < pass.tokens; ++t) {
+      for (std::int32_t h = is_query ? 0 : q_heads; h < (is_query ? q_heads : heads_here); ++h)
+        sum += from[(t * pass.heads + h) * head_dim];
+    }
     partial[j] = sum;
   }
   __syncthreads();
 }
 
 template <class T, int kWidth, int kLanes>
-__global__ void __launch_bounds__(kGradThreads, 2) rope_qk_norm_grad(const NormGradArguments<T> op, const Heads l) {
-  extern __shared__ float dweight_of_warp[];
-  const RowRange tokens = rows_of_group(op.n);
+__global__ void __launch_bounds__(kGradThreads, kWidth == 1 ? 1 : 2)
+    rope_qk_norm_grad(const NormGradArguments<T> op, const Heads l, const Pass pass) {
+  extern __shared__ __align__(16) std::byte shared[];
   let_next_kernel_start();
-  for (int kind = 0; kind < 2; ++kind) norm_grad<T, kWidth, kLanes>(op, l, tokens, kind == 0, dweight_of_warp);
+  for (std::int32_t head = 0; head < l.qk_heads(); head += pass.heads)
+    norm_grad<T, kWidth, kLanes>(op, l, pass, head, shared);
 }
 
 template <int kWidth>
@@ -291,18 +334,22 @@ void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
           {op.dqkv.as<T>(), nullptr, nullptr, op.positions.i32(), op.table.f32(), nullptr, nullptr, 0, 0.0f, -1.0f},
           op.dqkv.rows(), op.layout, launch.stream);
     }
-    const std::size_t shared = kGradThreads / kWarp * static_cast<std::size_t>(op.layout.head_dim) * sizeof(float);
     const Heads heads = heads_of<kWidth>(op.layout);
+    const Pass pass = pass_of(heads);
     auto* kernel = rope_qk_norm_grad<T, kWidth, 0>;
     if constexpr (kWidth > 1) {
       const bool exact = heads.half() == heads.lanes * kWidth;
       if (exact && heads.lanes == 4) kernel = rope_qk_norm_grad<T, kWidth, 4>;
       if (exact && heads.lanes == 8) kernel = rope_qk_norm_grad<T, kWidth, 8>;
     }
-    kernel<<<kRowGroups, kGradThreads, shared, launch.stream>>>(
+    const std::int64_t groups = std::int64_t{pass.tokens} * pass.heads, threads = whole_warps(groups * heads.lanes);
+    const std::size_t shared = std::max(GradReads<T, kWidth>::bytes(threads),
+                                        static_cast<std::size_t>(groups * op.layout.head_dim) * sizeof(float));
+    allow_shared(kernel, shared);
+    kernel<<<kRowGroups, static_cast<unsigned>(threads), shared, launch.stream>>>(
         {op.dqkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(), op.raw.as<T>(),
          op.rstd.f32(), op.partial.f32(), op.dqkv.rows()},
-        heads);
+        heads, pass);
     REDLINE_LAUNCHED();
     sum_row_groups(op.partial, op.layout.head_dim, op.dq_norm.f32(), op.dk_norm.f32(), op.accumulate, launch);
   });

@@ -51,11 +51,18 @@ TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaRopeQkNormTest,
-                         ::testing::Values(RopeCase{1, {1, 1, 2}}, RopeCase{7, {3, 1, 10}}, RopeCase{9, {3, 1, 6}},
-                                           RopeCase{1, {4, 4, 64}}, RopeCase{33, {4, 2, 64}},
-                                           RopeCase{300, {12, 4, 64}}, RopeCase{513, {16, 8, 128}},
-                                           RopeCase{20, {2, 2, 96}}, RopeCase{300, {2, 1, 256}}));
+// Among them: one token, and fewer than groups of rows; heads that do not fill a block, tokens that do not divide by
+// those of a round, and more rounds than are read ahead (1420 of 16 + 9 heads of 128); heads of 16 lanes, and of 6 out
+// of 8; more heads than a block takes at once (in vectors of bf16: 64 + 9 of 128 in two uneven passes with q and k in
+// the second, 16 + 16 of 256 with q in one and k in the other).
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaRopeQkNormTest,
+    ::testing::Values(RopeCase{1, {1, 1, 2}}, RopeCase{7, {3, 1, 10}}, RopeCase{9, {3, 1, 6}}, RopeCase{1, {4, 4, 64}},
+                      RopeCase{33, {4, 2, 64}}, RopeCase{300, {12, 4, 64}}, RopeCase{513, {16, 8, 128}},
+                      RopeCase{20, {2, 2, 96}}, RopeCase{300, {2, 1, 256}}, RopeCase{1, {16, 8, 128}},
+                      RopeCase{263, {5, 2, 128}}, RopeCase{5000, {7, 1, 64}}, RopeCase{2900, {3, 3, 96}},
+                      RopeCase{1420, {16, 9, 128}}, RopeCase{300, {40, 8, 128}}, RopeCase{550, {64, 9, 128}},
+                      RopeCase{290, {16, 16, 256}}, RopeCase{270, {30, 1, 256}}, RopeCase{530, {9, 9, 10}}));
 
 }  // namespace
 }  // namespace redline::ops
