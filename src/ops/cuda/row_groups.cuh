@@ -27,6 +27,9 @@ static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
   __shared__ float slices[kGroupSlices][device::cuda::kWarp];
   device::cuda::await_kernel_before();
   const int column = static_cast<int>(blockIdx.x) * device::cuda::kWarp + static_cast<int>(threadIdx.x);
+  float* to = column < split ? first + column : second + (column - split);
+  const bool writes = threadIdx.y == 0 && column < columns;
+  const float before = writes && accumulate ? *to : 0.0f;  // read along with the sums, not after them
   if (column < columns) {
     const float* from = partial + static_cast<std::int64_t>(threadIdx.y) * kGroups * columns + column;
     float sum = 0;
@@ -35,12 +38,11 @@ static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
     slices[threadIdx.y][threadIdx.x] = sum;
   }
   __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
+  if (!writes) return;
   float sum = 0;
 #pragma unroll
   for (int s = 0; s < kGroupSlices; ++s) sum += slices[s][threadIdx.x];
-  float* to = column < split ? first + column : second + (column - split);
-  *to = accumulate ? *to + sum : sum;
+  *to = accumulate ? before + sum : sum;
 }
 
 // first (+)= the sums of the first `split` columns of partial, second (+)= those of the rest. The kernel before, which

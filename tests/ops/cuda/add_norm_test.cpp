@@ -39,7 +39,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAddNormTest,
                                            AddNormCase{300, 24}, AddNormCase{33, 50}, AddNormCase{64, 256},
                                            AddNormCase{100, 129}, AddNormCase{2000, 640}, AddNormCase{257, 768},
                                            AddNormCase{1300, 1024}, AddNormCase{515, 2304}, AddNormCase{40, 4096},
-                                           AddNormCase{5, 8192}, AddNormCase{3, 8191}));
+                                           AddNormCase{5, 8192}, AddNormCase{3, 8191}, AddNormCase{1, 2048},
+                                           AddNormCase{1111, 2048}, AddNormCase{300, 1528}, AddNormCase{300, 1536},
+                                           AddNormCase{280, 2560}, AddNormCase{9, 5120}, AddNormCase{9, 5128},
+                                           AddNormCase{600, 401}));
 
 }  // namespace
 }  // namespace redline::ops
