@@ -1,10 +1,12 @@
 // Times the kernels that move memory, at the sizes and on the data of whole models, and prints what each reaches of the
-// rate of a large copy on the same card. One node of each kind is run again and again after a training step has filled
-// the arena: bytes are those that the op must move once (program/cost.h).
+// rate of a large copy on the same card, and of a copy that moves as many bytes and is timed in the same way: below
+// 300 MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and
+// again after a training step has filled the arena: bytes are those that the op must move once (program/cost.h).
 //   cuda_kernels_bench [PRESET:BATCH ...]      default: the five models of docs/benchmarks.md
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,9 @@ constexpr int kRuns = 20, kRounds = 3;
 struct Timed {
   std::string name;
   double bytes = 0, seconds = 0;
+  double copy_rate = 0;  // of a copy of as many bytes
+
+  double rate() const { return bytes / seconds; }
 };
 
 data::Batch random_batch(const data::BatchShape& shape, std::int64_t vocab) {
@@ -50,26 +55,60 @@ void launch(const Op& op, const device::cuda::Launch& launch) {
 }
 
 // The mean of many runs, the best of a few rounds: what stands between two kernels is not the kernel's.
+template <class Run>
+double time_runs(const Run& run, const device::cuda::Launch& on) {
+  const device::cuda::Stopwatch watch(on.stream);
+  double best = 1e9;
+  for (int round = 0; round < kRounds; ++round) {
+    run();
+    watch.start();
+    for (int i = 0; i < kRuns; ++i) run();
+    best = std::min(best, watch.stop() / kRuns);
+  }
+  return best;
+}
+
 double time_node(const program::Op& op, program::Executor& executor, const device::cuda::Launch& on) {
   return std::visit(
       [&](const auto& o) {
         const auto bound = o.map([&](std::string_view, program::ValueId id, Access) {
           return id.present() ? executor.tensor(id) : Tensor{};
         });
-        const device::cuda::Stopwatch watch(on.stream);
-        double best = 1e9;
-        for (int round = 0; round < kRounds; ++round) {
-          launch(bound, on);
-          watch.start();
-          for (int run = 0; run < kRuns; ++run) launch(bound, on);
-          best = std::min(best, watch.stop() / kRuns);
-        }
-        return best;
+        return time_runs([&] { launch(bound, on); }, on);
       },
       op);
 }
 
-std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& device) {
+// Copies on the card of any size up to 1 GiB; larger ones are no faster.
+class Copies {
+ public:
+  explicit Copies(device::CudaDevice& device) : on_(device.launch()) {
+    const Random random(5, 1);  // no zeros: they are cheaper to move
+    std::vector<std::uint64_t> piece(1 << 20);
+    for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = random.bits(i);
+    constexpr std::int64_t kPiece = sizeof piece[0] << 20;
+    from_ = device.allocate(kMost), to_ = device.allocate(kMost);
+    for (std::int64_t at = 0; at < kMost; at += kPiece) device.copy_in(from_->data() + at, piece.data(), kPiece);
+  }
+  // Bytes a second of one that moves so many, half of them read and half written.
+  double rate(double bytes) const {
+    const std::int64_t half = std::clamp<std::int64_t>(static_cast<std::int64_t>(bytes / 2) / 16 * 16, 16, kMost);
+    const double seconds = time_runs(
+        [&] {
+          REDLINE_CUDA(cudaMemcpyAsync(to_->data(), from_->data(), static_cast<std::size_t>(half),
+                                       cudaMemcpyDeviceToDevice, on_.stream));
+        },
+        on_);
+    return 2 * static_cast<double>(half) / seconds;
+  }
+
+ private:
+  static constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const device::cuda::Launch& on_;
+  std::unique_ptr<device::Buffer> from_, to_;
+};
+
+std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& device, const Copies& copies) {
   const model::LoweringOptions options = model::lowering_options(config, device::Kind::cuda);
   model::Engine engine(config.model, options, device);
   engine.initialise(1);
@@ -86,7 +125,8 @@ std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& 
   std::vector<Timed> timed;
   for (const auto& [name, nodes] : kinds) {
     const program::Node& node = *nodes[nodes.size() / 2];  // of a layer in the middle
-    timed.push_back({name, node.cost.bytes, time_node(node.op, engine.executor(), device.launch())});
+    const double seconds = time_node(node.op, engine.executor(), device.launch());
+    timed.push_back({name, node.cost.bytes, seconds, copies.rate(node.cost.bytes)});
   }
   return timed;
 }
@@ -99,7 +139,9 @@ int run(std::vector<std::string> models) {
   }
   device::CudaDevice device;
   const double copy = perf::measure_copy_rate(device);
-  std::printf("%s, a large copy: %.0f GB/s\n", device.name().c_str(), copy * 1e-9);
+  std::printf("%s, a large copy: %.0f GB/s; shares are of its rate, then of that of a copy of as many bytes\n",
+              device.name().c_str(), copy * 1e-9);
+  const Copies copies(device);
   for (const std::string& word : models) {
     const std::size_t colon = word.find(':');
     std::vector<std::string> overrides = {"model.dropout=0.1", "train.accumulate=1"};
@@ -107,9 +149,9 @@ int run(std::vector<std::string> models) {
     const config::Config config = config::load({.file = "", .preset = word.substr(0, colon), .overrides = overrides});
     std::printf("%s, %lld rows of %lld\n", config.preset.c_str(), static_cast<long long>(config.train.batch_size),
                 static_cast<long long>(config.train.seq_len));
-    for (const Timed& t : time_model(config, device))
-      std::printf("  %-18s %9.1f us %8.1f MB %8.0f GB/s %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds, 1e-6 * t.bytes,
-                  1e-9 * t.bytes / t.seconds, 100 * t.bytes / t.seconds / copy);
+    for (const Timed& t : time_model(config, device, copies))
+      std::printf("  %-18s %9.1f us %8.1f MB %8.0f GB/s %6.1f%% %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds,
+                  1e-6 * t.bytes, 1e-9 * t.rate(), 100 * t.rate() / copy, 100 * t.rate() / t.copy_rate);
   }
   return 0;
 }
