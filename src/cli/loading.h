@@ -1,4 +1,4 @@
-// The line that eval, sample and verify show while they load weights for longer than a moment. It is gone when they are there.
+// The line that eval and sample show while they load weights for longer than a moment. It is gone when they are there.
 #pragma once
 
 #include "model/engine.h"

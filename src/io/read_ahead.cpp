@@ -11,7 +11,7 @@
 namespace redline::io {
 namespace {
 
-constexpr std::uint64_t kStep = std::uint64_t{1} << 20;  // bytes between two looks at who waits
+constexpr std::uint64_t kStep = std::uint64_t{4} << 20;  // bytes between two looks at who waits
 constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace

@@ -372,6 +372,33 @@ TEST(Trainer, AFinishedRunWhoseLastCheckpointIsDamagedGoesOnFromTheOneBefore) {
   EXPECT_EQ(run(c, temp.path(), true).result.outcome, Outcome::already_finished);
 }
 
+TEST(Trainer, TellsHowMuchOfACheckpointIsLoaded) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=5"}), temp.path());
+  struct Listener final : Observer {
+    std::vector<std::uint64_t> done, of;
+    void loading(std::uint64_t bytes, std::uint64_t all) override {
+      done.push_back(bytes);
+      of.push_back(all);
+    }
+    void started(const RunHeader&) override { EXPECT_FALSE(done.empty()); }
+  } heard;
+  device::CpuDevice device(2);
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=6"});
+  options.folder = temp.path();
+  options.resume = true;
+  options.observers = {&heard};
+  train(options, device, real_files());
+  const Path folder = temp.path() / "checkpoints/step_00000005";
+  const std::uint64_t all =
+      real_files().size(folder / "model.safetensors") + real_files().size(folder / "optimizer.safetensors");
+  ASSERT_GE(heard.done.size(), 2u);
+  EXPECT_TRUE(std::ranges::is_sorted(heard.done));
+  EXPECT_EQ(heard.done.back(), all);
+  for (const std::uint64_t of : heard.of) EXPECT_EQ(of, all);
+}
+
 TEST(Trainer, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {
   testing::TempFolder temp;
   const config::Config c = tiny_run({"train.max_steps=4", "checkpoint.every=2", "train.eval_every=0"});
