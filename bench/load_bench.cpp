@@ -19,12 +19,16 @@ const char* folder() { return std::getenv("REDLINE_WEIGHTS"); }
 struct Weights {
   std::vector<Path> paths;
   std::uint64_t bytes = 0;
+  std::int64_t elements = 0;
 };
 
 Weights find_weights() {
   Weights found;
   const io::WeightFiles weights(real_files(), infer::open_checkpoint(real_files(), folder()).folder);
-  for (const auto& file : weights.files()) found.paths.push_back(file.reader->path());
+  for (const auto& file : weights.files()) {
+    found.paths.push_back(file.reader->path());
+    for (const io::StoredTensor& t : file.reader->tensors()) found.elements += t.elements();
+  }
   found.bytes = weights.bytes();
   return found;
 }
@@ -79,6 +83,23 @@ void load(benchmark::State& state, bool cold) {
   state.counters["peak_rss_mib"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
+// What no loading can do without: the first touch of as much memory as the weights take in f32, by all threads. On a
+// virtual machine it may differ by five times, as the host has taken unused memory back or not.
+void touch(benchmark::State& state) {
+  if (!folder()) return state.SkipWithError("REDLINE_WEIGHTS names no folder");
+  device::CpuDevice device;
+  const std::int64_t bytes = find_weights().elements * static_cast<std::int64_t>(sizeof(float));
+  for (auto _ : state) {
+    auto memory = device.allocate(bytes);
+    device.fill(memory->data(), 0, bytes);
+    state.PauseTiming();
+    memory.reset();
+    state.ResumeTiming();
+  }
+  state.SetBytesProcessed(state.iterations() * bytes);
+}
+
+BENCHMARK(touch)->Name("touch")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(read_files, warm, false)->Name("read/warm")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(load, warm, false)->Name("load/warm")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(read_files, cold, true)->Name("read/cold")->Unit(benchmark::kMillisecond)->UseRealTime();

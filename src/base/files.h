@@ -49,6 +49,8 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
   void read(std::uint64_t offset, std::span<std::byte> into) const;  // MachineError where the file ends before
+  // Brings bytes from the disk into the system's memory, from where read() copies them, and returns when they are there.
+  void fetch(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:
   Path path_;

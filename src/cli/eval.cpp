@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/loading.h"
 #include "cli/output.h"
 #include "data/shards/shards.h"
 #include "data/tokenizer/tokenizer.h"
@@ -213,7 +214,8 @@ int run_eval(const Words& words) {
   const auto device = device::open_device(s.device);
   model::LoweringOptions lowering = model::lowering_options(c, device->kind());
   lowering.training = false;
-  const auto engine = infer::load_engine(checkpoint, lowering, *device);
+  Loading loading;
+  const auto engine = infer::load_engine(checkpoint, lowering, *device, loading.progress());
   TextBytes bytes(*source);
   data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
   Progress progress(loader);

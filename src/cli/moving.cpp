@@ -10,16 +10,9 @@
 namespace redline::cli {
 
 Moving::Moving(std::string doing, infer::WriteWeights& options)
-    : doing_(std::move(doing)), start_(steady_seconds()), line_(stderr) {
+    : progress_(std::move(doing), 0), start_(steady_seconds()), line_(stderr) {
   options.stop = &signals_.caught();
-  options.progress = [this](std::uint64_t done, std::uint64_t of) {
-    const double seconds = steady_seconds() - start_;
-    const double share = of > 0 ? static_cast<double>(done) / static_cast<double>(of) : 1;
-    const std::string left =
-        share > 0.01 && seconds > 1 ? ", " + report::duration(seconds * (1 - share) / share) + " left" : "";
-    line_.show(
-        fmt::format("{}: {} of {}{}", doing_, report::percent(share), report::bytes(static_cast<double>(of)), left));
-  };
+  options.progress = [this](std::uint64_t done, std::uint64_t of) { progress_.show(line_, done, of); };
 }
 
 int Moving::run(const std::string& checkpoint, const std::string& out, bool json,

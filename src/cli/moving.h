@@ -5,7 +5,7 @@
 #include <string>
 
 #include "infer/hf_folders.h"
-#include "report/live_line.h"
+#include "report/bytes_progress.h"
 #include "train/signals.h"
 
 namespace redline::cli {
@@ -20,7 +20,7 @@ class Moving {
  private:
   void tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) const;
 
-  std::string doing_;
+  report::BytesProgress progress_;
   double start_;
   train::StopSignals signals_;
   report::LiveLine line_;

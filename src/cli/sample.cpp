@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/loading.h"
 #include "cli/output.h"
 #include "infer/text_stream.h"
 #include "io/json.h"
@@ -189,6 +190,8 @@ int run_sample(const Words& words) {
   infer::check_prompt(checkpoint, prompt);
   const auto device = device::open_device(s.device);
   Page page(vocabulary, s, prompt);
+  Loading loading;
+  s.options.loading = loading.progress();
   const model::Generated g =
       infer::sample(checkpoint, prompt, s.options, *device,
                     [&](std::size_t sample, std::int32_t token) { return page.hear(sample, token); });

@@ -29,11 +29,11 @@ Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
 void check_size(const Checkpoint& c) { model::check_size(io::WeightFiles(real_files(), c.folder), c.model); }
 
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
-                                           device::Device& device) {
+                                           device::Device& device, const model::LoadProgress& progress) {
   const io::WeightFiles weights(real_files(), checkpoint.folder);
   model::check_size(weights, checkpoint.model);
   auto engine = std::make_unique<model::Engine>(checkpoint.model, options, device);
-  model::load_weights(*engine, weights);
+  model::load_weights(*engine, weights, progress);
   return engine;
 }
 

@@ -26,7 +26,7 @@ Checkpoint read_checkpoint(FileSystem& files, const Path& folder);
 
 // The model with its weights.
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
-                                           device::Device& device);
+                                           device::Device& device, const model::LoadProgress& progress = {});
 
 // A UserError when the folder holds fewer weights than config.json describes: what untrusted numbers ask for is
 // not allocated.

@@ -43,7 +43,7 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
   lowering.training = false;
   lowering.decode = model::decode_shape(device.kind(), options.samples, static_cast<std::int64_t>(prompt.size()),
                                         options.generate.tokens, checkpoint.max_positions);
-  const auto engine = load_engine(checkpoint, lowering, device);
+  const auto engine = load_engine(checkpoint, lowering, device, options.loading);
   model::Decoding decoding(*engine);
   // A card makes its plans the first time a program runs; the figures are of what comes after.
   if (device.runs_ahead()) {

@@ -17,8 +17,9 @@ namespace redline::infer {
 
 struct SampleOptions {
   model::GenerateOptions generate;
-  std::int64_t samples = 1;  // of the prompt
-  std::string precision;     // bf16 | tf32 | fp32, on a GPU; empty: as the model was trained
+  std::int64_t samples = 1;     // of the prompt
+  std::string precision;        // bf16 | tf32 | fp32, on a GPU; empty: as the model was trained
+  model::LoadProgress loading;  // of the weights
 };
 
 // A prompt without tokens, or longer than the model's positions, is a UserError.

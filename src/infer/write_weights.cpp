@@ -122,7 +122,7 @@ class Writing {
   const WriteWeights& options_;
   std::vector<Shard> shards_;
   WrittenWeights out_;
-  ThreadPool pool_ = io::stream_pool();
+  ThreadPool pool_;
   std::vector<std::byte> buffer_;
   std::optional<io::SafetensorsWriter> writer_;
   std::size_t shard_ = 0, tensor_ = 0;  // the shard being written, and how many of its tensors have begun

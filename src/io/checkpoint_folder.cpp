@@ -135,11 +135,11 @@ void put_in_place(FileSystem& files, const Path& parent, const Path& partial, co
   if (replaces) attempt([&] { discard(files, replaced); });
 }
 
-std::optional<FoundCheckpoint> newest_without_problem(
-    FileSystem& files, const Path& parent, Reading reading,
-    const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged) {
+std::optional<FoundCheckpoint> newest_without_problem(FileSystem& files, const Path& parent, Reading reading,
+                                                      const Damaged& damaged, const UseCheckpoint& use = {}) {
   for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent)) {
-    const std::string problem = problem_of(files, checkpoint.folder, reading);
+    std::string problem = problem_of(files, checkpoint.folder, reading);
+    if (problem.empty() && use) problem = use(checkpoint);
     if (problem.empty()) return checkpoint;
     damaged(checkpoint, problem);
   }
@@ -222,10 +222,9 @@ std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& par
   return result;
 }
 
-std::optional<FoundCheckpoint> newest_whole_checkpoint(
-    FileSystem& files, const Path& parent,
-    const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged) {
-  return newest_without_problem(files, parent, Reading::every_byte, damaged);
+std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
+                                                       const UseCheckpoint& use) {
+  return newest_without_problem(files, parent, use ? Reading::all_but_tensors : Reading::every_byte, damaged, use);
 }
 
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,

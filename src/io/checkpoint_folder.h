@@ -49,10 +49,13 @@ struct FoundCheckpoint {
 // Newest first, whole or not; one for each step. Changes nothing on the disk, nor does newest_whole_checkpoint: another
 // process may be writing.
 std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent);
-// The newest whole one; every newer one that is not is told to `damaged` with its problem.
-std::optional<FoundCheckpoint> newest_whole_checkpoint(
-    FileSystem& files, const Path& parent,
-    const std::function<void(const FoundCheckpoint&, const std::string&)>& damaged);
+// The newest whole one; every newer one that is not is told to `damaged` with its problem. Where `use` is given it does
+// what the checkpoint is wanted for and finds damage of the tensors on the way, so that they are read once: it returns what
+// is wrong, nothing where all is well. Everything else was found whole before.
+using Damaged = std::function<void(const FoundCheckpoint&, const std::string& problem)>;
+using UseCheckpoint = std::function<std::string(const FoundCheckpoint&)>;
+std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
+                                                       const UseCheckpoint& use = {});
 
 // Removes .partial leftovers and all but the last `keep` (at least one) and every `keep_every`-th step (0: none). Those
 // that are visibly damaged do not count among the last. Call after a write succeeded, with the step that was written:

@@ -1,18 +1,24 @@
-// Cuts the file into parts that threads take in order: each reads one, converts it, and hashes it when its turn comes,
-// all while it is in a cache. The system sees a file read from front to back and reads ahead on its own; asking
-// it to (POSIX_FADV_WILLNEED) made a cold gigabyte take 301 ms instead of 150.
+// Cuts the file into parts that threads take in order: each copies one out of the system's memory, where a thread of its
+// own has brought it, hashes it when its turn comes, and converts it. Threads that read the disk side by side took 1.6
+// times as long for a cold file as one that goes straight through it.
 #include "io/tensor_stream.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <vector>
 
 #include "base/hash.h"
+#include "io/read_ahead.h"
 
 namespace redline::io {
 namespace {
 
-constexpr std::int64_t kPart = std::int64_t{1} << 22;  // bytes that a thread moves at a time
+constexpr std::int64_t kPart = std::int64_t{1} << 22;    // bytes that a thread moves at a time
+constexpr std::int64_t kAhead = std::int64_t{32} << 20;  // bytes after a window that are fetched while it is under way
 
 // A stretch of the file: a tensor or a part of it, or what is only hashed (the header, tensors that nobody wants).
 struct Stretch {
@@ -21,6 +27,19 @@ struct Stretch {
   std::size_t index = 0;        // of the tensor
   std::byte* target = nullptr;  // of a part of it
 };
+
+// Makes the pages of memory that is about to be written, without waiting for the disk: 3.4 GB of them cost 80 ms. Where the
+// system cannot be asked, the write makes them.
+void prepare(std::span<std::byte> memory) {
+#ifdef MADV_POPULATE_WRITE
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(memory.data() + memory.size());
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+#else
+  static_cast<void>(memory);
+#endif
+}
 
 // Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin.
 class Turns {
@@ -60,6 +79,10 @@ class Stream {
       at = whole.begin + whole.bytes;
     }
     only_hashed(static_cast<std::int64_t>(bytes.size()));
+    std::vector<ReadAhead::Range> ranges;
+    for (const Stretch& s : stretches_)
+      ranges.push_back({static_cast<std::uint64_t>(s.begin), static_cast<std::uint64_t>(s.bytes)});
+    ahead_.emplace(s_.file.path(), std::move(ranges));
   }
 
   void run() {
@@ -84,7 +107,7 @@ class Stream {
   bool cut() {
     parts_.clear();
     pieces_.clear();
-    for (std::int64_t room = kStreamWindow; next_ < stretches_.size();) {
+    for (std::int64_t room = s_.window; next_ < stretches_.size();) {
       Stretch& rest = stretches_[next_];
       if (rest.bytes == 0) {
         ++next_;
@@ -105,7 +128,9 @@ class Stream {
       rest.bytes -= part.bytes;
       room -= part.bytes;
     }
-    return !parts_.empty();
+    if (parts_.empty()) return false;
+    ahead_->allow(static_cast<std::uint64_t>(parts_.back().begin + parts_.back().bytes + kAhead));
+    return true;
   }
 
   void move(std::int64_t i) {
@@ -113,6 +138,8 @@ class Stream {
     static thread_local std::vector<std::byte> buffer(kPart);
     const bool straight = part.tensor && part.tensor->dtype == s_.to;  // to where it belongs
     const std::span<std::byte> bytes(straight ? part.target : buffer.data(), static_cast<std::size_t>(part.bytes));
+    if (straight) prepare(bytes);
+    ahead_->wait_for(static_cast<std::uint64_t>(part.begin + part.bytes));
     file_.read(static_cast<std::uint64_t>(part.begin), bytes);
     if (s_.hash) turns_.take(i, [&] { hasher_.update(bytes); });
     if (!part.tensor || straight) return;
@@ -127,6 +154,7 @@ class Stream {
   const PlacePiece& place_;
   const PiecesDone& done_;
   const InputFile file_;
+  std::optional<ReadAhead> ahead_;
   std::vector<Stretch> stretches_;  // of the file, in order; what is cut off goes from the front
   std::size_t next_ = 0;            // the first that is not cut up
   std::vector<Stretch> parts_;      // of the window that is under way
@@ -136,8 +164,6 @@ class Stream {
 };
 
 }  // namespace
-
-ThreadPool stream_pool() { return ThreadPool(2 * ThreadPool().threads()); }
 
 void stream_tensors(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done) {
   Stream(stream, place, done).run();

@@ -1,5 +1,5 @@
 // Tensors of a file on their way to somewhere else: the file is read once, from front to back, converted by all threads
-// and hashed on the way. The disk is kept busy meanwhile, and half a megabyte a thread is all that is held.
+// and hashed on the way. The disk is kept busy meanwhile, and four megabytes a thread are all that is held.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,9 @@
 
 namespace redline::io {
 
-inline constexpr std::int64_t kStreamWindow = std::int64_t{32} << 20;  // bytes of the file that are under way at a time
+// Bytes of the file that are under way at a time. Threads wait for each other at the end of each window, so that where a
+// window needs no memory of its own it is a long one.
+inline constexpr std::int64_t kStreamWindow = std::int64_t{32} << 20, kLongStreamWindow = std::int64_t{256} << 20;
 
 // Elements [first, first + count) of wanted[index].
 struct TensorPiece {
@@ -26,10 +28,8 @@ struct TensorStream {
   DType to = DType::f32;                        // as StoredTensor::convert
   std::optional<std::string> hash = {};         // of the whole file, hex64; another one is a UserError at the end
   ThreadPool& pool;
+  std::int64_t window = kStreamWindow;
 };
-
-// Threads for streams: two for each core, for some wait for the disk.
-ThreadPool stream_pool();
 
 // Window after window: `place` says where each piece goes once converted, in order and from this thread; when all of a
 // window are there, `done` hears of them. What is placed must stay until then. Pieces of a tensor come in order.

@@ -30,7 +30,18 @@ WeightMap read_index(FileSystem& files, const Path& path) {
   return result;
 }
 
+WeightFiles::File open_file(const Path& folder, const std::string& name,
+                            const std::map<std::string, std::string>& hashes) {
+  const auto hash = hashes.find(name);
+  return {std::make_unique<SafetensorsReader>(folder / name),
+          hash == hashes.end() ? std::nullopt : std::optional(hash->second)};
+}
+
 }  // namespace
+
+WeightFiles::File open_hashed(FileSystem& files, const Path& folder, const std::string& name) {
+  return open_file(folder, name, checkpoint_hashes(files, folder));
+}
 
 bool has_weights(FileSystem& files, const Path& folder) {
   return files.exists(folder / kWeightsFile) || files.exists(folder / kWeightsIndex);
@@ -38,11 +49,7 @@ bool has_weights(FileSystem& files, const Path& folder) {
 
 WeightFiles::WeightFiles(FileSystem& files, const Path& folder) {
   const std::map<std::string, std::string> hashes = checkpoint_hashes(files, folder);
-  const auto open = [&](const std::string& name) {
-    const auto hash = hashes.find(name);
-    files_.push_back({std::make_unique<SafetensorsReader>(folder / name),
-                      hash == hashes.end() ? std::nullopt : std::optional(hash->second)});
-  };
+  const auto open = [&](const std::string& name) { files_.push_back(open_file(folder, name, hashes)); };
   // As transformers: where both are there, the one file counts.
   if (files.exists(folder / kWeightsFile)) {
     listing_ = folder / kWeightsFile;

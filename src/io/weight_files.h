@@ -40,4 +40,7 @@ class WeightFiles {
   Path listing_;
 };
 
+// One file of a checkpoint, with its hash where the folder's manifest names it.
+WeightFiles::File open_hashed(FileSystem& files, const Path& folder, const std::string& name);
+
 }  // namespace redline::io

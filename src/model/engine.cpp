@@ -63,7 +63,7 @@ void Engine::refresh() {
 std::span<const float> Engine::read(Flat which) { return edit(which); }
 
 void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredTensor* const> tensors,
-                  std::span<const FlatTarget> targets) {
+                  std::span<const FlatTarget> targets, const LoadProgress& progress) {
   // Elements of at least two bytes, and one that begins in the window before.
   constexpr std::size_t kMostElements = static_cast<std::size_t>(io::kStreamWindow) / 2 + 1;
   constexpr auto kElement = static_cast<std::int64_t>(sizeof(float));
@@ -75,8 +75,9 @@ void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredT
                              : buffer.data() + std::exchange(filled, filled + static_cast<std::size_t>(piece.count));
     return reinterpret_cast<std::byte*>(at);
   };
-  const auto done = [&](std::span<const io::TensorPiece> pieces) {
-    if (host_memory_) return;
+  const std::uint64_t all = file.reader->file().bytes().size();
+  std::uint64_t read = 0;
+  const auto upload_pieces = [&](std::span<const io::TensorPiece> pieces) {
     const float* from = buffer.data();
     for (const io::TensorPiece& piece : pieces) {
       const FlatTarget& target = targets[piece.index];
@@ -86,8 +87,16 @@ void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredT
     }
     filled = 0;
   };
-  ThreadPool pool = io::stream_pool();  // of this call: loading happens once
-  io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool}, place, done);
+  const auto done = [&](std::span<const io::TensorPiece> pieces) {
+    if (!host_memory_) upload_pieces(pieces);
+    for (const io::TensorPiece& piece : pieces)
+      read += static_cast<std::uint64_t>(piece.count) * size_of(tensors[piece.index]->dtype);
+    if (progress) progress(read, all);
+  };
+  ThreadPool pool;  // of this call: loading happens once
+  const std::int64_t window = host_memory_ ? io::kLongStreamWindow : io::kStreamWindow;
+  io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool, window}, place, done);
+  if (progress) progress(all, all);
   if (std::ranges::any_of(targets, [](const FlatTarget& t) { return t.which == Flat::parameters; })) refresh();
 }
 
@@ -160,11 +169,15 @@ double Engine::model_flops_palm(const data::Batch& batch) const {
   return flops_(tokens / static_cast<double>(batch.shape.tokens()), tokens * static_cast<double>(batch.shape.seq_len));
 }
 
-void load_weights(Engine& engine, const io::WeightFiles& weights) {
+void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress) {
+  std::uint64_t before = 0;
+  LoadProgress of_file;
+  if (progress) of_file = [&](std::uint64_t done, std::uint64_t) { progress(before + done, weights.bytes()); };
   for (const MatchedFile& m : match_weights(weights, engine.model(), engine.layout())) {
     std::vector<Engine::FlatTarget> targets;
     for (const StoredParameter* p : m.parameters) targets.push_back({Flat::parameters, p->offset});
-    engine.load(*m.file, m.tensors, targets);
+    engine.load(*m.file, m.tensors, targets, of_file);
+    before += m.file->reader->file().bytes().size();
   }
 }
 

@@ -2,6 +2,7 @@
 // training, evaluation and inference make.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -16,6 +17,9 @@
 #include "program/executor.h"
 
 namespace redline::model {
+
+// How many bytes of weights have been read, of how many.
+using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
 
 class Engine {
  public:
@@ -47,7 +51,7 @@ class Engine {
     std::int64_t offset = 0;  // elements
   };
   void load(const io::WeightFiles::File& file, std::span<const io::StoredTensor* const> tensors,
-            std::span<const FlatTarget> targets);
+            std::span<const FlatTarget> targets, const LoadProgress& progress = {});
 
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
@@ -84,6 +88,6 @@ class Engine {
 
 // Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it, and so is a
 // file whose hash is not that of its manifest.
-void load_weights(Engine& engine, const io::WeightFiles& weights);
+void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress = {});
 
 }  // namespace redline::model

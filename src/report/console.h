@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "report/bytes_progress.h"
 #include "report/live_line.h"
 #include "train/observer.h"
 
@@ -31,6 +32,7 @@ class Console final : public train::Observer {
   Console(std::FILE* stream, bool terminal) : out_(stream, terminal) {}
 
   void started(const train::RunHeader& header) override;
+  void loading(std::uint64_t bytes, std::uint64_t of) override { loading_.show(out_, bytes, of); }
   void evaluating(std::int64_t batch, std::int64_t batches) override;
   void evaluated(std::int64_t step, double loss) override;
   void stepped(const train::StepMetrics& m) override;
@@ -47,6 +49,7 @@ class Console final : public train::Observer {
   bool keeps(const train::StepMetrics& m) const;
 
   LiveLine out_;
+  BytesProgress loading_{"loading weights"};
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
   Clock::time_point started_, last_kept_;
 };

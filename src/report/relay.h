@@ -27,6 +27,9 @@ class Relay final : public train::Observer {
   void started(const train::RunHeader& header) override {
     tell([&](Observer& o) { o.started(header); });
   }
+  void loading(std::uint64_t bytes, std::uint64_t of) override {
+    tell([&](Observer& o) { o.loading(bytes, of); });
+  }
   void evaluating(std::int64_t batch, std::int64_t batches) override {
     tell([&](Observer& o) { o.evaluating(batch, batches); });
   }

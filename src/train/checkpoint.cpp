@@ -75,7 +75,7 @@ RunState state_from(const io::Json& json, const std::string& file) {
   return state;
 }
 
-void load_moments(const io::WeightFiles::File& file, model::Engine& engine) {
+void load_moments(const io::WeightFiles::File& file, model::Engine& engine, const model::LoadProgress& progress) {
   std::map<std::string, model::Engine::FlatTarget> places;
   for (const model::StoredParameter& p : engine.layout().stored)
     for (const auto& [prefix, which] : {std::pair{kMoment1, model::Flat::moment1}, {kMoment2, model::Flat::moment2}}) {
@@ -90,7 +90,7 @@ void load_moments(const io::WeightFiles::File& file, model::Engine& engine) {
       tensors.push_back(&t);
       targets.push_back(it->second);
     }
-  engine.load(file, tensors, targets);
+  engine.load(file, tensors, targets, progress);
 }
 
 }  // namespace
@@ -130,9 +130,17 @@ RunState read_run_state(FileSystem& files, const Path& folder) {
   }
 }
 
-void load_tensors(const Path& folder, model::Engine& engine) {
-  model::load_weights(engine, io::WeightFiles(real_files(), folder));
-  load_moments({std::make_unique<io::SafetensorsReader>(folder / kOptimizer), {}}, engine);
+void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress) {
+  const io::WeightFiles weights(real_files(), folder);
+  const io::WeightFiles::File moments = io::open_hashed(real_files(), folder, kOptimizer);
+  const std::uint64_t parameter_bytes = weights.bytes();
+  const std::uint64_t all = parameter_bytes + moments.reader->file().bytes().size();
+  const auto from = [&](std::uint64_t before) -> model::LoadProgress {
+    if (!progress) return {};
+    return [&progress, before, all](std::uint64_t done, std::uint64_t) { progress(before + done, all); };
+  };
+  model::load_weights(engine, weights, from(0));
+  load_moments(moments, engine, from(parameter_bytes));
 }
 
 }  // namespace redline::train

@@ -19,8 +19,11 @@ struct RunState {
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state);
 
-// From a folder that was found whole (io/checkpoint_folder.h): where the run stood, and its parameters and moments.
+// From a folder that was found whole (io/checkpoint_folder.h): where the run stood.
 RunState read_run_state(FileSystem& files, const Path& folder);
-void load_tensors(const Path& folder, model::Engine& engine);
+
+// Its parameters and moments, held against the manifest's hashes on the way: after an error some of them are the
+// checkpoint's and some are not.
+void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress = {});
 
 }  // namespace redline::train

@@ -61,6 +61,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void started(const RunHeader&) {}
+  virtual void loading(std::uint64_t /*bytes*/, std::uint64_t /*of*/) {}        // weights, before `started`
   virtual void evaluating(std::int64_t /*batch*/, std::int64_t /*batches*/) {}  // progress within an evaluation
   virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
   virtual void stepped(const StepMetrics&) {}

@@ -48,7 +48,8 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
   }
 }
 
-std::optional<Path> find_checkpoint(const TrainOptions& options, FileSystem& files) {
+std::optional<Path> resume_newest(const TrainOptions& options, FileSystem& files,
+                                  const std::function<std::string(const Path& folder)>& take_up) {
   if (!options.resume) return std::nullopt;
   const Path parent = options.folder / "checkpoints";
   std::string newest_problem;
@@ -57,7 +58,8 @@ std::optional<Path> find_checkpoint(const TrainOptions& options, FileSystem& fil
     for (Observer* o : options.observers)
       o->warning(fmt::format("{} cannot be used and is passed over: {}", c.folder.string(), problem));
   };
-  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(files, parent, damaged);
+  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(
+      files, parent, damaged, [&](const io::FoundCheckpoint& c) { return take_up(c.folder); });
   if (found) return found->folder;
   if (!newest_problem.empty())
     fail_user("none of the checkpoints in {} can be used ({}); move that folder away to start from the beginning",

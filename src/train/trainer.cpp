@@ -63,36 +63,38 @@ class Run {
     if (config_.train.sample_every > 0) samples_.emplace(config_, lowering_, held_out_);
   }
 
+  // What cannot start leaves no run behind: weights that there are, of a checkpoint or of model.init_from, are in memory
+  // before anything is written.
   TrainResult run() {
-    const std::optional<Path> checkpoint = find_checkpoint(options_, files_);
-    if (checkpoint) restore_state(*checkpoint);
-    model::LoweredModel lowered = model::lower(config_.model, lowering_);
-    const bool finished = state_.step >= steps_;
-    // Opened before anything is written: what cannot start leaves no run behind.
-    const std::unique_ptr<io::WeightFiles> start = checkpoint || config_.model.init_from.empty()
-                                                       ? nullptr
-                                                       : open_start(config_, loader_.corpus(), options_, files_);
-    if (!options_.dry_run && !finished) {
-      require_memory(lowered.set.memory.total);  // before anything is written: what cannot start leaves no run behind
+    lowered_ = model::lower(config_.model, lowering_);
+    const std::optional<Path> checkpoint =
+        resume_newest(options_, files_, [&](const Path& folder) { return take_up(folder); });
+    if (!checkpoint && !config_.model.init_from.empty()) {
+      const auto weights = open_start(config_, loader_.corpus(), options_, files_);
+      if (trains()) {
+        make_engine();
+        model::load_weights(*engine_, *weights, tell_loading());  // gradients and moments are zero as they are
+      }
+    }
+    if (trains()) {
+      if (!engine_) require_memory();
       files_.create_folders(options_.folder);
-      lock_.emplace(options_.folder);
+      if (!lock_) lock_.emplace(options_.folder);
+      if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
       write_run_config(options_, files_);
     }
-    tell_start(lowered, checkpoint);
+    tell_start(checkpoint);
     if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};
-    if (finished) {
+    if (!trains()) {
       tell([&](Observer& o) {
         o.finished(fmt::format("all {} steps of {} are done already", steps_, options_.folder.string()));
       });
       return {Outcome::already_finished, state_.step, {}};
     }
-    engine_ = std::make_unique<model::Engine>(config_.model, lowering_, std::move(lowered), device_);
-    if (checkpoint)
-      load_tensors(*checkpoint, *engine_);
-    else if (start)
-      model::load_weights(*engine_, *start);  // gradients and moments are zero as they are
-    else
+    if (!engine_) {
+      make_engine();
       engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+    }
     if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
     return loop();
   }
@@ -101,6 +103,37 @@ class Run {
   template <class Say>
   void tell(const Say& say) {
     for (Observer* o : options_.observers) say(*o);
+  }
+
+  bool trains() const { return !options_.dry_run && state_.step < steps_; }
+
+  const model::LoweredModel& lowered() const { return engine_ ? engine_->lowered() : lowered_; }
+
+  void make_engine() {
+    require_memory();
+    engine_ = std::make_unique<model::Engine>(config_.model, lowering_, std::move(lowered_), device_);
+  }
+
+  model::LoadProgress tell_loading() {
+    return [this](std::uint64_t done, std::uint64_t of) { tell([&](Observer& o) { o.loading(done, of); }); };
+  }
+
+  // The run stands where the checkpoint left it, unless what is returned says what is wrong with its tensors. Then the next
+  // one takes the place of all that was loaded.
+  std::string take_up(const Path& checkpoint) {
+    restore_state(checkpoint);
+    if (!trains()) return io::checkpoint_problem(files_, checkpoint);
+    if (!lock_) lock_.emplace(options_.folder);
+    if (!engine_) make_engine();
+    try {
+      load_tensors(checkpoint, *engine_, tell_loading());
+      return {};
+    } catch (const std::exception&) {
+      // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell.
+      const std::string problem = io::checkpoint_problem(files_, checkpoint);
+      if (problem.empty()) throw;
+      return problem;
+    }
   }
 
   void restore_state(const Path& checkpoint) {
@@ -114,7 +147,7 @@ class Run {
     loader_.restore(state_.loader);
   }
 
-  void tell_start(const model::LoweredModel& lowered, const std::optional<Path>& checkpoint) {
+  void tell_start(const std::optional<Path>& checkpoint) {
     RunHeader header;
     header.config = &config_;
     header.folder = options_.folder;
@@ -122,11 +155,11 @@ class Run {
     header.card = device_.kind() != device::Kind::cpu;
     header.device_memory = device_.memory_bytes();
     header.data = loader_.corpus().name();
-    header.parameters = model::parameter_count(lowered.table);
+    header.parameters = model::parameter_count(lowered().table);
     header.steps = steps_;
     header.first_step = state_.step;
     header.tokens_per_step = batch_.shape.tokens() * config_.train.accumulate;
-    header.memory = &lowered.set.memory;
+    header.memory = &lowered().set.memory;
     header.batch_was_chosen = options_.batch_was_chosen;
     header.peak_flops = options_.peak_flops;
     header.peak_source = options_.peak_source;
@@ -140,8 +173,8 @@ class Run {
     tell([&](Observer& o) { o.started(header); });
   }
 
-  void require_memory(std::int64_t needed) const {
-    const std::int64_t available = device_.available_bytes();
+  void require_memory() const {
+    const std::int64_t needed = lowered().set.memory.total, available = device_.available_bytes();
     if (needed <= available) return;
     fail_user("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}; see {}", gib(needed),
               device_.name(), gib(available), gib(device_.memory_bytes()),
@@ -369,6 +402,7 @@ class Run {
   data::Loader loader_, held_out_;
   data::Batch batch_;
   std::optional<Samples> samples_;
+  model::LoweredModel lowered_;  // until there is an engine, which has it then
   std::unique_ptr<model::Engine> engine_;
   data::LoaderState before_step_;  // where the data stood when the step that is being queued began
   std::int64_t saved_step_ = 0;    // the last one that is safe on the disk: resumed from, or saved

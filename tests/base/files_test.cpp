@@ -128,6 +128,17 @@ TEST(InputFile, ReadsPartsAndTellsWhereTheFileEnds) {
             missing.string() + ": cannot open: No such file or directory");
 }
 
+TEST(InputFile, FetchesPartsAndTellsWhereTheFileEnds) {
+  TempFolder temp;
+  write_text(temp / "a", std::string(std::size_t{3} << 20, 'x'));
+  const InputFile file(temp / "a");
+  file.fetch(0, std::uint64_t{3} << 20);
+  file.fetch(12345, 1);
+  file.fetch(7, 0);
+  EXPECT_EQ(machine_error([&] { file.fetch(5, std::uint64_t{3} << 20); }),
+            (temp / "a").string() + ": cannot read: it ends at byte 3145728");
+}
+
 TEST(MappedFile, AnEmptyFileHasNoBytes) {
   TempFolder temp;
   write_text(temp / "empty", "");

@@ -144,7 +144,14 @@ TEST_F(HfFolders, DamageIsOneSentenceAndLeavesNothing) {
     EXPECT_FALSE(exists("out.partial"));
   }
   expect_bad_input(train({"model.init_from=" + cut, "--out", "run"}), {"model.init_from", "truncated"});
+  // Found while they are loaded; the same folder takes the run once the weights are mended.
+  const Ran refused = train({"model.init_from=" + flipped, "train.max_steps=1", "--out", "run"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("its hash is not the one in the manifest"), std::string::npos) << refused.err;
   EXPECT_FALSE(exists("run"));
+  std::filesystem::copy_file(folder_ / "good/model.safetensors", folder_ / flipped / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(train({"model.init_from=" + flipped, "train.max_steps=1", "--out", "run"}).status, 0);
 }
 
 TEST_F(HfFolders, ShardsThatAreNotWhatTheIndexSays) {

@@ -57,6 +57,14 @@ std::string tensors(const Path& run_folder, std::int64_t step) {
   return real_files().read(folder / "model.safetensors") + real_files().read(folder / "optimizer.safetensors");
 }
 
+// Changes one bit of a file, that far into it.
+void flip(const Path& path, double share) {
+  std::string bytes = real_files().read(path);
+  char& byte = bytes[static_cast<std::size_t>(share * static_cast<double>(bytes.size()))];
+  byte = static_cast<char>(byte ^ 1);
+  real_files().replace(path, bytes);
+}
+
 std::vector<double> losses(const Recorder& r) {
   std::vector<double> out;
   for (const StepMetrics& m : r.steps) out.push_back(m.loss);
@@ -310,7 +318,7 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
   const config::Config c = tiny_run({"train.max_steps=15"});
   const Ran whole = run(c, temp.path() / "whole");
   const std::string expected = tensors(temp.path() / "whole", 15);
-  for (const char* damage : {"truncate", "flip", "remove", "no manifest"}) {
+  for (const char* damage : {"truncate", "flip", "flip weights", "flip header", "remove", "no manifest"}) {
     const Path folder = temp.path() / damage;
     std::atomic<int> stop{0};
     // Ten steps of the same run, then the newest of its two checkpoints is damaged.
@@ -336,17 +344,59 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
     if (damage == std::string("truncate")) real_files().truncate(victim, real_files().size(victim) / 2);
     if (damage == std::string("remove")) real_files().remove_all(victim);
     if (damage == std::string("no manifest")) real_files().remove_all(newest / io::kManifest);
-    if (damage == std::string("flip")) {
-      std::string bytes = real_files().read(victim);
-      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-      real_files().replace(victim, bytes);
-    }
+    if (damage == std::string("flip")) flip(victim, 0.5);
+    if (damage == std::string("flip weights")) flip(newest / "model.safetensors", 0.5);
+    if (damage == std::string("flip header")) flip(victim, 0.001);  // found before its hash is known
     const Ran resumed = run(c, folder, true);
     EXPECT_EQ(resumed.seen.steps.front().step, 6) << damage;  // from the checkpoint of step 5
     ASSERT_EQ(resumed.seen.warnings.size(), 1u) << damage;
     EXPECT_NE(resumed.seen.warnings[0].find("step_00000010"), std::string::npos);
+    const bool sentence =
+        resumed.seen.warnings[0].ends_with("safetensors has changed: its hash is not the one in the manifest");
+    EXPECT_EQ(sentence, std::string(damage).starts_with("flip")) << resumed.seen.warnings[0];
     EXPECT_EQ(tensors(folder, 15), expected) << damage;
   }
+}
+
+// No tensors are loaded for a run that has no steps left, and still it is not done when what it ended with is gone.
+TEST(Trainer, AFinishedRunWhoseLastCheckpointIsDamagedGoesOnFromTheOneBefore) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=15"});
+  run(c, temp.path());
+  const std::string expected = tensors(temp.path(), 15);
+  flip(temp.path() / "checkpoints/step_00000015/model.safetensors", 0.5);
+  const Ran resumed = run(c, temp.path(), true);
+  EXPECT_EQ(resumed.result.outcome, Outcome::finished);
+  EXPECT_EQ(resumed.seen.steps.front().step, 11);
+  EXPECT_EQ(tensors(temp.path(), 15), expected);
+  EXPECT_EQ(run(c, temp.path(), true).result.outcome, Outcome::already_finished);
+}
+
+TEST(Trainer, TellsHowMuchOfACheckpointIsLoaded) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=5"}), temp.path());
+  struct Listener final : Observer {
+    std::vector<std::uint64_t> done, of;
+    void loading(std::uint64_t bytes, std::uint64_t all) override {
+      done.push_back(bytes);
+      of.push_back(all);
+    }
+    void started(const RunHeader&) override { EXPECT_FALSE(done.empty()); }
+  } heard;
+  device::CpuDevice device(2);
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=6"});
+  options.folder = temp.path();
+  options.resume = true;
+  options.observers = {&heard};
+  train(options, device, real_files());
+  const Path folder = temp.path() / "checkpoints/step_00000005";
+  const std::uint64_t all =
+      real_files().size(folder / "model.safetensors") + real_files().size(folder / "optimizer.safetensors");
+  ASSERT_GE(heard.done.size(), 2u);
+  EXPECT_TRUE(std::ranges::is_sorted(heard.done));
+  EXPECT_EQ(heard.done.back(), all);
+  for (const std::uint64_t of : heard.of) EXPECT_EQ(of, all);
 }
 
 TEST(Trainer, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {
