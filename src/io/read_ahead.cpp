@@ -2,11 +2,10 @@
 #include "io/read_ahead.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <system_error>
 #include <utility>
-
-#include "base/error.h"
 
 namespace redline::io {
 namespace {
@@ -21,7 +20,7 @@ ReadAhead::ReadAhead(const Path& path, std::vector<Range> ranges) : file_(path),
     thread_ = std::thread([this] {
       try {
         work();
-      } catch (const MachineError&) {  // whoever reads these bytes meets it too, and tells
+      } catch (const std::exception&) {  // whoever reads these bytes meets it too, and tells
       }
       set_there(kEverything);
     });

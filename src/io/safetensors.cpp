@@ -59,7 +59,11 @@ std::optional<std::int64_t> bytes_of(DType dtype, const std::vector<std::int64_t
 
 MappedFile map_existing(const Path& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) fail_user("{}: there is no such file", path.string());
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (status.type() == std::filesystem::file_type::not_found) fail_user("{}: there is no such file", path.string());
+  // A pipe would be waited for.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail_user("{}: not a file but a folder, a pipe or a device; put the weights there as a file", path.string());
   return MappedFile(path);
 }
 

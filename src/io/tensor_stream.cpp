@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/hash.h"
@@ -142,6 +143,8 @@ class Stream {
     ahead_->wait_for(static_cast<std::uint64_t>(part.begin + part.bytes));
     file_.read(static_cast<std::uint64_t>(part.begin), bytes);
     if (s_.hash) turns_.take(i, [&] { hasher_.update(bytes); });
+    const std::uint64_t read = read_ += static_cast<std::uint64_t>(part.bytes);
+    if (s_.progress && std::this_thread::get_id() == caller_) s_.progress(read);
     if (!part.tensor || straight) return;
     try {
       part.tensor->convert(bytes, s_.to, part.target);
@@ -161,6 +164,8 @@ class Stream {
   std::vector<TensorPiece> pieces_;
   Turns turns_;
   Hasher hasher_;
+  std::atomic<std::uint64_t> read_ = 0;  // bytes of the file
+  const std::thread::id caller_ = std::this_thread::get_id();
 };
 
 }  // namespace

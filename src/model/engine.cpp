@@ -75,9 +75,8 @@ void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredT
                              : buffer.data() + std::exchange(filled, filled + static_cast<std::size_t>(piece.count));
     return reinterpret_cast<std::byte*>(at);
   };
-  const std::uint64_t all = file.reader->file().bytes().size();
-  std::uint64_t read = 0;
-  const auto upload_pieces = [&](std::span<const io::TensorPiece> pieces) {
+  const auto done = [&](std::span<const io::TensorPiece> pieces) {
+    if (host_memory_) return;
     const float* from = buffer.data();
     for (const io::TensorPiece& piece : pieces) {
       const FlatTarget& target = targets[piece.index];
@@ -87,16 +86,15 @@ void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredT
     }
     filled = 0;
   };
-  const auto done = [&](std::span<const io::TensorPiece> pieces) {
-    if (!host_memory_) upload_pieces(pieces);
-    for (const io::TensorPiece& piece : pieces)
-      read += static_cast<std::uint64_t>(piece.count) * size_of(tensors[piece.index]->dtype);
+  const std::uint64_t all = file.reader->file().bytes().size();
+  const auto tell = [&](std::uint64_t read) {
     if (progress) progress(read, all);
   };
+  tell(0);
   ThreadPool pool;  // of this call: loading happens once
   const std::int64_t window = host_memory_ ? io::kLongStreamWindow : io::kStreamWindow;
-  io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool, window}, place, done);
-  if (progress) progress(all, all);
+  io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool, window, tell}, place, done);
+  tell(all);
   if (std::ranges::any_of(targets, [](const FlatTarget& t) { return t.which == Flat::parameters; })) refresh();
 }
 

@@ -17,7 +17,7 @@ std::string BytesProgress::text(const std::string& doing, std::uint64_t done, st
 
 void BytesProgress::show(LiveLine& line, std::uint64_t done, std::uint64_t of) {
   const double now = steady_seconds();
-  if (start_ < 0) start_ = now;
+  if (start_ < 0 || done == 0) start_ = now;
   if (now - start_ >= quiet_) line.show(text(doing_, done, of, now - start_));
 }
 

@@ -13,7 +13,7 @@ class BytesProgress {
   static constexpr double kQuiet = 2;  // seconds: what is over by then needs no line
 
   explicit BytesProgress(std::string doing, double quiet = kQuiet) : doing_(std::move(doing)), quiet_(quiet) {}
-  void show(LiveLine& line, std::uint64_t done, std::uint64_t of);  // counts time from the first call
+  void show(LiveLine& line, std::uint64_t done, std::uint64_t of);  // time counts from where `done` was 0
 
   static std::string text(const std::string& doing, std::uint64_t done, std::uint64_t of, double seconds);
 

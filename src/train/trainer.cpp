@@ -42,6 +42,9 @@ struct QueuedStep {
   }
 };
 
+// Ends the loading of weights when a signal has come; no std::exception, since nothing is wrong.
+struct StoppedLoading {};
+
 // One run, from its first step here to its last.
 class Run {
  public:
@@ -67,14 +70,15 @@ class Run {
   // before anything is written.
   TrainResult run() {
     lowered_ = model::lower(config_.model, lowering_);
-    const std::optional<Path> checkpoint =
-        resume_newest(options_, files_, [&](const Path& folder) { return take_up(folder); });
-    if (!checkpoint && !config_.model.init_from.empty()) {
-      const auto weights = open_start(config_, loader_.corpus(), options_, files_);
-      if (trains()) {
-        make_engine();
-        model::load_weights(*engine_, *weights, tell_loading());  // gradients and moments are zero as they are
-      }
+    std::optional<Path> checkpoint;
+    try {
+      checkpoint = load();
+    } catch (const StoppedLoading&) {
+      tell([&](Observer& o) {
+        o.note(
+            fmt::format("stopped by signal {} while weights were loaded; nothing was written", options_.stop->load()));
+      });
+      return {Outcome::stopped, state_.step, {}};
     }
     if (trains()) {
       if (!engine_) require_memory();
@@ -115,7 +119,24 @@ class Run {
   }
 
   model::LoadProgress tell_loading() {
-    return [this](std::uint64_t done, std::uint64_t of) { tell([&](Observer& o) { o.loading(done, of); }); };
+    return [this](std::uint64_t done, std::uint64_t of) {
+      if (stopping()) throw StoppedLoading{};
+      tell([&](Observer& o) { o.loading(done, of); });
+    };
+  }
+
+  // The weights that there are. Returns the checkpoint that they are from; nothing: they are model.init_from's, or there
+  // are none.
+  std::optional<Path> load() {
+    std::optional<Path> checkpoint =
+        resume_newest(options_, files_, [&](const Path& folder) { return take_up(folder); });
+    if (checkpoint || config_.model.init_from.empty()) return checkpoint;
+    const auto weights = open_start(config_, loader_.corpus(), options_, files_);
+    if (trains()) {
+      make_engine();
+      model::load_weights(*engine_, *weights, tell_loading());  // gradients and moments are zero as they are
+    }
+    return checkpoint;
   }
 
   // The run stands where the checkpoint left it, unless what is returned says what is wrong with its tensors. Then the next

@@ -22,7 +22,8 @@ struct TrainOptions {
   std::string peak_source;
   std::vector<Observer*> observers;
   const device::GpuMonitor* gpu = nullptr;  // whose samples go into the metrics
-  const std::atomic<int>* stop = nullptr;   // a signal's number once one has come: finish the step, save, return
+  const std::atomic<int>* stop =
+      nullptr;  // a signal's number once one has come: finish the step, save, return; no step yet: return
 };
 
 enum class Outcome { finished, stopped, already_finished, dry_run };

@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -176,10 +177,21 @@ TEST(Safetensors, RefusesEveryKindOfBrokenTensor) {
   expect_error(R"({"__metadata__":["a"]})", 0, "__metadata__ is not an object");
 }
 
-TEST(Safetensors, AMissingFileIsAUserError) {
+TEST(Safetensors, AMissingFileIsAUserErrorAndSoIsWhatIsNoFile) {
   TempFolder temp;
-  EXPECT_THROW(SafetensorsReader(temp / "none"), UserError);
-  EXPECT_THROW(SafetensorsReader(temp.path()), UserError);
+  const auto error = [](const Path& path) -> std::string {
+    try {
+      const SafetensorsReader reader(path);
+      return "";
+    } catch (const UserError& e) {
+      return e.what();
+    }
+  };
+  EXPECT_EQ(error(temp / "none"), (temp / "none").string() + ": there is no such file");
+  ASSERT_EQ(::mkfifo((temp / "pipe").c_str(), 0600), 0);  // nobody writes to it, and nobody waits
+  for (const Path& path : {temp.path(), temp / "pipe"})
+    EXPECT_EQ(error(path),
+              path.string() + ": not a file but a folder, a pipe or a device; put the weights there as a file");
 }
 
 TEST(Safetensors, HeaderOrderMayDifferFromDataOrder) {

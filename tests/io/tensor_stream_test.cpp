@@ -1,9 +1,10 @@
 // Streams of tensors: every element arrives once, converted as a whole tensor would be, whatever windows and pieces cut it
-// into; a file that is not the one of its hash is refused.
+// into; a file that is not the one of its hash is refused; who waits hears how far it is.
 #include "io/tensor_stream.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -33,16 +34,18 @@ class Streams : public ::testing::Test {
     for (const StoredTensor& t : reader_->tensors()) wanted_.push_back(&t);
   }
 
-  // Everything as floats, from a stream with that many threads.
-  std::vector<std::vector<float>> stream(int threads, std::optional<std::string> hash) {
+  // Everything as floats, from a stream with that many threads; in one window where progress is heard.
+  std::vector<std::vector<float>> stream(int threads, std::optional<std::string> hash,
+                                         const std::function<void(std::uint64_t)>& progress = {}) {
     ThreadPool pool(threads);
     std::vector<std::vector<float>> out;
     for (const StoredTensor* t : wanted_) out.emplace_back(static_cast<std::size_t>(t->elements()));
     std::vector<std::int64_t> done(wanted_.size());
     stream_tensors(
-        {*reader_, wanted_, DType::f32, std::move(hash), pool},
+        {*reader_, wanted_, DType::f32, std::move(hash), pool, progress ? kLongStreamWindow : kStreamWindow, progress},
         [&](const TensorPiece& p) { return reinterpret_cast<std::byte*>(out[p.index].data() + p.first); },
         [&](std::span<const TensorPiece> pieces) {
+          ++windows_;
           for (const TensorPiece& p : pieces) EXPECT_EQ(std::exchange(done[p.index], p.first + p.count), p.first);
         });
     for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], wanted_[i]->elements());
@@ -54,6 +57,7 @@ class Streams : public ::testing::Test {
   std::unique_ptr<SafetensorsReader> reader_;
   std::vector<const StoredTensor*> wanted_;
   std::uint64_t hash_ = 0;
+  int windows_ = 0;
 };
 
 TEST_F(Streams, EveryElementArrivesOnceOnAnyNumberOfThreads) {
@@ -64,6 +68,20 @@ TEST_F(Streams, EveryElementArrivesOnceOnAnyNumberOfThreads) {
       EXPECT_EQ(std::memcmp(out[i].data(), whole.data(), whole.size() * sizeof(float)), 0) << i;
     }
   }
+}
+
+// A window of a slow disk may take long: who waits hears of its parts, and may have enough.
+TEST_F(Streams, TellsTheCallerWhatIsReadWithinAWindowAndEndsWhenItThrows) {
+  std::vector<std::uint64_t> read;
+  stream(1, hex64(hash_), [&](std::uint64_t bytes) {
+    EXPECT_EQ(windows_, 0);
+    read.push_back(bytes);
+  });
+  EXPECT_EQ(windows_, 1);
+  EXPECT_GT(read.size(), 5u);
+  EXPECT_TRUE(std::ranges::is_sorted(read));
+  EXPECT_EQ(read.back(), reader_->file().bytes().size());
+  for (const int threads : {1, 3}) EXPECT_THROW(stream(threads, hex64(hash_), [](std::uint64_t) { throw 7; }), int);
 }
 
 TEST_F(Streams, TensorsThatNobodyWantsArePassedOver) {

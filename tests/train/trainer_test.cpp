@@ -27,17 +27,24 @@ struct Ran {
   Recorder seen;
 };
 
+// Asks a run to stop once it has its weights and begins: it makes one step and saves it.
+struct StopsAtOnce final : Observer {
+  std::atomic<int> stop{0};
+  void started(const RunHeader&) override { stop = SIGTERM; }
+};
+
 Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
-        const std::atomic<int>* stop = nullptr) {
+        bool stops_at_once = false) {
   Ran ran;
+  StopsAtOnce stopper;
   device::CpuDevice device(2);
   TrainOptions options;
   options.config = config;
   options.folder = folder;
   options.resume = resume;
   options.peak_flops = 1e11;
-  options.observers = {&ran.seen};
-  options.stop = stop;
+  options.observers = {&ran.seen, &stopper};
+  if (stops_at_once) options.stop = &stopper.stop;
   ran.result = train(options, device, files);
   return ran;
 }
@@ -108,9 +115,8 @@ TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
   const config::Config c = tiny_run({"train.max_steps=17"});
   const Ran whole = run(c, temp.path() / "whole");
   std::vector<double> seen;
-  std::atomic<int> stop{SIGTERM};  // asked before every step: each run makes one and saves it
   for (int i = 0; i < 17; ++i) {
-    const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 16 ? &stop : nullptr);
+    const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 16);
     ASSERT_EQ(part.seen.steps.size(), 1u);
     EXPECT_EQ(part.result.outcome, i < 16 ? Outcome::stopped : Outcome::finished);
     seen.push_back(part.seen.steps[0].loss);
@@ -133,11 +139,9 @@ TEST(Trainer, AnyPackingOfAStreamResumesToTheSameBitsWithOtherWorkers) {
     };
     const Ran whole = run(config("0"), temp.path() / packing);
     std::vector<double> seen;
-    std::atomic<int> stop{SIGTERM};
     Ran part;
     for (int i = 0; i < 12; ++i) {
-      part = run(config(i % 2 ? "3" : "1"), temp.path() / (packing + " in parts"), true, real_files(),
-                 i < 11 ? &stop : nullptr);
+      part = run(config(i % 2 ? "3" : "1"), temp.path() / (packing + " in parts"), true, real_files(), i < 11);
       ASSERT_EQ(part.seen.steps.size(), 1u);
       seen.push_back(part.seen.steps[0].loss);
     }
@@ -397,6 +401,30 @@ TEST(Trainer, TellsHowMuchOfACheckpointIsLoaded) {
   EXPECT_TRUE(std::ranges::is_sorted(heard.done));
   EXPECT_EQ(heard.done.back(), all);
   for (const std::uint64_t of : heard.of) EXPECT_EQ(of, all);
+}
+
+TEST(Trainer, ASignalWhileWeightsAreLoadedEndsItAndNothingIsWritten) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=5"}), temp.path());
+  struct Stopper final : Observer {
+    std::atomic<int> stop{0};
+    std::string said;
+    void loading(std::uint64_t, std::uint64_t) override { stop = SIGINT; }
+    void note(const std::string& text) override { said = text; }
+    void started(const RunHeader&) override { ADD_FAILURE() << "went on"; }
+  } stopper;
+  device::CpuDevice device(2);
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=6"});
+  options.folder = temp.path();
+  options.resume = true;
+  options.observers = {&stopper};
+  options.stop = &stopper.stop;
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::stopped);
+  EXPECT_EQ(stopper.said, "stopped by signal 2 while weights were loaded; nothing was written");
+  EXPECT_FALSE(real_files().exists(temp.path() / "checkpoints/step_00000006"));
+  stopper.stop = 0;
+  EXPECT_EQ(run(options.config, temp.path(), true).result.outcome, Outcome::finished);
 }
 
 TEST(Trainer, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {

@@ -1,4 +1,5 @@
-// Chooses who computes attention on the GPU. The kernels are in attention_flash*.cu, attention_reference.cu and cudnn/.
+// Chooses who computes attention on the GPU. The kernels are in attention_hopper*.cu, attention_flash*.cu,
+// attention_reference.cu and cudnn/.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -14,6 +15,7 @@
 namespace redline::ops::cuda {
 namespace {
 
+// Where none may be timed, the first that can is taken.
 constexpr AttentionBackend kBackends[] = {
     {"cudnn", cudnn_why_not, cudnn_forward, cudnn_backward},
     {"hopper", hopper_why_not, hopper_forward, hopper_backward},

@@ -41,7 +41,8 @@ std::span<const AttentionBackend> attention_backends();
 // The backend of that name. One that is unknown or cannot take the case is a UserError.
 const AttentionBackend& find_attention(const AttentionCase& c, std::string_view name);
 
-// By a named backend, or "auto": the fastest that can, measured on these operands the first time a case is seen.
+// By a named backend, or "auto": the fastest that can, measured on these operands the first time a case is seen; the first
+// that can where bits must repeat.
 void run(const Attention<Tensor>& op, const Launch& launch, std::string_view backend);
 void run(const AttentionGrad<Tensor>& op, const Launch& launch, std::string_view backend);
 

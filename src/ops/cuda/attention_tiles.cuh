@@ -23,7 +23,8 @@ struct TileRows {
   __device__ static constexpr std::uint32_t offset(int row, int chunk) {
     return chunks_on(static_cast<std::uint32_t>(row / 8 * 8 * kRowBytes + row % 8 * 128 + row % 8 * 16), chunk);
   }
-  // From the place of an even chunk of a row to that of the chunk so many later, where that chunk is even or the first one 0.
+  // From the place of a row's chunk 0 to that of any other, or from that of chunk 1 to one an even number of chunks later:
+  // the swizzle is an exclusive or, which adds only where the two numbers share no bit.
   __device__ static constexpr std::uint32_t chunks_on(std::uint32_t place, int chunks) {
     return (place ^ static_cast<std::uint32_t>(chunks % 8 * 16)) +
            static_cast<std::uint32_t>(chunks / 8 * kSquareBytes);

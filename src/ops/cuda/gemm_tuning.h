@@ -53,7 +53,7 @@ std::vector<double> time_in_bursts(const GemmTrial& trial, std::span<const Timed
 // Nothing when there is no memory for operands, or no candidate runs. A cold card is loaded first.
 struct Fastest {
   cublasLtMatmulAlgo_t algorithm;
-  double seconds, first_seconds;  // of it, and of the first candidate
+  double seconds, first_seconds;  // of it, and of the first candidate that runs
 };
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
                                          const Launch& launch, bool card_is_cold);
