@@ -54,8 +54,11 @@ if(redline_cuda_enabled)
   target_compile_options(redline_settings INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr;-DFMT_USE_CONSTEXPR=1>")
   # Kernels that use what sm_90a alone has are there to be launched only if it is among the architectures.
-  target_compile_options(redline_settings INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-DREDLINE_SM90A=$<IN_LIST:90a,${CMAKE_CUDA_ARCHITECTURES}>>")
+  set(sm90a 0)
+  if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a")
+    set(sm90a 1)
+  endif()
+  target_compile_options(redline_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-DREDLINE_SM90A=${sm90a}>")
   include(Cudnn)
   list(JOIN CMAKE_CUDA_ARCHITECTURES ", " archs)
   message(STATUS "CUDA backend: on (nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${archs})")

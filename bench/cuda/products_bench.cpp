@@ -308,4 +308,11 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace redline
 
-int main(int argc, char** argv) { return redline::run(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) {
+  try {
+    return redline::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "cuda_products_bench: %s\n", e.what());
+    return 2;
+  }
+}

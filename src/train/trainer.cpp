@@ -14,6 +14,7 @@
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
+#include "train/queued_step.h"
 #include "train/resume.h"
 #include "train/run_lock.h"
 #include "train/samples.h"
@@ -25,22 +26,6 @@ namespace {
 double seconds_since(double start) { return steady_seconds() - start; }
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
-
-// What one step adds up over its micro-batches, kept until the device tells how it went.
-struct QueuedStep {
-  std::int64_t step = 0;  // counted from 1
-  double lr = 0;
-  std::int64_t pairs = 0, real_tokens = 0;
-  double flops = 0, flops_palm = 0, data_wait = 0;
-  std::int64_t truncated_tokens = 0;    // of the run so far
-  std::vector<std::int64_t> documents;  // of the source, in its batches
-
-  void clear() {
-    pairs = real_tokens = 0;
-    flops = flops_palm = data_wait = 0;
-    documents.clear();
-  }
-};
 
 // Ends the loading of weights when a signal has come; no std::exception, since nothing is wrong.
 struct StoppedLoading {};
@@ -265,8 +250,13 @@ class Run {
     const double now = steady_seconds(), seconds = now - std::exchange(finished_at_, now);
     QueuedStep& s = steps_queued_[0];
     const double loss = result.loss_sum / static_cast<double>(s.pairs);
-    if (result.update.finite != 1.0f) refuse(s, loss, result.update.grad_norm);
-    const StepMetrics m = metrics(s, loss, result.update.grad_norm, seconds);
+    if (result.update.finite != 1.0f) s.refuse(loss, result.update.grad_norm);
+    if (peak_ > 0) raise_peak(s.flops / seconds);
+    const std::int64_t slots = batch_.shape.tokens() * config_.train.accumulate;
+    StepMetrics m = s.metrics(loss, result.update.grad_norm, seconds, slots, peak_);
+    if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
+    m.memory_gib = gib(engine_->executor().arena_bytes());
+    if (options_.gpu) m.gpu = options_.gpu->latest();
     std::swap(steps_queued_[0], steps_queued_[1]);
     --queued_;
     return m;
@@ -304,47 +294,6 @@ class Run {
     sums.truncated_tokens = loader_.state().truncated_tokens;
     if (sums.pairs == 0)
       fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens", sums.step);
-  }
-
-  [[noreturn]] static void refuse(QueuedStep& s, double loss, double norm) {
-    std::vector<std::int64_t>& documents = s.documents;
-    std::ranges::sort(documents);
-    const auto [end, rest] = std::ranges::unique(documents);
-    documents.erase(end, rest);
-    const std::size_t shown = std::min<std::size_t>(documents.size(), 8), more = documents.size() - shown;
-    documents.resize(shown);
-    throw NotFinite(fmt::format(
-        "step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update "
-        "was not made and "
-        "the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or "
-        "optim.clip, then --resume; see {}",
-        s.step, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm, fmt::join(documents, ", "),
-        more ? fmt::format(" and {} more", more) : "", s.lr, troubleshooting::kNotFinite));
-  }
-
-  StepMetrics metrics(const QueuedStep& sums, double loss, double norm, double seconds) {
-    StepMetrics m;
-    m.step = sums.step;
-    m.time = unix_seconds();
-    m.loss = loss;
-    m.grad_norm = norm;
-    m.lr = sums.lr;
-    m.step_ms = 1e3 * seconds;
-    m.tokens = sums.pairs;
-    m.tokens_per_s = static_cast<double>(sums.pairs) / seconds;
-    const std::int64_t slots = batch_.shape.tokens() * config_.train.accumulate;
-    m.padding = 1 - static_cast<double>(sums.real_tokens) / static_cast<double>(slots);
-    m.tflops = sums.flops / seconds * 1e-12;
-    if (peak_ > 0) {
-      raise_peak(sums.flops / seconds);
-      m.mfu = sums.flops / seconds / peak_;
-      m.mfu_palm = sums.flops_palm / seconds / peak_;
-    }
-    m.data_wait_ms = 1e3 * sums.data_wait;
-    if (config_.data.long_documents == "truncate") m.truncated_tokens = sums.truncated_tokens;
-    m.memory_gib = gib(engine_->executor().arena_bytes());
-    if (options_.gpu) m.gpu = options_.gpu->latest();
-    return m;
   }
 
   // Nothing runs above a true peak: one that is passed was measured while the machine was busy.

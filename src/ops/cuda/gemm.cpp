@@ -2,7 +2,6 @@
 #include "ops/cuda/gemm.h"
 
 #include <bit>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -19,6 +18,7 @@ namespace redline::ops::cuda {
 namespace {
 
 constexpr double kWorthTuning = 1e9;  // FLOPs: a few microseconds
+constexpr double kHeats = 2e10;       // FLOPs of a product whose repetition brings a card to its power cap
 
 bool tuning_is_off() {
   const char* value = std::getenv("REDLINE_TUNING");
@@ -72,18 +72,20 @@ class Plans {
     const std::vector<cublasLtMatmulAlgo_t> candidates = plan.candidates();
     if (!tune || candidates.size() == 1) return candidates.front();
     const double begin = steady_seconds();
-    if (const auto fastest = fastest_algorithm(plan, candidates, launch, !loaded_)) {
-      loaded_ = true;
+    const bool preheat = !loaded_ && shape.flops() >= kHeats;
+    if (const auto fastest = fastest_algorithm(plan, candidates, launch, preheat)) {
+      loaded_ = loaded_ || preheat;
       file_.put(key, std::bit_cast<AlgorithmBytes>(fastest->algorithm));
-      if (std::isfinite(fastest->first_seconds)) {  // else the first candidate does not run here
-        ++tuned_.products;
-        tuned_.best += fastest->seconds;
-        tuned_.first += fastest->first_seconds;
-      }
+      ++tuned_.products;
+      tuned_.best += fastest->seconds;
+      tuned_.first += fastest->first_seconds;
       tuned_.took += steady_seconds() - begin;
       return fastest->algorithm;
     }
-    log::warn("no memory to tune the product {}: cuBLASLt's first choice is taken", shape.str());
+    log::warn(
+        "the product {} was not tuned: no memory for its operands, or no candidate runs; cuBLASLt's first choice is "
+        "taken",
+        shape.str());
     return candidates.front();
   }
 

@@ -1,0 +1,28 @@
+// A step between the moment the device is given it and the moment it tells how it went, and the figures of it then.
+#pragma once
+
+#include <vector>
+
+#include "train/observer.h"
+
+namespace redline::train {
+
+// What one step adds up over its micro-batches.
+struct QueuedStep {
+  std::int64_t step = 0;  // counted from 1
+  double lr = 0;
+  std::int64_t pairs = 0, real_tokens = 0;
+  double flops = 0, flops_palm = 0, data_wait = 0;
+  std::int64_t truncated_tokens = 0;    // of the run so far
+  std::vector<std::int64_t> documents;  // of the source, in its batches
+
+  void clear();
+
+  // The figures that the step itself gives; `slots` are the token slots of its batches. A peak of 0: no mfu.
+  StepMetrics metrics(double loss, double norm, double seconds, std::int64_t slots, double peak) const;
+
+  // Ends the run with a NotFinite that names the step, its documents and what to try.
+  [[noreturn]] void refuse(double loss, double norm) const;
+};
+
+}  // namespace redline::train
