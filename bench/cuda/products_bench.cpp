@@ -281,12 +281,13 @@ int run(const std::vector<std::string>& words) {
   constexpr std::string_view kSeconds = "--seconds=";
   for (const std::string& word : words) {
     if (word.starts_with(kSeconds))
-      seconds = std::atof(word.c_str() + kSeconds.size());
+      seconds = std::atof(word.c_str() + kSeconds.size());  // checked below
     else if (word == "--list")
       list = true;
     else
       models.push_back(word);
   }
+  if (seconds <= 0) fail_user("--seconds takes a number above 0");
   if (models.empty()) models = {"llama-1.36b:24", "qwen3-1.8b:8"};
   if (list) {
     for (const std::string& model : models)

@@ -1,3 +1,4 @@
+// The arithmetic of a step's figures, and the sentence for one whose loss or norm is not finite.
 #include "train/queued_step.h"
 
 #include <algorithm>
@@ -43,10 +44,9 @@ void QueuedStep::refuse(double loss, double norm) const {
   const std::size_t shown = std::min<std::size_t>(seen.size(), 8), more = seen.size() - shown;
   seen.resize(shown);
   throw NotFinite(fmt::format(
-      "step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update was not made "
-      "and "
-      "the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or optim.clip, then "
-      "--resume; see {}",
+      "step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update was not "
+      "made and the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or optim.clip, "
+      "then --resume; see {}",
       step, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm, fmt::join(seen, ", "),
       more ? fmt::format(" and {} more", more) : "", lr, troubleshooting::kNotFinite));
 }

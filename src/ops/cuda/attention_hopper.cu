@@ -1,8 +1,8 @@
 // Causal attention within packed documents, forward, with Hopper's products; the sums are those of attention_flash.cu.
 // A block is one warp group and takes 64 queries of a document and a head, over tiles of 64 keys copied one ahead. It
 // waits for each of its products; what fills the tensor cores meanwhile are the other blocks of the multiprocessor, for
-// a block is small. That suits short documents, where a piece of work is over after a few tiles. Larger blocks that
-// share the keys among groups, and copying the next piece's first tiles ahead, were slower: fewer groups were resident.
+// a block is small. That suits short documents, where a piece of work is over after a few tiles. Blocks of several
+// groups that share the keys were slower: they wait for each other.
 #include <array>
 
 #include "ops/cuda/attention_backends.h"
