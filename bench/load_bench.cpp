@@ -1,6 +1,7 @@
 // Loading weights against reading their files: REDLINE_WEIGHTS names a folder (a Hugging Face folder or a checkpoint).
-// `read` is what `cat FILE > /dev/null` does; `load` is everything from the folder's name to a model that runs. Warm: the
-// system has the files in its cache. Cold: it was asked to forget them before each round.
+// `read` is what `cat FILE > /dev/null` does; `load` is everything from the folder's name to a model that runs on the
+// device that REDLINE_DEVICE names (cpu). Warm: the system has the files in its cache. Cold: it was asked to forget them
+// before each round.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -68,13 +69,14 @@ void read_files(benchmark::State& state, bool cold) {
 }
 
 void load(benchmark::State& state, bool cold) {
-  device::CpuDevice device;
+  const char* name = std::getenv("REDLINE_DEVICE");
+  const auto device = device::open_device(name ? name : "cpu");
   measure(state, cold, [&](const Weights&) {
     const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), folder());
-    model::LoweringOptions options = model::lowering_options({}, device.kind());
+    model::LoweringOptions options = model::lowering_options({}, device->kind());
     options.batch = {1, 16, 1};
     options.training = false;
-    auto engine = infer::load_engine(checkpoint, options, device);
+    auto engine = infer::load_engine(checkpoint, options, *device);
     state.counters["arena_mib"] = static_cast<double>(engine->executor().arena_bytes()) * 0x1p-20;
     return engine;
   });

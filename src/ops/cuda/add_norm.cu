@@ -85,7 +85,8 @@ template <class T, int kWidth, int kVectors, int kRows, int kThreads>
 __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) add_norm_grad(const GradArguments<T> a) {
   __shared__ float parts[2][kRows][kMaxWarps];
   extern __shared__ __align__(16) std::byte shared[];  // what is read ahead, then dweight of each threadIdx.y: [y, d]
-  const RowRange rows = rows_of_group(a.n);
+  const std::int32_t step = kRows * static_cast<std::int32_t>(blockDim.y);
+  const RowRange rows = rows_of_group(blockIdx.x, a.n, step);
   const std::int32_t d = a.d, count = static_cast<std::int32_t>(rows.end - rows.begin);
   const T *dy_of_group = a.dy + rows.begin * d, *residual = a.residual + rows.begin * d;
   T* dresidual = a.dresidual + rows.begin * d;
@@ -96,7 +97,6 @@ __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) ad
 
   let_next_kernel_start();
   GradReads<T, kWidth, kVectors, kRows> reads(shared);
-  const std::int32_t step = kRows * static_cast<std::int32_t>(blockDim.y);
   const auto ask = [&](std::int32_t first) {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {

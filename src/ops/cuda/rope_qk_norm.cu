@@ -171,7 +171,7 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
 
   // This thread's head in the token of the current round. All of it goes along with the rounds: worked out anew in
   // each, it made a sixth more instructions. Past the last token nothing is read or written.
-  const RowRange tokens = rows_of_group(op.n);
+  const RowRange tokens = rows_of_group(blockIdx.x, op.n, pass.tokens);
   const auto count = static_cast<std::int32_t>(tokens.end - tokens.begin);
   std::int32_t left = has_head ? count - place : 0;  // tokens from this one to the last; none: not above 0
   const std::int64_t item = (tokens.begin + place) * l.qk_heads() + head;

@@ -4,18 +4,9 @@
 
 #include "device/cuda/overlap.cuh"
 #include "device/cuda/vectors.cuh"
-#include "ops/add_norm.h"
+#include "ops/cuda/row_ranges.h"
 
 namespace redline::ops::cuda {
-
-struct RowRange {
-  std::int64_t begin, end;
-};
-// The rows of this block's group.
-__device__ inline RowRange rows_of_group(std::int64_t rows) {
-  const std::int64_t group = blockIdx.x;
-  return {group * rows / kRowGroups, (group + 1) * rows / kRowGroups};
-}
 
 inline constexpr int kGroupSlices = 12;
 
