@@ -1,5 +1,7 @@
 // Attention on the GPU against the CPU's in fp32: every backend, forward and backward, over documents of awkward
 // lengths; documents that neither see nor shift each other by a single bit.
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -337,7 +339,11 @@ constexpr GpuCase kCases[] = {
     {"reference", DType::bf16, {4, 1, 128}}, {"cudnn", DType::bf16, {2, 2, 64}},
     {"cudnn", DType::bf16, {8, 2, 64}},      {"cudnn", DType::bf16, {6, 2, 128}},
 };
-INSTANTIATE_TEST_SUITE_P(Backends, CudaAttentionCases, ::testing::ValuesIn(kCases));
+INSTANTIATE_TEST_SUITE_P(Backends, CudaAttentionCases, ::testing::ValuesIn(kCases), [](const auto& instance) {
+  const GpuCase& c = instance.param;
+  return fmt::format("{}_{}_{}_{}_x{}", c.backend, name_of(c.dtype), c.layout.heads, c.layout.kv_heads,
+                     c.layout.head_dim);
+});
 
 // Rows that are one document each, as the kernels are told beforehand.
 TEST_P(CudaAttentionCases, TakesFullRows) {
