@@ -24,6 +24,10 @@ constexpr int kParents = 2;
 constexpr std::size_t kFinalists = 5, kLastFinalists = 3;
 constexpr double kPreheat = 0.7;  // seconds until a card runs at the clock that its power cap leaves
 constexpr int kLoadedRuns = 6, kLoadedRounds = 2;
+// Seconds from which on a run is long: it loads the card by itself, and says in a run or two what others say in many. The
+// head of a large vocabulary would else take half of all the time.
+constexpr double kLong = 5e-3;
+constexpr int kLongRuns = 2;
 
 // A piece of random numbers of the type, copied over the whole array.
 DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream) {
@@ -98,8 +102,8 @@ std::vector<TimedAlgorithm> GemmTrial::finalists(std::span<const cublasLtMatmulA
   if (seen.empty()) return seen;
   const TimedAlgorithm first = seen.front();
   sort_seen();
-  const std::vector<TimedAlgorithm> parents(seen.begin(),
-                                            seen.begin() + std::min<std::ptrdiff_t>(kParents, std::ssize(seen)));
+  const std::ptrdiff_t most_parents = seen.front().seconds > kLong ? 1 : kParents;
+  const std::vector<TimedAlgorithm> parents(seen.begin(), seen.begin() + std::min(most_parents, std::ssize(seen)));
   for (const TimedAlgorithm& parent : parents) look_at(plan_->variants(parent.algorithm));
   sort_seen();
   if (seen.size() > most) seen.erase(seen.begin() + static_cast<std::ptrdiff_t>(most), seen.end());
@@ -122,15 +126,19 @@ std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const c
   std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, kFinalists);
   if (finalists.empty()) return std::nullopt;
   const TimedAlgorithm first = finalists.back();
-  const std::vector<double> bursts = time_in_bursts(*trial, finalists);
-  for (std::size_t i = 0; i < finalists.size(); ++i) finalists[i].seconds = bursts[i];
+  const bool is_long = finalists.front().seconds > kLong;
+  if (!is_long) {
+    const std::vector<double> bursts = time_in_bursts(*trial, finalists);
+    for (std::size_t i = 0; i < finalists.size(); ++i) finalists[i].seconds = bursts[i];
+  }
   std::ranges::sort(finalists, {}, &TimedAlgorithm::seconds);
   if (finalists.size() > kLastFinalists)
     finalists.erase(finalists.begin() + static_cast<std::ptrdiff_t>(kLastFinalists), finalists.end());
   finalists.push_back(first);
   if (card_is_cold) trial->load_card(finalists.front(), kPreheat);
+  const int runs = is_long ? kLongRuns : kLoadedRuns;
   const std::vector<double> seconds =
-      time_in_turns(*trial, finalists, kLoadedRounds, [](const TimedAlgorithm& t) { return kLoadedRuns * t.seconds; });
+      time_in_turns(*trial, finalists, kLoadedRounds, [&](const TimedAlgorithm& t) { return runs * t.seconds; });
   const auto best = std::ranges::min_element(seconds);
   return Fastest{finalists[static_cast<std::size_t>(best - seconds.begin())].algorithm, *best, seconds.back()};
 }
