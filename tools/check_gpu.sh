@@ -28,7 +28,7 @@ sanitize() {
 cmake --preset cuda -DREDLINE_WERROR=ON >/dev/null || exit 1
 cmake --build build-cuda --parallel "$(nproc)" || exit 1
 step build-cuda/redline info
-step ctest --test-dir build-cuda -j 4 --output-on-failure
+step ctest --test-dir build-cuda -j 8 --output-on-failure
 if [[ "${1:-}" != --no-sanitizer ]]; then
   for tests in build-cuda/tests_ops build-cuda/tests_optim; do
     for tool in memcheck racecheck; do step sanitize "$tool" "$tests"; done
