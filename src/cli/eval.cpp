@@ -190,12 +190,7 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const 
                         : fmt::format("bits a byte  none: {}\n", why_not));
 }
 
-}  // namespace
-
-int run_eval(const Words& words) {
-  Settings s;
-  if (!read_settings(words, s)) return kDone;
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
+void evaluate(const infer::Checkpoint& checkpoint, const Settings& s) {
   if (!checkpoint.run && s.data.empty())
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
               checkpoint.folder.string());
@@ -227,6 +222,14 @@ int run_eval(const Words& words) {
       });
   progress.clear();
   print_result(s, checkpoint, loader.corpus().name(), e, bytes);
+}
+
+}  // namespace
+
+int run_eval(const Words& words) {
+  Settings s;
+  if (!read_settings(words, s)) return kDone;
+  infer::use_checkpoint(real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { evaluate(c, s); });
   return kDone;
 }
 

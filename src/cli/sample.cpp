@@ -176,12 +176,7 @@ bool read_settings(const Words& words, Settings& s) {
   return true;
 }
 
-}  // namespace
-
-int run_sample(const Words& words) {
-  Settings s;
-  if (!read_settings(words, s)) return kDone;
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
+void sample(const infer::Checkpoint& checkpoint, Settings& s) {
   const infer::Vocabulary vocabulary(real_files(), checkpoint);
   const std::vector<std::int32_t> prompt = encode_prompt(vocabulary, s.prompt);
   std::vector<std::int32_t>& stop_tokens = s.options.generate.stop_tokens;
@@ -201,6 +196,14 @@ int run_sample(const Words& words) {
     print_as_json(s, checkpoint, page, g, floor);
   else
     print_figures(g.figures, floor);
+}
+
+}  // namespace
+
+int run_sample(const Words& words) {
+  Settings s;
+  if (!read_settings(words, s)) return kDone;
+  infer::use_checkpoint(real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { sample(c, s); });
   return kDone;
 }
 
