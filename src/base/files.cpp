@@ -26,6 +26,17 @@ namespace {
   fail_machine("{}: cannot {}: {}", path.string(), doing, std::generic_category().message(error));
 }
 
+// What is read, someone has named or put there: what stands in the way of that is theirs to mend, but for a disk that
+// fails.
+[[noreturn]] void fail_reading(const Path& path, std::string_view doing, int error) {
+  const std::string reason = std::generic_category().message(error);
+  if (error == EACCES || error == EPERM)
+    fail_user("{}: cannot {}: {}; give this user the right to read it", path.string(), doing, reason);
+  if (error == ELOOP || error == ENAMETOOLONG)
+    fail_user("{}: cannot {}: {}; name another path", path.string(), doing, reason);
+  fail_on(path, doing, error);
+}
+
 // A POSIX call until no signal interrupts it.
 template <class Call>
 auto retried(const Call& call) {
@@ -34,17 +45,21 @@ auto retried(const Call& call) {
   return result;
 }
 
+int opened(const Path& path, int flags) {
+  return retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+}
+
 class Descriptor {
  public:
-  Descriptor(const Path& path, int flags, std::string_view doing)
-      : fd_(retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); })) {
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Path& path, int flags, std::string_view doing) : fd_(opened(path, flags)) {
     if (fd_ < 0) fail_on(path, doing, errno);
   }
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&&) = delete;
 
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
@@ -52,6 +67,21 @@ class Descriptor {
  private:
   int fd_;
 };
+
+struct stat status_of(const Descriptor& file, const Path& path) {
+  struct stat status;
+  if (::fstat(file.get(), &status) != 0) fail_on(path, "ask for the size", errno);
+  return status;
+}
+
+// Nothing but a file: a pipe that lies in a folder under a file's name would be waited for without end.
+Descriptor open_to_read(const Path& path) {
+  Descriptor file(opened(path, O_RDONLY | O_NONBLOCK));
+  if (file.get() < 0) fail_reading(path, "open", errno);
+  if (!S_ISREG(status_of(file, path).st_mode))
+    fail_user("{}: not a file but a folder, a pipe or a device; put a file there, or name another path", path.string());
+  return file;
+}
 
 class RealWriter final : public FileWriter {
  public:
@@ -102,11 +132,11 @@ class RealFiles final : public FileSystem {
 
   void read_pieces(const Path& path, const std::function<void(std::span<const std::byte>)>& take) override {
     constexpr std::size_t kPiece = std::size_t{1} << 20;
-    const Descriptor file(path, O_RDONLY, "open");
+    const Descriptor file = open_to_read(path);
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPiece);
     for (;;) {
       const ssize_t got = retried([&] { return ::read(file.get(), buffer.get(), kPiece); });
-      if (got < 0) fail_on(path, "read", errno);
+      if (got < 0) fail_reading(path, "read", errno);
       if (got == 0) return;
       take({buffer.get(), static_cast<std::size_t>(got)});
     }
@@ -116,12 +146,12 @@ class RealFiles final : public FileSystem {
     struct stat status;
     if (::stat(path.c_str(), &status) == 0) return true;
     if (errno == ENOENT || errno == ENOTDIR) return false;
-    fail_on(path, "look", errno);
+    fail_reading(path, "look", errno);
   }
 
   std::uint64_t size(const Path& path) override {
     struct stat status;
-    if (::stat(path.c_str(), &status) != 0) fail_on(path, "ask for the size", errno);
+    if (::stat(path.c_str(), &status) != 0) fail_reading(path, "ask for the size", errno);
     return static_cast<std::uint64_t>(status.st_size);
   }
 
@@ -168,7 +198,7 @@ class RealFiles final : public FileSystem {
     for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
       names.push_back(it->path().filename().string());
     }
-    if (error) fail_on(folder, "list the folder", error.value());
+    if (error) fail_reading(folder, "list the folder", error.value());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -177,11 +207,8 @@ class RealFiles final : public FileSystem {
 }  // namespace
 
 MappedFile::MappedFile(const Path& path) {
-  const Descriptor file(path, O_RDONLY, "open");
-  struct stat status;
-  if (::fstat(file.get(), &status) != 0) fail_on(path, "ask for the size", errno);
-  if (!S_ISREG(status.st_mode)) fail_machine("{}: cannot map: not a regular file", path.string());
-  const auto size = static_cast<std::size_t>(status.st_size);
+  const Descriptor file = open_to_read(path);
+  const auto size = static_cast<std::size_t>(status_of(file, path).st_size);
   if (size == 0) return;  // mmap refuses a length of zero
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) fail_on(path, "map", errno);
@@ -199,15 +226,17 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-InputFile::InputFile(const Path& path) : path_(path), fd_(Descriptor(path, O_RDONLY, "open").release()) {}
+InputFile::InputFile(const Path& path) : path_(path), fd_(open_to_read(path).release()) {}
 
 InputFile::~InputFile() { ::close(fd_); }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> into) const {
   while (!into.empty()) {
     const ssize_t got = retried([&] { return ::pread(fd_, into.data(), into.size(), static_cast<off_t>(offset)); });
-    if (got < 0) fail_on(path_, "read", errno);
-    if (got == 0) fail_machine("{}: cannot read: it ends at byte {}", path_.string(), offset);
+    if (got < 0) fail_reading(path_, "read", errno);
+    if (got == 0)
+      fail_user("{}: cannot read: it ends at byte {}, earlier than it did; bring it back whole", path_.string(),
+                offset);
     offset += static_cast<std::uint64_t>(got);
     into = into.subspan(static_cast<std::size_t>(got));
   }

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "config/load.h"
 #include "config/presets.h"
 #include "data/statistics.h"
@@ -129,6 +130,7 @@ int run_data_stats(const Words& words) {
   Given given;
   declare(arguments, given);
   if (!arguments.parse(words)) return kDone;
+  StopAtOnce stopping("stopped; nothing was written");
   const config::Config c = settings_of(given);
   if (!given.html.empty()) check_output_file("--html", given.html, given.words);
 
@@ -149,6 +151,7 @@ int run_data_stats(const Words& words) {
     analysis = data::analyse(survey, settings, pool);
   }
   const report::DataStats stats{survey, settings, analysis, given.has_model() ? given.model_name() : ""};
+  stopping.hold();
   if (!given.html.empty()) real_files().replace(given.html, report::data_stats_page(stats));
   if (given.json) {
     print_json(report::data_stats_json(stats));

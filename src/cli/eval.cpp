@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/loading.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "data/shards/shards.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/load.h"
@@ -190,12 +191,7 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const 
                         : fmt::format("bits a byte  none: {}\n", why_not));
 }
 
-}  // namespace
-
-int run_eval(const Words& words) {
-  Settings s;
-  if (!read_settings(words, s)) return kDone;
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
+void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce& stopping) {
   if (!checkpoint.run && s.data.empty())
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
               checkpoint.folder.string());
@@ -226,7 +222,17 @@ int run_eval(const Words& words) {
         progress.add(batch);
       });
   progress.clear();
+  stopping.hold();
   print_result(s, checkpoint, loader.corpus().name(), e, bytes);
+}
+
+}  // namespace
+
+int run_eval(const Words& words) {
+  Settings s;
+  if (!read_settings(words, s)) return kDone;
+  StopAtOnce stopping("stopped; there is no result");
+  infer::use_checkpoint(real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { evaluate(c, s, stopping); });
   return kDone;
 }
 

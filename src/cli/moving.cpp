@@ -17,14 +17,20 @@ Moving::Moving(std::string doing, infer::WriteWeights& options)
 
 int Moving::run(const std::string& checkpoint, const std::string& out, bool json,
                 const std::function<infer::Moved(const infer::Checkpoint&)>& move) {
-  const infer::Checkpoint from = infer::open_checkpoint(real_files(), checkpoint);
   try {
-    const infer::Moved moved = move(from);
-    line_.clear();
-    tell(from, out, moved, json);
+    infer::use_checkpoint(real_files(), checkpoint, [&](const infer::Checkpoint& from) {
+      infer::Moved moved;
+      try {
+        moved = move(from);
+      } catch (...) {
+        line_.clear();  // before something is said about it
+        throw;
+      }
+      line_.clear();
+      tell(from, out, moved, json);
+    });
     return kDone;
   } catch (const infer::Stopped&) {
-    line_.clear();
     line_.keep("stopped; nothing is left of " + out);
     return kStopped;
   }

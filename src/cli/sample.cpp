@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/loading.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "infer/text_stream.h"
 #include "io/json.h"
 #include "perf/peak.h"
@@ -176,12 +177,7 @@ bool read_settings(const Words& words, Settings& s) {
   return true;
 }
 
-}  // namespace
-
-int run_sample(const Words& words) {
-  Settings s;
-  if (!read_settings(words, s)) return kDone;
-  const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), s.checkpoint);
+void sample(const infer::Checkpoint& checkpoint, Settings& s, StopAtOnce& stopping) {
   const infer::Vocabulary vocabulary(real_files(), checkpoint);
   const std::vector<std::int32_t> prompt = encode_prompt(vocabulary, s.prompt);
   std::vector<std::int32_t>& stop_tokens = s.options.generate.stop_tokens;
@@ -195,12 +191,22 @@ int run_sample(const Words& words) {
   const model::Generated g =
       infer::sample(checkpoint, prompt, s.options, *device,
                     [&](std::size_t sample, std::int32_t token) { return page.hear(sample, token); });
+  stopping.hold();
   page.finish();
   const double floor = floor_seconds(g.figures, *device);
   if (s.json)
     print_as_json(s, checkpoint, page, g, floor);
   else
     print_figures(g.figures, floor);
+}
+
+}  // namespace
+
+int run_sample(const Words& words) {
+  Settings s;
+  if (!read_settings(words, s)) return kDone;
+  StopAtOnce stopping("stopped");
+  infer::use_checkpoint(real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { sample(c, s, stopping); });
   return kDone;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 
@@ -58,6 +59,14 @@ class Input {
   int fd_ = 0;  // standard input
 };
 
+// Whole lines reach the output, and a signal that comes meanwhile is heard behind them.
+void print_whole(StopAtOnce& stopping, std::string_view lines) {
+  stopping.hold();
+  print(lines);
+  flush_output();
+  stopping.release();
+}
+
 void append_ids(const std::vector<std::int32_t>& ids, std::string_view separator, std::string& out) {
   char digits[16];
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -99,7 +108,8 @@ class LineConverter {
   using Convert =
       std::function<void(std::string_view line, const std::string& where, data::Encoder& encoder, std::string& out)>;
 
-  LineConverter(const data::Tokenizer& tokenizer, Convert convert) : convert_(std::move(convert)) {
+  LineConverter(const data::Tokenizer& tokenizer, StopAtOnce& stopping, Convert convert)
+      : stopping_(stopping), convert_(std::move(convert)) {
     for (int i = 0; i < pool_.threads() * 4; ++i) encoders_.push_back(tokenizer.encoder());
     outputs_.resize(encoders_.size());
   }
@@ -138,10 +148,11 @@ class LineConverter {
         convert_(lines_[static_cast<std::size_t>(i)], fmt::format("{}:{}", name, line + i), *encoders_[chunk],
                  outputs_[chunk]);
     });
-    for (const std::string& output : outputs_) print(output);
+    for (const std::string& output : outputs_) print_whole(stopping_, output);
     line += count;
   }
 
+  StopAtOnce& stopping_;
   ThreadPool pool_;
   Convert convert_;
   std::vector<std::unique_ptr<data::Encoder>> encoders_;  // one a chunk
@@ -189,7 +200,7 @@ void ids_to_text(const data::Tokenizer& tokenizer, std::string_view line, const 
   out += result.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
 }
 
-void encode_whole(data::Encoder& encoder, Input& input) {
+void encode_whole(data::Encoder& encoder, Input& input, StopAtOnce& stopping) {
   std::string text, out;
   std::size_t piece = 1 << 20;
   while (input.read(text, piece)) piece = std::max<std::size_t>(text.size(), 1 << 20);
@@ -200,7 +211,7 @@ void encode_whole(data::Encoder& encoder, Input& input) {
     rethrow_at(input.name(), error);
   }
   append_ids(ids, " ", out);
-  print(out + "\n");
+  print_whole(stopping, out + "\n");
 }
 
 }  // namespace
@@ -222,17 +233,19 @@ int run_tokenize(const Words& words) {
   if (name.empty()) fail_user("redline tokenize needs --tokenizer FILE");
   if (files.empty()) files = {"-"};
 
+  StopAtOnce stopping("stopped; the output ends before the input does");
   const auto tokenizer = data::open_tokenizer(name, "--tokenizer");
   if (!decode && !jsonl) {
     const auto encoder = tokenizer->encoder();
     for (const std::string& file : files) {
       Input input(file);
-      encode_whole(*encoder, input);
+      encode_whole(*encoder, input, stopping);
     }
     return kDone;
   }
   LineConverter converter(
-      *tokenizer, [&](std::string_view line, const std::string& where, data::Encoder& encoder, std::string& out) {
+      *tokenizer, stopping,
+      [&](std::string_view line, const std::string& where, data::Encoder& encoder, std::string& out) {
         if (jsonl && decode) {
           ids_to_text(*tokenizer, line, where, out);
         } else if (jsonl) {

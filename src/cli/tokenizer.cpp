@@ -11,6 +11,7 @@
 #include "cli/command_group.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "config/load.h"
 #include "data/input/text_input.h"
 #include "data/tokenizer/train_bpe.h"
@@ -123,6 +124,7 @@ int train(const Words& words) {
   const Path out_path(out);
   check_output_file("--out", out, inputs);
 
+  StopAtOnce stopping("stopped; no tokenizer was written");
   const double start = steady_seconds();
   ThreadPool pool;
   data::PieceCounter counter(family, specials, pool);
@@ -137,6 +139,7 @@ int train(const Words& words) {
       progress.show(static_cast<double>(tokens - 256) / (wanted - 256));
     });
   }
+  stopping.hold();
   real_files().replace(out_path, data::tokenizer_json_of(bpe, family, specials));
   const auto made = static_cast<std::int64_t>(bpe.tokens.size()) + special_count;
   print(fmt::format(

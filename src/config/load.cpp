@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/error.h"
 #include "config/keys.h"
@@ -121,6 +123,11 @@ std::string read_file(const std::string& file) {
   if (std::filesystem::is_directory(status)) fail_user("{}: a folder, not a TOML file", file);
   if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_fifo(status))
     fail_user("{}: not a file that can be read to its end", file);
+  if (std::filesystem::is_fifo(status)) {  // what a shell makes of <(...)
+    std::ifstream pipe(file, std::ios::binary);
+    if (!pipe) fail_user("{}: the pipe cannot be read; give a file", file);
+    return {std::istreambuf_iterator<char>(pipe), {}};
+  }
   try {
     return real_files().read(file);
   } catch (const MachineError& e) {

@@ -29,7 +29,7 @@ std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, con
   for (const Path& file : expand_paths(paths, key)) {
     try {
       files.emplace_back(file);
-    } catch (const MachineError& e) {
+    } catch (const std::runtime_error& e) {  // nothing but what cannot be read
       fail_user("{}: {}", key, e.what());
     }
   }

@@ -17,6 +17,17 @@ Checkpoint open_checkpoint(FileSystem& files, const Path& argument) {
   return read_checkpoint(files, io::find_weights_folder(files, argument));
 }
 
+void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use) {
+  io::find_weights_folder(files, argument, [&](const Path& folder) -> std::string {
+    try {
+      use(read_checkpoint(files, folder));
+      return {};
+    } catch (const DamagedWeights& e) {
+      return e.what();
+    }
+  });
+}
+
 Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
   Checkpoint c;
   c.folder = folder;
@@ -30,10 +41,13 @@ void check_size(const Checkpoint& c) { model::check_size(io::WeightFiles(real_fi
 
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
                                            device::Device& device, const model::LoadProgress& progress) {
-  const io::WeightFiles weights(real_files(), checkpoint.folder);
-  model::check_size(weights, checkpoint.model);
+  const io::WeightFiles weights = reading_weights([&] {
+    io::WeightFiles opened(real_files(), checkpoint.folder);
+    model::check_size(opened, checkpoint.model);
+    return opened;
+  });
   auto engine = std::make_unique<model::Engine>(checkpoint.model, options, device);
-  model::load_weights(*engine, weights, progress);
+  reading_weights([&] { model::load_weights(*engine, weights, progress); });
   return engine;
 }
 

@@ -48,6 +48,10 @@ class Writing {
       }
   }
 
+  void begin() {
+    if (options_.progress) options_.progress(0, out_.bytes);
+  }
+
   void stream(const model::MatchedFile& m) {
     // Elements of at least two bytes, and one that begins in the window before.
     buffer_.resize((static_cast<std::size_t>(io::kStreamWindow) / 2 + 1) * size_of(options_.dtype));
@@ -134,6 +138,7 @@ class Writing {
 WrittenWeights write_weights(FileSystem& files, const Path& folder, std::span<const model::MatchedFile> matched,
                              const WriteWeights& options) {
   Writing writing(files, folder, matched, options);
+  writing.begin();
   for (const model::MatchedFile& m : matched) writing.stream(m);
   return writing.finish();
 }

@@ -92,19 +92,30 @@ std::vector<ManifestFile> read_manifest(FileSystem& files, const Path& folder) {
   return result;
 }
 
-std::uint64_t hash_of_file(FileSystem& files, const Path& path) {
+// `read`: bytes of all files so far.
+std::uint64_t hash_of_file(FileSystem& files, const Path& path, std::uint64_t& read, std::uint64_t all,
+                           const ReadingProgress& progress) {
   Hasher hasher;
-  files.read_pieces(path, [&](std::span<const std::byte> piece) { hasher.update(piece); });
+  files.read_pieces(path, [&](std::span<const std::byte> piece) {
+    hasher.update(piece);
+    read += piece.size();
+    if (progress) progress(read, all);
+  });
   return hasher.digest();
 }
 
 enum class Reading { sizes, all_but_tensors, every_byte };
 
-std::string problem_of(FileSystem& files, const Path& folder, Reading reading) {
+std::string problem_of(FileSystem& files, const Path& folder, Reading reading, const ReadingProgress& progress = {}) {
   try {
     if (!files.exists(folder)) return fmt::format("{}: there is no such folder", folder.string());
     if (!files.exists(folder / kManifest)) return fmt::format("{} is missing", (folder / kManifest).string());
-    for (const ManifestFile& file : read_manifest(files, folder)) {
+    const std::vector<ManifestFile> promised = read_manifest(files, folder);
+    if (promised.empty()) return fmt::format("{} names no file", (folder / kManifest).string());
+    std::uint64_t read = 0, all = 0;
+    for (const ManifestFile& file : promised) all += file.bytes;
+    if (progress) progress(0, all);
+    for (const ManifestFile& file : promised) {
       const Path path = folder / file.name;
       if (!files.exists(path)) return fmt::format("{} is missing", path.string());
       if (const std::uint64_t size = files.size(path); size != file.bytes) {
@@ -113,7 +124,7 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading) {
       }
       const bool hashed = reading == Reading::every_byte ||
                           (reading == Reading::all_but_tensors && !file.name.ends_with(".safetensors"));
-      if (hashed && hex64(hash_of_file(files, path)) != file.hash) {
+      if (hashed && hex64(hash_of_file(files, path, read, all, progress)) != file.hash) {
         return fmt::format("{} has changed: its hash is not the one in the manifest", path.string());
       }
     }
@@ -199,8 +210,8 @@ void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
   }
 }
 
-std::string checkpoint_problem(FileSystem& files, const Path& folder) {
-  return problem_of(files, folder, Reading::every_byte);
+std::string checkpoint_problem(FileSystem& files, const Path& folder, const ReadingProgress& progress) {
+  return problem_of(files, folder, Reading::every_byte, progress);
 }
 
 std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder) {
@@ -254,19 +265,26 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
   }
 }
 
-Path find_weights_folder(FileSystem& files, const Path& argument) {
+Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeights& use) {
   const std::string shown = argument.string();
   if (!files.exists(argument)) fail_user("{}: there is no such folder", shown);
-  Path folder = argument;
+  const auto problem_in_use = [&](const Path& folder) -> std::string {
+    if (!has_weights(files, folder))
+      return fmt::format("{}: this checkpoint holds no {}", folder.string(), kWeightsFile);
+    return use ? use(folder) : std::string();
+  };
   if (files.exists(argument / "checkpoints")) {
     const auto warn = [](const FoundCheckpoint& checkpoint, const std::string& problem) {
       log::warn("the checkpoint of step {} is damaged and was passed over: {}", checkpoint.step, problem);
     };
     const Path parent = argument / "checkpoints";
-    const std::optional<FoundCheckpoint> newest = newest_without_problem(files, parent, Reading::all_but_tensors, warn);
+    const std::optional<FoundCheckpoint> newest =
+        newest_without_problem(files, parent, Reading::all_but_tensors, warn,
+                               [&](const FoundCheckpoint& checkpoint) { return problem_in_use(checkpoint.folder); });
     if (!newest) fail_user("{}: this run holds no whole checkpoint in {}", shown, parent.string());
-    folder = newest->folder;
-  } else if (files.exists(argument / kManifest)) {
+    return newest->folder;
+  }
+  if (files.exists(argument / kManifest)) {
     if (const std::string problem = problem_of(files, argument, Reading::all_but_tensors); !problem.empty()) {
       fail_user("{}: this checkpoint is damaged: {}", shown, problem);
     }
@@ -276,8 +294,8 @@ Path find_weights_folder(FileSystem& files, const Path& argument) {
         "(config.json, and {} or {})",
         shown, kManifest, kWeightsFile, kWeightsIndex);
   }
-  if (!has_weights(files, folder)) fail_user("{}: this checkpoint holds no {}", folder.string(), kWeightsFile);
-  return folder;
+  if (const std::string problem = problem_in_use(argument); !problem.empty()) fail_user("{}", problem);
+  return argument;
 }
 
 }  // namespace redline::io

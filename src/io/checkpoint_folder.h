@@ -36,8 +36,10 @@ void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
                     const std::map<std::string, std::uint64_t>& hashes);
 
 // Empty when every file of the manifest is there with its size and hash; else one sentence that names the file and what
-// is wrong with it (missing, truncated, changed), or says that the manifest itself is missing or broken.
-std::string checkpoint_problem(FileSystem& files, const Path& folder);
+// is wrong with it (missing, truncated, changed), or says that the manifest itself is missing, broken or empty. Every byte
+// is read: `progress` hears how many of them so far, and what it throws ends the reading.
+using ReadingProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
+std::string checkpoint_problem(FileSystem& files, const Path& folder, const ReadingProgress& progress = {});
 
 // name -> hash of each file in the folder's manifest, as 16 hex digits; nothing where there is no manifest.
 std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder);
@@ -66,7 +68,9 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
 // A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder, or a Hugging Face
 // folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a UserError.
 // Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads them
-// (io/tensor_stream.h), so that gigabytes are read once.
-Path find_weights_folder(FileSystem& files, const Path& argument);
+// (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` it returns what is wrong with
+// them, nothing where all is well: of a run the checkpoint before is used then, and a folder that was named is refused.
+using UseWeights = std::function<std::string(const Path& folder)>;
+Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeights& use = {});
 
 }  // namespace redline::io

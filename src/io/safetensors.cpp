@@ -61,9 +61,6 @@ MappedFile map_existing(const Path& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (status.type() == std::filesystem::file_type::not_found) fail_user("{}: there is no such file", path.string());
-  // A pipe would be waited for.
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    fail_user("{}: not a file but a folder, a pipe or a device; put the weights there as a file", path.string());
   return MappedFile(path);
 }
 

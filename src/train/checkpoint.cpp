@@ -118,6 +118,13 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
   });
 }
 
+std::string missing_from_checkpoint(FileSystem& files, const Path& folder) {
+  const std::map<std::string, std::string> named = io::checkpoint_hashes(files, folder);
+  for (const char* name : {kState, kModel, kOptimizer})
+    if (!named.contains(name)) return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
+  return {};
+}
+
 RunState read_run_state(FileSystem& files, const Path& folder) {
   const Path path = folder / kState;
   const io::Json json = io::read_json(files, path);

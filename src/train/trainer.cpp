@@ -124,19 +124,21 @@ class Run {
     return checkpoint;
   }
 
-  // The run stands where the checkpoint left it, unless what is returned says what is wrong with its tensors. Then the next
-  // one takes the place of all that was loaded.
+  // The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one takes
+  // the place of all that was loaded.
   std::string take_up(const Path& checkpoint) {
+    if (std::string problem = missing_from_checkpoint(files_, checkpoint); !problem.empty()) return problem;
     restore_state(checkpoint);
-    if (!trains()) return io::checkpoint_problem(files_, checkpoint);
+    if (!trains()) return io::checkpoint_problem(files_, checkpoint, tell_loading());
     if (!lock_) lock_.emplace(options_.folder);
     if (!engine_) make_engine();
     try {
       load_tensors(checkpoint, *engine_, tell_loading());
       return {};
-    } catch (const std::exception&) {
-      // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell.
-      const std::string problem = io::checkpoint_problem(files_, checkpoint);
+    } catch (const UserError& e) {
+      return e.what();
+    } catch (const MachineError&) {  // of the disk, or of the device? Reading the files alone tells
+      std::string problem = io::checkpoint_problem(files_, checkpoint, tell_loading());
       if (problem.empty()) throw;
       return problem;
     }

@@ -2,6 +2,8 @@
 #include "base/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -26,14 +28,22 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-template <class Call>
-std::string machine_error(const Call& call) {
+template <class Error, class Call>
+std::string error_of(const Call& call) {
   try {
     call();
-  } catch (const MachineError& e) {
+  } catch (const Error& e) {
     return e.what();
   }
   return "no error";
+}
+template <class Call>
+std::string machine_error(const Call& call) {
+  return error_of<MachineError>(call);
+}
+template <class Call>
+std::string user_error(const Call& call) {
+  return error_of<UserError>(call);
 }
 
 TEST(Files, HoldWhatWasWritten) {
@@ -105,7 +115,48 @@ TEST(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_THROW(files.create_folders(temp / "file"), MachineError);
   EXPECT_THROW(files.create_folders(temp / "file/below"), MachineError);
   EXPECT_THROW(files.list(temp / "file"), MachineError);
-  EXPECT_THROW(MappedFile mapped(temp.path()), MachineError);
+}
+
+// What cannot be read is told by every way to read, and a pipe that nobody writes to is not waited for.
+TEST(Files, NothingButAFileIsRead) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  ASSERT_EQ(::mkfifo((temp / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", temp / "link");
+  std::filesystem::create_directory(temp / "folder");
+  for (const Path& path : {temp / "pipe", temp / "link", temp / "folder", Path("/dev/null")}) {
+    const std::string sentence =
+        path.string() + ": not a file but a folder, a pipe or a device; put a file there, or name another path";
+    EXPECT_EQ(user_error([&] { files.read(path); }), sentence);
+    EXPECT_EQ(user_error([&] { files.read_pieces(path, [](auto) {}); }), sentence);
+    EXPECT_EQ(user_error([&] { MappedFile mapped(path); }), sentence);
+    EXPECT_EQ(user_error([&] { InputFile input(path); }), sentence);
+  }
+  write_text(temp / "file", "text");
+  std::filesystem::create_symlink("file", temp / "good link");
+  EXPECT_EQ(files.read(temp / "good link"), "text");
+}
+
+TEST(Files, APathThatLeadsNowhereIsForTheUserToMend) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  std::filesystem::create_symlink("round", temp / "round");
+  for (const std::string& error :
+       {user_error([&] { files.read(temp / "round"); }), user_error([&] { files.exists(temp / "round"); }),
+        user_error([&] { files.size(temp / "round"); }), user_error([&] { InputFile input(temp / "round"); })}) {
+    EXPECT_TRUE(error.starts_with((temp / "round").string() + ": cannot ")) << error;
+    EXPECT_TRUE(error.ends_with("; name another path")) << error;
+  }
+}
+
+TEST(Files, AFileWithoutTheRightToReadItIsForTheUserToMend) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  TempFolder temp;
+  FileSystem& files = real_files();
+  write_text(temp / "secret", "text");
+  ASSERT_EQ(::chmod((temp / "secret").c_str(), 0), 0);
+  EXPECT_EQ(user_error([&] { files.read(temp / "secret"); }),
+            (temp / "secret").string() + ": cannot open: Permission denied; give this user the right to read it");
 }
 
 TEST(Files, AFullDiskIsTold) {
@@ -122,7 +173,8 @@ TEST(InputFile, ReadsPartsAndTellsWhereTheFileEnds) {
   std::array<std::byte, 4> part;
   file.read(5, part);
   EXPECT_EQ(text_of(part), "5678");
-  EXPECT_EQ(machine_error([&] { file.read(8, part); }), (temp / "a").string() + ": cannot read: it ends at byte 10");
+  EXPECT_EQ(user_error([&] { file.read(8, part); }),
+            (temp / "a").string() + ": cannot read: it ends at byte 10, earlier than it did; bring it back whole");
   const Path missing = temp / "b";
   EXPECT_EQ(machine_error([&] { InputFile input(missing); }),
             missing.string() + ": cannot open: No such file or directory");
@@ -135,8 +187,8 @@ TEST(InputFile, FetchesPartsAndTellsWhereTheFileEnds) {
   file.fetch(0, std::uint64_t{3} << 20);
   file.fetch(12345, 1);
   file.fetch(7, 0);
-  EXPECT_EQ(machine_error([&] { file.fetch(5, std::uint64_t{3} << 20); }),
-            (temp / "a").string() + ": cannot read: it ends at byte 3145728");
+  EXPECT_EQ(user_error([&] { file.fetch(5, std::uint64_t{3} << 20); }),
+            (temp / "a").string() + ": cannot read: it ends at byte 3145728, earlier than it did; bring it back whole");
 }
 
 TEST(MappedFile, AnEmptyFileHasNoBytes) {

@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -206,6 +208,16 @@ TEST_F(Commands, ProfilePrintsATableAndWritesATrace) {
   EXPECT_GT(json.at("step_ms").get<double>(), 0);
   EXPECT_GT(json.at("nodes").size(), json.at("kinds").size());
   EXPECT_FALSE(nlohmann::json::parse(real_files().read(folder_ / "t.json")).at("traceEvents").empty());
+}
+
+// What a shell makes of <(...): a pipe that was named is read, unlike one that lies in a folder.
+TEST_F(Commands, AConfigurationMayComeThroughAPipe) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(folder_ / "pipe") << "[train]\nseq_len = 77\nmax_steps = 5\n"; });
+  const Ran ran = run({"config", "pipe"});
+  writer.join();
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("seq_len = 77"), std::string::npos) << ran.out;
 }
 
 // A signal lets the step end, saves and says so with status 3; --resume goes on from there.

@@ -1,4 +1,6 @@
 // redline eval and sample as a user meets them: figures checked by hand, the same packed or one at a time, and sentences.
+#include <sys/stat.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -192,6 +194,86 @@ TEST_F(Eval, BadSamples) {
   std::filesystem::copy(kFixtures + "llama3-gqa", folder_ / "hf");
   std::filesystem::copy_file(kGpt2, folder_ / "hf/tokenizer.json");
   expect_bad_input({"sample", "--checkpoint", "hf", "--prompt", "x"}, {"hf", "501", "384"});
+}
+
+// A run with checkpoints of steps 1 and 2, of which the newest has changed weights: only whoever reads them sees it.
+class DamagedRun : public Eval {
+ protected:
+  void SetUp() override {
+    const Ran ran =
+        run({"train", "--out", "run", "--device", "cpu", "model.layers=1", "model.hidden=32", "model.heads=2",
+             "model.head_dim=16", "model.ffn=48", "train.batch_size=2", "train.seq_len=64", "train.max_steps=2",
+             "checkpoint.every=1", "checkpoint.keep=5", "train.eval_every=0", "train.eval_batches=1"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    std::string weights = real_files().read(folder_ / kNewest / "model.safetensors");
+    weights[weights.size() / 2] ^= 1;
+    write(kNewest + "/model.safetensors", weights);
+  }
+  void expect_warning(const Ran& ran) {
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_TRUE(
+        ran.err.starts_with("redline: warning: the checkpoint of step 2 is damaged and was passed over: run/"
+                            "checkpoints/step_00000002/model.safetensors has changed"))
+        << ran.err;
+    EXPECT_EQ(ran.err.find("warning", 20), std::string::npos) << ran.err;
+  }
+  const std::string kOlder = "run/checkpoints/step_00000001", kNewest = "run/checkpoints/step_00000002";
+};
+
+TEST_F(DamagedRun, MeansItsNewestWholeCheckpoint) {
+  Ran ran = run({"eval", "--device", "cpu", "--json", "--checkpoint", "run"});
+  expect_warning(ran);
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("checkpoint"), kOlder);
+  ran = run({"sample", "--device", "cpu", "--json", "--checkpoint", "run", "--prompt", "1", "--tokens", "2"});
+  expect_warning(ran);
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("checkpoint"), kOlder);
+  ran = run({"export", "--json", "--checkpoint", "run", "--out", "hf"});
+  expect_warning(ran);
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("from"), kOlder);
+  EXPECT_EQ(run({"eval", "--device", "cpu", "--json", "--checkpoint", "hf", "--data", "ping", "--batches", "1"}).status,
+            0);
+}
+
+TEST_F(DamagedRun, ACheckpointThatWasNamedIsRefused) {
+  const Words parts = {kNewest + "/model.safetensors has changed", "take another checkpoint"};
+  expect_bad_input({"eval", "--device", "cpu", "--checkpoint", kNewest}, parts);
+  expect_bad_input({"sample", "--device", "cpu", "--checkpoint", kNewest, "--prompt", "1"}, parts);
+  expect_bad_input({"export", "--checkpoint", kNewest, "--out", "hf"}, parts);
+  EXPECT_FALSE(exists("hf"));
+}
+
+// What is wrong with something else is told as it is, and no checkpoint is passed over for it.
+TEST_F(DamagedRun, OtherErrorsAreNotTakenForDamage) {
+  expect_bad_input({"eval", "--device", "cpu", "--checkpoint", "run", "--data", "none.txt"}, {"none.txt"});
+}
+
+// A pipe that nobody writes to, or a folder, in the place of a file.
+TEST_F(Eval, NothingButFilesIsReadInAFolder) {
+  for (const std::string name : {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"})
+    for (const bool pipe : {true, false}) {
+      const std::string folder = name + (pipe ? ".pipe" : ".folder");
+      std::filesystem::create_directory(folder_ / folder);
+      for (const char* file : {"config.json", "model.safetensors"})
+        std::filesystem::copy(Path(kModel) / file, folder_ / folder / file);
+      std::filesystem::copy(kGpt2, folder_ / folder / "tokenizer.json");
+      const Path victim = folder_ / folder / name;
+      std::filesystem::remove(victim);
+      if (pipe)
+        ASSERT_EQ(::mkfifo(victim.c_str(), 0600), 0);
+      else
+        std::filesystem::create_directory(victim);
+      expect_bad_input({"sample", "--device", "cpu", "--checkpoint", folder, "--prompt", "1"},
+                       {folder + "/" + name + ": not a file but a folder, a pipe or a device; put a file there"});
+    }
+}
+
+TEST_F(DamagedRun, APipeAsManifestIsRefusedOrPassedOver) {
+  std::filesystem::remove(folder_ / kNewest / "manifest.json");
+  ASSERT_EQ(::mkfifo((folder_ / kNewest / "manifest.json").c_str(), 0600), 0);
+  expect_bad_input({"eval", "--device", "cpu", "--checkpoint", kNewest}, {kNewest + "/manifest.json: not a file"});
+  const Ran ran = run({"eval", "--device", "cpu", "--json", "--checkpoint", "run"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("checkpoint"), kOlder);
 }
 
 }  // namespace

@@ -104,6 +104,7 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
   const auto escape = [](const Path& folder) {
     put(folder / "manifest.json", R"({"format":1,"step":2,"files":{"../x":{"bytes":1,"xxh3":"0"}}})");
   };
+  const auto empty = [](const Path& folder) { put(folder / "manifest.json", R"({"format":1,"step":2,"files":{}})"); };
   const auto future = [](const Path& folder) { put(folder / "manifest.json", R"({"format":2,"step":2,"files":{}})"); };
   struct Case {
     std::function<void(const Path&)> damage;
@@ -114,7 +115,8 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
         Case{lengthen, "state.json", "longer than it was written"}, Case{flip, "model.safetensors", "has changed"},
         Case{lose, "model.safetensors", "is missing"}, Case{lose_manifest, "manifest.json", "is missing"},
         Case{break_manifest, "manifest.json", "not valid JSON"},
-        Case{escape, "manifest.json", "\"../x\" is not the name"}, Case{future, "manifest.json", "format is 2"}}) {
+        Case{escape, "manifest.json", "\"../x\" is not the name"}, Case{empty, "manifest.json", "names no file"},
+        Case{future, "manifest.json", "format is 2"}}) {
     TempFolder temp;
     write(real_files(), temp.path(), 1, "a");
     write(real_files(), temp.path(), 2, "b");
@@ -290,6 +292,25 @@ TEST(FindWeights, ARunGivesItsNewestWholeCheckpoint) {
   real_files().remove_all(run / "checkpoints/step_00000001");
   const std::string error = user_error([&] { find_weights_folder(real_files(), run); });
   EXPECT_NE(error.find("holds no whole checkpoint"), error.npos) << error;
+}
+
+// What only the reader of the tensors sees passes a run's checkpoint over, and refuses a folder that was named.
+TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
+  TempFolder temp;
+  const Path run = temp / "run", newest = run / "checkpoints/step_00000002";
+  write(real_files(), run / "checkpoints", 1, "a");
+  write(real_files(), run / "checkpoints", 2, "b");
+  std::vector<Path> used;
+  const auto use = [&](const Path& folder) -> std::string {
+    used.push_back(folder);
+    return folder == newest ? "its tensors have changed" : "";
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_weights_folder(real_files(), run, use), run / "checkpoints/step_00000001");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "redline: warning: the checkpoint of step 2 is damaged and was passed over: its tensors have changed\n");
+  EXPECT_EQ(used, (std::vector<Path>{newest, run / "checkpoints/step_00000001"}));
+  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }), "its tensors have changed");
 }
 
 TEST(FindWeights, AStepFolderMustBeWhole) {

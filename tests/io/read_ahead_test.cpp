@@ -27,7 +27,7 @@ TEST(ReadAhead, AFileThatEndsTooSoonIsLeftToTheReader) {
   ahead.allow(1000);
   ahead.wait_for(1000);
   std::vector<std::byte> bytes(1000);
-  EXPECT_THROW(InputFile(temp / "f").read(0, bytes), MachineError);
+  EXPECT_THROW(InputFile(temp / "f").read(0, bytes), UserError);
 }
 
 TEST(ReadAhead, EndsWhileItWaitsToBeAllowed) {

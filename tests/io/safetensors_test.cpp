@@ -191,7 +191,7 @@ TEST(Safetensors, AMissingFileIsAUserErrorAndSoIsWhatIsNoFile) {
   ASSERT_EQ(::mkfifo((temp / "pipe").c_str(), 0600), 0);  // nobody writes to it, and nobody waits
   for (const Path& path : {temp.path(), temp / "pipe"})
     EXPECT_EQ(error(path),
-              path.string() + ": not a file but a folder, a pipe or a device; put the weights there as a file");
+              path.string() + ": not a file but a folder, a pipe or a device; put a file there, or name another path");
 }
 
 TEST(Safetensors, HeaderOrderMayDifferFromDataOrder) {

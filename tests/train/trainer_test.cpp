@@ -3,12 +3,14 @@
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 
 #include "io/checkpoint_folder.h"
+#include "io/json.h"
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
@@ -322,7 +324,8 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
   const config::Config c = tiny_run({"train.max_steps=15"});
   const Ran whole = run(c, temp.path() / "whole");
   const std::string expected = tensors(temp.path() / "whole", 15);
-  for (const char* damage : {"truncate", "flip", "flip weights", "flip header", "remove", "no manifest"}) {
+  for (const char* damage : {"truncate", "flip", "flip weights", "flip header", "remove", "no manifest",
+                             "empty manifest", "no optimizer in the manifest", "pipe"}) {
     const Path folder = temp.path() / damage;
     std::atomic<int> stop{0};
     // Ten steps of the same run, then the newest of its two checkpoints is damaged.
@@ -348,6 +351,18 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
     if (damage == std::string("truncate")) real_files().truncate(victim, real_files().size(victim) / 2);
     if (damage == std::string("remove")) real_files().remove_all(victim);
     if (damage == std::string("no manifest")) real_files().remove_all(newest / io::kManifest);
+    if (damage == std::string("empty manifest") || damage == std::string("no optimizer in the manifest")) {
+      io::Json manifest = io::read_json(real_files(), newest / io::kManifest);
+      auto& named = manifest["files"];
+      named.erase("optimizer.safetensors");
+      if (damage == std::string("empty manifest")) named = io::Json::object();
+      real_files().replace(newest / io::kManifest, manifest.dump());
+      real_files().remove_all(victim);
+    }
+    if (damage == std::string("pipe")) {  // nobody writes to it, and nobody waits
+      real_files().remove_all(newest / io::kManifest);
+      ASSERT_EQ(::mkfifo((newest / io::kManifest).c_str(), 0600), 0);
+    }
     if (damage == std::string("flip")) flip(victim, 0.5);
     if (damage == std::string("flip weights")) flip(newest / "model.safetensors", 0.5);
     if (damage == std::string("flip header")) flip(victim, 0.001);  // found before its hash is known
@@ -355,9 +370,12 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
     EXPECT_EQ(resumed.seen.steps.front().step, 6) << damage;  // from the checkpoint of step 5
     ASSERT_EQ(resumed.seen.warnings.size(), 1u) << damage;
     EXPECT_NE(resumed.seen.warnings[0].find("step_00000010"), std::string::npos);
-    const bool sentence =
-        resumed.seen.warnings[0].ends_with("safetensors has changed: its hash is not the one in the manifest");
-    EXPECT_EQ(sentence, std::string(damage).starts_with("flip")) << resumed.seen.warnings[0];
+    // What loading says: nothing is read a second time to find out.
+    const bool sentence = resumed.seen.warnings[0].ends_with(
+        "safetensors has changed: its hash is not the one in the manifest; take another checkpoint, or this one from a "
+        "copy");
+    EXPECT_EQ(sentence, damage == std::string("flip") || damage == std::string("flip weights"))
+        << resumed.seen.warnings[0];
     EXPECT_EQ(tensors(folder, 15), expected) << damage;
   }
 }
@@ -401,6 +419,14 @@ TEST(Trainer, TellsHowMuchOfACheckpointIsLoaded) {
   EXPECT_TRUE(std::ranges::is_sorted(heard.done));
   EXPECT_EQ(heard.done.back(), all);
   for (const std::uint64_t of : heard.of) EXPECT_EQ(of, all);
+
+  // A run that has no steps left reads its last checkpoint as well, to see that it is whole.
+  heard = {};
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::already_finished);
+  ASSERT_GE(heard.done.size(), 2u);
+  EXPECT_EQ(heard.done.front(), 0u);
+  EXPECT_EQ(heard.done.back(), heard.of.back());
+  EXPECT_GT(heard.of.back(), all);  // and the other files
 }
 
 TEST(Trainer, ASignalWhileWeightsAreLoadedEndsItAndNothingIsWritten) {

@@ -36,9 +36,9 @@ std::string configured_end(const Path& folder) {
 std::shared_ptr<const Tokenizer> open_file(const Path& path, std::string_view key) {
   if (const std::uint64_t size = real_files().size(path); size > kLargestFile)
     fail_user("{}: {} has {} bytes; a tokenizer has at most 1 GiB", key, path.string(), size);
-  const std::string bytes = real_files().read(path);
   const std::string name = path.filename().string();
   try {
+    const std::string bytes = real_files().read(path);
     if (path.extension() == ".model") return sentencepiece_tokenizer(bytes, path.string());
     if (path.extension() != ".json")
       fail_user("{} is no tokenizer; its name must end in .json or .model", path.string());
@@ -72,7 +72,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::st
   const Path path(name);
   if (fs::is_directory(path, ignored)) {
     for (const char* file : {"tokenizer.json", "tokenizer.model"})
-      if (fs::is_regular_file(path / file, ignored)) return open_file(path / file, key);
+      if (fs::exists(path / file, ignored)) return open_file(path / file, key);
     fail_user("{}: the folder {} holds neither a tokenizer.json nor a tokenizer.model", key, name);
   }
   if (!fs::exists(path, ignored))

@@ -1,0 +1,138 @@
+// Ctrl-C and kill as a user meets them in commands that only read and print: exit status 3, one sentence, nothing cut in two.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "cli/program.h"
+
+namespace redline::cli {
+namespace {
+
+const std::string kFixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+
+class Stop : public ProgramTest {
+ protected:
+  // Starts the program with its streams in files, and returns when it listens to signals.
+  void start(Words words, int out = -1) {
+    words.insert(words.begin(), REDLINE_BINARY);
+    child_ = ::fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      if (::chdir(folder_.path().c_str()) != 0 || !std::freopen("stderr", "w", stderr)) ::_exit(99);
+      if (out >= 0 ? ::dup2(out, STDOUT_FILENO) < 0 : !std::freopen("stdout", "w", stdout)) ::_exit(99);
+      std::vector<char*> arguments;
+      for (std::string& word : words) arguments.push_back(word.data());
+      arguments.push_back(nullptr);
+      ::execv(REDLINE_BINARY, arguments.data());
+      ::_exit(98);
+    }
+    for (int i = 0; i < 1500 && !listens(); ++i) pause();
+  }
+  void signal(int number) { ASSERT_EQ(::kill(child_, number), 0); }
+  Ran wait() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child_, &status, 0), child_);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
+            exists("stdout") ? real_files().read(folder_ / "stdout") : "", real_files().read(folder_ / "stderr")};
+  }
+  // Both signals end it, with nothing but the sentence.
+  void expect_stopped(const Words& words, const std::string& sentence) {
+    for (const int number : {SIGINT, SIGTERM}) {
+      start(words);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // to be in the middle of something
+      signal(number);
+      const Ran ran = wait();
+      EXPECT_EQ(ran.status, kStopped) << words[0];
+      EXPECT_EQ(ran.err, sentence + "\n");
+      EXPECT_EQ(ran.out, "");
+    }
+  }
+  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+
+  pid_t child_ = -1;
+
+ private:
+  bool listens() const {
+    std::ifstream status("/proc/" + std::to_string(child_) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1) != 0;
+    return false;
+  }
+};
+
+TEST_F(Stop, DataStats) {
+  expect_stopped({"data", "stats", "ping", "--documents", "10000000", "--seq-len", "1024", "--html", "page.html"},
+                 "stopped; nothing was written");
+  EXPECT_FALSE(exists("page.html") || exists("page.html.partial"));
+}
+
+TEST_F(Stop, TokenizerTrain) {
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) text += std::to_string(i * 7919) + " words of a line that is followed by others\n";
+  write("in.txt", text);
+  Words words = {"tokenizer", "train", "--vocab-size", "50000", "--out", "t.json"};
+  words.insert(words.end(), 100, "in.txt");
+  expect_stopped(words, "stopped; no tokenizer was written");
+  EXPECT_FALSE(exists("t.json") || exists("t.json.partial"));
+}
+
+// In one call into a library, and where input is waited for.
+TEST_F(Stop, Tokenize) {
+  const std::string sentence = "stopped; the output ends before the input does";
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += "the words of a line " + std::to_string(i) + "\n";
+  write("in.txt", text);
+  expect_stopped({"tokenize", "--tokenizer", kFixtures + "tokenizers/pieces.model", "in.txt"}, sentence);
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  expect_stopped({"tokenize", "--tokenizer", "bytes", "pipe"}, sentence);
+  expect_stopped({"tokenize", "--tokenizer", "bytes", "--decode", "pipe"}, sentence);
+}
+
+TEST_F(Stop, TokenizePrintsWholeLines) {
+  std::string lines;
+  for (int i = 0; i < 100'000; ++i) lines += "{\"text\":\"a line of text\"}\n";
+  write("in.jsonl", lines);
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  start({"tokenize", "--tokenizer", "bytes", "--jsonl", "in.jsonl"}, ends[1]);
+  ::close(ends[1]);
+  std::string out(1, '\0');
+  ASSERT_EQ(::read(ends[0], out.data(), 1), 1);  // it prints, more than a pipe takes
+  signal(SIGINT);
+  for (std::string piece(1 << 16, '\0');;) {
+    const ssize_t got = ::read(ends[0], piece.data(), piece.size());
+    if (got <= 0) break;
+    out.append(piece, 0, static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  const Ran ran = wait();
+  EXPECT_EQ(ran.status, kStopped);
+  EXPECT_EQ(ran.err, "stopped; the output ends before the input does\n");
+  EXPECT_TRUE(out.ends_with("]}\n")) << out.substr(out.size() - 30);
+  EXPECT_LT(std::ranges::count(out, '\n'), 100'000);
+}
+
+TEST_F(Stop, Eval) {
+  expect_stopped(
+      {"eval", "--device", "cpu", "--checkpoint", kFixtures + "llama-mha", "--data", "ping", "--batches", "1000000"},
+      "stopped; there is no result");
+}
+
+TEST_F(Stop, Sample) {
+  start({"sample", "--device", "cpu", "--checkpoint", kFixtures + "llama-mha", "--prompt", "1", "--tokens", "1000000"});
+  for (int i = 0; i < 1500 && real_files().size(folder_ / "stdout") < 100; ++i) pause();
+  signal(SIGINT);
+  const Ran ran = wait();
+  EXPECT_EQ(ran.status, kStopped);
+  EXPECT_TRUE(ran.err.ends_with("\nstopped\n")) << ran.err;
+  EXPECT_GE(ran.out.size(), 100u);  // what was written stays
+}
+
+}  // namespace
+}  // namespace redline::cli
