@@ -135,9 +135,9 @@ class Run {
     try {
       load_tensors(checkpoint, *engine_, tell_loading());
       return {};
-    } catch (const UserError& e) {
-      return e.what();
-    } catch (const MachineError&) {  // of the disk, or of the device? Reading the files alone tells
+    } catch (const std::exception&) {
+      // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where it
+      // has nothing to say the checkpoint is whole and does not fit this run, or the device failed.
       std::string problem = io::checkpoint_problem(files_, checkpoint, tell_loading());
       if (problem.empty()) throw;
       return problem;

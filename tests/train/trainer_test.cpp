@@ -370,12 +370,9 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
     EXPECT_EQ(resumed.seen.steps.front().step, 6) << damage;  // from the checkpoint of step 5
     ASSERT_EQ(resumed.seen.warnings.size(), 1u) << damage;
     EXPECT_NE(resumed.seen.warnings[0].find("step_00000010"), std::string::npos);
-    // What loading says: nothing is read a second time to find out.
-    const bool sentence = resumed.seen.warnings[0].ends_with(
-        "safetensors has changed: its hash is not the one in the manifest; take another checkpoint, or this one from a "
-        "copy");
-    EXPECT_EQ(sentence, damage == std::string("flip") || damage == std::string("flip weights"))
-        << resumed.seen.warnings[0];
+    const bool sentence =
+        resumed.seen.warnings[0].ends_with("safetensors has changed: its hash is not the one in the manifest");
+    EXPECT_EQ(sentence, std::string(damage).starts_with("flip")) << resumed.seen.warnings[0];
     EXPECT_EQ(tensors(folder, 15), expected) << damage;
   }
 }
