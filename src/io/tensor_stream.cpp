@@ -97,6 +97,7 @@ class Stream {
           throw;
         }
       });
+      if (s_.progress) s_.progress(read_);  // the other threads may have taken every part
       if (!pieces_.empty()) done_(pieces_);
     }
     if (s_.hash && hex64(hasher_.digest()) != *s_.hash)
