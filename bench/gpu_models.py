@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Trains models on the card for some seconds each and adds a row for each to one table (Markdown).
+
+Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
+says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's head
+names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes
+--runs MODEL:BATCH:bf16:default:cudnn:CHUNKS runs the same model right after, on the same card.
+
+  bench/gpu_models.py
+  bench/gpu_models.py llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
+"""
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+
+MODELS = ["ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"]
+WARM_UP = 5  # steps that do not count
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", default=MODELS, metavar="MODEL:BATCH", help="default: " + " ".join(MODELS))
+    parser.add_argument("--redline", default="build/redline", help="the program (default: build/redline)")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
+    parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
+    parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")
+    parser.add_argument("--no-packing", action="store_true", help="without the documents of ping-95m")
+    return parser.parse_args()
+
+
+def output_of(command):
+    """What a command prints; where it fails, its own words."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}; --redline names the program")
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def card_memory_gib():
+    try:
+        said = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True).stdout.split()
+    except OSError:
+        return None
+    return int(said[0]) / 1024 if said else None
+
+
+def train(given, model, keys):
+    """Rows of metrics, seconds to the first of them, and the card's memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = os.path.join(folder, "run")
+        command = [given.redline, "train", "--preset", model, "--device", given.device, "--out", run, *keys]
+        begin = time.time()
+        with open(os.path.join(folder, "log"), "w+") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                process.wait(max(given.seconds - 1, 0))
+            except subprocess.TimeoutExpired:
+                pass
+            memory = card_memory_gib() if given.device == "cuda" else None
+            # Ended by force: a save at the end would measure the disk.
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            log.seek(0)
+            said = log.read()
+        rows = []
+        try:
+            with open(os.path.join(run, "metrics.jsonl")) as file:
+                for line in file:
+                    if line.endswith("\n"):  # the last one may be cut
+                        rows.append(json.loads(line))
+        except OSError:
+            pass
+        if len(rows) < WARM_UP + 3:
+            sys.exit(f"{model}: only {len(rows)} steps in {given.seconds:g} s; give it more --seconds\n{said[-800:]}")
+        return rows, rows[0]["time"] - begin, memory
+
+
+def keys_of(batch, more):
+    return [f"train.batch_size={batch}", "train.accumulate=1", "train.max_steps=1000000", "train.eval_every=0",
+            "checkpoint.every=0", "model.dropout=0", *more]
+
+
+def median(rows, key):
+    return statistics.median(row[key] for row in rows[WARM_UP:])
+
+
+class Table:
+    HEAD = ["model", "ms a step", "k tokens/s", "mfu / palm, %", "first step", "memory", "plan", "peer, k tokens/s",
+            "mfu / palm, %", "first step", "memory"]
+
+    def __init__(self, given):
+        self.path = given.table
+        machine = json.loads(output_of([given.redline, "peaks", "--device", given.device, "--json"]))["machine"]
+        ceilings = (f"{machine['name']}: {machine['measured_flops'] * 1e-12:.4g} TFLOP/s in a large product, copy "
+                    f"{machine['copy_bytes_per_s'] * 1e-9:.4g} GB/s; {time.strftime('%Y-%m-%d')}, "
+                    f"`{' '.join(sys.argv)}`")
+        head = [ceilings, "", self.line(self.HEAD), self.line(["---"] * len(self.HEAD))]
+        if self.path and os.path.exists(self.path) and os.path.getsize(self.path) > 0:
+            print("\n".join(head))
+        else:
+            self.write(head)
+
+    @staticmethod
+    def line(cells):
+        return "| " + " | ".join(cells) + " |"
+
+    def write(self, lines):
+        print("\n".join(lines), flush=True)
+        if self.path:
+            with open(self.path, "a") as file:
+                file.write("\n".join(lines) + "\n")
+
+    def add(self, cells):
+        self.write([self.line(cells + [""] * (len(self.HEAD) - len(cells)))])
+
+
+def peer_cells(given, model, batch):
+    if not given.peer:
+        return []
+    done = subprocess.run([sys.executable, given.peer, "--runs", f"{model}:{batch}:bf16:default:cudnn:8", "--steps", "10"],
+                          capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    row = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-300:]}
+    if "error" in row:
+        sys.exit(f"{given.peer}, {model}: {row['error']}")
+    return [f"{row['ktok_s']}", f"{row['mfu_causal']} / {row['mfu_palm']}", f"{row['first_step_s']} s",
+            f"{row['mem_gib']} GiB"]
+
+
+def full_rows(given, table, model, batch):
+    vocab = tomllib.loads(output_of([given.redline, "config", "--preset", model]))["model"]["vocab"]
+    keys = keys_of(batch, [f"data.train=random:{vocab}"])
+    rows, first, memory = train(given, model, keys)
+    plan = json.loads(output_of([given.redline, "plan", "--preset", model, *keys, "--json"]))
+    expected = plan.get("expected")
+    held = f"{rows[-1]['memory_gib']:.1f} GiB" + (f" ({memory:.2f} by nvidia-smi)" if memory else "")
+    planned = f"{plan['memory']['total'] / 2**30:.2f} GiB" + (f", {expected['step_ms']:.1f} ms" if expected else "")
+    table.add([f"{model} {batch}x{rows[0]['tokens'] // int(batch)}", f"{median(rows, 'step_ms'):.1f}",
+               f"{median(rows, 'tokens_per_s') / 1e3:.1f}",
+               f"{100 * median(rows, 'mfu'):.1f} / {100 * median(rows, 'mfu_palm'):.1f}", f"{first:.1f} s", held, planned,
+               *peer_cells(given, model, batch)])
+
+
+def documents(given, table, model, batch):
+    rate = {}
+    for packing in ("pack", "pad"):
+        rows, first, _ = train(given, model, keys_of(batch, [f"data.packing={packing}"]))
+        rate[packing] = median(rows, "tokens_per_s")
+        padding = statistics.mean(row["padding"] for row in rows[WARM_UP:])
+        table.add([f"{model}, its documents, {packing} ({100 * padding:.1f}% padding)", f"{median(rows, 'step_ms'):.1f}",
+                   f"{rate[packing] / 1e3:.1f}",
+                   f"{100 * median(rows, 'mfu'):.1f} / {100 * median(rows, 'mfu_palm'):.1f}", f"{first:.1f} s"])
+    print(f"packed documents: {rate['pack'] / rate['pad']:.2f} times as many real tokens a second")
+
+
+def main():
+    given = arguments()
+    runs = [run.split(":") for run in given.runs]
+    for run in runs:
+        if len(run) != 2 or not run[1].isdigit():
+            sys.exit(f"{':'.join(run)}: not MODEL:BATCH, as in ping-95m:128")
+    table = Table(given)
+    for model, batch in runs:
+        full_rows(given, table, model, batch)
+        if model == "ping-95m" and not given.no_packing:
+            documents(given, table, model, batch)
+
+
+if __name__ == "__main__":
+    main()
