@@ -50,6 +50,8 @@ void flush_output() {
   if (std::fflush(stdout) != 0) remember_error();
 }
 
+bool output_failed() { return g_write_error != 0; }
+
 std::string finish_output() {
   flush_output();
   if (g_write_error == 0 || g_write_error == EPIPE) return {};
