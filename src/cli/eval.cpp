@@ -201,8 +201,6 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce
     fail_user(
         "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
         checkpoint.folder.string(), checkpoint.model.vocab, source->name(), source->vocabulary());
-  warn_of_other_tokenizer(c);
-  warn_of_no_tokenizer(checkpoint, c, *source);
   std::int64_t batches = s.batches;
   if (batches < 0) batches = s.data.empty() || source->endless() ? c.train.eval_batches : 0;
   if (batches == 0 && source->endless()) fail_user("--batches 0: {} never ends; give a number", source->name());
@@ -212,6 +210,9 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce
   lowering.training = false;
   Loading loading;
   const auto engine = infer::load_engine(checkpoint, lowering, *device, loading.progress());
+  // Not of a checkpoint whose weights turn out to be damaged: the one before would say it again.
+  warn_of_other_tokenizer(c);
+  warn_of_no_tokenizer(checkpoint, c, *source);
   TextBytes bytes(*source);
   data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
   Progress progress(loader);

@@ -50,6 +50,8 @@ void flush_output() {
   if (std::fflush(stdout) != 0) remember_error();
 }
 
+bool output_failed() { return g_write_error != 0; }
+
 std::string finish_output() {
   flush_output();
   if (g_write_error == 0 || g_write_error == EPIPE) return {};
@@ -64,6 +66,9 @@ void check_output_file(std::string_view flag, const std::string& file, const std
     fail_user("{} {}: there is no folder {}", flag, file, path.parent_path().string());
   if (fs::is_directory(path, ignored)) fail_user("{} {}: that is a folder; name a file", flag, file);
   if (!fs::exists(path, ignored)) return;
+  // A new file takes the name of the old one. /dev/stdout may stand for a file, and is not one.
+  if (!fs::is_regular_file(path, ignored) || fs::canonical(path.parent_path(), ignored) == "/dev")
+    fail_user("{} {}: that is a device or a pipe; name a file", flag, file);
   const std::string there = fs::canonical(path, ignored).string();
   for (const std::string& input : inputs) {
     const std::string from = fs::canonical(input, ignored).string();

@@ -138,8 +138,7 @@ int run_profile(const Words& words) {
     if (!real_files().exists(sources.file)) fail_user("--run {}: that holds no run (no {})", run, train::kRunConfig);
   }
   if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
-  if (const Path parent = Path(trace).parent_path(); !parent.empty() && !real_files().exists(parent))
-    fail_user("--trace {}: there is no folder {}", trace, parent.string());
+  check_output_file("--trace", trace, {sources.file});
   options.config = load_config(sources);
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())

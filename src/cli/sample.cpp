@@ -62,7 +62,7 @@ class Page {
       begin_first();
       show(more);
     }
-    return !streams_[sample].stopped();
+    return !streams_[sample].stopped() && !output_failed();
   }
 
   void finish() {

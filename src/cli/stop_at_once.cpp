@@ -10,19 +10,23 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "train/signals.h"
 
 namespace redline::cli {
 namespace {
 
 std::atomic<const char*> g_sentence = nullptr;
-std::atomic<bool> g_held = false;
-std::atomic<int> g_caught = 0, g_hearing = 0;  // the signal that waits; handlers that have not decided yet
+std::atomic<bool> g_held = false, g_ending = false;
+std::atomic<int> g_hearing = 0;  // handlers that have not decided yet
 static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
               std::atomic<int>::is_always_lock_free);
+train::CaughtSignal g_caught;
 
 void say(const char* text) { [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text)); }
 
-[[noreturn]] void end() {
+// Returns where the process is ending already: in another thread, or below this handler in the same one.
+void end() {
+  if (g_ending.exchange(true)) return;
   if (::isatty(STDERR_FILENO) == 1) say("\n");  // after a live line and the terminal's ^C
   say(g_sentence);
   say("\n");
@@ -30,13 +34,10 @@ void say(const char* text) { [[maybe_unused]] const auto written = ::write(STDER
 }
 
 void on_signal(int number) {
+  g_caught.hear(number);
   ++g_hearing;
-  if (!g_held) end();
+  if (!g_held) return end();
   --g_hearing;
-  if (g_caught.exchange(number) != 0) {
-    std::signal(number, SIG_DFL);
-    std::raise(number);
-  }
 }
 
 }  // namespace
@@ -44,12 +45,15 @@ void on_signal(int number) {
 StopAtOnce::StopAtOnce(const char* sentence) {
   g_sentence = sentence;
   g_held = false;
-  g_caught = 0;
-  for (const int number : {SIGINT, SIGTERM}) std::signal(number, on_signal);
+  g_caught.forget();
+  for (const int number :
+       {SIGINT, SIGTERM})  // what is ignored stays so: a script's Ctrl-C is not for what it left behind
+    if (std::signal(number, SIG_IGN) != SIG_IGN) std::signal(number, on_signal);
 }
 
 StopAtOnce::~StopAtOnce() {
-  for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM})
+    if (std::signal(number, SIG_IGN) != SIG_IGN) std::signal(number, SIG_DFL);
 }
 
 void StopAtOnce::hold() {
@@ -59,7 +63,9 @@ void StopAtOnce::hold() {
 
 void StopAtOnce::release() {
   g_held = false;
-  if (g_caught != 0) end();
+  if (g_caught.number() == 0) return;
+  end();
+  for (;;) ::pause();  // until another thread has
 }
 
 }  // namespace redline::cli

@@ -5,7 +5,7 @@
 
 namespace redline::cli {
 
-// While it lives, SIGINT and SIGTERM end the process; one at a time.
+// While it lives, SIGINT and SIGTERM end the process, unless it was started with them ignored. One at a time.
 class StopAtOnce {
  public:
   explicit StopAtOnce(const char* sentence);  // lives as long as the program: "stopped; nothing was written"
@@ -14,7 +14,7 @@ class StopAtOnce {
   StopAtOnce& operator=(const StopAtOnce&) = delete;
 
   // Between the two, what is written is not cut in two: the first signal waits for the end of it, and is too late where
-  // that never comes, since what was asked for is there then. A second one ends the process as without us.
+  // that never comes, since what was asked for is there then. A later one ends the process as without us.
   void hold();
   void release();
 };

@@ -118,7 +118,7 @@ class LineConverter {
     std::string text;
     std::int64_t line = 1;
     bool more = true;
-    while (more || !text.empty()) {
+    while ((more || !text.empty()) && !output_failed()) {
       while (more && text.size() < kPieceBytes) more = input.read(text, kPieceBytes / 4);
       const std::size_t newline = text.rfind('\n');
       if (newline == text.npos && more) {  // one line longer than a piece

@@ -148,13 +148,31 @@ void put_in_place(FileSystem& files, const Path& parent, const Path& partial, co
 
 std::optional<FoundCheckpoint> newest_without_problem(FileSystem& files, const Path& parent, Reading reading,
                                                       const Damaged& damaged, const UseCheckpoint& use = {}) {
-  for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent)) {
+  std::set<Path> tried;
+  for (;;) {
+    // Anew each time: a run that goes on meanwhile writes newer ones, and drops what was just looked at.
+    const std::vector<FoundCheckpoint> found = list_checkpoints(files, parent);
+    const auto next = std::ranges::find_if(found, [&](const auto& c) { return !tried.contains(c.folder); });
+    if (next == found.end()) return {};
+    const FoundCheckpoint& checkpoint = *next;
+    tried.insert(checkpoint.folder);
+    const auto dropped = [&] {
+      return std::ranges::none_of(list_checkpoints(files, parent),
+                                  [&](const auto& c) { return c.folder == checkpoint.folder; });
+    };
     std::string problem = problem_of(files, checkpoint.folder, reading);
-    if (problem.empty() && use) problem = use(checkpoint);
+    try {
+      if (problem.empty() && use) problem = use(checkpoint);
+    } catch (const UserError& e) {
+      if (!dropped()) throw;
+      problem = e.what();
+    } catch (const MachineError& e) {
+      if (!dropped()) throw;
+      problem = e.what();
+    }
     if (problem.empty()) return checkpoint;
-    damaged(checkpoint, problem);
+    if (!dropped()) damaged(checkpoint, problem);
   }
-  return {};
 }
 
 }  // namespace

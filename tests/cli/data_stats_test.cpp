@@ -1,8 +1,10 @@
 // redline data stats as a user meets it: text, JSON, a page, and one sentence for what is wrong.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -90,6 +92,9 @@ TEST_F(DataStatsCommand, BadInput) {
   expect_bad_input("ping --preset quik", {"quik"});
   expect_bad_input("ping --seq-len 8 --html no/page.html", {"--html", "no"});
   expect_bad_input("ping --seq-len 8 --html .", {"--html", "folder"});
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);  // as /dev/null, it is there for others as well
+  expect_bad_input("ping --seq-len 8 --html pipe", {"--html pipe: that is a device or a pipe; name a file"});
+  EXPECT_TRUE(std::filesystem::is_fifo(folder_ / "pipe"));
   expect_bad_input("ping --seq-len 16777216 --batch-size 16777216", {"--batch-size"});
   write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n");
   expect_bad_input("a.jsonl --seq-len 8", {".jsonl", "data.tokenizer"});

@@ -234,6 +234,19 @@ TEST_F(DamagedRun, MeansItsNewestWholeCheckpoint) {
             0);
 }
 
+// What is wrong with the data is the same for every checkpoint, and said once.
+TEST_F(DamagedRun, OtherWarningsAreNotRepeated) {
+  write("a.jsonl", "{\"text\":\"some text of more than one token\"}\n");
+  ASSERT_EQ(run({"data", "prepare", "a.jsonl", "--tokenizer", "bytes", "--out", "shards"}).status, 0);
+  const Ran ran =
+      run({"eval", "--device", "cpu", "--checkpoint", "run", "--data", "shards", "--tokenizer", "ping", "--json"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const std::string sentence = "was prepared with bytes, which is not the model's tokenizer";
+  const std::size_t first = ran.err.find(sentence);
+  ASSERT_NE(first, ran.err.npos) << ran.err;
+  EXPECT_EQ(ran.err.find(sentence, first + 1), ran.err.npos) << ran.err;
+}
+
 TEST_F(DamagedRun, ACheckpointThatWasNamedIsRefused) {
   const Words parts = {kNewest + "/model.safetensors has changed", "take another checkpoint"};
   expect_bad_input({"eval", "--device", "cpu", "--checkpoint", kNewest}, parts);

@@ -1,6 +1,7 @@
 // Ctrl-C and kill as a user meets them in commands that only read and print: exit status 3, one sentence, nothing cut in two.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@ class Stop : public ProgramTest {
     child_ = ::fork();
     ASSERT_GE(child_, 0);
     if (child_ == 0) {
+      std::signal(SIGINT, with_int_);
       if (::chdir(folder_.path().c_str()) != 0 || !std::freopen("stderr", "w", stderr)) ::_exit(99);
       if (out >= 0 ? ::dup2(out, STDOUT_FILENO) < 0 : !std::freopen("stdout", "w", stdout)) ::_exit(99);
       std::vector<char*> arguments;
@@ -56,12 +58,13 @@ class Stop : public ProgramTest {
   static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
   pid_t child_ = -1;
+  void (*with_int_)(int) = SIG_DFL;  // what the program is started with
 
  private:
   bool listens() const {
     std::ifstream status("/proc/" + std::to_string(child_) + "/status");
     for (std::string line; std::getline(status, line);)
-      if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1) != 0;
+      if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
     return false;
   }
 };
@@ -94,28 +97,46 @@ TEST_F(Stop, Tokenize) {
   expect_stopped({"tokenize", "--tokenizer", "bytes", "--decode", "pipe"}, sentence);
 }
 
+// Also where the signal comes twice at once, as `timeout` sends it.
 TEST_F(Stop, TokenizePrintsWholeLines) {
   std::string lines;
   for (int i = 0; i < 100'000; ++i) lines += "{\"text\":\"a line of text\"}\n";
   write("in.jsonl", lines);
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  start({"tokenize", "--tokenizer", "bytes", "--jsonl", "in.jsonl"}, ends[1]);
-  ::close(ends[1]);
-  std::string out(1, '\0');
-  ASSERT_EQ(::read(ends[0], out.data(), 1), 1);  // it prints, more than a pipe takes
-  signal(SIGINT);
-  for (std::string piece(1 << 16, '\0');;) {
-    const ssize_t got = ::read(ends[0], piece.data(), piece.size());
-    if (got <= 0) break;
-    out.append(piece, 0, static_cast<std::size_t>(got));
+  for (const int times : {1, 2}) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    start({"tokenize", "--tokenizer", "bytes", "--jsonl", "in.jsonl"}, ends[1]);
+    ::close(ends[1]);
+    std::string out(1, '\0');
+    ASSERT_EQ(::read(ends[0], out.data(), 1), 1);  // it prints, more than a pipe takes
+    for (int i = 0; i < times; ++i) {
+      signal(SIGINT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is heard
+    }
+    for (std::string piece(1 << 16, '\0');;) {
+      const ssize_t got = ::read(ends[0], piece.data(), piece.size());
+      if (got <= 0) break;
+      out.append(piece, 0, static_cast<std::size_t>(got));
+    }
+    ::close(ends[0]);
+    const Ran ran = wait();
+    EXPECT_EQ(ran.status, kStopped);
+    EXPECT_EQ(ran.err, "stopped; the output ends before the input does\n");
+    EXPECT_TRUE(out.ends_with("]}\n")) << out.substr(out.size() - 30);
+    EXPECT_LT(std::ranges::count(out, '\n'), 100'000);
   }
-  ::close(ends[0]);
-  const Ran ran = wait();
-  EXPECT_EQ(ran.status, kStopped);
-  EXPECT_EQ(ran.err, "stopped; the output ends before the input does\n");
-  EXPECT_TRUE(out.ends_with("]}\n")) << out.substr(out.size() - 30);
-  EXPECT_LT(std::ranges::count(out, '\n'), 100'000);
+}
+
+// A script starts what it leaves behind with Ctrl-C ignored.
+TEST_F(Stop, WhatIsIgnoredStaysSo) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  with_int_ = SIG_IGN;
+  start({"tokenize", "--tokenizer", "bytes", "pipe"});
+  signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(::waitpid(child_, nullptr, WNOHANG), 0);
+  signal(SIGTERM);
+  EXPECT_EQ(wait().status, kStopped);
 }
 
 TEST_F(Stop, Eval) {

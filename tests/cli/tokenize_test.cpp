@@ -46,6 +46,16 @@ TEST_F(TokenizeTest, LinesOfJsonBothWays) {
   EXPECT_EQ(run("tokenize --jsonl --tokenizer bytes", "{\"text\":\"a\"}").out, "{\"ids\": [97]}\n");  // no last newline
 }
 
+// Input without an end, and an output that is closed behind its first line.
+TEST_F(TokenizeTest, EndsWhereNobodyReads) {
+  const std::string command = "cd " + quoted(folder_.path().string()) +
+                              " && yes '{\"text\":\"a\"}' 2>yes.err | { timeout 60 " + quoted(REDLINE_BINARY) +
+                              " tokenize --tokenizer bytes --jsonl; echo $? >status; } | head -n 1 >out";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(real_files().read(folder_ / "status"), "0\n");
+  EXPECT_EQ(real_files().read(folder_ / "out"), "{\"ids\": [97]}\n");
+}
+
 TEST_F(TokenizeTest, WhatIsWrongIsSaidWithItsLine) {
   expect_bad_input("tokenize", "--tokenizer");
   expect_bad_input("tokenize --tokenizer nothing", "nothing");

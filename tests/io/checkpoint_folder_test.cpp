@@ -313,6 +313,29 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
   EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }), "its tensors have changed");
 }
 
+// Whoever reads may come too late: what is gone by then is not called damaged, and what has come since is taken.
+TEST(FindWeights, ARunMayGoOnMeanwhile) {
+  TempFolder temp;
+  const Path run = temp / "run", parent = run / "checkpoints";
+  const auto go_on = [&](std::int64_t step) {
+    write(real_files(), parent, step + 1, "b");
+    prune_checkpoints(real_files(), parent, 1, 0, step + 1);
+  };
+  write(real_files(), parent, 1, "a");
+  std::vector<Path> used;
+  const auto use = [&](const Path& folder) -> std::string {
+    used.push_back(folder);
+    if (used.size() == 3) return {};
+    go_on(static_cast<std::int64_t>(used.size()));
+    if (used.size() == 1) fail_machine("config.json: cannot open");
+    return "there are no weights";
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_weights_folder(real_files(), run, use), parent / "step_00000003");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(used.size(), 3u);
+}
+
 TEST(FindWeights, AStepFolderMustBeWhole) {
   TempFolder temp;
   write(real_files(), temp.path(), 1, "a");

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <thread>
 
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
@@ -489,11 +491,21 @@ TEST(TotalSteps, IsWhatComesFirst) {
   EXPECT_EQ(total_steps(t), 1);
 }
 
-TEST(StopSignals, AreCaughtAndCounted) {
+// `timeout` sends a signal twice, and means one.
+TEST(StopSignals, TheFirstIsCaughtAndALaterOneEndsTheProcess) {
   StopSignals signals;
   EXPECT_EQ(signals.caught(), 0);
   std::raise(SIGTERM);
+  std::raise(SIGTERM);
   EXPECT_EQ(signals.caught(), SIGTERM);
+  const auto later = [] {
+    StopSignals again;
+    std::raise(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    std::raise(SIGTERM);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(later(), ::testing::KilledBySignal(SIGTERM), "");
 }
 
 }  // namespace

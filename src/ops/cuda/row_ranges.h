@@ -1,7 +1,6 @@
 // Which rows a group of kRowGroups has, where rows are summed on a card.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "ops/add_norm.h"
