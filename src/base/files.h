@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
+
 namespace redline {
 
 using Path = std::filesystem::path;
@@ -55,6 +57,11 @@ class InputFile {
  private:
   Path path_;
   int fd_;
+};
+
+// This user may not read what is there. Nothing is known of it: it is neither missing nor damaged.
+struct NoPermission : UserError {
+  using UserError::UserError;
 };
 
 class FileSystem {

@@ -37,6 +37,8 @@ template <class Read>
 auto reading_weights(const Read& read) {
   try {
     return read();
+  } catch (const NoPermission&) {
+    throw;
   } catch (const UserError& e) {
     throw DamagedWeights(e.what());
   }

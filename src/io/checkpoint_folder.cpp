@@ -129,6 +129,8 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading, c
       }
     }
     return {};
+  } catch (const NoPermission&) {  // passed over as damaged, it would be written anew by a run that goes on
+    throw;
   } catch (const UserError& e) {  // the manifest is broken
     return e.what();
   } catch (const MachineError& e) {  // a file cannot be read: as bad as a changed one
