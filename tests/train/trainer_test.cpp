@@ -393,6 +393,16 @@ TEST(Trainer, AFinishedRunWhoseLastCheckpointIsDamagedGoesOnFromTheOneBefore) {
   EXPECT_EQ(run(c, temp.path(), true).result.outcome, Outcome::already_finished);
 }
 
+// Resumes a run of five steps.
+TrainOptions one_step_more(const Path& folder, Observer& observer) {
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=6"});
+  options.folder = folder;
+  options.resume = true;
+  options.observers = {&observer};
+  return options;
+}
+
 TEST(Trainer, TellsHowMuchOfACheckpointIsLoaded) {
   testing::TempFolder temp;
   run(tiny_run({"train.max_steps=5"}), temp.path());
@@ -405,11 +415,7 @@ TEST(Trainer, TellsHowMuchOfACheckpointIsLoaded) {
     void started(const RunHeader&) override { EXPECT_FALSE(done.empty()); }
   } heard;
   device::CpuDevice device(2);
-  TrainOptions options;
-  options.config = tiny_run({"train.max_steps=6"});
-  options.folder = temp.path();
-  options.resume = true;
-  options.observers = {&heard};
+  const TrainOptions options = one_step_more(temp.path(), heard);
   train(options, device, real_files());
   const Path folder = temp.path() / "checkpoints/step_00000005";
   const std::uint64_t all =
@@ -439,11 +445,7 @@ TEST(Trainer, ASignalWhileWeightsAreLoadedEndsItAndNothingIsWritten) {
     void started(const RunHeader&) override { ADD_FAILURE() << "went on"; }
   } stopper;
   device::CpuDevice device(2);
-  TrainOptions options;
-  options.config = tiny_run({"train.max_steps=6"});
-  options.folder = temp.path();
-  options.resume = true;
-  options.observers = {&stopper};
+  TrainOptions options = one_step_more(temp.path(), stopper);
   options.stop = &stopper.stop;
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::stopped);
   EXPECT_EQ(stopper.said, "stopped by signal 2 while weights were loaded; nothing was written");
