@@ -18,7 +18,8 @@
 namespace redline::io {
 namespace {
 
-constexpr std::int64_t kPart = std::int64_t{1} << 22;    // bytes that a thread moves at a time
+// Bytes that a thread moves at a time: the most, and the least, where a short window has a part for every thread.
+constexpr std::int64_t kPart = std::int64_t{1} << 22, kSmallPart = std::int64_t{1} << 20;
 constexpr std::int64_t kAhead = std::int64_t{32} << 20;  // bytes after a window that are fetched while it is under way
 
 // A stretch of the file: a tensor or a part of it, or what is only hashed (the header, tensors that nobody wants).
@@ -66,7 +67,11 @@ class Turns {
 class Stream {
  public:
   Stream(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done)
-      : s_(stream), place_(place), done_(done), file_(stream.file.path()) {
+      : s_(stream),
+        place_(place),
+        done_(done),
+        file_(stream.file.path()),
+        part_(std::clamp(stream.window / stream.pool.threads(), kSmallPart, kPart)) {
     const std::span<const std::byte> bytes = s_.file.file().bytes();
     std::int64_t at = 0;
     const auto only_hashed = [&](std::int64_t end) {
@@ -118,7 +123,7 @@ class Stream {
       }
       const auto element = rest.tensor ? static_cast<std::int64_t>(size_of(rest.tensor->dtype)) : 1;
       Stretch part = rest;
-      part.bytes = std::min({kPart, room, rest.bytes}) / element * element;
+      part.bytes = std::min({part_, room, rest.bytes}) / element * element;
       if (part.bytes == 0) break;
       if (part.tensor) {
         const std::int64_t left = rest.bytes / element;
@@ -138,10 +143,12 @@ class Stream {
 
   void move(std::int64_t i) {
     const Stretch& part = parts_[static_cast<std::size_t>(i)];
-    static thread_local std::vector<std::byte> buffer(kPart);
+    static thread_local std::vector<std::byte> buffer;
+    const auto size = static_cast<std::size_t>(part.bytes);
     const bool straight = part.tensor && part.tensor->dtype == s_.to;  // to where it belongs
-    const std::span<std::byte> bytes(straight ? part.target : buffer.data(), static_cast<std::size_t>(part.bytes));
-    if (straight) prepare(bytes);
+    if (!straight && buffer.size() < size) buffer.resize(static_cast<std::size_t>(part_));
+    const std::span<std::byte> bytes(straight ? part.target : buffer.data(), size);
+    if (straight && s_.new_memory) prepare(bytes);
     ahead_->wait_for(static_cast<std::uint64_t>(part.begin + part.bytes));
     file_.read(static_cast<std::uint64_t>(part.begin), bytes);
     if (s_.hash) turns_.take(i, [&] { hasher_.update(bytes); });
@@ -159,6 +166,7 @@ class Stream {
   const PlacePiece& place_;
   const PiecesDone& done_;
   const InputFile file_;
+  const std::int64_t part_;  // bytes
   std::optional<ReadAhead> ahead_;
   std::vector<Stretch> stretches_;  // of the file, in order; what is cut off goes from the front
   std::size_t next_ = 0;            // the first that is not cut up
