@@ -44,7 +44,7 @@ class Mailbox {
 // it is filled again. Its device must outlive it.
 class UploadWindow {
  public:
-  virtual ~UploadWindow() = default;           // no copy from it is under way any more
+  virtual ~UploadWindow() = default;          // no copy from it is under way any more
   virtual std::span<std::byte> memory() = 0;  // contents undefined
   // `from` lies in memory() and must stay as it is until wait(). As a copy it keeps the order of the device's work.
   virtual void send(void* device_to, const std::byte* from, std::int64_t bytes) = 0;  // returns at once

@@ -43,25 +43,33 @@ void prepare(std::span<std::byte> memory) {
 #endif
 }
 
-// Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin.
+// Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin. Each
+// waits at a gate of its own: a turn that is over wakes the next one and nobody else.
 class Turns {
  public:
+  void restart(std::size_t count) {
+    gates_ = std::vector<std::atomic<int>>(count);
+    if (count > 0) gates_[0] = kOpen;
+  }
   template <class Action>
-  void take(std::int64_t number, const Action& action) {
-    for (std::int64_t now; (now = next_.load()) != number; next_.wait(now))
-      if (now == kFailed) return;
+  void take(std::size_t number, const Action& action) {
+    gates_[number].wait(kShut);
+    if (gates_[number] == kFailed) return;
     action();
-    if (next_.compare_exchange_strong(number, number + 1)) next_.notify_all();
+    int shut = kShut;
+    if (number + 1 < gates_.size() && gates_[number + 1].compare_exchange_strong(shut, kOpen))
+      gates_[number + 1].notify_one();
   }
   void fail() {  // a turn that will not come is not waited for
-    next_.store(kFailed);
-    next_.notify_all();
+    for (std::atomic<int>& gate : gates_) {
+      gate = kFailed;
+      gate.notify_one();
+    }
   }
-  void restart() { next_.store(0); }
 
  private:
-  static constexpr std::int64_t kFailed = -1;
-  std::atomic<std::int64_t> next_ = 0;
+  static constexpr int kShut = 0, kOpen = 1, kFailed = 2;
+  std::vector<std::atomic<int>> gates_;
 };
 
 class Stream {
@@ -93,15 +101,16 @@ class Stream {
 
   void run() {
     while (cut()) {
-      turns_.restart();
+      turns_.restart(parts_.size());
       s_.pool.run(static_cast<std::int64_t>(parts_.size()), [&](std::int64_t i) {
         try {
-          move(i);
+          move(static_cast<std::size_t>(i));
         } catch (...) {
           turns_.fail();
           throw;
         }
       });
+      if (s_.progress) s_.progress(read_);  // the other threads may have taken every part
       if (!pieces_.empty()) done_(pieces_);
     }
     if (s_.hash && hex64(hasher_.digest()) != *s_.hash)
@@ -141,8 +150,8 @@ class Stream {
     return true;
   }
 
-  void move(std::int64_t i) {
-    const Stretch& part = parts_[static_cast<std::size_t>(i)];
+  void move(std::size_t i) {
+    const Stretch& part = parts_[i];
     static thread_local std::vector<std::byte> buffer;
     const auto size = static_cast<std::size_t>(part.bytes);
     const bool straight = part.tensor && part.tensor->dtype == s_.to;  // to where it belongs

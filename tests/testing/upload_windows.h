@@ -53,7 +53,7 @@ class LateDevice final : public device::CpuDevice {
     return std::make_unique<Window>(*this, bytes);
   }
 
-  std::int64_t window_bytes = 0;                             // of all windows that were made
+  std::int64_t window_bytes = 0;                            // of all windows that were made
   int windows_sent = 0, under_way = 0, most_under_way = 0;  // windows
 
  private:
