@@ -1,6 +1,6 @@
 // Loading weights against reading their files: REDLINE_WEIGHTS names a folder (a Hugging Face folder or a checkpoint).
 // `read` is what `cat FILE > /dev/null` does; `load` is everything from the folder's name to a model that runs on the
-// device that REDLINE_DEVICE names (cpu). Warm: the system has the files in its cache. Cold: it was asked to forget them
+// device that REDLINE_DEVICE names (cpu), and `build` what of it is there before the first weight is. Warm: the system has the files in its cache. Cold: it was asked to forget them
 // before each round.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -68,15 +68,36 @@ void read_files(benchmark::State& state, bool cold) {
   });
 }
 
-void load(benchmark::State& state, bool cold) {
+std::unique_ptr<device::Device> open_device() {
   const char* name = std::getenv("REDLINE_DEVICE");
-  const auto device = device::open_device(name ? name : "cpu");
+  return device::open_device(name ? name : "cpu");
+}
+
+model::LoweringOptions options_for(const device::Device& device) {
+  model::LoweringOptions options = model::lowering_options({}, device.kind());
+  options.batch = {1, 16, 1};
+  options.training = false;
+  return options;
+}
+
+void build(benchmark::State& state) {
+  const auto device = open_device();
+  measure(state, false, [&](const Weights&) {
+    const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), folder());
+    infer::check_size(checkpoint);
+    auto engine = std::make_unique<model::Engine>(checkpoint.model, options_for(*device), *device);
+    device->wait();
+    return engine;
+  });
+  state.SetBytesProcessed(0);
+}
+
+void load(benchmark::State& state, bool cold) {
+  const auto device = open_device();
   measure(state, cold, [&](const Weights&) {
     const infer::Checkpoint checkpoint = infer::open_checkpoint(real_files(), folder());
-    model::LoweringOptions options = model::lowering_options({}, device->kind());
-    options.batch = {1, 16, 1};
-    options.training = false;
-    auto engine = infer::load_engine(checkpoint, options, *device);
+    auto engine = infer::load_engine(checkpoint, options_for(*device), *device);
+    device->wait();
     state.counters["arena_mib"] = static_cast<double>(engine->executor().arena_bytes()) * 0x1p-20;
     return engine;
   });
@@ -102,6 +123,7 @@ void touch(benchmark::State& state) {
 }
 
 BENCHMARK(touch)->Name("touch")->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(build)->Name("build")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(read_files, warm, false)->Name("read/warm")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(load, warm, false)->Name("load/warm")->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(read_files, cold, true)->Name("read/cold")->Unit(benchmark::kMillisecond)->UseRealTime();

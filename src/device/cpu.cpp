@@ -190,9 +190,26 @@ class CpuMailbox final : public Mailbox {
   std::deque<std::vector<std::byte>> letters_;
 };
 
+class CpuUploadWindow final : public UploadWindow {
+ public:
+  explicit CpuUploadWindow(std::int64_t bytes) : memory_(static_cast<std::size_t>(bytes)) {}
+  std::span<std::byte> memory() override { return memory_; }
+  void send(void* to, const std::byte* from, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  void wait() override {}
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
 }  // namespace
 
 std::unique_ptr<Mailbox> CpuDevice::make_mailbox(std::int64_t bytes) { return std::make_unique<CpuMailbox>(bytes); }
+
+std::unique_ptr<UploadWindow> CpuDevice::make_upload_window(std::int64_t bytes) {
+  return std::make_unique<CpuUploadWindow>(bytes);
+}
 
 void CpuDevice::copy_in(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));

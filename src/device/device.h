@@ -40,6 +40,17 @@ class Mailbox {
   virtual void take(void* host_to) = 0;                  // waits for the oldest letter and for nothing else
 };
 
+// Memory of the host from which much goes to the device while the host does something else: fill, send, and wait before
+// it is filled again. Its device must outlive it.
+class UploadWindow {
+ public:
+  virtual ~UploadWindow() = default;          // no copy from it is under way any more
+  virtual std::span<std::byte> memory() = 0;  // contents undefined
+  // `from` lies in memory() and must stay as it is until wait(). As a copy it keeps the order of the device's work.
+  virtual void send(void* device_to, const std::byte* from, std::int64_t bytes) = 0;  // returns at once
+  virtual void wait() = 0;  // until all that was sent has been read, and for nothing that was queued after it
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -57,9 +68,11 @@ class Device {
   virtual void wait() = 0;              // until all work given to it is done
   virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
   virtual std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) = 0;  // of a letter
+  virtual std::unique_ptr<UploadWindow> make_upload_window(std::int64_t bytes) = 0;
+  virtual bool shares_host_memory() const = 0;  // whether the host may use buffers itself, without copies
 };
 
-class CpuDevice final : public Device {
+class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads = 0);  // 0: all cores
   Kind kind() const override { return Kind::cpu; }
@@ -75,6 +88,8 @@ class CpuDevice final : public Device {
   void wait() override {}
   bool runs_ahead() const override { return false; }
   std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
+  std::unique_ptr<UploadWindow> make_upload_window(std::int64_t bytes) override;
+  bool shares_host_memory() const override { return true; }
   ThreadPool& pool() { return pool_; }
 
  private:

@@ -18,7 +18,8 @@
 namespace redline::io {
 namespace {
 
-constexpr std::int64_t kPart = std::int64_t{1} << 22;    // bytes that a thread moves at a time
+// Bytes that a thread moves at a time: the most, and the least, where a short window has a part for every thread.
+constexpr std::int64_t kPart = std::int64_t{1} << 22, kSmallPart = std::int64_t{1} << 20;
 constexpr std::int64_t kAhead = std::int64_t{32} << 20;  // bytes after a window that are fetched while it is under way
 
 // A stretch of the file: a tensor or a part of it, or what is only hashed (the header, tensors that nobody wants).
@@ -42,31 +43,43 @@ void prepare(std::span<std::byte> memory) {
 #endif
 }
 
-// Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin.
+// Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin. Each
+// waits at a gate of its own: a turn that is over wakes the next one and nobody else.
 class Turns {
  public:
+  void restart(std::size_t count) {
+    gates_ = std::vector<std::atomic<int>>(count);
+    if (count > 0) gates_[0] = kOpen;
+  }
   template <class Action>
-  void take(std::int64_t number, const Action& action) {
-    for (std::int64_t now; (now = next_.load()) != number; next_.wait(now))
-      if (now == kFailed) return;
+  void take(std::size_t number, const Action& action) {
+    gates_[number].wait(kShut);
+    if (gates_[number] == kFailed) return;
     action();
-    if (next_.compare_exchange_strong(number, number + 1)) next_.notify_all();
+    int shut = kShut;
+    if (number + 1 < gates_.size() && gates_[number + 1].compare_exchange_strong(shut, kOpen))
+      gates_[number + 1].notify_one();
   }
   void fail() {  // a turn that will not come is not waited for
-    next_.store(kFailed);
-    next_.notify_all();
+    for (std::atomic<int>& gate : gates_) {
+      gate = kFailed;
+      gate.notify_one();
+    }
   }
-  void restart() { next_.store(0); }
 
  private:
-  static constexpr std::int64_t kFailed = -1;
-  std::atomic<std::int64_t> next_ = 0;
+  static constexpr int kShut = 0, kOpen = 1, kFailed = 2;
+  std::vector<std::atomic<int>> gates_;
 };
 
 class Stream {
  public:
   Stream(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done)
-      : s_(stream), place_(place), done_(done), file_(stream.file.path()) {
+      : s_(stream),
+        place_(place),
+        done_(done),
+        file_(stream.file.path()),
+        part_(std::clamp(stream.window / stream.pool.threads(), kSmallPart, kPart)) {
     const std::span<const std::byte> bytes = s_.file.file().bytes();
     std::int64_t at = 0;
     const auto only_hashed = [&](std::int64_t end) {
@@ -88,10 +101,10 @@ class Stream {
 
   void run() {
     while (cut()) {
-      turns_.restart();
+      turns_.restart(parts_.size());
       s_.pool.run(static_cast<std::int64_t>(parts_.size()), [&](std::int64_t i) {
         try {
-          move(i);
+          move(static_cast<std::size_t>(i));
         } catch (...) {
           turns_.fail();
           throw;
@@ -119,7 +132,7 @@ class Stream {
       }
       const auto element = rest.tensor ? static_cast<std::int64_t>(size_of(rest.tensor->dtype)) : 1;
       Stretch part = rest;
-      part.bytes = std::min({kPart, room, rest.bytes}) / element * element;
+      part.bytes = std::min({part_, room, rest.bytes}) / element * element;
       if (part.bytes == 0) break;
       if (part.tensor) {
         const std::int64_t left = rest.bytes / element;
@@ -137,12 +150,14 @@ class Stream {
     return true;
   }
 
-  void move(std::int64_t i) {
-    const Stretch& part = parts_[static_cast<std::size_t>(i)];
-    static thread_local std::vector<std::byte> buffer(kPart);
+  void move(std::size_t i) {
+    const Stretch& part = parts_[i];
+    static thread_local std::vector<std::byte> buffer;
+    const auto size = static_cast<std::size_t>(part.bytes);
     const bool straight = part.tensor && part.tensor->dtype == s_.to;  // to where it belongs
-    const std::span<std::byte> bytes(straight ? part.target : buffer.data(), static_cast<std::size_t>(part.bytes));
-    if (straight) prepare(bytes);
+    if (!straight && buffer.size() < size) buffer.resize(static_cast<std::size_t>(part_));
+    const std::span<std::byte> bytes(straight ? part.target : buffer.data(), size);
+    if (straight && s_.new_memory) prepare(bytes);
     ahead_->wait_for(static_cast<std::uint64_t>(part.begin + part.bytes));
     file_.read(static_cast<std::uint64_t>(part.begin), bytes);
     if (s_.hash) turns_.take(i, [&] { hasher_.update(bytes); });
@@ -160,6 +175,7 @@ class Stream {
   const PlacePiece& place_;
   const PiecesDone& done_;
   const InputFile file_;
+  const std::int64_t part_;  // bytes
   std::optional<ReadAhead> ahead_;
   std::vector<Stretch> stretches_;  // of the file, in order; what is cut off goes from the front
   std::size_t next_ = 0;            // the first that is not cut up

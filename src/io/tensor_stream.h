@@ -1,5 +1,5 @@
 // Tensors of a file on their way to somewhere else: the file is read once, from front to back, converted by all threads
-// and hashed on the way. The disk is kept busy meanwhile, and four megabytes a thread are all that is held.
+// and hashed on the way. The disk is kept busy meanwhile, and four megabytes a thread are the most that is held.
 #pragma once
 
 #include <functional>
@@ -32,6 +32,7 @@ struct TensorStream {
   // Hears, in the calling thread, every few parts and after each window, how many bytes of the file have been read: a
   // window may take a slow disk many seconds. What it throws ends the stream.
   std::function<void(std::uint64_t bytes)> progress = {};
+  bool new_memory = false;  // what is placed was never written: its pages are made while the disk is waited for
 };
 
 // Window after window: `place` says where each piece goes once converted, in order and from this thread; when all of a

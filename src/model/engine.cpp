@@ -1,14 +1,10 @@
 // Moves batches, step states and parameters between the host and a bound program set, and runs its programs.
 #include "model/engine.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
-
-#include "io/tensor_stream.h"
-#include "model/weights.h"
 
 namespace redline::model {
 
@@ -22,7 +18,8 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
       options_(options),
       lowered_(std::move(lowered)),
       executor_(program::make_executor(lowered_.set, device, options.execution)),
-      host_memory_(device.kind() == device::Kind::cpu) {
+      device_(device),
+      host_memory_(device.shares_host_memory()) {
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
 }
 
@@ -61,42 +58,6 @@ void Engine::refresh() {
 }
 
 std::span<const float> Engine::read(Flat which) { return edit(which); }
-
-void Engine::load(const io::WeightFiles::File& file, std::span<const io::StoredTensor* const> tensors,
-                  std::span<const FlatTarget> targets, const LoadProgress& progress) {
-  // Elements of at least two bytes, and one that begins in the window before.
-  constexpr std::size_t kMostElements = static_cast<std::size_t>(io::kStreamWindow) / 2 + 1;
-  constexpr auto kElement = static_cast<std::int64_t>(sizeof(float));
-  std::vector<float> buffer(host_memory_ ? 0 : kMostElements);
-  std::size_t filled = 0;
-  const auto place = [&](const io::TensorPiece& piece) {
-    const FlatTarget& target = targets[piece.index];
-    float* at = host_memory_ ? executor_->tensor(lowered_.at(target.which)).f32() + target.offset + piece.first
-                             : buffer.data() + std::exchange(filled, filled + static_cast<std::size_t>(piece.count));
-    return reinterpret_cast<std::byte*>(at);
-  };
-  const auto done = [&](std::span<const io::TensorPiece> pieces) {
-    if (host_memory_) return;
-    const float* from = buffer.data();
-    for (const io::TensorPiece& piece : pieces) {
-      const FlatTarget& target = targets[piece.index];
-      executor_->write(lowered_.at(target.which), from, piece.count * kElement,
-                       (target.offset + piece.first) * kElement);
-      from += piece.count;
-    }
-    filled = 0;
-  };
-  const std::uint64_t all = file.reader->file().bytes().size();
-  const auto tell = [&](std::uint64_t read) {
-    if (progress) progress(read, all);
-  };
-  tell(0);
-  ThreadPool pool;  // of this call: loading happens once
-  const std::int64_t window = host_memory_ ? io::kLongStreamWindow : io::kStreamWindow;
-  io::stream_tensors({*file.reader, tensors, DType::f32, file.hash, pool, window, tell}, place, done);
-  tell(all);
-  if (std::ranges::any_of(targets, [](const FlatTarget& t) { return t.which == Flat::parameters; })) refresh();
-}
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
@@ -165,18 +126,6 @@ double Engine::model_flops(const data::Batch& batch) const {
 double Engine::model_flops_palm(const data::Batch& batch) const {
   const double tokens = static_cast<double>(batch.real_tokens);
   return flops_(tokens / static_cast<double>(batch.shape.tokens()), tokens * static_cast<double>(batch.shape.seq_len));
-}
-
-void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress) {
-  std::uint64_t before = 0;
-  LoadProgress of_file;
-  if (progress) of_file = [&](std::uint64_t done, std::uint64_t) { progress(before + done, weights.bytes()); };
-  for (const MatchedFile& m : match_weights(weights, engine.model(), engine.layout())) {
-    std::vector<Engine::FlatTarget> targets;
-    for (const StoredParameter* p : m.parameters) targets.push_back({Flat::parameters, p->offset});
-    engine.load(*m.file, m.tensors, targets, of_file);
-    before += m.file->reader->file().bytes().size();
-  }
 }
 
 }  // namespace redline::model

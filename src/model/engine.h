@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/files.h"
 #include "base/step_state.h"
@@ -44,14 +45,18 @@ class Engine {
   std::span<float> edit(Flat which);
   void commit(Flat which);
 
-  // Tensor i of a file to targets[i], read and converted on the way: into device memory itself where that is
-  // host memory, else through a buffer of one window of the file. What is wrong with the bytes is a UserError.
+  // Tensors of files to their targets, read and converted on the way: into device memory itself where that is host
+  // memory, else through windows. What is wrong with the bytes is a UserError. (engine_load.cpp)
   struct FlatTarget {
     Flat which = Flat::parameters;
     std::int64_t offset = 0;  // elements
   };
-  void load(const io::WeightFiles::File& file, std::span<const io::StoredTensor* const> tensors,
-            std::span<const FlatTarget> targets, const LoadProgress& progress = {});
+  struct FileToLoad {
+    const io::WeightFiles::File* file = nullptr;
+    std::vector<const io::StoredTensor*> tensors = {};  // in the file's order
+    std::vector<FlatTarget> targets = {};               // one for each
+  };
+  void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
@@ -81,13 +86,16 @@ class Engine {
   LoweringOptions options_;
   LoweredModel lowered_;
   std::unique_ptr<program::Executor> executor_;
+  device::Device& device_;
   bool host_memory_;
   std::vector<float> staging_[4];
   program::ModelFlops flops_;  // of a micro-step; nothing without training
 };
 
-// Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it, and so is a
-// file whose hash is not that of its manifest.
+// Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is
+// returned points into `weights`.
+std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights);
+// Loads them. A file whose hash is not that of its manifest is a UserError as well.
 void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress = {});
 
 }  // namespace redline::model

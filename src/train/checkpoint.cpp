@@ -75,7 +75,7 @@ RunState state_from(const io::Json& json, const std::string& file) {
   return state;
 }
 
-void load_moments(const io::WeightFiles::File& file, model::Engine& engine, const model::LoadProgress& progress) {
+model::Engine::FileToLoad moments_to_load(const io::WeightFiles::File& file, const model::Engine& engine) {
   std::map<std::string, model::Engine::FlatTarget> places;
   for (const model::StoredParameter& p : engine.layout().stored)
     for (const auto& [prefix, which] : {std::pair{kMoment1, model::Flat::moment1}, {kMoment2, model::Flat::moment2}}) {
@@ -83,14 +83,13 @@ void load_moments(const io::WeightFiles::File& file, model::Engine& engine, cons
       if (t.shape != p.shape) fail_user("{} has another shape than the model's {}", t.name, p.name);
       places[t.name] = {which, p.offset};
     }
-  std::vector<const io::StoredTensor*> tensors;
-  std::vector<model::Engine::FlatTarget> targets;
+  model::Engine::FileToLoad moments{&file};
   for (const io::StoredTensor& t : file.reader->tensors())
     if (const auto it = places.find(t.name); it != places.end()) {
-      tensors.push_back(&t);
-      targets.push_back(it->second);
+      moments.tensors.push_back(&t);
+      moments.targets.push_back(it->second);
     }
-  engine.load(file, tensors, targets, progress);
+  return moments;
 }
 
 }  // namespace
@@ -140,14 +139,9 @@ RunState read_run_state(FileSystem& files, const Path& folder) {
 void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress) {
   const io::WeightFiles weights(real_files(), folder);
   const io::WeightFiles::File moments = io::open_hashed(real_files(), folder, kOptimizer);
-  const std::uint64_t parameter_bytes = weights.bytes();
-  const std::uint64_t all = parameter_bytes + moments.reader->file().bytes().size();
-  const auto from = [&](std::uint64_t before) -> model::LoadProgress {
-    if (!progress) return {};
-    return [&progress, before, all](std::uint64_t done, std::uint64_t) { progress(before + done, all); };
-  };
-  model::load_weights(engine, weights, from(0));
-  load_moments(moments, engine, from(parameter_bytes));
+  std::vector<model::Engine::FileToLoad> all = model::weights_to_load(engine, weights);
+  all.push_back(moments_to_load(moments, engine));
+  engine.load(all, progress);
 }
 
 }  // namespace redline::train

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "testing/letters.h"
+#include "testing/upload_windows.h"
 
 namespace redline::device {
 namespace {
@@ -27,6 +28,13 @@ std::string user_error(std::string_view which) {
 TEST(CpuDevice, LettersArriveInOrder) {
   CpuDevice cpu(1);
   testing::expect_letters_in_order(cpu);
+}
+
+TEST(CpuDevice, UploadsArrive) {
+  CpuDevice cpu(1);
+  testing::expect_uploads_arrive(cpu);
+  testing::LateDevice late(1);
+  testing::expect_uploads_arrive(late);
 }
 
 TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {

@@ -57,4 +57,14 @@ inline PinnedBytes pinned_bytes(std::size_t bytes) {
   return PinnedBytes(static_cast<std::byte*>(data));
 }
 
+// Null when the system lets no more memory be pinned: for those who can do without.
+inline PinnedBytes try_pinned_bytes(std::size_t bytes) {
+  void* data = nullptr;
+  if (cudaHostAlloc(&data, bytes, cudaHostAllocDefault) != cudaSuccess) {
+    cudaGetLastError();  // else the next launch would be told of it
+    return nullptr;
+  }
+  return PinnedBytes(static_cast<std::byte*>(data));
+}
+
 }  // namespace redline::device::cuda

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "testing/letters.h"
 #include "testing/on_card.h"
+#include "testing/upload_windows.h"
 
 namespace redline::device {
 namespace {
@@ -31,6 +32,8 @@ TEST_F(Card, BuffersAreAlignedCountedAndFreed) {
 }
 
 TEST_F(Card, LettersArriveInOrder) { testing::expect_letters_in_order(card()); }
+
+TEST_F(Card, UploadsThroughWindowsArrive) { testing::expect_uploads_arrive(card()); }
 
 TEST_F(Card, MemoryThatIsNotThereIsAMachineErrorAndHarmsNothing) {
   EXPECT_THROW(card().allocate(std::int64_t{1} << 50), MachineError);

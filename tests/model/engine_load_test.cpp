@@ -1,0 +1,154 @@
+// Files that are loaded onto a device with memory of its own: every value arrives, though windows are filled while others are
+// under way; what ends a load early leaves nothing under way.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "model/tiny.h"
+#include "testing/temp_folder.h"
+#include "testing/upload_windows.h"
+
+namespace redline::model {
+namespace {
+
+constexpr std::int64_t kWindow = std::int64_t{32} << 20;  // bytes, of each of two
+
+// A little more than three windows of embedding, and small tensors.
+config::Model wide_model() {
+  config::Model m = testing::tiny_model("llama", true);
+  m.hidden = 64;
+  m.vocab = 3 * kWindow / static_cast<std::int64_t>(sizeof(float)) / m.hidden + 1001;
+  return m;
+}
+
+LoweringOptions options(bool training = false) {
+  LoweringOptions o;
+  o.batch = {1, 4, 1};
+  o.training = training;
+  return o;
+}
+
+class Loading : public ::testing::Test {
+ protected:
+  // One file with values for all of the model's parameters.
+  void write(const config::Model& model, DType dtype) {
+    std::vector<std::vector<std::uint16_t>> values;
+    std::vector<io::TensorToWrite> tensors;
+    const LoweredModel lowered = lower(model, options());
+    for (const StoredParameter& p : lowered.layout.stored) {
+      std::vector<std::uint16_t>& v = values.emplace_back(static_cast<std::size_t>(p.elements) * size_of(dtype) / 2);
+      // Numbers, whether they are halves or halves of floats.
+      for (std::size_t i = 0; i < v.size(); ++i)
+        v[i] = static_cast<std::uint16_t>((i * 2654435761u >> 9 & 0x1fff) | 0x2000);
+      tensors.push_back({p.name, dtype, p.shape, std::as_bytes(std::span(v))});
+      elements_ += p.elements;
+    }
+    hash_ = hex64(io::write_safetensors(real_files(), temp_ / io::kWeightsFile, tensors, {}));
+  }
+  io::WeightFiles weights() const { return {real_files(), temp_.path()}; }
+
+  // What a device that shares the host's memory has loaded.
+  static void expect_same(Engine& engine, Engine& straight, Flat which) {
+    const std::span<const float> loaded = engine.read(which), expected = straight.read(Flat::parameters);
+    ASSERT_EQ(loaded.size(), expected.size());
+    EXPECT_EQ(std::memcmp(loaded.data(), expected.data(), expected.size_bytes()), 0);
+  }
+  void expect_loaded(Engine& engine, std::initializer_list<Flat> arrays = {Flat::parameters}) const {
+    device::CpuDevice host(2);
+    Engine straight(engine.model(), options(), host);
+    load_weights(straight, weights());
+    for (const Flat which : arrays) expect_same(engine, straight, which);
+  }
+
+  testing::TempFolder temp_;
+  testing::LateDevice device_{2};
+  std::string hash_;
+  std::int64_t elements_ = 0;
+};
+
+class LoadingTypes : public Loading, public ::testing::WithParamInterface<DType> {};
+
+TEST_P(LoadingTypes, FillsAWindowWhileTheOtherIsUnderWay) {
+  const config::Model model = wide_model();
+  write(model, GetParam());
+  Engine engine(model, options(), device_);
+  load_weights(engine, weights());
+  EXPECT_GE(device_.windows_sent, 4);
+  EXPECT_EQ(device_.most_under_way, 2);
+  EXPECT_EQ(device_.under_way, 0);
+  EXPECT_EQ(device_.window_bytes, 2 * kWindow);
+  expect_loaded(engine);
+}
+INSTANTIATE_TEST_SUITE_P(Types, LoadingTypes, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_F(Loading, ASmallModelTakesOneWindowOfItsSize) {
+  const config::Model model = testing::tiny_model("qwen3");
+  write(model, DType::bf16);
+  Engine engine(model, options(), device_);
+  load_weights(engine, weights());
+  EXPECT_EQ(device_.window_bytes, elements_ * static_cast<std::int64_t>(sizeof(float)));
+  EXPECT_EQ(device_.windows_sent, 1);
+  expect_loaded(engine);
+}
+
+// Parameters and moments, as a checkpoint has them.
+TEST_F(Loading, FilesShareTheirWindowsAndTheirProgress) {
+  const config::Model model = testing::tiny_model("llama");
+  write(model, DType::f32);
+  Engine engine(model, options(true), device_);
+  const io::WeightFiles files = weights();
+  std::vector<Engine::FileToLoad> to_load = weights_to_load(engine, files);
+  for (const Flat which : {Flat::moment1, Flat::moment2}) {
+    to_load.push_back(to_load.front());
+    for (Engine::FlatTarget& target : to_load.back().targets) target.which = which;
+  }
+  std::vector<std::uint64_t> heard;
+  engine.load(to_load, [&](std::uint64_t done, std::uint64_t of) {
+    EXPECT_EQ(of, 3 * files.bytes());
+    heard.push_back(done);
+  });
+  EXPECT_TRUE(std::ranges::is_sorted(heard));
+  EXPECT_EQ(heard.front(), 0u);
+  EXPECT_EQ(heard.back(), 3 * files.bytes());
+  EXPECT_EQ(std::ranges::count(heard, files.bytes()), 2) << "the end of a file is the beginning of the next";
+  EXPECT_EQ(device_.windows_sent, 3);
+  EXPECT_EQ(device_.window_bytes, 2 * elements_ * static_cast<std::int64_t>(sizeof(float)));
+  expect_loaded(engine, {Flat::parameters, Flat::moment1, Flat::moment2});
+}
+
+TEST_F(Loading, WhatEndsItEarlyLeavesNothingUnderWay) {
+  struct Enough {};  // as Ctrl-C
+  const config::Model model = wide_model();
+  write(model, DType::bf16);
+  Engine engine(model, options(), device_);
+  const auto stop = [](std::uint64_t done, std::uint64_t of) {
+    if (done > of / 2) throw Enough();
+  };
+  EXPECT_THROW(load_weights(engine, weights(), stop), Enough);
+  EXPECT_GT(device_.windows_sent, 0);
+  EXPECT_EQ(device_.under_way, 0);
+
+  const io::WeightFiles files = weights();
+  io::WeightFiles::File other{std::make_unique<io::SafetensorsReader>(temp_ / io::kWeightsFile), hash_};
+  std::vector<Engine::FileToLoad> hashed = weights_to_load(engine, files);
+  hashed.front().file = &other;
+  for (std::size_t i = 0; i < hashed.front().tensors.size(); ++i)
+    hashed.front().tensors[i] = &other.reader->at(hashed.front().tensors[i]->name);
+  engine.load(hashed);
+  expect_loaded(engine);
+  other.hash->front() = other.hash->front() == '0' ? '1' : '0';
+  EXPECT_THROW(engine.load(hashed), UserError);
+  EXPECT_EQ(device_.under_way, 0);
+
+  std::filesystem::resize_file(temp_ / io::kWeightsFile, files.bytes() / 2);  // while it is open
+  EXPECT_THROW(engine.load(hashed), std::exception);
+  EXPECT_EQ(device_.under_way, 0);
+}
+
+}  // namespace
+}  // namespace redline::model
