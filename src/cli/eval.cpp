@@ -47,7 +47,7 @@ bool read_settings(const Words& words, Settings& s) {
                   "data)");
   arguments.text("--tokenizer", "NAME", s.tokenizer,
                  "for text: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping (default: the "
-                 "checkpoint's)");
+                 "checkpoint's or its run's)");
   arguments.integer(
       "--batches", "N", s.batches, 0, 1'000'000'000,
       "batches to evaluate, 0: all (default: all of --data; without --data, the run's train.eval_batches)");
