@@ -22,6 +22,7 @@
 #include <sched.h>
 #endif
 
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace redline {
@@ -199,7 +200,7 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   try {
     for (int i = 1; i < wanted; ++i) impl_->workers.emplace_back([impl = impl_.get()] { impl->work(); });
   } catch (const std::system_error& e) {
-    fail_machine("cannot start {} threads: {} (REDLINE_THREADS sets how many)", wanted, e.what());
+    fail_machine("cannot start {}: {} (REDLINE_THREADS sets how many)", counted(wanted, "thread"), e.what());
   }
 }
 

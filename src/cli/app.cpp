@@ -22,12 +22,12 @@ constexpr Command kCommands[] = {
     {"data", "text to token shards; what padding would waste and packing saves", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},
-    {"plan", "memory, FLOPs, expected step and the best batch size, before anything runs", run_plan},
+    {"plan", "memory, FLOPs, expected step time and the best batch size, before anything runs", run_plan},
     {"export", "a Hugging Face folder from a checkpoint", run_export},
     {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
     {"report", "a run, or several beside each other, as one HTML file", run_report},
-    {"verify", "compare with what Hugging Face computes", run_verify},
+    {"verify", "compare with what Hugging Face computed from the same weights", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},
     {"tokenizer", "train a tokenizer", run_tokenizer},
     {"config", "the resolved configuration, all keys, the presets", run_config},
@@ -37,13 +37,15 @@ constexpr Command kCommands[] = {
 
 void print_help() {
   print("redline pretrains LLaMA and Qwen3 language models.\n\nUsage: redline COMMAND [...]\n\nCommands:\n");
-  for (const Command& c : kCommands) print(fmt::format("  {:<9} {}\n", c.name, c.purpose));
+  for (const Command& c : kCommands) print(fmt::format("  {:<9}  {}\n", c.name, c.purpose));
   print(
       "\nFor example:\n"
       "  redline train                                      train the quick model on generated data\n"
       "  redline train my.toml optim.lr=1e-3 --out runs/a   train as my.toml says, with one key changed\n"
-      "  redline sample --checkpoint runs/a --prompt 10.    continue a text with the newest checkpoint\n"
-      "\n`redline COMMAND --help` tells about one command, `redline --version` the version.\n");
+      "  redline sample --checkpoint runs/a --prompt 10.    continue a text with its newest checkpoint\n"
+      "\n`redline COMMAND --help` tells about one command, `redline --version` the version.\n"
+      "Exit status: 0 done, 1 something failed (the machine, or a check of verify), 2 bad input, 3 stopped by a "
+      "signal.\n");
 }
 
 const Command* find_command(std::string_view name) {
@@ -70,7 +72,10 @@ int dispatch(Words words) {
     print("redline " REDLINE_VERSION "\n");
     return kDone;
   }
-  if (words[0] == "help") words = {words[1], "--help"};
+  if (words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   const Command& command = command_of(words[0]);
   words.erase(words.begin());
   return command.run(words);

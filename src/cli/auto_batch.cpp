@@ -2,6 +2,7 @@
 #include "cli/auto_batch.h"
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "perf/auto_batch.h"
 #include "report/figures.h"
@@ -19,7 +20,7 @@ std::string rate_of(const perf::Tried& t) {
 }  // namespace
 
 std::string in_words(const perf::Setting& s) {
-  return fmt::format("{} row{} x {}{}", s.batch_size, s.batch_size == 1 ? "" : "s", s.accumulate,
+  return fmt::format("{} x {}{}", counted(s.batch_size, "row"), s.accumulate,
                      s.recompute == "none" ? "" : fmt::format(" with recompute {}", s.recompute));
 }
 
@@ -46,9 +47,9 @@ std::string resolve_batch_size(config::Config& config, device::Device& device, b
     text += fmt::format("; {}, {}", in_words(found.tried[i].setting), rate_of(found.tried[i]));
   if (taken.setting.rows() != found.rows_before)
     text += fmt::format(
-        "; a step has {} rows instead of {}, so optim.lr is {:g} instead of {:g} (by the root of the "
+        "; a step has {} instead of {}, so optim.lr is {:g} instead of {:g} (by the root of the "
         "ratio)",
-        taken.setting.rows(), found.rows_before, found.config.optim.lr, config.optim.lr);
+        counted(taken.setting.rows(), "row"), found.rows_before, found.config.optim.lr, config.optim.lr);
   config = found.config;
   return text;
 }

@@ -12,7 +12,7 @@ namespace {
 
 void print_help(const CommandGroup& group) {
   print(fmt::format("redline {0}: {1}\n\nUsage: redline {0} COMMAND [...]\n\nCommands:\n", group.name, group.purpose));
-  for (const Command& c : group.commands) print(fmt::format("  {:<9} {}\n", c.name, c.purpose));
+  for (const Command& c : group.commands) print(fmt::format("  {:<9}  {}\n", c.name, c.purpose));
   print("\nFor example:\n");
   for (const std::string& example : group.examples) print(fmt::format("  {}\n", example));
   print(fmt::format("\n`redline {} COMMAND --help` tells about one command.\n", group.name));

@@ -31,7 +31,7 @@ std::string preset_lines() {
 
 int run_config(const Words& words) {
   Arguments arguments("config", "print the resolved configuration: every key with its value and meaning",
-                      "[CONFIG] [key=value ...]",
+                      "[CONFIG] [key=value ...] [--keys | --markdown | --presets]",
                       {"redline config                           the defaults of `redline train`",
                        "redline config ping-95m train.batch_size=16 > my.toml", "redline config --keys"});
   ConfigWords config;

@@ -10,7 +10,9 @@
 namespace redline::cli {
 
 void ConfigWords::declare(Arguments& arguments) {
-  arguments.words("CONFIG, key=value", words, "a TOML file or a preset, then keys to change, e.g. train.batch_size=64");
+  arguments.words(
+      "CONFIG, key=value", words,
+      "a TOML file or a preset, then keys to change, e.g. train.batch_size=64; `redline config --keys` lists the keys");
   arguments.text("--preset", "NAME", preset,
                  "start from a shipped configuration; `redline config --presets` lists them");
 }

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <limits>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "cli/arguments.h"
@@ -39,13 +40,12 @@ std::string progress_line(const data::PrepareProgress& p) {
   const std::string left = share > 0.01 && p.seconds > 1
                                ? ", " + report::duration(p.seconds * (1 - share) / share) + " left"
                                : std::string();
-  return fmt::format("{} of {}: {} documents, {} tokens, {}, {}{}", report::percent(share),
+  return fmt::format("{} of {}: {}, {}, {}, {}{}", report::percent(share),
                      report::bytes(static_cast<double>(p.bytes_on_disk)),
-                     report::count(static_cast<double>(p.documents)), report::count(static_cast<double>(p.tokens)),
-                     megabytes_a_second(p), report::token_rate(per_second(p.tokens, p.seconds)), left);
+                     report::count(static_cast<double>(p.documents), "document"),
+                     report::count(static_cast<double>(p.tokens), "token"), megabytes_a_second(p),
+                     report::token_rate(per_second(p.tokens, p.seconds)), left);
 }
-
-std::string plural(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 double tokens_per_byte(const data::PrepareProgress& p) {
   return static_cast<double>(p.tokens) / static_cast<double>(std::max<std::int64_t>(p.text_bytes, 1));
@@ -55,18 +55,18 @@ std::string summary(const data::Prepared& prepared, const Path& out) {
   const data::Manifest& m = prepared.manifest;
   const data::PrepareProgress& p = prepared.total;
   std::string text =
-      fmt::format("{}: {}, {}, {:.4f} tokens a byte, {} ids of {}\n", out.string(), plural(p.documents, "document"),
-                  plural(p.tokens, "token"), tokens_per_byte(p), data::name_of(m.dtype), m.tokenizer_name);
+      fmt::format("{}: {}, {}, {:.4f} tokens a byte, {} ids of {}\n", out.string(), counted(p.documents, "document"),
+                  counted(p.tokens, "token"), tokens_per_byte(p), data::name_of(m.dtype), m.tokenizer_name);
   for (const auto& [name, split] : {std::pair{"train", &m.train}, {"val", &m.val}})
-    text +=
-        fmt::format("  {:<6} {}, {} in {}\n", name, plural(split->documents(), "document"),
-                    plural(split->tokens(), "token"), plural(static_cast<std::int64_t>(split->shards.size()), "shard"));
+    text += fmt::format("  {:<6} {}, {} in {}\n", name, counted(split->documents(), "document"),
+                        counted(split->tokens(), "token"), counted(split->shards.size(), "shard"));
   text += fmt::format("  {} of text in {} with {}: {}, {}\n", report::bytes(static_cast<double>(p.text_bytes)),
-                      report::duration(p.seconds), plural(prepared.threads, "thread"), megabytes_a_second(p),
+                      report::duration(p.seconds), counted(prepared.threads, "thread"), megabytes_a_second(p),
                       report::token_rate(per_second(p.tokens, p.seconds)));
   if (m.skipped_empty + m.skipped_malformed + m.skipped_file_ends > 0)
-    text += fmt::format("  skipped: {}, {}, the rest of {}\n", plural(m.skipped_empty, "empty document"),
-                        plural(m.skipped_malformed, "malformed document"), plural(m.skipped_file_ends, "broken file"));
+    text +=
+        fmt::format("  skipped: {}, {}, the rest of {}\n", counted(m.skipped_empty, "empty document"),
+                    counted(m.skipped_malformed, "malformed document"), counted(m.skipped_file_ends, "broken file"));
   for (const std::string& problem : prepared.problems) text += "    " + problem + "\n";
   const std::int64_t bad = m.skipped_malformed + m.skipped_file_ends;
   if (const auto shown = static_cast<std::int64_t>(prepared.problems.size()); bad > shown)
@@ -103,29 +103,34 @@ io::Json json_of(const data::Prepared& prepared, const Path& out) {
 
 int run_data_prepare(const Words& words) {
   Arguments arguments(
-      "data prepare", "text to token shards that training reads", "--tokenizer T --out DIR INPUT...",
+      "data prepare", "text to token shards that training reads",
+      "--tokenizer T --out DIR INPUT... [--val-fraction X] [--json]",
       {"redline data prepare --tokenizer tokenizer.json --out data/wiki wiki/*.jsonl.zst",
-       "redline data prepare --tokenizer bytes --out data/books --separator '\\n\\n\\n' --val-fraction 0.01 books/"});
+       "redline data prepare --tokenizer bytes --out data/books --separator '\\n\\n\\n' --val-fraction 0.01 books/",
+       "redline train my.toml data.train=data/wiki    train on what was prepared"});
   data::PrepareSettings settings;
   std::string out, separator, on_error = "stop", end_token;
   std::int64_t threads = 0;
   bool json = false;
-  arguments.words("INPUT", settings.inputs, "text or .jsonl files, also .gz and .zst; folders; patterns");
+  arguments.words("INPUT", settings.inputs,
+                  "text or .jsonl files, also .gz and .zst; folders; patterns such as 'wiki/*.txt'");
   arguments.text("--tokenizer", "T", settings.tokenizer,
-                 "tokenizer.json or its folder, a sentencepiece .model, bytes, or ping");
+                 "a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
   arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
   arguments.text("--text-field", "F", settings.format.text_field,
-                 "of .jsonl: where the text stands, as in meta.text (default: text)");
-  arguments.text("--separator", "S", separator,
-                 "of text files: what stands between documents, with \\n and \\t (default: a file is a document)");
+                 ".jsonl: the field that holds the text; meta.text is a field of a field (default: text)");
+  arguments.text(
+      "--separator", "S", separator,
+      "text files: what stands between documents; \\n and \\t are understood (default: a file is a document)");
   arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
                    "share of documents for validation (default: 0)");
   arguments.integer("--shard-tokens", "N", settings.shard_tokens, 1, std::int64_t{1} << 40,
-                    "tokens a shard, at most (default: 134217728)");
-  arguments.integer("--threads", "N", threads, 0, 4096, "that parse and encode, 0: one a core (default: 0)");
+                    "the most tokens of a shard (default: 134217728)");
+  arguments.integer("--threads", "N", threads, 0, 4096, "threads that parse and encode, 0: one a core (default: 0)");
   arguments.choice("--on-error", "WHAT", on_error, {"stop", "skip"},
-                   "stop or skip: at malformed documents and broken archives (default: stop)");
-  arguments.text("--end-token", "ID", end_token, "that closes each document, or none (default: the tokenizer's)");
+                   "what to do at malformed documents and broken archives: stop or skip (default: stop)");
+  arguments.text("--end-token", "ID", end_token,
+                 "the token that closes each document, or none (default: the tokenizer's)");
   arguments.flag("--json", json, "print one JSON document instead of the summary");
   if (!arguments.parse(words)) return kDone;
   if (settings.tokenizer.empty()) fail_user("redline data prepare needs --tokenizer T");

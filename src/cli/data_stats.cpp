@@ -35,21 +35,22 @@ struct Given {
 
 void declare(Arguments& arguments, Given& given) {
   arguments.words(
-      "DIR, key=value", given.words,
+      "DATA, key=value", given.words,
       "what data.train takes: a prepared folder, token or text files, .jsonl, \"ping\"; then keys to change");
   arguments.integer("--seq-len", "N", given.seq_len, 1, kMostTokens, "tokens of a row (default: those of the model)");
   arguments.integer("--batch-size", "N", given.batch_size, 1, kMostTokens,
                     "rows of a batch, which is what is packed (default: those of the model, or 8)");
-  arguments.text("--preset", "NAME", given.preset, "count the FLOPs of a shipped model, and take its rows");
+  arguments.text("--preset", "NAME", given.preset,
+                 "take the rows of a shipped model and count its FLOPs; `redline config --presets` lists them");
   arguments.text("--model", "CONFIG", given.model, "the same for a TOML file");
   arguments.text("--tokenizer", "FILE", given.tokenizer,
-                 "for text: a tokenizer.json, a sentencepiece .model, bytes or ping");
+                 "for text: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
   arguments.integer("--buckets", "K", given.buckets, 1, 256,
                     "find the best edges of at most so many buckets (default: as many as are usual)");
   arguments.integer("--documents", "N", given.documents, 1, kMost,
                     "documents of a source without end, such as ping (default: 20000)");
   arguments.integer("--sample", "N", given.sample, 1, kMost,
-                    "measure so many documents, drawn by the seeded permutation, and say the error (default: all)");
+                    "measure only so many documents, drawn with a fixed seed, and say the error (default: all)");
   arguments.text("--html", "FILE", given.html, "write a page with plots as well");
   arguments.flag("--json", given.json, "print one JSON document");
 }
@@ -62,7 +63,7 @@ config::Config settings_of(const Given& given) {
   std::vector<std::string> data;
   for (const std::string& word : given.words)
     (word.find('=') != word.npos && !real_files().exists(word) ? sources.overrides : data).push_back(word);
-  if (data.empty()) fail_user("redline data stats needs DIR: a prepared folder, text files, a .jsonl, or \"ping\"");
+  if (data.empty()) fail_user("redline data stats needs DATA: a prepared folder, text files, a .jsonl, or \"ping\"");
   config::Config c = load_config(sources);
   if (!given.has_model()) c.train.batch_size = 8;
   c.data.train = data;
@@ -123,7 +124,7 @@ bool has_blocks() {
 
 int run_data_stats(const Words& words) {
   Arguments arguments("data stats", "how long documents are, what padding would waste, and what packing saves",
-                      "DIR --seq-len N [--preset NAME] [--html FILE] [--json]",
+                      "DATA... --seq-len N [key=value ...] [--preset NAME] [--html FILE] [--json]",
                       {"redline data stats ping --seq-len 1024",
                        "redline data stats corpus/ --seq-len 2048 --preset llama-1.36b --html lengths.html",
                        "redline data stats web.jsonl.zst --tokenizer tokenizer.json --seq-len 4096 --sample 100000"});

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/arguments.h"
@@ -35,7 +36,8 @@ bool is_ping(const Settings& s) { return s.data == std::vector<std::string>{"pin
 
 // False: only help was asked for.
 bool read_settings(const Words& words, Settings& s) {
-  Arguments arguments("eval", "loss on held-out data", "--checkpoint DIR [--data ping|FOLDER|FILES...] [--json]",
+  Arguments arguments("eval", "loss, perplexity and bits a byte on held-out data",
+                      "--checkpoint DIR [--data FILES...] [--batches N] [--json]",
                       {"redline eval --checkpoint runs/a", "redline eval --checkpoint runs/a --data notes.txt",
                        "redline eval --checkpoint HF_DIR --data shards/ --per-document"});
   arguments.text("--checkpoint", "DIR", s.checkpoint,
@@ -44,13 +46,15 @@ bool read_settings(const Words& words, Settings& s) {
                   "a prepared folder, text or .jsonl files, or ping: the generated corpus (default: the run's held-out "
                   "data)");
   arguments.text("--tokenizer", "NAME", s.tokenizer,
-                 "what text becomes tokens with (default: the checkpoint's, or its run's)");
-  arguments.integer("--batches", "N", s.batches, 0, 1'000'000'000,
-                    "batches to evaluate, 0: all (default: all of --data; without it, as the run does)");
+                 "for text: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping (default: the "
+                 "checkpoint's or its run's)");
+  arguments.integer(
+      "--batches", "N", s.batches, 0, 1'000'000'000,
+      "batches to evaluate, 0: all (default: all of --data; without --data, the run's train.eval_batches)");
   arguments.flag("--per-document", s.per_document, "one document at a time instead of packed: the same figure, slower");
-  arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
+  arguments.text("--device", "NAME", s.device, "where to run: cpu, cuda or auto (default: auto)");
   arguments.choice("--precision", "NAME", s.precision, {"bf16", "tf32", "fp32"},
-                   "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+                   "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
   arguments.flag("--json", s.json, "print one JSON document");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline eval needs --checkpoint DIR");
@@ -184,11 +188,12 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const 
       out["bits_per_byte_note"] = why_not;
     return print_json(out);
   }
-  print(fmt::format("checkpoint   {}\ndata         {}: {} documents, {} tokens, {} batches\n",
-                    checkpoint.folder.string(), name, e.documents, e.tokens, e.batches));
+  print(fmt::format("checkpoint   {}\ndata         {}: {}, {}, {}\n", checkpoint.folder.string(), name,
+                    counted(e.documents, "document"), counted(e.tokens, "token"), counted(e.batches, "batch")));
   print(fmt::format("loss         {}\nperplexity   {}\n", report::plain(e.loss, 4), report::plain(perplexity, 3)));
-  print(why_not.empty() ? fmt::format("bits a byte  {} over {} bytes\n", report::plain(bytes.bits(e), 4), bytes.total())
-                        : fmt::format("bits a byte  none: {}\n", why_not));
+  print(why_not.empty()
+            ? fmt::format("bits a byte  {} over {}\n", report::plain(bytes.bits(e), 4), counted(bytes.total(), "byte"))
+            : fmt::format("bits a byte  none: {}\n", why_not));
 }
 
 void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce& stopping) {

@@ -2,6 +2,7 @@
 #include "cli/moving.h"
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "io/json.h"
@@ -51,9 +52,9 @@ void Moving::tell(const infer::Checkpoint& from, const std::string& out, const i
                 {"seconds", seconds}});
     return;
   }
-  print(fmt::format("{}: {} with {} parameters, {} in {} file{}, from {} in {}\n", out, from.model.family,
-                    report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)), w.shards,
-                    w.shards == 1 ? "" : "s", from.folder.string(), report::duration(seconds)));
+  print(fmt::format("{}: {} with {} parameters, {} in {}, from {} in {}\n", out, from.model.family,
+                    report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)),
+                    counted(w.shards, "file"), from.folder.string(), report::duration(seconds)));
   if (!moved.tokenizer_files.empty()) print(fmt::format("  tokenizer: {}\n", fmt::join(moved.tokenizer_files, ", ")));
   if (!moved.note.empty()) print(fmt::format("  {}\n", moved.note));
 }

@@ -3,6 +3,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "io/json.h"
 #include "perf/cards.h"
 #include "perf/peak.h"
@@ -54,11 +55,13 @@ int run_peaks(const Words& words) {
   arguments.flag("--json", json, "print one JSON document");
   if (!arguments.parse(words)) return kDone;
 
+  StopAtOnce stopping("stopped; there is no result");
   const auto device = device::open_device(device_name);
   const bool cuda = device->kind() == device::Kind::cuda;
   const perf::Card* card = cuda ? perf::find_card(device->name()) : nullptr;
   const perf::Peak products = perf::measure_peak(*device);
   const double copy = perf::measure_copy_rate(*device);
+  stopping.hold();
   const double peak = card ? 1e12 * card->tflops.bf16 : products.flops;
   if (json) {
     print_json({{"cards", table_json()},

@@ -4,10 +4,12 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "io/json.h"
 #include "report/figures.h"
 #include "report/live_line.h"
@@ -46,9 +48,10 @@ void print_model(const Planned& p) {
       report::flops(f.total()), share(f.projections), share(f.scores), share(f.mlp), share(f.head),
       report::flops(f.palm())));
   const config::Train& t = p.config.train;
-  print(fmt::format("batch     {} rows x {} tokens{} = {} tokens a step, recompute {}{}\n", t.batch_size, t.seq_len,
+  print(fmt::format("batch     {} x {}{} = {} a step, recompute {}{}\n", counted(t.batch_size, "row"),
+                    counted(t.seq_len, "token"),
                     t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "",
-                    report::grouped(p.plan.tokens_per_step), t.recompute,
+                    report::grouped(p.plan.tokens_per_step, "token"), t.recompute,
                     t.automatic_batch_size ? "; train.batch_size is auto and takes the choice below" : ""));
 }
 
@@ -85,9 +88,8 @@ void print_expected(const Planned& p) {
                   "to reach)\n",
                   report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
                   report::percent(e.mfu_palm)));
-  print(fmt::format("          {} for {} steps, {} tokens\n", report::duration(3600 * p.hours()),
-                    report::grouped(p.steps()),
-                    report::count(static_cast<double>(p.steps() * p.plan.tokens_per_step))));
+  print(fmt::format("          {} for {}, {}\n", report::duration(3600 * p.hours()), report::grouped(p.steps(), "step"),
+                    report::count(static_cast<double>(p.steps() * p.plan.tokens_per_step), "token")));
 }
 
 void print_choice(const Planned& p) {
@@ -208,7 +210,7 @@ perf::Choice choose_with_progress(const config::Config& config, const perf::Mach
 }  // namespace
 
 int run_plan(const Words& words) {
-  Arguments arguments("plan", "memory, FLOPs, expected step and the best batch size, before anything runs",
+  Arguments arguments("plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
                       "[CONFIG] [key=value ...] [--card NAME] [--memory GIB] [--json]",
                       {"redline plan gqa-180m --card h200", "redline plan my.toml train.seq_len=4096 --card a100-80",
                        "redline plan --preset llama-1.36b --card b200 --memory 80 --json"});
@@ -223,6 +225,7 @@ int run_plan(const Words& words) {
   arguments.flag("--json", json, "print one JSON document");
   if (!arguments.parse(words)) return kDone;
 
+  StopAtOnce stopping("stopped; there is no plan");
   Planned p;
   const config::Sources sources = sources_of(config);
   p.name = name_of(sources);
@@ -231,6 +234,7 @@ int run_plan(const Words& words) {
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   p.plan = perf::make_plan(p.config, p.machine);
   p.choice = choose_with_progress(p.config, p.machine);
+  stopping.hold();
   if (json) {
     print_json(to_json(p));
     return kDone;

@@ -4,12 +4,14 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "io/json.h"
 #include "perf/peak.h"
 #include "perf/trace.h"
@@ -54,7 +56,7 @@ void print_text(const perf::Profile& p, const perf::Peak& peak, double copy_rate
       "memory   {:.1f} GB/s (measured: a large copy); roofline: the longer of a node's products at the peak "
       "and its bytes at this rate, over its time\n",
       copy_rate * 1e-9));
-  print(fmt::format("device   {}; mean of {} steps\n", p.device, p.steps));
+  print(fmt::format("device   {}; mean of {}\n", p.device, counted(p.steps, "step")));
   print(table("op", p.kinds, peak));
   const auto line = [&](std::string_view what, double ms) {
     print(fmt::format("{:>9.3f} ms  {:>6}  {}\n", ms, report::percent(ms / p.step_ms), what));
@@ -109,10 +111,10 @@ io::Json to_json(const perf::Profile& p, const perf::Peak& peak, double copy_rat
 }  // namespace
 
 int run_profile(const Words& words) {
-  Arguments arguments("profile", "time every node of a training step",
+  Arguments arguments("profile", "where the time of a training step goes: every node against what the machine could do",
                       "[CONFIG] [key=value ...] [--run DIR] [--steps N] [--trace FILE]",
                       {"redline profile", "redline profile ping-95m train.batch_size=4 --steps 3 --nodes 20",
-                       "redline profile --run runs/a        as that run is set, and for its report"});
+                       "redline profile --run runs/a        with its configuration, and for its report"});
   ConfigWords config;
   perf::ProfileOptions options;
   std::int64_t nodes = 10;
@@ -121,15 +123,16 @@ int run_profile(const Words& words) {
   config.declare(arguments);
   arguments.integer("--steps", "N", options.steps, 1, 100'000, "steps to measure (default: 10)");
   arguments.text("--run", "DIR", run,
-                 "profile the run in DIR as it is set; leaves profile.json there, for redline report");
+                 "profile with the configuration of the run in DIR; leaves profile.json there, for redline report");
   arguments.text("--trace", "FILE", trace,
-                 "where the Chrome trace goes (default: redline-trace.json, in the run's folder)");
+                 "where the Chrome trace goes (default: redline-trace.json, here or in the folder of --run)");
   arguments.integer("--nodes", "N", nodes, 0, 1'000'000, "slowest nodes to show (default: 10)");
-  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
+  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
   arguments.flag("--json", json, "print all nodes as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (!run.empty() && !config.preset.empty()) fail_user("--run {} brings its configuration; leave --preset away", run);
 
+  StopAtOnce stopping("stopped; nothing was written");
   config::Sources sources = sources_of(config);
   if (!run.empty()) {
     for (const std::string& other : {sources.file, sources.preset})
@@ -154,9 +157,11 @@ int run_profile(const Words& words) {
   };
   const perf::Profile p = perf::profile(options, *device);
   progress.clear();
-  real_files().replace(trace, perf::chrome_trace(p));
-
   const io::Json document = to_json(p, peak, options.copy_rate, trace);
+  const std::string traced = perf::chrome_trace(p);
+
+  stopping.hold();
+  real_files().replace(trace, traced);
   if (!run.empty()) real_files().replace(Path(run) / "profile.json", document.dump(2) + "\n");
   if (json) {
     print_json(document);

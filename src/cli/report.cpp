@@ -7,6 +7,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "report/run_page.h"
@@ -57,8 +58,8 @@ std::vector<std::string> files_read(const report::Runs& runs) {
 
 std::string summary_line(const report::RunRecord& run, const report::RunSummary& s) {
   if (run.rows() == 0) return fmt::format("{}: {}, without metrics\n", run.name, s.state);
-  std::string line = fmt::format("{}: {} after {} steps, {} tokens in {}", run.name, s.state, report::grouped(s.steps),
-                                 report::count(s.tokens), report::duration(s.seconds));
+  std::string line = fmt::format("{}: {} after {}, {} in {}", run.name, s.state, report::grouped(s.steps, "step"),
+                                 report::count(s.tokens, "token"), report::duration(s.seconds));
   const auto add = [&](double value, std::string_view words, const std::string& written) {
     if (!std::isnan(value)) line += fmt::format("; {}{}", words, written);
   };
@@ -82,7 +83,7 @@ int run_report(const Words& words) {
   std::string out;
   double tokens = 0;
   bool json = false;
-  arguments.words("RUN", folders, "folders of runs");
+  arguments.words("RUN", folders, "the folder of a run; several are compared");
   arguments.text("--out", "FILE", out, "where the page goes (default: report.html in the first run's folder)");
   arguments.number("--tokens", "N", tokens, 1, 1e18,
                    "how long this many tokens would take at the run's pace (default: 1, 10 and 100 billion)");
@@ -91,6 +92,7 @@ int run_report(const Words& words) {
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("report needs a run: redline report runs/NAME");
 
+  StopAtOnce stopping("stopped; nothing was written");
   FileSystem& files = real_files();
   const Read read = read_all(files, folders);
   const std::vector<double> lengths = tokens > 0 ? std::vector<double>{tokens} : std::vector<double>{1e9, 1e10, 1e11};
@@ -98,10 +100,14 @@ int run_report(const Words& words) {
   for (const report::RunRecord& run : read.runs) summaries.push_back(report::summarise(run, lengths));
 
   const Path page = out.empty() ? read.runs[0].folder / "report.html" : Path(out);
-  if (!json || !out.empty()) {
+  const bool writes = !json || !out.empty();
+  std::string text;
+  if (writes) {
     check_output_file("--out", page.string(), files_read(read.runs));
-    files.replace(page, report::run_page(read.runs, summaries, read.unreadable));
+    text = report::run_page(read.runs, summaries, read.unreadable);
   }
+  stopping.hold();
+  if (writes) files.replace(page, text);
   for (const std::string& sentence : read.unreadable) log::warn("{}", sentence);
   for (const report::RunRecord& run : read.runs)
     for (const std::string& sentence : run.problems) log::warn("{}: {}", run.folder.string(), sentence);

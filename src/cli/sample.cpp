@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
@@ -107,12 +108,13 @@ double floor_seconds(const model::GenerateFigures& f, device::Device& device) {
 }
 
 void print_figures(const model::GenerateFigures& f, double floor) {
-  std::string line = fmt::format("prefill: {} tokens in {}, {}\n", f.prompt_tokens, report::duration(f.prefill_seconds),
-                                 report::token_rate(rate(f.prompt_tokens, f.prefill_seconds)));
+  std::string line =
+      fmt::format("prefill: {} in {}, {}\n", counted(f.prompt_tokens, "token"), report::duration(f.prefill_seconds),
+                  report::token_rate(rate(f.prompt_tokens, f.prefill_seconds)));
   if (f.steps > 0) {
     const double step = f.decode_seconds / static_cast<double>(f.steps);
-    line += fmt::format("decode:  {} tokens in {} steps of {}, {}", f.decoded, f.steps, report::duration(step),
-                        report::token_rate(rate(f.decoded, f.decode_seconds)));
+    line += fmt::format("decode:  {} in {} of {}, {}", counted(f.decoded, "token"), counted(f.steps, "step"),
+                        report::duration(step), report::token_rate(rate(f.decoded, f.decode_seconds)));
     if (floor > 0)
       line += fmt::format("; memory alone would take {} a step: {} of that rate",
                           report::duration(floor / static_cast<double>(f.steps)),
@@ -143,7 +145,8 @@ void print_as_json(const Settings& settings, const infer::Checkpoint& checkpoint
 
 // False: only help was asked for.
 bool read_settings(const Words& words, Settings& s) {
-  Arguments arguments("sample", "continue a text with a trained model", "--checkpoint DIR --prompt TEXT",
+  Arguments arguments("sample", "continue a text with a trained model",
+                      "--checkpoint DIR --prompt TEXT [--tokens N] [--temperature T] [--json]",
                       {"redline sample --checkpoint runs/a --prompt '<begin><source>10.'",
                        "redline sample --checkpoint runs/a --prompt 'Once' --temperature 0 --tokens 50",
                        "redline sample --checkpoint HF_DIR --prompt 'Q: ' --samples 4 --top-p 0.9 --stop 'Q:'"});
@@ -151,12 +154,14 @@ bool read_settings(const Words& words, Settings& s) {
   std::int64_t seed = 0;
   arguments.text("--checkpoint", "DIR", s.checkpoint,
                  "a run (its newest checkpoint), a step, or a Hugging Face folder");
-  arguments.text("--prompt", "TEXT", s.prompt, "the text to continue; roles of the corpus are written as <name>");
+  arguments.text("--prompt", "TEXT", s.prompt,
+                 "the text to continue; of the generated corpus, special tokens are written as <name>");
   arguments.integer("--tokens", "N", g.tokens, 1, 1'000'000,
-                    "stop after so many, or where the text ends (default: 200)");
+                    "write at most so many tokens; fewer where the text ends (default: 200)");
   arguments.integer("--samples", "N", s.options.samples, 1, 100'000,
-                    "texts from the one prompt; each is what it would be alone (default: 1)");
-  arguments.number("--temperature", "T", g.choice.temperature, 0, 100, "0: always the likeliest token (default: 0.8)");
+                    "how many texts to write from the prompt; each is what it would be alone (default: 1)");
+  arguments.number("--temperature", "T", g.choice.temperature, 0, 100,
+                   "how freely to choose, 0: always the likeliest token (default: 0.8)");
   arguments.integer("--top-k", "K", g.choice.top_k, 0, 1 << 30,
                     "choose among the K likeliest, 0: among all (default: 0)");
   arguments.number("--top-p", "P", g.choice.top_p, 0, 1,
@@ -165,9 +170,9 @@ bool read_settings(const Words& words, Settings& s) {
                     "the same seed gives the same text (default: 0)");
   arguments.repeated("--stop", "TEXT", s.stops, "end before this text; may be given several times");
   arguments.repeated("--stop-token", "ID", s.stop_tokens, "end at this token; may be given several times");
-  arguments.text("--device", "NAME", s.device, "cpu, cuda or auto (default: auto)");
+  arguments.text("--device", "NAME", s.device, "where to run: cpu, cuda or auto (default: auto)");
   arguments.choice("--precision", "NAME", s.options.precision, {"bf16", "tf32", "fp32"},
-                   "bf16, tf32 or fp32: what products take on a GPU (default: as the run, bf16)");
+                   "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
   arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");

@@ -2,10 +2,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "base/error.h"
@@ -17,16 +19,52 @@
 #include "cli/stop_at_once.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
+#include "report/background_line.h"
+#include "report/figures.h"
 
 namespace redline::cli {
 namespace {
 
 constexpr std::size_t kPieceBytes = 8 << 20;  // of lines that are worked on at once
 
+// What is known of the work while it is done, for the line about it.
+class Progress {
+ public:
+  Progress(std::string doing, const std::vector<std::string>& files) : doing_(std::move(doing)) {
+    for (const std::string& file : files) {
+      std::error_code unknown;  // a pipe, or nothing: opening it will tell
+      const std::uintmax_t size = std::filesystem::file_size(file, unknown);
+      if (unknown) {
+        of_ = 0;
+        return;
+      }
+      of_ += size;
+    }
+  }
+  void wait(bool for_input) { waits_ = for_input; }
+  void read(std::size_t bytes) { read_ += bytes; }
+  void convert(std::size_t bytes) { done_ += bytes; }
+
+  // A text that is encoded whole does not tell how far it is. Nothing while the input decides what comes when.
+  std::string text(double seconds) const {
+    const std::uint64_t read = read_, done = done_;
+    if (waits_ || read == 0) return {};
+    if (of_ > 0 && done > 0) return report::BytesProgress::text(doing_, done, of_, seconds);
+    return fmt::format("{}: {} read, {} so far", doing_, report::bytes(static_cast<double>(read)),
+                       report::duration(seconds));
+  }
+
+ private:
+  std::string doing_;
+  std::uint64_t of_ = 0;  // bytes of all files; 0: not known
+  std::atomic<std::uint64_t> read_ = 0, done_ = 0;
+  std::atomic<bool> waits_ = false;
+};
+
 // Files and standard input, a piece at a time. What ends is a file that is there and can be read.
 class Input {
  public:
-  explicit Input(const std::string& path) : path_(path) {
+  Input(const std::string& path, Progress& progress) : path_(path), progress_(progress) {
     if (path == "-") return;
     const Path file(path);
     std::error_code ignored;
@@ -47,15 +85,20 @@ class Input {
     const std::size_t before = text.size();
     text.resize(before + bytes);
     ssize_t n = 0;
+    progress_.wait(true);
     do n = ::read(fd_, text.data() + before, bytes);
     while (n < 0 && errno == EINTR);
+    progress_.wait(false);
     if (n < 0) fail_machine("{}: cannot be read: {}", name(), std::generic_category().message(errno));
     text.resize(before + static_cast<std::size_t>(n));
+    progress_.read(static_cast<std::size_t>(n));
     return n > 0;
   }
+  void converted(std::size_t bytes) { progress_.convert(bytes); }
 
  private:
   std::string path_;
+  Progress& progress_;
   int fd_ = 0;  // standard input
 };
 
@@ -128,6 +171,7 @@ class LineConverter {
       const std::size_t end = more ? newline + 1 : text.size();
       convert_piece(std::string_view(text).substr(0, end), input.name(), line);
       text.erase(0, end);
+      input.converted(end);
     }
   }
 
@@ -212,6 +256,7 @@ void encode_whole(data::Encoder& encoder, Input& input, StopAtOnce& stopping) {
   }
   append_ids(ids, " ", out);
   print_whole(stopping, out + "\n");
+  input.converted(text.size());
 }
 
 }  // namespace
@@ -224,7 +269,7 @@ int run_tokenize(const Words& words) {
   std::string name;
   std::vector<std::string> files;
   bool decode = false, jsonl = false;
-  arguments.words("FILE...", files, "what to read; none, or -: standard input");
+  arguments.words("FILE...", files, "each is one text, whose ids become one line; none, or -: standard input");
   arguments.text("--tokenizer", "FILE", name,
                  "a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
   arguments.flag("--decode", decode, "ids to text: each line of ids becomes its text");
@@ -235,10 +280,14 @@ int run_tokenize(const Words& words) {
 
   StopAtOnce stopping("stopped; the output ends before the input does");
   const auto tokenizer = data::open_tokenizer(name, "--tokenizer");
+  Progress progress(decode ? "decoding" : "tokenizing", files);
+  report::LiveLine live(stderr);
+  std::optional<report::BackgroundLine> shown;  // on a terminal the output itself shows how far it is
+  if (::isatty(STDOUT_FILENO) != 1) shown.emplace(live, [&](double seconds) { return progress.text(seconds); });
   if (!decode && !jsonl) {
     const auto encoder = tokenizer->encoder();
     for (const std::string& file : files) {
-      Input input(file);
+      Input input(file, progress);
       encode_whole(*encoder, input, stopping);
     }
     return kDone;
@@ -255,7 +304,7 @@ int run_tokenize(const Words& words) {
         }
       });
   for (const std::string& file : files) {
-    Input input(file);
+    Input input(file, progress);
     converter.run(input);
   }
   return kDone;

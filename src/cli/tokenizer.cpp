@@ -1,9 +1,9 @@
 // redline tokenizer train.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/thread_pool.h"
@@ -16,34 +16,28 @@
 #include "data/input/text_input.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
+#include "report/bytes_progress.h"
+#include "report/figures.h"
 
 namespace redline::cli {
 namespace {
 
-// A line on standard error once a second, from two seconds on.
+// "merging: 42.0%, 12 s left", from two seconds on.
 class Progress {
  public:
   explicit Progress(std::string what) : what_(std::move(what)) {}
-  ~Progress() {
-    if (shown_) std::fputs("\n", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   void show(double fraction) {
-    const double now = steady_seconds();
-    if (now - start_ < 2 || now - last_ < 1 || fraction <= 0) return;
-    last_ = now;
-    shown_ = true;
-    const double left = (now - start_) * (1 - fraction) / fraction;
-    std::fputs(fmt::format("\r{}: {:3.0f}%, {:.0f} s left   ", what_, fraction * 100, left).c_str(), stderr);
-    std::fflush(stderr);
+    const double seconds = steady_seconds() - start_;
+    if (seconds < report::BytesProgress::kQuiet || fraction <= 0) return;
+    const std::string left = report::duration(seconds * (1 - fraction) / fraction);
+    line_.show(fmt::format("{}: {}, {} left", what_, report::percent(fraction), left));
   }
 
  private:
   std::string what_;
-  double start_ = steady_seconds(), last_ = 0;
-  bool shown_ = false;
+  double start_ = steady_seconds();
+  report::LiveLine line_{stderr};
 };
 
 // The texts of all inputs, to `counter`. Returns their bytes.
@@ -98,17 +92,19 @@ void check_specials(const std::vector<std::string>& specials) {
 
 int train(const Words& words) {
   Arguments arguments("tokenizer train", "train a byte-level BPE tokenizer",
-                      "--vocab-size N --out tokenizer.json INPUT...",
+                      "--vocab-size N --out FILE INPUT... [--pattern NAME] [--special TOKEN]",
                       {"redline tokenizer train --vocab-size 32000 --out tokenizer.json books/",
                        "redline tokenizer train --vocab-size 8192 --pattern qwen --special '<|endoftext|>' --special "
                        "'<|pad|>' --out tokenizer.json corpus.txt"});
   std::int64_t vocabulary = 0;
   std::string out, pattern = "gpt2";
   std::vector<std::string> specials, inputs;
-  arguments.words("INPUT...", inputs, "text files and .jsonl, also .gz and .zst, folders and globs");
+  arguments.words("INPUT...", inputs,
+                  "text or .jsonl files, also .gz and .zst; folders; patterns such as 'wiki/*.txt'");
   arguments.integer("--vocab-size", "N", vocabulary, 256, 10'000'000, "tokens in all, special ones included");
   arguments.text("--out", "FILE", out, "where the tokenizer.json goes");
-  arguments.text("--pattern", "NAME", pattern, "split text as gpt2, llama3 or qwen (default: gpt2)");
+  arguments.text("--pattern", "NAME", pattern,
+                 "how text is split before merging: as gpt2, llama3 or qwen do (default: gpt2)");
   arguments.repeated("--special", "TOKEN", specials, "a special token; may be given again (default: <|endoftext|>)");
   if (!arguments.parse(words)) return kDone;
   if (vocabulary == 0) fail_user("redline tokenizer train needs --vocab-size N");
@@ -118,8 +114,8 @@ int train(const Words& words) {
   check_specials(specials);
   const auto special_count = static_cast<std::int64_t>(specials.size());
   if (vocabulary < 256 + special_count)
-    fail_user("--vocab-size {} is too small: 256 bytes and {} special tokens need {}", vocabulary, special_count,
-              256 + special_count);
+    fail_user("--vocab-size {} is too small: 256 bytes and {} need {}", vocabulary,
+              counted(special_count, "special token"), 256 + special_count);
   const data::TrainFamily family = family_of(pattern);
   const Path out_path(out);
   check_output_file("--out", out, inputs);
@@ -130,7 +126,7 @@ int train(const Words& words) {
   data::PieceCounter counter(family, specials, pool);
   const std::int64_t bytes = count_pieces(inputs, pool, counter);
   if (bytes == 0) fail_user("redline tokenizer train: the input holds no text");
-  const double counted = steady_seconds();
+  const double read = steady_seconds();
   data::TrainedBpe bpe;
   {
     Progress progress("merging");
@@ -142,10 +138,9 @@ int train(const Words& words) {
   stopping.hold();
   real_files().replace(out_path, data::tokenizer_json_of(bpe, family, specials));
   const auto made = static_cast<std::int64_t>(bpe.tokens.size()) + special_count;
-  print(fmt::format(
-      "{}: {} tokens ({} merges, {} special) from {:.1f} MB of text; read in {:.1f} s, merged in {:.1f} s\n", out, made,
-      bpe.merges.size(), special_count, static_cast<double>(bytes) * 1e-6, counted - start,
-      steady_seconds() - counted));
+  print(fmt::format("{}: {} ({}, {} special) from {:.1f} MB of text; read in {:.1f} s, merged in {:.1f} s\n", out,
+                    counted(made, "token"), counted(bpe.merges.size(), "merge"), special_count,
+                    static_cast<double>(bytes) * 1e-6, read - start, steady_seconds() - read));
   if (made < vocabulary) print(fmt::format("the text has nothing more to merge: {} tokens are all it gives\n", made));
   return kDone;
 }

@@ -72,7 +72,8 @@ std::string put_batch_size(train::TrainOptions& options, device::Device& device,
 }  // namespace
 
 int run_train(const Words& words) {
-  Arguments arguments("train", "train a model", "[CONFIG] [key=value ...] [--out DIR] [--resume]",
+  Arguments arguments("train", "train a model; with no configuration, the built-in quick one",
+                      "[CONFIG] [key=value ...] [--out DIR] [--resume]",
                       {"redline train", "redline train my.toml optim.lr=1e-3 train.max_steps=500 --out runs/a",
                        "redline train --resume --out runs/a        continue a run that was stopped",
                        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
@@ -81,8 +82,9 @@ int run_train(const Words& words) {
   bool resume = false, dry_run = false;
   config.declare(arguments);
   arguments.text("--out", "DIR", out, "the run's folder (default: runs/NAME-TIME)");
-  arguments.flag("--resume", resume, "continue the run in --out from its newest whole checkpoint");
-  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
+  arguments.flag("--resume", resume,
+                 "continue the run in --out from its newest whole checkpoint; nothing else need be given again");
+  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
   arguments.flag("--dry-run", dry_run, "do everything but the first step; writes nothing");
   if (!arguments.parse(words)) return kDone;
 

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/stop_at_once.h"
 #include "io/json.h"
 #include "report/live_line.h"
 
@@ -17,8 +19,8 @@ namespace {
 constexpr std::size_t kShown = 12;
 
 void print_text(const infer::Verification& v) {
-  print(fmt::format("{} documents, {} tokens, {} pairs, {} training steps\n", v.documents, v.tokens, v.pairs,
-                    v.train_steps));
+  print(fmt::format("{}, {}, {}, {}\n", counted(v.documents, "document"), counted(v.tokens, "token"),
+                    counted(v.pairs, "pair"), counted(v.train_steps, "training step")));
   print("   error   tolerance  measure     tensor\n");
   const std::size_t shown = std::min(kShown, v.comparisons.size());
   for (std::size_t i = 0; i < shown; ++i) {
@@ -31,8 +33,9 @@ void print_text(const infer::Verification& v) {
   for (const std::string& kind : v.absent) print(fmt::format("not compared: the case holds no {}* tensors\n", kind));
   std::size_t outside = 0;
   for (const infer::Comparison& c : v.comparisons) outside += c.within() ? 0 : 1;
-  print(outside == 0 ? fmt::format("all {} comparisons are within tolerance\n", v.comparisons.size())
-                     : fmt::format("{} of {} comparisons are outside tolerance\n", outside, v.comparisons.size()));
+  print(outside == 0
+            ? fmt::format("all {} comparisons are within tolerance\n", v.comparisons.size())
+            : fmt::format("outside tolerance: {} of {}\n", outside, counted(v.comparisons.size(), "comparison")));
 }
 
 void print_as_json(const infer::Verification& v, const std::string& folder) {
@@ -67,20 +70,24 @@ int run_verify(const Words& words) {
   std::string device_name = "auto";
   infer::VerifyOptions options;
   bool json = false;
-  arguments.words("CASE_DIR", folders, "a folder with config.json, model.safetensors and oracle.safetensors");
-  arguments.text("--device", "NAME", device_name, "cpu, cuda or auto (default: auto)");
+  arguments.words(
+      "CASE_DIR", folders,
+      "a folder with config.json, model.safetensors and oracle.safetensors, as docs/formats.md describes them");
+  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
   arguments.choice("--precision", "NAME", options.precision, {"bf16", "tf32", "fp32"},
-                   "bf16, tf32 or fp32: what products take on a GPU; tolerances follow (default: bf16)");
+                   "what matrix products compute with on a GPU: bf16, tf32 or fp32; tolerances follow (default: bf16)");
   arguments.flag("--json", json, "print every tensor as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline verify needs a folder: redline verify CASE_DIR");
   if (folders.size() > 1) fail_user("redline verify takes one folder, not also '{}'", folders[1]);
 
+  StopAtOnce stopping("stopped; there is no result");
   const auto device = device::open_device(device_name);
   report::LiveLine progress(stderr);
   options.progress = [&](const std::string& doing) { progress.show("verifying: " + doing); };
   const infer::Verification v = infer::verify(real_files(), folders[0], *device, options);
   progress.clear();
+  stopping.hold();
   if (json)
     print_as_json(v, folders[0]);
   else

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "data/input/text_input.h"
 #include "data/order.h"
@@ -144,8 +145,7 @@ LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& option
   const auto tokenizer = open_tokenizer(data.tokenizer.empty() ? "bytes" : data.tokenizer, "--tokenizer");
   TextInput input(data.train, input_format(data), "data.train");
   const std::size_t files = input.files().size();
-  LengthSurvey survey{.source =
-                          fmt::format("{} file{}, tokenizer {}", files, files == 1 ? "" : "s", tokenizer->name())};
+  LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
   const Reporter report(options.progress);
   const auto seed = static_cast<std::uint64_t>(data.seed);
   std::vector<std::int64_t> chosen;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "data/assembler.h"
@@ -66,9 +67,9 @@ struct Loader::Impl {
     const std::int64_t one = batch_bytes(o.packer.shape), all = o.prefetch * one;
     if (all >= o.ram_bytes)
       fail_user(
-          "data.ram_mib ({:.0f}) leaves no room for data.prefetch = {} batches of {:.2f} MiB; raise the one or lower "
+          "data.ram_mib ({:.0f}) leaves no room for data.prefetch = {} of {:.2f} MiB; raise the one or lower "
           "the other",
-          mib(o.ram_bytes), o.prefetch, mib(one));
+          mib(o.ram_bytes), counted(o.prefetch, "batch"), mib(one));
     return all;
   }
 

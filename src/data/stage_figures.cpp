@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
+
 namespace redline::data {
 namespace {
 
@@ -56,9 +58,10 @@ PipelineFigures PipelineReporter::take() {
 }
 
 std::vector<std::string> in_words(const PipelineFigures& figures) {
-  std::vector<std::string> lines = {fmt::format(
-      "data pipeline, {:.1f} s: {} is the slowest; {} of {} batches and {} chunks ready, {:.0f} MiB", figures.seconds,
-      figures.slowest, figures.batches_ready, figures.batches_room, figures.chunks_ready, figures.held_mib)};
+  std::vector<std::string> lines = {
+      fmt::format("data pipeline, {:.1f} s: {} is the slowest; {} of {} and {} ready, {:.0f} MiB", figures.seconds,
+                  figures.slowest, figures.batches_ready, counted(figures.batches_room, "batch"),
+                  counted(figures.chunks_ready, "chunk"), figures.held_mib)};
   for (const StageFigures& s : figures.stages)
     lines.push_back(fmt::format("  {:<12}{:>6} {:<11} {:>7} tokens/s  busy {:>3.0f}%  waiting {:>3.0f}%",
                                 s.threads > 1 ? fmt::format("{} x{}", s.name, s.threads) : s.name, rate(s.items_per_s),

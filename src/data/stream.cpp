@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -264,7 +265,7 @@ class Stream final : public Corpus {
   }
 
   std::string name() const override {
-    return fmt::format("{} file{}, tokenized by {} as they are read", files_.size(), files_.size() == 1 ? "" : "s",
+    return fmt::format("{}, tokenized by {} as they are read", counted(files_.size(), "file"),
                        settings_.tokenizer->name());
   }
   bool endless() const override { return false; }
@@ -331,10 +332,10 @@ void require_held_out(const StreamSettings& s) {
     }
   }
   fail_user(
-      "{}: {} document{} of text {} too few to hold one in {} out for evaluation; set data.eval, or data.separator "
+      "{}: {} of text {} too few to hold one in {} out for evaluation; set data.eval, or data.separator "
       "where a "
       "file holds many",
-      s.key, documents, documents == 1 ? "" : "s", documents == 1 ? "is" : "are", kHeldOutEvery);
+      s.key, counted(documents, "document"), documents == 1 ? "is" : "are", kHeldOutEvery);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/byte_roles.h"
@@ -86,9 +87,7 @@ class Text final : public DocumentSource {
     }
   }
 
-  std::string name() const override {
-    return fmt::format("{} text file{}", files_.size(), files_.size() == 1 ? "" : "s");
-  }
+  std::string name() const override { return counted(files_.size(), "text file"); }
   std::int64_t documents() const override { return pieces_; }
   std::int64_t vocabulary() const override { return text_roles().size(); }
   // Sizes, and the first and last 64 KiB of each stretch: cheap for any size, and no other text is likely to share them.

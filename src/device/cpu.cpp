@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "device/device.h"
@@ -148,7 +149,7 @@ CpuDevice::CpuDevice(int threads) : pool_(threads), memory_(host_memory()) {}
 
 std::string CpuDevice::name() const {
   const int n = pool_.threads();
-  return fmt::format("CPU ({} thread{}, {})", n, n == 1 ? "" : "s", processor_name());
+  return fmt::format("CPU ({}, {})", counted(n, "thread"), processor_name());
 }
 
 std::int64_t CpuDevice::memory_bytes() const { return memory_; }

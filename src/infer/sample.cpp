@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "data/ping.h"
 #include "io/json.h"
@@ -28,8 +29,8 @@ void add_end_tokens(FileSystem& files, const Path& path, std::int64_t vocab, std
 void check_prompt(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt) {
   if (prompt.empty()) fail_user("the prompt has no tokens; give at least one to continue");
   if (static_cast<std::int64_t>(prompt.size()) > checkpoint.max_positions)
-    fail_user("the prompt has {} tokens, but the model of {} has {} positions; give a shorter prompt", prompt.size(),
-              checkpoint.folder.string(), checkpoint.max_positions);
+    fail_user("the prompt has {}, but the model of {} has {}; give a shorter prompt", counted(prompt.size(), "token"),
+              checkpoint.folder.string(), counted(checkpoint.max_positions, "position"));
 }
 
 model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt,

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -119,8 +120,9 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading, c
       const Path path = folder / file.name;
       if (!files.exists(path)) return fmt::format("{} is missing", path.string());
       if (const std::uint64_t size = files.size(path); size != file.bytes) {
-        return fmt::format("{} is {}: {} bytes, the manifest says {}", path.string(),
-                           size < file.bytes ? "truncated" : "longer than it was written", size, file.bytes);
+        return fmt::format("{} is {}: {}, the manifest says {}", path.string(),
+                           size < file.bytes ? "truncated" : "longer than it was written", counted(size, "byte"),
+                           file.bytes);
       }
       const bool hashed = reading == Reading::every_byte ||
                           (reading == Reading::all_but_tensors && !file.name.ends_with(".safetensors"));
@@ -148,14 +150,19 @@ void put_in_place(FileSystem& files, const Path& parent, const Path& partial, co
   if (replaces) attempt([&] { discard(files, replaced); });
 }
 
+std::optional<FoundCheckpoint> newest_but(FileSystem& files, const Path& parent, const std::set<Path>& tried) {
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent))
+    if (!tried.contains(checkpoint.folder)) return checkpoint;
+  return {};
+}
+
 std::optional<FoundCheckpoint> newest_without_problem(FileSystem& files, const Path& parent, Reading reading,
                                                       const Damaged& damaged, const UseCheckpoint& use = {}) {
   std::set<Path> tried;
   for (;;) {
     // Anew each time: a run that goes on meanwhile writes newer ones, and drops what was just looked at.
-    const std::vector<FoundCheckpoint> found = list_checkpoints(files, parent);
-    const auto next = std::ranges::find_if(found, [&](const auto& c) { return !tried.contains(c.folder); });
-    if (next == found.end()) return {};
+    const std::optional<FoundCheckpoint> next = newest_but(files, parent, tried);
+    if (!next) return {};
     const FoundCheckpoint& checkpoint = *next;
     tried.insert(checkpoint.folder);
     const auto dropped = [&] {
@@ -173,7 +180,7 @@ std::optional<FoundCheckpoint> newest_without_problem(FileSystem& files, const P
       problem = e.what();
     }
     if (problem.empty()) return checkpoint;
-    if (!dropped()) damaged(checkpoint, problem);
+    if (!dropped()) damaged({checkpoint, problem, newest_but(files, parent, tried)});
   }
 }
 
@@ -253,6 +260,11 @@ std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& par
   return result;
 }
 
+std::string in_words(const PassedOver& p) {
+  return fmt::format("the checkpoint of step {} is damaged: {}{}", p.checkpoint.step, p.problem,
+                     p.instead ? fmt::format("; that of step {} is taken instead", p.instead->step) : "");
+}
+
 std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
                                                        const UseCheckpoint& use) {
   return newest_without_problem(files, parent, use ? Reading::all_but_tensors : Reading::every_byte, damaged, use);
@@ -294,9 +306,7 @@ Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeigh
     return use ? use(folder) : std::string();
   };
   if (files.exists(argument / "checkpoints")) {
-    const auto warn = [](const FoundCheckpoint& checkpoint, const std::string& problem) {
-      log::warn("the checkpoint of step {} is damaged and was passed over: {}", checkpoint.step, problem);
-    };
+    const auto warn = [](const PassedOver& passed) { log::warn("{}", in_words(passed)); };
     const Path parent = argument / "checkpoints";
     const std::optional<FoundCheckpoint> newest =
         newest_without_problem(files, parent, Reading::all_but_tensors, warn,
@@ -304,9 +314,11 @@ Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeigh
     if (!newest) fail_user("{}: this run holds no whole checkpoint in {}", shown, parent.string());
     return newest->folder;
   }
-  if (files.exists(argument / kManifest)) {
+  const bool ours = files.exists(argument / kManifest);
+  const std::string_view advice = ours ? "; take another checkpoint, or this one from a copy" : "";
+  if (ours) {
     if (const std::string problem = problem_of(files, argument, Reading::all_but_tensors); !problem.empty()) {
-      fail_user("{}: this checkpoint is damaged: {}", shown, problem);
+      fail_user("{}: this checkpoint is damaged: {}{}", shown, problem, advice);
     }
   } else if (!files.exists(argument / "config.json") || !has_weights(files, argument)) {
     fail_user(
@@ -314,7 +326,7 @@ Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeigh
         "(config.json, and {} or {})",
         shown, kManifest, kWeightsFile, kWeightsIndex);
   }
-  if (const std::string problem = problem_in_use(argument); !problem.empty()) fail_user("{}", problem);
+  if (const std::string problem = problem_in_use(argument); !problem.empty()) fail_user("{}{}", problem, advice);
   return argument;
 }
 

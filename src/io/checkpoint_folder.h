@@ -51,10 +51,17 @@ struct FoundCheckpoint {
 // Newest first, whole or not; one for each step. Changes nothing on the disk, nor does newest_whole_checkpoint: another
 // process may be writing.
 std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent);
-// The newest whole one; every newer one that is not is told to `damaged` with its problem. Where `use` is given it does
+// One that is not whole, what is wrong with it, and the next older one, which gets its turn; none where it was the last.
+struct PassedOver {
+  FoundCheckpoint checkpoint;
+  std::string problem;
+  std::optional<FoundCheckpoint> instead;
+};
+std::string in_words(const PassedOver& passed);
+// The newest whole one; every newer one that is not is told to `damaged`. Where `use` is given it does
 // what the checkpoint is wanted for and finds damage of the tensors on the way, so that they are read once: it returns what
 // is wrong, nothing where all is well. Everything else was found whole before.
-using Damaged = std::function<void(const FoundCheckpoint&, const std::string& problem)>;
+using Damaged = std::function<void(const PassedOver&)>;
 using UseCheckpoint = std::function<std::string(const FoundCheckpoint&)>;
 std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
                                                        const UseCheckpoint& use = {});

@@ -114,9 +114,7 @@ class Stream {
       if (!pieces_.empty()) done_(pieces_);
     }
     if (s_.hash && hex64(hasher_.digest()) != *s_.hash)
-      fail_user(
-          "{} has changed: its hash is not the one in the manifest; take another checkpoint, or this one from a copy",
-          s_.file.path().string());
+      fail_user("{} has changed: its hash is not the one in the manifest", s_.file.path().string());
   }
 
  private:

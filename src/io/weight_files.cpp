@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
@@ -64,7 +65,8 @@ WeightFiles::WeightFiles(FileSystem& files, const Path& folder) {
   for (const auto& [tensor, name] : map) ++promised[name];
   for (const auto& [name, count] : promised) {
     if (!files.exists(folder / name))
-      fail_user("{}: the shard {} is missing; {} names it for {} tensors", folder.string(), name, kWeightsIndex, count);
+      fail_user("{}: the shard {} is missing; {} names it for {}", folder.string(), name, kWeightsIndex,
+                counted(count, "tensor"));
     open(name);
     for (const StoredTensor& t : files_.back().reader->tensors()) {
       const auto it = map.find(t.name);

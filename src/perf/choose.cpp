@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "perf/plan.h"
 
@@ -108,16 +109,16 @@ std::string why(const Choice& choice, const Machine& machine) {
     const Plan& least = choice.smallest.value();
     const bool more = least.setting.recompute != "block";  // it was set, so no other was looked at
     return fmt::format(
-        "nothing fits into {:.1f} GiB: even {} row{} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower "
+        "nothing fits into {:.1f} GiB: even {} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower "
         "train.seq_len "
         "or the model's size",
-        gib(machine.memory), least.setting.batch_size, least.setting.batch_size == 1 ? "" : "s",
-        least.setting.recompute, gib(least.memory.total() + least.tuning),
-        more ? "leave train.recompute out or set it to \"block\", " : "");
+        gib(machine.memory), counted(least.setting.batch_size, "row"), least.setting.recompute,
+        gib(least.memory.total() + least.tuning), more ? "leave train.recompute out or set it to \"block\", " : "");
   }
   const Setting& chosen = choice.best[0].setting;
-  std::string text = fmt::format("{} of the {} settings looked at fit into {:.1f} GiB; of them this is the fastest",
-                                 choice.considered - choice.too_large.size(), choice.considered, gib(machine.memory));
+  std::string text = fmt::format("{} of {} looked at fit into {:.1f} GiB; of them this is the fastest",
+                                 choice.considered - choice.too_large.size(), counted(choice.considered, "setting"),
+                                 gib(machine.memory));
   if (chosen.accumulate == 1) text += ": one micro-batch moves weights and gradients once a step";
   // The least that would have been asked for more: everything kept, or the next larger micro-batch.
   const Plan *kept = nullptr, *larger = nullptr;
@@ -128,7 +129,8 @@ std::string why(const Choice& choice, const Machine& machine) {
   }
   if (kept) text += fmt::format("; keeping everything would need {:.1f} GiB", gib(kept->memory.total()));
   if (larger)
-    text += fmt::format("; {} rows would need {:.1f} GiB", larger->setting.batch_size, gib(larger->memory.total()));
+    text += fmt::format("; {} would need {:.1f} GiB", counted(larger->setting.batch_size, "row"),
+                        gib(larger->memory.total()));
   if (choice.changed) text += "; no size that divides the rows of a step comes near it";
   return text;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/counted.h"
 #include "data/utf8.h"
 #include "report/figures.h"
 
@@ -20,8 +21,8 @@ std::string model_line(const train::RunHeader& h) {
   const config::Model& m = h.config->model;
   const std::string heads =
       m.kv_heads == m.heads ? fmt::format("{}", m.heads) : fmt::format("{} (keys and values {})", m.heads, m.kv_heads);
-  return fmt::format("{}, {} layers, hidden {}, heads {} of {}, ffn {}, vocabulary {}{}: {} parameters", m.family,
-                     m.layers, m.hidden, heads, m.head_dim, m.ffn, m.vocab, m.tied ? " tied" : "",
+  return fmt::format("{}, {}, hidden {}, heads {} of {}, ffn {}, vocabulary {}{}: {} parameters", m.family,
+                     counted(m.layers, "layer"), m.hidden, heads, m.head_dim, m.ffn, m.vocab, m.tied ? " tied" : "",
                      count(static_cast<double>(h.parameters)));
 }
 
@@ -31,8 +32,9 @@ std::string batch_line(const train::RunHeader& h) {
   const std::string recompute = t.recompute == "none"  ? "nothing is"
                                 : t.recompute == "mlp" ? "the inner values of the MLP are"
                                                        : "layers are";
-  return fmt::format("{} row{} x {} tokens{} = {} tokens a step, {} steps; {} recomputed", t.batch_size,
-                     t.batch_size == 1 ? "" : "s", t.seq_len, accumulate, h.tokens_per_step, h.steps, recompute);
+  return fmt::format("{} x {}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
+                     counted(t.seq_len, "token"), accumulate, counted(h.tokens_per_step, "token"),
+                     counted(h.steps, "step"), recompute);
 }
 
 // "3.0e-4": two columns of zeros less than printf's.

@@ -96,8 +96,8 @@ std::string paragraph(const std::string& name, const std::string& words) {
 std::string data_stats_text(const DataStats& stats, bool blocks) {
   const data::Analysis& a = stats.analysis;
   std::string out =
-      fmt::format("data     {}: {} document{}, {}{} tokens\n", stats.survey.source, grouped(std::llround(a.documents)),
-                  a.documents == 1 ? "" : "s", stats.survey.exact ? "" : "about ", grouped(std::llround(a.tokens)));
+      fmt::format("data     {}: {}, {}{}\n", stats.survey.source, grouped(std::llround(a.documents), "document"),
+                  stats.survey.exact ? "" : "about ", grouped(std::llround(a.tokens), "token"));
   if (const std::string s = sampling_sentence(stats); !s.empty()) out += paragraph("sample", s);
   if (const std::string s = caveat_sentence(stats); !s.empty()) out += paragraph("note", s);
   out += paragraph("length", percentiles(a.lengths));

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/counted.h"
 #include "report/data_stats.h"
 #include "report/figures.h"
 
@@ -35,10 +36,10 @@ std::string which_to_use(const DataStats& stats, const data::RowLength& row) {
   const double margin = kWorthCutting + 3 * pack.utilisation_error.value_or(0);
   if (!pack.capped && error_known && stream.utilisation - pack.utilisation > margin)
     return fmt::format(
-        "Train with data.packing = \"stream\": {}. \"pack\" fills {}; the price is that {} of {} documents "
+        "Train with data.packing = \"stream\": {}. \"pack\" fills {}; the price is that {} of {} "
         "are cut where a batch ends.",
         gain(stream), percent(pack.utilisation), grouped(stream.cut_documents),
-        grouped(std::llround(stats.analysis.documents)));
+        grouped(std::llround(stats.analysis.documents), "document"));
   return fmt::format("Train with data.packing = \"pack\", the default: {}; no document that fits a row is cut.",
                      gain(pack));
 }
@@ -70,10 +71,9 @@ std::string recommendation(const DataStats& stats) {
 
 std::string settings_sentence(const DataStats& stats) {
   const data::BatchShape& shape = stats.settings.shape;
-  return fmt::format(
-      "rows of {} tokens, batches of {} row{}, at most {} documents a row in the mean; longer documents are {}",
-      shape.seq_len, shape.rows, shape.rows == 1 ? "" : "s", shape.max_segments,
-      stats.settings.truncate ? "truncated" : "split");
+  return fmt::format("rows of {}, batches of {}, at most {} a row in the mean; longer documents are {}",
+                     counted(shape.seq_len, "token"), counted(shape.rows, "row"),
+                     counted(shape.max_segments, "document"), stats.settings.truncate ? "truncated" : "split");
 }
 
 std::string counting_sentence(const DataStats& stats) {
@@ -88,8 +88,8 @@ std::string counting_sentence(const DataStats& stats) {
 std::string sampling_sentence(const DataStats& stats) {
   const data::Analysis& a = stats.analysis;
   if (stats.survey.exact) return {};
-  std::string words = fmt::format("{} of {} documents, drawn by the seeded permutation; ", grouped(a.lengths.documents),
-                                  grouped(stats.survey.documents));
+  std::string words = fmt::format("{} of {}, drawn by the seeded permutation; ", grouped(a.lengths.documents),
+                                  grouped(stats.survey.documents, "document"));
   if (!a.mean_error) return words + "too few to tell an error";
   words += fmt::format("one standard error of the mean length is {} ({}), of the tokens {}", plain(*a.mean_error, 1),
                        percent(*a.mean_error / a.lengths.mean), count(*a.tokens_error));
@@ -106,8 +106,8 @@ std::string caveat_sentence(const DataStats& stats) {
   if (stats.survey.in_pieces && !stats.survey.exact)
     words = "long files are served to training in pieces, and a sample takes each of them for a document";
   if (stats.survey.empty > 0)
-    words += fmt::format("{}{} document{} without text left out", words.empty() ? "" : "; ",
-                         grouped(stats.survey.empty), stats.survey.empty == 1 ? "" : "s");
+    words +=
+        fmt::format("{}{} without text left out", words.empty() ? "" : "; ", grouped(stats.survey.empty, "document"));
   return words;
 }
 
@@ -118,9 +118,9 @@ std::string buckets_sentence(const DataStats& stats) {
   if (best.front() == row) return "every document takes a whole row, so buckets gain nothing";
   const std::string edges = bucket_list(best, row);
   return fmt::format(
-      "edges {} and the row waste least of {} buckets: {} utilisation, against {} with {}, {}; "
+      "edges {} and the row waste least of {}: {} utilisation, against {} with {}, {}; "
       "data.buckets={} sets them",
-      edges, best.size() + (best.back() < row ? 1 : 0), percent(a.with_best_edges.utilisation),
+      edges, counted(best.size() + (best.back() < row ? 1 : 0), "bucket"), percent(a.with_best_edges.utilisation),
       percent(a.row_lengths[0].at(Packing::bucket).utilisation), bucket_list(a.usual_edges, row),
       stats.settings.edges.empty() ? "the usual ones" : "those given", edges);
 }

@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/counted.h"
+
 namespace redline::report {
 namespace {
 
@@ -41,6 +43,8 @@ std::string count(double n) {
   return in_units(n, 1000, " ", kUnits);
 }
 
+std::string count(double n, std::string_view noun) { return count(n) + " " + noun_for(n, noun); }
+
 std::string short_count(double n) {
   std::string text = count(n);
   const std::size_t gap = text.find(' ');
@@ -68,6 +72,8 @@ std::string flops(double n) {
                                                              "PFLOP", "EFLOP", "ZFLOP", "YFLOP"};
   return in_units(n, 1000, " ", kUnits);
 }
+
+std::string grouped(std::int64_t n, std::string_view noun) { return grouped(n) + " " + noun_for(n, noun); }
 
 std::string grouped(std::int64_t n) {
   std::string digits = fmt::format("{}", n);

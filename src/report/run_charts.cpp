@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/counted.h"
 #include "report/curves.h"
 #include "report/figures.h"
 #include "report/html.h"
@@ -235,7 +236,8 @@ std::string step_times(const Runs& runs) {
       const double from = low + (high - low) * b / kBins, to = low + (high - low) * (b + 1) / kBins;
       const std::string range =
           b + 1 == kBins ? fmt::format("{:.4g} ms and more", from) : fmt::format("{:.4g} to {:.4g} ms", from, to);
-      series.bars.push_back({from, to, share, fmt::format("{}: {:.0f} steps, {}", range, n, percent(share))});
+      series.bars.push_back(
+          {from, to, share, fmt::format("{}: {:.0f} {}, {}", range, n, noun_for(n, "step"), percent(share))});
       chart.y.high = std::max(chart.y.high, share * 1.05);
     }
     chart.bars.push_back(std::move(series));

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 
+#include "base/counted.h"
 #include "device/gpu_monitor.h"
 #include "report/figures.h"
 #include "report/html.h"
@@ -104,14 +105,18 @@ std::vector<Row> rows() {
           {"memory", [](const auto& s) { return known(s.memory_gib, gibibytes); }}};
 }
 
+std::string extrapolated(const Extrapolation& e) {
+  return fmt::format("{} {} at this pace", short_count(e.tokens), noun_for(e.tokens, "token"));
+}
+
 std::string tiles(const RunSummary& s) {
   std::string out = "<div class=\"tiles\">\n";
   for (const Row& row : rows())
     out +=
         fmt::format("<div class=\"tile\"><span>{}</span><b>{}</b></div>\n", escaped(row.name), escaped(row.value(s)));
   for (const Extrapolation& e : s.extrapolations)
-    out += fmt::format("<div class=\"tile\"><span>{} tokens at this pace</span><b>{}</b></div>\n",
-                       escaped(short_count(e.tokens)), escaped(known(e.seconds, duration)));
+    out += fmt::format("<div class=\"tile\"><span>{}</span><b>{}</b></div>\n", escaped(extrapolated(e)),
+                       escaped(known(e.seconds, duration)));
   return out + "</div>\n";
 }
 
@@ -128,7 +133,7 @@ std::string comparison(const Runs& runs, const std::vector<RunSummary>& summarie
   };
   for (const Row& row : rows()) line(row.name, row.value);
   for (std::size_t e = 0; e < summaries[0].extrapolations.size(); ++e)
-    line(short_count(summaries[0].extrapolations[e].tokens) + " tokens at this pace",
+    line(extrapolated(summaries[0].extrapolations[e]),
          [e](const RunSummary& s) { return known(s.extrapolations[e].seconds, duration); });
   return out + "</tbody>\n</table></div>\n";
 }
@@ -158,8 +163,8 @@ std::string pipeline(const Runs& runs) {
     for (const StageMean& s : run.stages)
       t.rows.push_back(
           {s.name, fmt::format("{:.3g}", s.threads), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)});
-    out += fmt::format("<p>{} interval{} of the data pipeline; the others waited most for <b>{}</b>.</p>\n",
-                       run.pipeline_intervals, run.pipeline_intervals == 1 ? "" : "s", escaped(run.slowest_stage));
+    out += fmt::format("<p>{} of the data pipeline; the others waited most for <b>{}</b>.</p>\n",
+                       counted(run.pipeline_intervals, "interval"), escaped(run.slowest_stage));
     out += table(t);
   }
   return out;
@@ -217,7 +222,7 @@ std::string events(const Runs& runs) {
                        when(t.event->time), grouped(t.event->step), escaped(t.event->kind), escaped(t.event->kind),
                        runs.size() > 1 ? chip(t.run) : "", escaped(t.event->text));
   out += "</tbody>\n</table></div>\n";
-  if (left_out > 0) out += fmt::format("<p class=\"quiet\">{} earlier ones are in events.jsonl.</p>\n", left_out);
+  if (left_out > 0) out += fmt::format("<p class=\"quiet\">{} more in events.jsonl, before these.</p>\n", left_out);
   return out;
 }
 

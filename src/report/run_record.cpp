@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "config/toml.h"
 #include "report/events_file.h"
@@ -60,8 +61,7 @@ class Rows {
     const std::string file = path_.filename().string();
     if (odd_ > 0)
       problems_.push_back(fmt::format("{}: {} that {} not what this version writes, the first at line {}; passed over",
-                                      file, odd_ == 1 ? "one line" : fmt::format("{} lines", odd_),
-                                      odd_ == 1 ? "is" : "are", first_odd_));
+                                      file, counted(odd_, "line"), odd_ == 1 ? "is" : "are", first_odd_));
     if (!rest.empty())
       problems_.push_back(fmt::format(
           "{} ends in half a line, as a run that was killed or is still writing leaves it; what stands before it is "

@@ -53,10 +53,9 @@ std::optional<Path> resume_newest(const TrainOptions& options, FileSystem& files
   if (!options.resume) return std::nullopt;
   const Path parent = options.folder / "checkpoints";
   std::string newest_problem;
-  const auto damaged = [&](const io::FoundCheckpoint& c, const std::string& problem) {
-    if (newest_problem.empty()) newest_problem = problem;
-    for (Observer* o : options.observers)
-      o->warning(fmt::format("{} cannot be used and is passed over: {}", c.folder.string(), problem));
+  const auto damaged = [&](const io::PassedOver& passed) {
+    if (newest_problem.empty()) newest_problem = passed.problem;
+    for (Observer* o : options.observers) o->warning(io::in_words(passed));
   };
   const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(
       files, parent, damaged, [&](const io::FoundCheckpoint& c) { return take_up(c.folder); });

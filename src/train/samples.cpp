@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace redline::train {
@@ -32,8 +33,8 @@ Samples::Samples(const config::Config& config, const model::LoweringOptions& low
     prompts_.push_back(corpus_.encode(prompt));
     const auto tokens = static_cast<std::int64_t>(prompts_.back().size());
     if (tokens < 1 || tokens > most)
-      fail_user("{}train.sample_prompts: \"{}\" has {} tokens; a prompt has from 1 to {}",
-                config.origins.prefix({"train.sample_prompts"}), prompt, tokens, most);
+      fail_user("{}train.sample_prompts: \"{}\" has {}; a prompt has from 1 to {}",
+                config.origins.prefix({"train.sample_prompts"}), prompt, counted(tokens, "token"), most);
   }
   if (prompts_.empty()) prompts_.push_back(beginning_of(held_out, lowering.batch));
   options_.tokens = t.sample_tokens;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/troubleshooting.h"
 #include "config/load.h"
 #include "data/loader.h"
@@ -76,7 +77,8 @@ class Run {
     if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};
     if (!trains()) {
       tell([&](Observer& o) {
-        o.finished(fmt::format("all {} steps of {} are done already", steps_, options_.folder.string()));
+        o.finished(
+            fmt::format("{}: nothing is left to do after {}", options_.folder.string(), counted(steps_, "step")));
       });
       return {Outcome::already_finished, state_.step, {}};
     }
@@ -224,7 +226,7 @@ class Run {
       }
     }
     tell([&](Observer& o) {
-      o.finished(fmt::format("{} steps done, held-out loss {:.4f}", state_.step, eval_loss.value_or(NAN)));
+      o.finished(fmt::format("{} done, held-out loss {:.4f}", counted(state_.step, "step"), eval_loss.value_or(NAN)));
     });
     return {Outcome::finished, state_.step, eval_loss};
   }
@@ -323,8 +325,8 @@ class Run {
     const data::LoaderState& s = loader_.state();
     if (s.truncated_tokens > 0)
       tell([&](Observer& o) {
-        o.note(fmt::format("{} tokens of documents longer than a row were dropped (data.long_documents)",
-                           s.truncated_tokens));
+        o.note(fmt::format("data.long_documents dropped {} of documents that are longer than a row",
+                           counted(s.truncated_tokens, "token")));
       });
     if (s.empty_documents > 0)
       tell([&](Observer& o) { o.note(fmt::format("empty documents that were passed over: {}", s.empty_documents)); });

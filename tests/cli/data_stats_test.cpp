@@ -82,7 +82,7 @@ TEST_F(DataStatsCommand, WritesAPageAndSaysSo) {
 }
 
 TEST_F(DataStatsCommand, BadInput) {
-  expect_bad_input("", {"needs DIR"});
+  expect_bad_input("", {"needs DATA"});
   expect_bad_input("ping", {"--seq-len"});
   expect_bad_input("ping --seq-len 0", {"--seq-len", "'0'"});
   expect_bad_input("ping other --seq-len 8", {"ping", "stands alone"});

@@ -212,8 +212,9 @@ class DamagedRun : public Eval {
   void expect_warning(const Ran& ran) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_TRUE(
-        ran.err.starts_with("redline: warning: the checkpoint of step 2 is damaged and was passed over: run/"
-                            "checkpoints/step_00000002/model.safetensors has changed"))
+        ran.err.starts_with("redline: warning: the checkpoint of step 2 is damaged: run/checkpoints/step_00000002/"
+                            "model.safetensors has changed: its hash is not the one in the manifest; that of step 1 "
+                            "is taken instead\n"))
         << ran.err;
     EXPECT_EQ(ran.err.find("warning", 20), std::string::npos) << ran.err;
   }
@@ -247,11 +248,23 @@ TEST_F(DamagedRun, OtherWarningsAreNotRepeated) {
   EXPECT_EQ(ran.err.find(sentence, first + 1), ran.err.npos) << ran.err;
 }
 
+// Where there is none to take instead, that is what the error says.
+TEST_F(DamagedRun, TheLastOneIsNotReplaced) {
+  std::filesystem::remove_all(folder_ / kOlder);
+  const Ran ran = run({"eval", "--device", "cpu", "--checkpoint", "run"});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_EQ(ran.err, "redline: warning: the checkpoint of step 2 is damaged: " + kNewest +
+                         "/model.safetensors has changed: its hash is not the one in the manifest\n"
+                         "redline: error: run: this run holds no whole checkpoint in run/checkpoints\n");
+}
+
 TEST_F(DamagedRun, ACheckpointThatWasNamedIsRefused) {
   const Words parts = {kNewest + "/model.safetensors has changed", "take another checkpoint"};
   expect_bad_input({"eval", "--device", "cpu", "--checkpoint", kNewest}, parts);
   expect_bad_input({"sample", "--device", "cpu", "--checkpoint", kNewest, "--prompt", "1"}, parts);
   expect_bad_input({"export", "--checkpoint", kNewest, "--out", "hf"}, parts);
+  real_files().truncate(folder_ / kNewest / "model.safetensors", 100);  // seen without reading it
+  expect_bad_input({"eval", "--device", "cpu", "--checkpoint", kNewest}, {"is truncated", "take another checkpoint"});
   EXPECT_FALSE(exists("hf"));
 }
 

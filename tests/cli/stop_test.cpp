@@ -1,4 +1,4 @@
-// Ctrl-C and kill as a user meets them in commands that only read and print: exit status 3, one sentence, nothing cut in two.
+// Ctrl-C and kill as a user meets them in commands that have nothing on the disk before their end: exit status 3, one sentence, nothing cut in two.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli/program.h"
+#include "io/safetensors.h"
 
 namespace redline::cli {
 namespace {
@@ -143,6 +144,51 @@ TEST_F(Stop, Eval) {
   expect_stopped(
       {"eval", "--device", "cpu", "--checkpoint", kFixtures + "llama-mha", "--data", "ping", "--batches", "1000000"},
       "stopped; there is no result");
+}
+
+TEST_F(Stop, Verify) {
+  const Path from = kFixtures + "llama-mha";
+  std::filesystem::create_directory(folder_ / "case");
+  for (const char* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(from / name, folder_ / "case" / name);
+  // More training steps than anyone waits for.
+  const io::SafetensorsReader oracle(from / "oracle.safetensors");
+  const std::vector<float> many(1'000'000);
+  std::vector<io::TensorToWrite> tensors;
+  for (const io::StoredTensor& t : oracle.tensors()) {
+    const bool steps = t.name == "train_losses" || t.name == "grad_norms";
+    if (steps)
+      tensors.push_back({t.name, DType::f32, {std::ssize(many)}, std::as_bytes(std::span(many))});
+    else
+      tensors.push_back({t.name, t.dtype, t.shape, t.bytes});
+  }
+  io::write_safetensors(real_files(), folder_ / "case/oracle.safetensors", tensors, oracle.metadata());
+  expect_stopped({"verify", "--device", "cpu", "case"}, "stopped; there is no result");
+}
+
+TEST_F(Stop, Profile) {
+  expect_stopped({"profile", "--device", "cpu", "--steps", "100000", "model.layers=1", "model.hidden=32",
+                  "model.heads=2", "model.head_dim=16", "model.ffn=48"},
+                 "stopped; nothing was written");
+  EXPECT_FALSE(exists("redline-trace.json") || exists("redline-trace.json.partial"));
+}
+
+TEST_F(Stop, Plan) {
+  expect_stopped({"plan", "--card", "h200", "model.layers=500", "train.batch_size=1024"}, "stopped; there is no plan");
+}
+
+TEST_F(Stop, Peaks) { expect_stopped({"peaks", "--device", "cpu"}, "stopped; there is no result"); }
+
+TEST_F(Stop, Report) {
+  std::string rows;
+  for (int i = 1; i <= 100'000; ++i)
+    rows += "{\"step\":" + std::to_string(i) + ",\"time\":1700000000,\"loss\":3.0,\"step_ms\":100,\"tokens\":1000}\n";
+  std::filesystem::create_directory(folder_ / "run");
+  write("run/metrics.jsonl", rows);
+  Words words = {"report"};
+  words.insert(words.end(), 50, "run");
+  expect_stopped(words, "stopped; nothing was written");
+  EXPECT_FALSE(exists("run/report.html") || exists("run/report.html.partial"));
 }
 
 TEST_F(Stop, Sample) {

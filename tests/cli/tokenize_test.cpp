@@ -1,7 +1,13 @@
 // redline tokenize and redline tokenizer train as a user meets them.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <thread>
 
 #include "cli/program.h"
 #include "io/json.h"
@@ -54,6 +60,59 @@ TEST_F(TokenizeTest, EndsWhereNobodyReads) {
   EXPECT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(real_files().read(folder_ / "status"), "0\n");
   EXPECT_EQ(real_files().read(folder_ / "out"), "{\"ids\": [97]}\n");
+}
+
+// Starts it with a terminal for standard error, and stops it for longer than the moment in which no line is shown: what it
+// has to do may then take any machine as long as it likes.
+class TokenizeProgress : public TokenizeTest {
+ protected:
+  std::string shown_of(const std::string& line) {
+    const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    EXPECT_TRUE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
+    const int slave = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);  // kept: what is read stays readable
+    const std::string command =
+        "cd " + quoted(folder_.path().string()) + " && TERM=xterm exec " + quoted(REDLINE_BINARY) + " " + line;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(slave, STDERR_FILENO);
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(98);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it is at work
+    ::kill(child, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+    ::kill(child, SIGCONT);
+    std::string shown;
+    for (pollfd poll{terminal, POLLIN, 0}; shown.find("\x1b[K") == shown.npos && ::poll(&poll, 1, 20'000) == 1;) {
+      char text[1000];
+      const ssize_t n = ::read(terminal, text, sizeof text);
+      if (n <= 0) break;
+      shown.append(text, static_cast<std::size_t>(n));
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(slave);
+    ::close(terminal);
+    return shown;
+  }
+  const std::string pieces_ =
+      fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/pieces.model'", REDLINE_SOURCE_DIR);
+};
+
+TEST_F(TokenizeProgress, OfOneText) {
+  std::string text;
+  while (text.size() < 20'000'000) text += fmt::format("the words of a line {}\n", text.size());
+  write("in.txt", text);
+  const std::string shown = shown_of("tokenize " + pieces_ + " in.txt >out");
+  EXPECT_TRUE(shown.starts_with("\rtokenizing: 19.1 MiB read, 2.")) << shown;
+}
+
+TEST_F(TokenizeProgress, OfLines) {
+  std::string line = "{\"text\":\"the words of a line that is one of many\"}\n", lines;
+  while (lines.size() < 60'000'000) lines += line;
+  write("in.jsonl", lines);
+  const std::string shown = shown_of("tokenize --jsonl " + pieces_ + " in.jsonl in.jsonl >out");
+  EXPECT_TRUE(shown.starts_with("\rtokenizing: ")) << shown;
 }
 
 TEST_F(TokenizeTest, WhatIsWrongIsSaidWithItsLine) {

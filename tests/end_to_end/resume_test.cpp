@@ -116,7 +116,7 @@ TEST(Resume, ASignalEndsTheRunWithAStatusOfItsOwnAndNothingIsLost) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     kill(pid, signal);
     EXPECT_EQ(wait_for(pid), 3) << real_files().read(log);
-    const auto found = io::newest_whole_checkpoint(real_files(), run / "checkpoints", [](auto&, auto&) {});
+    const auto found = io::newest_whole_checkpoint(real_files(), run / "checkpoints", [](auto&) {});
     ASSERT_TRUE(found);
     EXPECT_EQ(found->step, static_cast<std::int64_t>(logged(run).size()));  // all that was done is saved
     EXPECT_EQ(wait_for(start(run, true, log)), 0) << real_files().read(log);

@@ -39,7 +39,7 @@ void write(FileSystem& files, const Path& parent, std::int64_t step, const std::
 }
 
 std::optional<FoundCheckpoint> newest(const Path& parent) {
-  return newest_whole_checkpoint(real_files(), parent, [](const FoundCheckpoint&, const std::string&) {});
+  return newest_whole_checkpoint(real_files(), parent, [](const PassedOver&) {});
 }
 
 std::string version_of(const FoundCheckpoint& checkpoint) {
@@ -127,9 +127,9 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
     EXPECT_NE(problem.find((folder / c.file).string()), problem.npos) << problem;
     EXPECT_NE(problem.find(c.what), problem.npos) << problem;
     std::vector<std::pair<std::int64_t, std::string>> told;
-    const auto found = newest_whole_checkpoint(
-        real_files(), temp.path(),
-        [&](const FoundCheckpoint& checkpoint, const std::string& why) { told.emplace_back(checkpoint.step, why); });
+    const auto found = newest_whole_checkpoint(real_files(), temp.path(), [&](const PassedOver& passed) {
+      told.emplace_back(passed.checkpoint.step, passed.problem);
+    });
     ASSERT_TRUE(found);
     EXPECT_EQ(found->step, 1);
     EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, std::string>>{{2, problem}}));
@@ -309,9 +309,11 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, use), run / "checkpoints/step_00000001");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "redline: warning: the checkpoint of step 2 is damaged and was passed over: its tensors have changed\n");
+            "redline: warning: the checkpoint of step 2 is damaged: its tensors have changed; that of step 1 is taken "
+            "instead\n");
   EXPECT_EQ(used, (std::vector<Path>{newest, run / "checkpoints/step_00000001"}));
-  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }), "its tensors have changed");
+  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }),
+            "its tensors have changed; take another checkpoint, or this one from a copy");
 }
 
 // Whoever reads may come too late: what is gone by then is not called damaged, and what has come since is taken.

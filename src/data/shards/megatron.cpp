@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/shards/foreign.h"
@@ -149,8 +150,7 @@ class MegatronFile {
 class MegatronSource final : public TokenDocuments {
  public:
   MegatronSource(const std::vector<Path>& bin_files, TokenSettings s)
-      : TokenDocuments(s, s.tokenizer, std::nullopt),
-        name_(fmt::format("{} Megatron file{}", bin_files.size(), bin_files.size() == 1 ? "" : "s")) {
+      : TokenDocuments(s, s.tokenizer, std::nullopt), name_(counted(bin_files.size(), "Megatron file")) {
     ThreadPool pool;
     std::int64_t documents = 0, vocabulary = 0;
     if (!s.tokenizer.empty()) vocabulary = open_tokenizer(s.tokenizer, s.key)->vocabulary();

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
@@ -116,8 +117,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
     }
   }
   if (prepared.total.documents == 0)
-    fail_user("INPUT: no documents were found in {} file{}{}", input.files().size(),
-              input.files().size() == 1 ? "" : "s",
+    fail_user("INPUT: no documents were found in {}{}", counted(input.files().size(), "file"),
               manifest.skipped_malformed + manifest.skipped_empty > 0 ? ": all of them were skipped" : "");
   preparation.finish();
   manifest.source_files = static_cast<std::int64_t>(input.files().size());

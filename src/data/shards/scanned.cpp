@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/shards/foreign.h"
@@ -60,7 +61,7 @@ class ScannedSource final : public TokenDocuments {
  public:
   ScannedSource(const std::vector<Path>& paths, bool llmc, TokenSettings s)
       : TokenDocuments(s, s.tokenizer, std::nullopt),
-        name_(fmt::format("{} {} file{}", paths.size(), llmc ? "llm.c" : "nanoGPT", paths.size() == 1 ? "" : "s")) {
+        name_(counted(paths.size(), llmc ? "llm.c file" : "nanoGPT file")) {
     ThreadPool pool;
     Kind kind = kNanoGpt;
     std::int64_t documents = 0, largest = -1;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm_plan.h"
@@ -52,9 +53,9 @@ class Plans {
     const std::lock_guard lock(mutex_);
     file_.save();
     if (tuned_.products > 0)
-      log::note(
-          "tuned {} products in {:.1f} s: {:.3f} ms for one of each, {:.3f} ms by cuBLASLt's first choices ({:+.1f}%)",
-          tuned_.products, tuned_.took, 1e3 * tuned_.best, 1e3 * tuned_.first, 100 * (tuned_.best / tuned_.first - 1));
+      log::note("tuned {} in {:.1f} s: {:.3f} ms for one of each, {:.3f} ms by cuBLASLt's first choices ({:+.1f}%)",
+                counted(tuned_.products, "product"), tuned_.took, 1e3 * tuned_.best, 1e3 * tuned_.first,
+                100 * (tuned_.best / tuned_.first - 1));
     tuned_ = {};
   }
 
