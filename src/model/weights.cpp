@@ -4,26 +4,53 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <map>
+#include <memory>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "io/json.h"
 #include "model/family.h"
 
 namespace redline::model {
 namespace {
 
+// Whether two tensors hold the same. They are read by the piece: pages of a mapping would stay in memory until the weights
+// are loaded, and a fault for every few of them takes longer than the copy.
+bool same_bytes(const io::SafetensorsReader& a_file, const io::StoredTensor& a, const io::SafetensorsReader& b_file,
+                const io::StoredTensor& b) {
+  if (a.dtype != b.dtype || a.bytes.size() != b.bytes.size()) return false;
+  constexpr std::int64_t kPiece = std::int64_t{1} << 18;
+  const InputFile a_input(a_file.path()), b_input(b_file.path());
+  const std::int64_t a_begin = a.bytes.data() - a_file.file().bytes().data();
+  const std::int64_t b_begin = b.bytes.data() - b_file.file().bytes().data();
+  std::atomic<bool> same = true;
+  ThreadPool().for_ranges(static_cast<std::int64_t>(a.bytes.size()), kPiece, [&](std::int64_t begin, std::int64_t end) {
+    if (!same) return;
+    const auto bytes = static_cast<std::size_t>(end - begin);
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(2 * bytes);
+    a_input.read(static_cast<std::uint64_t>(a_begin + begin), {read.get(), bytes});
+    b_input.read(static_cast<std::uint64_t>(b_begin + begin), {read.get() + bytes, bytes});
+    if (std::memcmp(read.get(), read.get() + bytes, bytes) != 0) same = false;
+  });
+  return same;
+}
+
 // A tied model's file may repeat the embedding as the head, and files of old transformers hold the rotary frequencies. A
 // head that is another one is not thrown away unseen.
-bool is_passed_over(const io::StoredTensor& t, const io::WeightFiles& weights, const config::Model& model) {
+bool is_passed_over(const io::SafetensorsReader& file, const io::StoredTensor& t, const io::WeightFiles& weights,
+                    const config::Model& model) {
   if (t.name.ends_with("rotary_emb.inv_freq")) return true;
   if (!model.tied || t.name != "lm_head.weight") return false;
-  const io::StoredTensor* embedding = weights.find("model.embed_tokens.weight");
-  if (embedding && (embedding->dtype != t.dtype || !std::ranges::equal(embedding->bytes, t.bytes)))
-    fail_user(
-        "{}: lm_head.weight is not model.embed_tokens.weight, though config.json says tie_word_embeddings; set "
-        "that to false, or take lm_head.weight out",
-        weights.listing().string());
+  for (const io::WeightFiles::File& other : weights.files())
+    if (const io::StoredTensor* embedding = other.reader->find("model.embed_tokens.weight");
+        embedding && !same_bytes(file, t, *other.reader, *embedding))
+      fail_user(
+          "{}: lm_head.weight is not model.embed_tokens.weight, though config.json says tie_word_embeddings; set "
+          "that to false, or take lm_head.weight out",
+          weights.listing().string());
   return true;
 }
 
@@ -49,7 +76,7 @@ std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const con
     for (const io::StoredTensor& t : file.reader->tensors()) {
       const auto it = parameters.find(t.name);
       if (it == parameters.end()) {
-        if (is_passed_over(t, weights, model)) continue;
+        if (is_passed_over(*file.reader, t, weights, model)) continue;
         fail_user("{}: holds {}, which the configuration has no place for", file.reader->path().string(),
                   io::in_quotes(t.name));
       }

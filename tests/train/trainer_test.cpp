@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
+#include "testing/upload_windows.h"
 #include "train/run_lock.h"
 #include "train/signals.h"
 #include "train/tiny_run.h"
@@ -377,6 +378,29 @@ TEST(Trainer, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
     EXPECT_TRUE(warning.ends_with("; that of step 5 is taken instead")) << warning;
     EXPECT_EQ(tensors(folder, 15), expected) << damage;
   }
+}
+
+// A wrong hash is known when all of a file has gone to the device: the checkpoint before takes the place of it.
+TEST(Trainer, WhatWentToADeviceOfADamagedCheckpointIsReplaced) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=6"});
+  run(c, temp.path() / "whole");
+  const Path folder = temp.path() / "run";
+  for (const bool resume : {false, true}) run(c, folder, resume, real_files(), true);  // a step and a checkpoint each
+  flip(folder / "checkpoints/step_00000002/optimizer.safetensors", 0.5);
+  testing::LateDevice device(2);
+  Recorder seen;
+  TrainOptions options;
+  options.config = c;
+  options.folder = folder;
+  options.resume = true;
+  options.observers = {&seen};
+  train(options, device, real_files());
+  EXPECT_EQ(seen.warnings.size(), 1u);
+  EXPECT_EQ(seen.steps.front().step, 2);
+  EXPECT_EQ(device.windows_sent, 2 * 2);  // weights and moments, of both checkpoints
+  EXPECT_EQ(device.under_way, 0);
+  EXPECT_EQ(tensors(folder, 6), tensors(temp.path() / "whole", 6));
 }
 
 // No tensors are loaded for a run that has no steps left, and still it is not done when what it ended with is gone.
