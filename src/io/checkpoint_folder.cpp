@@ -291,10 +291,16 @@ Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeigh
   const auto problem_in_use = [&](const Path& folder) -> std::string {
     if (!has_weights(files, folder))
       return fmt::format("{}: this checkpoint holds no {}", folder.string(), kWeightsFile);
-    return use ? use(folder) : std::string();
+    try {
+      if (use) use(folder);
+      return {};
+    } catch (const DamagedWeights& e) {
+      return e.what();
+    }
   };
   if (files.exists(argument / "checkpoints")) {
-    const auto warn = [](const FoundCheckpoint& checkpoint, const std::string& problem) {
+    const auto warn = [&](const FoundCheckpoint& checkpoint, const std::string& problem) {
+      if (!use) return;
       log::warn("the checkpoint of step {} is damaged and was passed over: {}", checkpoint.step, problem);
     };
     const Path parent = argument / "checkpoints";

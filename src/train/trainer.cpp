@@ -116,11 +116,11 @@ class Run {
     std::optional<Path> checkpoint =
         resume_newest(options_, files_, [&](const Path& folder) { return take_up(folder); });
     if (checkpoint || config_.model.init_from.empty()) return checkpoint;
-    const auto weights = open_start(config_, loader_.corpus(), options_, files_);
-    if (trains()) {
-      make_engine();
-      model::load_weights(*engine_, *weights, tell_loading());  // gradients and moments are zero as they are
-    }
+    load_start(config_, loader_.corpus(), options_, files_, [&](const io::WeightFiles& weights) {
+      if (!trains()) return;
+      if (!engine_) make_engine();
+      io::reading_weights([&] { model::load_weights(*engine_, weights, tell_loading()); });  // moments are zero
+    });
     return checkpoint;
   }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "io/weight_files.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -288,6 +289,9 @@ TEST(FindWeights, ARunGivesItsNewestWholeCheckpoint) {
   real_files().truncate(run / "checkpoints/step_00000002/model.safetensors", 1);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run), run / "checkpoints/step_00000001");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");  // whoever reads them tells, once
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_weights_folder(real_files(), run, [](const Path&) {}), run / "checkpoints/step_00000001");
   const std::string warning = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(warning.find("redline: warning: the checkpoint of step 2 is damaged"), warning.npos) << warning;
   real_files().remove_all(run / "checkpoints/step_00000001");
@@ -302,9 +306,11 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
   write(real_files(), run / "checkpoints", 1, "a");
   write(real_files(), run / "checkpoints", 2, "b");
   std::vector<Path> used;
-  const auto use = [&](const Path& folder) -> std::string {
+  const auto use = [&](const Path& folder) {
     used.push_back(folder);
-    return folder == newest ? "its tensors have changed" : "";
+    reading_weights([&] {
+      if (folder == newest) fail_user("its tensors have changed");
+    });
   };
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, use), run / "checkpoints/step_00000001");
@@ -312,6 +318,9 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
             "redline: warning: the checkpoint of step 2 is damaged and was passed over: its tensors have changed\n");
   EXPECT_EQ(used, (std::vector<Path>{newest, run / "checkpoints/step_00000001"}));
   EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }), "its tensors have changed");
+  // What is wrong with anything else is no reason to take an older one.
+  const auto other = [](const Path&) { fail_user("the tokenizer does not fit"); };
+  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), run, other); }), "the tokenizer does not fit");
 }
 
 // Whoever reads may come too late: what is gone by then is not called damaged, and what has come since is taken.
@@ -324,12 +333,12 @@ TEST(FindWeights, ARunMayGoOnMeanwhile) {
   };
   write(real_files(), parent, 1, "a");
   std::vector<Path> used;
-  const auto use = [&](const Path& folder) -> std::string {
+  const auto use = [&](const Path& folder) {
     used.push_back(folder);
-    if (used.size() == 3) return {};
+    if (used.size() == 3) return;
     go_on(static_cast<std::int64_t>(used.size()));
     if (used.size() == 1) fail_machine("config.json: cannot open");
-    return "there are no weights";
+    throw DamagedWeights("there are no weights");
   };
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, use), parent / "step_00000003");
