@@ -194,6 +194,27 @@ TEST(Trainer, AFolderThatHoldsARunIsNeverOverwritten) {
   EXPECT_TRUE(said);
 }
 
+// Each checkpoint knows what it is of: also for a run that has no step left, whose tensors nobody would read.
+TEST(Trainer, ARunWithoutItsConfigurationIsStillWhatItsCheckpointsSay) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=2"}), temp.path());
+  real_files().remove_all(temp.path() / "config.toml");
+  const auto refused = [&](const std::vector<std::string>& overrides) {
+    return error_of([&] { run(tiny_run(overrides), temp.path(), true); });
+  };
+  const std::string checkpoint = (temp.path() / "checkpoints/step_00000002").string();
+  for (const char* steps : {"train.max_steps=2", "train.max_steps=4"}) {
+    const std::string model = refused({steps, "model.ffn=64"});
+    EXPECT_EQ(model.find(checkpoint + " is of another model: it was started with model.ffn = 48, not 64"), 0u) << model;
+    const std::string batch = refused({steps, "train.batch_size=4"});
+    EXPECT_EQ(batch.find(checkpoint + " is of another run: it was started with train.batch_size = 2, not 4"), 0u)
+        << batch;
+  }
+  EXPECT_FALSE(real_files().exists(temp.path() / "config.toml"));
+  EXPECT_EQ(run(tiny_run({"train.max_steps=2"}), temp.path(), true).result.outcome, Outcome::already_finished);
+  EXPECT_EQ(run(tiny_run({"train.max_steps=4"}), temp.path(), true).result.steps, 4);
+}
+
 TEST(Trainer, ResumingNothingStartsFromTheBeginningAndSaysSo) {
   testing::TempFolder temp;
   const Ran ran = run(tiny_run({"train.max_steps=1"}), temp.path(), true);
