@@ -33,7 +33,7 @@ template <class Step>
 void attempt(const Step& step) {
   try {
     step();
-  } catch (const MachineError&) {
+  } catch (const std::exception&) {
   }
 }
 
@@ -209,6 +209,14 @@ void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
   writer->sync();
   writer->close();
   files.sync_folder(folder);
+}
+
+void prepare_checkpoints(FileSystem& files, const Path& parent) {
+  const Path probe = beside(parent / checkpoint_name(0), kPartial);
+  files.create_folders(parent);
+  clean_leftovers(files, parent);
+  files.create_folders(probe);
+  files.remove_all(probe);
 }
 
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,

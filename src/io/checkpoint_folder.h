@@ -26,6 +26,10 @@ inline constexpr const char* kManifest = "manifest.json";
 std::string checkpoint_name(std::int64_t step);                      // "step_00001000"
 std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inverse; nothing for other names
 
+// Before a run makes its first step: what stands in the way of writing checkpoints (rights, somebody else's leftovers) is
+// told now, not after hours.
+void prepare_checkpoints(FileSystem& files, const Path& parent);
+
 // `fill` writes the files into the folder it is given and returns name -> XXH3-64 of each. Then manifest, syncs, a
 // read-back of every byte, rename, sync of the parent. Whatever fails, every checkpoint that was whole before still is.
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,

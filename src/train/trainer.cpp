@@ -71,6 +71,7 @@ class Run {
       if (!lock_) lock_.emplace(options_.folder);
       if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
       write_run_config(options_, files_);
+      io::prepare_checkpoints(files_, checkpoints_);
     }
     tell_start(checkpoint);
     if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};

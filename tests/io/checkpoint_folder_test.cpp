@@ -14,6 +14,7 @@
 #include "io/weight_files.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
+#include "testing/without_rights.h"
 
 namespace redline::io {
 namespace {
@@ -373,24 +374,6 @@ TEST(FindWeights, AMissingPathIsAUserError) {
   EXPECT_NE(error.find((temp / "none").string()), error.npos) << error;
 }
 
-// Only root can become somebody else; anybody else can forbid himself what he has.
-class WithoutRights {
- public:
-  explicit WithoutRights(const Path& folder) : folder_(folder) {
-    if (::geteuid() == 0) become(kNobody);
-    if (::getuid() != 0) std::filesystem::permissions(folder_, std::filesystem::perms::none);
-  }
-  ~WithoutRights() {
-    if (::geteuid() == kNobody && ::getuid() == 0) become(0);
-    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
-  }
-
- private:
-  static void become(uid_t user) { EXPECT_EQ(::seteuid(user), 0); }
-  static constexpr uid_t kNobody = 65534;
-  Path folder_;
-};
-
 TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
   TempFolder temp;
   const Path run = temp.path() / "run", parent = run / "checkpoints";
@@ -398,8 +381,7 @@ TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
   write(real_files(), parent, 2, "a");
   const Path folder = newest(parent)->folder;
   std::filesystem::permissions(temp.path(), std::filesystem::perms::all);
-  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
-  const WithoutRights nobody(folder);
+  const testing::WithoutRights nobody(folder);
   EXPECT_THROW(checkpoint_problem(real_files(), folder), NoPermission);
   EXPECT_THROW(newest(parent), NoPermission);
   EXPECT_THROW(find_weights_folder(real_files(), run), NoPermission);

@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
+#include "testing/without_rights.h"
 #include "train/run_lock.h"
 #include "train/signals.h"
 #include "train/tiny_run.h"
@@ -300,6 +301,27 @@ TEST(Trainer, CheckpointsThatCannotBeReadAreNotOverwritten) {
   const std::string message = error_of([&] { run(tiny_run({"train.max_steps=6"}), temp.path(), true); });
   EXPECT_NE(message.find("none of the checkpoints"), std::string::npos) << message;
   EXPECT_TRUE(real_files().exists(manifest));
+}
+
+// After hours of steps is too late.
+TEST(Trainer, CheckpointsThatMayNotBeWrittenAreToldBeforeTheFirstStep) {
+  testing::TempFolder temp;
+  const Path folder = temp.path() / "run", checkpoints = folder / "checkpoints";
+  real_files().create_folders(checkpoints);
+  for (const Path& open : {temp.path(), folder}) std::filesystem::permissions(open, std::filesystem::perms::all);
+  Recorder seen;
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=2"});
+  options.folder = folder;
+  options.observers = {&seen};
+  {
+    const testing::WithoutRights nobody(checkpoints, std::filesystem::perms(0555));
+    device::CpuDevice device(1);
+    const std::string message = error_of([&] { train(options, device, real_files()); });
+    EXPECT_NE(message.find("give this user the right to write there"), message.npos) << message;
+  }
+  EXPECT_TRUE(seen.steps.empty());
+  EXPECT_EQ(run(options.config, folder, true).result.steps, 2);
 }
 
 TEST(Trainer, OtherDataThanTheCheckpointsIsRefused) {
