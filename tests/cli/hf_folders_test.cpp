@@ -1,5 +1,7 @@
 // export, import and model.init_from as a user runs them: the same weights on every way, and one sentence for each thing
 // that is wrong.
+#include <sys/resource.h>
+
 #include <cstring>
 
 #include "cli/program.h"
@@ -265,6 +267,19 @@ TEST_F(HfFolders, AHeadOfItsOwnInATiedModelIsNotThrownAway) {
   std::filesystem::rename(folder_ / "same.safetensors", folder_ / "hf/model.safetensors");
   must({"import", "hf", "--out", "in"});
   EXPECT_EQ(io::WeightFiles(real_files(), folder_ / "in").find("lm_head.weight"), nullptr);
+}
+
+// ulimit -f, as batch systems set it.
+TEST_F(HfFolders, AFileOverTheLimitIsToldAndLeavesNothing) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{100'000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Ran ran = run({"export", "--checkpoint", kFixture, "--out", "out"});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("model.safetensors: cannot write: File too large\n"), ran.err.npos) << ran.err;
+  EXPECT_FALSE(exists("out") || exists("out.partial"));
 }
 
 TEST_F(HfFolders, FlagsAndFolders) {
