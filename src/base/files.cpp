@@ -42,8 +42,8 @@ namespace {
 [[noreturn]] void fail_writing(const Path& path, std::string_view doing, int error) {
   const std::string reason = std::generic_category().message(error);
   if (error == EACCES || error == EPERM || error == EROFS)
-    fail_user("{}: cannot {}: {}; give this user the right to write there, or name another path", path.string(), doing,
-              reason);
+    throw NoPermission(fmt::format("{}: cannot {}: {}; give this user the right to write there, or name another path",
+                                   path.string(), doing, reason));
   if (error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG)
     fail_user("{}: cannot {}: {}; name another path", path.string(), doing, reason);
   fail_on(path, doing, error);

@@ -59,7 +59,7 @@ class InputFile {
   int fd_;
 };
 
-// This user may not read what is there. Nothing is known of it: it is neither missing nor damaged.
+// This user may not read what is there, or write there. Nothing is known of it: it is neither missing nor damaged.
 struct NoPermission : UserError {
   using UserError::UserError;
 };

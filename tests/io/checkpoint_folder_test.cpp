@@ -385,6 +385,8 @@ TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
   EXPECT_THROW(checkpoint_problem(real_files(), folder), NoPermission);
   EXPECT_THROW(newest(parent), NoPermission);
   EXPECT_THROW(find_weights_folder(real_files(), run), NoPermission);
+  // Nor are weights damaged that cannot be written where they are copied to.
+  EXPECT_THROW(reading_weights([&] { real_files().create(folder / "copy"); }), NoPermission);
 }
 
 }  // namespace
