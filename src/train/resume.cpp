@@ -47,7 +47,13 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
   const Path path = folder / kRunConfig;
   if (!files.exists(path))
     fail_user("{} holds no run (no {}); give the configuration, or another --out", folder.string(), kRunConfig);
-  return config::parse(files.read(path), path.string());
+  try {
+    return config::parse(files.read(path), path.string());
+  } catch (const NoPermission&) {
+    throw;
+  } catch (const UserError& e) {
+    fail_user("{} cannot be used ({}); each checkpoint of the run holds a copy of it", path.string(), e.what());
+  }
 }
 
 void check_folder(const TrainOptions& options, FileSystem& files) {

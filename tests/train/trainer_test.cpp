@@ -216,6 +216,22 @@ TEST(Trainer, ARunWithoutItsConfigurationIsStillWhatItsCheckpointsSay) {
   EXPECT_EQ(run(tiny_run({"train.max_steps=4"}), temp.path(), true).result.steps, 4);
 }
 
+TEST(Trainer, ARunsConfigurationThatCannotBeUsedIsNamed) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=2"}), temp.path());
+  const Path path = temp.path() / "config.toml";
+  for (const char* text :
+       {"", "[model]\nlayers = 0\n"}) {  // a rule that no line of it breaks, and one that a line does
+    real_files().replace(path, text);
+    const std::string message = error_of([&] { run(tiny_run({"train.max_steps=4"}), temp.path(), true); });
+    EXPECT_EQ(message.find(path.string() + " cannot be used ("), 0u) << message;
+    EXPECT_TRUE(message.ends_with("; each checkpoint of the run holds a copy of it")) << message;
+  }
+  std::filesystem::copy_file(temp.path() / "checkpoints/step_00000002/config.toml", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(run(tiny_run({"train.max_steps=4"}), temp.path(), true).result.steps, 4);
+}
+
 TEST(Trainer, ResumingNothingStartsFromTheBeginningAndSaysSo) {
   testing::TempFolder temp;
   const Ran ran = run(tiny_run({"train.max_steps=1"}), temp.path(), true);
