@@ -38,6 +38,17 @@ namespace {
   fail_on(path, doing, error);
 }
 
+// What is written, someone has named: so is the place.
+[[noreturn]] void fail_writing(const Path& path, std::string_view doing, int error) {
+  const std::string reason = std::generic_category().message(error);
+  if (error == EACCES || error == EPERM || error == EROFS)
+    throw NoPermission(fmt::format("{}: cannot {}: {}; give this user the right to write there, or name another path",
+                                   path.string(), doing, reason));
+  if (error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG)
+    fail_user("{}: cannot {}: {}; name another path", path.string(), doing, reason);
+  fail_on(path, doing, error);
+}
+
 // A POSIX call until no signal interrupts it.
 template <class Call>
 auto retried(const Call& call) {
@@ -54,7 +65,7 @@ class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const Path& path, int flags, std::string_view doing) : fd_(opened(path, flags)) {
-    if (fd_ < 0) fail_on(path, doing, errno);
+    if (fd_ < 0) fail_writing(path, doing, errno);
   }
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
@@ -163,26 +174,26 @@ class RealFiles final : public FileSystem {
     }
     std::reverse(missing.begin(), missing.end());
     for (const Path& folder : missing) {
-      if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) fail_on(folder, "create the folder", errno);
+      if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) fail_writing(folder, "create the folder", errno);
       sync_folder(folder.has_parent_path() ? folder.parent_path() : Path("."));
     }
     std::error_code ignored;
-    if (!std::filesystem::is_directory(path, ignored)) fail_on(path, "create the folder", ENOTDIR);
+    if (!std::filesystem::is_directory(path, ignored)) fail_writing(path, "create the folder", ENOTDIR);
   }
 
   void rename(const Path& from, const Path& to) override {
-    if (::rename(from.c_str(), to.c_str()) != 0) fail_on(from, "rename to " + to.string(), errno);
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_writing(from, "rename to " + to.string(), errno);
   }
 
   void remove_all(const Path& path) override {
     std::error_code error;
     std::filesystem::remove_all(path, error);
-    if (error) fail_on(path, "remove", error.value());
+    if (error) fail_writing(path, "remove", error.value());
   }
 
   void truncate(const Path& path, std::uint64_t size) override {
     if (retried([&] { return ::truncate(path.c_str(), static_cast<off_t>(size)); }) != 0) {
-      fail_on(path, "truncate", errno);
+      fail_writing(path, "truncate", errno);
     }
   }
 

@@ -1,5 +1,5 @@
 // The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError with the
-// path and the system's reason; what may not be read or is no file is a UserError. A missing file is asked for with
+// path and the system's reason; what may not be read or written, or is no file, is a UserError. A missing file is asked for with
 // exists() first, by whoever can say what to do about it.
 #pragma once
 
@@ -59,7 +59,7 @@ class InputFile {
   int fd_;
 };
 
-// This user may not read what is there. Nothing is known of it: it is neither missing nor damaged.
+// This user may not read what is there, or write there. Nothing is known of it: it is neither missing nor damaged.
 struct NoPermission : UserError {
   using UserError::UserError;
 };

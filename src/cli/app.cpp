@@ -1,15 +1,13 @@
 // Dispatch, help of the whole program, and the exit statuses.
 #include "cli/app.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
 #include <new>
 
 #include "base/error.h"
 #include "base/troubleshooting.h"
 #include "cli/commands.h"
+#include "cli/lost_file.h"
 #include "cli/output.h"
 #include "config/load.h"
 #include "train/trainer.h"
@@ -81,23 +79,13 @@ int dispatch(Words words) {
   return command.run(words);
 }
 
-// Data are mapped: a file that another program cuts short while it is read ends in this signal, in the middle of anything.
-void tell_of_lost_file(int) {
-  constexpr std::string_view kSentence =
-      "redline: error: a file that was being read became shorter, or its disk failed; the last checkpoint is whole: "
-      "bring "
-      "the file back and go on with --resume\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kSentence.data(), kSentence.size());
-  ::_exit(kFailed);
-}
-
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
 
 int run(int argc, const char* const* argv) {
   prepare_output();
-  std::signal(SIGBUS, tell_of_lost_file);
+  tell_of_lost_files();
   const auto failed = [](int status, std::string_view sentence) {
     finish_output();  // what was printed comes before the sentence
     print_error(sentence);

@@ -80,25 +80,37 @@ std::string describe(const Value& value) {
       value);
 }
 
+std::optional<double> as_number(const Value& value) {
+  if (const auto* i = std::get_if<std::int64_t>(&value)) return static_cast<double>(*i);
+  if (const auto* d = std::get_if<double>(&value)) return *d;
+  return std::nullopt;
+}
+
+constexpr std::int64_t kLargestInteger = std::int64_t{1} << 53;  // beyond it a double no longer says which one
+
+// What a range without an end leaves unsaid.
+std::string_view too_large(const Key& key, const Value& value) {
+  const std::optional<double> number = as_number(value);
+  const bool is = number && std::isfinite(*number) && *number > static_cast<double>(kLargestInteger);
+  return is && std::holds_alternative<Field<std::int64_t>>(key.field) && !std::isfinite(key.range.high)
+             ? ", which is above 2^53"
+             : "";
+}
+
 [[noreturn]] void reject(const Key& key, const Value& value, std::string_view place) {
   const std::string what = expected(key);
   const bool list = std::holds_alternative<Field<std::vector<std::string>>>(key.field);
   const char* article = !key.choices.empty() && !list ? "one of " : what[0] == 'i' ? "an " : what[0] == 't' ? "" : "a ";
-  fail_user("{}: {} must be {}{}, not {}", place, key.name, article, what, describe(value));
+  fail_user("{}: {} must be {}{}, not {}{}", place, key.name, article, what, describe(value), too_large(key, value));
 }
 
-// Whole numbers written as 1e9 are what people type for token counts; beyond 2^53 a double no longer says which one.
+// Whole numbers written as 1e9 are what people type for token counts.
 std::optional<std::int64_t> as_integer(const Value& value) {
   if (const auto* i = std::get_if<std::int64_t>(&value))
-    return std::abs(*i) <= (std::int64_t{1} << 53) ? std::optional(*i) : std::nullopt;
+    return *i >= -kLargestInteger && *i <= kLargestInteger ? std::optional(*i) : std::nullopt;
   const auto* d = std::get_if<double>(&value);
-  if (d && std::abs(*d) <= 0x1p53 && *d == std::floor(*d)) return static_cast<std::int64_t>(*d);
-  return std::nullopt;
-}
-
-std::optional<double> as_number(const Value& value) {
-  if (const auto* i = std::get_if<std::int64_t>(&value)) return static_cast<double>(*i);
-  if (const auto* d = std::get_if<double>(&value)) return *d;
+  if (d && std::abs(*d) <= static_cast<double>(kLargestInteger) && *d == std::floor(*d))
+    return static_cast<std::int64_t>(*d);
   return std::nullopt;
 }
 

@@ -55,10 +55,10 @@ Hashes write_texts(FileSystem& files, const Checkpoint& c, const model::HfDetail
 
 // All files but a manifest; the weights last, since their hash is known at their end.
 Moved fill(FileSystem& files, const Checkpoint& c, io::NewFolder& folder, const WriteWeights& options, Hashes& hashes) {
-  const io::WeightFiles weights = reading_weights([&] { return io::WeightFiles(files, c.folder); });
-  reading_weights([&] { model::check_size(weights, c.model); });
+  const io::WeightFiles weights = io::reading_weights([&] { return io::WeightFiles(files, c.folder); });
+  io::reading_weights([&] { model::check_size(weights, c.model); });
   const model::FlatLayout layout = model::lay_out(model::family_of(c.model).table(c.model));
-  const auto matched = reading_weights([&] { return model::match_weights(weights, c.model, layout); });
+  const auto matched = io::reading_weights([&] { return model::match_weights(weights, c.model, layout); });
   const TokenizerFiles tokenizer = find_tokenizer_files(files, c);
 
   Moved moved;
@@ -68,7 +68,7 @@ Moved fill(FileSystem& files, const Checkpoint& c, io::NewFolder& folder, const 
     hashes[name] = hash;
     moved.tokenizer_files.push_back(name);
   }
-  moved.weights = reading_weights([&] { return write_weights(files, folder.path(), matched, options); });
+  moved.weights = io::reading_weights([&] { return write_weights(files, folder.path(), matched, options); });
   hashes.insert(moved.weights.hashes.begin(), moved.weights.hashes.end());
   return moved;
 }

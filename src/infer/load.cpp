@@ -18,14 +18,7 @@ Checkpoint open_checkpoint(FileSystem& files, const Path& argument) {
 }
 
 void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use) {
-  io::find_weights_folder(files, argument, [&](const Path& folder) -> std::string {
-    try {
-      use(read_checkpoint(files, folder));
-      return {};
-    } catch (const DamagedWeights& e) {
-      return e.what();
-    }
-  });
+  io::find_weights_folder(files, argument, [&](const Path& folder) { use(read_checkpoint(files, folder)); });
 }
 
 Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
@@ -41,13 +34,13 @@ void check_size(const Checkpoint& c) { model::check_size(io::WeightFiles(real_fi
 
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
                                            device::Device& device, const model::LoadProgress& progress) {
-  const io::WeightFiles weights = reading_weights([&] {
+  const io::WeightFiles weights = io::reading_weights([&] {
     io::WeightFiles opened(real_files(), checkpoint.folder);
     model::check_size(opened, checkpoint.model);
     return opened;
   });
   auto engine = std::make_unique<model::Engine>(checkpoint.model, options, device);
-  reading_weights([&] { model::load_weights(*engine, weights, progress); });
+  io::reading_weights([&] { model::load_weights(*engine, weights, progress); });
   return engine;
 }
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include "base/error.h"
 #include "base/files.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -23,26 +22,8 @@ struct Checkpoint {
 // A run folder (its newest whole checkpoint), a step folder or a Hugging Face folder; else a UserError.
 Checkpoint open_checkpoint(FileSystem& files, const Path& argument);
 
-// Does `use` with it. A run means its newest checkpoint that is whole, and some damage is only found when tensors are read:
-// where `use` throws DamagedWeights a warning says so, and the checkpoint before gets its turn. A folder that was named
-// itself is refused then.
+// Does `use` with it: where that finds weights damaged (io::reading_weights), a run's checkpoint before gets its turn.
 void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use);
-
-// Weights that are not what their files promise.
-struct DamagedWeights : UserError {
-  using UserError::UserError;
-};
-// Everything that reads weights for `use` does so in here.
-template <class Read>
-auto reading_weights(const Read& read) {
-  try {
-    return read();
-  } catch (const NoPermission&) {
-    throw;
-  } catch (const UserError& e) {
-    throw DamagedWeights(e.what());
-  }
-}
 
 // As open_checkpoint for a folder known to hold config.json and weights.
 Checkpoint read_checkpoint(FileSystem& files, const Path& folder);

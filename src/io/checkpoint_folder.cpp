@@ -34,7 +34,7 @@ template <class Step>
 void attempt(const Step& step) {
   try {
     step();
-  } catch (const MachineError&) {
+  } catch (const std::exception&) {
   }
 }
 
@@ -218,6 +218,14 @@ void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
   files.sync_folder(folder);
 }
 
+void prepare_checkpoints(FileSystem& files, const Path& parent) {
+  const Path probe = beside(parent / checkpoint_name(0), kPartial);
+  files.create_folders(parent);
+  clean_leftovers(files, parent);
+  files.create_folders(probe);
+  files.remove_all(probe);
+}
+
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
                       const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill) {
   const Path final_folder = parent / checkpoint_name(step);
@@ -303,10 +311,17 @@ Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeigh
   const auto problem_in_use = [&](const Path& folder) -> std::string {
     if (!has_weights(files, folder))
       return fmt::format("{}: this checkpoint holds no {}", folder.string(), kWeightsFile);
-    return use ? use(folder) : std::string();
+    try {
+      if (use) use(folder);
+      return {};
+    } catch (const DamagedWeights& e) {
+      return e.what();
+    }
   };
   if (files.exists(argument / "checkpoints")) {
-    const auto warn = [](const PassedOver& passed) { log::warn("{}", in_words(passed)); };
+    const auto warn = [&](const PassedOver& passed) {
+      if (use) log::warn("{}", in_words(passed));
+    };
     const Path parent = argument / "checkpoints";
     const std::optional<FoundCheckpoint> newest =
         newest_without_problem(files, parent, Reading::all_but_tensors, warn,

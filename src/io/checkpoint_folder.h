@@ -26,6 +26,10 @@ inline constexpr const char* kManifest = "manifest.json";
 std::string checkpoint_name(std::int64_t step);                      // "step_00001000"
 std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inverse; nothing for other names
 
+// Before a run makes its first step: what stands in the way of writing checkpoints (rights, somebody else's leftovers) is
+// told now, not after hours.
+void prepare_checkpoints(FileSystem& files, const Path& parent);
+
 // `fill` writes the files into the folder it is given and returns name -> XXH3-64 of each. Then manifest, syncs, a
 // read-back of every byte, rename, sync of the parent. Whatever fails, every checkpoint that was whole before still is.
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
@@ -75,9 +79,10 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
 // A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder, or a Hugging Face
 // folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a UserError.
 // Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads them
-// (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` it returns what is wrong with
-// them, nothing where all is well: of a run the checkpoint before is used then, and a folder that was named is refused.
-using UseWeights = std::function<std::string(const Path& folder)>;
+// (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` and throws DamagedWeights
+// (io/weight_files.h), a warning says so and a run's checkpoint before gets its turn; a folder that was named is refused.
+// Without it nothing is told of what is passed over: whoever reads the weights will.
+using UseWeights = std::function<void(const Path& folder)>;
 Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeights& use = {});
 
 }  // namespace redline::io

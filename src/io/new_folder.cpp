@@ -25,8 +25,6 @@ Path place_of(const Path& folder) {
   return nowhere ? named : there;
 }
 
-Path parent_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
-
 bool is_mount_point(const Path& folder) {
   struct stat inner {
   }, outer{};
@@ -42,6 +40,9 @@ NewFolder::NewFolder(FileSystem& files, Path folder, std::string_view flag)
   inner_ = partial_ / kInner;
   const std::string where = fmt::format("{} {}", flag, folder.string());
   check(where);
+  files_.create_folders(parent_of(folder_));
+  const ClaimLock lock(folder_);
+  check(where);  // another may have completed it
   remove_leftovers(where);
   try {
     files_.create_folders(partial_);
@@ -97,7 +98,9 @@ void NewFolder::remove_partial() {
 }
 
 NewFolder::~NewFolder() {
-  if (!whole_) remove_partial();
+  if (whole_) return;
+  const ClaimLock lock(folder_);
+  remove_partial();
 }
 
 std::uint64_t NewFolder::write(std::string_view name, std::string_view text) {
@@ -122,6 +125,7 @@ std::uint64_t NewFolder::copy(const Path& from, std::string_view name) {
 
 void NewFolder::complete() {
   files_.sync_folder(inner_);
+  const ClaimLock lock(folder_);
   files_.rename(inner_, folder_);  // over an empty folder, if there is one
   whole_ = true;
   files_.sync_folder(parent_of(folder_));

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "io/safetensors.h"
 
@@ -39,6 +40,22 @@ class WeightFiles {
   std::vector<File> files_;
   Path listing_;
 };
+
+// Weights that are not what their files promise.
+struct DamagedWeights : UserError {
+  using UserError::UserError;
+};
+// Everything that reads weights for find_weights_folder (io/checkpoint_folder.h) does so in here.
+template <class Read>
+auto reading_weights(const Read& read) {
+  try {
+    return read();
+  } catch (const NoPermission&) {
+    throw;
+  } catch (const UserError& e) {
+    throw DamagedWeights(e.what());
+  }
+}
 
 // One file of a checkpoint, with its hash where the folder's manifest names it.
 WeightFiles::File open_hashed(FileSystem& files, const Path& folder, const std::string& name);

@@ -1,7 +1,9 @@
 // Host and process, in a line of JSON.
 #include "io/work_marker.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -39,6 +41,21 @@ void refuse_running(FileSystem& files, const Path& path, std::string_view format
   if (!here || process <= 0 || process == ::getpid()) return;
   if (::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM)
     fail_user("{}: process {} is {} there; if it is not, remove the folder {}", where, process, doing, folder);
+}
+
+Path parent_of(const Path& folder) {
+  const Path named = folder.has_filename() ? folder : folder.parent_path();
+  return named.has_parent_path() ? named.parent_path() : Path(".");
+}
+
+ClaimLock::ClaimLock(const Path& folder)
+    : descriptor_(::open(parent_of(folder).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+  }
+}
+
+ClaimLock::~ClaimLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace redline::io

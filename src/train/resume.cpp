@@ -16,6 +16,26 @@ bool decides_the_run(std::string_view key) {
   return key == "train.batch_size" || key == "train.seq_len" || key == "train.accumulate" || key == "train.seed";
 }
 
+std::string_view another(std::string_view key) {
+  return key.starts_with("model.") ? " is of another model: it" : " is of another run: it";
+}
+
+// `where`, the run or one of its checkpoints, was started as `before` says: a difference in a key that decides the run
+// refuses it, others are told.
+void check_settings(const config::Config& before, const TrainOptions& options, const Path& where) {
+  for (const std::string& key : config::differing_keys(before, options.config)) {
+    if (key == "preset") continue;  // where the values came from does not matter, the values do
+    const auto text = [&](const config::Config& c) { return config::literal(config::read(*config::find_key(key), c)); };
+    const std::string was = text(before), is = text(options.config);
+    if (decides_the_run(key))
+      fail_user(
+          "{}{} was started with {} = {}, not {}; resume it with its own value, or start another run with another "
+          "--out",
+          where.string(), where == options.folder ? "" : another(key), key, was, is);
+    for (Observer* o : options.observers) o->note(fmt::format("resuming with {} = {} (it was {})", key, is, was));
+  }
+}
+
 }  // namespace
 
 bool holds_run(FileSystem& files, const Path& folder) {
@@ -27,25 +47,21 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
   const Path path = folder / kRunConfig;
   if (!files.exists(path))
     fail_user("{} holds no run (no {}); give the configuration, or another --out", folder.string(), kRunConfig);
-  return config::parse(files.read(path), path.string());
+  try {
+    return config::parse(files.read(path), path.string());
+  } catch (const NoPermission&) {
+    throw;
+  } catch (const UserError& e) {
+    fail_user("{} cannot be used ({}); each checkpoint of the run holds a copy of it", path.string(), e.what());
+  }
 }
 
 void check_folder(const TrainOptions& options, FileSystem& files) {
   if (!holds_run(files, options.folder)) return;
   if (!options.resume)
     fail_user("{} already holds a run; continue it with --resume, or choose another --out", options.folder.string());
-  if (!files.exists(options.folder / kRunConfig)) return;  // stopped before it had begun
-  const config::Config before = read_run_config(files, options.folder);
-  for (const std::string& key : config::differing_keys(before, options.config)) {
-    if (key == "preset") continue;  // where the values came from does not matter, the values do
-    const auto text = [&](const config::Config& c) { return config::literal(config::read(*config::find_key(key), c)); };
-    const std::string was = text(before), is = text(options.config);
-    if (decides_the_run(key))
-      fail_user(
-          "{} was started with {} = {}, not {}; resume it with its own value, or start another run with another --out",
-          options.folder.string(), key, was, is);
-    for (Observer* o : options.observers) o->note(fmt::format("resuming with {} = {} (it was {})", key, is, was));
-  }
+  if (!files.exists(options.folder / kRunConfig)) return;  // stopped before it had begun, or its checkpoints tell
+  check_settings(read_run_config(files, options.folder), options, options.folder);
 }
 
 std::optional<Path> resume_newest(const TrainOptions& options, FileSystem& files,
@@ -57,8 +73,14 @@ std::optional<Path> resume_newest(const TrainOptions& options, FileSystem& files
     if (newest_problem.empty()) newest_problem = passed.problem;
     for (Observer* o : options.observers) o->warning(io::in_words(passed));
   };
-  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(
-      files, parent, damaged, [&](const io::FoundCheckpoint& c) { return take_up(c.folder); });
+  // A run that has lost its configuration is still what its checkpoints say.
+  const bool lost = !files.exists(options.folder / kRunConfig);
+  const auto use = [&](const io::FoundCheckpoint& c) {
+    if (lost && files.exists(c.folder / kRunConfig))
+      check_settings(read_run_config(files, c.folder), options, c.folder);
+    return take_up(c.folder);
+  };
+  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(files, parent, damaged, use);
   if (found) return found->folder;
   if (!newest_problem.empty())
     fail_user("none of the checkpoints in {} can be used ({}); move that folder away to start from the beginning",

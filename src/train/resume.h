@@ -13,7 +13,8 @@ inline constexpr const char* kRunConfig = "config.toml";
 
 // A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in a key
 // that decides what is trained on what (model, data, batch): such a run would not be the same run. Other differences
-// (learning rate, steps, checkpoints, logging) are the user's choice and are told to the observers.
+// (learning rate, steps, checkpoints, logging) are the user's choice and are told to the observers. A run without its
+// config.toml is asked for it when it resumes: each checkpoint holds its own.
 void check_folder(const TrainOptions& options, FileSystem& files);
 
 // Goes on from the newest whole checkpoint: `take_up` is given one after the other, newest first, until it returns that

@@ -37,20 +37,24 @@ std::string tokenizer_problem(const Path& folder, const config::Config& config, 
 
 }  // namespace
 
-std::unique_ptr<io::WeightFiles> open_start(const config::Config& config, const data::Corpus& corpus,
-                                            const TrainOptions& options, FileSystem& files) {
+void load_start(const config::Config& config, const data::Corpus& corpus, const TrainOptions& options,
+                FileSystem& files, const std::function<void(const io::WeightFiles&)>& load) {
   const config::Model& m = config.model;
-  const Path folder = io::find_weights_folder(files, m.init_from);
-  auto weights = std::make_unique<io::WeightFiles>(files, folder);
-  model::check_size(*weights, m);
-  model::match_weights(*weights, m, model::lay_out(model::family_of(m).table(m)));
   std::string problem;
-  if (data::holds_tokenizer(files, folder)) problem = tokenizer_problem(folder, config, corpus);
+  const Path start = io::find_weights_folder(files, m.init_from, [&](const Path& folder) {
+    const io::WeightFiles weights = io::reading_weights([&] {
+      io::WeightFiles opened(files, folder);
+      model::check_size(opened, m);
+      model::match_weights(opened, m, model::lay_out(model::family_of(m).table(m)));
+      return opened;
+    });
+    problem = data::holds_tokenizer(files, folder) ? tokenizer_problem(folder, config, corpus) : std::string();
+    load(weights);
+  });
   for (Observer* o : options.observers) {
-    o->note(fmt::format("starting from the weights in {}", folder.string()));
+    o->note(fmt::format("starting from the weights in {}", start.string()));
     if (!problem.empty()) o->warning(problem);
   }
-  return weights;
 }
 
 }  // namespace redline::train

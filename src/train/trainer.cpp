@@ -72,6 +72,7 @@ class Run {
       if (!lock_) lock_.emplace(options_.folder);
       if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
       write_run_config(options_, files_);
+      io::prepare_checkpoints(files_, checkpoints_);
     }
     tell_start(checkpoint);
     if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};
@@ -118,11 +119,11 @@ class Run {
     std::optional<Path> checkpoint =
         resume_newest(options_, files_, [&](const Path& folder) { return take_up(folder); });
     if (checkpoint || config_.model.init_from.empty()) return checkpoint;
-    const auto weights = open_start(config_, loader_.corpus(), options_, files_);
-    if (trains()) {
-      make_engine();
-      model::load_weights(*engine_, *weights, tell_loading());  // gradients and moments are zero as they are
-    }
+    load_start(config_, loader_.corpus(), options_, files_, [&](const io::WeightFiles& weights) {
+      if (!trains()) return;
+      if (!engine_) make_engine();
+      io::reading_weights([&] { model::load_weights(*engine_, weights, tell_loading()); });  // moments are zero
+    });
     return checkpoint;
   }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
+#include "testing/without_rights.h"
 
 namespace redline {
 namespace {
@@ -112,8 +113,8 @@ TEST(Files, ErrorsNameThePathAndTheReason) {
     EXPECT_NE(error.find("No such file or directory"), error.npos) << error;
   }
   write_text(temp / "file", "");
-  EXPECT_THROW(files.create_folders(temp / "file"), MachineError);
-  EXPECT_THROW(files.create_folders(temp / "file/below"), MachineError);
+  EXPECT_THROW(files.create_folders(temp / "file"), UserError);
+  EXPECT_THROW(files.create_folders(temp / "file/below"), UserError);
   EXPECT_THROW(files.list(temp / "file"), MachineError);
 }
 
@@ -149,12 +150,28 @@ TEST(Files, APathThatLeadsNowhereIsForTheUserToMend) {
   }
 }
 
+TEST(Files, WhatMayNotBeWrittenIsForTheUserToMend) {
+  TempFolder temp;
+  FileSystem& files = real_files();
+  write_text(temp / "a", "text");
+  const redline::testing::WithoutRights nobody(temp.path(), std::filesystem::perms(0555));
+  for (const std::string& error :
+       {user_error([&] { files.create(temp / "new"); }), user_error([&] { files.create_folders(temp / "new/folder"); }),
+        user_error([&] { files.rename(temp / "a", temp / "b"); }), user_error([&] { files.remove_all(temp / "a"); }),
+        user_error([&] { files.replace(temp / "a", "other"); })}) {
+    EXPECT_TRUE(error.starts_with(temp.path().string())) << error;
+    EXPECT_TRUE(error.ends_with(": Permission denied; give this user the right to write there, or name another path"))
+        << error;
+  }
+  EXPECT_EQ(files.read(temp / "a"), "text");
+}
+
 TEST(Files, AFileWithoutTheRightToReadItIsForTheUserToMend) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
   TempFolder temp;
   FileSystem& files = real_files();
   write_text(temp / "secret", "text");
   ASSERT_EQ(::chmod((temp / "secret").c_str(), 0), 0);
+  const redline::testing::WithoutRights nobody(temp.path(), std::filesystem::perms(0555));
   EXPECT_EQ(user_error([&] { files.read(temp / "secret"); }),
             (temp / "secret").string() + ": cannot open: Permission denied; give this user the right to read it");
 }

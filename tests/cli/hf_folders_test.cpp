@@ -1,5 +1,7 @@
 // export, import and model.init_from as a user runs them: the same weights on every way, and one sentence for each thing
 // that is wrong.
+#include <sys/resource.h>
+
 #include <cstring>
 
 #include "cli/program.h"
@@ -154,6 +156,36 @@ TEST_F(HfFolders, DamageIsOneSentenceAndLeavesNothing) {
   EXPECT_EQ(train({"model.init_from=" + flipped, "train.max_steps=1", "--out", "run"}).status, 0);
 }
 
+// A run means its newest whole checkpoint for whoever reads weights; one that is named itself is refused.
+TEST_F(HfFolders, TrainingStartsFromTheNewestWholeCheckpointOfARun) {
+  must({"import", kFixture, "--out", "start"});
+  ASSERT_EQ(train({"model.init_from=start", "train.max_steps=2", "checkpoint.keep=5", "--out", "run"}).status, 0);
+  const std::string old = "run/checkpoints/step_00000002", newest = "run/checkpoints/step_00000003";
+  ASSERT_EQ(run({"train", "--resume", "--out", "run", "train.max_steps=3", "--device", "cpu"}).status, 0);
+  const auto expect_passed_over = [&](const std::string& out, const std::string& problem) {
+    const Ran begun = train({"model.init_from=run", "train.max_steps=1", "--out", out});
+    EXPECT_EQ(begun.status, 0) << begun.err;
+    EXPECT_NE(begun.out.find("starting from the weights in " + old), begun.out.npos) << begun.out;
+    const std::string warning = "redline: warning: the checkpoint of step 3 is damaged and was passed over: ";
+    EXPECT_EQ(begun.err.rfind(warning, 0), 0u) << begun.err;
+    EXPECT_EQ(begun.err.find(warning, 1), begun.err.npos) << begun.err;  // once
+    EXPECT_NE(begun.err.find(problem), begun.err.npos) << begun.err;
+  };
+  std::string bytes = real_files().read(folder_ / newest / "model.safetensors");
+  bytes[bytes.size() / 2] ^= 1;  // seen when tensors are read
+  write(newest + "/model.safetensors", bytes);
+  expect_passed_over("a", "its hash is not the one in the manifest");
+  const Ran named = train({"model.init_from=" + newest, "train.max_steps=1", "--out", "b"});
+  EXPECT_EQ(named.status, 2);
+  EXPECT_NE(named.err.find("its hash is not the one in the manifest"), named.err.npos) << named.err;
+  real_files().truncate(folder_ / newest / "model.safetensors", 1000);  // seen at a glance
+  expect_passed_over("c", "truncated");
+  real_files().truncate(folder_ / old / "model.safetensors", 1000);
+  expect_bad_input(train({"model.init_from=run", "train.max_steps=1", "--out", "b"}),
+                   {"model.init_from", "holds no whole checkpoint"});
+  EXPECT_FALSE(exists("b"));
+}
+
 TEST_F(HfFolders, ShardsThatAreNotWhatTheIndexSays) {
   must({"export", "--checkpoint", kFixture, "--out", "shards", "--shard-size", "200000"});
   const Path first = folder_ / "shards" / real_files().list(folder_ / "shards")[2];
@@ -235,6 +267,19 @@ TEST_F(HfFolders, AHeadOfItsOwnInATiedModelIsNotThrownAway) {
   std::filesystem::rename(folder_ / "same.safetensors", folder_ / "hf/model.safetensors");
   must({"import", "hf", "--out", "in"});
   EXPECT_EQ(io::WeightFiles(real_files(), folder_ / "in").find("lm_head.weight"), nullptr);
+}
+
+// ulimit -f, as batch systems set it.
+TEST_F(HfFolders, AFileOverTheLimitIsToldAndLeavesNothing) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{100'000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Ran ran = run({"export", "--checkpoint", kFixture, "--out", "out"});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("model.safetensors: cannot write: File too large\n"), ran.err.npos) << ran.err;
+  EXPECT_FALSE(exists("out") || exists("out.partial"));
 }
 
 TEST_F(HfFolders, FlagsAndFolders) {

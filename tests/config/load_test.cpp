@@ -106,6 +106,10 @@ TEST_F(LoadTest, WrongValuesAreTold) {
             "x.toml:2: train.batch_size must be an integer in [1, 16777216] or \"auto\", not the string \"many\"");
   EXPECT_EQ(parse_error("[train]\nbatch_size = 2.5\n"),
             "x.toml:2: train.batch_size must be an integer in [1, 16777216] or \"auto\", not 2.5");
+  EXPECT_EQ(parse_error("[train]\nmax_steps = 9223372036854775807\n"),
+            "x.toml:2: train.max_steps must be an integer >= 0, not 9223372036854775807, which is above 2^53");
+  EXPECT_EQ(parse_error("[train]\nmax_steps = 1e20\n"),
+            "x.toml:2: train.max_steps must be an integer >= 0, not 1e+20, which is above 2^53");
   EXPECT_EQ(parse_error("[optim]\nlr = -1\n"), "x.toml:2: optim.lr must be a number >= 0, not -1");
   EXPECT_EQ(parse_error("[optim]\nlr = nan\n"), "x.toml:2: optim.lr must be a number >= 0, not nan");
   EXPECT_EQ(parse_error("[optim]\nlr = inf\n"), "x.toml:2: optim.lr must be a number >= 0, not inf");

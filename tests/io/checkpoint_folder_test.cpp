@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "io/weight_files.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
+#include "testing/without_rights.h"
 
 namespace redline::io {
 namespace {
@@ -288,6 +290,9 @@ TEST(FindWeights, ARunGivesItsNewestWholeCheckpoint) {
   real_files().truncate(run / "checkpoints/step_00000002/model.safetensors", 1);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run), run / "checkpoints/step_00000001");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");  // whoever reads them tells, once
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_weights_folder(real_files(), run, [](const Path&) {}), run / "checkpoints/step_00000001");
   const std::string warning = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(warning.find("redline: warning: the checkpoint of step 2 is damaged"), warning.npos) << warning;
   real_files().remove_all(run / "checkpoints/step_00000001");
@@ -302,9 +307,11 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
   write(real_files(), run / "checkpoints", 1, "a");
   write(real_files(), run / "checkpoints", 2, "b");
   std::vector<Path> used;
-  const auto use = [&](const Path& folder) -> std::string {
+  const auto use = [&](const Path& folder) {
     used.push_back(folder);
-    return folder == newest ? "its tensors have changed" : "";
+    reading_weights([&] {
+      if (folder == newest) fail_user("its tensors have changed");
+    });
   };
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, use), run / "checkpoints/step_00000001");
@@ -314,6 +321,9 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
   EXPECT_EQ(used, (std::vector<Path>{newest, run / "checkpoints/step_00000001"}));
   EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }),
             "its tensors have changed; take another checkpoint, or this one from a copy");
+  // What is wrong with anything else is no reason to take an older one.
+  const auto other = [](const Path&) { fail_user("the tokenizer does not fit"); };
+  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), run, other); }), "the tokenizer does not fit");
 }
 
 // Whoever reads may come too late: what is gone by then is not called damaged, and what has come since is taken.
@@ -326,12 +336,12 @@ TEST(FindWeights, ARunMayGoOnMeanwhile) {
   };
   write(real_files(), parent, 1, "a");
   std::vector<Path> used;
-  const auto use = [&](const Path& folder) -> std::string {
+  const auto use = [&](const Path& folder) {
     used.push_back(folder);
-    if (used.size() == 3) return {};
+    if (used.size() == 3) return;
     go_on(static_cast<std::int64_t>(used.size()));
     if (used.size() == 1) fail_machine("config.json: cannot open");
-    return "there are no weights";
+    throw DamagedWeights("there are no weights");
   };
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, use), parent / "step_00000003");
@@ -366,24 +376,6 @@ TEST(FindWeights, AMissingPathIsAUserError) {
   EXPECT_NE(error.find((temp / "none").string()), error.npos) << error;
 }
 
-// Only root can become somebody else; anybody else can forbid himself what he has.
-class WithoutRights {
- public:
-  explicit WithoutRights(const Path& folder) : folder_(folder) {
-    if (::geteuid() == 0) become(kNobody);
-    if (::getuid() != 0) std::filesystem::permissions(folder_, std::filesystem::perms::none);
-  }
-  ~WithoutRights() {
-    if (::geteuid() == kNobody && ::getuid() == 0) become(0);
-    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
-  }
-
- private:
-  static void become(uid_t user) { EXPECT_EQ(::seteuid(user), 0); }
-  static constexpr uid_t kNobody = 65534;
-  Path folder_;
-};
-
 TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
   TempFolder temp;
   const Path run = temp.path() / "run", parent = run / "checkpoints";
@@ -391,11 +383,12 @@ TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
   write(real_files(), parent, 2, "a");
   const Path folder = newest(parent)->folder;
   std::filesystem::permissions(temp.path(), std::filesystem::perms::all);
-  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
-  const WithoutRights nobody(folder);
+  const testing::WithoutRights nobody(folder);
   EXPECT_THROW(checkpoint_problem(real_files(), folder), NoPermission);
   EXPECT_THROW(newest(parent), NoPermission);
   EXPECT_THROW(find_weights_folder(real_files(), run), NoPermission);
+  // Nor are weights damaged that cannot be written where they are copied to.
+  EXPECT_THROW(reading_weights([&] { real_files().create(folder / "copy"); }), NoPermission);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "io/work_marker.h"
+#include "testing/at_once.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -90,6 +91,20 @@ TEST(NewFolder, ALinkToAnEmptyFolderStays) {
   fill(real_files(), temp / "link", temp / "source");
   EXPECT_EQ(real_files().read(temp / "there/b"), "copied");
   EXPECT_TRUE(std::filesystem::is_symlink(temp / "link"));
+}
+
+TEST(NewFolder, OfSeveralAtOnceOneMakesItAndTheOthersAreRefused) {
+  using testing::CameTo;
+  for (int round = 0; round < 10; ++round) {
+    const testing::TempFolder temp;
+    const auto ends = testing::at_once(4, [&] {
+      NewFolder made(real_files(), temp / "out", "--out");
+      made.write("a", "text");
+      made.complete();
+    });
+    EXPECT_EQ(ends, (std::vector{CameTo::done, CameTo::user_error, CameTo::user_error, CameTo::user_error}));
+    EXPECT_EQ(real_files().list(temp.path()), std::vector<std::string>{"out"});
+  }
 }
 
 TEST(NewFolder, AFailureAnywhereLeavesNoHalfFolder) {

@@ -17,6 +17,7 @@
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 #include "testing/upload_windows.h"
+#include "testing/without_rights.h"
 #include "train/run_lock.h"
 #include "train/signals.h"
 #include "train/tiny_run.h"
@@ -194,6 +195,43 @@ TEST(Trainer, AFolderThatHoldsARunIsNeverOverwritten) {
   EXPECT_TRUE(said);
 }
 
+// Each checkpoint knows what it is of: also for a run that has no step left, whose tensors nobody would read.
+TEST(Trainer, ARunWithoutItsConfigurationIsStillWhatItsCheckpointsSay) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=2"}), temp.path());
+  real_files().remove_all(temp.path() / "config.toml");
+  const auto refused = [&](const std::vector<std::string>& overrides) {
+    return error_of([&] { run(tiny_run(overrides), temp.path(), true); });
+  };
+  const std::string checkpoint = (temp.path() / "checkpoints/step_00000002").string();
+  for (const char* steps : {"train.max_steps=2", "train.max_steps=4"}) {
+    const std::string model = refused({steps, "model.ffn=64"});
+    EXPECT_EQ(model.find(checkpoint + " is of another model: it was started with model.ffn = 48, not 64"), 0u) << model;
+    const std::string batch = refused({steps, "train.batch_size=4"});
+    EXPECT_EQ(batch.find(checkpoint + " is of another run: it was started with train.batch_size = 2, not 4"), 0u)
+        << batch;
+  }
+  EXPECT_FALSE(real_files().exists(temp.path() / "config.toml"));
+  EXPECT_EQ(run(tiny_run({"train.max_steps=2"}), temp.path(), true).result.outcome, Outcome::already_finished);
+  EXPECT_EQ(run(tiny_run({"train.max_steps=4"}), temp.path(), true).result.steps, 4);
+}
+
+TEST(Trainer, ARunsConfigurationThatCannotBeUsedIsNamed) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=2"}), temp.path());
+  const Path path = temp.path() / "config.toml";
+  for (const char* text :
+       {"", "[model]\nlayers = 0\n"}) {  // a rule that no line of it breaks, and one that a line does
+    real_files().replace(path, text);
+    const std::string message = error_of([&] { run(tiny_run({"train.max_steps=4"}), temp.path(), true); });
+    EXPECT_EQ(message.find(path.string() + " cannot be used ("), 0u) << message;
+    EXPECT_TRUE(message.ends_with("; each checkpoint of the run holds a copy of it")) << message;
+  }
+  std::filesystem::copy_file(temp.path() / "checkpoints/step_00000002/config.toml", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(run(tiny_run({"train.max_steps=4"}), temp.path(), true).result.steps, 4);
+}
+
 TEST(Trainer, ResumingNothingStartsFromTheBeginningAndSaysSo) {
   testing::TempFolder temp;
   const Ran ran = run(tiny_run({"train.max_steps=1"}), temp.path(), true);
@@ -279,6 +317,27 @@ TEST(Trainer, CheckpointsThatCannotBeReadAreNotOverwritten) {
   const std::string message = error_of([&] { run(tiny_run({"train.max_steps=6"}), temp.path(), true); });
   EXPECT_NE(message.find("none of the checkpoints"), std::string::npos) << message;
   EXPECT_TRUE(real_files().exists(manifest));
+}
+
+// After hours of steps is too late.
+TEST(Trainer, CheckpointsThatMayNotBeWrittenAreToldBeforeTheFirstStep) {
+  testing::TempFolder temp;
+  const Path folder = temp.path() / "run", checkpoints = folder / "checkpoints";
+  real_files().create_folders(checkpoints);
+  for (const Path& open : {temp.path(), folder}) std::filesystem::permissions(open, std::filesystem::perms::all);
+  Recorder seen;
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=2"});
+  options.folder = folder;
+  options.observers = {&seen};
+  {
+    const testing::WithoutRights nobody(checkpoints, std::filesystem::perms(0555));
+    device::CpuDevice device(1);
+    const std::string message = error_of([&] { train(options, device, real_files()); });
+    EXPECT_NE(message.find("give this user the right to write there"), message.npos) << message;
+  }
+  EXPECT_TRUE(seen.steps.empty());
+  EXPECT_EQ(run(options.config, folder, true).result.steps, 2);
 }
 
 TEST(Trainer, OtherDataThanTheCheckpointsIsRefused) {

@@ -38,7 +38,9 @@ class RawFile final : public ByteStream {
   explicit RawFile(const Path& path) : path_(path) {
     do fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     while (fd_ < 0 && errno == EINTR);
-    if (fd_ < 0) fail_user("{}: cannot open: {}", path_.string(), std::generic_category().message(errno));
+    if (fd_ < 0)
+      fail_user("{}: cannot open: {}; give this user the right to read it, or name another file", path_.string(),
+                std::generic_category().message(errno));
 #ifdef POSIX_FADV_SEQUENTIAL
     ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
 #endif

@@ -83,6 +83,9 @@ struct TextInput::Impl {
 
   std::size_t index() const { return static_cast<std::size_t>(file); }
   bool done() const { return index() == files.size(); }
+  std::int64_t file_bytes() const {  // when it was found
+    return (index() + 1 < files.size() ? bytes_before[index() + 1] : bytes_on_disk) - bytes_before[index()];
+  }
 
   void leave() {
     ++file;
@@ -121,6 +124,10 @@ struct TextInput::Impl {
       broken = std::current_exception();
       at_end = true;
     }
+    if (at_end && !broken && stream->consumed() < file_bytes())
+      broken = std::make_exception_ptr(
+          UserError(fmt::format("{}: it ends at byte {}, earlier than it did; bring it back whole",
+                                files[index()].string(), stream->consumed())));
     if (stream) read_so_far = bytes_before[index()] + stream->consumed();
     if (first && std::string_view(pending).starts_with(kByteOrderMark)) {
       start = scanned = kByteOrderMark.size();

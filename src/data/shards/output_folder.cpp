@@ -26,6 +26,8 @@ OutputFolder::OutputFolder(FileSystem& files, Path folder) : files_(files), fold
   std::error_code ignored;
   if (files_.exists(folder_) && !std::filesystem::is_directory(folder_, ignored))
     fail_user("--out {}: not a folder", folder_.string());
+  files_.create_folders(io::parent_of(folder_));
+  const io::ClaimLock lock(folder_);
   if (files_.exists(folder_ / kManifestFile))
     fail_user("--out {}: already holds prepared data; name another folder, or remove this one", folder_.string());
   const std::vector<std::string> names = files_.list(folder_);
@@ -60,6 +62,7 @@ void OutputFolder::remove_ours() {
 
 void OutputFolder::complete(std::string_view manifest) {
   files_.sync_folder(folder_);  // the shards' names before the manifest's
+  const io::ClaimLock lock(folder_);
   files_.replace(folder_ / kManifestFile, manifest);
   whole_ = true;
   files_.remove_all(folder_ / kPreparingFile);
@@ -76,7 +79,9 @@ void OutputFolder::clean_up() noexcept {
 }
 
 OutputFolder::~OutputFolder() {
-  if (!whole_) clean_up();
+  if (whole_) return;
+  const io::ClaimLock lock(folder_);
+  clean_up();
 }
 
 }  // namespace redline::data

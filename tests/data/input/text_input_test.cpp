@@ -222,6 +222,33 @@ TEST_F(TextInputTest, TruncatedArchives) {
   }
 }
 
+// Somebody empties a file that is read again and again: fewer documents are not taken for all of them.
+TEST_F(TextInputTest, AFileThatBecomesShorterIsNamed) {
+  const std::string path = write("a.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
+  const std::string other = write("b.jsonl", "{\"text\":\"three\"}\n");
+  TextInput input({path, other}, {}, "data");
+  TextBlock block;
+  for (const std::uint64_t bytes : {15, 20}) {  // between two lines, and inside one
+    write("a.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
+    input.seek(0, 0);
+    while (input.next(block, 1, 1)) {
+    }
+    real_files().truncate(path, bytes);
+    input.seek(0, 0);
+    ASSERT_TRUE(input.next(block, 1, 1));  // what is there comes first
+    EXPECT_EQ(block.bytes, "{\"text\":\"one\"}\n");
+    try {
+      input.next(block, 1, 1);
+      ADD_FAILURE() << block.bytes;
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.what(), fmt::format("{}: it ends at byte {}, earlier than it did; bring it back whole", path, bytes));
+    }
+    ASSERT_TRUE(input.next(block, 1, 1));  // and the next file after it
+    EXPECT_EQ(block.bytes, "{\"text\":\"three\"}\n");
+    EXPECT_FALSE(input.next(block, 1, 1));
+  }
+}
+
 TEST_F(TextInputTest, DamagedArchives) {
   std::string packed = gzipped(std::string(100'000, 'a') + "tail");
   packed[packed.size() / 2] ^= 0x55;

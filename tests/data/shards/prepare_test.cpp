@@ -12,6 +12,7 @@
 #include "data/byte_roles.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
+#include "testing/at_once.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -194,6 +195,19 @@ TEST_F(PrepareTest, ARunThatIsGoingOnIsLeftAlone) {
                     ::getppid()));
   EXPECT_NE(error_of(settings({a})).find("is preparing data there"), std::string::npos);
   EXPECT_TRUE(real_files().exists(out_ / "preparing.json"));
+}
+
+TEST_F(PrepareTest, OfSeveralAtOnceOneIsDoneAndTheOthersAreRefused) {
+  using redline::testing::CameTo;
+  const PrepareSettings s = settings({write("a.jsonl", "{\"text\":\"a\"}\n")});
+  run(s);
+  const Folder wanted = contents(out_);
+  for (int round = 0; round < 10; ++round) {
+    real_files().remove_all(out_);
+    const auto ends = redline::testing::at_once(4, [&] { run(s); });
+    EXPECT_EQ(ends, (std::vector{CameTo::done, CameTo::user_error, CameTo::user_error, CameTo::user_error}));
+    EXPECT_EQ(contents(out_), wanted);
+  }
 }
 
 TEST_F(PrepareTest, StoppingLeavesNothing) {
