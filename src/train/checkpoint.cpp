@@ -80,7 +80,9 @@ model::Engine::FileToLoad moments_to_load(const io::WeightFiles::File& file, con
   for (const model::StoredParameter& p : engine.layout().stored)
     for (const auto& [prefix, which] : {std::pair{kMoment1, model::Flat::moment1}, {kMoment2, model::Flat::moment2}}) {
       const io::StoredTensor& t = file.reader->at(prefix + p.name);
-      if (t.shape != p.shape) fail_user("{} has another shape than the model's {}", t.name, p.name);
+      if (t.shape != p.shape)
+        fail_user("{}: {} has another shape than the model's {}; take another checkpoint, or this one from a copy",
+                  file.reader->path().string(), t.name, p.name);
       places[t.name] = {which, p.offset};
     }
   model::Engine::FileToLoad moments{&file};
