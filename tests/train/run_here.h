@@ -1,0 +1,64 @@
+// A run in the test's own process: what it told, and what it left on the disk.
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "io/checkpoint_folder.h"
+#include "train/tiny_run.h"
+
+namespace redline::testing {
+
+struct Ran {
+  train::TrainResult result;
+  Recorder seen;
+};
+
+// Asks a run to stop once it has its weights and begins: it makes one step and saves it.
+struct StopsAtOnce final : train::Observer {
+  std::atomic<int> stop{0};
+  void started(const train::RunHeader&) override { stop = SIGTERM; }
+};
+
+inline Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
+               bool stops_at_once = false) {
+  Ran ran;
+  StopsAtOnce stopper;
+  device::CpuDevice device(2);
+  train::TrainOptions options;
+  options.config = config;
+  options.folder = folder;
+  options.resume = resume;
+  options.peak_flops = 1e11;
+  options.observers = {&ran.seen, &stopper};
+  if (stops_at_once) options.stop = &stopper.stop;
+  ran.result = train::train(options, device, files);
+  return ran;
+}
+
+inline std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Every byte of parameters and moments in a checkpoint.
+inline std::string tensors(const Path& run_folder, std::int64_t step) {
+  const Path folder = run_folder / "checkpoints" / io::checkpoint_name(step);
+  return real_files().read(folder / "model.safetensors") + real_files().read(folder / "optimizer.safetensors");
+}
+
+inline std::vector<double> losses(const Recorder& r) {
+  std::vector<double> out;
+  for (const train::StepMetrics& m : r.steps) out.push_back(m.loss);
+  return out;
+}
+
+}  // namespace redline::testing
