@@ -33,11 +33,13 @@ test: build  ## build everything and run all tests
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
 format:  ## format the sources in place
-	$(if $(SOURCES),$(CLANG_FORMAT) -i $(SOURCES))
+	@echo "$(CLANG_FORMAT) -i, $(words $(SOURCES)) files"
+	@$(CLANG_FORMAT) -i $(SOURCES)
 
 check:  ## check the floors and the formatting
 	tools/check_floors.py
-	$(if $(SOURCES),$(CLANG_FORMAT) --dry-run --Werror $(SOURCES))
+	@echo "$(CLANG_FORMAT), $(words $(SOURCES)) files"
+	@$(CLANG_FORMAT) --dry-run --Werror $(SOURCES)
 
 clean:  ## remove the build folders; runs are kept
 	rm -rf build build-debug build-asan build-tsan build-cuda

@@ -1,4 +1,5 @@
-// What a run promises: it learns, it repeats to the bit, it stops when asked or when numbers break, and it never writes over another.
+// What a run promises: it learns, it repeats to the bit, it stops when asked or when numbers break, and it never writes over
+// another.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
