@@ -175,7 +175,7 @@ class RealFiles final : public FileSystem {
     std::reverse(missing.begin(), missing.end());
     for (const Path& folder : missing) {
       if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) fail_writing(folder, "create the folder", errno);
-      sync_folder(folder.has_parent_path() ? folder.parent_path() : Path("."));
+      sync_folder(parent_of(folder));
     }
     std::error_code ignored;
     if (!std::filesystem::is_directory(path, ignored)) fail_writing(path, "create the folder", ENOTDIR);
@@ -217,6 +217,11 @@ class RealFiles final : public FileSystem {
 };
 
 }  // namespace
+
+Path parent_of(const Path& path) {
+  const Path named = path.has_filename() ? path : path.parent_path();
+  return named.has_parent_path() ? named.parent_path() : Path(".");
+}
 
 MappedFile::MappedFile(const Path& path) {
   const Descriptor file = open_to_read(path);
@@ -290,7 +295,7 @@ void FileSystem::replace(const Path& path, std::string_view text) {
     }
     throw;
   }
-  sync_folder(path.has_parent_path() ? path.parent_path() : Path("."));
+  sync_folder(parent_of(path));
 }
 
 FileSystem& real_files() {

@@ -19,6 +19,8 @@ namespace redline {
 
 using Path = std::filesystem::path;
 
+Path parent_of(const Path& path);  // "a" for "a/b" and "a/b/", "." for "b"
+
 // A file being written. Bytes are safe only after sync() has returned.
 class FileWriter {
  public:

@@ -15,13 +15,10 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/last_words.h"
 
 namespace redline::cli {
 namespace {
-
-void say(std::string_view text) {
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
-}
 
 // The lines of a file, as long as a path may make them; what is longer is cut.
 class Lines {
@@ -87,12 +84,10 @@ bool still_holds(const MappedByte& byte) {
 
 [[noreturn]] void end(const MappedByte& byte) {
   const bool disk = still_holds(byte);
-  if (::isatty(STDERR_FILENO) == 1) say("\n");  // after a live line
-  say("redline: error: ");
-  say(byte.path);
-  say(disk ? ": cannot read: its disk failed; " : ": cannot read: it became shorter meanwhile; bring it back whole; ");
-  say("a run goes on from its last checkpoint with --resume\n");
-  ::_exit(disk ? kFailed : kBadInput);
+  last_words({"redline: error: ", byte.path,
+              ": cannot read: ", disk ? "its disk failed" : "it became shorter meanwhile; bring it back whole",
+              "; a run goes on from its last checkpoint with --resume"},
+             disk ? kFailed : kBadInput);
 }
 
 std::atomic<bool> g_looking = false;

@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstring>
 #include <initializer_list>
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/last_words.h"
 #include "train/signals.h"
 
 namespace redline::cli {
@@ -22,15 +22,10 @@ static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>
               std::atomic<int>::is_always_lock_free);
 train::CaughtSignal g_caught;
 
-void say(const char* text) { [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text)); }
-
 // Returns where the process is ending already: in another thread, or below this handler in the same one.
 void end() {
   if (g_ending.exchange(true)) return;
-  if (::isatty(STDERR_FILENO) == 1) say("\n");  // after a live line and the terminal's ^C
-  say(g_sentence);
-  say("\n");
-  ::_exit(kStopped);
+  last_words({g_sentence.load()}, kStopped);
 }
 
 void on_signal(int number) {
@@ -46,8 +41,8 @@ StopAtOnce::StopAtOnce(const char* sentence) {
   g_sentence = sentence;
   g_held = false;
   g_caught.forget();
-  for (const int number :
-       {SIGINT, SIGTERM})  // what is ignored stays so: a script's Ctrl-C is not for what it left behind
+  // What is ignored stays so: a script's Ctrl-C is not for what it left behind.
+  for (const int number : {SIGINT, SIGTERM})
     if (std::signal(number, SIG_IGN) != SIG_IGN) std::signal(number, on_signal);
 }
 

@@ -37,7 +37,7 @@ struct Choice {
 Choice choose(FileSystem& files, const ConfigWords& words, const std::string& out, bool resume) {
   config::Sources sources = sources_of(words);
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
-  if (real_files().exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
+  if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
   const Path run_config = Path(out) / train::kRunConfig;
   // A run that goes on without being told its configuration keeps its own; one that never began starts from the
   // default.

@@ -43,11 +43,6 @@ void refuse_running(FileSystem& files, const Path& path, std::string_view format
     fail_user("{}: process {} is {} there; if it is not, remove the folder {}", where, process, doing, folder);
 }
 
-Path parent_of(const Path& folder) {
-  const Path named = folder.has_filename() ? folder : folder.parent_path();
-  return named.has_parent_path() ? named.parent_path() : Path(".");
-}
-
 ClaimLock::ClaimLock(const Path& folder)
     : descriptor_(::open(parent_of(folder).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {

@@ -17,8 +17,6 @@ std::string work_marker(std::string_view format);
 void refuse_running(FileSystem& files, const Path& marker, std::string_view format, std::string_view where,
                     std::string_view doing);
 
-Path parent_of(const Path& folder);  // "a" for "a/b" and "a/b/", "." for "b"
-
 // Held while a folder is claimed, completed or given up: of two processes that want the same one at once, the second waits
 // these milliseconds and then finds what the first has left there. It locks the folder's parent, which must exist; where
 // that cannot be locked the marker has to do.

@@ -81,7 +81,7 @@ model::Engine::FileToLoad moments_to_load(const io::WeightFiles::File& file, con
     for (const auto& [prefix, which] : {std::pair{kMoment1, model::Flat::moment1}, {kMoment2, model::Flat::moment2}}) {
       const io::StoredTensor& t = file.reader->at(prefix + p.name);
       if (t.shape != p.shape)
-        fail_user("{}: {} has another shape than the model's {}; take another checkpoint, or this one from a copy",
+        fail_user("{}: {} has another shape than the model's {}; resume with the model that the run began with",
                   file.reader->path().string(), t.name, p.name);
       places[t.name] = {which, p.offset};
     }

@@ -47,6 +47,14 @@ std::string user_error(const Call& call) {
   return error_of<UserError>(call);
 }
 
+TEST(Files, AParentIsAlwaysAFolderThatCanBeNamed) {
+  EXPECT_EQ(parent_of("a/b"), "a");
+  EXPECT_EQ(parent_of("a/b/"), "a");
+  EXPECT_EQ(parent_of("b"), ".");
+  EXPECT_EQ(parent_of("b/"), ".");
+  EXPECT_EQ(parent_of("/b"), "/");
+}
+
 TEST(Files, HoldWhatWasWritten) {
   TempFolder temp;
   FileSystem& files = real_files();

@@ -18,14 +18,6 @@
 namespace redline::train {
 namespace {
 
-using testing::error_of;
-using testing::losses;
-using testing::Ran;
-using testing::Recorder;
-using testing::run;
-using testing::tensors;
-using testing::tiny_run;
-
 // Changes one bit of a file, that far into it.
 void flip(const Path& path, double share) {
   std::string bytes = real_files().read(path);

@@ -11,17 +11,20 @@
 #include "io/checkpoint_folder.h"
 #include "train/tiny_run.h"
 
-namespace redline::testing {
+namespace redline::train {
+
+using testing::Recorder;
+using testing::tiny_run;
 
 struct Ran {
-  train::TrainResult result;
+  TrainResult result;
   Recorder seen;
 };
 
 // Asks a run to stop once it has its weights and begins: it makes one step and saves it.
-struct StopsAtOnce final : train::Observer {
+struct StopsAtOnce final : Observer {
   std::atomic<int> stop{0};
-  void started(const train::RunHeader&) override { stop = SIGTERM; }
+  void started(const RunHeader&) override { stop = SIGTERM; }
 };
 
 inline Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
@@ -29,14 +32,14 @@ inline Ran run(const config::Config& config, const Path& folder, bool resume = f
   Ran ran;
   StopsAtOnce stopper;
   device::CpuDevice device(2);
-  train::TrainOptions options;
+  TrainOptions options;
   options.config = config;
   options.folder = folder;
   options.resume = resume;
   options.peak_flops = 1e11;
   options.observers = {&ran.seen, &stopper};
   if (stops_at_once) options.stop = &stopper.stop;
-  ran.result = train::train(options, device, files);
+  ran.result = train(options, device, files);
   return ran;
 }
 
@@ -57,8 +60,8 @@ inline std::string tensors(const Path& run_folder, std::int64_t step) {
 
 inline std::vector<double> losses(const Recorder& r) {
   std::vector<double> out;
-  for (const train::StepMetrics& m : r.steps) out.push_back(m.loss);
+  for (const StepMetrics& m : r.steps) out.push_back(m.loss);
   return out;
 }
 
-}  // namespace redline::testing
+}  // namespace redline::train

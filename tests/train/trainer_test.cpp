@@ -19,14 +19,6 @@
 namespace redline::train {
 namespace {
 
-using testing::error_of;
-using testing::losses;
-using testing::Ran;
-using testing::Recorder;
-using testing::run;
-using testing::tensors;
-using testing::tiny_run;
-
 TEST(Trainer, LearnsEvaluatesAndSavesWhenAsked) {
   testing::TempFolder temp;
   const Ran ran = run(tiny_run(), temp.path() / "run");

@@ -26,7 +26,7 @@ OutputFolder::OutputFolder(FileSystem& files, Path folder) : files_(files), fold
   std::error_code ignored;
   if (files_.exists(folder_) && !std::filesystem::is_directory(folder_, ignored))
     fail_user("--out {}: not a folder", folder_.string());
-  files_.create_folders(io::parent_of(folder_));
+  files_.create_folders(parent_of(folder_));
   const io::ClaimLock lock(folder_);
   if (files_.exists(folder_ / kManifestFile))
     fail_user("--out {}: already holds prepared data; name another folder, or remove this one", folder_.string());
