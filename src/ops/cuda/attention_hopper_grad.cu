@@ -3,7 +3,8 @@
 // is one warp group, as in attention_hopper.cu.
 //   query_kernel: 64 queries of a head over tiles of 64 keys; writes delta and dq.
 //   key_kernel: 64 keys of a key/value head over the 64-query tiles of all heads of the group; keys are rows, so p^T and
-//   ds^T come out as the left operands that dv and dk want.
+//   ds^T come out as the left operands that dv and dk want. A query's lse and delta are a column's there: products are
+//   added to them, which takes them before the wait for the products instead of after it.
 #include <array>
 
 #include "ops/cuda/attention_backends.h"
@@ -17,7 +18,7 @@ template <int kHeadDim>
 struct Query {
   static constexpr int kBlocks = kHeadDim == 64 ? 4 : 2;  // of a multiprocessor
   static constexpr int kTileBytes = kTile * kHeadDim * 2;
-  static constexpr int kDelta = 6 * kTileBytes, kBytes = kDelta + kTile * 4;  // Q dout | K V | K V | delta
+  static constexpr int kBytes = 6 * kTileBytes;  // Q dout | K V | K V
 };
 template <int kHeadDim>
 struct Key {
@@ -27,39 +28,16 @@ struct Key {
   static constexpr int kBytes = kStatistics + 4 * kRowBytes;  // lse delta | lse delta
 };
 
-// delta = rowsum(dout * out) of a warp's 16 queries: asked for from global memory while dout is on its way to its tile,
-// summed up once that is there.
+// delta = rowsum(dout * out) of this lane's two of a warp's 16 queries: the diagonal of their product.
 template <int kHeadDim>
-class WarpDelta {
- public:
-  __device__ WarpDelta(const __nv_bfloat16* out, int stride, int present) {
+__device__ void find_delta(float (&delta)[2], std::uint32_t dout_rows, std::uint32_t out_rows) {
+  float c[1][2][4];
+  multiply_rows<kHeadDim, 1, 2>(c, dout_rows, out_rows);
+  const int row = lane_index() / 4, holder = row * 4 + row / 2;  // of the four lanes of the row
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
-      const __nv_bfloat16* from = out + static_cast<std::int64_t>(row(i)) * stride + chunk() * 8;
-      out_[i] = row(i) < present ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
-    }
-  }
-  // To global memory for key_kernel, to shared memory for this warp.
-  __device__ void finish(std::uint32_t dout_rows, float* delta, float* delta_shared, int present) const {
-#pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
-      float sum = dot_chunk(out_[i], load_shared_16(dout_rows + TileRows<kHeadDim>::offset(row(i), chunk())));
-#pragma unroll
-      for (int distance = kChunks / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-      if (chunk() == 0) {
-        delta_shared[row(i)] = sum;
-        if (row(i) < present) delta[row(i)] = sum;
-      }
-    }
-    __syncwarp();
-  }
-
- private:
-  static constexpr int kChunks = kHeadDim / 8, kRowsAtOnce = 32 / kChunks, kRounds = kWarpRows / kRowsAtOnce;
-  __device__ static int chunk() { return lane_index() % kChunks; }
-  __device__ static int row(int i) { return i * kRowsAtOnce + lane_index() / kChunks; }
-  uint4 out_[kRounds];
-};
+  for (int half = 0; half < 2; ++half)
+    delta[half] = __shfl_sync(~0u, row % 2 ? c[0][half][2 * half + 1] : c[0][half][2 * half], holder);
+}
 
 template <int kHeadDim>
 __global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kernel(const GradArguments a) {
@@ -91,23 +69,26 @@ __global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kern
         .template load<kTile>(q_tile);
     TileReader<kHeadDim>(a.dout + token * out_width + work.head * kHeadDim, out_width, length - first_query)
         .template load<kTile>(dout_tile);
+    const std::uint32_t out_tile = kv_tiles + 2 * Q::kTileBytes;  // where keys come once delta is there
+    TileReader<kHeadDim>(a.out + token * out_width + work.head * kHeadDim, out_width, length - first_query)
+        .template load<kTile>(out_tile);
     load_keys(0);
 
     float lse_log2[2], delta[2];
-    {
-      const std::int64_t at = work.head * static_cast<std::int64_t>(a.n) + own_token;
-      const WarpDelta<kHeadDim> sums(a.out + own_token * out_width + work.head * kHeadDim, out_width, present);
+    const std::int64_t at = work.head * static_cast<std::int64_t>(a.n) + own_token;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = half * 8 + lane / 4;
-        lse_log2[half] = row < present ? a.lse[at + row] * kLog2E : 0;
-      }
-      exchange_tiles();
-      float* delta_shared = reinterpret_cast<float*>(memory + Q::kDelta) + own;
-      sums.finish(dout_tile + own_bytes, a.delta + at, delta_shared, present);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) delta[half] = delta_shared[half * 8 + lane / 4];
+    for (int half = 0; half < 2; ++half) {
+      const int row = half * 8 + lane / 4;
+      lse_log2[half] = row < present ? a.lse[at + row] * kLog2E : 0;
     }
+    exchange_tiles();
+    find_delta<kHeadDim>(delta, dout_tile + own_bytes, out_tile + own_bytes);
+    if (lane % 4 == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (half * 8 + lane / 4 < present) a.delta[at + half * 8 + lane / 4] = delta[half];
+    }
+    if (key_tiles > 1) __syncthreads();  // everybody has read out
 
     float dq[1][kHeadDim / 8][4];
     for (int t = 0; t < key_tiles; ++t) {
@@ -162,7 +143,7 @@ __global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(c
   const std::uint32_t q_tiles = v_tile + K::kTileBytes, statistics = k_tile + K::kStatistics;
   const int width = (a.heads + 2 * a.kv_heads) * kHeadDim;
   const int group = a.heads / a.kv_heads, lane = lane_index();
-  const float scale_log2 = a.scale * kLog2E;
+  const float scale_log2 = a.scale * kLog2E, inverse_scale = 1 / a.scale;
   const int own = warp_index() * kWarpRows;
 
   for (WorkQueue queue(a.keys, a.kv_heads, next); queue.more(); queue.take_next()) {
@@ -188,21 +169,29 @@ __global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(c
       const std::uint32_t lse_row = statistics + step % 2 * 2 * K::kRowBytes + lane % 4 * 8;
 
       float p[1][kTile / 8][4], dp[1][kTile / 8][4];
-      begin_products();
-      multiply_tiles<kHeadDim>(p[0], k_tile, q_tile);
-      multiply_tiles<kHeadDim>(dp[0], v_tile, dout_tile);
-      end_products();
-      await_products<0>(p[0], dp[0]);
-      if (t == 0) hide_later_keys<true>(p, own, 0);
-      if (++t == query_tiles) t = 0;
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {
         const float2 lse = load_shared_pair(lse_row + n * 32);
         const float2 delta = load_shared_pair(lse_row + K::kRowBytes + n * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          p[0][n][i] = exp2_approx(p[0][n][i] * scale_log2 - (i % 2 ? lse.y : lse.x) * kLog2E);
-          dp[0][n][i] = p[0][n][i] * (dp[0][n][i] - (i % 2 ? delta.y : delta.x));
+          p[0][n][i] = (i % 2 ? lse.y : lse.x) * -inverse_scale;
+          dp[0][n][i] = -(i % 2 ? delta.y : delta.x);
+        }
+      }
+      begin_products(p[0], dp[0]);
+      multiply_tiles<kHeadDim>(p[0], k_tile, q_tile, true);
+      multiply_tiles<kHeadDim>(dp[0], v_tile, dout_tile, true);
+      end_products();
+      await_products<0>(p[0], dp[0]);
+      if (t == 0) hide_later_keys<true>(p, own, 0);
+      if (++t == query_tiles) t = 0;
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          p[0][n][i] = exp2_approx(p[0][n][i] * scale_log2);
+          dp[0][n][i] *= p[0][n][i];
         }
       }
       std::uint32_t weights[1][kTile / 16][4], ds[1][kTile / 16][4];

@@ -19,7 +19,20 @@ __device__ inline void exchange_tiles() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
   __syncthreads();
 }
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+// Values of registers stay on this side of it.
+template <class Columns>
+__device__ inline void pin(Columns& c) {
+  for (auto& columns : c) {
+#pragma unroll
+    for (float& x : columns) asm volatile("" : "+f"(x)::"memory");
+  }
+}
+// What products add to is named, so that it is there before.
+template <class... Results>
+__device__ inline void begin_products(Results&... results) {
+  (pin(results), ...);
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
 // The products since the last call become a group.
 __device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
 
@@ -27,12 +40,6 @@ __device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.al
 template <int kPending, class... Results>
 __device__ inline void await_products(Results&... results) {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
-  const auto pin = [](auto& c) {
-    for (auto& columns : c) {
-#pragma unroll
-      for (float& x : columns) asm volatile("" : "+f"(x)::"memory");
-    }
-  };
   (pin(results), ...);
 }
 
@@ -107,14 +114,14 @@ __device__ inline void multiply_step(float (&c)[16][4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-// c = left right^T, 64 rows of one tile and 64 of another, summed over head_dim.
+// c = left right^T, or c += left right^T: 64 rows of one tile and 64 of another, summed over head_dim.
 template <int kHeadDim>
-__device__ inline void multiply_tiles(float (&c)[8][4], std::uint32_t left, std::uint32_t right) {
+__device__ inline void multiply_tiles(float (&c)[8][4], std::uint32_t left, std::uint32_t right, bool add = false) {
   const TileView<kHeadDim> a(left), b(right);
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; ++k) {
     const std::uint32_t columns = TileRows<kHeadDim>::offset(0, 2 * k);
-    multiply_step(c, a.at(columns), b.at(columns), k);
+    multiply_step(c, a.at(columns), b.at(columns), k > 0 || add);
   }
 }
 
