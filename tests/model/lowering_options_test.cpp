@@ -56,5 +56,21 @@ TEST(LoweringOptions, ACardComputesInWhatIsAskedOrSaysThatItCannot) {
   EXPECT_THROW(lowering_options(with_matmul("fp8"), Kind::cuda), UserError);
 }
 
+TEST(LoweringOptions, BitsThatRepeatLeaveAttentionToUs) {
+  config::Config c;
+  EXPECT_FALSE(lowering_options(c, Kind::cuda).execution.deterministic);
+  EXPECT_TRUE(lowering_options(c, Kind::cuda).attention_workspace);
+  c.kernels.deterministic = true;
+  for (const char* attention : {"auto", "hopper", "flash", "reference"}) {
+    c.kernels.attention = attention;
+    EXPECT_TRUE(lowering_options(c, Kind::cuda).execution.deterministic) << attention;
+    EXPECT_EQ(lowering_options(c, Kind::cuda).execution.attention, attention);
+    EXPECT_FALSE(lowering_options(c, Kind::cuda).attention_workspace) << attention;
+  }
+  c.kernels.attention = "cudnn";
+  EXPECT_THROW(lowering_options(c, Kind::cuda), UserError);
+  EXPECT_NO_THROW(lowering_options(c, Kind::cpu));
+}
+
 }  // namespace
 }  // namespace redline::model
