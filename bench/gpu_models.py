@@ -4,10 +4,11 @@
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
 says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's head
 names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes
---runs MODEL:BATCH:bf16:default:cudnn:CHUNKS runs the same model right after, on the same card.
+--runs MODEL:BATCH:bf16:default:cudnn:CHUNKS runs the same model right after, on the same card. With --build, the program is
+built and its tests pass before anything is measured.
 
   bench/gpu_models.py
-  bench/gpu_models.py llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
+  bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
 """
 import argparse
 import json
@@ -22,18 +23,22 @@ import tomllib
 
 MODELS = ["ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"]
 WARM_UP = 5  # steps that do not count
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", default=MODELS, metavar="MODEL:BATCH", help="default: " + " ".join(MODELS))
-    parser.add_argument("--redline", default="build/redline", help="the program (default: build/redline)")
+    parser.add_argument("--redline", help="the program (default: build/redline, with --build what was built)")
+    parser.add_argument("--build", action="store_true", help="first build and test it: tools/check_gpu.sh --no-sanitizer")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
     parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")
     parser.add_argument("--no-packing", action="store_true", help="without the documents of ping-95m")
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.redline = given.redline or (os.path.join(ROOT, "build-cuda/redline") if given.build else "build/redline")
+    return given
 
 
 def output_of(command):
@@ -64,8 +69,9 @@ def train(given, model, keys):
         begin = time.time()
         with open(os.path.join(folder, "log"), "w+") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            ended = None
             try:
-                process.wait(max(given.seconds - 1, 0))
+                ended = process.wait(max(given.seconds - 1, 0))
             except subprocess.TimeoutExpired:
                 pass
             memory = card_memory_gib() if given.device == "cuda" else None
@@ -74,6 +80,8 @@ def train(given, model, keys):
             process.wait()
             log.seek(0)
             said = log.read()
+        if ended is not None:  # it has steps for days
+            sys.exit(f"{model}: the run ended by itself with status {ended}\n{said[-800:]}")
         rows = []
         try:
             with open(os.path.join(run, "metrics.jsonl")) as file:
@@ -171,6 +179,9 @@ def main():
     for run in runs:
         if len(run) != 2 or not run[1].isdigit():
             sys.exit(f"{':'.join(run)}: not MODEL:BATCH, as in ping-95m:128")
+    if given.build and subprocess.run([os.path.join(ROOT, "tools/check_gpu.sh"), "--no-sanitizer"],
+                                      stdout=sys.stderr).returncode != 0:
+        sys.exit("tools/check_gpu.sh failed: nothing was measured")
     table = Table(given)
     for model, batch in runs:
         full_rows(given, table, model, batch)

@@ -58,7 +58,7 @@ class Device {
   virtual std::string name() const = 0;                              // "CPU (2 threads, Neoverse-V1)", "NVIDIA H200"
   virtual std::string bus_id() const { return {}; }                  // of a card: "0000:1B:00.0"
   virtual std::int64_t memory_bytes() const = 0;                     // what the device has in all
-  virtual std::int64_t available_bytes() const = 0;                  // what can still be allocated
+  virtual std::int64_t available_bytes() const = 0;                  // what a run may still allocate
   virtual std::int64_t allocated_bytes() const = 0;                  // what redline holds on it now
   virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
   // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.

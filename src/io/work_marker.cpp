@@ -43,8 +43,8 @@ void refuse_running(FileSystem& files, const Path& path, std::string_view format
     fail_user("{}: process {} is {} there; if it is not, remove the folder {}", where, process, doing, folder);
 }
 
-ClaimLock::ClaimLock(const Path& folder)
-    : descriptor_(::open(parent_of(folder).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+ClaimLock::ClaimLock(const Path& path)
+    : descriptor_(::open(parent_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
   }
 }

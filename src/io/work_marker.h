@@ -17,12 +17,12 @@ std::string work_marker(std::string_view format);
 void refuse_running(FileSystem& files, const Path& marker, std::string_view format, std::string_view where,
                     std::string_view doing);
 
-// Held while a folder is claimed, completed or given up: of two processes that want the same one at once, the second waits
-// these milliseconds and then finds what the first has left there. It locks the folder's parent, which must exist; where
-// that cannot be locked the marker has to do.
+// Held while a folder is claimed, completed or given up, or a file that processes share is read and replaced: of two that
+// want the same one at once, the second waits these milliseconds and then finds what the first has left there. It locks the
+// parent of `path`, which must exist; where that cannot be locked the marker has to do.
 class ClaimLock {
  public:
-  explicit ClaimLock(const Path& folder);
+  explicit ClaimLock(const Path& path);
   ~ClaimLock();
   ClaimLock(const ClaimLock&) = delete;
   ClaimLock& operator=(const ClaimLock&) = delete;

@@ -60,6 +60,9 @@ struct LoweringOptions {
 // What a configuration asks for on a kind of device: the one place that says which device computes in what.
 // precision.matmul counts on a GPU and not on the CPU; what a GPU cannot do yet is a UserError.
 data::BatchShape batch_shape(const config::Config& config);
+// Rows that a micro-batch of the configuration may have on a kind of device, whatever memory it has. More are a UserError
+// of lowering_options.
+std::int64_t most_rows(const config::Config& config, device::Kind kind);
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
 
 // The flat arrays that hold every parameter.

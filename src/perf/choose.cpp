@@ -2,10 +2,10 @@
 // fit are ordered by the step expected of them.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "model/lowering.h"
 #include "perf/plan.h"
 
 namespace redline::perf {
@@ -15,8 +15,6 @@ namespace {
 constexpr double kWorthChanging = 1.1;
 
 constexpr std::int64_t kMostMicroBatches = 1 << 20;  // that train.accumulate takes
-
-constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and documents
 
 // A micro-batch of so many tokens fills any card: nothing is gained by other rows then.
 constexpr std::int64_t kEnoughTokens = 8192;
@@ -28,10 +26,8 @@ struct Cut {
 // Ways to cut a step's rows into micro-batches that a program can be lowered for.
 class Cuts {
  public:
-  explicit Cuts(const config::Config& c)
-      : rows_(setting_of(c).rows()),
-        own_{c.train.batch_size, c.train.accumulate},
-        most_(kMostIndex / std::max(c.train.seq_len, c.data.max_segments)) {}
+  Cuts(const config::Config& c, device::Kind kind)
+      : rows_(setting_of(c).rows()), own_{c.train.batch_size, c.train.accumulate}, most_(model::most_rows(c, kind)) {}
 
   // Every size that divides the rows.
   std::vector<Cut> exact() const {
@@ -91,7 +87,7 @@ Choice choose(const config::Config& config, const Machine& machine, const Choose
     sort_by_rate(fitting);
     return fitting;
   };
-  const Cuts cuts(config);
+  const Cuts cuts(config, machine.kind);
   choice.best = plans_of(cuts.exact());
   if (choice.best.empty() || choice.best[0].setting.accumulate == 1 ||
       choice.best[0].setting.batch_size * config.train.seq_len >= kEnoughTokens)

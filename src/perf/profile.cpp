@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "perf/steps.h"
+#include "train/memory_advice.h"
 
 namespace redline::perf {
 namespace {
@@ -81,6 +82,7 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   Profile p;
   p.device = device.name();
   p.steps = options.steps;
+  train::require_memory(options.config, train::memory_needed(options.config, device.kind()), device);
   Steps steps(options.config, device);
   const std::int64_t timed = options.warmup + options.steps;
   const std::int64_t all = timed + (device.runs_ahead() ? 1 + options.steps : 0);

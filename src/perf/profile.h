@@ -57,7 +57,7 @@ struct Profile {
   std::vector<Span> spans;
 };
 
-// Data whose vocabulary is larger than the model's is a UserError.
+// Data whose vocabulary is larger than the model's is a UserError, and so is a step that does not fit.
 Profile profile(const ProfileOptions& options, device::Device& device);
 
 }  // namespace redline::perf

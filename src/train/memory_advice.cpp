@@ -3,14 +3,35 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
+#include "base/error.h"
+#include "base/troubleshooting.h"
 #include "model/lowering.h"
 
 namespace redline::train {
 namespace {
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
+
+// The largest divisor of the batch that fits, which keeps the tokens of a step; nothing where no row does.
+std::optional<config::Config> with_smaller_batch(const config::Config& config, device::Kind kind,
+                                                 std::int64_t available) {
+  for (std::int64_t batch = config.train.batch_size - 1; batch > 0; --batch) {
+    if (config.train.batch_size % batch != 0) continue;
+    config::Config other = config;
+    other.train.batch_size = batch;
+    other.train.accumulate = config.train.accumulate * (config.train.batch_size / batch);
+    if (memory_needed(other, kind) <= available) return other;
+  }
+  return {};
+}
+
+std::string in_words(const config::Config& smaller, device::Kind kind) {
+  return fmt::format("train.batch_size = {} with train.accumulate = {} ({:.2f} GiB)", smaller.train.batch_size,
+                     smaller.train.accumulate, gib(memory_needed(smaller, kind)));
+}
 
 }  // namespace
 
@@ -29,28 +50,29 @@ std::string what_would_fit(const config::Config& config, device::Kind kind, std:
       break;  // the milder of the two
     }
   }
-  // The largest divisor keeps the tokens of a step.
-  for (std::int64_t batch = config.train.batch_size - 1; batch > 0; --batch) {
-    if (config.train.batch_size % batch != 0) continue;
-    config::Config other = config;
-    other.train.batch_size = batch;
-    other.train.accumulate = config.train.accumulate * (config.train.batch_size / batch);
-    if (const std::int64_t needed = memory_needed(other, kind); needed <= available) {
-      ways.push_back(fmt::format("train.batch_size = {} with train.accumulate = {} ({:.2f} GiB)", batch,
-                                 other.train.accumulate, gib(needed)));
-      break;
-    }
-  }
+  if (const auto smaller = with_smaller_batch(config, kind, available)) ways.push_back(in_words(*smaller, kind));
   if (!ways.empty()) return fmt::format("{} would fit", fmt::join(ways, " or "));
   config::Config least = config;
-  least.train.batch_size = 1;
   least.train.recompute = "block";
-  const std::int64_t needed = memory_needed(least, kind);
-  if (needed <= available) return "train.recompute = \"block\" together with a smaller train.batch_size would fit";
+  if (const auto smaller = with_smaller_batch(least, kind, available))
+    return fmt::format("train.recompute = \"block\" and {} would fit", in_words(*smaller, kind));
+  least.train.batch_size = 1;
   return fmt::format(
       "even one row with train.recompute = \"block\" needs {:.2f} GiB: lower train.seq_len (now {}) or the "
       "model's size",
-      gib(needed), config.train.seq_len);
+      gib(memory_needed(least, kind)), config.train.seq_len);
+}
+
+std::string memory_problem(const config::Config& config, std::int64_t needed, const device::Device& device) {
+  const std::int64_t available = device.available_bytes();
+  if (needed <= available) return "";
+  return fmt::format("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}; see {}", gib(needed),
+                     device.name(), gib(available), gib(device.memory_bytes()),
+                     what_would_fit(config, device.kind(), available), troubleshooting::kOutOfMemory);
+}
+
+void require_memory(const config::Config& config, std::int64_t needed, const device::Device& device) {
+  if (const std::string problem = memory_problem(config, needed, device); !problem.empty()) fail_user("{}", problem);
 }
 
 }  // namespace redline::train

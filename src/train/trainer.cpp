@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
-#include "base/troubleshooting.h"
 #include "config/load.h"
 #include "data/loader.h"
 #include "io/checkpoint_folder.h"
@@ -75,7 +74,11 @@ class Run {
       io::prepare_checkpoints(files_, checkpoints_);
     }
     tell_start(checkpoint);
-    if (options_.dry_run) return {Outcome::dry_run, state_.step, {}};
+    if (options_.dry_run) {
+      const std::string problem = memory_problem(config_, lowered().set.memory.total, device_);
+      if (!problem.empty()) tell([&](Observer& o) { o.warning(problem); });
+      return {Outcome::dry_run, state_.step, {}};
+    }
     if (!trains()) {
       tell([&](Observer& o) {
         o.finished(
@@ -184,13 +187,7 @@ class Run {
     tell([&](Observer& o) { o.started(header); });
   }
 
-  void require_memory() const {
-    const std::int64_t needed = lowered().set.memory.total, available = device_.available_bytes();
-    if (needed <= available) return;
-    fail_user("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}; see {}", gib(needed),
-              device_.name(), gib(available), gib(device_.memory_bytes()),
-              what_would_fit(config_, device_.kind(), available), troubleshooting::kOutOfMemory);
-  }
+  void require_memory() const { train::require_memory(config_, lowered().set.memory.total, device_); }
 
   bool stopping() const { return options_.stop && *options_.stop != 0; }
 

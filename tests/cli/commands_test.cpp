@@ -193,6 +193,18 @@ TEST_F(Commands, ADryRunWritesNothing) {
   EXPECT_FALSE(exists("a"));
 }
 
+TEST_F(Commands, WhatDoesNotFitIsToldBeforeTheRun) {
+  const std::string keys = " --device cpu --preset llama-1.36b train.batch_size=4096";
+  const Words parts = {"the run needs", "GiB free of", "train.batch_size = ", "docs/troubleshooting.md#out-of-memory"};
+  expect_bad_input(run_line("train --out a" + keys), parts);
+  const Ran dry = run_line("train --dry-run --out a" + keys);
+  EXPECT_EQ(dry.status, 0);
+  EXPECT_NE(dry.out.find("memory  "), std::string::npos) << dry.out;  // by kind
+  for (const std::string& part : parts) EXPECT_NE(dry.out.find(part), std::string::npos) << dry.out;
+  expect_bad_input(run_line("profile" + keys), parts);
+  for (const char* left : {"a", "redline-trace.json"}) EXPECT_FALSE(exists(left)) << left;
+}
+
 TEST_F(Commands, ARunWithoutOutGetsAFolderOfItsOwn) {
   EXPECT_EQ(train_tiny({}).status, 0);
   EXPECT_EQ(train_tiny({}).status, 0);

@@ -56,5 +56,34 @@ TEST(LoweringOptions, ACardComputesInWhatIsAskedOrSaysThatItCannot) {
   EXPECT_THROW(lowering_options(with_matmul("fp8"), Kind::cuda), UserError);
 }
 
+TEST(LoweringOptions, MicroBatchesThatACardsKernelsDoNotTakeAreRefused) {
+  config::Config c;
+  c.train.seq_len = 1000;
+  for (const std::int64_t segments : {32, 4000}) {  // the tokens count, or the documents
+    c.data.max_segments = segments;
+    c.train.batch_size = most_rows(c, Kind::cuda);
+    EXPECT_NO_THROW(lowering_options(c, Kind::cuda)) << segments;
+    c.train.batch_size += 1;
+    EXPECT_THROW(lowering_options(c, Kind::cuda), UserError) << segments;
+    EXPECT_NO_THROW(lowering_options(c, Kind::cpu)) << segments;
+  }
+}
+
+TEST(LoweringOptions, BitsThatRepeatLeaveAttentionToUs) {
+  config::Config c;
+  EXPECT_FALSE(lowering_options(c, Kind::cuda).execution.deterministic);
+  EXPECT_TRUE(lowering_options(c, Kind::cuda).attention_workspace);
+  c.kernels.deterministic = true;
+  for (const char* attention : {"auto", "hopper", "flash", "reference"}) {
+    c.kernels.attention = attention;
+    EXPECT_TRUE(lowering_options(c, Kind::cuda).execution.deterministic) << attention;
+    EXPECT_EQ(lowering_options(c, Kind::cuda).execution.attention, attention);
+    EXPECT_FALSE(lowering_options(c, Kind::cuda).attention_workspace) << attention;
+  }
+  c.kernels.attention = "cudnn";
+  EXPECT_THROW(lowering_options(c, Kind::cuda), UserError);
+  EXPECT_NO_THROW(lowering_options(c, Kind::cpu));
+}
+
 }  // namespace
 }  // namespace redline::model

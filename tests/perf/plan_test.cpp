@@ -196,9 +196,20 @@ TEST(Choose, HasAnAnswerForAnyNumberOfRows) {
   // A prime times a prime, both above what micro-batches can be: only the configuration's own way is left.
   const config::Config c =
       config_of("quick", {"train.batch_size=16777213", "train.accumulate=1048573", "train.seq_len=1"});
-  const Choice choice = choose(c, h200());
+  Machine cpu = h200();
+  cpu.kind = device::Kind::cpu;
+  const Choice choice = choose(c, cpu);
   EXPECT_TRUE(choice.best.empty());
-  EXPECT_NE(why(choice, h200()).find("nothing fits"), std::string::npos) << why(choice, h200());
+  EXPECT_NE(why(choice, cpu).find("nothing fits"), std::string::npos) << why(choice, cpu);
+  EXPECT_THROW(choose(c, h200()), UserError);  // a card's kernels take no such micro-batch
+}
+
+TEST(Choose, LeavesOutWhatACardsKernelsDoNotTake) {
+  const config::Config c = config_of("quick", {"train.batch_size=4096", "train.accumulate=16"});
+  const Choice choice = choose(c, h200());
+  ASSERT_FALSE(choice.best.empty());
+  for (const auto* plans : {&choice.best, &choice.too_large})
+    for (const Plan& p : *plans) EXPECT_LE(p.setting.batch_size, model::most_rows(c, device::Kind::cuda));
 }
 
 TEST(Cards, AreFoundByTheDriversNames) {

@@ -27,6 +27,25 @@ TEST(MemoryAdvice, NamesTheMilderRecomputeAndTheLargestBatchThatFit) {
   EXPECT_NE(harder.find("train.recompute = \"block\""), std::string::npos) << harder;
 }
 
+TEST(MemoryAdvice, NamesTheBatchThatFitsWithRecomputeWhereNeitherDoesAlone) {
+  const auto needed = [](std::int64_t rows, const char* recompute) {
+    return memory_needed(
+        config_with({fmt::format("train.batch_size={}", rows), fmt::format("train.accumulate={}", 24 / rows),
+                     fmt::format("train.recompute={}", recompute)}),
+        device::Kind::cpu);
+  };
+  const std::int64_t available = needed(1, "none") - 1;
+  std::int64_t rows = 6;
+  while (needed(rows, "block") > available) --rows;
+  ASSERT_GE(rows, 2);
+  rows = rows == 5 ? 4 : rows;  // 5 does not divide 12
+  const std::string advice =
+      what_would_fit(config_with({"train.batch_size=12", "train.accumulate=2"}), device::Kind::cpu, available);
+  EXPECT_EQ(advice, fmt::format("train.recompute = \"block\" and train.batch_size = {} with train.accumulate = {} "
+                                "({:.2f} GiB) would fit",
+                                rows, 24 / rows, static_cast<double>(needed(rows, "block")) * 0x1p-30));
+}
+
 TEST(MemoryAdvice, SaysWhenNothingWouldHelp) {
   const std::string advice = what_would_fit(config_with({}), device::Kind::cpu, 1 << 20);
   EXPECT_NE(advice.find("train.seq_len"), std::string::npos) << advice;

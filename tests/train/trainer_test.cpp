@@ -167,12 +167,14 @@ TEST(Trainer, CheckpointsThatMayNotBeWrittenAreToldBeforeTheFirstStep) {
   EXPECT_EQ(run(options.config, folder, true).result.steps, 2);
 }
 
-TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemory) {
+TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemoryAndWarns) {
   testing::TempFolder temp;
   device::CpuDevice device(1);
   struct Header final : Observer {
     std::int64_t total = 0;
+    std::string warned;
     void started(const RunHeader& h) override { total = h.memory->total; }
+    void warning(const std::string& sentence) override { warned += sentence; }
   } header;
   TrainOptions options;
   options.config = config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096"}});
@@ -184,6 +186,7 @@ TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemory) {
   options.dry_run = false;
   const std::string message = error_of([&] { train(options, device, real_files()); });
   EXPECT_NE(message.find("train.batch_size"), std::string::npos) << message;
+  EXPECT_EQ(header.warned, message);
   EXPECT_FALSE(real_files().exists(options.folder));
 }
 

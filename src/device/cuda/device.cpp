@@ -137,7 +137,9 @@ std::string CudaDevice::bus_id() const {
   return id;
 }
 
-std::int64_t CudaDevice::available_bytes() const { return static_cast<std::int64_t>(card_memory().free); }
+std::int64_t CudaDevice::available_bytes() const {
+  return std::max<std::int64_t>(static_cast<std::int64_t>(card_memory().free) - kCudaFirstStepBytes, 0);
+}
 
 std::unique_ptr<Buffer> CudaDevice::allocate(std::int64_t bytes) {
   REDLINE_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);

@@ -1,6 +1,6 @@
-// Two kernels of a stream, the second of which is set up while the first still runs (Hopper and later; before, one simply
-// follows the other). The first says let_next_kernel_start(), the second await_kernel_before() ahead of anything that
-// the first wrote.
+// Two kernels of a stream, the second of which is set up while the first still runs (on Hopper; elsewhere one simply follows
+// the other). The first says let_next_kernel_start(), the second await_kernel_before() ahead of anything that the first
+// wrote.
 #pragma once
 
 #include "device/cuda/launch.h"
@@ -30,7 +30,8 @@ void launch_early(const Launch& launch, void (*kernel)(Parameters...), dim3 bloc
   config.blockDim = threads;
   config.stream = launch.stream;
   config.attrs = &early;
-  config.numAttrs = launch.major >= 9 ? 1 : 0;
+  // Only where the kernel was compiled with its await: newer cards compile the PTX of sm_80, which has none.
+  config.numAttrs = REDLINE_SM90A && launch.major == 9 ? 1 : 0;
   REDLINE_CUDA(cudaLaunchKernelEx(&config, kernel, values...));
 }
 

@@ -3,11 +3,13 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "io/json.h"
+#include "io/work_marker.h"
 
 namespace redline::ops::cuda {
 namespace {
@@ -47,13 +49,14 @@ void TuningFile::put(const std::string& key, const AlgorithmBytes& algorithm) {
 
 void TuningFile::save() {
   if (unsaved_.empty() || path_.empty()) return;
-  Entries all = load();  // another run may have added its own
-  for (const auto& [key, algorithm] : unsaved_) all[key] = algorithm;
-  unsaved_.clear();
-  io::Json products = io::Json::object();
-  for (const auto& [key, algorithm] : all) products[key] = to_text(algorithm);
+  const Entries added = std::exchange(unsaved_, {});  // kept or not: it is told once
   try {
     files_.create_folders(path_.parent_path());
+    const io::ClaimLock lock(path_);  // runs that start together tune together
+    Entries all = load();             // another may have added its own
+    for (const auto& [key, algorithm] : added) all[key] = algorithm;
+    io::Json products = io::Json::object();
+    for (const auto& [key, algorithm] : all) products[key] = to_text(algorithm);
     files_.replace(path_, io::Json{{"format", kFormat}, {"products", std::move(products)}}.dump(1) + "\n");
   } catch (const std::exception& e) {
     log::warn("tuned products are not kept for the next run: {}", e.what());

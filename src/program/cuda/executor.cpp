@@ -42,7 +42,10 @@ class CudaExecutor final : public ArenaExecutor {
       return;
     }
     run_nodes(program);
-    if (graphs_) capture(program);
+    if (graphs_)
+      capture(program);
+    else
+      ops::cuda::keep_tuning();  // after a program's first run; later ones have tuned nothing
   }
 
   void expect_full_rows(bool full) override { launch_.full_rows = full; }

@@ -145,6 +145,27 @@ TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
   }
 }
 
+// As kernels.deterministic promises it. Four layers, so that three are computed again.
+TEST_P(ModelsOnCard, ComputingAgainChangesNoBitWhereBitsRepeat) {
+  model_.layers = 4;
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    std::vector<float> kept;
+    for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
+      LoweringOptions o = options(compute);
+      o.recompute = what;
+      o.execution.deterministic = true;
+      Made engine(model_, o, card());
+      step(engine, 0);
+      const std::vector<float> gradients = copy(engine.read(Flat::gradients));
+      if (what == program::Recompute::none)
+        kept = gradients;
+      else
+        EXPECT_TRUE(gradients == kept) << name_of(compute) << ", "
+                                       << (what == program::Recompute::mlp ? "mlp" : "block");
+    }
+  }
+}
+
 TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made whole = engine_on_card(compute);

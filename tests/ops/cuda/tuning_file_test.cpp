@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -36,6 +40,24 @@ TEST_F(Tuning, OfTwoRunsIsKeptOfBoth) {
   second.save();
   EXPECT_EQ(open().find("a"), kOne);
   EXPECT_EQ(open().find("b"), kTwo);
+}
+
+TEST_F(Tuning, OfManyRunsThatEndAtOnceIsKeptOfAll) {
+  constexpr int kRuns = 8, kSaves = 10;
+  const auto key = [](int run, int save) { return std::to_string(run) + "x" + std::to_string(save); };
+  std::vector<std::thread> runs;
+  for (int run = 0; run < kRuns; ++run) {
+    runs.emplace_back([&, run, file = open()]() mutable {
+      for (int save = 0; save < kSaves; ++save) {
+        file.put(key(run, save), kOne);
+        file.save();
+      }
+    });
+  }
+  for (std::thread& run : runs) run.join();
+  const TuningFile file = open();
+  for (int run = 0; run < kRuns; ++run)
+    for (int save = 0; save < kSaves; ++save) EXPECT_EQ(file.find(key(run, save)), kOne) << key(run, save);
 }
 
 TEST_F(Tuning, ThatCannotBeReadIsIgnoredAndReplaced) {

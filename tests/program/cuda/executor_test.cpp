@@ -1,31 +1,44 @@
 // Programs on a card: a run changes state once, whether it is launched node by node, captured or replayed; a replay reads
-// what the host has written since; the plan is what is allocated; a timer hears every node.
+// what the host has written since; a capture that fails costs the graphs alone; what was tuned is kept; the plan is what is
+// allocated; a timer hears every node.
 #include "program/executor.h"
 
+#include <cstdlib>
+#include <string>
 #include <vector>
 
+#include "base/files.h"
+#include "base/log.h"
 #include "program/planner.h"
 #include "testing/on_card.h"
+#include "testing/temp_folder.h"
 
 namespace redline::program {
 namespace {
 
-constexpr std::int64_t kRows = 40, kIn = 24, kOut = 56;
+// The tuning cache of this process, set before the first product reads it.
+const testing::TempFolder kCache;
+[[maybe_unused]] const int kCacheIsSet = ::setenv("XDG_CACHE_HOME", kCache.path().c_str(), 1);
+
+struct Extents {
+  std::int64_t rows = 40, in = 24, out = 56;
+};
 
 // Two nodes: y = x W^T and sum += y^T x. Small whole numbers, so that every result is exact.
 struct Sums {
+  Extents extents;
   ProgramSet set;
   ValueId x, weight, y, sum;
 
-  Sums() {
+  explicit Sums(Extents e = {}) : extents(e) {
     const auto declare = [&](const char* name, Shape shape, Role role) {
       set.values.push_back({.name = name, .shape = shape, .dtype = DType::f32, .role = role, .alias_of = {}});
       return ValueId{static_cast<std::int32_t>(set.values.size()) - 1};
     };
-    x = declare("x", {kRows, kIn}, Role::input);
-    weight = declare("weight", {kOut, kIn}, Role::constant);
-    y = declare("y", {kRows, kOut}, Role::activation);
-    sum = declare("sum", {kOut, kIn}, Role::gradient);
+    x = declare("x", {e.rows, e.in}, Role::input);
+    weight = declare("weight", {e.out, e.in}, Role::constant);
+    y = declare("y", {e.rows, e.out}, Role::activation);
+    sum = declare("sum", {e.out, e.in}, Role::gradient);
     set.constants.push_back({weight, weights()});
     set.programs.push_back({"step",
                             {{ops::Linear<ValueId>{x, weight, y}, Phase::forward, {}, "linear"},
@@ -33,24 +46,24 @@ struct Sums {
     plan_memory(set);
   }
 
-  static std::vector<float> weights() {
-    std::vector<float> w(static_cast<std::size_t>(kOut * kIn));
+  std::vector<float> weights() const {
+    std::vector<float> w(static_cast<std::size_t>(extents.out * extents.in));
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5) - 2;
     return w;
   }
-  static std::vector<float> inputs(int run) {
-    std::vector<float> v(static_cast<std::size_t>(kRows * kIn));
+  std::vector<float> inputs(int run) const {
+    std::vector<float> v(static_cast<std::size_t>(extents.rows * extents.in));
     for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>((i + static_cast<std::size_t>(run)) % 3) - 1;
     return v;
   }
 };
 
-std::vector<float> sums_after(int runs, device::Device& device, const ExecutorOptions& options) {
-  const Sums sums;
+std::vector<float> sums_after(int runs, device::Device& device, const ExecutorOptions& options, Extents extents = {}) {
+  const Sums sums(extents);
   const auto executor = make_executor(sums.set, device, options);
-  std::vector<float> out(static_cast<std::size_t>(kOut * kIn));
+  std::vector<float> out(sums.weights().size());
   for (int run = 0; run < runs; ++run) {
-    const std::vector<float> x = Sums::inputs(run);
+    const std::vector<float> x = sums.inputs(run);
     executor->write(sums.x, x.data(), static_cast<std::int64_t>(x.size() * sizeof(float)));
     executor->run("step");
   }
@@ -66,6 +79,48 @@ TEST_F(CudaExecutor, EveryRunChangesStateOnceAndReadsWhatWasWritten) {
     const std::vector<float> expected = sums_after(runs, cpu, {});
     for (const bool graphs : {false, true})
       EXPECT_EQ(sums_after(runs, card(), {.graphs = graphs}), expected) << runs << " runs, graphs " << graphs;
+  }
+}
+
+// The line that tells of tuning comes between a program's first run and its capture: a capture that somebody else began
+// there lets the program's own fail.
+TEST_F(CudaExecutor, ACaptureThatFailsIsToldOnceAndTheRunGoesOn) {
+  constexpr Extents kTuned{.rows = 1000, .in = 800, .out = 800};
+  device::CpuDevice cpu(1);
+  const cudaStream_t stream = card().launch().stream;
+  std::vector<std::string> warnings;
+  bool in_the_way = false;
+  const auto listen = [&](bool warning, std::string_view text) {
+    if (!warning && text.starts_with("tuned ")) {
+      in_the_way = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+    } else if (warning) {
+      warnings.emplace_back(text);
+      cudaGraph_t graph = nullptr;
+      cudaStreamEndCapture(stream, &graph);
+      const device::cuda::Graph unused(graph);
+      cudaGetLastError();
+    }
+  };
+  std::vector<float> sums;
+  {
+    const log::Listener listener(listen);
+    sums = sums_after(4, card(), {}, kTuned);
+  }
+  EXPECT_TRUE(in_the_way);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(
+      warnings[0].starts_with("programs run node by node from here on, without CUDA graphs: capturing \"step\" failed"))
+      << warnings[0];
+  EXPECT_EQ(sums, sums_after(4, cpu, {}, kTuned));
+}
+
+TEST_F(CudaExecutor, WhatWasTunedIsKeptWithGraphsAndWithout) {
+  for (const bool graphs : {false, true}) {
+    const Extents extents{.rows = 1000, .in = 808, .out = graphs ? 824 : 816};
+    sums_after(1, card(), {.graphs = graphs}, extents);
+    const std::string text = real_files().read(kCache / "redline/tuning.json");
+    EXPECT_NE(text.find(fmt::format("{}x{}x{} NT f32>f32", extents.rows, extents.out, extents.in)), std::string::npos)
+        << "graphs " << graphs;
   }
 }
 
@@ -104,12 +159,12 @@ TEST_F(CudaExecutor, ATimerHearsEveryNodeInOrderBeforeAndAfterCapture) {
 TEST_F(CudaExecutor, PersistentMemoryStartsAtZeroAndIsClearedWhenAsked) {
   const Sums sums;
   const auto executor = make_executor(sums.set, card());
-  std::vector<float> out(static_cast<std::size_t>(kOut * kIn), 1.0f);
+  std::vector<float> out(sums.weights().size(), 1.0f);
   const auto bytes = static_cast<std::int64_t>(out.size() * sizeof(float));
   const std::vector<float> zeros(out.size());
   executor->read(sums.sum, out.data(), bytes);
   EXPECT_EQ(out, zeros);
-  const std::vector<float> ones(static_cast<std::size_t>(kRows * kIn), 1.0f);
+  const std::vector<float> ones(sums.inputs(0).size(), 1.0f);
   executor->write(sums.x, ones.data(), static_cast<std::int64_t>(ones.size() * sizeof(float)));
   executor->run("step");
   executor->read(sums.sum, out.data(), bytes);
