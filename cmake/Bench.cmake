@@ -15,3 +15,9 @@ foreach(source IN LISTS bench_sources)
   add_executable(${name} "${source}")
   target_link_libraries(${name} PRIVATE ${redline_rooms} redline_settings benchmark::benchmark_main)
 endforeach()
+
+# What lies between a program's kernels, where the toolkit has CUPTI to see it (bench/cuda/kernel_gaps.cpp).
+if(TARGET CUDA::cupti)
+  add_library(kernel_gaps SHARED "${PROJECT_SOURCE_DIR}/bench/cuda/kernel_gaps.cpp")
+  target_link_libraries(kernel_gaps PRIVATE redline_settings CUDA::cupti)
+endif()

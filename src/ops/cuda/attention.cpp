@@ -36,23 +36,35 @@ std::string describe(const AttentionCase& c) {
                      name_of(c.dtype), c.layout.heads, c.layout.kv_heads, c.layout.head_dim, c.major, c.minor);
 }
 
+std::string describe_pass(const AttentionCase& c) {
+  return fmt::format("{} of {}", c.backward ? "backward" : "forward", c.full_rows ? "full rows" : "packed documents");
+}
+
 // The choices of this process, which uses one card. A pass may run again and again on the same operands with the same
 // result, so the batch at hand is what candidates are timed on.
 class Choices {
  public:
   template <class Op>
-  const AttentionBackend& of(const Op& op, const Launch& launch) {
+  const AttentionBackend& of(const Op& op, const Launch& launch, std::string_view backend) {
     const AttentionCase c = case_of(op, launch);
-    const Key key{c.backward, c.dtype,    c.layout.heads, c.layout.kv_heads, c.layout.head_dim,
-                  c.n,        c.capacity, c.longest,      c.full_rows,       c.deterministic};
+    const Key key{backend, c.backward, c.dtype,   c.layout.heads, c.layout.kv_heads, c.layout.head_dim,
+                  c.n,     c.capacity, c.longest, c.full_rows,    c.deterministic};
     const std::lock_guard lock(mutex_);
     if (const auto it = chosen_.find(key); it != chosen_.end()) return *it->second;
-    return *(chosen_[key] = choose(op, c, launch));
+    return *(chosen_[key] = backend == "auto" ? choose(op, c, launch) : &named(c, backend));
   }
 
  private:
-  using Key = std::tuple<bool, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+  using Key = std::tuple<std::string, bool, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, bool, bool>;
+
+  // Heads that flash is not built for are the reference's.
+  static const AttentionBackend& named(const AttentionCase& c, std::string_view name) {
+    const std::string why_not = name == "flash" ? flash_why_not(c) : "";
+    if (why_not.empty() || !reference_why_not(c).empty()) return find_attention(c, name);
+    log::note("attention {}: reference; not flash: {}", describe_pass(c), why_not);
+    return find_attention(c, "reference");
+  }
 
   template <class Op>
   const AttentionBackend* choose(const Op& op, const AttentionCase& c, const Launch& launch) {
@@ -67,13 +79,11 @@ class Choices {
     }
     if (able.empty()) fail_user("no attention backend can do {}{}", describe(c), refusals);
     if (able.size() > 1) able.pop_back();  // the slowest by far
-    const char* const pass = c.backward ? "backward" : "forward";
-    const char* const documents = c.full_rows ? "full rows" : "packed documents";
     // Which one is fastest may change from run to run, and with it the bits: the first is taken, for packed documents the
     // first of our own, since cuDNN is several times slower where they are short.
     if (c.deterministic && !c.full_rows && able.size() > 1 && able[0]->name == "cudnn") able.erase(able.begin());
     if (able.size() == 1 || c.deterministic || device::cuda::capturing(launch.stream)) {
-      log::note("attention {} of {}: {}{}", pass, documents, able[0]->name, refusals);
+      log::note("attention {}: {}{}", describe_pass(c), able[0]->name, refusals);
       return able[0];
     }
     const AttentionBackend* fastest = nullptr;
@@ -87,7 +97,7 @@ class Choices {
         fastest = backend;
       }
     }
-    log::note("attention {} of {}: {} (measured: {}){}", pass, documents, fastest->name, times, refusals);
+    log::note("attention {}: {} (measured: {}){}", describe_pass(c), fastest->name, times, refusals);
     return fastest;
   }
 
@@ -131,7 +141,7 @@ AttentionCase common_case(const Op& op, const Launch& launch) {
 
 template <class Op>
 void run_with(const Op& op, const Launch& launch, std::string_view backend) {
-  launch_with(backend == "auto" ? choices().of(op, launch) : find_attention(case_of(op, launch), backend), op, launch);
+  launch_with(choices().of(op, launch, backend), op, launch);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ std::span<const AttentionBackend> attention_backends();
 const AttentionBackend& find_attention(const AttentionCase& c, std::string_view name);
 
 // By a named backend, or "auto": the fastest that can, measured on these operands the first time a case is seen; the first
-// that can where bits must repeat.
+// that can where bits must repeat. What flash cannot take the reference does, with a sentence.
 void run(const Attention<Tensor>& op, const Launch& launch, std::string_view backend);
 void run(const AttentionGrad<Tensor>& op, const Launch& launch, std::string_view backend);
 

@@ -391,6 +391,13 @@ TEST(CudaAttentionChoice, ANamedOneMustBeAble) {
   EXPECT_THROW(find_attention(on_hopper(DType::bf16, 512), "reference"), UserError);
 }
 
+TEST_F(CudaAttention, FlashLeavesOtherHeadsToTheReference) {
+  Batch b({4, 2, 80}, DType::bf16, {200, 65}, 3, 1);
+  GpuRun run(b);
+  run.run("flash", "flash");
+  expect_agrees_with_cpu(run);
+}
+
 // What "auto" takes on a card computes the same, whatever it took.
 TEST_F(CudaAttention, AutoAgreesWithTheCpu) {
   for (const std::int64_t head_dim : {64, 80, 128}) {
