@@ -43,8 +43,8 @@ class Choices {
   template <class Op>
   const AttentionBackend& of(const Op& op, const Launch& launch) {
     const AttentionCase c = case_of(op, launch);
-    const Key key{c.backward, c.dtype,    c.layout.heads, c.layout.kv_heads, c.layout.head_dim,
-                  c.n,        c.capacity, c.longest,      c.full_rows,       c.deterministic};
+    const Key key{c.backward, c.dtype,   c.layout.heads, c.layout.kv_heads, c.layout.head_dim, c.n,
+                  c.capacity, c.longest, c.full_rows,    c.deterministic,   c.workspace_bytes, c.scale};
     const std::lock_guard lock(mutex_);
     if (const auto it = chosen_.find(key); it != chosen_.end()) return *it->second;
     return *(chosen_[key] = choose(op, c, launch));
@@ -52,7 +52,7 @@ class Choices {
 
  private:
   using Key = std::tuple<bool, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, bool, bool>;
+                         std::int64_t, bool, bool, std::int64_t, float>;
 
   template <class Op>
   const AttentionBackend* choose(const Op& op, const AttentionCase& c, const Launch& launch) {
