@@ -25,8 +25,8 @@ class LargeArrays : public OnCard<> {
   void SetUp() override {
     OnCard<>::SetUp();
     if (IsSkipped()) return;
-    constexpr std::int64_t kNeeded = std::int64_t{28} << 30;
-    if (card().available_bytes() < kNeeded) GTEST_SKIP() << "less than 28 GiB are free on the card";
+    constexpr std::int64_t kNeeded = std::int64_t{20} << 30;
+    if (card().available_bytes() < kNeeded) GTEST_SKIP() << "less than 20 GiB are free on the card";
   }
   Tensor array(DType dtype, const Shape& shape) {
     Tensor t{nullptr, dtype, shape};
