@@ -1,5 +1,6 @@
 // Who computes attention on the GPU: what a name may be asked for, and that "auto" takes what can, agrees with the CPU
 // whatever it took, and repeats its bits where it must.
+#include "base/log.h"
 #include "ops/cuda/attention_run.h"
 
 namespace redline::ops {
@@ -38,6 +39,21 @@ TEST_F(CudaAttentionAuto, AgreesWithTheCpu) {
     run.run("auto", "auto");
     expect_agrees_with_cpu(run);
   }
+}
+
+TEST_F(CudaAttentionAuto, SaysWhatItTookAndWhyNotOthers) {
+  std::string said;
+  const log::Listener listener([&](bool, std::string_view text) { said.append(text).push_back('\n'); });
+  Batch b({2, 1, 80}, DType::bf16, {33}, 0, 1);
+  GpuRun(b).run("auto", "auto");
+  for (const std::string pass : {"forward", "backward"}) {
+    const std::size_t sentence = said.find("attention " + pass + " of packed documents: ");
+    ASSERT_NE(sentence, std::string::npos) << said;
+    EXPECT_NE(said.find("; not flash: it is built for head_dim 64 and 128", sentence), std::string::npos) << said;
+  }
+  said.clear();
+  GpuRun(b).run("auto", "auto");
+  EXPECT_EQ(said, "");  // once
 }
 
 TEST_F(CudaAttentionAuto, RepeatsItsBitsWhereItMust) {

@@ -20,12 +20,13 @@ TEST_P(CudaLinearTest, AgreesWithTheCpu) {
   const auto [n, k, m] = GetParam();
   Memory memory;
   const Tensor x = memory.uniform({n, k}), weight = memory.uniform({m, k}), dy = memory.uniform({n, m});
-  expect_agreement(card(), Linear<Tensor>{x, weight, memory.zeros({n, m})}, kOnCpu, kOnCard);
-  expect_agreement(card(), LinearInputGrad<Tensor>{dy, weight, memory.zeros({n, k})}, kOnCpu, kOnCard);
+  const Agreement aligned{.shifts = {0}};  // gemm_test.cpp has others
+  expect_agreement(card(), Linear<Tensor>{x, weight, memory.zeros({n, m})}, kOnCpu, kOnCard, aligned);
+  expect_agreement(card(), LinearInputGrad<Tensor>{dy, weight, memory.zeros({n, k})}, kOnCpu, kOnCard, aligned);
   // What is added to a gradient is in fp32, whatever the operands are.
   for (bool accumulate : {false, true})
     expect_agreement(card(), LinearWeightGrad<Tensor>{x, dy, memory.uniform({m, k}), accumulate}, kOnCpu, kOnCard,
-                     {.bf16 = 1e-5});
+                     {.bf16 = 1e-5, .shifts = {0}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearTest,
