@@ -1,5 +1,6 @@
 // Arrays of more than 2^31 elements: what kernels make of their last rows is, to the bit, what they make of those rows
-// alone. Needs a card with much memory, and is no test for compute-sanitizer, which would take hours.
+// alone; and documents of tens of thousands of tokens. Needs a card with much memory, and is no test for
+// compute-sanitizer, which would take hours.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -76,6 +77,17 @@ class LargeArrays : public OnCard<> {
     Bytes all(static_cast<std::size_t>(t.bytes()));
     card().copy_out(all.data(), t.data, t.bytes());
     return all;
+  }
+  Values values(const Tensor& t) {
+    const Bytes raw = bytes(t);
+    const std::size_t size = size_of(t.dtype);
+    Values v;
+    for (std::size_t i = 0; i < raw.size(); i += size) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, raw.data() + i, size);
+      v.push_back(static_cast<double>(std::bit_cast<float>(bits << (t.dtype == DType::bf16 ? 16 : 0))));
+    }
+    return v;
   }
   void expect_same(const char* what, const Tensor& got, const Tensor& want) {
     EXPECT_TRUE(bytes(got) == bytes(want)) << what;
@@ -217,6 +229,33 @@ TEST_F(LargeArrays, Attention) {
   }
 }
 
+// Documents of more tiles than the plan has buckets to sort them by, against the reference.
+TEST_F(LargeArrays, LongDocuments) {
+  constexpr HeadLayout kOneHead{1, 1, 64};
+  constexpr std::int64_t kLongest = 70000, kTokens = kLongest + 5 + 66000 + 3;
+  const Tensor documents = integers({0, kLongest, kLongest + 5, kTokens - 3, kTokens - 3}), absent;
+  const Tensor qkv = noise(DType::bf16, {kTokens, 3 * 64}), dout = noise(DType::bf16, {kTokens, 64});
+  const Tensor out = array(DType::bf16, dout.shape), dqkv = array(DType::bf16, qkv.shape);
+  const Tensor lse = array(DType::f32, {1, kTokens}), delta = array(DType::f32, lse.shape);
+  const Attention<Tensor> op{qkv, documents, out, lse, kOneHead, 0.5f, kLongest};
+  const AttentionGrad<Tensor> grad{qkv, documents, out, lse, dout, dqkv, delta, absent, kOneHead, 0.5f, kLongest};
+  const device::cuda::Launch& launch = card().launch();
+  const auto results_of = [&](std::string_view backend) {
+    for (const Tensor& t : {out, dqkv, lse, delta}) card().fill(t.data, 0xFF, t.bytes());
+    cuda::run(op, launch, backend);
+    cuda::run(grad, launch, backend);
+    return std::vector<Values>{values(out), values(lse), values(dqkv)};
+  };
+  const std::vector<Values> want = results_of("reference");
+  for (const char* backend : {"hopper", "flash"}) {
+    if (backend == std::string_view("hopper") && !cuda::hopper_why_not(cuda::case_of(op, launch)).empty()) continue;
+    const std::vector<Values> got = results_of(backend);
+    expect_near_in_norm(std::string("out of ") + backend, got[0], want[0], 1e-2);
+    expect_near_in_norm(std::string("lse of ") + backend, got[1], want[1], 1e-4);
+    expect_near_in_norm(std::string("dqkv of ") + backend, got[2], want[2], 2e-2);
+  }
+}
+
 // The logits of a large vocabulary in one chunk and in twelve; of twelve lm_loss_test.cpp says that they are right.
 TEST_F(LargeArrays, LmLoss) {
   constexpr std::int64_t kTokens = 14400, kVocab = 151936, kHidden = 64;
@@ -232,17 +271,7 @@ TEST_F(LargeArrays, LmLoss) {
     const Tensor losses = array(DType::f32, {kTokens}), dx = array(DType::bf16, x.shape);
     const Tensor dweight = array(DType::f32, weight.shape), logits = array(DType::bf16, {rows, kVocab});
     cuda::run(LmLoss<Tensor>{x, weight, to, losses, loss_sum, logits, dx, dweight, false, false}, launch);
-    auto& values = results.emplace_back();
-    for (const Tensor& t : {losses, dx, dweight}) {
-      Bytes raw = bytes(t);
-      auto& of = values.emplace_back();
-      const auto size = size_of(t.dtype);
-      for (std::size_t i = 0; i < raw.size(); i += size) {
-        std::uint32_t bits = 0;
-        std::memcpy(&bits, raw.data() + i, size);
-        of.push_back(static_cast<double>(std::bit_cast<float>(bits << (t.dtype == DType::bf16 ? 16 : 0))));
-      }
-    }
+    results.push_back({values(losses), values(dx), values(dweight)});
   }
   expect_near_in_norm("losses", results[0][0], results[1][0], 1e-3);
   expect_near_in_norm("dx", results[0][1], results[1][1], 1e-2);
