@@ -102,7 +102,8 @@ void expect_parity(const fs::path& folder) {
 
 class Fixture : public ::testing::TestWithParam<const char*> {};
 TEST_P(Fixture, AgreesWithHuggingFace) { expect_parity(fixture(GetParam())); }
-INSTANTIATE_TEST_SUITE_P(Verify, Fixture, ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa"));
+INSTANTIATE_TEST_SUITE_P(Verify, Fixture,
+                         ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64", "qwen3-hd128"));
 
 TEST(Verify, AgreesOnEveryCaseOfTheOracleFolder) {
   const char* folder = std::getenv("REDLINE_ORACLES");

@@ -45,6 +45,23 @@ std::vector<NamedOperand> operands_of(const Op& op) {
   return operands;
 }
 
+// From 1 to `most`, small sizes as likely as large ones, and the same in every run for a key.
+inline std::int64_t random_size(std::uint64_t key, std::int64_t most) {
+  return static_cast<std::int64_t>(std::pow(static_cast<double>(most) + 1, Random(17, 3).uniform(key)));
+}
+// So many cases of a test, each made by f from numbers that no other case gets: draw(most) is one of random_size.
+template <class Case, class F>
+std::vector<Case> random_cases(std::uint64_t count, const F& f) {
+  constexpr std::uint64_t kNumbers = 16;  // of a case
+  std::vector<Case> cases;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::uint64_t key = i * kNumbers;
+    const auto draw = [&](std::int64_t most) { return random_size(key++, most); };
+    cases.push_back(f(draw));
+  }
+  return cases;
+}
+
 // An op with its operands on the card. They hold what the host's held when this was made, and again after restore().
 template <class Op>
 class CardOp {

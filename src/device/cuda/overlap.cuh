@@ -19,6 +19,15 @@ __device__ inline void await_kernel_before() {
 #endif
 }
 
+// Whether the two above are in the code that this card runs of a kernel. A card that is newer than all that was compiled for
+// runs the PTX of an older one, in which they are nothing: its kernels may not start early, for they would not wait.
+template <class... Parameters>
+bool can_overlap(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes{};
+  REDLINE_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+  return attributes.ptxVersion >= 90;
+}
+
 template <class... Parameters>
 void launch_early(const Launch& launch, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
                   Parameters... values) {
@@ -30,8 +39,7 @@ void launch_early(const Launch& launch, void (*kernel)(Parameters...), dim3 bloc
   config.blockDim = threads;
   config.stream = launch.stream;
   config.attrs = &early;
-  // Only where the kernel was compiled with its await: newer cards compile the PTX of sm_80, which has none.
-  config.numAttrs = REDLINE_SM90A && launch.major == 9 ? 1 : 0;
+  config.numAttrs = can_overlap(kernel) ? 1 : 0;
   REDLINE_CUDA(cudaLaunchKernelEx(&config, kernel, values...));
 }
 

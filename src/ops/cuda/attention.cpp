@@ -48,7 +48,8 @@ class Choices {
   const AttentionBackend& of(const Op& op, const Launch& launch, std::string_view backend) {
     const AttentionCase c = case_of(op, launch);
     const Key key{backend, c.backward, c.dtype,   c.layout.heads, c.layout.kv_heads, c.layout.head_dim,
-                  c.n,     c.capacity, c.longest, c.full_rows,    c.deterministic};
+                  c.n,     c.capacity, c.longest, c.full_rows,    c.deterministic,   c.workspace_bytes,
+                  c.scale};
     const std::lock_guard lock(mutex_);
     if (const auto it = chosen_.find(key); it != chosen_.end()) return *it->second;
     return *(chosen_[key] = backend == "auto" ? choose(op, c, launch) : &named(c, backend));
@@ -56,7 +57,7 @@ class Choices {
 
  private:
   using Key = std::tuple<std::string, bool, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, bool, bool>;
+                         std::int64_t, bool, bool, std::int64_t, float>;
 
   // Heads that flash is not built for are the reference's.
   static const AttentionBackend& named(const AttentionCase& c, std::string_view name) {

@@ -36,16 +36,17 @@ class CudaExecutor final : public ArenaExecutor {
 
   void run(std::string_view name, NodeTimer* timer) override {
     const std::size_t program = index_of(name);
-    if (timer) return run_timed(program, *timer);
-    if (const GraphExec& graph = captured(program)) {
+    if (const GraphExec& graph = captured(program); graph && !timer) {
       REDLINE_CUDA(cudaGraphLaunch(graph.get(), launch_.stream));
       return;
     }
-    run_nodes(program);
-    if (graphs_)
-      capture(program);
-    else
-      ops::cuda::keep_tuning();  // after a program's first run; later ones have tuned nothing
+    if (timer) {
+      run_timed(program, *timer);
+    } else {
+      run_nodes(program);
+      if (graphs_) capture(program);
+    }
+    ops::cuda::keep_tuning();  // of a first run; nothing to do after others
   }
 
   void expect_full_rows(bool full) override { launch_.full_rows = full; }
@@ -92,7 +93,6 @@ class CudaExecutor final : public ArenaExecutor {
 
   void capture(std::size_t program) {
     device_.wait();  // a fault of the first run is told here, as its own
-    ops::cuda::keep_tuning();
     try {
       captured(program) = instantiate(record(program));
     } catch (const MachineError& e) {

@@ -1,5 +1,6 @@
 // Whole models on a card against the CPU: gradients and losses agree as far as the precision allows, graphs and
-// repetition change no bit, a run goes on from copied state as if never stopped, documents do not see each other.
+// repetition change no bit, nor does recompute in the deterministic mode, a run goes on from copied state as if never
+// stopped, documents do not see each other, and every attention serves batches of both kinds.
 #include "model/engine.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstring>
 
 #include "model/tiny.h"
+#include "ops/cuda/attention_backends.h"
 #include "testing/on_card.h"
 
 namespace redline::model {
@@ -48,6 +50,16 @@ data::Batch some_batch(std::int64_t vocab, std::uint64_t key = 0) {
   return batch_of(kShape, {random_document(10 * key + 1, 13, vocab), random_document(10 * key + 2, 1, vocab),
                            random_document(10 * key + 3, 90, vocab), random_document(10 * key + 4, 2, vocab),
                            random_document(10 * key + 5, 70, vocab)});
+}
+
+// Rows that are one document each, which has kernels and graphs of its own.
+data::Batch full_batch(const data::BatchShape& shape, std::int64_t vocab, std::uint64_t key) {
+  data::Batch batch(shape);
+  batch.clear();
+  for (std::uint64_t row = 0; row < static_cast<std::uint64_t>(shape.rows); ++row)
+    EXPECT_TRUE(batch.append(random_document(100 + 10 * key + row, shape.seq_len, vocab)));
+  EXPECT_TRUE(batch.full_rows());
+  return batch;
 }
 
 std::vector<float> copy(std::span<const float> s) { return {s.begin(), s.end()}; }
@@ -145,23 +157,28 @@ TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
   }
 }
 
-// As kernels.deterministic promises it. Four layers, so that three are computed again.
-TEST_P(ModelsOnCard, ComputingAgainChangesNoBitWhereBitsRepeat) {
-  model_.layers = 4;
-  for (const DType compute : {DType::f32, DType::bf16}) {
+TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
+  for (const bool full_rows : {false, true}) {
+    const data::Batch batch = full_rows ? full_batch(kShape, model_.vocab, 1) : some_batch(model_.vocab);
     std::vector<float> kept;
     for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
-      LoweringOptions o = options(compute);
+      LoweringOptions o = options(DType::bf16);
       o.recompute = what;
       o.execution.deterministic = true;
       Made engine(model_, o, card());
-      step(engine, 0);
-      const std::vector<float> gradients = copy(engine.read(Flat::gradients));
-      if (what == program::Recompute::none)
-        kept = gradients;
-      else
-        EXPECT_TRUE(gradients == kept) << name_of(compute) << ", "
-                                       << (what == program::Recompute::mlp ? "mlp" : "block");
+      engine.upload(batch);
+      engine.set_step(0, kLr, 1.0 / 32, 0);
+      std::vector<float> gradients[2];
+      for (std::vector<float>& of_turn : gradients) {  // node by node, then replayed
+        for (const bool first : {true, false}) {
+          engine.executor().poison_transients();
+          engine.micro_step(first);
+        }
+        of_turn = copy(engine.read(Flat::gradients));
+      }
+      EXPECT_TRUE(gradients[0] == gradients[1]) << "full rows: " << full_rows;
+      if (what == program::Recompute::none) kept = gradients[0];
+      EXPECT_TRUE(gradients[0] == kept) << "full rows: " << full_rows;
     }
   }
 }
@@ -222,6 +239,52 @@ TEST_P(ModelsOnCard, PlansAreWhatIsAllocated) {
   }
   EXPECT_EQ(card().allocated_bytes(), 0);
 }
+
+// Each attention in captured graphs: batches of full rows and of documents take turns, and none is the one that the graph was
+// made with.
+class AttentionOnCard : public testing::OnCard<::testing::TestWithParam<const char*>> {};
+
+TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
+  constexpr data::BatchShape kRows{.rows = 2, .seq_len = 128, .max_segments = 4};
+  const std::string attention = GetParam();
+  config::Model model = tiny_model("qwen3");
+  model.head_dim = 64;
+  LoweringOptions o = options(DType::bf16), on_cpu = options(DType::f32);
+  o.batch = on_cpu.batch = kRows;
+  o.execution.attention = attention;
+  o.attention_workspace = true;
+  const ops::cuda::AttentionCase this_card{.layout = {model.heads, model.kv_heads, 64}, .major = card().launch().major};
+  const std::string why_not = attention == "cudnn"    ? ops::cuda::cudnn_problem()
+                              : attention == "hopper" ? ops::cuda::hopper_why_not(this_card)
+                                                      : "";
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  device::CpuDevice cpu_device(2);
+  Engine ours(model, o, card()), cpu(model, on_cpu, cpu_device);
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    const std::int64_t few = 1 + static_cast<std::int64_t>(i);
+    const data::Batch batch =
+        i % 2 == 0
+            ? full_batch(kRows, model.vocab, i)
+            : batch_of(kRows, {random_document(10 * i, 128, model.vocab), random_document(10 * i + 1, 1, model.vocab),
+                               random_document(10 * i + 2, 7 * few, model.vocab),
+                               random_document(10 * i + 3, 64, model.vocab)});
+    double losses[2];
+    std::vector<float> gradients[2];
+    for (const int which : {0, 1}) {
+      Engine& engine = which == 0 ? ours : cpu;
+      if (i == 0) engine.initialise(3);
+      engine.upload(batch);
+      engine.set_step(0, kLr, 1.0 / 32, 0);
+      engine.micro_step(true);
+      losses[which] = engine.loss_sum();
+      gradients[which] = copy(engine.read(Flat::gradients));
+    }
+    EXPECT_NEAR(losses[0] / losses[1], 1, 2e-2) << "batch " << i;
+    EXPECT_GE(compare(gradients[0], gradients[1]).cosine, 0.999) << "batch " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCard, ::testing::Values("auto", "cudnn", "hopper", "flash", "reference"));
 
 INSTANTIATE_TEST_SUITE_P(Tiny, ModelsOnCard, ::testing::ValuesIn(kCases),
                          [](const auto& c) { return std::string(c.param.name); });

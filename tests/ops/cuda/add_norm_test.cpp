@@ -43,6 +43,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAddNormTest,
                                            AddNormCase{1111, 2048}, AddNormCase{300, 1528}, AddNormCase{300, 1536},
                                            AddNormCase{280, 2560}, AddNormCase{9, 5120}, AddNormCase{9, 5128},
                                            AddNormCase{600, 401}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaAddNormTest, ::testing::ValuesIn(random_cases<AddNormCase>(6, [](auto draw) {
+                           const std::int64_t n = draw(700);
+                           return AddNormCase{n, 4 + draw(3000)};  // of 1 the gradient is a difference of equals
+                         })));
 
 }  // namespace
 }  // namespace redline::ops

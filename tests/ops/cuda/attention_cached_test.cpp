@@ -44,6 +44,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttentionCachedTest,
                                            CachedCase{{4099, 4095}, 2, 5000, {8, 2, 128}},
                                            CachedCase{{300, 0, 0}, 1, 512, {10, 2, 256}},
                                            CachedCase{{1000}, 1, 1024, {7, 7, 96}}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaAttentionCachedTest,
+                         ::testing::ValuesIn(random_cases<CachedCase>(6, [](auto draw) {
+                           const std::int64_t slots = draw(5), capacity = draw(1500), kv_heads = draw(4),
+                                              group = draw(6);
+                           std::vector<std::int64_t> positions;
+                           for (std::int64_t s = 0; s < slots; ++s) positions.push_back(draw(capacity) - 1);
+                           positions.resize(static_cast<std::size_t>(slots + draw(3) - 1));
+                           return CachedCase{positions, slots, capacity, {kv_heads * group, kv_heads, 2 * draw(128)}};
+                         })));
 
 class CudaCacheStoreTest : public OnCard<> {};
 

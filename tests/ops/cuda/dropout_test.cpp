@@ -37,6 +37,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaDropoutTest,
                          ::testing::Values(DropoutCase{1, 1, 0.5f}, DropoutCase{5, 7, 0.3f}, DropoutCase{65, 24, 0.1f},
                                            DropoutCase{300, 640, 0.1f}, DropoutCase{17, 129, 0.9f},
                                            DropoutCase{3, 20, 1.0f}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaDropoutTest, ::testing::ValuesIn(random_cases<DropoutCase>(6, [](auto draw) {
+                           const std::int64_t n = draw(300), d = draw(900);
+                           return DropoutCase{n, d, 0.001f * static_cast<float>(draw(990))};
+                         })));
 
 }  // namespace
 }  // namespace redline::ops

@@ -33,6 +33,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaEmbedTest,
                                            EmbedCase{65, 1, 24}, EmbedCase{128, 2, 16}, EmbedCase{300, 3, 65},
                                            EmbedCase{257, 267, 96}, EmbedCase{5000, 2, 640}, EmbedCase{1000, 50, 200},
                                            EmbedCase{700, 5000, 1032}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaEmbedTest, ::testing::ValuesIn(random_cases<EmbedCase>(6, [](auto draw) {
+                           const std::int64_t n = draw(3000), vocab = draw(900);
+                           return EmbedCase{n, vocab, draw(600)};
+                         })));
 
 class CudaEmbed : public OnCard<> {};
 

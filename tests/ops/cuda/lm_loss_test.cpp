@@ -56,8 +56,32 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossTest,
                                            LmLossCase{65, 24, 101, 32}, LmLossCase{128, 16, 257, 128},
                                            LmLossCase{40, 12, 1031, 13}, LmLossCase{200, 640, 267, 64},
                                            LmLossCase{70, 64, 32000, 32}, LmLossCase{9, 32, 151936, 4}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaLmLossTest, ::testing::ValuesIn(random_cases<LmLossCase>(6, [](auto draw) {
+                           const std::int64_t n = draw(200), d = 2 + draw(120), vocab = 2 + draw(3000);
+                           return LmLossCase{n, d, vocab, draw(n)};
+                         })));
 
 class CudaLmLoss : public OnCard<> {};
+
+// A batch that is all tail: nothing to learn, and nothing left over from before.
+TEST_F(CudaLmLoss, WithoutATargetIsZero) {
+  Memory memory;
+  const LmLoss<Tensor> op{memory.uniform({20, 16}),
+                          memory.uniform({267, 16}),
+                          memory.integers(std::vector<std::int64_t>(20, -1)),
+                          memory.zeros({20}),
+                          memory.doubles(1),
+                          memory.zeros({8, 267}),
+                          memory.zeros({20, 16}),
+                          memory.zeros({267, 16}),
+                          false,
+                          false};
+  for (const auto& values : expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}})) {
+    for (const auto& [name, all] : values) {
+      for (double v : all) ASSERT_EQ(v, 0.0) << name;
+    }
+  }
+}
 
 TEST_F(CudaLmLoss, HoldsWithLargeLogits) {
   Memory memory;

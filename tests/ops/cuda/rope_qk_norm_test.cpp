@@ -63,6 +63,10 @@ INSTANTIATE_TEST_SUITE_P(
                       RopeCase{263, {5, 2, 128}}, RopeCase{5000, {7, 1, 64}}, RopeCase{2900, {3, 3, 96}},
                       RopeCase{1420, {16, 9, 128}}, RopeCase{300, {40, 8, 128}}, RopeCase{550, {64, 9, 128}},
                       RopeCase{290, {16, 16, 256}}, RopeCase{270, {30, 1, 256}}, RopeCase{530, {9, 9, 10}}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaRopeQkNormTest, ::testing::ValuesIn(random_cases<RopeCase>(6, [](auto draw) {
+                           const std::int64_t n = draw(600), kv_heads = draw(6), group = draw(5);
+                           return RopeCase{n, {kv_heads * group, kv_heads, 2 * (3 + draw(90))}};
+                         })));
 
 }  // namespace
 }  // namespace redline::ops

@@ -29,6 +29,10 @@ TEST_P(CudaSwiGluTest, AgreesWithTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaSwiGluTest,
                          ::testing::Values(SwiGluCase{1, 1}, SwiGluCase{3, 7}, SwiGluCase{64, 24}, SwiGluCase{33, 704},
                                            SwiGluCase{129, 2752}, SwiGluCase{1, 6144}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaSwiGluTest, ::testing::ValuesIn(random_cases<SwiGluCase>(6, [](auto draw) {
+                           const std::int64_t n = draw(500);
+                           return SwiGluCase{n, draw(3000)};
+                         })));
 
 class CudaSwiGlu : public OnCard<> {};
 

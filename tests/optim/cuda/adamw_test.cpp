@@ -90,6 +90,8 @@ TEST_P(CudaOptimTest, RefreshRounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaOptimTest, ::testing::Values(1, 3, 8, 1000, 4099, 300007));
+INSTANTIATE_TEST_SUITE_P(RandomSizes, CudaOptimTest,
+                         ::testing::ValuesIn(random_cases<std::int64_t>(4, [](auto draw) { return draw(50000); })));
 
 class CudaOptim : public OnCard<> {};
 
