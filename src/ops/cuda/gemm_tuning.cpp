@@ -68,8 +68,8 @@ std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& lau
   return trial;
 }
 
-void GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
-  plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), launch_);
+bool GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
+  return plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), launch_) == CUBLAS_STATUS_SUCCESS;
 }
 
 double GemmTrial::time(const TimedAlgorithm& timed, double for_seconds) const {
@@ -77,13 +77,15 @@ double GemmTrial::time(const TimedAlgorithm& timed, double for_seconds) const {
   const int runs = static_cast<int>(std::clamp<double>(wanted, 1, kMostRuns));
   const Stopwatch watch(launch_.stream);
   watch.start();
-  for (int i = 0; i < runs; ++i) enqueue(timed.algorithm);
-  return watch.stop() / runs;
+  bool started = true;
+  for (int i = 0; i < runs; ++i) started &= enqueue(timed.algorithm);
+  const double seconds = watch.stop() / runs;
+  return started ? seconds : INFINITY;
 }
 
 std::optional<TimedAlgorithm> GemmTrial::first_look(const cublasLtMatmulAlgo_t& algorithm) const {
   // The first run also loads its kernel.
-  if (plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), launch_) != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  if (!enqueue(algorithm)) return std::nullopt;
   TimedAlgorithm timed{algorithm};
   timed.seconds = time(timed, 0);
   if (timed.seconds < kFirstLook) timed.seconds = time(timed, kFirstLook);

@@ -22,9 +22,9 @@ class GemmTrial {
   // Those that run at all of the candidates and of the variants of the best, after a first look, fastest first, at most so
   // many; then once more the first candidate that runs. Empty when none does.
   std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates, std::size_t most) const;
-  // Seconds of one run, of as many as take about `for_seconds`, at least one.
+  // Seconds of one run, of as many as take about `for_seconds`, at least one; infinite where one cannot be started.
   double time(const TimedAlgorithm& timed, double for_seconds) const;
-  void enqueue(const cublasLtMatmulAlgo_t& algorithm) const;  // one run, and no waiting
+  bool enqueue(const cublasLtMatmulAlgo_t& algorithm) const;  // one run, and no waiting; whether it was started
   void load_card(const TimedAlgorithm& timed, double seconds) const;
 
  private:
