@@ -40,12 +40,11 @@ class CudaExecutor final : public ArenaExecutor {
       REDLINE_CUDA(cudaGraphLaunch(graph.get(), launch_.stream));
       return;
     }
-    if (timer) {
+    if (timer)
       run_timed(program, *timer);
-    } else {
+    else
       run_nodes(program);
-      if (graphs_) capture(program);
-    }
+    if (graphs_ && !timer) return capture(program);
     ops::cuda::keep_tuning();  // of a first run; nothing to do after others
   }
 
@@ -93,6 +92,7 @@ class CudaExecutor final : public ArenaExecutor {
 
   void capture(std::size_t program) {
     device_.wait();  // a fault of the first run is told here, as its own
+    ops::cuda::keep_tuning();
     try {
       captured(program) = instantiate(record(program));
     } catch (const MachineError& e) {
