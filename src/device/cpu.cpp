@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::int64_t kAlignment = 256, kHugePage = std::int64_t{2} << 20;
 
-// The value of the first "key : value" line of /proc/cpuinfo.
-std::optional<std::string> cpuinfo_value(std::string_view cpuinfo, std::string_view key) {
-  for (std::size_t at = 0; at < cpuinfo.size();) {
-    const std::string_view line = cpuinfo.substr(at, cpuinfo.find('\n', at) - at);
+// The value of the first "key : value" line of a text like /proc/cpuinfo.
+std::optional<std::string> line_value(std::string_view text, std::string_view key) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
     at += line.size() + 1;
     if (!line.starts_with(key)) continue;
     const std::size_t colon = line.find(':');
@@ -63,8 +63,8 @@ std::string processor_name() {
   const Path path = "/proc/cpuinfo";
   if (!files.exists(path)) return "unknown processor";
   const std::string cpuinfo = files.read(path);
-  if (const auto model = cpuinfo_value(cpuinfo, "model name")) return *model;
-  const auto implementer = cpuinfo_value(cpuinfo, "CPU implementer"), part = cpuinfo_value(cpuinfo, "CPU part");
+  if (const auto model = line_value(cpuinfo, "model name")) return *model;
+  const auto implementer = line_value(cpuinfo, "CPU implementer"), part = line_value(cpuinfo, "CPU part");
   if (!implementer || !part) return "unknown processor";
   const unsigned made_by = hex_number(*implementer), core = hex_number(*part);
   for (const ArmCore& known : kArmCores) {
@@ -89,6 +89,17 @@ std::optional<std::int64_t> container_limit() {
 std::int64_t host_memory() {
   const std::int64_t physical = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return std::min(physical, container_limit().value_or(physical));
+}
+
+// What processes may still have of the machine's memory, caches that give way counted in; nothing where it does not say.
+std::optional<std::int64_t> machine_available() {
+  FileSystem& files = real_files();
+  const Path path = "/proc/meminfo";
+  if (!files.exists(path)) return {};
+  const auto value = line_value(files.read(path), "MemAvailable");  // "23518276 kB"
+  std::int64_t kib = 0;
+  if (!value || std::from_chars(value->data(), value->data() + value->size(), kib).ec != std::errc()) return {};
+  return kib * 1024;
 }
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
@@ -153,6 +164,11 @@ std::string CpuDevice::name() const {
 }
 
 std::int64_t CpuDevice::memory_bytes() const { return memory_; }
+
+std::int64_t CpuDevice::available_bytes() const {
+  const std::int64_t left = memory_ - allocated_;
+  return std::min(left, machine_available().value_or(left));
+}
 
 std::int64_t CpuDevice::allocated_bytes() const { return allocated_; }
 

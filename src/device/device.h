@@ -78,8 +78,7 @@ class CpuDevice : public Device {
   Kind kind() const override { return Kind::cpu; }
   std::string name() const override;
   std::int64_t memory_bytes() const override;
-  // All of it: what others hold of the host's memory now may be caches that give way.
-  std::int64_t available_bytes() const override { return memory_bytes() - allocated_bytes(); }
+  std::int64_t available_bytes() const override;
   std::int64_t allocated_bytes() const override;
   std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
   void copy_in(void* to, const void* from, std::int64_t bytes) override;

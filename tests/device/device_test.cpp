@@ -95,6 +95,16 @@ TEST(CpuDevice, SaysWhatItIs) {
   EXPECT_GT(cpu.memory_bytes(), std::int64_t{1} << 26);
 }
 
+// Neither what others have of the machine nor what this device has given away.
+TEST(CpuDevice, WhatIsInUseIsNotAvailable) {
+  CpuDevice cpu(1);
+  const std::int64_t before = cpu.available_bytes(), taken = before / 4;
+  EXPECT_GT(before, 0);
+  EXPECT_LE(before, cpu.memory_bytes());
+  const std::unique_ptr<Buffer> buffer = cpu.allocate(taken);
+  EXPECT_LE(cpu.available_bytes(), cpu.memory_bytes() - taken);
+}
+
 TEST(OpenDevice, CpuAlwaysWorks) { EXPECT_EQ(open_device("cpu")->kind(), Kind::cpu); }
 
 TEST(OpenDevice, AutoNeverFails) {

@@ -36,7 +36,7 @@ AlgorithmBytes from_text(const std::string& text) {
 
 }  // namespace
 
-TuningFile::TuningFile(FileSystem& files, Path path) : files_(files), path_(std::move(path)), entries_(load()) {}
+TuningFile::TuningFile(FileSystem& files, Path path) : files_(files), path_(std::move(path)), entries_(load(true)) {}
 
 std::optional<AlgorithmBytes> TuningFile::find(const std::string& key) const {
   const auto it = entries_.find(key);
@@ -53,7 +53,7 @@ void TuningFile::save() {
   try {
     files_.create_folders(path_.parent_path());
     const io::ClaimLock lock(path_);  // runs that start together tune together
-    Entries all = load();             // another may have added its own
+    Entries all = load(false);        // another may have added its own; what is damaged was told at first
     for (const auto& [key, algorithm] : added) all[key] = algorithm;
     io::Json products = io::Json::object();
     for (const auto& [key, algorithm] : all) products[key] = to_text(algorithm);
@@ -63,7 +63,7 @@ void TuningFile::save() {
   }
 }
 
-TuningFile::Entries TuningFile::load() const {
+TuningFile::Entries TuningFile::load(bool tell) const {
   Entries entries;
   try {
     if (path_.empty() || !files_.exists(path_)) return entries;
@@ -72,7 +72,7 @@ TuningFile::Entries TuningFile::load() const {
     if (io::integer_at(json, "format", name) != kFormat) return entries;  // of another redline
     for (const auto& [key, value] : json.at("products").items()) entries[key] = from_text(value.get<std::string>());
   } catch (const std::exception& e) {
-    log::warn("the tuning cache {} is ignored: {}", path_.string(), e.what());
+    if (tell) log::warn("the tuning cache {} is ignored: {}", path_.string(), e.what());
     entries.clear();
   }
   return entries;

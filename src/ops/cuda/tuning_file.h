@@ -26,7 +26,7 @@ class TuningFile {
 
  private:
   using Entries = std::map<std::string, AlgorithmBytes>;
-  Entries load() const;
+  Entries load(bool tell) const;  // a file that cannot be read holds nothing, which may be told
 
   FileSystem& files_;
   Path path_;

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
+#include "base/log.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -69,10 +71,13 @@ TEST_F(Tuning, ThatCannotBeReadIsIgnoredAndReplaced) {
         std::string(R"({"format": 1, "products": {"a": "12"}})"), std::string(R"({"format": 1, "products": {"a": 3}})"),
         R"({"format": 1, "products": {"a": ")" + std::string(128, 'x') + "\"}}"}) {
     real_files().replace(path_, text);
+    int warnings = 0;
+    const log::Listener listener([&](bool warning, std::string_view) { warnings += warning ? 1 : 0; });
     TuningFile file = open();
     EXPECT_EQ(file.find("a"), std::nullopt) << text;
     file.put("b", kTwo);
     file.save();
+    EXPECT_EQ(warnings, text.find("\"format\": 2") == text.npos ? 1 : 0) << text;  // another redline's is no damage
     EXPECT_EQ(open().find("b"), kTwo) << text;
   }
   real_files().replace(path_, whole);
