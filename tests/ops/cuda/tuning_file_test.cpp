@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/log.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
