@@ -71,8 +71,8 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   if (c.train.batch_size > most_rows(c, kind))
     fail_user(
         "{}a micro-batch of {} rows of {} tokens and data.max_segments = {} is more than a card's kernels take ({} "
-        "tokens "
-        "and {} documents); lower train.batch_size and raise train.accumulate",
+        "tokens, "
+        "{} documents); lower train.batch_size and raise train.accumulate",
         c.origins.prefix({"train.batch_size", "train.seq_len", "data.max_segments"}), c.train.batch_size,
         c.train.seq_len, c.data.max_segments, kMostCardTokens, kMostCardDocuments);
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")

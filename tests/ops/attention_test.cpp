@@ -1,5 +1,6 @@
 // Attention within packed documents: forward and backward against doubles, and documents that neither see nor shift
 // each other by a single bit.
+#include "ops/attention_batch.h"
 #include "ops/cpu/kernels.h"
 #include "testing/op_check.h"
 
@@ -48,41 +49,20 @@ Reference reference(const Values& qkv, const std::vector<std::int64_t>& offsets,
   return r;
 }
 
-// Everything attention touches, for a batch of documents of the given lengths with `tail` tokens after them and unused
-// entries of doc_offsets behind.
-struct Batch {
-  Memory memory;
-  HeadLayout layout;
-  std::vector<std::int64_t> offsets{0};
-  std::int64_t n = 0;
-  float scale = 0;
-  Tensor qkv, doc_offsets, out, lse, dout, dqkv, delta;
+// And what attention writes.
+struct Batch : DocumentBatch {
+  Tensor out, lse, dqkv, delta;
 
-  Batch(const HeadLayout& l, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused) : layout(l) {
-    for (std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
-    offsets.insert(offsets.end(), static_cast<std::size_t>(unused), offsets.back());
-    n = offsets.back() + tail;
-    scale = 1.0f / std::sqrt(static_cast<float>(l.head_dim));
-    qkv = memory.uniform({n, l.qkv_width()}, -2, 2);
-    dout = memory.uniform({n, l.heads * l.head_dim});
-    doc_offsets = memory.integers(offsets);
-    out = memory.zeros({n, l.heads * l.head_dim});
-    lse = memory.zeros({l.heads, n});
-    dqkv = memory.zeros({n, l.qkv_width()});
-    delta = memory.zeros({l.heads, n});
-  }
+  Batch(const HeadLayout& l, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused)
+      : DocumentBatch(l, lengths, tail, unused),
+        out(memory.zeros(dout.shape)),
+        lse(memory.zeros({l.heads, n})),
+        dqkv(memory.zeros(qkv.shape)),
+        delta(memory.zeros({l.heads, n})) {}
   void run_forward() { run_checked(memory, Attention<Tensor>{qkv, doc_offsets, out, lse, layout, scale}, kRun); }
   void run_backward() {
     AttentionGrad<Tensor> op{qkv, doc_offsets, out, lse, dout, dqkv, delta, {}, layout, scale};
     run_checked(memory, op, kRun);
-  }
-  // The bits of one document's rows.
-  std::vector<float> rows(const Tensor& t, std::size_t document) const {
-    const std::int64_t width = t.columns();
-    return {t.f32() + offsets[document] * width, t.f32() + offsets[document + 1] * width};
-  }
-  void set_rows(const Tensor& t, std::size_t document, const std::vector<float>& values) const {
-    std::copy(values.begin(), values.end(), t.f32() + offsets[document] * t.columns());
   }
 };
 

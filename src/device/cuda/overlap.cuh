@@ -1,6 +1,6 @@
-// Two kernels of a stream, the second of which is set up while the first still runs (on Hopper; elsewhere one simply follows
-// the other). The first says let_next_kernel_start(), the second await_kernel_before() ahead of anything that the first
-// wrote.
+// Two kernels of a stream, the second of which is set up while the first still runs (Hopper and later, where the program
+// was compiled for the card; elsewhere one simply follows the other). The first says let_next_kernel_start(), the second
+// await_kernel_before() ahead of anything that the first wrote.
 #pragma once
 
 #include "device/cuda/launch.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "ops/attention_batch.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cuda/attention_backends.h"
 #include "testing/card_check.h"
@@ -68,42 +69,21 @@ class DeviceArray {
   std::unique_ptr<device::Buffer> buffer_;
 };
 
-// A batch of documents with `tail` tokens after them and unused entries of doc_offsets behind. The host's arrays are
-// fp32 holding what the card's dtype can hold.
-struct Batch {
-  Memory memory;
-  HeadLayout layout;
+// A batch with what kernels are told of it. The host's arrays are fp32 holding what the card's dtype can hold.
+struct Batch : DocumentBatch {
   DType dtype;
-  std::vector<std::int64_t> offsets{0};
-  std::int64_t n, longest = 1;
-  float scale;
-  bool full_rows = false;  // told to the kernels, where it is true
+  std::int64_t longest = 1;
+  bool full_rows = false;  // where it is true
   bool deterministic = false, library_workspace = true;
-  Tensor qkv, dout, doc_offsets;
 
   Batch(const HeadLayout& l, DType type, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused)
-      : layout(l), dtype(type) {
-    for (std::int64_t length : lengths) {
-      offsets.push_back(offsets.back() + length);
-      longest = std::max(longest, length);
-    }
-    offsets.insert(offsets.end(), static_cast<std::size_t>(unused), offsets.back());
-    n = offsets.back() + tail;
-    scale = 1.0f / std::sqrt(static_cast<float>(l.head_dim));
-    qkv = memory.uniform({n, l.qkv_width()}, -2, 2);
-    dout = memory.uniform({n, l.heads * l.head_dim});
-    doc_offsets = memory.integers(offsets);
+      : DocumentBatch(l, lengths, tail, unused), dtype(type) {
+    for (std::int64_t length : lengths) longest = std::max(longest, length);
     if (dtype == DType::bf16) {
       for (const Tensor& t : {qkv, dout}) {
         for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = from_bf16(to_bf16(t.f32()[i]));
       }
     }
-  }
-  std::vector<float> rows(const Tensor& t, std::size_t document) const {
-    return {t.f32() + offsets[document] * t.columns(), t.f32() + offsets[document + 1] * t.columns()};
-  }
-  void set_rows(const Tensor& t, std::size_t document, const std::vector<float>& values) const {
-    std::copy(values.begin(), values.end(), t.f32() + offsets[document] * t.columns());
   }
 };
 
