@@ -4,8 +4,8 @@
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
 says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's head
 names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes
---runs MODEL:BATCH:bf16:default:cudnn:CHUNKS runs the same model right after, on the same card. With --build, the program is
-built and its tests pass before anything is measured.
+--runs MODEL:BATCH:bf16:default:cudnn:CHUNKS runs the same model right after, on the same card, for ping-95m on padded rows as
+well. With --build, the program is built and its tests pass before anything is measured.
 
   bench/gpu_models.py
   bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
@@ -134,15 +134,19 @@ class Table:
         self.write([self.line(cells + [""] * (len(self.HEAD) - len(cells)))])
 
 
-def peer_cells(given, model, batch):
-    if not given.peer:
-        return []
-    done = subprocess.run([sys.executable, given.peer, "--runs", f"{model}:{batch}:bf16:default:cudnn:8", "--steps", "10"],
-                          capture_output=True, text=True)
+def peer_row(given, model, arguments):
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
     lines = done.stdout.strip().splitlines()
     row = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-300:]}
     if "error" in row:
         sys.exit(f"{given.peer}, {model}: {row['error']}")
+    return row
+
+
+def peer_cells(given, model, batch):
+    if not given.peer:
+        return []
+    row = peer_row(given, model, [given.peer, "--runs", f"{model}:{batch}:bf16:default:cudnn:8", "--steps", "10"])
     return [f"{row['ktok_s']}", f"{row['mfu_causal']} / {row['mfu_palm']}", f"{row['first_step_s']} s",
             f"{row['mem_gib']} GiB"]
 
@@ -163,6 +167,7 @@ def full_rows(given, table, model, batch):
 
 def documents(given, table, model, batch):
     rate = {}
+    padding = 0
     for packing in ("pack", "pad"):
         rows, first, _ = train(given, model, keys_of(batch, [f"data.packing={packing}"]))
         rate[packing] = median(rows, "tokens_per_s")
@@ -171,6 +176,11 @@ def documents(given, table, model, batch):
                    f"{rate[packing] / 1e3:.1f}",
                    f"{100 * median(rows, 'mfu'):.1f} / {100 * median(rows, 'mfu_palm'):.1f}", f"{first:.1f} s"])
     print(f"packed documents: {rate['pack'] / rate['pad']:.2f} times as many real tokens a second")
+    if given.peer:
+        row = peer_row(given, model, [os.path.join(ROOT, "bench/torch_padded.py"), given.peer, model, batch, "--padding",
+                                      f"{padding:.4f}"])
+        print(f"the peer, a document a row and nothing masked ({100 * row['padding']:.1f}% padding): {row['ktok_s']}k real tokens/s "
+              f"({row['ms']} ms a step); packed documents here: {rate['pack'] / 1e3 / row['ktok_s']:.2f} times as many")
 
 
 def main():

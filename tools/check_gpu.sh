@@ -9,10 +9,14 @@ failed=0 most_shards=8
 step() { echo "== $*"; "$@" || { echo "== FAILED: $*"; failed=1; }; }
 
 # Every test of tests_ops and tests_optim that runs on the card. racecheck looks at our kernels only: it reports hazards inside
-# the libraries', and takes minutes for them.
+# the libraries', and takes minutes for them. Two products of cuBLASLt (32 x 32000 x 64 and 4 x 151936 x 32) do not survive it
+# at all: their tests are left out, another vocabulary of that size is among the rest.
 sanitize() {
   local tool=$1 tests=$2 filter='*Cuda*:*OnCard*' out bad=0 kernels=()
-  [[ $tool == racecheck ]] && kernels=(--kernel-name kns=redline)
+  if [[ $tool == racecheck ]]; then
+    kernels=(--kernel-name kns=redline)
+    filter+='-Shapes/CudaLmLossTest.AgreesWithTheCpu/7:Shapes/CudaLmLossTest.AgreesWithTheCpu/8'
+  fi
   local count shards # a shard without a test would be a process that never calls CUDA
   count=$("$tests" "--gtest_filter=$filter" --gtest_list_tests | grep -c '^  ') || { echo "no test in $tests"; return 1; }
   shards=$((count < most_shards ? count : most_shards))

@@ -67,8 +67,9 @@ class Arrays {
 };
 
 enum Pass { forward, backward };
+enum Math { bf16, tf32, fp32 };
 
-void attention(benchmark::State& state, std::string_view backend, Pass pass) {
+void attention(benchmark::State& state, std::string_view backend, Pass pass, Math math = bf16) {
   if (device::cuda_status().cards.empty()) return state.SkipWithError("no GPU");
   const ops::HeadLayout layout{.heads = state.range(2), .kv_heads = state.range(3), .head_dim = state.range(4)};
   const Documents documents(state.range(0), state.range(1), state.range(5));
@@ -76,8 +77,9 @@ void attention(benchmark::State& state, std::string_view backend, Pass pass) {
   Arrays arrays;
   const Tensor offsets = arrays.array(DType::i32, {static_cast<std::int64_t>(documents.offsets.size())});
   gpu().copy_in(offsets.data, documents.offsets.data(), offsets.bytes());
-  const Tensor qkv = arrays.noise(DType::bf16, {n, layout.qkv_width()}), dqkv = arrays.array(DType::bf16, qkv.shape);
-  const Tensor dout = arrays.noise(DType::bf16, {n, out_width}), out = arrays.array(DType::bf16, dout.shape);
+  const DType dtype = math == bf16 ? DType::bf16 : DType::f32;
+  const Tensor qkv = arrays.noise(dtype, {n, layout.qkv_width()}), dqkv = arrays.array(dtype, qkv.shape);
+  const Tensor dout = arrays.noise(dtype, {n, out_width}), out = arrays.array(dtype, dout.shape);
   const Tensor lse = arrays.array(DType::f32, {layout.heads, n}), delta = arrays.array(DType::f32, lse.shape);
   const float scale = 1 / std::sqrt(static_cast<float>(layout.head_dim));
   const Tensor workspace = arrays.array(DType::u8, {ops::library_workspace_bytes(layout, n)});
@@ -87,6 +89,7 @@ void attention(benchmark::State& state, std::string_view backend, Pass pass) {
 
   device::cuda::Launch launch = gpu().launch();
   launch.full_rows = state.range(5) == 0;
+  launch.tf32 = math == tf32;
   try {
     ops::cuda::find_attention(ops::cuda::case_of(grad, launch), backend);
   } catch (const UserError& e) {
@@ -127,6 +130,10 @@ BENCHMARK_CAPTURE(attention, hopper_forward, "hopper", forward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, hopper_backward, "hopper", backward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, flash_forward, "flash", forward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, flash_backward, "flash", backward)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, flash_tf32_forward, "flash", forward, tf32)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, flash_tf32_backward, "flash", backward, tf32)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, flash_fp32_forward, "flash", forward, fp32)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, flash_fp32_backward, "flash", backward, fp32)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, cudnn_forward, "cudnn", forward)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, cudnn_backward, "cudnn", backward)->Apply(shapes);
 

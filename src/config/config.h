@@ -89,7 +89,7 @@ struct Precision {
 
 struct Kernels {
   std::string graphs = "auto";     // auto | off
-  std::string attention = "auto";  // auto | cudnn | flash | reference
+  std::string attention = "auto";  // auto | cudnn | hopper | flash | reference
   bool deterministic = false;
   bool operator==(const Kernels&) const = default;
 };

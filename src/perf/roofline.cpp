@@ -64,6 +64,8 @@ constexpr double kLargeProductShare = 783 / 989.5;  // of an 8192^3 product: wha
 constexpr double kHalfRate = 75;
 // Attention alike, by the tokens of a row; and heads narrower than this leave the matrix units waiting for the softmax.
 constexpr double kHalfRateTokens = 462, kHalfRateTokensGrad = 745, kWideHead = 128, kNarrowHeadLoss = 0.42;
+// In tf32 it is our own kernel, which reaches 0.4 to 0.6 of what cuDNN's shares would make of that rate; in fp32 about all of it.
+constexpr double kTf32Attention = 0.5;
 
 // Between two nodes of a graph on the card; a CPU's are function calls.
 constexpr double kCardGap = 1.2e-6;
@@ -141,6 +143,7 @@ class NodeTime {
     if (machine_.kind == device::Kind::cuda) {
       const double narrow = std::max(0.0, 1 - static_cast<double>(head_dim) / kWideHead);
       share *= seq_len_ / (seq_len_ + half) * (1 - kNarrowHeadLoss * narrow);
+      if (type == DType::f32 && tf32_) share *= kTf32Attention;
     }
     return flops_per_pair * pairs_ / (share * rate(type));
   }

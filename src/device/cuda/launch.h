@@ -35,4 +35,10 @@ struct Launch {
 // After a kernel's <<<>>>: bad launch parameters show here; faults inside it at the next synchronisation.
 #define REDLINE_LAUNCHED() REDLINE_CUDA(cudaGetLastError())
 
+// Lets a kernel use so much dynamic shared memory, which has to be asked for above 48 KiB, static shared memory counted in.
+template <class Kernel>
+void allow_shared(Kernel* kernel, std::size_t bytes) {
+  REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
 }  // namespace redline::device::cuda

@@ -5,7 +5,7 @@
 // part of dw. kRows rows are in flight at once for each threadIdx.y: their sums share one barrier.
 #include <algorithm>
 
-#include "device/cuda/read_ahead.cuh"
+#include "device/cuda/copy_ahead.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/row_groups.cuh"
 
@@ -79,7 +79,7 @@ constexpr int kLongRow = 192, kWideRow = 2 * kGradThreads, kWideElements = 16;  
 constexpr int kRoundsAhead = 1;                                                 // a second one was 2 to 3% slower
 
 template <class T, int kWidth, int kVectors, int kRows>
-using GradReads = ReadAhead<T, kWidth, 3 * kRows * kVectors, kRoundsAhead>;
+using GradReads = CopyAhead<T, kWidth, 3 * kRows * kVectors, kRoundsAhead>;
 
 template <class T, int kWidth, int kVectors, int kRows, int kThreads>
 __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) add_norm_grad(const GradArguments<T> a) {

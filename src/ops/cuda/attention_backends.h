@@ -58,7 +58,7 @@ std::string hopper_why_not(const AttentionCase& c);
 void hopper_forward(const Attention<Tensor>& op, const Launch& launch);
 void hopper_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 
-// attention_flash.cu and attention_flash_grad.cu: tensor cores, bf16, head_dim 64 or 128, sm_80 and up.
+// attention_flash.cu and attention_flash_grad.cu: tensor cores, bf16, tf32 and fp32, head_dim 64 or 128, sm_80 and up.
 std::string flash_why_not(const AttentionCase& c);
 void flash_forward(const Attention<Tensor>& op, const Launch& launch);
 void flash_backward(const AttentionGrad<Tensor>& op, const Launch& launch);

@@ -20,7 +20,7 @@ struct Forward {
 };
 
 template <int kHeadDim>
-__global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_kernel(const ForwardArguments a) {
+__global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_kernel(const ForwardArguments<> a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int kTileBytes = Forward<kHeadDim>::kTileBytes;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -83,7 +83,7 @@ __global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_
 }
 
 template <int kHeadDim>
-void launch_forward(ForwardArguments a, const Attention<Tensor>& op, const Launch& launch) {
+void launch_forward(ForwardArguments<> a, const Attention<Tensor>& op, const Launch& launch) {
   using F = Forward<kHeadDim>;
   std::array<Plan, 1> plans{Plan{.tile = kTile, .blocks = launch.multiprocessors * F::kBlocks}};
   plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
@@ -103,7 +103,7 @@ std::string hopper_why_not(const AttentionCase& c) {
 }
 
 void hopper_forward(const Attention<Tensor>& op, const Launch& launch) {
-  const ForwardArguments a = arguments_of(op);
+  const ForwardArguments<> a = arguments_of(op);
   op.layout.head_dim == 64 ? launch_forward<64>(a, op, launch) : launch_forward<128>(a, op, launch);
 }
 

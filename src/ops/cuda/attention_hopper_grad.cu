@@ -32,7 +32,7 @@ struct Key {
 template <int kHeadDim>
 __device__ void find_delta(float (&delta)[2], std::uint32_t dout_rows, std::uint32_t out_rows) {
   float c[1][2][4];
-  multiply_rows<kHeadDim, 1, 2>(c, dout_rows, out_rows);
+  multiply_rows<Bf16, kHeadDim>(c, dout_rows, out_rows);
   const int row = lane_index() / 4, holder = row * 4 + row / 2;  // of the four lanes of the row
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -40,7 +40,7 @@ __device__ void find_delta(float (&delta)[2], std::uint32_t dout_rows, std::uint
 }
 
 template <int kHeadDim>
-__global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kernel(const GradArguments a) {
+__global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kernel(const GradArguments<> a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Q = Query<kHeadDim>;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -133,7 +133,7 @@ __global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kern
 }
 
 template <int kHeadDim>
-__global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(const GradArguments a) {
+__global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(const GradArguments<> a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using K = Key<kHeadDim>;
   using Reader = TileReader<kHeadDim>;
@@ -218,7 +218,7 @@ __global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(c
 }
 
 template <int kHeadDim>
-void launch_backward(GradArguments a, const AttentionGrad<Tensor>& op, const Launch& launch) {
+void launch_backward(GradArguments<> a, const AttentionGrad<Tensor>& op, const Launch& launch) {
   using Q = Query<kHeadDim>;
   using K = Key<kHeadDim>;
   std::array<Plan, 2> plans{Plan{.tile = kTile, .blocks = launch.multiprocessors * Q::kBlocks},
@@ -237,7 +237,7 @@ void launch_backward(GradArguments a, const AttentionGrad<Tensor>& op, const Lau
 }  // namespace
 
 void hopper_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
-  const GradArguments a = arguments_of(op);
+  const GradArguments<> a = arguments_of(op);
   op.layout.head_dim == 64 ? launch_backward<64>(a, op, launch) : launch_backward<128>(a, op, launch);
 }
 

@@ -8,21 +8,23 @@
 
 namespace redline::ops::cuda {
 
+template <class T = __nv_bfloat16>
 struct ForwardArguments {
-  const __nv_bfloat16* qkv;
+  const T* qkv;
   const int* documents_end;
-  __nv_bfloat16* out;
+  T* out;
   float* lse;
   int n, heads, kv_heads;
   float scale;
   Plan plan;
 };
 
+template <class T = __nv_bfloat16>
 struct GradArguments {
-  const __nv_bfloat16 *qkv, *out, *dout;
+  const T *qkv, *out, *dout;
   const float* lse;
   const int* documents_end;
-  __nv_bfloat16* dqkv;
+  T* dqkv;
   float* delta;
   int n, heads, kv_heads;
   float scale;
@@ -30,10 +32,11 @@ struct GradArguments {
 };
 
 // All but the plans.
-inline ForwardArguments arguments_of(const Attention<Tensor>& op) {
-  return {.qkv = op.qkv.as<__nv_bfloat16>(),
+template <class T = __nv_bfloat16>
+ForwardArguments<T> arguments_of(const Attention<Tensor>& op) {
+  return {.qkv = op.qkv.as<T>(),
           .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
-          .out = op.out.as<__nv_bfloat16>(),
+          .out = op.out.as<T>(),
           .lse = op.lse.f32(),
           .n = static_cast<int>(op.qkv.rows()),
           .heads = static_cast<int>(op.layout.heads),
@@ -41,13 +44,14 @@ inline ForwardArguments arguments_of(const Attention<Tensor>& op) {
           .scale = op.scale,
           .plan = {}};
 }
-inline GradArguments arguments_of(const AttentionGrad<Tensor>& op) {
-  return {.qkv = op.qkv.as<__nv_bfloat16>(),
-          .out = op.out.as<__nv_bfloat16>(),
-          .dout = op.dout.as<__nv_bfloat16>(),
+template <class T = __nv_bfloat16>
+GradArguments<T> arguments_of(const AttentionGrad<Tensor>& op) {
+  return {.qkv = op.qkv.as<T>(),
+          .out = op.out.as<T>(),
+          .dout = op.dout.as<T>(),
           .lse = op.lse.f32(),
           .documents_end = op.doc_offsets.i32() + op.doc_offsets.elements() - 1,
-          .dqkv = op.dqkv.as<__nv_bfloat16>(),
+          .dqkv = op.dqkv.as<T>(),
           .delta = op.delta.f32(),
           .n = static_cast<int>(op.qkv.rows()),
           .heads = static_cast<int>(op.layout.heads),
@@ -57,10 +61,20 @@ inline GradArguments arguments_of(const AttentionGrad<Tensor>& op) {
           .keys = {}};
 }
 
+// What flash computes an op in, and its heads: f<Math, kHeadDim>().
+template <class Op, class F>
+void with_math(const Op& op, const device::cuda::Launch& launch, const F& f) {
+  const auto with_head = [&]<class Math>() {
+    op.layout.head_dim == 64 ? f.template operator()<Math, 64>() : f.template operator()<Math, 128>();
+  };
+  if (op.qkv.dtype == DType::bf16) return with_head.template operator()<Bf16>();
+  launch.tf32 ? with_head.template operator()<Tf32>() : with_head.template operator()<Fp32>();
+}
+
 // The tokens after the last document attend to nothing.
-template <int kHeadDim>
-__device__ inline void clear_tail(const ForwardArguments& a) {
-  clear_rows(a.out, a.heads * kHeadDim * 2, *a.documents_end, a.n);
+template <int kHeadDim, class T>
+__device__ inline void clear_tail(const ForwardArguments<T>& a) {
+  clear_rows(a.out, a.heads * kHeadDim * static_cast<int>(sizeof(T)), *a.documents_end, a.n);
   for (int h = static_cast<int>(blockIdx.x); h < a.heads; h += static_cast<int>(gridDim.x)) {
     for (int i = *a.documents_end + static_cast<int>(threadIdx.x); i < a.n; i += kThreads) {
       a.lse[static_cast<std::int64_t>(h) * a.n + i] = 0;
@@ -68,18 +82,19 @@ __device__ inline void clear_tail(const ForwardArguments& a) {
   }
 }
 
-// The queries and douts, with lse and delta, that see a piece's keys, in tiles of as many tokens as the piece has: they
+// The queries and douts, with lse and delta, that see a piece's kKeys keys, in tiles of kTokens, which divides that: they
 // start at the diagonal, and start there again for every head of the group.
-template <int kHeadDim, int kTokens>
+template <int kHeadDim, int kKeys, int kTokens = kKeys, class T = __nv_bfloat16>
 class SeeingQueries {
  public:
-  static constexpr int kTileBytes = kTokens * kHeadDim * 2, kRowBytes = kTokens * 4;
+  static constexpr int kTileBytes = kTokens * TileRows<kHeadDim, T>::kRowBytes, kRowBytes = kTokens * 4;
 
-  __device__ SeeingQueries(const GradArguments& a, const Work& work)
+  __device__ SeeingQueries(const GradArguments<T>& a, const Work& work)
       : a_(a),
         document_(work.document),
-        first_(work.position * kTokens),
-        tiles_(work.document.tiles - work.position),
+        first_(work.position * kKeys),
+        tiles_(kTokens == kKeys ? work.document.tiles - work.position
+                                : (work.document.end - work.document.begin - first_ + kTokens - 1) / kTokens),
         head_(work.head * (a.heads / a.kv_heads)) {
     start_head();
   }
@@ -89,12 +104,14 @@ class SeeingQueries {
   __device__ void load(std::uint32_t to, std::uint32_t statistics) {
     queries_.template load<kTokens>(to);
     douts_.template load<kTokens>(to + kTileBytes);
-    // The first half of the threads copies lse, the second delta.
-    static_assert(kThreads == 2 * kTokens);
+    // Some threads copy lse, as many others delta.
+    static_assert(kThreads >= 2 * kTokens && kKeys % kTokens == 0);
     const int length = document_.end - document_.begin, thread = static_cast<int>(threadIdx.x);
-    const int row = first_ + tile_ * kTokens + thread % kTokens;
-    const float* from = (thread < kTokens ? a_.lse : a_.delta) + static_cast<std::int64_t>(head_) * a_.n;
-    copy_4(statistics + thread * 4, from + document_.begin + min(row, length - 1), row < length);
+    if (kThreads == 2 * kTokens || thread < 2 * kTokens) {
+      const int row = first_ + tile_ * kTokens + thread % kTokens;
+      const float* from = (thread < kTokens ? a_.lse : a_.delta) + static_cast<std::int64_t>(head_) * a_.n;
+      copy_4(statistics + thread * 4, from + document_.begin + min(row, length - 1), row < length);
+    }
     if (++tile_ == tiles_) {
       ++head_;
       start_head();
@@ -106,15 +123,15 @@ class SeeingQueries {
     const int width = (a_.heads + 2 * a_.kv_heads) * kHeadDim, out_width = a_.heads * kHeadDim;
     const int present = document_.end - document_.begin - first_;
     const std::int64_t token = document_.begin + first_;
-    queries_ = TileReader<kHeadDim>(a_.qkv + token * width + head_ * kHeadDim, width, present);
-    douts_ = TileReader<kHeadDim>(a_.dout + token * out_width + head_ * kHeadDim, out_width, present);
+    queries_ = TileReader<kHeadDim, T>(a_.qkv + token * width + head_ * kHeadDim, width, present);
+    douts_ = TileReader<kHeadDim, T>(a_.dout + token * out_width + head_ * kHeadDim, out_width, present);
     tile_ = 0;
   }
 
-  const GradArguments& a_;
+  const GradArguments<T>& a_;
   PlannedDocument document_;
   int first_, tiles_, head_, tile_ = 0;  // the first query, tiles a head; the head and the tile to load next
-  TileReader<kHeadDim> queries_, douts_;
+  TileReader<kHeadDim, T> queries_, douts_;
 };
 
 }  // namespace redline::ops::cuda

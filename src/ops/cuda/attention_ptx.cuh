@@ -1,14 +1,16 @@
 // The instructions that attention's tiles are made of, one function each: copies that do not wait, ldmatrix, the tensor
-// cores' mma.m16n8k16 in bf16, exp2. All of them need sm_80.
+// cores' mma.m16n8k16 in bf16 and m16n8k8 in tf32, exp2. All of them need sm_80.
 //   mma's fragments, lane l, r = l / 4, c = l % 4 * 2 (two bf16 or fp32 neighbours a register or register pair):
 //   A 16 x 16:  a[0] (r, c)  a[1] (r + 8, c)  a[2] (r, c + 8)  a[3] (r + 8, c + 8)
 //   B 16 x 8:   b0 (k = c, n = r)  b1 (k = c + 8, n = r)
 //   C 16 x 8:   c[0, 1] (r, c)  c[2, 3] (r + 8, c)
+// In tf32 a register holds one element: A is 16 x 8 and B 8 x 8 with columns and rows c / 2 and c / 2 + 4. The bytes that a
+// lane has of a row are the same.
 #pragma once
 
 #include <cstdint>
 
-#include "device/cuda/read_ahead.cuh"
+#include "device/cuda/copy_ahead.cuh"
 
 namespace redline::ops::cuda {
 
@@ -60,6 +62,19 @@ __device__ inline void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+__device__ inline void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// To the nearest number of 11 bits, in fp32's format.
+__device__ inline std::uint32_t round_to_tf32(float x) {
+  std::uint32_t y;
+  asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(y) : "f"(x));
+  return y;
+}
+
 __device__ inline float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
@@ -80,6 +95,14 @@ __device__ inline uint4 load_shared_16(std::uint32_t from) {
                : "r"(from)
                : "memory");
   return v;
+}
+__device__ inline std::uint32_t load_shared_4(std::uint32_t from) {
+  std::uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+__device__ inline void store_shared_pair(std::uint32_t to, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(x), "f"(y) : "memory");
 }
 __device__ inline float2 load_shared_pair(std::uint32_t from) {
   float2 v;

@@ -1,12 +1,10 @@
-// Tiles of attention in shared memory and the two products they take part in. A tile is rows of head_dim bf16 in chunks
+// Tiles of attention in shared memory and the two products they take part in. A tile is rows of head_dim elements in chunks
 // of 16 bytes, kept in squares of 8 rows by 8 chunks; in row r of a square chunk c is at c ^ r, so that eight rows of one
-// column of chunks, which is what ldmatrix reads and what accumulators write, lie in different banks. It is also the
+// column of chunks, which is what ldmatrix reads and what accumulators write in bf16, lie in different banks. It is also the
 // layout with a swizzle of 128 bytes that Hopper's products read. Tiles start at multiples of 1024 bytes.
 #pragma once
 
-#include <cuda_bf16.h>
-
-#include "ops/cuda/attention_ptx.cuh"
+#include "ops/cuda/attention_math.cuh"
 
 namespace redline::ops::cuda {
 
@@ -16,9 +14,9 @@ inline constexpr float kLog2E = 1.44269504f;
 __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
-template <int kHeadDim>
+template <int kHeadDim, class T = __nv_bfloat16>
 struct TileRows {
-  static constexpr int kRowBytes = kHeadDim * 2, kChunks = kHeadDim / 8;  // bytes of 8 rows: 8 kRowBytes
+  static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(T)), kChunks = kRowBytes / 16;
   static constexpr int kSquareBytes = 8 * 8 * 16;
   __device__ static constexpr std::uint32_t offset(int row, int chunk) {
     return chunks_on(static_cast<std::uint32_t>(row / 8 * 8 * kRowBytes + row % 8 * 128 + row % 8 * 16), chunk);
@@ -34,13 +32,13 @@ struct TileRows {
 // One thread's share of copying rows of global memory into tiles, from row 0 on: every call takes the next kRows rows.
 // Rows from `present` on become zeros: no neighbour's NaN gets in. One pointer runs along, since a pointer for each of
 // a thread's rows would cost registers that the accumulators need.
-template <int kHeadDim>
+template <int kHeadDim, class T = __nv_bfloat16>
 class TileReader {
  public:
   __device__ TileReader() = default;
-  __device__ TileReader(const __nv_bfloat16* rows, int stride, int present)
-      : source_(reinterpret_cast<const char*>(rows + static_cast<std::int64_t>(row()) * stride + chunk() * 8)),
-        step_(static_cast<std::uint32_t>(kRowsAtOnce * stride) * 2),
+  __device__ TileReader(const T* rows, int stride, int present)
+      : source_(reinterpret_cast<const char*>(rows + static_cast<std::int64_t>(row()) * stride) + chunk() * 16),
+        step_(static_cast<std::uint32_t>(kRowsAtOnce * stride) * static_cast<std::uint32_t>(sizeof(T))),
         present_(present - row()) {}
 
   template <int kRows>
@@ -54,21 +52,22 @@ class TileReader {
   }
 
  private:
-  using Rows = TileRows<kHeadDim>;
+  using Rows = TileRows<kHeadDim, T>;
   static constexpr int kRowsAtOnce = kThreads / Rows::kChunks;
   __device__ static int row() { return static_cast<int>(threadIdx.x) / Rows::kChunks; }
   __device__ static int chunk() { return static_cast<int>(threadIdx.x) % Rows::kChunks; }
 
   template <int kRows, bool kBoth>
   __device__ void load_rows(std::uint32_t tile, std::uint32_t other_tile, int distance) {
-    static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0);
-    const std::uint32_t to = Rows::offset(row(), chunk());
+    static_assert(kRows % kRowsAtOnce == 0 && (kRowsAtOnce % 8 == 0 || 8 % kRowsAtOnce == 0));
 #pragma unroll
     for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
-      const std::uint32_t at = to + i * kRowsAtOnce * Rows::kRowBytes;
+      const int first = i * kRowsAtOnce;
+      const std::uint32_t at = Rows::offset(row() + first % 8, chunk()) + first / 8 * 8 * Rows::kRowBytes;
       const bool present = i * kRowsAtOnce < present_;
       copy_16(tile + at, source_, present);
-      if (kBoth) copy_16(other_tile + at, source_ + static_cast<std::int64_t>(distance) * 2, present);
+      if (kBoth)
+        copy_16(other_tile + at, source_ + static_cast<std::int64_t>(distance) * static_cast<int>(sizeof(T)), present);
       source_ += step_;
     }
     present_ -= kRows;
@@ -79,11 +78,11 @@ class TileReader {
   int present_;
 };
 
-// c = left right^T for 16 kM rows of one tile and 8 kN rows of another, both summed over head_dim in steps k of 16
-// columns, which are chunks 2 k and 2 k + 1.
-template <int kHeadDim, int kM, int kN>
+// c = left right^T for 16 kM rows of one tile and 8 kN rows of another, both summed over head_dim in steps k of two chunks,
+// 2 k and 2 k + 1.
+template <class Math, int kHeadDim, int kM, int kN>
 __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, std::uint32_t right) {
-  using Rows = TileRows<kHeadDim>;
+  using Rows = TileRows<kHeadDim, typename Math::Element>;
   static_assert(kN % 2 == 0);
   const int lane = lane_index();
   left += Rows::offset(lane % 16, lane / 16);
@@ -94,56 +93,94 @@ __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, 
     for (int n = 0; n < kN; ++n) c[m][n][0] = c[m][n][1] = c[m][n][2] = c[m][n][3] = 0;
   }
 #pragma unroll
-  for (int k = 0; k < kHeadDim / 16; ++k) {
-    std::uint32_t a[kM][4];
+  for (int k = 0; k < kHeadDim / Math::kDepth; ++k) {
+    typename Math::Left a[kM];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) load_matrices(a[m], Rows::chunks_on(left, 2 * k) + m * 16 * Rows::kRowBytes);
+    for (int m = 0; m < kM; ++m) {
+      std::uint32_t words[4];
+      load_matrices(words, Rows::chunks_on(left, 2 * k) + m * 16 * Rows::kRowBytes);
+      a[m] = Math::left(words);
+    }
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
-      std::uint32_t b[4];
-      load_matrices(b, Rows::chunks_on(right, 2 * k) + n * 8 * Rows::kRowBytes);
+      std::uint32_t words[4];
+      load_matrices(words, Rows::chunks_on(right, 2 * k) + n * 8 * Rows::kRowBytes);
+      const auto b = Math::right(words[0], words[1]), next = Math::right(words[2], words[3]);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        mma(c[m][n], a[m], b[0], b[1]);
-        mma(c[m][n + 1], a[m], b[2], b[3]);
+        Math::multiply(c[m][n], a[m], b);
+        Math::multiply(c[m][n + 1], a[m], next);
       }
     }
   }
 }
 
-// c += weights right: the weights are 16 kM x 16 kK in registers, `right` is 16 kK rows of a tile.
-template <int kHeadDim, int kM, int kK>
-__device__ inline void multiply_weights(float (&c)[kM][kHeadDim / 8][4], const std::uint32_t (&weights)[kM][kK][4],
+// Right operands whose depth is a tile's rows: the words of 8 columns each, from 8 n and 8 (n + 1) on, in step k. ldmatrix
+// transposes 2 bytes; words of 4 are read one by one, in the order of Float32::weights, from different banks.
+template <class Math, int kHeadDim>
+class ColumnReader {
+ public:
+  __device__ explicit ColumnReader(std::uint32_t tile) {
+    const int lane = lane_index();
+    if constexpr (kPairs) {
+      place_ = tile + Rows::offset(lane % 16, lane / 16);
+    } else {
+      place_ = tile + Rows::offset(lane % 4 * 2, lane / 16) + lane / 4 % 4 * 4;
+      below_ = tile + Rows::offset(lane % 4 * 2 + 1, lane / 16) + lane / 4 % 4 * 4;
+    }
+  }
+  __device__ void load(std::uint32_t (&words)[4], int k, int n) const {
+    const int down = k * Math::kDepth * Rows::kRowBytes;
+    if constexpr (kPairs) {
+      load_matrices_transposed(words, Rows::chunks_on(place_, n) + down);
+    } else {
+      words[0] = load_shared_4(Rows::chunks_on(place_, 2 * n) + down);
+      words[1] = load_shared_4(Rows::chunks_on(below_, 2 * n) + down);
+      words[2] = load_shared_4(Rows::chunks_on(place_, 2 * n + 2) + down);
+      words[3] = load_shared_4(Rows::chunks_on(below_, 2 * n + 2) + down);
+    }
+  }
+
+ private:
+  using Rows = TileRows<kHeadDim, typename Math::Element>;
+  static constexpr bool kPairs = sizeof(typename Math::Element) == 2;
+  std::uint32_t place_, below_;
+};
+
+// c += weights right: the weights are accumulators of 16 kM x 8 kN, `right` is 8 kN rows of a tile.
+template <class Math, int kHeadDim, int kM, int kN>
+__device__ inline void multiply_weights(float (&c)[kM][kHeadDim / 8][4], const float (&weights)[kM][kN][4],
                                         std::uint32_t right) {
-  using Rows = TileRows<kHeadDim>;
-  const int lane = lane_index();
-  right += Rows::offset(lane % 16, lane / 16);
+  const ColumnReader<Math, kHeadDim> columns(right);
 #pragma unroll
-  for (int k = 0; k < kK; ++k) {
+  for (int k = 0; k < kN * 8 / Math::kDepth; ++k) {
+    typename Math::Left a[kM];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) a[m] = Math::weights(weights[m], k);
 #pragma unroll
     for (int n = 0; n < kHeadDim / 8; n += 2) {
-      std::uint32_t b[4];
-      load_matrices_transposed(b, Rows::chunks_on(right, n) + k * 16 * Rows::kRowBytes);
+      std::uint32_t words[4];
+      columns.load(words, k, n);
+      const auto b = Math::right(words[0], words[1]), next = Math::right(words[2], words[3]);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        mma(c[m][n], weights[m][k], b[0], b[1]);
-        mma(c[m][n + 1], weights[m][k], b[2], b[3]);
+        Math::multiply(c[m][n], a[m], b);
+        Math::multiply(c[m][n + 1], a[m], next);
       }
     }
   }
 }
 
-// An accumulator's fragments are, rounded, a left operand's fragments: two neighbours of 8 columns make one of 16.
+// All steps of accumulators as left operands in bf16.
 template <int kM, int kN>
 __device__ inline void round_to_weights(std::uint32_t (&weights)[kM][kN / 2][4], const float (&c)[kM][kN][4]) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int k = 0; k < kN / 2; ++k) {
-      weights[m][k][0] = pack_bf16(c[m][2 * k][0], c[m][2 * k][1]);
-      weights[m][k][1] = pack_bf16(c[m][2 * k][2], c[m][2 * k][3]);
-      weights[m][k][2] = pack_bf16(c[m][2 * k + 1][0], c[m][2 * k + 1][1]);
-      weights[m][k][3] = pack_bf16(c[m][2 * k + 1][2], c[m][2 * k + 1][3]);
+      const Bf16::Left step = Bf16::weights(c[m], k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights[m][k][i] = step.words[i];
     }
   }
 }
@@ -169,28 +206,40 @@ __device__ inline void hide_later_keys(float (&scores)[kM][kN][4], int rows, int
 
 // One warp writes its accumulator, each row times its factor, through its own rows of shared memory, so that global
 // memory gets whole rows.
-template <int kHeadDim, int kM>
+template <int kHeadDim, int kM, class T>
 __device__ inline void store_rows(const float (&c)[kM][kHeadDim / 8][4], const float (&factor)[kM][2],
-                                  std::uint32_t own_rows, __nv_bfloat16* to, int stride, int present) {
-  using Rows = TileRows<kHeadDim>;
+                                  std::uint32_t own_rows, T* to, int stride, int present) {
+  using Rows = TileRows<kHeadDim, T>;
   const int lane = lane_index();
-  const std::uint32_t place = own_rows + Rows::offset(lane % 16, lane / 16);
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
-    const auto pair = [&](int n, int half) {
-      return pack_bf16(c[m][n][2 * half] * factor[m][half], c[m][n][2 * half + 1] * factor[m][half]);
-    };
+    const std::uint32_t rows = own_rows + m * 16 * Rows::kRowBytes;
+    if constexpr (sizeof(T) == 2) {
+      const std::uint32_t place = rows + Rows::offset(lane % 16, lane / 16);
+      const auto pair = [&](int n, int half) {
+        return pack_bf16(c[m][n][2 * half] * factor[m][half], c[m][n][2 * half + 1] * factor[m][half]);
+      };
 #pragma unroll
-    for (int n = 0; n < kHeadDim / 8; n += 2) {
-      const std::uint32_t squares[4] = {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)};
-      store_matrices(Rows::chunks_on(place, n) + m * 16 * Rows::kRowBytes, squares);
+      for (int n = 0; n < kHeadDim / 8; n += 2) {
+        const std::uint32_t squares[4] = {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)};
+        store_matrices(Rows::chunks_on(place, n), squares);
+      }
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t place = rows + Rows::offset(half * 8 + lane / 4, lane / 2 % 2) + lane % 2 * 8;
+#pragma unroll
+        for (int n = 0; n < kHeadDim / 8; ++n)
+          store_shared_pair(Rows::chunks_on(place, 2 * n), c[m][n][2 * half] * factor[m][half],
+                            c[m][n][2 * half + 1] * factor[m][half]);
+      }
     }
   }
   __syncwarp();
   constexpr int kRowsAtOnce = 32 / Rows::kChunks;
   const int first = lane / Rows::kChunks, chunk = lane % Rows::kChunks;
-  to += static_cast<std::int64_t>(first) * stride + chunk * 8;
+  to += static_cast<std::int64_t>(first) * stride + chunk * static_cast<int>(16 / sizeof(T));
 #pragma unroll
   for (int i = 0; i < kM * 16 / kRowsAtOnce; ++i) {
     const int row = first + i * kRowsAtOnce;
@@ -199,14 +248,19 @@ __device__ inline void store_rows(const float (&c)[kM][kHeadDim / 8][4], const f
   }
 }
 
-// The products of eight bf16 with eight others, summed up.
+// The products of a chunk's elements with another's, summed up.
+template <class T>
 __device__ inline float dot_chunk(const uint4& a, const uint4& b) {
-  const auto pair = [](std::uint32_t u, std::uint32_t v) {
-    const float2 x = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(u));
-    const float2 y = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(v));
-    return x.x * y.x + x.y * y.y;
+  const auto word = [](std::uint32_t u, std::uint32_t v) {
+    if constexpr (sizeof(T) == 4) {
+      return __uint_as_float(u) * __uint_as_float(v);
+    } else {
+      const float2 x = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(u));
+      const float2 y = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(v));
+      return x.x * y.x + x.y * y.y;
+    }
   };
-  return pair(a.x, b.x) + pair(a.y, b.y) + pair(a.z, b.z) + pair(a.w, b.w);
+  return word(a.x, b.x) + word(a.y, b.y) + word(a.z, b.z) + word(a.w, b.w);
 }
 
 // All blocks together write zeros over rows [begin, end), each `row_bytes` long, a multiple of 16.

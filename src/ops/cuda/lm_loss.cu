@@ -120,7 +120,7 @@ void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses,
   if (kGradient) rows.cached = static_cast<std::int32_t>(std::min(vectors, limit / vector_bytes / rows_of_block));
   const auto shared = static_cast<std::size_t>(rows.cached * vector_bytes * rows_of_block);
   const auto kernel = cross_entropy<T, kWidth, kGradient>;
-  REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit));
+  allow_shared(kernel, static_cast<std::size_t>(limit));  // of all vocabularies alike: graphs outlive a launch
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows_of_block));
   kernel<<<blocks_for(rows.count, rows_of_block), block, shared, stream>>>(logits, targets, losses, rows);
   REDLINE_LAUNCHED();

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "device/cuda/read_ahead.cuh"
+#include "device/cuda/copy_ahead.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/row_groups.cuh"
 
@@ -138,7 +138,7 @@ constexpr int kGradThreads = 384;
 template <int kWidth>
 constexpr int kRoundsAhead = kWidth == 1 ? 1 : 3;
 template <class T, int kWidth>
-using GradReads = ReadAhead<T, kWidth, 4 * kStepsOfLane<kWidth>, kRoundsAhead<kWidth>>;
+using GradReads = CopyAhead<T, kWidth, 4 * kStepsOfLane<kWidth>, kRoundsAhead<kWidth>>;
 
 // What a block works on at once: `heads` of the q and k heads, of `tokens` tokens each. Where not all heads fit, one
 // pass over the tokens follows another.

@@ -18,7 +18,8 @@ TEST(CudaAttentionChoice, ANamedOneMustBeAble) {
     EXPECT_EQ(find_attention(on_hopper(DType::bf16, 64), "hopper").name, "hopper");
   }
   EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), "reference").name, "reference");
-  EXPECT_THROW(find_attention(on_hopper(DType::f32, 128), "flash"), UserError);
+  EXPECT_EQ(find_attention(on_hopper(DType::f32, 128), "flash").name, "flash");
+  EXPECT_THROW(find_attention(on_hopper(DType::f32, 128), "hopper"), UserError);
   EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), "flash"), UserError);
   EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), "hopper"), UserError);
   EXPECT_THROW(find_attention({.dtype = DType::bf16, .layout = {4, 2, 64}, .major = 10, .minor = 0}, "hopper"),

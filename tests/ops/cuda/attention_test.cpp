@@ -11,9 +11,12 @@ struct GpuCase {
   std::string_view backend;
   DType dtype;
   HeadLayout layout;
+  bool tf32 = false;
+
+  std::string_view math() const { return tf32 ? "tf32" : name_of(dtype); }
 };
 std::ostream& operator<<(std::ostream& to, const GpuCase& c) {
-  return to << c.backend << " " << name_of(c.dtype) << " " << c.layout.heads << "/" << c.layout.kv_heads << "x"
+  return to << c.backend << " " << c.math() << " " << c.layout.heads << "/" << c.layout.kv_heads << "x"
             << c.layout.head_dim;
 }
 
@@ -31,11 +34,16 @@ class CudaAttentionCases : public CudaAttention, public ::testing::WithParamInte
   }
   // cuDNN's backward pass adds in the order in which blocks finish.
   bool gradients_repeat() const { return GetParam().backend != "cudnn"; }
+  static Batch batch(const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused) {
+    Batch b(GetParam().layout, GetParam().dtype, lengths, tail, unused);
+    b.tf32 = GetParam().tf32;
+    return b;
+  }
 };
 
 TEST_P(CudaAttentionCases, AgreesWithTheCpuAndRepeatsItsBits) {
   const GpuCase& c = GetParam();
-  Batch b(c.layout, c.dtype, kAwkward, 37, 5);
+  Batch b = batch(kAwkward, 37, 5);
   GpuRun run(b);
   run.run(c.backend, c.backend);
   expect_agrees_with_cpu(run);
@@ -53,7 +61,7 @@ TEST_P(CudaAttentionCases, TakesBatchesOfEveryShape) {
                                                        {0, 0, 5}, {128, 128}, {33, 97, 200}};
   for (std::size_t i = 0; i < batches.size(); ++i) {
     // Two of them leave no entry of doc_offsets unused.
-    Batch b(c.layout, c.dtype, batches[i], i % 2 == 0 ? 3 : 0, static_cast<int>(i + 1) % 3);
+    Batch b = batch(batches[i], i % 2 == 0 ? 3 : 0, static_cast<int>(i + 1) % 3);
     GpuRun run(b);
     run.run(c.backend, c.backend);
     expect_agrees_with_cpu(run);
@@ -68,8 +76,7 @@ TEST_P(CudaAttentionCases, AgreesOverRandomDocuments) {
     std::vector<std::int64_t> lengths(1 + random.below(0, 12));
     for (std::size_t d = 0; d < lengths.size(); ++d)  // short ones as likely as long ones
       lengths[d] = static_cast<std::int64_t>(std::pow(400.0, random.uniform(10 + d)));
-    Batch b(c.layout, c.dtype, lengths, static_cast<std::int64_t>(random.below(1, 70)),
-            static_cast<int>(random.below(2, 4)));
+    Batch b = batch(lengths, static_cast<std::int64_t>(random.below(1, 70)), static_cast<int>(random.below(2, 4)));
     GpuRun run(b);
     run.run(c.backend, c.backend);
     expect_agrees_with_cpu(run);
@@ -82,11 +89,11 @@ TEST_P(CudaAttentionCases, AgreesOverRandomDocuments) {
 TEST_P(CudaAttentionCases, LeavesNeighboursAlone) {
   const GpuCase& c = GetParam();
   const std::vector<std::int64_t> lengths{70, 300, 1, 129};
-  Batch plain(c.layout, c.dtype, lengths, 5, 2);
+  Batch plain = batch(lengths, 5, 2);
   GpuRun plain_run(plain);
   plain_run.run(c.backend, c.backend);
   for (std::size_t changed = 0; changed < lengths.size(); ++changed) {
-    Batch other(c.layout, c.dtype, lengths, 5, 2);
+    Batch other = batch(lengths, 5, 2);
     for (const Tensor& t : {other.qkv, other.dout}) {
       std::vector<float> rows = other.rows(t, changed);
       std::fill(rows.begin(), rows.end(), std::numeric_limits<float>::quiet_NaN());
@@ -113,7 +120,7 @@ TEST_P(CudaAttentionCases, KeepsADocumentsBitsWhereverItStands) {
   const std::vector<std::size_t> order{3, 2, 0, 1};
   std::vector<std::int64_t> moved_lengths;
   for (std::size_t d : order) moved_lengths.push_back(lengths[d]);
-  Batch plain(c.layout, c.dtype, lengths, 0, 0), moved(c.layout, c.dtype, moved_lengths, 9, 4);
+  Batch plain = batch(lengths, 0, 0), moved = batch(moved_lengths, 9, 4);
   for (std::size_t to = 0; to < order.size(); ++to) {
     moved.set_rows(moved.qkv, to, plain.rows(plain.qkv, order[to]));
     moved.set_rows(moved.dout, to, plain.rows(plain.dout, order[to]));
@@ -130,7 +137,7 @@ TEST_P(CudaAttentionCases, KeepsADocumentsBitsWhereverItStands) {
 
 TEST_P(CudaAttentionCases, HoldsWithScoresThatExpWouldOverflow) {
   const GpuCase& c = GetParam();
-  Batch b(c.layout, c.dtype, {300}, 0, 0);
+  Batch b = batch({300}, 0, 0);
   b.scale = 40;
   GpuRun run(b);
   run.run(c.backend, c.backend);
@@ -140,35 +147,48 @@ TEST_P(CudaAttentionCases, HoldsWithScoresThatExpWouldOverflow) {
 }
 
 constexpr GpuCase kCases[] = {
-    {"hopper", DType::bf16, {2, 2, 64}},     {"hopper", DType::bf16, {3, 1, 64}},
-    {"hopper", DType::bf16, {8, 2, 64}},     {"hopper", DType::bf16, {2, 2, 128}},
-    {"hopper", DType::bf16, {6, 2, 128}},    {"hopper", DType::bf16, {4, 1, 128}},
-    {"flash", DType::bf16, {2, 2, 64}},      {"flash", DType::bf16, {3, 1, 64}},
-    {"flash", DType::bf16, {8, 2, 64}},      {"flash", DType::bf16, {2, 2, 128}},
-    {"flash", DType::bf16, {6, 2, 128}},     {"flash", DType::bf16, {4, 1, 128}},
-    {"reference", DType::f32, {2, 2, 16}},   {"reference", DType::f32, {3, 1, 64}},
-    {"reference", DType::f32, {4, 1, 80}},   {"reference", DType::f32, {2, 1, 256}},
-    {"reference", DType::bf16, {3, 1, 16}},  {"reference", DType::bf16, {2, 2, 80}},
-    {"reference", DType::bf16, {4, 1, 128}}, {"cudnn", DType::bf16, {2, 2, 64}},
-    {"cudnn", DType::bf16, {8, 2, 64}},      {"cudnn", DType::bf16, {6, 2, 128}},
+    {"hopper", DType::bf16, {2, 2, 64}},      {"hopper", DType::bf16, {3, 1, 64}},
+    {"hopper", DType::bf16, {8, 2, 64}},      {"hopper", DType::bf16, {2, 2, 128}},
+    {"hopper", DType::bf16, {6, 2, 128}},     {"hopper", DType::bf16, {4, 1, 128}},
+    {"flash", DType::bf16, {2, 2, 64}},       {"flash", DType::bf16, {3, 1, 64}},
+    {"flash", DType::bf16, {8, 2, 64}},       {"flash", DType::bf16, {2, 2, 128}},
+    {"flash", DType::bf16, {6, 2, 128}},      {"flash", DType::bf16, {4, 1, 128}},
+    {"flash", DType::f32, {2, 2, 64}},        {"flash", DType::f32, {3, 1, 64}},
+    {"flash", DType::f32, {6, 2, 128}},       {"flash", DType::f32, {2, 2, 64}, true},
+    {"flash", DType::f32, {4, 1, 128}, true}, {"reference", DType::f32, {2, 2, 16}},
+    {"reference", DType::f32, {3, 1, 64}},    {"reference", DType::f32, {4, 1, 80}},
+    {"reference", DType::f32, {2, 1, 256}},   {"reference", DType::bf16, {3, 1, 16}},
+    {"reference", DType::bf16, {2, 2, 80}},   {"reference", DType::bf16, {4, 1, 128}},
+    {"cudnn", DType::bf16, {2, 2, 64}},       {"cudnn", DType::bf16, {8, 2, 64}},
+    {"cudnn", DType::bf16, {6, 2, 128}},
 };
 INSTANTIATE_TEST_SUITE_P(Backends, CudaAttentionCases, ::testing::ValuesIn(kCases), [](const auto& instance) {
   const GpuCase& c = instance.param;
-  return fmt::format("{}_{}_{}_{}_x{}", c.backend, name_of(c.dtype), c.layout.heads, c.layout.kv_heads,
-                     c.layout.head_dim);
+  return fmt::format("{}_{}_{}_{}_x{}", c.backend, c.math(), c.layout.heads, c.layout.kv_heads, c.layout.head_dim);
 });
 
 // Rows that are one document each, as the kernels are told beforehand.
 TEST_P(CudaAttentionCases, TakesFullRows) {
   const GpuCase& c = GetParam();
   for (const std::int64_t length : {64, 192, 1024}) {
-    Batch b(c.layout, c.dtype, {length, length, length}, 0, 0);
+    Batch b = batch({length, length, length}, 0, 0);
     b.full_rows = true;
     GpuRun run(b);
     run.run(c.backend, c.backend);
     expect_agrees_with_cpu(run);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_F(CudaAttention, RoundsToTf32OnlyWhereItMay) {
+  Batch b({2, 1, 64}, DType::f32, {200, 65}, 3, 1);
+  GpuRun exact(b);
+  exact.run("flash", "flash");
+  b.tf32 = true;
+  GpuRun rounded(b);
+  rounded.run("flash", "flash");
+  EXPECT_FALSE(exact.out.bytes() == rounded.out.bytes());
+  EXPECT_FALSE(exact.dqkv.bytes() == rounded.dqkv.bytes());
 }
 
 // One backend's forward serves another's backward.

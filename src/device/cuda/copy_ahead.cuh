@@ -1,4 +1,4 @@
-// Reading ahead: a thread asks for vectors of coming rounds, which arrive in its own slots of shared memory while it
+// Copying ahead: a thread asks for vectors of coming rounds, which arrive in its own slots of shared memory while it
 // works on the current one, so that memory never waits for arithmetic. A thread takes only what it asked for itself:
 // no barrier is needed.
 #pragma once
@@ -21,7 +21,7 @@ __device__ inline void await_copies() { asm volatile("cp.async.wait_all;\n" ::: 
 // kSlots vectors of T a round. kRounds rounds are under way at most: the caller asks for that many, then takes one and
 // asks for one in turn. A round that asks for nothing (past the end) is closed all the same.
 template <class T, int kWidth, int kSlots, int kRounds>
-class ReadAhead {
+class CopyAhead {
  public:
   static constexpr std::size_t kSlotBytes = kWidth == 1 ? 4 : sizeof(T) * kWidth;  // copies move 4 or 16 bytes
   static constexpr std::size_t bytes(std::int64_t threads) {
@@ -29,7 +29,7 @@ class ReadAhead {
   }
 
   // `shared` has room for bytes() of the block's threads, which are whole warps, and is aligned to 16.
-  __device__ explicit ReadAhead(std::byte* shared) {
+  __device__ explicit CopyAhead(std::byte* shared) {
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
     slots_ = shared + thread / kWarp * (kRounds * kRoundBytes) + thread % kWarp * kSlotBytes;
   }
@@ -67,11 +67,5 @@ class ReadAhead {
   std::byte* slots_;
   unsigned asking_ = 0, taking_ = 0;  // where these rounds lie
 };
-
-// Lets a kernel use so much dynamic shared memory, which has to be asked for above 48 KiB, static shared memory counted in.
-template <class Kernel>
-void allow_shared(Kernel* kernel, std::size_t bytes) {
-  REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-}
 
 }  // namespace redline::device::cuda
