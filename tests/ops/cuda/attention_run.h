@@ -173,7 +173,7 @@ inline void expect_agrees_with_cpu(const GpuRun& gpu_run) {
   const double tolerance = b.dtype == DType::bf16 || b.tf32 ? 1e-2 : 2e-5;  // a token alone is all rounding
   const Values gpu_out = gpu_run.out.values();
   expect_rows_close("out", gpu_out, values_of(out), b.layout.head_dim, tolerance);
-  expect_rows_close("lse", gpu_run.lse.values(), values_of(lse), b.n, b.tf32 ? 1e-3 : 1e-4);
+  expect_rows_close("lse", gpu_run.lse.values(), values_of(lse), b.n, b.tf32 ? 1e-2 : 1e-4);
   // The backward pass reads out as the forward pass left it, rounded.
   for (std::size_t i = 0; i < gpu_out.size(); ++i) out.f32()[i] = static_cast<float>(gpu_out[i]);
   cpu::run(AttentionGrad<Tensor>{b.qkv, b.doc_offsets, out, lse, b.dout, dqkv, delta, {}, b.layout, b.scale}, pool);
