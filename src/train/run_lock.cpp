@@ -6,17 +6,27 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline::train {
 
 RunLock::RunLock(const Path& folder) {
-  descriptor_ = ::open((folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(descriptor_);
-  fail_user("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
-            folder.string());
+  const Path file = folder / ".lock";
+  descriptor_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);  // another user's
+  if (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int why = errno;
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+  if (why == EWOULDBLOCK) {
+    fail_user("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
+              folder.string());
+  }
+  log::warn("{} cannot be locked ({}): nothing keeps a second run out of this folder", file.string(),
+            std::strerror(why));
 }
 
 RunLock::~RunLock() {

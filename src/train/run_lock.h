@@ -6,7 +6,7 @@
 namespace redline::train {
 
 // Held until it is destroyed or the process ends, however that happens: nothing is left to clean up. The folder must
-// exist. A folder that another process holds is a UserError.
+// exist. A folder that another process holds is a UserError; where there can be no lock, that is said.
 class RunLock {
  public:
   explicit RunLock(const Path& folder);
@@ -15,7 +15,7 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_ = -1;  // -1: this file system has no locks
+  int descriptor_ = -1;  // -1: there is no lock
 };
 
 }  // namespace redline::train

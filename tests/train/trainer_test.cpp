@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 
+#include "base/log.h"
 #include "io/json.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
@@ -100,6 +102,27 @@ TEST(Trainer, AFolderThatAnotherProcessTrainsIntoIsRefused) {
     EXPECT_EQ(real_files().read(folder / "config.toml"), before);
   }
   run(tiny_run({"train.max_steps=4"}), folder, true);
+}
+
+// Somebody else's lock, which may be read but not written, keeps a run out as well; one that may not even be read is told.
+TEST(RunLock, OfAnotherUserHoldsToo) {
+  namespace fs = std::filesystem;
+  testing::TempFolder temp;
+  fs::permissions(temp.path(), fs::perms::all);
+  const RunLock theirs(temp.path());
+  {
+    const testing::WithoutRights rights(temp / ".lock",
+                                        fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
+    const std::string message = error_of([&] { const RunLock ours(temp.path()); });
+    EXPECT_NE(message.find("another process is training into this folder"), std::string::npos) << message;
+  }
+  std::string said;
+  const log::Listener listener([&](bool warning, std::string_view text) { said += warning ? text : ""; });
+  {
+    const testing::WithoutRights rights(temp / ".lock");
+    const RunLock ours(temp.path());
+  }
+  EXPECT_NE(said.find(".lock cannot be locked (Permission denied)"), std::string::npos) << said;
 }
 
 TEST(Trainer, ADryRunWritesNothing) {
