@@ -17,8 +17,8 @@ namespace {
 
 template <class Math, int kHeadDim>
 struct Forward {
-  static constexpr int kRowBytes = TileRows<kHeadDim, typename Math::Element>::kRowBytes;
-  static constexpr int kQueries = 256 / static_cast<int>(sizeof(typename Math::Element)), kKeys = kQueries / 2;
+  static constexpr int kRowBytes = TileRows<kHeadDim, Element<Math>>::kRowBytes;
+  static constexpr int kQueries = 256 / static_cast<int>(sizeof(Element<Math>)), kKeys = kQueries / 2;
   static constexpr int kQueryBytes = kQueries * kRowBytes, kKeyBytes = kKeys * kRowBytes;
   static constexpr int kBytes = kQueryBytes + 4 * kKeyBytes;  // Q | K V | K V
   static constexpr int kBlocks = kHeadDim == 64 ? 3 : 2;      // a multiprocessor
@@ -26,8 +26,8 @@ struct Forward {
 
 template <class Math, int kHeadDim>
 __global__ __launch_bounds__(kThreads, Forward<Math, kHeadDim>::kBlocks) void forward_kernel(
-    const ForwardArguments<typename Math::Element> a) {
-  using T = typename Math::Element;
+    const ForwardArguments<Element<Math>> a) {
+  using T = Element<Math>;
   using F = Forward<Math, kHeadDim>;
   constexpr int kQueries = F::kQueries, kKeys = F::kKeys, kWarpQueries = kQueries / kWarps, kM = kWarpQueries / 16;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -98,7 +98,7 @@ void launch_forward(const Attention<Tensor>& op, const Launch& launch) {
   const int blocks = launch.multiprocessors * F::kBlocks;
   std::array<Plan, 1> plans{Plan{.tile = F::kQueries, .blocks = blocks}};
   plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
-  auto a = arguments_of<typename Math::Element>(op);
+  auto a = arguments_of<Element<Math>>(op);
   a.plan = plans[0];
   const auto kernel = forward_kernel<Math, kHeadDim>;
   device::cuda::allow_shared(kernel, F::kBytes);

@@ -23,8 +23,8 @@ namespace query {
 
 template <class Math, int kHeadDim>
 struct Tiles {
-  static constexpr int kRowBytes = TileRows<kHeadDim, typename Math::Element>::kRowBytes;
-  static constexpr int kQueries = 256 / static_cast<int>(sizeof(typename Math::Element)), kKeys = kQueries / 4;
+  static constexpr int kRowBytes = TileRows<kHeadDim, Element<Math>>::kRowBytes;
+  static constexpr int kQueries = 256 / static_cast<int>(sizeof(Element<Math>)), kKeys = kQueries / 4;
   static constexpr int kWarpQueries = kQueries / kWarps;
   static constexpr int kQueryBytes = kQueries * kRowBytes, kKeyBytes = kKeys * kRowBytes;
   static constexpr int kDelta = 2 * kQueryBytes + 4 * kKeyBytes;  // Q dout | K V | K V
@@ -57,9 +57,8 @@ __device__ inline void fill_delta(const T* out, const T* dout, int stride, int p
 }
 
 template <class Math, int kHeadDim>
-__global__ __launch_bounds__(kThreads,
-                             kBlocks<kHeadDim>) void query_kernel(const GradArguments<typename Math::Element> a) {
-  using T = typename Math::Element;
+__global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(const GradArguments<Element<Math>> a) {
+  using T = Element<Math>;
   using Q = Tiles<Math, kHeadDim>;
   constexpr int kQueries = Q::kQueries, kKeys = Q::kKeys, kWarpQueries = Q::kWarpQueries, kM = kWarpQueries / 16;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -152,7 +151,7 @@ namespace key {
 
 template <class Math, int kHeadDim>
 struct Tiles {
-  using T = typename Math::Element;
+  using T = Element<Math>;
   static constexpr int kKeys = 64, kQueries = sizeof(T) == 2 ? 64 : 16;
   using Queries = SeeingQueries<kHeadDim, kKeys, kQueries, T>;
   static constexpr int kRowBytes = TileRows<kHeadDim, T>::kRowBytes, kKeyBytes = kKeys * kRowBytes;
@@ -161,9 +160,8 @@ struct Tiles {
 };
 
 template <class Math, int kHeadDim>
-__global__ __launch_bounds__(kThreads,
-                             kBlocks<kHeadDim>) void key_kernel(const GradArguments<typename Math::Element> a) {
-  using T = typename Math::Element;
+__global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void key_kernel(const GradArguments<Element<Math>> a) {
+  using T = Element<Math>;
   using K = Tiles<Math, kHeadDim>;
   using Queries = typename K::Queries;
   constexpr int kKeys = K::kKeys, kQueries = K::kQueries, kWarpKeys = kKeys / kWarps, kM = kWarpKeys / 16;
@@ -255,7 +253,7 @@ void launch_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
   const int blocks = launch.multiprocessors * kBlocks<kHeadDim>;
   std::array<Plan, 2> plans{Plan{.tile = Q::kQueries, .blocks = blocks}, Plan{.tile = K::kKeys, .blocks = blocks}};
   plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
-  auto a = arguments_of<typename Math::Element>(op);
+  auto a = arguments_of<Element<Math>>(op);
   a.queries = plans[0], a.keys = plans[1];
   const auto start = [&](auto* kernel, std::size_t bytes) {
     device::cuda::allow_shared(kernel, bytes);

@@ -91,4 +91,7 @@ struct Float32 {
 using Tf32 = Float32<false>;
 using Fp32 = Float32<true>;
 
+template <class Math>
+using Element = typename Math::Element;
+
 }  // namespace redline::ops::cuda

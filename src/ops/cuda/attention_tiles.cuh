@@ -82,7 +82,7 @@ class TileReader {
 // 2 k and 2 k + 1.
 template <class Math, int kHeadDim, int kM, int kN>
 __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, std::uint32_t right) {
-  using Rows = TileRows<kHeadDim, typename Math::Element>;
+  using Rows = TileRows<kHeadDim, Element<Math>>;
   static_assert(kN % 2 == 0);
   const int lane = lane_index();
   left += Rows::offset(lane % 16, lane / 16);
@@ -142,8 +142,8 @@ class ColumnReader {
   }
 
  private:
-  using Rows = TileRows<kHeadDim, typename Math::Element>;
-  static constexpr bool kPairs = sizeof(typename Math::Element) == 2;
+  using Rows = TileRows<kHeadDim, Element<Math>>;
+  static constexpr bool kPairs = sizeof(Element<Math>) == 2;
   std::uint32_t place_, below_;
 };
 
