@@ -166,19 +166,18 @@ def full_rows(given, table, model, batch):
 
 
 def documents(given, table, model, batch):
-    rate = {}
-    padding = 0
+    rate, padding = {}, {}
     for packing in ("pack", "pad"):
         rows, first, _ = train(given, model, keys_of(batch, [f"data.packing={packing}"]))
         rate[packing] = median(rows, "tokens_per_s")
-        padding = statistics.mean(row["padding"] for row in rows[WARM_UP:])
-        table.add([f"{model}, its documents, {packing} ({100 * padding:.1f}% padding)", f"{median(rows, 'step_ms'):.1f}",
+        padding[packing] = statistics.mean(row["padding"] for row in rows[WARM_UP:])
+        table.add([f"{model}, its documents, {packing} ({100 * padding[packing]:.1f}% padding)", f"{median(rows, 'step_ms'):.1f}",
                    f"{rate[packing] / 1e3:.1f}",
                    f"{100 * median(rows, 'mfu'):.1f} / {100 * median(rows, 'mfu_palm'):.1f}", f"{first:.1f} s"])
     print(f"packed documents: {rate['pack'] / rate['pad']:.2f} times as many real tokens a second")
     if given.peer:
         row = peer_row(given, model, [os.path.join(ROOT, "bench/torch_padded.py"), given.peer, model, batch, "--padding",
-                                      f"{padding:.4f}"])
+                                      f"{padding['pad']:.4f}"])
         print(f"the peer, a document a row and nothing masked ({100 * row['padding']:.1f}% padding): {row['ktok_s']}k real tokens/s "
               f"({row['ms']} ms a step); packed documents here: {rate['pack'] / 1e3 / row['ktok_s']:.2f} times as many")
 

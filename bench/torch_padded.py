@@ -13,6 +13,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import sys
 
 
@@ -25,6 +26,8 @@ def main():
     given = parser.parse_args()
     if not 0 < given.padding < 1:
         parser.error("--padding is a share between 0 and 1")
+    if not (given.peer.endswith(".py") and os.path.isfile(given.peer)):
+        parser.error(f"{given.peer}: no such Python program")
 
     spec = importlib.util.spec_from_file_location("peer", given.peer)
     peer = importlib.util.module_from_spec(spec)

@@ -1,16 +1,9 @@
 // The cache on the card against the CPU: storing documents, and decoding over texts of several lengths, with splits that
 // are empty, whole and cut.
-#include "ops/cpu/kernels.h"
-#include "ops/cuda/kernels.h"
-#include "testing/card_check.h"
+#include "ops/cuda/both_backends.h"
 
 namespace redline::ops {
 namespace {
-
-using namespace redline::testing;
-
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
 
 struct CachedCase {
   std::vector<std::int64_t> positions;

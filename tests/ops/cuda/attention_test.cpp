@@ -39,6 +39,11 @@ class CudaAttentionCases : public CudaAttention, public ::testing::WithParamInte
     b.tf32 = GetParam().tf32;
     return b;
   }
+  static void expect_agreement(const Batch& b) {
+    GpuRun run(b);
+    run.run(GetParam().backend, GetParam().backend);
+    expect_agrees_with_cpu(run);
+  }
 };
 
 TEST_P(CudaAttentionCases, AgreesWithTheCpuAndRepeatsItsBits) {
@@ -56,30 +61,24 @@ TEST_P(CudaAttentionCases, AgreesWithTheCpuAndRepeatsItsBits) {
 }
 
 TEST_P(CudaAttentionCases, TakesBatchesOfEveryShape) {
-  const GpuCase& c = GetParam();
   const std::vector<std::vector<std::int64_t>> batches{{},        {1},        {300},        {1, 1, 1, 1},
                                                        {0, 0, 5}, {128, 128}, {33, 97, 200}};
   for (std::size_t i = 0; i < batches.size(); ++i) {
     // Two of them leave no entry of doc_offsets unused.
     Batch b = batch(batches[i], i % 2 == 0 ? 3 : 0, static_cast<int>(i + 1) % 3);
-    GpuRun run(b);
-    run.run(c.backend, c.backend);
-    expect_agrees_with_cpu(run);
+    expect_agreement(b);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST_P(CudaAttentionCases, AgreesOverRandomDocuments) {
-  const GpuCase& c = GetParam();
   for (std::uint64_t i = 0; i < 4; ++i) {
     const Random random(23, i);
     std::vector<std::int64_t> lengths(1 + random.below(0, 12));
     for (std::size_t d = 0; d < lengths.size(); ++d)  // short ones as likely as long ones
       lengths[d] = static_cast<std::int64_t>(std::pow(400.0, random.uniform(10 + d)));
     Batch b = batch(lengths, static_cast<std::int64_t>(random.below(1, 70)), static_cast<int>(random.below(2, 4)));
-    GpuRun run(b);
-    run.run(c.backend, c.backend);
-    expect_agrees_with_cpu(run);
+    expect_agreement(b);
     if (HasFatalFailure()) return;
   }
 }
@@ -169,13 +168,10 @@ INSTANTIATE_TEST_SUITE_P(Backends, CudaAttentionCases, ::testing::ValuesIn(kCase
 
 // Rows that are one document each, as the kernels are told beforehand.
 TEST_P(CudaAttentionCases, TakesFullRows) {
-  const GpuCase& c = GetParam();
   for (const std::int64_t length : {64, 192, 1024}) {
     Batch b = batch({length, length, length}, 0, 0);
     b.full_rows = true;
-    GpuRun run(b);
-    run.run(c.backend, c.backend);
-    expect_agrees_with_cpu(run);
+    expect_agreement(b);
     if (HasFatalFailure()) return;
   }
 }

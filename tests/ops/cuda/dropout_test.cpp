@@ -1,16 +1,9 @@
 // Dropout on the card draws exactly the CPU's mask.
 #include "base/step_state.h"
-#include "ops/cpu/kernels.h"
-#include "ops/cuda/kernels.h"
-#include "testing/card_check.h"
+#include "ops/cuda/both_backends.h"
 
 namespace redline::ops {
 namespace {
-
-using namespace redline::testing;
-
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
 
 struct DropoutCase {
   std::int64_t n, d;

@@ -1,15 +1,8 @@
 // Embedding on the card: rows copied to the bit, and added back in order however often a token repeats.
-#include "ops/cpu/kernels.h"
-#include "ops/cuda/kernels.h"
-#include "testing/card_check.h"
+#include "ops/cuda/both_backends.h"
 
 namespace redline::ops {
 namespace {
-
-using namespace redline::testing;
-
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
 
 struct EmbedCase {
   std::int64_t n, vocab, d;

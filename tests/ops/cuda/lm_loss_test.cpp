@@ -1,16 +1,24 @@
 // Head and cross entropy on the card: with gradients and the loss alone, chunks that do and do not divide the rows,
 // vocabularies from one entry to more than shared memory holds, odd ones whose rows are laid out apart.
-#include "ops/cpu/kernels.h"
-#include "ops/cuda/kernels.h"
-#include "testing/card_check.h"
+#include "ops/cuda/both_backends.h"
 
 namespace redline::ops {
 namespace {
 
-using namespace redline::testing;
-
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
+// What is written is zero before, and nothing is added to.
+LmLoss<Tensor> head(Memory& memory, const Tensor& x, const Tensor& weight, const std::vector<std::int64_t>& targets,
+                    std::int64_t chunk) {
+  return {x,
+          weight,
+          memory.integers(targets),
+          memory.zeros({x.rows()}),
+          memory.doubles(1),
+          memory.zeros({chunk, weight.rows()}),
+          memory.zeros(x.shape),
+          memory.zeros(weight.shape),
+          false,
+          false};
+}
 
 struct LmLossCase {
   std::int64_t n, d, vocab, chunk;
@@ -24,19 +32,10 @@ TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
     std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
     for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
     const double size = 3 / std::sqrt(static_cast<double>(d));  // logits of about 1
-    const Tensor x = memory.uniform({n, d}), weight = memory.uniform({vocab, d}, -size, size), absent;
-    const Tensor loss_sum = memory.doubles(1);
-    *loss_sum.as<double>() = 3.5;
-    LmLoss<Tensor> op{x,
-                      weight,
-                      memory.integers(ids),
-                      memory.zeros({n}),
-                      loss_sum,
-                      memory.zeros({chunk, vocab}),
-                      memory.zeros({n, d}),
-                      memory.uniform({vocab, d}),
-                      accumulate,
-                      accumulate};
+    LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
+    *op.loss_sum.as<double>() = 3.5;
+    op.dweight = memory.uniform({vocab, d});
+    op.accumulate_loss = op.accumulate_weight = accumulate;
     const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
     for (const auto& values : results) {
       for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -46,7 +45,7 @@ TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
           EXPECT_EQ(values.at("dx")[i * static_cast<std::size_t>(d) + j], 0.0);
       }
     }
-    op.dx = op.dweight = absent;
+    op.dx = op.dweight = Tensor{};
     expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
   }
 }
@@ -67,16 +66,8 @@ class CudaLmLoss : public OnCard<> {};
 // A batch that is all tail: nothing to learn, and nothing left over from before.
 TEST_F(CudaLmLoss, WithoutATargetIsZero) {
   Memory memory;
-  const LmLoss<Tensor> op{memory.uniform({20, 16}),
-                          memory.uniform({267, 16}),
-                          memory.integers(std::vector<std::int64_t>(20, -1)),
-                          memory.zeros({20}),
-                          memory.doubles(1),
-                          memory.zeros({8, 267}),
-                          memory.zeros({20, 16}),
-                          memory.zeros({267, 16}),
-                          false,
-                          false};
+  const LmLoss<Tensor> op =
+      head(memory, memory.uniform({20, 16}), memory.uniform({267, 16}), std::vector<std::int64_t>(20, -1), 8);
   for (const auto& values : expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}})) {
     for (const auto& [name, all] : values) {
       for (double v : all) ASSERT_EQ(v, 0.0) << name;
@@ -86,17 +77,8 @@ TEST_F(CudaLmLoss, WithoutATargetIsZero) {
 
 TEST_F(CudaLmLoss, HoldsWithLargeLogits) {
   Memory memory;
-  const Tensor x = memory.uniform({4, 8}, 30, 40), weight = memory.uniform({50, 8}, -9, 9);
-  const LmLoss<Tensor> op{x,
-                          weight,
-                          memory.integers({1, 2, 3, 4}),
-                          memory.zeros({4}),
-                          memory.doubles(1),
-                          memory.zeros({4, 50}),
-                          memory.zeros({4, 8}),
-                          memory.zeros({50, 8}),
-                          false,
-                          false};
+  const LmLoss<Tensor> op =
+      head(memory, memory.uniform({4, 8}, 30, 40), memory.uniform({50, 8}, -9, 9), {1, 2, 3, 4}, 4);
   // Logits in the thousands: rounded to bf16 they are off by several, so only that they are numbers can be asked.
   constexpr double kAnything = std::numeric_limits<double>::infinity();
   const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.f32 = 1e-3, .bf16 = kAnything, .shifts = {0}});

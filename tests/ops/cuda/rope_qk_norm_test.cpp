@@ -1,15 +1,8 @@
 // Rotary embedding on the card with and without QK-norm; v is not touched.
-#include "ops/cpu/kernels.h"
-#include "ops/cuda/kernels.h"
-#include "testing/card_check.h"
+#include "ops/cuda/both_backends.h"
 
 namespace redline::ops {
 namespace {
-
-using namespace redline::testing;
-
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
 
 struct RopeCase {
   std::int64_t n;
