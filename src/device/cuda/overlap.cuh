@@ -1,7 +1,10 @@
 // Two kernels of a stream, the second of which is set up while the first still runs (Hopper and later, where the program
 // was compiled for the card; elsewhere one simply follows the other). The first says let_next_kernel_start(), the second
-// await_kernel_before() ahead of anything that the first wrote.
+// await_kernel_before() ahead of anything that the first wrote or still reads. What launch_early starts always says the
+// latter, so that all that came before the first is done as well.
 #pragma once
+
+#include <type_traits>
 
 #include "device/cuda/launch.h"
 
@@ -29,14 +32,15 @@ bool can_overlap(void (*kernel)(Parameters...)) {
 }
 
 template <class... Parameters>
-void launch_early(const Launch& launch, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
-                  Parameters... values) {
+void launch_early(const Launch& launch, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, std::size_t shared,
+                  std::type_identity_t<Parameters>... values) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = threads;
+  config.dynamicSmemBytes = shared;
   config.stream = launch.stream;
   config.attrs = &early;
   config.numAttrs = can_overlap(kernel) ? 1 : 0;

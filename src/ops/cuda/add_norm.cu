@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) ad
   };
 
   let_next_kernel_start();
+  await_kernel_before();
   GradReads<T, kWidth, kVectors, kRows> reads(shared);
   const auto ask = [&](std::int32_t first) {
 #pragma unroll
@@ -237,7 +238,7 @@ void run(const AddNormGrad<Tensor>& op, const Launch& launch) {
                                               static_cast<std::size_t>(rows * d) * sizeof(float));
           const auto kernel = add_norm_grad<T, kWidth, kVectors, kRows, kThreads>;
           allow_shared(kernel, shared);
-          kernel<<<kRowGroups, block, shared, launch.stream>>>(arguments);
+          launch_early(launch, kernel, kRowGroups, block, shared, arguments);
         };
         const std::int64_t vectors = d / kWidth;
         if (vectors < kLongRow) {
@@ -248,7 +249,6 @@ void run(const AddNormGrad<Tensor>& op, const Launch& launch) {
           launch_with.template operator()<kWideElements / kWidth, 1, kWideThreads>();
         }
       });
-  REDLINE_LAUNCHED();
   sum_row_groups(op.partial, d, op.dweight.f32(), nullptr, op.accumulate_weight, launch);
 }
 

@@ -271,6 +271,7 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
     const float* from = dweight + (is_query ? j : j - head_dim);
     float sum = first_head == 0 ? 0.0f : partial[j];
     for (std::int32_t t = 0; t < pass.tokens; ++t) {
+#pragma unroll 8
       for (std::int32_t h = is_query ? 0 : q_heads; h < (is_query ? q_heads : heads_here); ++h)
         sum += from[(t * pass.heads + h) * head_dim];
     }
@@ -284,6 +285,7 @@ __global__ void __launch_bounds__(kGradThreads, kWidth == 1 ? 1 : 2)
     rope_qk_norm_grad(const NormGradArguments<T> op, const Heads l, const Pass pass) {
   extern __shared__ __align__(16) std::byte shared[];
   let_next_kernel_start();
+  await_kernel_before();
   for (std::int32_t head = 0; head < l.qk_heads(); head += pass.heads)
     norm_grad<T, kWidth, kLanes>(op, l, pass, head, shared);
 }
@@ -346,11 +348,10 @@ void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
     const std::size_t shared = std::max(GradReads<T, kWidth>::bytes(threads),
                                         static_cast<std::size_t>(groups * op.layout.head_dim) * sizeof(float));
     allow_shared(kernel, shared);
-    kernel<<<kRowGroups, static_cast<unsigned>(threads), shared, launch.stream>>>(
-        {op.dqkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(), op.raw.as<T>(),
-         op.rstd.f32(), op.partial.f32(), op.dqkv.rows()},
-        heads, pass);
-    REDLINE_LAUNCHED();
+    launch_early(launch, kernel, kRowGroups, static_cast<unsigned>(threads), shared,
+                 {op.dqkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
+                  op.raw.as<T>(), op.rstd.f32(), op.partial.f32(), op.dqkv.rows()},
+                 heads, pass);
     sum_row_groups(op.partial, op.layout.head_dim, op.dq_norm.f32(), op.dk_norm.f32(), op.accumulate, launch);
   });
 }

@@ -16,6 +16,7 @@ static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
                    bool accumulate) {
   constexpr int kGroups = kRowGroups / kGroupSlices;
   __shared__ float slices[kGroupSlices][device::cuda::kWarp];
+  device::cuda::let_next_kernel_start();
   device::cuda::await_kernel_before();
   const int column = static_cast<int>(blockIdx.x) * device::cuda::kWarp + static_cast<int>(threadIdx.x);
   float* to = column < split ? first + column : second + (column - split);
@@ -43,9 +44,9 @@ inline void sum_row_groups(const Tensor& partial, std::int64_t split, float* fir
   static_assert(kRowGroups % kGroupSlices == 0);
   const std::int64_t columns = partial.columns();
   const dim3 threads(device::cuda::kWarp, kGroupSlices);
-  device::cuda::launch_early(launch, add_row_groups, device::cuda::blocks_for(columns, device::cuda::kWarp), threads,
-                             static_cast<const float*>(partial.f32()), static_cast<std::int32_t>(columns),
-                             static_cast<std::int32_t>(split), first, second, accumulate);
+  device::cuda::launch_early(launch, add_row_groups, device::cuda::blocks_for(columns, device::cuda::kWarp), threads, 0,
+                             partial.f32(), static_cast<std::int32_t>(columns), static_cast<std::int32_t>(split), first,
+                             second, accumulate);
 }
 
 }  // namespace redline::ops::cuda
