@@ -76,10 +76,9 @@ struct GradArguments {
 // kRowGroups. What comes next is read ahead: without it 3.3 TB/s.
 constexpr int kGradThreads = 320, kWideThreads = 512;                           // of a block
 constexpr int kLongRow = 192, kWideRow = 2 * kGradThreads, kWideElements = 16;  // rows in vectors
-constexpr int kRoundsAhead = 1;                                                 // a second one was 2 to 3% slower
 
 template <class T, int kWidth, int kVectors, int kRows>
-using GradReads = CopyAhead<T, kWidth, 3 * kRows * kVectors, kRoundsAhead>;
+using GradReads = CopyAhead<T, kWidth, 3 * kRows * kVectors>;
 
 template <class T, int kWidth, int kVectors, int kRows, int kThreads>
 __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) add_norm_grad(const GradArguments<T> a) {
@@ -111,9 +110,8 @@ __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) ad
         reads.ask(slot + 2, dresidual + at, inside && a.accumulate);
       }
     }
-    reads.close_round();
   };
-  for (int round = 0; round < kRoundsAhead; ++round) ask(round * step);
+  ask(0);
 
   float dweight[kVectors][kWidth] = {};
   int buffer = 0;  // sums of one round are still read when the next are written
@@ -132,8 +130,7 @@ __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) ad
         dy[k][v] = reads.take(slot), r[k][v] = reads.take(slot + 1), above[k][v] = reads.take(slot + 2);
       }
     }
-    reads.next();
-    ask(first + kRoundsAhead * step);
+    ask(first + step);
     Vector<T, kWidth> w[kVectors];  // from the first-level cache: a round is long enough
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)

@@ -133,12 +133,10 @@ struct NormGradArguments {
 };
 
 // The most threads of a block. Two blocks are resident, with 80 registers a thread: hence weights stay packed. With 256
-// threads that read into registers, heads of 128 and 64 reached 81 and 83.5% of the copy rate instead of 83 and 85.
+// threads that read into registers, heads of 128 and 64 reached 81 and 83.5% of the copy rate instead of 83 and 86.
 constexpr int kGradThreads = 384;
-template <int kWidth>
-constexpr int kRoundsAhead = kWidth == 1 ? 1 : 3;
 template <class T, int kWidth>
-using GradReads = CopyAhead<T, kWidth, 4 * kStepsOfLane<kWidth>, kRoundsAhead<kWidth>>;
+using GradReads = CopyAhead<T, kWidth, 4 * kStepsOfLane<kWidth>>;
 
 // What a block works on at once: `heads` of the q and k heads, of `tokens` tokens each. Where not all heads fit, one
 // pass over the tokens follows another.
@@ -157,7 +155,7 @@ Pass pass_of(const Heads& l) {
 template <class T, int kWidth, int kLanes>
 __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const Pass& pass, std::int32_t first_head,
                           std::byte* shared) {
-  constexpr int kSteps = kStepsOfLane<kWidth>, kRounds = kRoundsAhead<kWidth>;
+  constexpr int kSteps = kStepsOfLane<kWidth>;
   const std::int32_t lanes = kLanes > 0 ? kLanes : l.lanes, half = kLanes > 0 ? kLanes * kWidth : l.half();
   const std::int32_t head_dim = 2 * half, lane = threadIdx.x & (lanes - 1);
   const auto column_of = [&](int step) { return (lane + step * lanes) * kWidth; };
@@ -193,9 +191,8 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
       reads.ask(4 * step + 2, raw_from, present);
       reads.ask(4 * step + 3, raw_from + half, present);
     }
-    reads.close_round();
   };
-  for (int round = 0; round < kRounds; ++round) ask(round);
+  ask(0);
   float next_rstd = left > 0 ? *rstd_from : 0.0f;
   std::int32_t next_position = left > 0 ? *position_from : 0;
 
@@ -220,8 +217,7 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
       lower[step] = reads.take(4 * step), upper[step] = reads.take(4 * step + 1);
       x_lower[step] = reads.take(4 * step + 2), x_upper[step] = reads.take(4 * step + 3);
     }
-    reads.next();
-    ask(kRounds);
+    ask(1);
 
     float a[kSteps][kWidth], b[kSteps][kWidth], product = 0;
 #pragma unroll
