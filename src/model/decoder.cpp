@@ -105,18 +105,21 @@ program::ValueId decoder_forward(program::Builder& b, const config::Model& m, co
   const float eps = static_cast<float>(m.norm_eps), drop = static_cast<float>(m.dropout);
   const ops::HeadLayout heads = head_layout(m);
 
+  using program::Part;
+  b.at(Part::embedding);
   program::ValueId residual = b.embed(in.tokens, p.embedding), branch = program::kAbsent;
   for (std::size_t i = 0; i < p.layers.size(); ++i) {
     const LayerParams& l = p.layers[i];
-    b.scope(fmt::format("layer {}", i));
+    b.at(Part::attention, i);
     auto [r1, x] = b.add_norm(residual, branch, l.attention_norm, eps, "attention norm");
     auto qkv = b.rope_qk_norm(b.linear(x, l.qkv, "qkv"), l.q_norm, l.k_norm, in.positions, rope, heads, eps);
     auto mixed = b.dropout(b.linear(b.attention(qkv, in, i, heads), l.out, "out"), drop, "attention dropout");
+    b.at(Part::mlp, i);
     auto [r2, y] = b.add_norm(r1, mixed, l.mlp_norm, eps, "mlp norm");
     residual = r2;
     branch = b.dropout(b.linear(b.swiglu(b.linear(y, l.gate_up, "gate_up")), l.down, "down"), drop, "mlp dropout");
   }
-  b.scope("");
+  b.at(Part::head);
   return b.add_norm(residual, branch, p.final_norm, eps, "final norm").y;
 }
 
