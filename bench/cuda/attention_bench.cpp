@@ -82,26 +82,31 @@ void attention(benchmark::State& state, std::string_view backend, Pass pass, Mat
   const Tensor dout = arrays.noise(dtype, {n, out_width}), out = arrays.array(dtype, dout.shape);
   const Tensor lse = arrays.array(DType::f32, {layout.heads, n}), delta = arrays.array(DType::f32, lse.shape);
   const float scale = 1 / std::sqrt(static_cast<float>(layout.head_dim));
-  const Tensor workspace = arrays.array(DType::u8, {ops::library_workspace_bytes(layout, n)});
-  const std::int64_t longest = state.range(1);
-  const ops::Attention<Tensor> op{qkv, offsets, out, lse, layout, scale, longest};
-  const ops::AttentionGrad<Tensor> grad{qkv, offsets, out, lse, dout, dqkv, delta, workspace, layout, scale, longest};
+  const std::int64_t longest = state.range(1), capacity = offsets.elements() - 1;
+  const Tensor workspace = arrays.array(DType::u8, {ops::library_workspace_bytes(capacity)});
+  const Tensor grad_workspace = arrays.array(DType::u8, {ops::library_grad_workspace_bytes(layout, n, capacity)});
+  const Tensor tiles = arrays.array(DType::u8, {ops::tile_bytes(n, capacity)});
+  const ops::AttentionHow how{.by = ops::attention_by(backend),
+                              .math = math == tf32 ? ops::Math::tf32 : ops::Math::full,
+                              .documents = state.range(5) == 0 ? ops::Documents::full_rows : ops::Documents::packed};
+  const ops::Attention<Tensor> op{qkv, offsets, out, lse, layout, scale, longest, tiles, workspace, how};
+  const ops::AttentionGrad<Tensor> grad{qkv,    offsets, out,     lse,   dout, dqkv, delta, grad_workspace,
+                                        layout, scale,   longest, tiles, how};
 
-  device::cuda::Launch launch = gpu().launch();
-  launch.full_rows = state.range(5) == 0;
-  launch.tf32 = math == tf32;
+  const device::cuda::Launch& launch = gpu().launch();
   try {
-    ops::cuda::find_attention(ops::cuda::case_of(grad, launch), backend);
+    ops::cuda::find_attention(ops::cuda::case_of(grad, launch), how.by);
   } catch (const UserError& e) {
     return state.SkipWithError(e.what());
   }
   const device::cuda::Event begin = device::cuda::make_event(), end = device::cuda::make_event();
-  ops::cuda::run(op, launch, backend);  // backward reads what it leaves
-  if (pass == backward) ops::cuda::run(grad, launch, backend);
+  ops::cuda::run(ops::DocumentTiles<Tensor>{offsets, tiles, n}, launch);
+  ops::cuda::run(op, launch);  // backward reads what it leaves
+  if (pass == backward) ops::cuda::run(grad, launch);
   gpu().wait();
   for (auto _ : state) {
     REDLINE_CUDA(cudaEventRecord(begin.get(), launch.stream));
-    pass == forward ? ops::cuda::run(op, launch, backend) : ops::cuda::run(grad, launch, backend);
+    pass == forward ? ops::cuda::run(op, launch) : ops::cuda::run(grad, launch);
     REDLINE_CUDA(cudaEventRecord(end.get(), launch.stream));
     REDLINE_CUDA(cudaEventSynchronize(end.get()));
     float milliseconds = 0;

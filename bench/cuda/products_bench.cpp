@@ -74,12 +74,12 @@ struct Step {
   std::vector<Product> products;
   std::vector<std::size_t> order;
 };
-Step products_of_step(const program::ProgramSet& set, bool tf32) {
+Step products_of_step(const program::ProgramSet& set) {
   constexpr std::uintptr_t kArena = 1 << 20;
   Step step;
   std::map<GemmShape, std::size_t> seen;
   const auto add = [&](const ops::cuda::Gemm& g, std::string_view name) {
-    const GemmShape shape(g, tf32);
+    const GemmShape shape(g);
     const auto [it, is_new] = seen.emplace(shape, step.products.size());
     if (is_new) {
       step.products.push_back(Product{shape, 0, std::string(name), nullptr, nullptr, {}, 0});
@@ -98,7 +98,7 @@ Step products_of_step(const program::ProgramSet& set, bool tf32) {
         [&](const auto& op) {
           const auto bound = op.map(tensor);
           if constexpr (requires { ops::cuda::product(bound); }) {
-            add(ops::cuda::product(bound), node.name);
+            add(ops::cuda::product(bound), node.full_name());
           } else if constexpr (requires { ops::cuda::head_products(bound, 0); }) {
             const std::int64_t rows = ops::cuda::logits_chunk(bound.logits).rows;
             for (std::int64_t first = 0; first < bound.x.rows(); first += rows) {
@@ -230,7 +230,7 @@ Step load_step(const std::string& word) {
   if (colon != std::string::npos) overrides.push_back("train.batch_size=" + word.substr(colon + 1));
   const config::Config config = config::load({.file = "", .preset = word.substr(0, colon), .overrides = overrides});
   const model::LoweringOptions options = model::lowering_options(config, device::Kind::cuda);
-  Step step = products_of_step(model::lower(config.model, options).set, options.execution.tf32);
+  Step step = products_of_step(model::lower(config.model, options).set);
   std::printf("%s, %lld rows of %lld: %zu products, %zu in a step\n", config.preset.c_str(),
               static_cast<long long>(config.train.batch_size), static_cast<long long>(config.train.seq_len),
               step.products.size(), step.order.size());

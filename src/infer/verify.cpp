@@ -28,7 +28,7 @@ class Run {
   Run(OracleCase c, device::Device& device, const VerifyOptions& options)
       : case_(std::move(c)), progress_(options.progress) {
     const model::LoweringOptions lowering = lowering_options(case_, options.precision, device.kind());
-    const bool exact = lowering.compute == DType::f32 && !lowering.execution.tf32;
+    const bool exact = lowering.compute == DType::f32 && lowering.products.math == ops::Math::full;
     tolerances_ = exact ? kExactTolerances : kRoundedTolerances;
     engine_ = load_engine(case_.checkpoint, lowering, device);
     engine_->upload(case_.batch);

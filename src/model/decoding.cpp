@@ -46,7 +46,7 @@ std::span<const float> Decoding::prefill(std::span<const std::int32_t> text, std
   executor.write(d.prompt.doc_offsets, offsets, sizeof offsets);
   executor.write(d.prompt.slot_documents, documents_.data(), bytes_of(documents_));
   executor.write(d.last_row, &last, sizeof last);
-  executor.expect_full_rows(false);
+  executor.expect(ops::Documents::packed);
   executor.run(kPrefill);
   executor.read(d.prompt_logits, prompt_logits_.data(), bytes_of(prompt_logits_));
   return prompt_logits_;
@@ -69,7 +69,7 @@ std::span<const float> Decoding::step(std::span<const std::int32_t> tokens) {
   }
   program::Executor& executor = engine_.executor();
   executor.write(d.next_input, input_.data(), bytes_of(input_));
-  executor.expect_full_rows(false);
+  executor.expect(ops::Documents::packed);
   executor.run(kDecode);
   executor.read(d.slot_logits, next_logits_.data(), bytes_of(next_logits_));
   return next_logits_;

@@ -20,6 +20,7 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
       executor_(program::make_executor(lowered_.set, device, options.execution)),
       device_(device),
       host_memory_(device.shares_host_memory()) {
+  REDLINE_CHECK(options.kind == device.kind(), "programs for another kind of device");
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
 }
 
@@ -68,7 +69,7 @@ void Engine::upload(const data::Batch& batch) {
   put(lowered_.batch.targets, batch.targets);
   put(lowered_.batch.positions, batch.positions);
   put(lowered_.batch.doc_offsets, batch.doc_offsets);
-  executor_->expect_full_rows(batch.full_rows());
+  executor_->expect(batch.full_rows() ? ops::Documents::full_rows : ops::Documents::packed);
 }
 
 void Engine::set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token) {

@@ -16,7 +16,7 @@ using program::ValueId;
 class Lower {
  public:
   Lower(const config::Model& model, const LoweringOptions& options)
-      : model_(model), options_(options), family_(family_of(model)), b_(m_.set) {
+      : model_(model), options_(options), attention_(options.attention), family_(family_of(model)), b_(m_.set) {
     m_.table = family_.table(model);
     m_.layout = lay_out(m_.table);
   }
@@ -24,12 +24,14 @@ class Lower {
   LoweredModel lower() {
     declare_parameters();
     declare_batch_and_results();
-    if (options_.training) {
-      micro_step(kFirst, {.training = true});
-      if (options_.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
-      update();
+    for (const ops::Documents documents : variants()) {
+      attention_.documents = documents;
+      if (options_.training) micro_step(kFirst, {.training = true});
+      if (options_.training && options_.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
+      micro_step(kEvaluate, {});
     }
-    micro_step(kEvaluate, {});
+    attention_.documents = ops::Documents::packed;
+    if (options_.training) update();
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
     if (m_.working.present()) refresh();
@@ -38,6 +40,12 @@ class Lower {
   }
 
  private:
+  // A card has a faster way for full rows; a run may meet both kinds of batches.
+  std::span<const ops::Documents> variants() const {
+    static constexpr ops::Documents kAll[] = {ops::Documents::packed, ops::Documents::full_rows};
+    return std::span(kAll).first(options_.kind == device::Kind::cuda ? 2 : 1);
+  }
+
   ValueId flat(Flat which, const char* name, Role role) {
     return m_.flat[static_cast<int>(which)] = b_.declare(name, {m_.layout.total}, DType::f32, role);
   }
@@ -89,7 +97,9 @@ class Lower {
     lowering.compute = options_.compute;
     lowering.loss_chunk = options_.loss_chunk;
     lowering.recompute = options_.recompute;
-    lowering.attention_workspace = options_.attention_workspace;
+    lowering.kind = options_.kind;
+    lowering.products = options_.products;
+    lowering.attention = attention_;
     b_.begin(std::string(name), lowering);
   }
 
@@ -181,6 +191,7 @@ class Lower {
 
   const config::Model& model_;
   const LoweringOptions& options_;
+  ops::AttentionHow attention_;
   const Family& family_;
   LoweredModel m_;
   Builder b_;

@@ -51,7 +51,9 @@ struct LoweringOptions {
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   program::Recompute recompute = program::Recompute::none;
-  bool attention_workspace = false;  // room for a library's attention kernel
+  device::Kind kind = device::Kind::cpu;  // whose kernels run the programs
+  ops::ProductHow products = {};
+  ops::AttentionHow attention = {};  // its documents are the programs' variants
   config::Optim optim;
   std::uint64_t seed = 0;                   // of dropout
   program::ExecutorOptions execution = {};  // how the programs run
@@ -60,9 +62,7 @@ struct LoweringOptions {
 // What a configuration asks for on a kind of device: the one place that says which device computes in what.
 // precision.matmul counts on a GPU and not on the CPU; what a GPU cannot do yet is a UserError.
 data::BatchShape batch_shape(const config::Config& config);
-// Rows that a micro-batch of the configuration may have on a kind of device, whatever memory it has. More are a UserError
-// of lowering_options.
-std::int64_t most_rows(const config::Config& config, device::Kind kind);
+std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
 
 // The flat arrays that hold every parameter.

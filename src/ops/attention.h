@@ -10,6 +10,7 @@
 
 #include "base/operand.h"
 #include "base/tensor.h"
+#include "ops/how.h"
 #include "ops/rope_qk_norm.h"
 
 namespace redline::ops {
@@ -24,6 +25,9 @@ struct Attention {
   HeadLayout layout{};
   float scale{};
   std::int64_t longest{};  // no document has more tokens
+  T tiles{};               // ops/document_tiles.h, or absent: only for kernels that do without
+  T workspace{};           // bytes of scratch for a library's kernel, or absent
+  AttentionHow how{};
 
   template <class F>
   auto map(F f) const {
@@ -34,7 +38,10 @@ struct Attention {
                         f("lse", lse, Access::write),
                         layout,
                         scale,
-                        longest};
+                        longest,
+                        f("tiles", tiles, Access::update),
+                        f("workspace", workspace, Access::write),
+                        how};
   }
 };
 
@@ -48,10 +55,12 @@ struct AttentionGrad {
   T dout;         // [n, heads * head_dim]
   T dqkv;         // [n, (heads + 2 kv_heads) * head_dim]  =
   T delta;        // [heads, n]  scratch
-  T workspace;    // bytes of scratch for a library's kernel; may be absent
+  T workspace;    // bytes of scratch for a library's kernel, or absent
   HeadLayout layout{};
   float scale{};
   std::int64_t longest{};  // no document has more tokens
+  T tiles{};               // as above
+  AttentionHow how{};
 
   template <class F>
   auto map(F f) const {
@@ -66,15 +75,26 @@ struct AttentionGrad {
                             f("workspace", workspace, Access::write),
                             layout,
                             scale,
-                            longest};
+                            longest,
+                            f("tiles", tiles, Access::update),
+                            how};
   }
 };
 
+// What a library is told of packed documents: a length and three offsets of each.
+inline std::int64_t ragged_offset_bytes(std::int64_t capacity) { return (4 * capacity + 3) * 4; }
+
+// What a library's forward kernel may use, its offsets included.
+inline std::int64_t library_workspace_bytes(std::int64_t capacity) {
+  const std::int64_t own = std::int64_t{32} << 20;
+  return ragged_offset_bytes(capacity) + own;
+}
+
 // What a library's backward kernel adds up in, in fp32: queries' gradients in rows as wide as dqkv's, with grouped queries
 // those of keys and values for every query head too (rows as much wider as a group has heads), and three numbers a row.
-inline std::int64_t library_workspace_bytes(const HeadLayout& layout, std::int64_t n) {
+inline std::int64_t library_grad_workspace_bytes(const HeadLayout& layout, std::int64_t n, std::int64_t capacity) {
   const std::int64_t group = layout.heads / layout.kv_heads, rows = group == 1 ? 1 : 1 + 2 * group, margin = 4 << 20;
-  return 4 * n * (layout.qkv_width() * rows + 3 * layout.heads) + margin;
+  return ragged_offset_bytes(capacity) + 4 * n * (layout.qkv_width() * rows + 3 * layout.heads) + margin;
 }
 
 // Two products a pair forward. Backward counts as twice the forward, as MFU is defined; the fifth product that a kernel

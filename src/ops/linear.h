@@ -5,20 +5,26 @@
 
 #include "base/operand.h"
 #include "base/tensor.h"
+#include "ops/how.h"
 
 namespace redline::ops {
+
+inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;  // that a card's library may use
 
 template <class T>
 struct Linear {
   static constexpr std::string_view kName = "linear";
-  T x;       // [n, k]
-  T weight;  // [m, k]
-  T y;       // [n, m]  =
+  T x;            // [n, k]
+  T weight;       // [m, k]
+  T y;            // [n, m]  =
+  T workspace{};  // bytes of scratch for a library; absent: it does without
+  ProductHow how{};
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
-    return Linear<U>{f("x", x, Access::read), f("weight", weight, Access::read), f("y", y, Access::write)};
+    return Linear<U>{f("x", x, Access::read), f("weight", weight, Access::read), f("y", y, Access::write),
+                     f("workspace", workspace, Access::write), how};
   }
   double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements()); }
 };
@@ -30,12 +36,18 @@ struct LinearInputGrad {
   T weight;           // [m, k]
   T dx;               // [n, k]  = or +=
   bool accumulate{};  // += : x has another reader, whose part is there
+  T workspace{};
+  ProductHow how{};
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dy, Access::read));
-    return LinearInputGrad<U>{f("dy", dy, Access::read), f("weight", weight, Access::read),
-                              f("dx", dx, written_or_added(accumulate)), accumulate};
+    return LinearInputGrad<U>{f("dy", dy, Access::read),
+                              f("weight", weight, Access::read),
+                              f("dx", dx, written_or_added(accumulate)),
+                              accumulate,
+                              f("workspace", workspace, Access::write),
+                              how};
   }
   double flops() const { return 2.0 * static_cast<double>(dy.rows()) * static_cast<double>(weight.elements()); }
 };
@@ -47,12 +59,18 @@ struct LinearWeightGrad {
   T dy;       // [n, m]
   T dweight;  // [m, k]  = or +=
   bool accumulate{};
+  T workspace{};
+  ProductHow how{};
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
-    return LinearWeightGrad<U>{f("x", x, Access::read), f("dy", dy, Access::read),
-                               f("dweight", dweight, written_or_added(accumulate)), accumulate};
+    return LinearWeightGrad<U>{f("x", x, Access::read),
+                               f("dy", dy, Access::read),
+                               f("dweight", dweight, written_or_added(accumulate)),
+                               accumulate,
+                               f("workspace", workspace, Access::write),
+                               how};
   }
   double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(dweight.elements()); }
 };

@@ -8,6 +8,7 @@
 
 #include "base/operand.h"
 #include "base/tensor.h"
+#include "ops/how.h"
 
 namespace redline::ops {
 
@@ -24,6 +25,8 @@ struct LmLoss {
   T dweight;   // [V, d]   = or +=  or absent
   bool accumulate_loss{};
   bool accumulate_weight{};
+  T workspace{};  // bytes of scratch for a library; absent: it does without
+  ProductHow how{};
 
   template <class F>
   auto map(F f) const {
@@ -37,7 +40,9 @@ struct LmLoss {
                      f("dx", dx, Access::write),
                      f("dweight", dweight, written_or_added(accumulate_weight)),
                      accumulate_loss,
-                     accumulate_weight};
+                     accumulate_weight,
+                     f("workspace", workspace, Access::write),
+                     how};
   }
   double flops() const {
     const double product = 2.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements());

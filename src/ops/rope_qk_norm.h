@@ -6,6 +6,8 @@
 // Gradient, in place on dqkv: the rotation by the opposite angle, then the norm's gradient from raw and rstd.
 #pragma once
 
+#include <compare>
+
 #include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/add_norm.h"
@@ -14,6 +16,7 @@ namespace redline::ops {
 
 struct HeadLayout {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  auto operator<=>(const HeadLayout&) const = default;
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   std::int64_t qk_heads() const { return heads + kv_heads; }
 };

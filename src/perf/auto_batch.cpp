@@ -20,8 +20,7 @@ constexpr int kRounds = 3;
 Machine machine_now(device::Device& device) {
   Machine m = machine_of(device);
   m.memory = device.available_bytes();
-  if (m.kind == device::Kind::cuda)
-    m.memory += m.in_context + device::kCudaWorkspaceBytes + device::kUploadSegments * device::kUploadSegmentBytes;
+  if (m.kind == device::Kind::cuda) m.memory += m.in_context + device::kUploadSegments * device::kUploadSegmentBytes;
   return m;
 }
 

@@ -26,8 +26,8 @@ struct Cut {
 // Ways to cut a step's rows into micro-batches that a program can be lowered for.
 class Cuts {
  public:
-  Cuts(const config::Config& c, device::Kind kind)
-      : rows_(setting_of(c).rows()), own_{c.train.batch_size, c.train.accumulate}, most_(model::most_rows(c, kind)) {}
+  explicit Cuts(const config::Config& c)
+      : rows_(setting_of(c).rows()), own_{c.train.batch_size, c.train.accumulate}, most_(model::most_rows(c)) {}
 
   // Every size that divides the rows.
   std::vector<Cut> exact() const {
@@ -87,7 +87,7 @@ Choice choose(const config::Config& config, const Machine& machine, const Choose
     sort_by_rate(fitting);
     return fitting;
   };
-  const Cuts cuts(config, machine.kind);
+  const Cuts cuts(config);
   choice.best = plans_of(cuts.exact());
   if (choice.best.empty() || choice.best[0].setting.accumulate == 1 ||
       choice.best[0].setting.batch_size * config.train.seq_len >= kEnoughTokens)

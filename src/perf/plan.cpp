@@ -43,8 +43,7 @@ MemoryKinds memory_of(const program::MemoryPlan& plan, const Machine& machine) {
   m.inputs = role(Role::constant) + role(Role::cache) + role(Role::input) + role(Role::output);
   m.workspace = role(Role::scratch);
   m.activations = plan.total - plan.persistent - m.workspace;
-  if (machine.kind == device::Kind::cuda)
-    m.workspace += device::kCudaWorkspaceBytes + device::kUploadSegments * device::kUploadSegmentBytes;
+  if (machine.kind == device::Kind::cuda) m.workspace += device::kUploadSegments * device::kUploadSegmentBytes;
   m.context = machine.in_context;
   return m;
 }
@@ -93,7 +92,7 @@ Expected expected_of(const model::LoweredModel& lowered, const model::LoweringOp
                      const FlopParts& flops, const Machine& machine) {
   const auto seconds = [&](std::string_view program) {
     return expected_seconds(lowered.set, program, static_cast<double>(options.batch.rows),
-                            static_cast<double>(options.batch.seq_len), machine, options.execution.tf32);
+                            static_cast<double>(options.batch.seq_len), machine);
   };
   Expected e;
   e.step_seconds = seconds(model::kFirst) + seconds(model::kUpdate);

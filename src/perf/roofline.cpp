@@ -33,6 +33,8 @@ constexpr Efficiency kCard[] = {
     {"dropout", 0, 0.67, "66 to 69%"},
     {"cache_store", 0, 0.5, "estimated, as attention_cached: no training program has them"},
     {"attention_cached", 0, 0.5, "estimated"},
+    {"sort_tokens", 0, 0.1, "estimated"},
+    {"document_tiles", 0, 0.01, "estimated: a few microseconds of one block"},
     {"embed", 0, 0.89, "83 to 95%"},
     {"embed_grad", 0, 0.9, "61 to 122%"},
     {"grad_norm", 0, 0.99, "98 to 100%"},
@@ -58,6 +60,8 @@ constexpr Efficiency kCpu[] = {
     {"cache_store", 0, 0.5, "estimated"},
     {"attention_cached", 0, 0.5, "estimated"},
     {"dropout", 0, 0.13, "estimated: bound by its counters"},
+    {"sort_tokens", 0, 0.1, "not used"},
+    {"document_tiles", 0, 0.1, "not used"},
     {"embed", 0, 0.5, "estimated"},
     {"embed_grad", 0, 0.5, "estimated"},
     {"grad_norm", 0, 0.6, "estimated"},
@@ -99,8 +103,8 @@ static_assert(has_all(kCpu, kEveryOp), "kCpu in perf/roofline.cpp lacks the row 
 // How long one node takes.
 class NodeTime {
  public:
-  NodeTime(const program::ProgramSet& set, const Machine& machine, bool tf32, double rows, double seq_len)
-      : set_(set), machine_(machine), tf32_(tf32), seq_len_(seq_len), pairs_(rows * seq_len * (seq_len + 1) / 2) {}
+  NodeTime(const program::ProgramSet& set, const Machine& machine, double rows, double seq_len)
+      : set_(set), machine_(machine), seq_len_(seq_len), pairs_(rows * seq_len * (seq_len + 1) / 2) {}
 
   double operator()(const program::Node& node) const {
     const Efficiency& e = *find(efficiencies(machine_.kind), program::name_of(node.op));
@@ -111,27 +115,28 @@ class NodeTime {
 
  private:
   double products(const ops::Linear<ValueId>& op, const Cost& cost, const Efficiency& e) const {
-    return at_rate(cost.flops, e, smallest_extent(op.x, op.weight), type_of(op.x));
+    return at_rate(cost.flops, e, smallest_extent(op.x, op.weight), type_of(op.x), op.how.math);
   }
   double products(const ops::LinearInputGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
-    return at_rate(cost.flops, e, smallest_extent(op.dy, op.weight), type_of(op.dy));
+    return at_rate(cost.flops, e, smallest_extent(op.dy, op.weight), type_of(op.dy), op.how.math);
   }
   double products(const ops::LinearWeightGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
-    return at_rate(cost.flops, e, smallest_extent(op.x, op.dweight), type_of(op.x));
+    return at_rate(cost.flops, e, smallest_extent(op.x, op.dweight), type_of(op.x), op.how.math);
   }
   // Softmax and its gradient read and write every logit once, between the products of a chunk.
   double products(const ops::LmLoss<ValueId>& op, const Cost& cost, const Efficiency& e) const {
     const program::Value& chunk = set_.at(op.logits);
     const double logits = static_cast<double>(set_.at(op.x).shape[0]) * static_cast<double>(chunk.shape[1]);
-    return at_rate(cost.flops, e, smallest_extent(op.logits, op.weight), type_of(op.x)) +
+    return at_rate(cost.flops, e, smallest_extent(op.logits, op.weight), type_of(op.x), op.how.math) +
            2 * logits * static_cast<double>(size_of(chunk.dtype)) / (e.moving * machine_.copy_rate);
   }
   double products(const ops::Attention<ValueId>& op, const Cost& cost, const Efficiency& e) const {
-    return attention(cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokens, type_of(op.qkv));
+    return attention(cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokens, type_of(op.qkv), op.how.math);
   }
   double products(const ops::AttentionGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
     constexpr double kDone = 2.5 / 2;  // of the work that is counted: the kernel makes the scores again
-    return attention(kDone * cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokensGrad, type_of(op.qkv));
+    return attention(kDone * cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokensGrad, type_of(op.qkv),
+                     op.how.math);
   }
   template <class Op>
   double products(const Op&, const Cost&, const Efficiency&) const {
@@ -144,29 +149,29 @@ class NodeTime {
     return static_cast<double>(std::min({rows[0], w[0], w[1]}));
   }
 
-  double rate(DType type) const {
+  double rate(DType type, ops::Math math) const {
     const ProductRates& r = machine_.tflops;
-    return 1e12 * (type == DType::bf16 ? r.bf16 : tf32_ ? r.tf32 : r.fp32);
+    return 1e12 * (type == DType::bf16 ? r.bf16 : math == ops::Math::tf32 ? r.tf32 : r.fp32);
   }
 
-  double at_rate(double flops, const Efficiency& e, double extent, DType type) const {
+  double at_rate(double flops, const Efficiency& e, double extent, DType type, ops::Math math) const {
     const double filled = machine_.kind == device::Kind::cuda ? extent / (extent + kHalfRate) : 1;
-    return flops / (e.products * filled * rate(type));
+    return flops / (e.products * filled * rate(type, math));
   }
 
-  double attention(double flops_per_pair, std::int64_t head_dim, const Efficiency& e, double half, DType type) const {
+  double attention(double flops_per_pair, std::int64_t head_dim, const Efficiency& e, double half, DType type,
+                   ops::Math math) const {
     double share = e.products;
     if (machine_.kind == device::Kind::cuda) {
       const double narrow = std::max(0.0, 1 - static_cast<double>(head_dim) / kWideHead);
       share *= seq_len_ / (seq_len_ + half) * (1 - kNarrowHeadLoss * narrow);
-      if (type == DType::f32 && tf32_) share *= kTf32Attention;
+      if (type == DType::f32 && math == ops::Math::tf32) share *= kTf32Attention;
     }
-    return flops_per_pair * pairs_ / (share * rate(type));
+    return flops_per_pair * pairs_ / (share * rate(type, math));
   }
 
   const program::ProgramSet& set_;
   const Machine& machine_;
-  bool tf32_;
   double seq_len_, pairs_;
 };
 
@@ -215,8 +220,8 @@ Machine machine_of(device::Device& device) {
 }
 
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
-                        const Machine& machine, bool tf32) {
-  const NodeTime time(set, machine, tf32, rows, seq_len);
+                        const Machine& machine) {
+  const NodeTime time(set, machine, rows, seq_len);
   double seconds = 0;
   for (const program::Node& node : set.find(program).nodes) seconds += time(node);
   return seconds;

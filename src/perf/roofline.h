@@ -42,6 +42,6 @@ std::span<const Efficiency> efficiencies(device::Kind kind);
 
 // Of one run of a program on a batch of rows that are one document of `seq_len` tokens each.
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
-                        const Machine& machine, bool tf32);
+                        const Machine& machine);
 
 }  // namespace redline::perf

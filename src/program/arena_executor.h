@@ -13,6 +13,7 @@ class ArenaExecutor : public Executor {
  public:
   ArenaExecutor(const ProgramSet& set, device::Device& device);
 
+  void expect(ops::Documents documents) final { documents_ = documents; }
   Tensor tensor(ValueId id) const final;
   void write(ValueId id, const void* host, std::int64_t bytes) final;
   void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) final;
@@ -25,7 +26,7 @@ class ArenaExecutor : public Executor {
 
  protected:
   const ProgramSet& set() const { return set_; }
-  std::size_t index_of(std::string_view program) const;  // in set().programs
+  std::size_t index_of(std::string_view program) const;  // in set().programs, of the variant for the batch
   const std::vector<BoundOp>& ops(std::size_t program) const { return bound_[program]; }
 
  private:
@@ -36,6 +37,7 @@ class ArenaExecutor : public Executor {
   device::Device& device_;
   std::unique_ptr<device::Buffer> arena_;
   std::vector<std::vector<BoundOp>> bound_;  // by program
+  ops::Documents documents_ = ops::Documents::packed;
   std::unique_ptr<device::Mailbox> mailbox_;
   std::vector<device::Mailbox::Piece> pieces_;
 };

@@ -15,15 +15,17 @@ template <class Op>
 constexpr bool kNeverForward =
     kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>, ops::LinearInputGrad<ValueId>,
            ops::LinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
-           ops::SwiGluGrad<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>, optim::GradNorm<ValueId>,
-           optim::AdamW<ValueId>, optim::Refresh<ValueId>>;
+           ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
+           optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>>;
 
 class Backward {
  public:
   explicit Backward(Writer& writer) : w_(writer) {}
 
   void walk() {
-    for (std::size_t i = w_.program().nodes.size(); i-- > 0;) {
+    const std::size_t forward_nodes = w_.program().nodes.size();
+    if (w_.lowering().on_card()) sort_tokens();
+    for (std::size_t i = forward_nodes; i-- > 0;) {
       const Node node = w_.program().nodes[i];  // a copy: rules append to the list
       name_ = node.name;
       w_.stand(node.place);
@@ -32,9 +34,33 @@ class Backward {
   }
 
  private:
+  // The order in which a card adds to the rows of an embedding follows from the tokens alone: it is made beside the way
+  // back, whose last node wants it.
+  void sort_tokens() {
+    for (std::size_t i = 0, forward_nodes = w_.program().nodes.size(); i < forward_nodes; ++i) {
+      const auto* const embed = std::get_if<ops::Embed<ValueId>>(&w_.program().nodes[i].op);
+      if (!embed) continue;
+      const ops::Embed<ValueId> op = *embed;
+      w_.stand(w_.program().nodes[i].place);
+      const std::int64_t n = w_.shape(op.tokens)[0];
+      const ValueId order = w_.make("order of tokens", {2, n}, Role::activation, DType::i32);
+      const ValueId temporary = w_.scratch("sort", {ops::sort_bytes(n)}, DType::u8);
+      sorted_[op.tokens] = {order,
+                            w_.start(ops::SortTokens<ValueId>{op.tokens, order, temporary, w_.shape(op.weight)[0]},
+                                     Phase::backward, "sort of tokens")};
+    }
+  }
+
   void rule(const ops::Embed<ValueId>& op) {
     const bool accumulate = w_.claim(op.weight);
-    append(ops::EmbedGrad<ValueId>{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate});
+    ops::EmbedGrad<ValueId> grad{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate};
+    if (const auto sorted = sorted_.find(op.tokens); sorted != sorted_.end()) {
+      w_.wait(sorted->second.pair);
+      grad.order = sorted->second.order;
+      const std::int64_t d = w_.shape(op.y)[1];
+      grad.pieces = scratch("pieces", {ops::piece_rows_within_limit(w_.shape(op.tokens)[0], d), d});
+    }
+    append(grad);
   }
 
   void rule(const ops::AddNorm<ValueId>& op) {
@@ -55,9 +81,11 @@ class Backward {
   void rule(const ops::Linear<ValueId>& op) {
     const ValueId dy = take(op.y);
     const bool accumulate = w_.claim(op.weight);
-    append(ops::LinearWeightGrad<ValueId>{op.x, dy, w_.gradient_of_parameter(op.weight), accumulate}, "/weight");
+    append(ops::LinearWeightGrad<ValueId>{op.x, dy, w_.gradient_of_parameter(op.weight), accumulate,
+                                          w_.product_workspace(), op.how},
+           "/weight");
     give(op.x, "gradient", true, [&](ValueId dx, bool add) {
-      append(ops::LinearInputGrad<ValueId>{dy, op.weight, dx, add}, "/input");
+      append(ops::LinearInputGrad<ValueId>{dy, op.weight, dx, add, w_.product_workspace(), op.how}, "/input");
     });
   }
 
@@ -88,12 +116,14 @@ class Backward {
   void rule(const ops::Attention<ValueId>& op) {
     const ValueId delta = scratch("attention delta", w_.shape(op.lse)), dout = take(op.out);
     ValueId workspace;
-    if (w_.lowering().attention_workspace)
-      workspace =
-          w_.scratch(name_ + " workspace", {ops::library_workspace_bytes(op.layout, w_.shape(op.qkv)[0])}, DType::u8);
+    if (w_.lowering().library_attention() && op.how.bits == ops::Bits::free)
+      workspace = w_.scratch(
+          name_ + " workspace",
+          {ops::library_grad_workspace_bytes(op.layout, w_.shape(op.qkv)[0], w_.shape(op.doc_offsets)[0] - 1)},
+          DType::u8);
     give(op.qkv, "gradient", false, [&](ValueId dqkv, bool) {
       append(ops::AttentionGrad<ValueId>{op.qkv, op.doc_offsets, op.out, op.lse, dout, dqkv, delta, workspace,
-                                         op.layout, op.scale, op.longest});
+                                         op.layout, op.scale, op.longest, op.tiles, op.how});
     });
   }
 
@@ -112,6 +142,7 @@ class Backward {
     });
   }
 
+  void rule(const ops::DocumentTiles<ValueId>&) {}
   void rule(const ops::LmLoss<ValueId>&) {}  // it has made its gradient together with the loss
 
   template <class Other>
@@ -156,8 +187,14 @@ class Backward {
     w_.append(std::move(op), Phase::backward, name_ + std::string(part));
   }
 
+  struct Sorted {
+    ValueId order;
+    std::int32_t pair;
+  };
+
   Writer& w_;
-  std::string name_;  // of the forward node whose rule runs
+  std::string name_;                  // of the forward node whose rule runs
+  std::map<ValueId, Sorted> sorted_;  // by tokens
 };
 
 }  // namespace

@@ -8,9 +8,10 @@
 
 namespace redline::program {
 
-const Program& ProgramSet::find(std::string_view name) const {
-  for (const Program& p : programs)
-    if (p.name == name) return p;
+const Program& ProgramSet::find(std::string_view name, ops::Documents documents) const {
+  for (const ops::Documents kind : {documents, ops::Documents::packed})
+    for (const Program& p : programs)
+      if (p.name == name && p.documents == kind) return p;
   fail_machine("ProgramSet::find: no program {}", name);
 }
 
@@ -29,6 +30,7 @@ ValueId Builder::constant(std::string name, Shape shape, std::vector<float> data
 void Builder::begin(std::string name, Lowering lowering) {
   w_.begin(std::move(name), lowering);
   dropouts_ = 0;
+  tiles_.clear();
 }
 
 ValueId Builder::embed(ValueId tokens, ValueId weight) {
@@ -48,7 +50,8 @@ AddNormValues Builder::add_norm(ValueId residual, ValueId branch, ValueId weight
 
 ValueId Builder::linear(ValueId x, ValueId weight, std::string_view name) {
   const ValueId y = w_.activation(name, {w_.shape(x)[0], w_.shape(weight)[0]});
-  w_.append(ops::Linear<ValueId>{x, weight, y}, Phase::forward, std::string(name));
+  w_.append(ops::Linear<ValueId>{x, weight, y, w_.product_workspace(), w_.lowering().products}, Phase::forward,
+            std::string(name));
   return y;
 }
 
@@ -82,9 +85,27 @@ ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t la
               Phase::forward, "cache");
   }
   const ValueId lse = w_.statistic("attention lse", {layout.heads, n});
-  w_.append(ops::Attention<ValueId>{qkv, batch.doc_offsets, out, lse, layout, scale, batch.longest}, Phase::forward,
-            "attention");
+  ops::Attention<ValueId> op{qkv, batch.doc_offsets, out, lse, layout, scale, batch.longest};
+  op.tiles = document_tiles(batch);
+  if (w_.lowering().library_attention())
+    op.workspace = w_.scratch("attention workspace", {ops::library_workspace_bytes(w_.shape(batch.doc_offsets)[0] - 1)},
+                              DType::u8);
+  op.how = w_.lowering().attention;
+  w_.append(op, Phase::forward, "attention");
   return out;
+}
+
+ValueId Builder::document_tiles(const BatchValues& batch) {
+  if (!w_.lowering().on_card()) return kAbsent;
+  ValueId& tiles = tiles_[batch.doc_offsets];
+  if (tiles.present()) return tiles;
+  const Place here = w_.place();
+  w_.stand({Part::attention});
+  const std::int64_t tokens = w_.shape(batch.tokens)[0], capacity = w_.shape(batch.doc_offsets)[0] - 1;
+  tiles = w_.make("document tiles", {ops::tile_bytes(tokens, capacity)}, Role::activation, DType::u8);
+  w_.append(ops::DocumentTiles<ValueId>{batch.doc_offsets, tiles, tokens}, Phase::forward, "document tiles");
+  w_.stand(here);
+  return tiles;
 }
 
 ValueId Builder::swiglu(ValueId gate_up) {
@@ -120,6 +141,8 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
                           .dx = {},
                           .dweight = {}};
   op.accumulate_loss = w_.lowering().accumulate;
+  op.workspace = w_.product_workspace();
+  op.how = w_.lowering().products;
   if (w_.lowering().training) {
     op.dx = w_.activation("final norm gradient", w_.shape(x));
     w_.hold(x, op.dx);
@@ -130,7 +153,8 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
 }
 
 void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
-  w_.append(ops::Linear<ValueId>{x, weight, logits}, Phase::forward, "logits");
+  w_.append(ops::Linear<ValueId>{x, weight, logits, w_.product_workspace(), w_.lowering().products}, Phase::forward,
+            "logits");
 }
 
 void Builder::grad_norm(optim::GradNorm<ValueId> op) {

@@ -2,6 +2,7 @@
 // ops here and knows nothing of devices, memory, precision or gradients.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -80,7 +81,10 @@ class Builder {
  private:
   ProgramSet& set_;
   Writer w_;
+  ValueId document_tiles(const BatchValues& batch);  // of the program, made where they are first asked for
+
   std::uint64_t dropouts_ = 0;
+  std::map<ValueId, ValueId> tiles_;  // by doc_offsets, within one program
   ValueId step_state_;
 };
 

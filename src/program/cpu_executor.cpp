@@ -16,8 +16,9 @@ class CpuExecutor final : public ArenaExecutor {
     const std::size_t program = index_of(name);
     for (std::size_t i = 0; i < ops(program).size(); ++i) {
       const double begin = timer ? steady_seconds() : 0;
-      std::visit([&](const auto& op) { run(op, device_.pool()); }, ops(program)[i]);
-      if (timer) timer->node(set().programs[program].nodes[i], begin, steady_seconds());
+      const Node& node = set().programs[program].nodes[i];
+      if (node.when != When::wait) std::visit([&](const auto& op) { run(op, device_.pool()); }, ops(program)[i]);
+      if (timer) timer->node(node, begin, steady_seconds());
     }
   }
 

@@ -24,9 +24,8 @@ class Executor {
 
   // Work is queued in order; only read() and take() wait for it. With a timer the run is over when it returns.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr) = 0;
-  // Whether every document of the batch that comes next is as long as a row, and no token is left over: a device may have
-  // a faster way for that, and keeps the runs of both kinds apart.
-  virtual void expect_full_rows(bool /*full*/) {}
+  // The kind of the batch that comes next: runs take the program's variant for it, where there is one.
+  virtual void expect(ops::Documents documents) = 0;
   virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
 
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
@@ -43,10 +42,7 @@ class Executor {
 
 // How programs run, where a device leaves a choice. The CPU leaves none.
 struct ExecutorOptions {
-  bool graphs = true;              // CUDA: replay a program as a captured graph; off: launch node by node
-  bool tf32 = false;               // CUDA: products of fp32 values round them to tf32
-  std::string attention = "auto";  // CUDA: who computes it
-  bool deterministic = false;      // CUDA: runs repeat bit for bit
+  bool graphs = true;  // CUDA: replay a program as a captured graph; off: launch node by node
 };
 
 // The set must be planned, and outlive the executor.

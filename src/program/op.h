@@ -9,6 +9,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
+#include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -21,11 +22,12 @@
 namespace redline::program {
 
 template <class T>
-using OpOver = std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::Add<T>, ops::AddNorm<T>, ops::AddNormGrad<T>,
-                            ops::Linear<T>, ops::LinearInputGrad<T>, ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>,
-                            ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>, ops::SwiGlu<T>,
-                            ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>,
-                            ops::AttentionCached<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>>;
+using OpOver =
+    std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Add<T>,
+                 ops::AddNorm<T>, ops::AddNormGrad<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
+                 ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
+                 ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
+                 ops::CacheStore<T>, ops::AttentionCached<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

@@ -2,6 +2,7 @@
 #include "program/planner.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace redline::program {
@@ -82,6 +83,51 @@ void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>
   }
 }
 
+// What a node reads and what it writes, by owner.
+struct Touched {
+  std::set<ValueId> read, written;
+  Touched(const ProgramSet& set, const Node& node) {
+    each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
+      if (access != Access::write) read.insert(set.owner(id));
+      if (access != Access::read) written.insert(set.owner(id));
+    });
+  }
+  bool operator==(const Touched&) const = default;
+};
+
+// Between the two ends of a pair nobody writes what it reads or touches what it writes.
+void check_pairs(const ProgramSet& set, const Program& program, std::vector<std::string>& faults) {
+  const auto fault = [&](const Node& node, std::string_view what) {
+    faults.push_back(fmt::format("{}: {} {}", program.name, node.full_name(), what));
+  };
+  std::map<std::int32_t, std::pair<const Node*, Touched>> under_way;
+  for (const Node& node : program.nodes) {
+    const Touched touched(set, node);
+    if (node.when == When::wait) {
+      const auto started = under_way.find(node.pair);
+      if (started == under_way.end())
+        fault(node, "waits for what was not started");
+      else if (started->second.second != touched)
+        fault(node, "does not list the operands of its start");
+      under_way.erase(node.pair);
+      continue;
+    }
+    for (const auto& [pair, work] : under_way) {
+      const auto& [start, busy] = work;
+      const auto meets = [](const std::set<ValueId>& a, const std::set<ValueId>& b) {
+        return std::ranges::any_of(a, [&](ValueId id) { return b.contains(id); });
+      };
+      if (meets(touched.written, busy.read))
+        fault(node, fmt::format("writes what {} reads meanwhile", start->full_name()));
+      if (meets(touched.written, busy.written) || meets(touched.read, busy.written))
+        fault(node, fmt::format("touches what {} writes meanwhile", start->full_name()));
+    }
+    if (node.when == When::start && !under_way.emplace(node.pair, std::pair(&node, touched)).second)
+      fault(node, "starts a pair that is under way");
+  }
+  for (const auto& [pair, work] : under_way) fault(*work.first, "is started and nobody waits for it");
+}
+
 }  // namespace
 
 void plan_memory(ProgramSet& set) {
@@ -129,6 +175,7 @@ std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
 std::vector<std::string> check_plan(const ProgramSet& set) {
   std::vector<std::string> faults;
   for (const Program& program : set.programs) {
+    check_pairs(set, program, faults);
     std::set<ValueId> written;
     for (const Node& node : program.nodes) {
       each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {

@@ -20,19 +20,28 @@ constexpr std::string_view name_of(Phase p) {
   return kNames[static_cast<int>(p)];
 }
 
+// When a node's work happens. A pair of nodes over the same operands lets work run beside what stands between them: the
+// first starts it on a second stream, the other waits for it. Both list all operands, so lifetimes cover what is under way.
+// A device that does one thing at a time does it at the start.
+enum class When : std::uint8_t { now, start, wait };
+
 struct Node {
   Op op;
   Phase phase = Phase::forward;
-  Place place;
-  Cost cost;
+  Cost cost = {};
   std::string name;  // "attention/backward"
+  Place place = {};
+  When when = When::now;
+  std::int32_t pair = -1;  // the same number at both ends, no other pair's of the program
 
   std::string full_name() const { return place.full(name); }  // "layer 3/attention/backward"
 };
 
+// A program may have variants for kinds of batches, under one name.
 struct Program {
   std::string name;
   std::vector<Node> nodes;
+  ops::Documents documents = ops::Documents::packed;
 };
 
 struct Constant {
@@ -63,7 +72,8 @@ struct ProgramSet {
 
   const Value& at(ValueId id) const { return values[static_cast<std::size_t>(id.index)]; }
   ValueId owner(ValueId id) const;  // the value that owns the bytes of `id`
-  const Program& find(std::string_view name) const;
+  // The variant for a kind of batch; without one of its own, the one for any batch.
+  const Program& find(std::string_view name, ops::Documents documents = ops::Documents::packed) const;
   const Node& node(const NodeAt& at) const { return programs[at.program].nodes[at.node]; }
 };
 

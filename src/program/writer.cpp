@@ -1,6 +1,8 @@
 // Declares values and appends nodes. Costs are taken as a node is appended, from the shapes of its operands.
 #include "program/writer.h"
 
+#include <algorithm>
+
 #include "program/cost.h"
 
 namespace redline::program {
@@ -22,8 +24,9 @@ ValueId Writer::view(ValueId of, std::string name, Shape shape, std::int64_t byt
 }
 
 void Writer::begin(std::string name, Lowering lowering) {
-  program_ = {.name = std::move(name), .nodes = {}};
+  program_ = {.name = std::move(name), .nodes = {}, .documents = lowering.attention.documents};
   lowering_ = lowering;
+  pairs_ = 0;
   place_ = {};
   of_activation_.clear();
   holders_.clear();
@@ -49,7 +52,24 @@ void Writer::append(Op op, Phase phase, std::string name) {
   }
   if (phase == Phase::backward) name += "/backward";
   const Cost cost = cost_of(op, set_.values);
-  program_.nodes.push_back({std::move(op), phase, place_, cost, std::move(name)});
+  program_.nodes.push_back({std::move(op), phase, cost, std::move(name), place_});
+}
+
+std::int32_t Writer::start(Op op, Phase phase, std::string name) {
+  append(std::move(op), phase, std::move(name));
+  Node& node = program_.nodes.back();
+  node.when = When::start;
+  return node.pair = pairs_++;
+}
+
+void Writer::wait(std::int32_t pair) {
+  const auto started = std::ranges::find(program_.nodes, pair, &Node::pair);
+  REDLINE_CHECK(started != program_.nodes.end(), "nothing was started as pair {}", pair);
+  Node node = *started;
+  node.when = When::wait;
+  node.cost = {};
+  node.name += "/wait";
+  program_.nodes.push_back(std::move(node));
 }
 
 bool Writer::claim(ValueId parameter) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "device/device.h"
 #include "program/program.h"
 #include "program/recompute.h"
 
@@ -17,7 +18,16 @@ struct Lowering {
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   DType compute = DType::f32;     // of activations; statistics and sums are always fp32
   Recompute recompute = Recompute::none;
-  bool attention_workspace = false;  // room for a library's attention kernel
+  device::Kind kind = device::Kind::cpu;  // whose kernels: those of a card want scratch
+  ops::ProductHow products = {};
+  ops::AttentionHow attention = {};
+
+  bool on_card() const { return kind == device::Kind::cuda; }
+  // Whether attention may be a library's, which wants memory of its own.
+  bool library_attention() const {
+    return on_card() && compute == DType::bf16 &&
+           (attention.by == ops::AttentionBy::automatic || attention.by == ops::AttentionBy::cudnn);
+  }
 };
 
 class Writer {
@@ -37,6 +47,7 @@ class Writer {
 
   // Values and nodes that follow stand there.
   void stand(Place place) { place_ = place; }
+  const Place& place() const { return place_; }
 
   // Transient values, of this place.
   ValueId make(std::string_view name, Shape shape, Role role, DType dtype);
@@ -48,8 +59,16 @@ class Writer {
     return make(name, shape, Role::scratch, dtype);
   }
 
+  // What a product's library may use, where there is one that wants it.
+  ValueId product_workspace() {
+    return lowering_.on_card() ? scratch("product workspace", {ops::kProductWorkspaceBytes}, DType::u8) : kAbsent;
+  }
+
   // A forward node may not write what an earlier one has read: the way back would find other values there.
   void append(Op op, Phase phase, std::string name);
+  // A pair: work that may go on beside the nodes between its start and the wait for it.
+  std::int32_t start(Op op, Phase phase, std::string name);
+  void wait(std::int32_t pair);
 
   // Parameters: each has one place for its gradient, for all programs.
   void pair_gradient(ValueId parameter, ValueId gradient) { of_parameter_[parameter] = gradient; }
@@ -73,7 +92,8 @@ class Writer {
   std::map<ValueId, ValueId> of_activation_;
   std::map<ValueId, int> holders_;  // of a gradient's buffer
   std::set<ValueId> claimed_;       // parameters whose gradient this program has written
-  std::set<ValueId> read_;          // owners that a forward node has read
+  std::int32_t pairs_ = 0;
+  std::set<ValueId> read_;  // owners that a forward node has read
 };
 
 }  // namespace redline::program

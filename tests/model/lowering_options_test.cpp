@@ -43,42 +43,31 @@ TEST(LoweringOptions, TheCpuComputesInFp32WhateverIsAsked) {
   for (const char* matmul : {"bf16", "fp8", "tf32", "fp32"}) {
     const LoweringOptions o = lowering_options(with_matmul(matmul), Kind::cpu);
     EXPECT_EQ(o.compute, DType::f32) << matmul;
-    EXPECT_FALSE(o.execution.tf32) << matmul;
+    EXPECT_EQ(o.products.math, ops::Math::full) << matmul;
   }
 }
 
 TEST(LoweringOptions, ACardComputesInWhatIsAskedOrSaysThatItCannot) {
   EXPECT_EQ(lowering_options(with_matmul("bf16"), Kind::cuda).compute, DType::bf16);
   EXPECT_EQ(lowering_options(with_matmul("fp32"), Kind::cuda).compute, DType::f32);
-  EXPECT_FALSE(lowering_options(with_matmul("fp32"), Kind::cuda).execution.tf32);
+  EXPECT_EQ(lowering_options(with_matmul("fp32"), Kind::cuda).products.math, ops::Math::full);
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).compute, DType::f32);
-  EXPECT_TRUE(lowering_options(with_matmul("tf32"), Kind::cuda).execution.tf32);
+  EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).products.math, ops::Math::tf32);
+  EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).attention.math, ops::Math::tf32);
   EXPECT_THROW(lowering_options(with_matmul("fp8"), Kind::cuda), UserError);
-}
-
-TEST(LoweringOptions, MicroBatchesThatACardsKernelsDoNotTakeAreRefused) {
-  config::Config c;
-  c.train.seq_len = 1000;
-  for (const std::int64_t segments : {32, 4000}) {  // the tokens count, or the documents
-    c.data.max_segments = segments;
-    c.train.batch_size = most_rows(c, Kind::cuda);
-    EXPECT_NO_THROW(lowering_options(c, Kind::cuda)) << segments;
-    c.train.batch_size += 1;
-    EXPECT_THROW(lowering_options(c, Kind::cuda), UserError) << segments;
-    EXPECT_NO_THROW(lowering_options(c, Kind::cpu)) << segments;
-  }
 }
 
 TEST(LoweringOptions, BitsThatRepeatLeaveAttentionToUs) {
   config::Config c;
-  EXPECT_FALSE(lowering_options(c, Kind::cuda).execution.deterministic);
-  EXPECT_TRUE(lowering_options(c, Kind::cuda).attention_workspace);
+  EXPECT_EQ(lowering_options(c, Kind::cuda).products.bits, ops::Bits::free);
+  EXPECT_EQ(lowering_options(c, Kind::cuda).attention.by, ops::AttentionBy::automatic);
   c.kernels.deterministic = true;
   for (const char* attention : {"auto", "hopper", "flash", "reference"}) {
     c.kernels.attention = attention;
-    EXPECT_TRUE(lowering_options(c, Kind::cuda).execution.deterministic) << attention;
-    EXPECT_EQ(lowering_options(c, Kind::cuda).execution.attention, attention);
-    EXPECT_FALSE(lowering_options(c, Kind::cuda).attention_workspace) << attention;
+    const LoweringOptions o = lowering_options(c, Kind::cuda);
+    EXPECT_EQ(o.products.bits, ops::Bits::repeat) << attention;
+    EXPECT_EQ(o.attention.bits, ops::Bits::repeat) << attention;
+    EXPECT_EQ(name_of(o.attention.by), attention);
   }
   c.kernels.attention = "cudnn";
   EXPECT_THROW(lowering_options(c, Kind::cuda), UserError);

@@ -120,16 +120,17 @@ CudaDevice::CudaDevice() {
   name_ = properties.name;
   memory_ = static_cast<std::int64_t>(card_memory().total);
   stream_ = cuda::make_stream();
-  workspace_ = device_bytes(kCudaWorkspaceBytes, name_);
+  side_ = cuda::make_stream();
   launch_.stream = stream_.get();
-  launch_.workspace = workspace_.get();
-  launch_.workspace_bytes = kCudaWorkspaceBytes;
+  launch_.own = &belongings_;
   launch_.multiprocessors = properties.multiProcessorCount;
   launch_.major = properties.major;
   launch_.minor = properties.minor;
+  side_launch_ = launch_;
+  side_launch_.stream = side_.get();
 }
 
-CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_.get()); }  // the ring and the workspace may be in use
+CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_.get()); }  // the ring may be in use
 
 std::string CudaDevice::bus_id() const {
   char id[32] = {};

@@ -1,9 +1,10 @@
-// A CUDA card as a device: its memory, one stream on which all work is queued in order, and the workspace of that
-// stream.
+// A CUDA card as a device: its memory, the stream on which work is queued in order, and a second one for work that a
+// program lets run beside it.
 #pragma once
 
 #include <atomic>
 
+#include "device/cuda/belongings.h"
 #include "device/cuda/handles.h"
 #include "device/cuda/upload_ring.h"
 #include "device/device.h"
@@ -31,17 +32,19 @@ class CudaDevice final : public Device {
   std::unique_ptr<UploadWindow> make_upload_window(std::int64_t bytes) override;
   bool shares_host_memory() const override { return false; }
 
-  // What a kernel needs to be queued on this card. The workspace is the device's own, not counted as allocated.
+  // What a kernel needs to be queued on this card, and what one on the second stream does. Nothing orders the two but
+  // events.
   const cuda::Launch& launch() const { return launch_; }
+  const cuda::Launch& side_launch() const { return side_launch_; }
 
  private:
   std::string name_;
   std::int64_t memory_ = 0;
   std::atomic<std::int64_t> allocated_ = 0;
-  cuda::Stream stream_;
-  cuda::DeviceBytes workspace_;
+  cuda::Stream stream_, side_;
   cuda::UploadRing uploads_;
-  cuda::Launch launch_;
+  cuda::Belongings belongings_;
+  cuda::Launch launch_, side_launch_;
   friend class CudaBuffer;
 };
 

@@ -1,27 +1,22 @@
-// What every CUDA kernel launch of this program needs: a stream, scratch memory that nobody else uses on that stream, and
-// the size of the card. Included by files of cuda/ folders only.
+// Where a kernel is launched: the stream and the card. How it computes stands in its op, and the memory that it uses are
+// operands. Included by files of cuda/ folders only.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <cstdint>
-#include <string_view>
 
 #include "base/error.h"
 
 namespace redline::device::cuda {
 
+class Belongings;
+
 struct Launch {
   cudaStream_t stream = nullptr;
-  std::byte* workspace = nullptr;  // device memory, 256-byte aligned; contents undefined between nodes
-  std::int64_t workspace_bytes = 0;
+  Belongings* own = nullptr;  // what was made, measured and chosen on this card (device/cuda/belongings.h)
   int multiprocessors = 0;
-  int major = 0, minor = 0;             // compute capability
-  bool tf32 = false;                    // products of fp32 values may round them to tf32
-  bool deterministic = false;           // nothing whose bits depend on timing
-  bool full_rows = false;               // every document of the batch is as long as the longest may be, and no tail
-  std::string_view attention = "auto";  // who computes it
+  int major = 0, minor = 0;  // compute capability
 };
 
 // A failed call is a MachineError with the call, file and line.

@@ -102,4 +102,7 @@ void run(const Attention<Tensor>& op, ThreadPool& pool) {
   for (std::int64_t h = 0; h < l.heads; ++h) std::fill(op.lse.f32() + h * n + tail, op.lse.f32() + (h + 1) * n, 0.0f);
 }
 
+// Programs for the CPU have none: their attention walks over the documents themselves.
+void run(const DocumentTiles<Tensor>&, ThreadPool&) { REDLINE_CHECK(false, "the CPU backend has no list of tiles"); }
+
 }  // namespace redline::ops::cpu

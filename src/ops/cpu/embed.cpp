@@ -2,6 +2,7 @@
 // Forward shares out tokens. Backward shares out columns: each thread walks every token over its own columns, so a row
 // that many tokens name is added in order and nothing is written by two.
 #include <algorithm>
+#include <numeric>
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/row_ranges.h"
@@ -37,6 +38,15 @@ void run(const EmbedGrad<Tensor>& op, ThreadPool& pool) {
       for (std::int64_t j = 0; j < columns; ++j) to[j] += from[j];
     }
   });
+}
+
+void run(const SortTokens<Tensor>& op, ThreadPool&) {
+  const std::int64_t n = op.tokens.elements();
+  const std::int32_t* tokens = op.tokens.i32();
+  std::int32_t *sorted = op.order.i32(), *rows = sorted + n;
+  std::iota(rows, rows + n, 0);
+  std::stable_sort(rows, rows + n, [&](std::int32_t a, std::int32_t b) { return tokens[a] < tokens[b]; });
+  for (std::int64_t i = 0; i < n; ++i) sorted[i] = tokens[rows[i]];
 }
 
 }  // namespace redline::ops::cpu

@@ -7,6 +7,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
+#include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -18,6 +19,8 @@ namespace redline::ops::cpu {
 
 void run(const Embed<Tensor>& op, ThreadPool& pool);
 void run(const EmbedGrad<Tensor>& op, ThreadPool& pool);
+void run(const SortTokens<Tensor>& op, ThreadPool& pool);
+void run(const DocumentTiles<Tensor>& op, ThreadPool& pool);
 void run(const Add<Tensor>& op, ThreadPool& pool);
 void run(const AddNorm<Tensor>& op, ThreadPool& pool);
 void run(const AddNormGrad<Tensor>& op, ThreadPool& pool);

@@ -4,7 +4,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <tuple>
 #include <vector>
 
 #include "base/log.h"
@@ -17,10 +16,10 @@ namespace {
 
 // Where none may be timed, the first that can is taken.
 constexpr AttentionBackend kBackends[] = {
-    {"cudnn", cudnn_why_not, cudnn_forward, cudnn_backward},
-    {"hopper", hopper_why_not, hopper_forward, hopper_backward},
-    {"flash", flash_why_not, flash_forward, flash_backward},
-    {"reference", reference_why_not, reference_forward, reference_backward},
+    {AttentionBy::cudnn, cudnn_why_not, cudnn_forward, cudnn_backward},
+    {AttentionBy::hopper, hopper_why_not, hopper_forward, hopper_backward},
+    {AttentionBy::flash, flash_why_not, flash_forward, flash_backward},
+    {AttentionBy::reference, reference_why_not, reference_forward, reference_backward},
 };
 constexpr int kTimedRuns = 3;
 
@@ -37,34 +36,29 @@ std::string describe(const AttentionCase& c) {
 }
 
 std::string describe_pass(const AttentionCase& c) {
-  return fmt::format("{} of {}", c.backward ? "backward" : "forward", c.full_rows ? "full rows" : "packed documents");
+  return fmt::format("{} of {}", c.backward ? "backward" : "forward", c.full_rows() ? "full rows" : "packed documents");
 }
 
-// The choices of this process, which uses one card. A pass may run again and again on the same operands with the same
-// result, so the batch at hand is what candidates are timed on.
+// The choices on a card. A pass may run again and again on the same operands with the same result, so the batch at hand is
+// what candidates are timed on.
 class Choices {
  public:
   template <class Op>
-  const AttentionBackend& of(const Op& op, const Launch& launch, std::string_view backend) {
+  const AttentionBackend& of(const Op& op, const Launch& launch) {
     const AttentionCase c = case_of(op, launch);
-    const Key key{backend, c.backward, c.dtype,   c.layout.heads, c.layout.kv_heads, c.layout.head_dim,
-                  c.n,     c.capacity, c.longest, c.full_rows,    c.deterministic,   c.workspace_bytes,
-                  c.scale};
     const std::lock_guard lock(mutex_);
-    if (const auto it = chosen_.find(key); it != chosen_.end()) return *it->second;
-    return *(chosen_[key] = backend == "auto" ? choose(op, c, launch) : &named(c, backend));
+    const AttentionBackend*& chosen = chosen_[c];
+    if (!chosen) chosen = c.how.by == AttentionBy::automatic ? choose(op, c, launch) : &named(c);
+    return *chosen;
   }
 
  private:
-  using Key = std::tuple<std::string, bool, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, bool, bool, std::int64_t, float>;
-
   // Heads that flash is not built for are the reference's.
-  static const AttentionBackend& named(const AttentionCase& c, std::string_view name) {
-    const std::string why_not = name == "flash" ? flash_why_not(c) : "";
-    if (why_not.empty() || !reference_why_not(c).empty()) return find_attention(c, name);
+  static const AttentionBackend& named(const AttentionCase& c) {
+    const std::string why_not = c.how.by == AttentionBy::flash ? flash_why_not(c) : "";
+    if (why_not.empty() || !reference_why_not(c).empty()) return find_attention(c, c.how.by);
     log::note("attention {}: reference; not flash: {}", describe_pass(c), why_not);
-    return find_attention(c, "reference");
+    return find_attention(c, AttentionBy::reference);
   }
 
   template <class Op>
@@ -76,15 +70,16 @@ class Choices {
       if (why_not.empty())
         able.push_back(&backend);
       else
-        refusals += fmt::format("; not {}: {}", backend.name, why_not);
+        refusals += fmt::format("; not {}: {}", name_of(backend.by), why_not);
     }
     if (able.empty()) fail_user("no attention backend can do {}{}", describe(c), refusals);
     if (able.size() > 1) able.pop_back();  // the slowest by far
     // Which one is fastest may change from run to run, and with it the bits: the first is taken, for packed documents the
     // first of our own, since cuDNN is several times slower where they are short.
-    if (c.deterministic && !c.full_rows && able.size() > 1 && able[0]->name == "cudnn") able.erase(able.begin());
-    if (able.size() == 1 || c.deterministic || device::cuda::capturing(launch.stream)) {
-      log::note("attention {}: {}{}", describe_pass(c), able[0]->name, refusals);
+    const bool repeat = c.how.bits == Bits::repeat;
+    if (repeat && !c.full_rows() && able.size() > 1 && able[0]->by == AttentionBy::cudnn) able.erase(able.begin());
+    if (able.size() == 1 || repeat || device::cuda::capturing(launch.stream)) {
+      log::note("attention {}: {}{}", describe_pass(c), name_of(able[0]->by), refusals);
       return able[0];
     }
     const AttentionBackend* fastest = nullptr;
@@ -92,13 +87,13 @@ class Choices {
     std::string times;
     for (const AttentionBackend* backend : able) {
       const double seconds = time(*backend, op, launch);
-      times += fmt::format("{}{} {:.3f} ms", times.empty() ? "" : ", ", backend->name, 1e3 * seconds);
+      times += fmt::format("{}{} {:.3f} ms", times.empty() ? "" : ", ", name_of(backend->by), 1e3 * seconds);
       if (seconds < best) {
         best = seconds;
         fastest = backend;
       }
     }
-    log::note("attention {}: {} (measured: {}){}", describe_pass(c), fastest->name, times, refusals);
+    log::note("attention {}: {} (measured: {}){}", describe_pass(c), name_of(fastest->by), times, refusals);
     return fastest;
   }
 
@@ -116,13 +111,8 @@ class Choices {
   }
 
   std::mutex mutex_;
-  std::map<Key, const AttentionBackend*> chosen_;
+  std::map<AttentionCase, const AttentionBackend*> chosen_;
 };
-
-Choices& choices() {
-  static Choices all;
-  return all;
-}
 
 template <class Op>
 AttentionCase common_case(const Op& op, const Launch& launch) {
@@ -135,51 +125,38 @@ AttentionCase common_case(const Op& op, const Launch& launch) {
   c.n = op.qkv.rows();
   c.capacity = op.doc_offsets.elements() - 1;
   c.longest = op.longest;
-  c.full_rows = launch.full_rows;
-  c.deterministic = launch.deterministic;
+  c.how = op.how;
+  c.workspace_bytes = op.workspace.present() ? op.workspace.bytes() : 0;
+  c.own = launch.own;
   return c;
 }
 
 template <class Op>
-void run_with(const Op& op, const Launch& launch, std::string_view backend) {
-  launch_with(choices().of(op, launch, backend), op, launch);
+void run_chosen(const Op& op, const Launch& launch) {
+  launch_with(launch.own->of<Choices>().of(op, launch), op, launch);
 }
 
 }  // namespace
 
-AttentionCase case_of(const Attention<Tensor>& op, const Launch& launch) {
-  AttentionCase c = common_case(op, launch);
-  c.workspace_bytes = launch.workspace_bytes;
-  return c;
-}
-
+AttentionCase case_of(const Attention<Tensor>& op, const Launch& launch) { return common_case(op, launch); }
 AttentionCase case_of(const AttentionGrad<Tensor>& op, const Launch& launch) {
   AttentionCase c = common_case(op, launch);
   c.backward = true;
-  c.workspace_bytes = op.workspace.data ? op.workspace.bytes() : 0;
   return c;
 }
 
 std::span<const AttentionBackend> attention_backends() { return kBackends; }
 
-const AttentionBackend& find_attention(const AttentionCase& c, std::string_view name) {
-  std::string names = "auto";
-  for (const AttentionBackend& backend : kBackends) {
-    names += fmt::format(", {}", backend.name);
-    if (name != backend.name) continue;
-    const std::string why_not = backend.why_not(c);
-    if (why_not.empty()) return backend;
-    fail_user("attention backend \"{}\" cannot do {}: {}; use kernels.attention = \"auto\"", name, describe(c),
+const AttentionBackend& find_attention(const AttentionCase& c, AttentionBy by) {
+  const auto* const backend = std::ranges::find(kBackends, by, &AttentionBackend::by);
+  REDLINE_CHECK(backend != std::end(kBackends), "no backend of attention is {}", name_of(by));
+  if (const std::string why_not = backend->why_not(c); !why_not.empty())
+    fail_user("attention backend \"{}\" cannot do {}: {}; use kernels.attention = \"auto\"", name_of(by), describe(c),
               why_not);
-  }
-  fail_user("there is no attention backend \"{}\"; there are: {}", name, names);
+  return *backend;
 }
 
-void run(const Attention<Tensor>& op, const Launch& launch, std::string_view backend) { run_with(op, launch, backend); }
-void run(const AttentionGrad<Tensor>& op, const Launch& launch, std::string_view backend) {
-  run_with(op, launch, backend);
-}
-void run(const Attention<Tensor>& op, const Launch& launch) { run_with(op, launch, launch.attention); }
-void run(const AttentionGrad<Tensor>& op, const Launch& launch) { run_with(op, launch, launch.attention); }
+void run(const Attention<Tensor>& op, const Launch& launch) { run_chosen(op, launch); }
+void run(const AttentionGrad<Tensor>& op, const Launch& launch) { run_chosen(op, launch); }
 
 }  // namespace redline::ops::cuda

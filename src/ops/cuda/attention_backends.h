@@ -1,11 +1,14 @@
-// The ways this program can compute attention on a GPU, and the choice among them. What one's forward leaves (out,
-// natural-log lse) any other's backward can read, so the two passes are chosen apart.
+// The ways this program can compute attention on a GPU. Who does is the node's to say; where it leaves that to the card,
+// run() of kernels.h takes the fastest that can, measured on the operands of the first run, or the first that can where
+// bits must repeat; what flash cannot take the reference does, with a sentence. What one's forward leaves (out, natural-log
+// lse) any other's backward can read, so the two passes are chosen apart.
 #pragma once
 
+#include <compare>
 #include <span>
 #include <string>
-#include <string_view>
 
+#include "device/cuda/belongings.h"
 #include "device/cuda/launch.h"
 #include "ops/attention.h"
 
@@ -21,12 +24,16 @@ struct AttentionCase {
   float scale = 0;
   int major = 0, minor = 0;                       // compute capability of the card
   std::int64_t n = 0, capacity = 0, longest = 0;  // tokens, documents there is room for, tokens of the longest
-  bool full_rows = false, deterministic = false;  // device/cuda/launch.h
-  std::int64_t workspace_bytes = 0;               // that the pass may use
+  AttentionHow how = {};
+  std::int64_t workspace_bytes = 0;         // that the pass may use
+  device::cuda::Belongings* own = nullptr;  // the card's
+  auto operator<=>(const AttentionCase&) const = default;
+
+  bool full_rows() const { return how.documents == Documents::full_rows; }
 };
 
 struct AttentionBackend {
-  std::string_view name;
+  AttentionBy by;
   std::string (*why_not)(const AttentionCase& c);  // why it cannot do the case; empty: it can
   void (*forward)(const Attention<Tensor>& op, const Launch& launch);
   void (*backward)(const AttentionGrad<Tensor>& op, const Launch& launch);
@@ -38,13 +45,8 @@ AttentionCase case_of(const AttentionGrad<Tensor>& op, const Launch& launch);
 // The last one takes every case that the program can build and is the slowest by far.
 std::span<const AttentionBackend> attention_backends();
 
-// The backend of that name. One that is unknown or cannot take the case is a UserError.
-const AttentionBackend& find_attention(const AttentionCase& c, std::string_view name);
-
-// By a named backend, or "auto": the fastest that can, measured on these operands the first time a case is seen; the first
-// that can where bits must repeat. What flash cannot take the reference does, with a sentence.
-void run(const Attention<Tensor>& op, const Launch& launch, std::string_view backend);
-void run(const AttentionGrad<Tensor>& op, const Launch& launch, std::string_view backend);
+// The backend that is asked for by name. One that cannot take the case is a UserError.
+const AttentionBackend& find_attention(const AttentionCase& c, AttentionBy by);
 
 // cudnn/attention_cudnn.cpp, or no_cudnn.cpp where it was not built: NVIDIA's library, loaded when first asked for.
 std::string cudnn_version();  // empty: there is none, and cudnn_problem() says why

@@ -6,8 +6,6 @@
 // ldmatrix of keys or values feeds two mma's, as shared memory could not feed one each. K and V tiles of 64 keys are
 // copied one ahead. Tiles of fp32 have half as many rows in as many bytes, and a warp 16 queries. The key of a document's
 // first token is in the first tile and seen by all, so top is finite from then on.
-#include <array>
-
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_softmax.cuh"
@@ -36,7 +34,7 @@ __global__ __launch_bounds__(kThreads, Forward<Math, kHeadDim>::kBlocks) void fo
   const int width = (a.heads + 2 * a.kv_heads) * kHeadDim, group = a.heads / a.kv_heads;
   const float scale_log2 = a.scale * kLog2E;
 
-  for (WorkQueue queue(a.plan, a.heads, next); queue.more(); queue.take_next()) {
+  for (WorkQueue queue(a.tiles, a.heads, next); queue.more(); queue.take_next()) {
     const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
     const int first_query = (work.document.tiles - 1 - work.position) * kQueries;
@@ -96,10 +94,8 @@ template <class Math, int kHeadDim>
 void launch_forward(const Attention<Tensor>& op, const Launch& launch) {
   using F = Forward<Math, kHeadDim>;
   const int blocks = launch.multiprocessors * F::kBlocks;
-  std::array<Plan, 1> plans{Plan{.tile = F::kQueries, .blocks = blocks}};
-  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
   auto a = arguments_of<Element<Math>>(op);
-  a.plan = plans[0];
+  a.tiles = tile_list(op, F::kQueries);
   const auto kernel = forward_kernel<Math, kHeadDim>;
   device::cuda::allow_shared(kernel, F::kBytes);
   kernel<<<static_cast<unsigned>(blocks), kThreads, F::kBytes, launch.stream>>>(a);
@@ -115,7 +111,7 @@ std::string flash_why_not(const AttentionCase& c) {
 }
 
 void flash_forward(const Attention<Tensor>& op, const Launch& launch) {
-  with_math(op, launch, [&]<class Math, int kHeadDim>() { launch_forward<Math, kHeadDim>(op, launch); });
+  with_math(op, [&]<class Math, int kHeadDim>() { launch_forward<Math, kHeadDim>(op, launch); });
 }
 
 }  // namespace redline::ops::cuda

@@ -7,8 +7,6 @@
 //   key_kernel: a block takes 64 keys of a key/value head, a warp 16 of them, over the 64-query tiles of all heads of
 //   the group; keys are rows, so p^T and ds^T come out as the left operands that dv and dk want.
 // In fp32 tiles are smaller, as many bytes in all: 64 queries over 16 keys, 64 keys over 16 queries.
-#include <array>
-
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 
@@ -251,10 +249,8 @@ void launch_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
   using Q = query::Tiles<Math, kHeadDim>;
   using K = key::Tiles<Math, kHeadDim>;
   const int blocks = launch.multiprocessors * kBlocks<kHeadDim>;
-  std::array<Plan, 2> plans{Plan{.tile = Q::kQueries, .blocks = blocks}, Plan{.tile = K::kKeys, .blocks = blocks}};
-  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
   auto a = arguments_of<Element<Math>>(op);
-  a.queries = plans[0], a.keys = plans[1];
+  a.queries = tile_list(op, Q::kQueries), a.keys = tile_list(op, K::kKeys);
   const auto start = [&](auto* kernel, std::size_t bytes) {
     device::cuda::allow_shared(kernel, bytes);
     kernel<<<static_cast<unsigned>(blocks), kThreads, bytes, launch.stream>>>(a);
@@ -267,7 +263,7 @@ void launch_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
 }  // namespace
 
 void flash_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
-  with_math(op, launch, [&]<class Math, int kHeadDim>() { launch_backward<Math, kHeadDim>(op, launch); });
+  with_math(op, [&]<class Math, int kHeadDim>() { launch_backward<Math, kHeadDim>(op, launch); });
 }
 
 }  // namespace redline::ops::cuda

@@ -3,8 +3,6 @@
 // waits for each of its products; what fills the tensor cores meanwhile are the other blocks of the multiprocessor, for
 // a block is small. That suits short documents, where a piece of work is over after a few tiles. Blocks of several
 // groups that share the keys were slower: they wait for each other.
-#include <array>
-
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_softmax.cuh"
@@ -30,7 +28,7 @@ __global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_
   const auto group = static_cast<unsigned>(a.heads / a.kv_heads);
   const float scale_log2 = a.scale * kLog2E;
 
-  for (WorkQueue queue(a.plan, a.heads, next); queue.more(); queue.take_next()) {
+  for (WorkQueue queue(a.tiles, a.heads, next); queue.more(); queue.take_next()) {
     const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
     const int key_tiles = work.query_tile() + 1, first_query = work.query_tile() * kTile, first_row = first_query + own;
@@ -85,11 +83,10 @@ __global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_
 template <int kHeadDim>
 void launch_forward(ForwardArguments<> a, const Attention<Tensor>& op, const Launch& launch) {
   using F = Forward<kHeadDim>;
-  std::array<Plan, 1> plans{Plan{.tile = kTile, .blocks = launch.multiprocessors * F::kBlocks}};
-  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
-  a.plan = plans[0];
+  a.tiles = tile_list(op, kTile);
   device::cuda::allow_shared(forward_kernel<kHeadDim>, F::kBytes);
-  forward_kernel<kHeadDim><<<static_cast<unsigned>(a.plan.blocks), kThreads, F::kBytes, launch.stream>>>(a);
+  forward_kernel<kHeadDim>
+      <<<static_cast<unsigned>(launch.multiprocessors * F::kBlocks), kThreads, F::kBytes, launch.stream>>>(a);
   REDLINE_LAUNCHED();
 }
 

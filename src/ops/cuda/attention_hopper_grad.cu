@@ -5,8 +5,6 @@
 //   key_kernel: 64 keys of a key/value head over the 64-query tiles of all heads of the group; keys are rows, so p^T and
 //   ds^T come out as the left operands that dv and dk want. A query's lse and delta are a column's there: products are
 //   added to them, which takes them before the wait for the products instead of after it.
-#include <array>
-
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_wgmma.cuh"
@@ -221,17 +219,14 @@ template <int kHeadDim>
 void launch_backward(GradArguments<> a, const AttentionGrad<Tensor>& op, const Launch& launch) {
   using Q = Query<kHeadDim>;
   using K = Key<kHeadDim>;
-  std::array<Plan, 2> plans{Plan{.tile = kTile, .blocks = launch.multiprocessors * Q::kBlocks},
-                            Plan{.tile = kTile, .blocks = launch.multiprocessors * K::kBlocks}};
-  plan_documents(op.doc_offsets, op.qkv.rows(), plans, launch);
-  a.queries = plans[0], a.keys = plans[1];
-  const auto start = [&](auto* kernel, const Plan& plan, std::size_t bytes) {
+  a.queries = a.keys = tile_list(op, kTile);
+  const auto start = [&](auto* kernel, int blocks, std::size_t bytes) {
     device::cuda::allow_shared(kernel, bytes);
-    kernel<<<static_cast<unsigned>(plan.blocks), kThreads, bytes, launch.stream>>>(a);
+    kernel<<<static_cast<unsigned>(launch.multiprocessors * blocks), kThreads, bytes, launch.stream>>>(a);
     REDLINE_LAUNCHED();
   };
-  start(query_kernel<kHeadDim>, a.queries, Q::kBytes);
-  start(key_kernel<kHeadDim>, a.keys, K::kBytes);
+  start(query_kernel<kHeadDim>, Q::kBlocks, Q::kBytes);
+  start(key_kernel<kHeadDim>, K::kBlocks, K::kBytes);
 }
 
 }  // namespace

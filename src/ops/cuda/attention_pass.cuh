@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ops/attention.h"
-#include "ops/cuda/attention_plan.cuh"
 #include "ops/cuda/attention_tiles.cuh"
+#include "ops/cuda/document_tiles.cuh"
 
 namespace redline::ops::cuda {
 
@@ -16,7 +16,7 @@ struct ForwardArguments {
   float* lse;
   int n, heads, kv_heads;
   float scale;
-  Plan plan;
+  TileList tiles;
 };
 
 template <class T = __nv_bfloat16>
@@ -28,10 +28,10 @@ struct GradArguments {
   float* delta;
   int n, heads, kv_heads;
   float scale;
-  Plan queries, keys;
+  TileList queries, keys;
 };
 
-// All but the plans.
+// All but the lists of tiles.
 template <class T = __nv_bfloat16>
 ForwardArguments<T> arguments_of(const Attention<Tensor>& op) {
   return {.qkv = op.qkv.as<T>(),
@@ -42,7 +42,7 @@ ForwardArguments<T> arguments_of(const Attention<Tensor>& op) {
           .heads = static_cast<int>(op.layout.heads),
           .kv_heads = static_cast<int>(op.layout.kv_heads),
           .scale = op.scale,
-          .plan = {}};
+          .tiles = {}};
 }
 template <class T = __nv_bfloat16>
 GradArguments<T> arguments_of(const AttentionGrad<Tensor>& op) {
@@ -63,12 +63,12 @@ GradArguments<T> arguments_of(const AttentionGrad<Tensor>& op) {
 
 // What flash computes an op in, and its heads: f<Math, kHeadDim>().
 template <class Op, class F>
-void with_math(const Op& op, const device::cuda::Launch& launch, const F& f) {
+void with_math(const Op& op, const F& f) {
   const auto with_head = [&]<class Math>() {
     op.layout.head_dim == 64 ? f.template operator()<Math, 64>() : f.template operator()<Math, 128>();
   };
   if (op.qkv.dtype == DType::bf16) return with_head.template operator()<Bf16>();
-  launch.tf32 ? with_head.template operator()<Tf32>() : with_head.template operator()<Fp32>();
+  op.how.math == ops::Math::tf32 ? with_head.template operator()<Tf32>() : with_head.template operator()<Fp32>();
 }
 
 // The tokens after the last document attend to nothing.

@@ -52,8 +52,6 @@ RaggedOffsets::RaggedOffsets(std::byte* memory, std::int64_t capacity) {
   lse = out + capacity + 1;
 }
 
-std::int64_t RaggedOffsets::bytes(std::int64_t capacity) { return (4 * capacity + 3) * 4; }
-
 void prepare_ragged(const Tensor& doc_offsets, const HeadLayout& layout, const RaggedOffsets& offsets,
                     const Tensor& rows, const Tensor& lse, const device::cuda::Launch& launch) {
   REDLINE_CHECK(rows.dtype == DType::bf16 && rows.columns() % kVector == 0, "rows of {}", rows.shape.str());

@@ -13,9 +13,8 @@ struct RaggedOffsets {
   std::int32_t* out = nullptr;
   std::int32_t* lse = nullptr;
 
-  // Laid out from `memory`; bytes() is what that takes.
+  // Laid out from `memory`, which has room for ragged_offset_bytes.
   RaggedOffsets(std::byte* memory, std::int64_t capacity);
-  static std::int64_t bytes(std::int64_t capacity);
 };
 
 // Enqueues one kernel that fills the offsets in from doc_offsets and clears the tail of `rows` [n, width] and, where

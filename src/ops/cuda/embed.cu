@@ -1,6 +1,6 @@
 // Embedding: y[i] = weight[tokens[i]].  Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i.
-// Forward, one thread copies kVectors vectors. Backward, a stable radix sort of the tokens makes every row of the table one
-// run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a chunk goes
+// Forward, one thread copies kVectors vectors. Backward, a stable radix sort of the tokens has made every row of the table
+// one run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a chunk goes
 // to its row at once, the pieces of a run that crosses chunks go to scratch and are added in order by a second kernel.
 // So no two threads write one element, there are no atomics, and a token that every second position holds is shared.
 #include <algorithm>
@@ -128,25 +128,6 @@ __global__ void __launch_bounds__(kColumnThreads) join_chunks(const GradArgument
   put(a.dweight + std::int64_t{token} * a.d + column, sum, a.accumulate);
 }
 
-// The workspace cut into arrays, one after the other.
-class Scratch {
- public:
-  explicit Scratch(const Launch& launch) : launch_(launch) {}
-  template <class T>
-  T* take(std::int64_t count) {
-    T* array = reinterpret_cast<T*>(launch_.workspace + used_);
-    used_ += ceil_div<std::int64_t>(count * static_cast<std::int64_t>(sizeof(T)), 256) * 256;
-    REDLINE_CHECK(used_ <= launch_.workspace_bytes, "embed_grad needs more than the workspace of {} bytes",
-                  launch_.workspace_bytes);
-    return array;
-  }
-  std::int64_t left() const { return launch_.workspace_bytes - used_; }
-
- private:
-  const Launch& launch_;
-  std::int64_t used_ = 0;
-};
-
 }  // namespace
 
 void run(const Embed<Tensor>& op, const Launch& launch) {
@@ -158,32 +139,38 @@ void run(const Embed<Tensor>& op, const Launch& launch) {
   REDLINE_LAUNCHED();
 }
 
+void run(const SortTokens<Tensor>& op, const Launch& launch) {
+  const auto n = static_cast<std::int32_t>(op.tokens.elements());
+  std::int32_t *sorted = op.order.i32(), *rows = sorted + n, *index = op.temporary.as<std::int32_t>();
+  count_up<<<blocks_for(n, kPlaceThreads), kPlaceThreads, 0, launch.stream>>>(index, n);
+  REDLINE_LAUNCHED();
+  const int bits = std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(op.vocab - 1))));
+  const auto sort = [&](void* temporary, std::size_t& bytes) {
+    REDLINE_CUDA(cub::DeviceRadixSort::SortPairs(temporary, bytes, op.tokens.i32(), sorted, index, rows, n, 0, bits,
+                                                 launch.stream));
+  };
+  std::size_t bytes = 0;
+  sort(nullptr, bytes);
+  const std::int64_t own = ceil_div<std::int64_t>(4 * std::int64_t{n}, 256) * 256;
+  REDLINE_CHECK(own + static_cast<std::int64_t>(bytes) <= op.temporary.bytes(),
+                "to sort {} tokens takes {} bytes, not {}", n, own + static_cast<std::int64_t>(bytes),
+                op.temporary.bytes());
+  sort(op.temporary.as<std::byte>() + own, bytes);
+}
+
 void run(const EmbedGrad<Tensor>& op, const Launch& launch) {
   const auto n = static_cast<std::int32_t>(op.dy.rows()), d = static_cast<std::int32_t>(op.dy.columns());
   if (!op.accumulate) {
     REDLINE_CUDA(cudaMemsetAsync(op.dweight.data, 0, static_cast<std::size_t>(op.dweight.bytes()), launch.stream));
   }
-
-  Scratch scratch(launch);
-  auto *tokens = scratch.take<std::int32_t>(n), *index = scratch.take<std::int32_t>(n);
-  auto* rows = scratch.take<std::int32_t>(n);
-  const int bits = std::bit_width(static_cast<std::uint64_t>(op.dweight.rows() - 1));
-  const auto sort = [&](void* temporary, std::size_t& bytes) {
-    REDLINE_CUDA(cub::DeviceRadixSort::SortPairs(temporary, bytes, op.tokens.i32(), tokens, index, rows, n, 0,
-                                                 std::max(1, bits), launch.stream));
-  };
-  count_up<<<blocks_for(n, kPlaceThreads), kPlaceThreads, 0, launch.stream>>>(index, n);
-  REDLINE_LAUNCHED();
-  std::size_t bytes = 0;
-  sort(nullptr, bytes);
-  sort(scratch.take<std::byte>(static_cast<std::int64_t>(bytes)), bytes);
-
-  std::int32_t chunk = 64;  // longer where the pieces of so many would not fit
-  while (std::int64_t{8} * ceil_div(n, chunk) * d > scratch.left() && chunk < n) chunk *= 2;
-  const std::int32_t chunks = ceil_div(n, chunk);
-  const GradArguments arguments{tokens, rows,  op.dweight.f32(), scratch.take<float>(std::int64_t{2} * chunks * d), n,
-                                d,      chunk, op.accumulate};
-  for_type_and_width(op.dy.dtype, in_vectors(d, {op.dy, op.dweight}), [&]<class T, int kWidth>() {
+  std::int64_t chunk = kEmbedChunk;
+  while (piece_rows(n, chunk) > op.pieces.rows() && chunk < n) chunk *= 2;
+  REDLINE_CHECK(piece_rows(n, chunk) <= op.pieces.rows(), "embed_grad has {} rows for pieces", op.pieces.rows());
+  const auto chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(n, chunk));
+  const GradArguments arguments{
+      op.order.i32(), op.order.i32() + n, op.dweight.f32(), op.pieces.f32(), n, d, static_cast<std::int32_t>(chunk),
+      op.accumulate};
+  for_type_and_width(op.dy.dtype, in_vectors(d, {op.dy, op.dweight, op.pieces}), [&]<class T, int kWidth>() {
     const std::int64_t threads = std::min<std::int64_t>(kColumnThreads, whole_warps(d / kWidth));
     const dim3 tiles(static_cast<unsigned>(chunks), blocks_for(d / kWidth, threads));
     sum_chunks<T, kWidth><<<tiles, static_cast<unsigned>(threads), 0, launch.stream>>>(arguments, op.dy.as<T>());

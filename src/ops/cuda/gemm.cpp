@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/log.h"
+#include "device/cuda/belongings.h"
 #include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm_plan.h"
 #include "ops/cuda/gemm_tuning.h"
@@ -35,16 +36,16 @@ std::string machine() {
   return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
 }
 
-// All plans of this process, which uses one card.
+// All plans of a card.
 class Plans {
  public:
-  const GemmPlan& find(const GemmShape& shape, const Launch& launch) {
+  const GemmPlan& find(const GemmShape& shape, Bits bits, const Launch& launch) {
     const std::lock_guard lock(mutex_);
-    auto it = plans_.find({shape, launch.deterministic});
+    auto it = plans_.find({shape, bits});
     if (it == plans_.end()) {
       GemmPlan plan(handle_.get(), shape);
-      plan.choose(choose(plan, shape, launch));
-      it = plans_.emplace(std::pair(shape, launch.deterministic), std::move(plan)).first;
+      plan.choose(choose(plan, shape, bits, launch));
+      it = plans_.emplace(std::pair(shape, bits), std::move(plan)).first;
     }
     return it->second;
   }
@@ -60,9 +61,9 @@ class Plans {
   }
 
  private:
-  cublasLtMatmulAlgo_t choose(const GemmPlan& plan, const GemmShape& shape, const Launch& launch) {
+  cublasLtMatmulAlgo_t choose(const GemmPlan& plan, const GemmShape& shape, Bits bits, const Launch& launch) {
     const bool tune =
-        !off_ && !launch.deterministic && shape.flops() >= kWorthTuning && !device::cuda::capturing(launch.stream);
+        !off_ && bits == Bits::free && shape.flops() >= kWorthTuning && !device::cuda::capturing(launch.stream);
     const std::string key = fmt::format("{}: {}", machine_, shape.str());
     if (tune) {
       if (const auto known = file_.find(key)) {
@@ -95,27 +96,21 @@ class Plans {
   std::string machine_ = machine();
   bool off_ = tuning_is_off();
   TuningFile file_{real_files(), off_ ? Path() : default_tuning_path()};
-  std::map<std::pair<GemmShape, bool>, GemmPlan> plans_;  // by shape, and whether bits must repeat
-  bool loaded_ = false;                                   // the card, by tuning in this process
+  std::map<std::pair<GemmShape, Bits>, GemmPlan> plans_;
+  bool loaded_ = false;  // the card, by tuning since it was opened
   struct {
     int products = 0;
     double best = 0, first = 0, took = 0;  // seconds
   } tuned_;                                // since tuning was last kept
 };
 
-Plans& plans() {
-  static Plans all;
-  return all;
-}
-
 }  // namespace
 
 void gemm(const Gemm& g, const device::cuda::Launch& launch) {
   if (g.m == 0 || g.n == 0) return;
-  REDLINE_CHECK(launch.workspace_bytes >= kGemmWorkspaceBytes, "a workspace of {} bytes", launch.workspace_bytes);
-  plans().find(GemmShape(g, launch.tf32), launch).run(g.a, g.b, g.c, launch);
+  launch.own->of<Plans>().find(GemmShape(g), g.how.bits, launch).run(g, launch);
 }
 
-void keep_tuning() { plans().keep_tuning(); }
+void keep_tuning(const device::cuda::Launch& launch) { launch.own->of<Plans>().keep_tuning(); }
 
 }  // namespace redline::ops::cuda

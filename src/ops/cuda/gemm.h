@@ -4,11 +4,9 @@
 
 #include "base/tensor.h"
 #include "device/cuda/launch.h"
+#include "ops/how.h"
 
 namespace redline::ops::cuda {
-
-// The first bytes of a launch's workspace are gemm's; a kernel that calls it keeps nothing there across the call.
-inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{32} << 20;
 
 // C[m, n] = op(A) * op(B) + beta * C, row-major and dense with the given leading dimensions; a and b bf16 or fp32, c
 // bf16 (of bf16 inputs) or fp32, accumulated in fp32; beta 0 or 1.
@@ -23,12 +21,15 @@ struct Gemm {
   std::int64_t ldc = 0;
   DType input = DType::bf16, output = DType::bf16;
   float beta = 0;
+  ProductHow how = {};
+  void* workspace = nullptr;  // device memory that the library may use
+  std::int64_t workspace_bytes = 0;
 };
 
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
 
-// Writes what was tuned since the last call to the tuning file, for later runs. A file that cannot be written is a
-// warning.
-void keep_tuning();
+// Writes what was tuned on the card since the last call to the tuning file, for later runs. A file that cannot be written
+// is a warning.
+void keep_tuning(const device::cuda::Launch& launch);
 
 }  // namespace redline::ops::cuda

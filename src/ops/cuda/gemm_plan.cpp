@@ -45,7 +45,7 @@ LtPreference preference(const GemmShape& s) {
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     REDLINE_CUBLAS(cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value));
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kGemmWorkspaceBytes));
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(s.workspace));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.align_b);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.align_a);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s.align_c);
@@ -64,7 +64,7 @@ LtHandle make_handle() {
   return LtHandle(handle);
 }
 
-GemmShape::GemmShape(const Gemm& g, bool allow_tf32)
+GemmShape::GemmShape(const Gemm& g)
     : transpose_a(g.transpose_a),
       transpose_b(g.transpose_b),
       m(g.m),
@@ -76,10 +76,11 @@ GemmShape::GemmShape(const Gemm& g, bool allow_tf32)
       input(g.input),
       output(g.output),
       accumulate(g.beta != 0),
-      tf32(allow_tf32 && g.input == DType::f32),
+      tf32(g.how.math == Math::tf32 && g.input == DType::f32),
       align_a(alignment(g.a)),
       align_b(alignment(g.b)),
-      align_c(alignment(g.c)) {
+      align_c(alignment(g.c)),
+      workspace(g.workspace_bytes) {
   const auto taken = [](DType t) { return t == DType::bf16 || t == DType::f32; };
   REDLINE_CHECK(taken(input) && taken(output) && !(input == DType::f32 && output == DType::bf16),
                 "no product of {} gives {}", name_of(input), name_of(output));
@@ -149,18 +150,18 @@ bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
   return cublasLtMatmulAlgoCheck(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
-         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<std::size_t>(kGemmWorkspaceBytes);
+         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<std::size_t>(shape_.workspace);
 }
 
 cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
-                                 const Launch& launch) const {
+                                 void* workspace, const Launch& launch) const {
   const float alpha = 1, beta = shape_.accumulate ? 1.0f : 0.0f;
   return cublasLtMatmul(handle_, operation_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, c, c_.get(), c, c_.get(),
-                        &algorithm, launch.workspace, static_cast<std::size_t>(kGemmWorkspaceBytes), launch.stream);
+                        &algorithm, workspace, static_cast<std::size_t>(shape_.workspace), launch.stream);
 }
 
-void GemmPlan::run(const void* a, const void* b, void* c, const Launch& launch) const {
-  const cublasStatus_t status = try_run(algorithm_, a, b, c, launch);
+void GemmPlan::run(const Gemm& g, const Launch& launch) const {
+  const cublasStatus_t status = try_run(algorithm_, g.a, g.b, g.c, g.workspace, launch);
   if (status != CUBLAS_STATUS_SUCCESS)
     fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(), cublasLtGetStatusString(status));
 }

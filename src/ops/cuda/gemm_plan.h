@@ -32,7 +32,7 @@ LtHandle make_handle();
 
 // Everything about a product that its plan depends on.
 struct GemmShape {
-  GemmShape(const Gemm& g, bool tf32);
+  explicit GemmShape(const Gemm& g);
 
   bool transpose_a, transpose_b;
   std::int64_t m, n, k, lda, ldb, ldc;
@@ -40,6 +40,7 @@ struct GemmShape {
   bool accumulate;                          // beta is 1
   bool tf32;                                // of fp32 inputs only
   std::uint32_t align_a, align_b, align_c;  // bytes, at most 256: what cuBLASLt asks for
+  std::int64_t workspace;                   // bytes that an algorithm may use
 
   auto operator<=>(const GemmShape&) const = default;
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
@@ -58,9 +59,9 @@ class GemmPlan {
   // Whether this library takes an algorithm from elsewhere, within the workspace.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
   void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
-  void run(const void* a, const void* b, void* c, const Launch& launch) const;
+  void run(const Gemm& g, const Launch& launch) const;
   // With any algorithm; what it cannot do is no error here.
-  cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
+  cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c, void* workspace,
                          const Launch& launch) const;
 
   const GemmShape& shape() const { return shape_; }

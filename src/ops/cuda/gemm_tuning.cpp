@@ -64,12 +64,13 @@ std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& lau
   trial.a_ = random_array(s.input, (s.transpose_a ? s.k : s.m) * s.lda, launch.stream);
   trial.b_ = random_array(s.input, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
   trial.c_ = random_array(s.output, s.m * s.ldc, launch.stream);
-  if (!trial.a_ || !trial.b_ || !trial.c_) return std::nullopt;
+  trial.workspace_ = device::cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(s.workspace, 1)));
+  if (!trial.a_ || !trial.b_ || !trial.c_ || !trial.workspace_) return std::nullopt;
   return trial;
 }
 
 bool GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
-  return plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), launch_) == CUBLAS_STATUS_SUCCESS;
+  return plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), workspace_.get(), launch_) == CUBLAS_STATUS_SUCCESS;
 }
 
 double GemmTrial::time(const TimedAlgorithm& timed, double for_seconds) const {

@@ -8,6 +8,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
+#include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -21,6 +22,8 @@ using device::cuda::Launch;
 
 void run(const Embed<Tensor>& op, const Launch& launch);
 void run(const EmbedGrad<Tensor>& op, const Launch& launch);
+void run(const SortTokens<Tensor>& op, const Launch& launch);
+void run(const DocumentTiles<Tensor>& op, const Launch& launch);
 void run(const Add<Tensor>& op, const Launch& launch);
 void run(const AddNorm<Tensor>& op, const Launch& launch);
 void run(const AddNormGrad<Tensor>& op, const Launch& launch);

@@ -65,14 +65,23 @@ Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool 
           .beta = accumulate ? 1.0f : 0.0f};
 }
 
+// With the node's way to compute, and its scratch.
+template <class Op>
+Gemm as_told(const Op& op, Gemm g) {
+  g.how = op.how;
+  g.workspace = op.workspace.data;
+  g.workspace_bytes = op.workspace.present() ? op.workspace.bytes() : 0;
+  return g;
+}
+
 }  // namespace
 
-Gemm product(const Linear<Tensor>& op) { return output(matrix(op.x), matrix(op.weight), matrix(op.y)); }
+Gemm product(const Linear<Tensor>& op) { return as_told(op, output(matrix(op.x), matrix(op.weight), matrix(op.y))); }
 Gemm product(const LinearInputGrad<Tensor>& op) {
-  return input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx), op.accumulate);
+  return as_told(op, input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx), op.accumulate));
 }
 Gemm product(const LinearWeightGrad<Tensor>& op) {
-  return weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate);
+  return as_told(op, weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate));
 }
 
 LogitsChunk logits_chunk(const Tensor& logits) {
@@ -88,10 +97,10 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   const Matrix x = rows_of(op.x, first, rows), weight = matrix(op.weight);
   const Matrix logits{op.logits.data, op.logits.dtype, rows, op.weight.rows(), chunk.stride};
   HeadProducts products;
-  products.logits = output(x, weight, logits);
+  products.logits = as_told(op, output(x, weight, logits));
   if (!op.dx.present()) return products;
-  products.dx = input_grad(logits, weight, rows_of(op.dx, first, rows), false);
-  products.dweight = weight_grad(x, logits, matrix(op.dweight), first > 0 || op.accumulate_weight);
+  products.dx = as_told(op, input_grad(logits, weight, rows_of(op.dx, first, rows), false));
+  products.dweight = as_told(op, weight_grad(x, logits, matrix(op.dweight), first > 0 || op.accumulate_weight));
   return products;
 }
 

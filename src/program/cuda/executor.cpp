@@ -24,19 +24,15 @@ class CudaExecutor final : public ArenaExecutor {
       : ArenaExecutor(set, device),
         device_(device),
         launch_(device.launch()),
+        side_(device.side_launch()),
         graphs_(options.graphs),
-        attention_(options.attention),
-        captured_{std::vector<GraphExec>(set.programs.size()), std::vector<GraphExec>(set.programs.size())} {
-    launch_.tf32 = options.tf32;
-    launch_.deterministic = options.deterministic;
-    launch_.attention = attention_;
-  }
+        captured_(set.programs.size()) {}
 
   ~CudaExecutor() override { cudaStreamSynchronize(launch_.stream); }  // the arena goes next
 
   void run(std::string_view name, NodeTimer* timer) override {
     const std::size_t program = index_of(name);
-    if (const GraphExec& graph = captured(program); graph && !timer) {
+    if (const GraphExec& graph = captured_[program]; graph && !timer) {
       REDLINE_CUDA(cudaGraphLaunch(graph.get(), launch_.stream));
       return;
     }
@@ -45,31 +41,53 @@ class CudaExecutor final : public ArenaExecutor {
     else
       run_nodes(program);
     if (graphs_ && !timer) return capture(program);
-    ops::cuda::keep_tuning();  // of a first run; nothing to do after others
+    ops::cuda::keep_tuning(launch_);  // of a first run; nothing to do after others
   }
-
-  void expect_full_rows(bool full) override { launch_.full_rows = full; }
 
  private:
-  GraphExec& captured(std::size_t program) { return captured_[launch_.full_rows ? 1 : 0][program]; }
-
-  void run_node(std::size_t program, std::size_t node) const {
-    std::visit([&](const auto& op) { launch(op); }, ops(program)[node]);
+  void run_node(std::size_t program, std::size_t node, const Launch& on) const {
+    std::visit([&](const auto& op) { launch(op, on); }, ops(program)[node]);
   }
-  void run_nodes(std::size_t program) const {
-    for (std::size_t i = 0; i < ops(program).size(); ++i) run_node(program, i);
+  void run_nodes(std::size_t program) {
+    const std::vector<Node>& nodes = set().programs[program].nodes;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      switch (nodes[i].when) {
+        case When::now: run_node(program, i, launch_); break;
+        case When::start: start(program, i); break;
+        case When::wait: REDLINE_CUDA(cudaStreamWaitEvent(launch_.stream, pair(nodes[i]).done.get())); break;
+      }
+    }
+  }
+
+  // On the second stream, behind all that was queued on the first so far.
+  void start(std::size_t program, std::size_t node) {
+    const Pair& ends = pair(set().programs[program].nodes[node]);
+    REDLINE_CUDA(cudaEventRecord(ends.begun.get(), launch_.stream));
+    REDLINE_CUDA(cudaStreamWaitEvent(side_.stream, ends.begun.get()));
+    run_node(program, node, side_);
+    REDLINE_CUDA(cudaEventRecord(ends.done.get(), side_.stream));
+  }
+
+  struct Pair {
+    Event begun = device::cuda::make_event(cudaEventDisableTiming),
+          done = device::cuda::make_event(cudaEventDisableTiming);
+  };
+  const Pair& pair(const Node& node) {
+    while (std::ssize(pairs_) <= node.pair) pairs_.emplace_back();
+    return pairs_[static_cast<std::size_t>(node.pair)];
   }
 
   // One overload set for all kernels; the op's own namespace decides which backend function it is.
   template <class Op>
-  void launch(const Op& op) const {
-    if constexpr (requires { ops::cuda::run(op, launch_); })
-      ops::cuda::run(op, launch_);
+  static void launch(const Op& op, const Launch& on) {
+    if constexpr (requires { ops::cuda::run(op, on); })
+      ops::cuda::run(op, on);
     else
-      optim::cuda::run(op, launch_);
+      optim::cuda::run(op, on);
   }
 
-  // An event before the first node and after each: what the host takes to launch a node counts where the card waited.
+  // An event before the first node and after each: what the host takes to launch a node counts where the card waited. Pairs
+  // run at their start, so that each node has its time.
   void run_timed(std::size_t program, NodeTimer& timer) {
     const std::vector<Node>& nodes = set().programs[program].nodes;
     while (marks_.size() <= nodes.size()) marks_.push_back(device::cuda::make_event());
@@ -77,7 +95,7 @@ class CudaExecutor final : public ArenaExecutor {
     const double start = steady_seconds();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       REDLINE_CUDA(cudaEventRecord(marks_[i].get(), launch_.stream));
-      run_node(program, i);
+      if (nodes[i].when != When::wait) run_node(program, i, launch_);
     }
     REDLINE_CUDA(cudaEventRecord(marks_[nodes.size()].get(), launch_.stream));
     device_.wait();
@@ -92,9 +110,9 @@ class CudaExecutor final : public ArenaExecutor {
 
   void capture(std::size_t program) {
     device_.wait();  // a fault of the first run is told here, as its own
-    ops::cuda::keep_tuning();
+    ops::cuda::keep_tuning(launch_);
     try {
-      captured(program) = instantiate(record(program));
+      captured_[program] = instantiate(record(program));
     } catch (const MachineError& e) {
       cudaGetLastError();
       graphs_ = false;
@@ -103,7 +121,7 @@ class CudaExecutor final : public ArenaExecutor {
     }
   }
 
-  Graph record(std::size_t program) const {
+  Graph record(std::size_t program) {
     REDLINE_CUDA(cudaStreamBeginCapture(launch_.stream, cudaStreamCaptureModeThreadLocal));
     cudaGraph_t graph = nullptr;
     try {
@@ -124,10 +142,10 @@ class CudaExecutor final : public ArenaExecutor {
   }
 
   device::CudaDevice& device_;
-  Launch launch_;
+  Launch launch_, side_;
   bool graphs_;
-  std::string attention_;
-  std::vector<GraphExec> captured_[2];  // for packed documents and for full rows, by program; null before its first run
+  std::vector<GraphExec> captured_;  // by program; null before its first run
+  std::vector<Pair> pairs_;          // by their number; programs follow each other, so they share them
   std::vector<Event> marks_;
 };
 

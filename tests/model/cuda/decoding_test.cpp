@@ -38,6 +38,7 @@ class CudaDecodingTest : public testing::OnCard<::testing::TestWithParam<Decodin
     o.training = false;
     o.compute = compute;
     o.execution.graphs = graphs;
+    o.kind = device.kind();
     o.decode = decode_shape(device.kind(), texts, positions / 2, 1000, positions);
     auto engine = std::make_unique<Engine>(model(), o, device);
     engine->initialise(3);

@@ -35,7 +35,7 @@ const ModelCase kCases[] = {{"llama", "llama", false, 0, 10},
                             {"qwen3_wide_dropout", "qwen3", false, 0.2, 128}};
 void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
 
-LoweringOptions options(DType compute, bool graphs = true) {
+LoweringOptions options(DType compute, bool graphs = true, device::Kind kind = device::Kind::cuda) {
   LoweringOptions o;
   o.batch = kShape;
   o.logits = true;
@@ -43,6 +43,7 @@ LoweringOptions options(DType compute, bool graphs = true) {
   o.loss_chunk = 64;  // three chunks
   o.seed = 5;
   o.execution.graphs = graphs;
+  o.kind = kind;
   return o;
 }
 
@@ -110,7 +111,7 @@ class ModelsOnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>>
     }
   };
   Made engine_on_card(DType compute, bool graphs = true) { return {model_, options(compute, graphs), card()}; }
-  Made engine_on_cpu() { return {model_, options(DType::f32), cpu_}; }
+  Made engine_on_cpu() { return {model_, options(DType::f32, true, device::Kind::cpu), cpu_}; }
   config::Model model_;
   device::CpuDevice cpu_{2};
 };
@@ -164,7 +165,7 @@ TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
     for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
       LoweringOptions o = options(DType::bf16);
       o.recompute = what;
-      o.execution.deterministic = true;
+      o.products.bits = o.attention.bits = ops::Bits::repeat;
       Made engine(model_, o, card());
       engine.upload(batch);
       engine.set_step(0, kLr, 1.0 / 32, 0);
@@ -251,8 +252,8 @@ TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
   model.head_dim = 64;
   LoweringOptions o = options(DType::bf16), on_cpu = options(DType::f32);
   o.batch = on_cpu.batch = kRows;
-  o.execution.attention = attention;
-  o.attention_workspace = true;
+  o.attention.by = ops::attention_by(attention);
+  on_cpu.kind = device::Kind::cpu;
   const ops::cuda::AttentionCase this_card{.layout = {model.heads, model.kv_heads, 64}, .major = card().launch().major};
   const std::string why_not = attention == "cudnn"    ? ops::cuda::cudnn_problem()
                               : attention == "hopper" ? ops::cuda::hopper_why_not(this_card)

@@ -13,23 +13,24 @@ TEST(CudaAttentionChoice, ANamedOneMustBeAble) {
   const auto on_hopper = [](DType dtype, std::int64_t head_dim) {
     return cuda::AttentionCase{.dtype = dtype, .layout = {4, 2, head_dim}, .major = 9, .minor = 0};
   };
-  EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), "flash").name, "flash");
+  EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), AttentionBy::flash).by, AttentionBy::flash);
   if (cuda::hopper_why_not(on_hopper(DType::bf16, 64)).empty()) {  // compiled for it
-    EXPECT_EQ(find_attention(on_hopper(DType::bf16, 64), "hopper").name, "hopper");
+    EXPECT_EQ(find_attention(on_hopper(DType::bf16, 64), AttentionBy::hopper).by, AttentionBy::hopper);
   }
-  EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), "reference").name, "reference");
-  EXPECT_EQ(find_attention(on_hopper(DType::f32, 128), "flash").name, "flash");
-  EXPECT_THROW(find_attention(on_hopper(DType::f32, 128), "hopper"), UserError);
-  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), "flash"), UserError);
-  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), "hopper"), UserError);
-  EXPECT_THROW(find_attention({.dtype = DType::bf16, .layout = {4, 2, 64}, .major = 10, .minor = 0}, "hopper"),
-               UserError);
+  EXPECT_EQ(find_attention(on_hopper(DType::bf16, 128), AttentionBy::reference).by, AttentionBy::reference);
+  EXPECT_EQ(find_attention(on_hopper(DType::f32, 128), AttentionBy::flash).by, AttentionBy::flash);
+  EXPECT_THROW(find_attention(on_hopper(DType::f32, 128), AttentionBy::hopper), UserError);
+  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), AttentionBy::flash), UserError);
+  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 80), AttentionBy::hopper), UserError);
+  EXPECT_THROW(
+      find_attention({.dtype = DType::bf16, .layout = {4, 2, 64}, .major = 10, .minor = 0}, AttentionBy::hopper),
+      UserError);
   cuda::AttentionCase same_bits = on_hopper(DType::bf16, 64);
-  same_bits.backward = same_bits.deterministic = true;
-  EXPECT_THROW(find_attention(same_bits, "cudnn"), UserError);
-  EXPECT_EQ(find_attention(same_bits, "flash").name, "flash");
-  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 128), "flesh"), UserError);
-  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 512), "reference"), UserError);
+  same_bits.backward = true;
+  same_bits.how.bits = Bits::repeat;
+  EXPECT_THROW(find_attention(same_bits, AttentionBy::cudnn), UserError);
+  EXPECT_EQ(find_attention(same_bits, AttentionBy::flash).by, AttentionBy::flash);
+  EXPECT_THROW(find_attention(on_hopper(DType::bf16, 512), AttentionBy::reference), UserError);
 }
 
 TEST_F(CudaAttention, FlashLeavesOtherHeadsToTheReference) {

@@ -8,6 +8,7 @@
 #include "ops/attention_batch.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cuda/attention_backends.h"
+#include "ops/cuda/kernels.h"
 #include "testing/card_check.h"
 
 namespace redline::ops {
@@ -77,6 +78,13 @@ struct Batch : DocumentBatch {
   bool deterministic = false, library_workspace = true;
   bool tf32 = false;  // what is fp32 may be rounded to it
 
+  AttentionHow how(std::string_view backend) const {
+    return {.by = attention_by(backend),
+            .math = tf32 ? Math::tf32 : Math::full,
+            .bits = deterministic ? Bits::repeat : Bits::free,
+            .documents = full_rows ? Documents::full_rows : Documents::packed};
+  }
+
   Batch(const HeadLayout& l, DType type, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused)
       : DocumentBatch(l, lengths, tail, unused), dtype(type) {
     for (std::int64_t length : lengths) longest = std::max(longest, length);
@@ -91,7 +99,7 @@ struct Batch : DocumentBatch {
 // Both passes on the card.
 struct GpuRun {
   const Batch& batch;
-  DeviceArray qkv, dout, doc_offsets, out, lse, dqkv, delta, workspace;
+  DeviceArray qkv, dout, doc_offsets, out, lse, dqkv, delta, tiles, workspace;
 
   explicit GpuRun(const Batch& b)
       : batch(b),
@@ -102,28 +110,30 @@ struct GpuRun {
         lse(DType::f32, {b.layout.heads, b.n}),
         dqkv(b.dtype, b.qkv.shape),
         delta(DType::f32, {b.layout.heads, b.n}),
-        workspace(DType::u8, {library_workspace_bytes(b.layout, b.n)}) {
+        tiles(DType::u8, {tile_bytes(b.n, b.doc_offsets.elements() - 1)}),
+        workspace(DType::u8, {std::max(library_workspace_bytes(b.doc_offsets.elements() - 1),
+                                       library_grad_workspace_bytes(b.layout, b.n, b.doc_offsets.elements() - 1))}) {
     qkv.set(b.qkv), dout.set(b.dout), doc_offsets.set(b.doc_offsets);
   }
   GpuRun& run(std::string_view forward, std::string_view backward) {
-    const Attention<Tensor> op{qkv.tensor(), doc_offsets.tensor(), out.tensor(), lse.tensor(),
-                               batch.layout, batch.scale,          batch.longest};
-    const AttentionGrad<Tensor> grad{
-        qkv.tensor(),  doc_offsets.tensor(), out.tensor(),   lse.tensor(),
-        dout.tensor(), dqkv.tensor(),        delta.tensor(), batch.library_workspace ? workspace.tensor() : Tensor{},
-        batch.layout,  batch.scale,          batch.longest};
-    device::cuda::Launch launch = gpu().launch();
-    launch.full_rows = batch.full_rows;
-    launch.deterministic = batch.deterministic;
-    launch.tf32 = batch.tf32;
-    for (DeviceArray* a : {&out, &lse, &dqkv, &delta, &workspace}) a->poison();
+    const Tensor library = batch.library_workspace ? workspace.tensor() : Tensor{};
+    const Attention<Tensor> op{qkv.tensor(), doc_offsets.tensor(), out.tensor(),   lse.tensor(), batch.layout,
+                               batch.scale,  batch.longest,        tiles.tensor(), library,      batch.how(forward)};
+    const AttentionGrad<Tensor> grad{qkv.tensor(),       doc_offsets.tensor(), out.tensor(),   lse.tensor(),
+                                     dout.tensor(),      dqkv.tensor(),        delta.tensor(), library,
+                                     batch.layout,       batch.scale,          batch.longest,  tiles.tensor(),
+                                     batch.how(backward)};
+    const device::cuda::Launch& launch = gpu().launch();
+    for (DeviceArray* a : {&out, &lse, &dqkv, &delta, &tiles, &workspace}) a->poison();
     const Bytes before = qkv.bytes(), dout_before = dout.bytes();
-    poison_workspace();
-    cuda::run(op, launch, forward);
-    poison_workspace();
-    cuda::run(grad, launch, backward);
+    cuda::run(DocumentTiles<Tensor>{doc_offsets.tensor(), tiles.tensor(), batch.n}, launch);
+    const Bytes list = tiles.bytes();
+    cuda::run(op, launch);
+    workspace.poison();
+    cuda::run(grad, launch);
     gpu().wait();
     EXPECT_TRUE(before == qkv.bytes() && dout_before == dout.bytes()) << "an input was changed";
+    EXPECT_TRUE(list == tiles.bytes()) << "the list of tiles was not left as it was";
     delta.bytes();  // for its guards
     workspace.bytes();
     return *this;
@@ -138,12 +148,6 @@ struct GpuRun {
     const Bytes all = a.bytes();
     const std::int64_t row = a.tensor().bytes() / batch.n;
     return {all.begin() + batch.offsets[document] * row, all.begin() + batch.offsets[document + 1] * row};
-  }
-
- private:
-  static void poison_workspace() {
-    constexpr std::int64_t kPoisoned = 1 << 20;  // more than these batches use
-    gpu().fill(gpu().launch().workspace, 0xFF, std::min(kPoisoned, gpu().launch().workspace_bytes));
   }
 };
 

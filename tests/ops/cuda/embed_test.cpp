@@ -14,9 +14,14 @@ TEST_P(CudaEmbedTest, AgreesWithTheCpu) {
   Memory memory;
   const Tensor tokens = memory.integers(random_integers(n, vocab, 3)), weight = memory.uniform({vocab, d});
   expect_agreement(card(), Embed<Tensor>{tokens, weight, memory.zeros({n, d})}, kOnCpu, kOnCard, {.f32 = 0, .bf16 = 0});
+  const Tensor order = memory.array(DType::i32, {2, n});
+  expect_agreement(card(), SortTokens<Tensor>{tokens, order, memory.array(DType::u8, {sort_bytes(n)}), vocab}, kOnCpu,
+                   kOnCard, {.types = {DType::f32}, .shifts = {0}});
   for (bool accumulate : {false, true}) {
     const Tensor dy = memory.uniform({n, d}), dweight = memory.uniform({vocab, d});
-    expect_agreement(card(), EmbedGrad<Tensor>{tokens, dy, dweight, accumulate}, kOnCpu, kOnCard, {.bf16 = 1e-5});
+    const Tensor pieces = memory.zeros({piece_rows(n, kEmbedChunk), d});
+    expect_agreement(card(), EmbedGrad<Tensor>{tokens, dy, dweight, accumulate, order, pieces}, kOnCpu, kOnCard,
+                     {.bf16 = 1e-5});
   }
 }
 
@@ -33,20 +38,32 @@ INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaEmbedTest, ::testing::ValuesIn(random
 
 class CudaEmbed : public OnCard<> {};
 
-TEST_F(CudaEmbed, TakesLongerChunksInASmallWorkspace) {
+TEST_F(CudaEmbed, TakesLongerChunksWhereThereIsRoomForFewPieces) {
   constexpr std::int64_t kRows = 20000, kWidth = 1024;
   Memory memory;
+  ThreadPool pool(1);
   const Tensor tokens = memory.integers(random_integers(kRows, 7, 3)), dy = memory.uniform({kRows, kWidth});
-  const EmbedGrad<Tensor> op{tokens, dy, memory.zeros({7, kWidth}), false};
-  const auto with = [](std::int64_t bytes) {
-    return [bytes](auto& card_op, device::cuda::Launch launch) {
-      launch.workspace_bytes = bytes;
-      cuda::run(card_op, launch);
-    };
+  const Tensor order = memory.array(DType::i32, {2, kRows});
+  cpu::run(SortTokens<Tensor>{tokens, order, {}, 7}, pool);
+  const auto with = [&](std::int64_t rows) {
+    return EmbedGrad<Tensor>{tokens, dy, memory.zeros({7, kWidth}), false, order, memory.zeros({rows, kWidth})};
   };
-  expect_agreement(card(), op, kOnCpu, with(2 << 20), {.bf16 = 1e-5});
-  const CardOp<EmbedGrad<Tensor>> on_card(card(), op, DType::f32, 0);
-  EXPECT_THROW(with(1024)(on_card.op(), card().launch()), MachineError);
+  expect_agreement(card(), with(piece_rows(kRows, 256)), kOnCpu, kOnCard, {.bf16 = 1e-5});
+  const CardOp<EmbedGrad<Tensor>> on_card(card(), with(1), DType::f32, 0);
+  EXPECT_THROW(cuda::run(on_card.op(), card().launch()), MachineError);
+}
+
+TEST_F(CudaEmbed, TheSortTakesNoMoreThanItsOperandHas) {
+  for (const std::int64_t n : {1, 255, 4097, 100'000, 1 << 20, 3 << 20, 1 << 24}) {
+    const auto tokens = card().allocate(4 * n), order = card().allocate(8 * n),
+               temporary = card().allocate(sort_bytes(n));
+    card().fill(tokens->data(), 0, tokens->bytes());
+    const SortTokens<Tensor> op{{tokens->data(), DType::i32, {n}},
+                                {order->data(), DType::i32, {2, n}},
+                                {temporary->data(), DType::u8, {sort_bytes(n)}},
+                                151936};
+    EXPECT_NO_THROW(cuda::run(op, card().launch())) << n;
+  }
 }
 
 }  // namespace

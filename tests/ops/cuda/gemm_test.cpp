@@ -93,11 +93,22 @@ class GemmOnCard : public testing::OnCard<> {
     const Matrix a(card(), t.input, c.transpose_a ? c.k : c.m, lda, 1);
     const Matrix b(card(), t.input, c.transpose_b ? c.n : c.k, ldb, 2);
     const Matrix out(card(), t.output, c.m, ldc, 3);
-    device::cuda::Launch launch = card().launch();
-    launch.tf32 = t.tf32;
-    gemm({c.transpose_a, c.transpose_b, c.m, c.n, c.k, a.data(), lda, b.data(), ldb, out.data(), ldc, t.input, t.output,
-          c.beta},
-         launch);
+    gemm({c.transpose_a,
+          c.transpose_b,
+          c.m,
+          c.n,
+          c.k,
+          a.data(),
+          lda,
+          b.data(),
+          ldb,
+          out.data(),
+          ldc,
+          t.input,
+          t.output,
+          c.beta,
+          {.math = t.tf32 ? Math::tf32 : Math::full}},
+         card().launch());
 
     std::vector<float> want = out.values;
     const auto cpu = [](bool transpose) { return transpose ? cpu::Transpose::yes : cpu::Transpose::no; };
@@ -143,7 +154,7 @@ TEST_F(GemmOnCard, TunedProductsAgreeRepeatAndAreKept) {
       EXPECT_EQ(expect_agreement(c, types), expect_agreement(c, types));
     }
   }
-  keep_tuning();
+  keep_tuning(card().launch());
   const std::string text = real_files().read(kCache / "redline/tuning.json");
   EXPECT_NE(text.find("1024x768x1024 TN bf16>f32 +="), std::string::npos);
   EXPECT_NE(text.find(card().name()), std::string::npos);

@@ -112,6 +112,14 @@ class LargeArrays : public OnCard<> {
     for (const auto& [name, pair] : written) expect_same(name.c_str(), pair.first, pair.second);
   }
 
+  // The list of tiles that an attention's kernels take their work from.
+  template <class Op>
+  Tensor tiles_of(const Op& op) {
+    const Tensor tiles = array(DType::u8, {tile_bytes(op.qkv.rows(), op.doc_offsets.elements() - 1)});
+    cuda::run(DocumentTiles<Tensor>{op.doc_offsets, tiles, op.qkv.rows()}, card().launch());
+    return tiles;
+  }
+
  private:
   std::vector<std::unique_ptr<device::Buffer>> buffers_;
 };
@@ -129,7 +137,10 @@ TEST_F(LargeArrays, EmbedGrad) {
   std::vector<std::int32_t> tokens(kLast);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(kRows - 1 - i);
   const Tensor dy = noise(DType::f32, {kLast, kWidth}), dweight = array(DType::f32, {kRows, kWidth});
-  cuda::run(EmbedGrad<Tensor>{integers(tokens), dy, dweight, false}, card().launch());
+  const Tensor of = integers(tokens), order = array(DType::i32, {2, kLast});
+  cuda::run(SortTokens<Tensor>{of, order, array(DType::u8, {sort_bytes(kLast)}), kRows}, card().launch());
+  const Tensor pieces = array(DType::f32, {piece_rows(kLast, kEmbedChunk), kWidth});
+  cuda::run(EmbedGrad<Tensor>{of, dy, dweight, false, order, pieces}, card().launch());
   const auto row_bytes = static_cast<std::ptrdiff_t>(kWidth * 4);
   const Bytes got = bytes(last_rows(dweight)), want = bytes(dy);
   for (std::ptrdiff_t i = 0; i < kLast; ++i)
@@ -215,16 +226,21 @@ TEST_F(LargeArrays, Attention) {
   const AttentionGrad<Tensor> alone_grad{last_rows(qkv),  one_document, own_out,   own_lse,
                                          last_rows(dout), own_dqkv,     own_delta, absent,
                                          kLayout,         0.1f,         kLast};
-  EXPECT_THROW(cuda::run(all, launch, "cudnn"), UserError);
+  const auto run = [&](auto op, std::string_view backend) {
+    op.tiles = tiles_of(op);
+    op.how.by = attention_by(backend);
+    cuda::run(op, launch);
+  };
+  EXPECT_THROW(run(all, "cudnn"), UserError);
   for (const char* backend : {"hopper", "flash", "reference"}) {
     SCOPED_TRACE(backend);
     if (backend == std::string_view("hopper") && !cuda::hopper_why_not(cuda::case_of(all, launch)).empty()) continue;
     for (const Tensor& t : {out, dqkv, own_out, own_dqkv}) card().fill(t.data, 0xFF, t.bytes());
-    cuda::run(all, launch, backend);
-    cuda::run(alone, launch, backend);
+    run(all, backend);
+    run(alone, backend);
     expect_same("out", last_rows(out), own_out);
-    cuda::run(all_grad, launch, backend);
-    cuda::run(alone_grad, launch, backend);
+    run(all_grad, backend);
+    run(alone_grad, backend);
     expect_same("dqkv", last_rows(dqkv), own_dqkv);
   }
 }
@@ -240,10 +256,15 @@ TEST_F(LargeArrays, LongDocuments) {
   const Attention<Tensor> op{qkv, documents, out, lse, kOneHead, 0.5f, kLongest};
   const AttentionGrad<Tensor> grad{qkv, documents, out, lse, dout, dqkv, delta, absent, kOneHead, 0.5f, kLongest};
   const device::cuda::Launch& launch = card().launch();
+  const auto run = [&](auto of, std::string_view backend) {
+    of.tiles = tiles_of(of);
+    of.how.by = attention_by(backend);
+    cuda::run(of, launch);
+  };
   const auto results_of = [&](std::string_view backend) {
     for (const Tensor& t : {out, dqkv, lse, delta}) card().fill(t.data, 0xFF, t.bytes());
-    cuda::run(op, launch, backend);
-    cuda::run(grad, launch, backend);
+    run(op, backend);
+    run(grad, backend);
     return std::vector<Values>{values(out), values(lse), values(dqkv)};
   };
   const std::vector<Values> want = results_of("reference");
@@ -264,13 +285,14 @@ TEST_F(LargeArrays, LmLoss) {
   for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<std::int32_t>(i * 7919 % kVocab);
   const Tensor x = noise(DType::bf16, {kTokens, kHidden}), weight = noise(DType::bf16, {kVocab, kHidden});
   const Tensor to = integers(targets), loss_sum = array(DType::f64, {1});
-  device::cuda::Launch launch = card().launch();
-  launch.deterministic = true;  // nothing is tuned
+  const Tensor workspace = array(DType::u8, {kProductWorkspaceBytes});
+  constexpr ProductHow kUntuned{.bits = Bits::repeat};
   std::vector<std::vector<Values>> results;
   for (const std::int64_t rows : {kTokens, kTokens / 12}) {
     const Tensor losses = array(DType::f32, {kTokens}), dx = array(DType::bf16, x.shape);
     const Tensor dweight = array(DType::f32, weight.shape), logits = array(DType::bf16, {rows, kVocab});
-    cuda::run(LmLoss<Tensor>{x, weight, to, losses, loss_sum, logits, dx, dweight, false, false}, launch);
+    cuda::run(LmLoss<Tensor>{x, weight, to, losses, loss_sum, logits, dx, dweight, false, false, workspace, kUntuned},
+              card().launch());
     results.push_back({values(losses), values(dx), values(dweight)});
   }
   expect_near_in_norm("losses", results[0][0], results[1][0], 1e-3);

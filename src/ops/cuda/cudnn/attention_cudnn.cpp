@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <unordered_map>
 
 #include "base/troubleshooting.h"
@@ -90,12 +89,12 @@ class GraphOfCase {
   GraphOfCase(const AttentionCase& c, fe::graph::Graph& graph)
       : c_(c),
         graph_(graph),
-        batch_(c.full_rows ? c.n / c.longest : c.capacity),
-        length_(c.full_rows ? c.longest : std::max(c.longest, kShortestRow)) {
+        batch_(c.full_rows() ? c.n / c.longest : c.capacity),
+        length_(c.full_rows() ? c.longest : std::max(c.longest, kShortestRow)) {
     graph_.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
-    if (c.full_rows) return;
+    if (c.full_rows()) return;
     lengths_ = integers("lengths", kLengths, batch_);
     qkv_offsets_ = integers("offsets of qkv", kQkvOffsets, batch_ + 1);
     out_offsets_ = integers("offsets of out", kOutOffsets, batch_ + 1);
@@ -114,7 +113,7 @@ class GraphOfCase {
 
   void backward() {
     auto options = masked(fe::graph::SDPA_backward_attributes().set_name("attention gradient"));
-    if (!c_.full_rows) options.set_max_total_seq_len_q(c_.n).set_max_total_seq_len_kv(c_.n);
+    if (!c_.full_rows()) options.set_max_total_seq_len_q(c_.n).set_max_total_seq_len_kv(c_.n);
     Tensor_attributes out, dout, lse;
     describe_out(out, kOut);
     describe_out(dout, kDout);
@@ -158,7 +157,7 @@ class GraphOfCase {
     if (out_offsets_) t.set_ragged_offset(out_offsets_);
   }
   void describe_lse(Tensor_attributes& t) const {
-    const bool by_rows = c_.full_rows && c_.backward;  // cuDNN before 9.26 takes no other strides there
+    const bool by_rows = c_.full_rows() && c_.backward;  // cuDNN before 9.26 takes no other strides there
     t.set_uid(kLse).set_dim({batch_, c_.layout.heads, length_, 1});
     if (by_rows)
       t.set_stride({c_.layout.heads * length_, length_, 1, 1});
@@ -191,17 +190,21 @@ std::unique_ptr<CudnnPlan> build(const AttentionCase& c) {
   return plan;
 }
 
-const CudnnPlan& plan_of(const AttentionCase& c) {
-  using Key =
-      std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, float>;
-  static std::mutex mutex;
-  static std::map<Key, std::unique_ptr<CudnnPlan>> plans;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<CudnnPlan>& plan = plans[{c.backward, c.full_rows, c.layout.heads, c.layout.kv_heads,
-                                            c.layout.head_dim, c.n, c.capacity, c.longest, c.scale}];
-  if (!plan) plan = build(c);
-  return *plan;
-}
+// All plans of a card.
+class CudnnPlans {
+ public:
+  const CudnnPlan& of(const AttentionCase& c) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<CudnnPlan>& plan = plans_[c];
+    if (!plan) plan = build(c);
+    return *plan;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<AttentionCase, std::unique_ptr<CudnnPlan>> plans_;
+};
+const CudnnPlan& plan_of(const AttentionCase& c) { return c.own->of<CudnnPlans>().of(c); }
 
 // Of lse as full rows want it, behind the plan's own workspace.
 std::int64_t lse_bytes(const AttentionCase& c) { return 4 * c.n * c.layout.heads + 256; }
@@ -215,18 +218,23 @@ void put_heads(Pointers& pointers, const Tensor& qkv, const HeadLayout& layout, 
   pointers[v] = row + (layout.heads + layout.kv_heads) * layout.head_dim;
 }
 
-// Offsets stand at the start of the launch's workspace; what is left of it is the plan's own when it needs no more.
-std::byte* put_offsets(Pointers& pointers, const Tensor& doc_offsets, const HeadLayout& layout, const Tensor& rows,
-                       const Tensor& lse, const Launch& launch) {
-  if (launch.full_rows) return launch.workspace;
-  const std::int64_t capacity = doc_offsets.elements() - 1;
-  const RaggedOffsets offsets(launch.workspace, capacity);
-  prepare_ragged(doc_offsets, layout, offsets, rows, lse, launch);
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+std::int64_t offset_bytes(const AttentionCase& c) {
+  return c.full_rows() ? 0 : aligned(ragged_offset_bytes(c.capacity));
+}
+
+// Offsets stand at the start of the workspace; the plan's own begins behind them.
+std::byte* put_offsets(Pointers& pointers, const AttentionCase& c, const Tensor& doc_offsets, const Tensor& workspace,
+                       const Tensor& rows, const Tensor& lse, const Launch& launch) {
+  std::byte* const memory = workspace.as<std::byte>();
+  if (c.full_rows()) return memory;
+  const RaggedOffsets offsets(memory, c.capacity);
+  prepare_ragged(doc_offsets, c.layout, offsets, rows, lse, launch);
   pointers[kLengths] = offsets.lengths;
   pointers[kQkvOffsets] = offsets.qkv;
   pointers[kOutOffsets] = offsets.out;
   pointers[kLseOffsets] = offsets.lse;
-  return launch.workspace + (RaggedOffsets::bytes(capacity) + 255) / 256 * 256;
+  return memory + offset_bytes(c);
 }
 
 void execute(const AttentionCase& c, Pointers& pointers, void* workspace, const Launch& launch) {
@@ -245,15 +253,14 @@ std::string cudnn_problem() { return library().problem(); }
 
 std::string cudnn_why_not(const AttentionCase& c) {
   if (c.dtype != DType::bf16) return "it is asked for bf16 alone";
-  if (c.backward && c.deterministic) return "its backward pass adds in the order in which blocks finish";
+  if (c.backward && c.how.bits == Bits::repeat) return "its backward pass adds in the order in which blocks finish";
   if (c.longest < 1) return "the longest document is not known";
   if (c.n * c.layout.qkv_width() > std::numeric_limits<std::int32_t>::max()) return "offsets pass 32 bits";
   if (!library().problem().empty()) return library().problem();
   const CudnnPlan& plan = plan_of(c);
   if (!plan.problem.empty()) return plan.problem;
-  const std::int64_t offsets = c.backward || c.full_rows ? 0 : RaggedOffsets::bytes(c.capacity) + 256;
-  const std::int64_t lse = c.backward && c.full_rows ? lse_bytes(c) : 0;
-  if (plan.workspace_bytes + offsets + lse > c.workspace_bytes)
+  const std::int64_t lse = c.backward && c.full_rows() ? lse_bytes(c) : 0;
+  if (plan.workspace_bytes + offset_bytes(c) + lse > c.workspace_bytes)
     return fmt::format("it needs {} MiB of workspace and has {}", plan.workspace_bytes >> 20, c.workspace_bytes >> 20);
   return "";
 }
@@ -263,8 +270,8 @@ void cudnn_forward(const Attention<Tensor>& op, const Launch& launch) {
   put_heads(pointers, op.qkv, op.layout, kQ, kK, kV);
   pointers[kOut] = op.out.data;
   pointers[kLse] = op.lse.data;
-  std::byte* const workspace = put_offsets(pointers, op.doc_offsets, op.layout, op.out, op.lse, launch);
-  execute(case_of(op, launch), pointers, workspace, launch);
+  const AttentionCase c = case_of(op, launch);
+  execute(c, pointers, put_offsets(pointers, c, op.doc_offsets, op.workspace, op.out, op.lse, launch), launch);
 }
 
 void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
@@ -274,14 +281,14 @@ void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch) {
   pointers[kOut] = op.out.data;
   pointers[kDout] = op.dout.data;
   pointers[kLse] = op.lse.data;
-  put_offsets(pointers, op.doc_offsets, op.layout, op.dqkv, {}, launch);
   const AttentionCase c = case_of(op, launch);
-  if (c.full_rows) {
-    std::byte* const by_rows = op.workspace.as<std::byte>() + (plan_of(c).workspace_bytes + 255) / 256 * 256;
+  std::byte* const workspace = put_offsets(pointers, c, op.doc_offsets, op.workspace, op.dqkv, {}, launch);
+  if (c.full_rows()) {
+    std::byte* const by_rows = workspace + aligned(plan_of(c).workspace_bytes);
     lse_by_rows(op.lse, c.longest, reinterpret_cast<float*>(by_rows), launch);
     pointers[kLse] = by_rows;
   }
-  execute(c, pointers, op.workspace.data, launch);
+  execute(c, pointers, workspace, launch);
 }
 
 }  // namespace redline::ops::cuda

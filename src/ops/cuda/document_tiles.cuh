@@ -1,27 +1,33 @@
-// Who does what in tiled attention. Documents live in device memory and change from batch to batch while a captured
-// graph does not, so a small kernel cuts them into tiles, longest documents first, and a fixed number of resident
-// blocks takes tiles from that list until it is empty. The order decides when a tile is done, never its bits.
+// Who does what in tiled attention: a fixed number of resident blocks takes tiles from the list of ops/document_tiles.h
+// until it is empty. The order decides when a tile is done, never its bits.
 #pragma once
-
-#include <span>
 
 #include "device/cuda/launch.h"
 #include "ops/attention.h"
+#include "ops/document_tiles.h"
 
 namespace redline::ops::cuda {
 
-// A document as each of its tiles ("slots" of the list) finds it: its tokens, its first slot, its number of slots.
+// A document as each of its tiles (slots of the list) finds it: its tokens, its first slot, its number of slots.
 struct alignas(16) PlannedDocument {
   int begin, end, first, tiles;
 };
 
-struct Plan {
+// One list of ops/document_tiles.h: the tiles of one size.
+struct TileList {
   int tile = 0;          // tokens a tile, counted from the document's own start
-  int blocks = 0;        // that take pieces
-  int* next = nullptr;   // the first piece of work that no block has taken
+  int* taken = nullptr;  // pieces of work that blocks have asked for beside their first two, and blocks that are done
   int* count = nullptr;  // slots in use
   PlannedDocument* slots = nullptr;
 };
+static_assert(sizeof(PlannedDocument) == kTileSlotBytes);
+
+// The list of that size in what DocumentTiles has written for a batch.
+TileList tile_list(const Tensor& tiles, std::int64_t tokens, std::int64_t capacity, std::int64_t tile);
+template <class Op>
+TileList tile_list(const Op& op, std::int64_t tile) {
+  return tile_list(op.tiles, op.qkv.rows(), op.doc_offsets.elements() - 1, tile);
+}
 
 // One tile of one head; position 0 is the tile of its document with most work.
 struct Work {
@@ -31,37 +37,44 @@ struct Work {
   __device__ int query_tile() const { return document.tiles - 1 - position; }
 };
 
-// Places plans of the given tiles and blocks in the launch's workspace and enqueues the kernel that fills them in.
-void plan_documents(const Tensor& doc_offsets, std::int64_t n, std::span<Plan> plans,
-                    const device::cuda::Launch& launch);
-
 // Piece `index` of count * heads. The heads of one tile are neighbours, and so are a document's tiles: what one block
 // brings into L2 the others find there.
-__device__ inline Work find_work(const Plan& plan, int index, int heads) {
+__device__ inline Work find_work(const TileList& list, int index, int heads) {
   const auto slot = static_cast<int>(static_cast<unsigned>(index) / static_cast<unsigned>(heads));
   Work work;
-  work.document = plan.slots[slot];
+  work.document = list.slots[slot];
   work.head = index - slot * heads;
   work.position = slot - work.document.first;
   return work;
 }
 
 // The pieces of work that a block takes, one after the other, until there are none. A piece is asked for two ahead, since
-// an answer may take as long as a small piece. Every thread calls all of it.
+// an answer may take as long as a small piece. Every thread calls all of it. The block that ends last sets the list back
+// for the next kernel.
 class WorkQueue {
  public:
-  __device__ WorkQueue(const Plan& plan, int heads, int (&next)[2])
-      : plan_(plan),
+  __device__ WorkQueue(const TileList& list, int heads, int (&next)[2])
+      : list_(list),
         next_(next),
         heads_(heads),
-        count_(*plan.count * heads),
+        count_(*list.count * heads),
         index_(static_cast<int>(blockIdx.x)),
         following_(index_ + static_cast<int>(gridDim.x)) {
     ask();
   }
+  __device__ ~WorkQueue() {
+    if (threadIdx.x != 0) return;
+    __threadfence();  // what was asked for is counted before the block is
+    if (atomicAdd(list_.taken + 1, 1) != static_cast<int>(gridDim.x) - 1) return;
+    list_.taken[0] = 0;
+    list_.taken[1] = 0;
+  }
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
   __device__ bool more() const { return index_ < count_; }
   __device__ int index() const { return index_; }
-  __device__ Work work() const { return find_work(plan_, index_, heads_); }
+  __device__ Work work() const { return find_work(list_, index_, heads_); }
 
   // Behind this nobody of the block works on the piece that was.
   __device__ void take_next() {
@@ -75,10 +88,10 @@ class WorkQueue {
 
  private:
   __device__ void ask() {
-    if (threadIdx.x == 0) asked_ = atomicAdd(plan_.next, 1);
+    if (threadIdx.x == 0) asked_ = atomicAdd(list_.taken, 1) + 2 * static_cast<int>(gridDim.x);
   }
 
-  const Plan& plan_;
+  const TileList& list_;
   int (&next_)[2];
   int heads_, count_, index_, following_, turn_ = 0, asked_ = 0;
 };

@@ -1,0 +1,40 @@
+// How a node computes where a backend leaves a choice. The lowering decides, the node says it, the kernel does it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string_view>
+
+namespace redline::ops {
+
+enum class Math : std::uint8_t { full, tf32 };    // what products of fp32 operands may round them to
+enum class Bits : std::uint8_t { free, repeat };  // repeat: nothing whose bits depend on timing or on what was timed
+
+struct ProductHow {
+  Math math = Math::full;
+  Bits bits = Bits::free;
+  auto operator<=>(const ProductHow&) const = default;
+};
+
+// Of a batch. full_rows: every document is as long as the longest may be, and no token is left over; libraries are faster
+// there. Any batch is packed.
+enum class Documents : std::uint8_t { packed, full_rows };
+
+enum class AttentionBy : std::uint8_t { automatic, cudnn, hopper, flash, reference };
+inline constexpr std::string_view kAttentionBy[] = {"auto", "cudnn", "hopper", "flash", "reference"};
+constexpr std::string_view name_of(AttentionBy by) { return kAttentionBy[static_cast<int>(by)]; }
+constexpr AttentionBy attention_by(std::string_view name) {  // one of those names
+  int by = 0;
+  while (kAttentionBy[by] != name) ++by;
+  return static_cast<AttentionBy>(by);
+}
+
+struct AttentionHow {
+  AttentionBy by = AttentionBy::automatic;
+  Math math = Math::full;
+  Bits bits = Bits::free;
+  Documents documents = Documents::packed;
+  auto operator<=>(const AttentionHow&) const = default;
+};
+
+}  // namespace redline::ops
