@@ -170,7 +170,7 @@ void Builder::grad_norm(optim::GradNorm<ValueId> op) {
   append(op, Phase::update, "grad_norm");
 }
 
-void Builder::adamw(optim::AdamW<ValueId> op) { append(op, Phase::update, "adamw"); }
+void Builder::adamw(optim::AdamW<ValueId> op, std::string name) { append(op, Phase::update, std::move(name)); }
 void Builder::refresh(optim::Refresh<ValueId> op) { append(op, Phase::update, "refresh"); }
 
 }  // namespace redline::program
