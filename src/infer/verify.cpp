@@ -105,10 +105,10 @@ class Run {
       result_.absent.push_back(prefix);
       return;
     }
-    constexpr auto kElement = static_cast<std::int64_t>(sizeof(float));
+    const float* const values = engine_->executor().tensor(engine_->lowered().at(array)).f32();
     for (const model::StoredParameter& p : engine_->layout().stored) {
       std::vector<float> ours(static_cast<std::size_t>(p.elements));
-      engine_->executor().read(engine_->lowered().at(array), ours.data(), p.elements * kElement, p.offset * kElement);
+      engine_->device().copy_out(ours.data(), values + p.offset, p.elements * static_cast<std::int64_t>(sizeof(float)));
       for (float& v : ours) v = static_cast<float>(v * scale);
       take(prefix + p.name, ours);
     }

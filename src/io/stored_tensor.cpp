@@ -144,12 +144,13 @@ std::vector<std::int32_t> StoredTensor::to_i32() const {
       if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
       return out;
     case DType::i64:
-      convert_all<std::int64_t>(bytes.data(), elements(), reinterpret_cast<std::byte*>(out.data()), [&](std::int64_t x) {
-        using Limits = std::numeric_limits<std::int32_t>;
-        if (x < Limits::min() || x > Limits::max())
-          fail_user("tensor {} holds {}, which does not fit in 32 bits", in_quotes(name), x);
-        return static_cast<std::int32_t>(x);
-      });
+      convert_all<std::int64_t>(bytes.data(), elements(), reinterpret_cast<std::byte*>(out.data()),
+                                [&](std::int64_t x) {
+                                  using Limits = std::numeric_limits<std::int32_t>;
+                                  if (x < Limits::min() || x > Limits::max())
+                                    fail_user("tensor {} holds {}, which does not fit in 32 bits", in_quotes(name), x);
+                                  return static_cast<std::int32_t>(x);
+                                });
       return out;
     default: fail_user("tensor {} has dtype {}; I32 or I64 is needed here", in_quotes(name), name_of(dtype));
   }

@@ -1,12 +1,13 @@
 // AdamW over all parameters: a node for each range that has weight decay, and one for each that has none.
 #include "model/lowering.h"
+#include "optim/adamw.h"
 
 namespace redline::model {
 namespace {
 
 optim::StateTable state(const ParameterTable&, const FlatLayout& layout) { return optim::adamw_state(layout.whole()); }
 
-void update(program::Builder& b, LoweredModel& m, const config::Optim& o) {
+void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {
   const auto f = [](double x) { return static_cast<float>(x); };
   for (const bool decayed : {true, false})
     for (const optim::Range& range :

@@ -13,7 +13,7 @@ struct LoweredModel;
 struct Optimizer {
   optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout);
   // Appends its nodes behind the norm of the gradients.
-  void (*update)(program::Builder& b, LoweredModel& m, const config::Optim& settings);
+  void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
 };
 
 extern const Optimizer kAdamW;

@@ -40,8 +40,8 @@ struct StoredParameter {
 
 // Where each parameter of the table begins in the flat arrays: all that have weight decay first, then the rest.
 struct FlatLayout {
-  std::vector<std::int64_t> offsets;    // by row of the table, in elements, multiples of kFlatAlignment
-  std::int64_t total = 0;               // elements, gaps included
+  std::vector<std::int64_t> offsets;  // by row of the table, in elements, multiples of kFlatAlignment
+  std::int64_t total = 0;             // elements, gaps included
   optim::Range whole() const { return {0, total}; }
   std::vector<StoredParameter> stored;  // in the table's order
 };

@@ -64,14 +64,10 @@ struct AdamW {
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", result, Access::read));
-    return AdamW<U>{f("parameters", parameters, Access::update),
-                    f("gradients", gradients, Access::read),
-                    f("moment1", moment1, Access::update),
-                    f("moment2", moment2, Access::update),
-                    f("working", working, Access::write),
-                    f("state", state, Access::read),
-                    f("result", result, Access::read),
-                    settings};
+    return AdamW<U>{f("parameters", parameters, Access::update), f("gradients", gradients, Access::read),
+                    f("moment1", moment1, Access::update),       f("moment2", moment2, Access::update),
+                    f("working", working, Access::write),        f("state", state, Access::read),
+                    f("result", result, Access::read),           settings};
   }
 };
 

@@ -30,9 +30,7 @@ struct StateArray {
   std::string stored_as = {};
 
   bool by_parameter() const { return range.elements() > 0 && block == 1; }
-  std::int64_t elements() const {
-    return range.elements() > 0 ? (range.elements() + block - 1) / block : independent;
-  }
+  std::int64_t elements() const { return range.elements() > 0 ? (range.elements() + block - 1) / block : independent; }
 };
 
 using StateTable = std::vector<StateArray>;

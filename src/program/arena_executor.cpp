@@ -26,16 +26,14 @@ void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes) {
 }
 
 void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) {
-  device_.copy_in(part(id, bytes, offset), host, bytes);
+  REDLINE_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= set_.at(id).bytes(), "bytes {} to {} of {}", offset,
+                offset + bytes, set_.at(id).name);
+  device_.copy_in(tensor(id).as<std::byte>() + offset, host, bytes);
 }
 
 void ArenaExecutor::read(ValueId id, void* host, std::int64_t bytes) {
   check_size(id, bytes);
   device_.copy_out(host, tensor(id).data, bytes);
-}
-
-void ArenaExecutor::read(ValueId id, void* host, std::int64_t bytes, std::int64_t offset) {
-  device_.copy_out(host, part(id, bytes, offset), bytes);
 }
 
 void ArenaExecutor::post(std::span<const ValueId> ids) {
@@ -75,12 +73,6 @@ BoundOp ArenaExecutor::bind(const Op& op) const {
 void ArenaExecutor::check_size(ValueId id, std::int64_t bytes) const {
   REDLINE_CHECK(bytes == set_.at(id).bytes(), "{} holds {} bytes, not {}", set_.at(id).name, set_.at(id).bytes(),
                 bytes);
-}
-
-std::byte* ArenaExecutor::part(ValueId id, std::int64_t bytes, std::int64_t offset) const {
-  REDLINE_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= set_.at(id).bytes(), "bytes {} to {} of {}", offset,
-                offset + bytes, set_.at(id).name);
-  return tensor(id).as<std::byte>() + offset;
 }
 
 }  // namespace redline::program

@@ -17,7 +17,6 @@ class ArenaExecutor : public Executor {
   void write(ValueId id, const void* host, std::int64_t bytes) final;
   void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) final;
   void read(ValueId id, void* host, std::int64_t bytes) final;
-  void read(ValueId id, void* host, std::int64_t bytes, std::int64_t offset) final;
   void post(std::span<const ValueId> ids) final;
   void take(void* host) final;
   void clear(ValueId id) final;
@@ -32,7 +31,6 @@ class ArenaExecutor : public Executor {
  private:
   BoundOp bind(const Op& op) const;
   void check_size(ValueId id, std::int64_t bytes) const;
-  std::byte* part(ValueId id, std::int64_t bytes, std::int64_t offset) const;
 
   const ProgramSet& set_;
   device::Device& device_;

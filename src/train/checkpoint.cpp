@@ -125,7 +125,8 @@ bool parameters_finite(model::Engine& engine) {
   const auto tensors = model::state_tensors(engine.lowered().state, engine.layout(), io::kWeightsFile);
   model::read_state(tensors, engine.state(), engine.device(), [&](std::span<const std::byte> bytes) {
     const auto* values = reinterpret_cast<const float*>(bytes.data());
-    finite = finite && std::all_of(values, values + bytes.size() / sizeof(float), [](float p) { return std::isfinite(p); });
+    finite =
+        finite && std::all_of(values, values + bytes.size() / sizeof(float), [](float p) { return std::isfinite(p); });
   });
   return finite;
 }

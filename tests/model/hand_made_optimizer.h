@@ -35,7 +35,7 @@ inline const model::Optimizer kHandMade = {
               {.name = "history", .independent = kHistory, .file = optim::kOptimizerFile, .stored_as = "history"}};
     },
     .update =
-        [](program::Builder& b, model::LoweredModel& m, const config::Optim&) {
+        [](program::Builder& b, const model::LoweredModel& m, const config::Optim&) {
           const optim::Range hidden = hidden_matrices(m.table, m.layout);
           const auto part = [&](std::string_view array) { return m.view(b, array, hidden); };
           b.adamw({part(optim::kParameters), part(optim::kGradients), part("momentum"), part("variance"),

@@ -42,11 +42,11 @@ TEST(State, RowsAreTheValuesOfTheRunThatPersist) {
     EXPECT_EQ(m.at(m.state[i].name), m.state_values[i]);
     bytes += value.bytes();
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"parameters", "working copies", "gradients", "first moments",
-                                             "second moments"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"parameters", "working copies", "gradients", "first moments", "second moments"}));
   std::int64_t planned = 0;
-  for (const auto role : {program::Role::parameter, program::Role::working, program::Role::gradient,
-                          program::Role::moment})
+  for (const auto role :
+       {program::Role::parameter, program::Role::working, program::Role::gradient, program::Role::moment})
     planned += m.set.memory.by_role[static_cast<int>(role)];
   EXPECT_GE(planned, bytes);
   EXPECT_LT(planned, bytes + 5 * 256);

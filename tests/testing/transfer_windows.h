@@ -21,7 +21,7 @@ inline void expect_uploads_arrive(device::Device& device) {
   device.fill(memory->data(), 0xAB, memory->bytes());
   {
     const std::unique_ptr<device::TransferWindow> windows[] = {device.make_transfer_window(kWindow),
-                                                             device.make_transfer_window(kWindow)};
+                                                               device.make_transfer_window(kWindow)};
     for (std::int64_t round = 0; round < kRounds; ++round) {
       device::TransferWindow& window = *windows[round % 2];
       window.wait();

@@ -35,6 +35,12 @@ config::Config config_of(const config::Model& model) {
   return c;
 }
 
+RunState at_step(std::int64_t step) {
+  RunState state;
+  state.step = step;
+  return state;
+}
+
 // Almost two windows of embedding: no array of the state fits into one.
 config::Model wide_model() {
   config::Model m = testing::tiny_model("llama", true);
@@ -74,7 +80,7 @@ TEST(Checkpoint, EveryRowComesBackBitForBitOnAnyDevice) {
       fill(saved, 1);
       fill(loaded, 2);
       const Path parent = temp.path() / (late ? "late" : "host");
-      save_checkpoint(real_files(), parent, saved, config_of(model), {.step = 7});
+      save_checkpoint(real_files(), parent, saved, config_of(model), at_step(7));
       const Path folder = parent / io::checkpoint_name(7);
       EXPECT_NE(stored_bytes(saved), stored_bytes(loaded));
       load_tensors(folder, loaded);
@@ -93,10 +99,10 @@ TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
     table[0].dtype = DType::u8;
     return table;
   };
-  const model::Optimizer small = {kBytes, [](program::Builder&, model::LoweredModel&, const config::Optim&) {}};
+  const model::Optimizer small = {kBytes, [](program::Builder&, const model::LoweredModel&, const config::Optim&) {}};
   device::CpuDevice device;
   Engine engine(model, options(), device), other(model, options(small), device);
-  save_checkpoint(real_files(), temp.path(), engine, config_of(model), {.step = 7});
+  save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(7));
   const std::string error = error_of([&] { load_tensors(temp.path() / io::checkpoint_name(7), other); });
   EXPECT_NE(error.find("exp_avg.model.embed_tokens.weight has another shape or type"), std::string::npos) << error;
 }
@@ -119,7 +125,7 @@ TEST(Checkpoint, ASaveHoldsTwoWindowsWhateverTheModelsSize) {
   const std::int64_t before = status_bytes("VmRSS:");
   const bool watched = reset_peak() && before > 0;
   EXPECT_TRUE(parameters_finite(engine));
-  save_checkpoint(real_files(), temp.path(), engine, config_of(model), {.step = 1});
+  save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(1));
   const std::int64_t most = status_bytes("VmHWM:") - before;
   EXPECT_EQ(device.most_held_bytes, 2 * kWindow);
   EXPECT_EQ(device.most_under_way, 2);
@@ -160,7 +166,7 @@ TEST(Checkpoint, ADiskThatIsFullEndsASaveWithNothingUnderWay) {
   Engine engine(model, options(), device);
   testing::FailingFiles files;
   files.fail_at(300, testing::Failure::full_disk);  // in the middle of the tensors
-  EXPECT_THROW(save_checkpoint(files, temp.path(), engine, config_of(model), {.step = 1}), MachineError);
+  EXPECT_THROW(save_checkpoint(files, temp.path(), engine, config_of(model), at_step(1)), MachineError);
   EXPECT_TRUE(files.failed());
   EXPECT_EQ(device.most_held_bytes, 2 * kWindow);
   EXPECT_EQ(device.under_way, 0);

@@ -73,8 +73,8 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
   const UpdateResult& result = *op.result.as<UpdateResult>();
   if (result.finite != 1.0f) return;
   const AdamWSettings& s = op.settings;
-  const Factors factors{s.beta1,  s.beta2,           s.eps,            s.weight_decay, result.grad_scale,
-                        state.lr, state.correction1, state.correction2};
+  const Factors factors{s.beta1,           s.beta2,          s.eps, s.weight_decay, result.grad_scale, state.lr,
+                        state.correction1, state.correction2};
   const std::int64_t n = op.parameters.elements();
   const auto update_range = [&](std::int64_t range) {
     const std::int64_t begin = range * kRange, count = std::min(n - begin, kRange);

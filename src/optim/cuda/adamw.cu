@@ -37,7 +37,8 @@ struct Arrays {
 };
 
 template <int N>
-__device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings& s, const StepState& state, float scale) {
+__device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings& s, const StepState& state,
+                       float scale) {
   const auto p = load<N>(a.parameters + first), gradient = load<N>(a.gradients + first);
   const auto m = load<N>(a.moment1 + first), v = load<N>(a.moment2 + first);
   float p_out[N], m_out[N], v_out[N];
@@ -56,9 +57,8 @@ __device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings&
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    adamw(const Arrays arrays, std::int64_t n, AdamWSettings settings, const StepState* state,
-          const UpdateResult* result) {
+__global__ void __launch_bounds__(kThreads) adamw(const Arrays arrays, std::int64_t n, AdamWSettings settings,
+                                                  const StepState* state, const UpdateResult* result) {
   const Share<kWidth> share = share_of_thread<kWidth>(n);
   if (!share.inside || result->finite != 1.0f) return;
   const StepState step = *state;

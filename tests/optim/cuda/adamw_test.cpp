@@ -55,14 +55,9 @@ TEST_P(CudaOptimTest, AdamWIsTheCpus) {
       const StepState state{.lr = 0.01f, .correction1 = 0.19f, .correction2 = 0.0975f};
       const UpdateResult result{.grad_norm = 3, .grad_scale = 0.05f, .finite = 1};
       const Tensor working = with_working ? memory.array(DType::bf16, {n}) : Tensor{};
-      const AdamW<Tensor> op{memory.uniform({n}),
-                             memory.uniform({n}, -5, 5),
-                             memory.uniform({n}),
-                             memory.uniform({n}, 0, 1),
-                             working,
-                             memory.object(state),
-                             memory.object(result),
-                             {.weight_decay = decay}};
+      const AdamW<Tensor> op{
+          memory.uniform({n}),  memory.uniform({n}, -5, 5), memory.uniform({n}),    memory.uniform({n}, 0, 1), working,
+          memory.object(state), memory.object(result),      {.weight_decay = decay}};
       for (const auto& values : expect_agreement(card(), op, kOnCpu, kOnCard, kFloat)) {
         if (!with_working) continue;
         for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
