@@ -85,10 +85,11 @@ class LateDevice final : public device::CpuDevice {
     return std::make_unique<Window>(*this, bytes);
   }
 
-  std::int64_t window_bytes = 0;                            // of all windows that were made
-  std::int64_t held_bytes = 0, most_held_bytes = 0;         // of those that there are at a time
-  std::int64_t most_copied_out = 0;                         // bytes at once, without a window
-  int windows_sent = 0, under_way = 0, most_under_way = 0;  // windows; sent or fetched
+  std::int64_t window_bytes = 0;                     // of all windows that were made
+  std::int64_t held_bytes = 0, most_held_bytes = 0;  // of those that there are at a time
+  std::int64_t most_copied_out = 0;                  // bytes at once, without a window
+  int windows_sent = 0;
+  int under_way = 0, most_under_way = 0;  // windows that were sent or fetched and not waited for
 
  private:
   class Window final : public device::TransferWindow {
@@ -103,14 +104,11 @@ class LateDevice final : public device::CpuDevice {
     }
     std::span<std::byte> memory() override { return memory_; }
     void send(void* to, const std::byte* from, std::int64_t bytes) override {
-      if (copies_.empty()) {
-        ++device_.windows_sent;
-        device_.most_under_way = std::max(device_.most_under_way, ++device_.under_way);
-      }
-      copies_.push_back({static_cast<std::byte*>(to), from, bytes});
+      if (copies_.empty()) ++device_.windows_sent;
+      copy_later({static_cast<std::byte*>(to), from, bytes});
     }
     void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
-      send(to, static_cast<const std::byte*>(from), bytes);
+      copy_later({to, static_cast<const std::byte*>(from), bytes});
     }
     void wait() override {
       if (!copies_.empty()) --device_.under_way;
@@ -124,6 +122,11 @@ class LateDevice final : public device::CpuDevice {
       const std::byte* from;
       std::int64_t bytes;
     };
+    void copy_later(const Copy& copy) {
+      if (copies_.empty()) device_.most_under_way = std::max(device_.most_under_way, ++device_.under_way);
+      copies_.push_back(copy);
+    }
+
     LateDevice& device_;
     std::vector<std::byte> memory_;
     std::vector<Copy> copies_;
