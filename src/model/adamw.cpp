@@ -1,6 +1,7 @@
 // AdamW over all parameters: a node for each range that has weight decay, and one for each that has none.
-#include "model/lowering.h"
 #include "optim/adamw.h"
+
+#include "model/lowering.h"
 
 namespace redline::model {
 namespace {
