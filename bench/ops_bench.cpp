@@ -267,10 +267,10 @@ void adamw(benchmark::State& state) {
                                a.floats({kParameters}),
                                a.floats({kParameters}),
                                moment2,
+                               {},
                                view(step),
                                view(result),
-                               {},
-                               kParameters},
+                               {}},
           0);
 }
 BENCHMARK(embed)->UseRealTime();

@@ -207,12 +207,15 @@ class CpuMailbox final : public Mailbox {
   std::deque<std::vector<std::byte>> letters_;
 };
 
-class CpuUploadWindow final : public UploadWindow {
+class CpuTransferWindow final : public TransferWindow {
  public:
-  explicit CpuUploadWindow(std::int64_t bytes) : memory_(static_cast<std::size_t>(bytes)) {}
+  explicit CpuTransferWindow(std::int64_t bytes) : memory_(static_cast<std::size_t>(bytes)) {}
   std::span<std::byte> memory() override { return memory_; }
   void send(void* to, const std::byte* from, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+    send(to, static_cast<const std::byte*>(from), bytes);
   }
   void wait() override {}
 
@@ -224,8 +227,8 @@ class CpuUploadWindow final : public UploadWindow {
 
 std::unique_ptr<Mailbox> CpuDevice::make_mailbox(std::int64_t bytes) { return std::make_unique<CpuMailbox>(bytes); }
 
-std::unique_ptr<UploadWindow> CpuDevice::make_upload_window(std::int64_t bytes) {
-  return std::make_unique<CpuUploadWindow>(bytes);
+std::unique_ptr<TransferWindow> CpuDevice::make_transfer_window(std::int64_t bytes) {
+  return std::make_unique<CpuTransferWindow>(bytes);
 }
 
 void CpuDevice::copy_in(void* to, const void* from, std::int64_t bytes) {

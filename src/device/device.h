@@ -40,16 +40,21 @@ class Mailbox {
   virtual void take(void* host_to) = 0;                  // waits for the oldest letter and for nothing else
 };
 
-// Memory of the host from which much goes to the device while the host does something else: fill, send, and wait before
-// it is filled again. Its device must outlive it.
-class UploadWindow {
+// Memory of the host through which much goes to the device or comes from it while the host does something else: fill, send,
+// and wait before it is filled again; or fetch, and wait before it is read. Its device must outlive it.
+class TransferWindow {
  public:
-  virtual ~UploadWindow() = default;          // no copy from it is under way any more
+  virtual ~TransferWindow() = default;        // no copy is under way any more
   virtual std::span<std::byte> memory() = 0;  // contents undefined
-  // `from` lies in memory() and must stay as it is until wait(). As a copy it keeps the order of the device's work.
-  virtual void send(void* device_to, const std::byte* from, std::int64_t bytes) = 0;  // returns at once
-  virtual void wait() = 0;  // until all that was sent has been read, and for nothing that was queued after it
+  // The host's end lies in memory() and is not touched until wait(). Copies keep the order of the device's work; both
+  // return at once.
+  virtual void send(void* device_to, const std::byte* from, std::int64_t bytes) = 0;
+  virtual void fetch(std::byte* to, const void* device_from, std::int64_t bytes) = 0;
+  virtual void wait() = 0;  // until all that was sent or fetched is there, and for nothing that was queued after it
 };
+// Bytes of one where there is much to move. Twice that is pinned, which costs up to half a millisecond for each MiB: what fits
+// into less takes less.
+inline constexpr std::int64_t kTransferWindow = std::int64_t{32} << 20;
 
 class Device {
  public:
@@ -68,7 +73,7 @@ class Device {
   virtual void wait() = 0;              // until all work given to it is done
   virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
   virtual std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) = 0;  // of a letter
-  virtual std::unique_ptr<UploadWindow> make_upload_window(std::int64_t bytes) = 0;
+  virtual std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) = 0;
   virtual bool shares_host_memory() const = 0;  // whether the host may use buffers itself, without copies
 };
 
@@ -87,7 +92,7 @@ class CpuDevice : public Device {
   void wait() override {}
   bool runs_ahead() const override { return false; }
   std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
-  std::unique_ptr<UploadWindow> make_upload_window(std::int64_t bytes) override;
+  std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
   bool shares_host_memory() const override { return true; }
   ThreadPool& pool() { return pool_; }
 

@@ -85,7 +85,7 @@ class Run {
   }
 
   void compare_gradients() {
-    each_stored("grad.", model::Flat::gradients, inv_pairs(), [&](const std::string& key, const auto& ours) {
+    each_stored("grad.", optim::kGradients, inv_pairs(), [&](const std::string& key, const auto& ours) {
       if (tolerances_.direction == 0) return compare(key, ours, tolerances_.parameters);
       compare(key, ours, tolerances_.direction, Measure::direction);
       compare(key, ours, tolerances_.length, Measure::length);
@@ -93,22 +93,22 @@ class Run {
   }
 
   void compare_parameters() {
-    each_stored("final.", model::Flat::parameters, 1,
+    each_stored("final.", optim::kParameters, 1,
                 [&](const std::string& key, const auto& ours) { compare(key, ours, tolerances_.parameters); });
   }
 
   // take(key, our values times `scale`) for each parameter that the case has under the prefix.
   template <class Take>
-  void each_stored(const std::string& prefix, model::Flat which, double scale, const Take& take) {
+  void each_stored(const std::string& prefix, std::string_view array, double scale, const Take& take) {
     // A case holds all of a kind or none of it.
     if (!case_.oracle->find(prefix + engine_->layout().stored.front().name)) {
       result_.absent.push_back(prefix);
       return;
     }
-    const std::span<const float> flat = engine_->read(which);
+    const float* const values = engine_->executor().tensor(engine_->lowered().at(array)).f32();
     for (const model::StoredParameter& p : engine_->layout().stored) {
-      const auto part = flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements));
-      std::vector<float> ours(part.begin(), part.end());
+      std::vector<float> ours(static_cast<std::size_t>(p.elements));
+      engine_->device().copy_out(ours.data(), values + p.offset, p.elements * static_cast<std::int64_t>(sizeof(float)));
       for (float& v : ours) v = static_cast<float>(v * scale);
       take(prefix + p.name, ours);
     }

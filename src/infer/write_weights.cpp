@@ -58,7 +58,7 @@ class Writing {
     std::size_t filled = 0;
     const auto place = [&](const io::TensorPiece& piece) {
       const std::size_t bytes = static_cast<std::size_t>(piece.count) * size_of(options_.dtype);
-      return buffer_.data() + std::exchange(filled, filled + bytes);
+      return io::PiecePlace{buffer_.data() + std::exchange(filled, filled + bytes), options_.dtype};
     };
     const auto done = [&](std::span<const io::TensorPiece> pieces) {
       if (options_.stop && options_.stop->load() != 0) throw Stopped();
@@ -73,7 +73,7 @@ class Writing {
       }
       filled = 0;
     };
-    io::stream_tensors({*m.file->reader, m.tensors, options_.dtype, m.file->hash, pool_}, place, done);
+    io::stream_tensors({*m.file->reader, m.tensors, m.file->hash, pool_}, place, done);
   }
 
   WrittenWeights finish() {

@@ -1,5 +1,5 @@
 // What a stored tensor holds, converted to the types we compute in. Data in a file may stand at any byte, so elements
-// are copied out rather than pointed at.
+// are copied out rather than pointed at; so may what they are converted to.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -56,12 +56,13 @@ std::uint16_t f16_from_f32(float value) {
   return static_cast<std::uint16_t>(sign | half);
 }
 
-template <class From, class Convert, class To>
-void convert_all(const std::byte* from, std::span<To> out, const Convert& convert) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
+template <class From, class Convert>
+void convert_all(const std::byte* from, std::int64_t count, std::byte* out, const Convert& convert) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     From value;
     std::memcpy(&value, from + i * sizeof(From), sizeof(From));
-    out[i] = convert(value);
+    const auto converted = convert(value);
+    std::memcpy(out + i * sizeof converted, &converted, sizeof converted);
   }
 }
 
@@ -107,11 +108,10 @@ void StoredTensor::convert(std::span<const std::byte> from, DType to, std::byte*
     if (!held) fail_user("tensor {} holds numbers that are too large for {}", in_quotes(name), name_of(to));
     return;
   }
-  const std::span<float> floats(reinterpret_cast<float*>(out), static_cast<std::size_t>(count));
   switch (dtype) {
     case DType::f64: {
       bool held = true;
-      convert_all<double>(from.data(), floats, [&](double x) {
+      convert_all<double>(from.data(), count, out, [&](double x) {
         const auto narrow = static_cast<float>(x);
         held = held && (std::isfinite(narrow) || !std::isfinite(x));
         return narrow;
@@ -119,8 +119,8 @@ void StoredTensor::convert(std::span<const std::byte> from, DType to, std::byte*
       if (!held) fail_user("tensor {} holds numbers that are too large for {}", in_quotes(name), name_of(to));
       return;
     }
-    case DType::bf16: return convert_all<std::uint16_t>(from.data(), floats, f32_from_bf16);
-    case DType::f16: return convert_all<std::uint16_t>(from.data(), floats, f32_from_f16);
+    case DType::bf16: return convert_all<std::uint16_t>(from.data(), count, out, f32_from_bf16);
+    case DType::f16: return convert_all<std::uint16_t>(from.data(), count, out, f32_from_f16);
     default: fail_user("tensor {} has dtype {}; a float type is needed here", in_quotes(name), name_of(dtype));
   }
 }
@@ -144,12 +144,13 @@ std::vector<std::int32_t> StoredTensor::to_i32() const {
       if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
       return out;
     case DType::i64:
-      convert_all<std::int64_t>(bytes.data(), std::span(out), [&](std::int64_t x) {
-        using Limits = std::numeric_limits<std::int32_t>;
-        if (x < Limits::min() || x > Limits::max())
-          fail_user("tensor {} holds {}, which does not fit in 32 bits", in_quotes(name), x);
-        return static_cast<std::int32_t>(x);
-      });
+      convert_all<std::int64_t>(bytes.data(), elements(), reinterpret_cast<std::byte*>(out.data()),
+                                [&](std::int64_t x) {
+                                  using Limits = std::numeric_limits<std::int32_t>;
+                                  if (x < Limits::min() || x > Limits::max())
+                                    fail_user("tensor {} holds {}, which does not fit in 32 bits", in_quotes(name), x);
+                                  return static_cast<std::int32_t>(x);
+                                });
       return out;
     default: fail_user("tensor {} has dtype {}; I32 or I64 is needed here", in_quotes(name), name_of(dtype));
   }

@@ -26,8 +26,8 @@ constexpr std::int64_t kAhead = std::int64_t{32} << 20;  // bytes after a window
 struct Stretch {
   std::int64_t begin = 0, bytes = 0;
   const StoredTensor* tensor = nullptr;
-  std::size_t index = 0;        // of the tensor
-  std::byte* target = nullptr;  // of a part of it
+  std::size_t index = 0;   // of the tensor
+  PiecePlace target = {};  // of a part of it
 };
 
 // Makes the pages of memory that is about to be written, without waiting for the disk: 3.4 GB of them cost 80 ms. Where the
@@ -152,9 +152,9 @@ class Stream {
     const Stretch& part = parts_[i];
     static thread_local std::vector<std::byte> buffer;
     const auto size = static_cast<std::size_t>(part.bytes);
-    const bool straight = part.tensor && part.tensor->dtype == s_.to;  // to where it belongs
+    const bool straight = part.tensor && part.tensor->dtype == part.target.dtype;  // to where it belongs
     if (!straight && buffer.size() < size) buffer.resize(static_cast<std::size_t>(part_));
-    const std::span<std::byte> bytes(straight ? part.target : buffer.data(), size);
+    const std::span<std::byte> bytes(straight ? part.target.at : buffer.data(), size);
     if (straight && s_.new_memory) prepare(bytes);
     ahead_->wait_for(static_cast<std::uint64_t>(part.begin + part.bytes));
     file_.read(static_cast<std::uint64_t>(part.begin), bytes);
@@ -163,7 +163,7 @@ class Stream {
     if (s_.progress && std::this_thread::get_id() == caller_) s_.progress(read);
     if (!part.tensor || straight) return;
     try {
-      part.tensor->convert(bytes, s_.to, part.target);
+      part.tensor->convert(bytes, part.target.dtype, part.target.at);
     } catch (const UserError& e) {
       fail_user("{}: {}", s_.file.path().string(), e.what());
     }

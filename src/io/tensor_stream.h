@@ -25,7 +25,6 @@ struct TensorPiece {
 struct TensorStream {
   const SafetensorsReader& file;
   std::span<const StoredTensor* const> wanted;  // of the file, in its order
-  DType to = DType::f32;                        // as StoredTensor::convert
   std::optional<std::string> hash = {};         // of the whole file, hex64; another one is a UserError at the end
   ThreadPool& pool;
   std::int64_t window = kStreamWindow;
@@ -35,9 +34,14 @@ struct TensorStream {
   bool new_memory = false;  // what is placed was never written: its pages are made while the disk is waited for
 };
 
-// Window after window: `place` says where each piece goes once converted, in order and from this thread; when all of a
-// window are there, `done` hears of them. What is placed must stay until then. Pieces of a tensor come in order.
-using PlacePiece = std::function<std::byte*(const TensorPiece& piece)>;
+// Window after window: `place` says where each piece goes and what it is converted to (as StoredTensor::convert), in order
+// and from this thread; when all of a window are there, `done` hears of them. What is placed must stay until then. Pieces of
+// a tensor come in order.
+struct PiecePlace {
+  std::byte* at = nullptr;
+  DType dtype = DType::f32;
+};
+using PlacePiece = std::function<PiecePlace(const TensorPiece& piece)>;
 using PiecesDone = std::function<void(std::span<const TensorPiece> pieces)>;
 void stream_tensors(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done);
 

@@ -15,32 +15,33 @@ ParameterTable decoder_table(const config::Model& m) {
   const double residual_std = std / std::sqrt(2.0 * static_cast<double>(m.layers));
 
   ParameterTable t;
-  t.push_back({"embedding", {m.vocab, d}, Init::normal, std, {{"model.embed_tokens.weight", m.vocab}}});
+  // Matrices have weight decay, norms have none.
+  const auto norm = [&](std::string name, std::int64_t width, std::string hf) {
+    t.push_back({std::move(name), {width}, Init::ones, 0, false, {{std::move(hf), {width}}}});
+  };
+  const auto matrix = [&](std::string name, Shape shape, double start, std::vector<HfSlice> slices) {
+    t.push_back({std::move(name), shape, Init::normal, start, true, std::move(slices)});
+  };
+  matrix("embedding", {m.vocab, d}, std, {{"model.embed_tokens.weight", {m.vocab, d}}});
   for (std::int64_t i = 0; i < m.layers; ++i) {
     const std::string name = fmt::format("layer {}/", i), hf = fmt::format("model.layers.{}.", i);
     const std::string attention = hf + "self_attn.", mlp = hf + "mlp.";
-    t.push_back({name + "attention norm", {d}, Init::ones, 0, {{hf + "input_layernorm.weight", d}}});
-    t.push_back(
-        {name + "qkv",
-         {q + 2 * kv, d},
-         Init::normal,
-         std,
-         {{attention + "q_proj.weight", q}, {attention + "k_proj.weight", kv}, {attention + "v_proj.weight", kv}}});
+    norm(name + "attention norm", d, hf + "input_layernorm.weight");
+    matrix(name + "qkv", {q + 2 * kv, d}, std,
+           {{attention + "q_proj.weight", {q, d}},
+            {attention + "k_proj.weight", {kv, d}},
+            {attention + "v_proj.weight", {kv, d}}});
     if (*m.qk_norm) {
-      t.push_back({name + "q norm", {m.head_dim}, Init::ones, 0, {{attention + "q_norm.weight", m.head_dim}}});
-      t.push_back({name + "k norm", {m.head_dim}, Init::ones, 0, {{attention + "k_norm.weight", m.head_dim}}});
+      norm(name + "q norm", m.head_dim, attention + "q_norm.weight");
+      norm(name + "k norm", m.head_dim, attention + "k_norm.weight");
     }
-    t.push_back({name + "out", {d, q}, Init::normal, residual_std, {{attention + "o_proj.weight", d}}});
-    t.push_back({name + "mlp norm", {d}, Init::ones, 0, {{hf + "post_attention_layernorm.weight", d}}});
-    t.push_back({name + "gate_up",
-                 {2 * f, d},
-                 Init::normal,
-                 std,
-                 {{mlp + "gate_proj.weight", f}, {mlp + "up_proj.weight", f}}});
-    t.push_back({name + "down", {d, f}, Init::normal, residual_std, {{mlp + "down_proj.weight", d}}});
+    matrix(name + "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}});
+    norm(name + "mlp norm", d, hf + "post_attention_layernorm.weight");
+    matrix(name + "gate_up", {2 * f, d}, std, {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
+    matrix(name + "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}});
   }
-  t.push_back({"final norm", {d}, Init::ones, 0, {{"model.norm.weight", d}}});
-  if (!m.tied) t.push_back({"head", {m.vocab, d}, Init::normal, std, {{"lm_head.weight", m.vocab}}});
+  norm("final norm", d, "model.norm.weight");
+  if (!m.tied) matrix("head", {m.vocab, d}, std, {{"lm_head.weight", {m.vocab, d}}});
   return t;
 }
 

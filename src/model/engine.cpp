@@ -18,8 +18,7 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
       options_(options),
       lowered_(std::move(lowered)),
       executor_(program::make_executor(lowered_.set, device, options.execution)),
-      device_(device),
-      host_memory_(device.shares_host_memory()) {
+      device_(device) {
   REDLINE_CHECK(options.kind == device.kind(), "programs for another kind of device");
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
 }
@@ -27,38 +26,25 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
 Engine::~Engine() = default;
 
 void Engine::initialise(std::uint64_t seed) {
+  const ValueId parameters = lowered_.at(optim::kParameters);
+  for (const ValueId value : lowered_.state_values)
+    if (value != parameters) executor_->clear(value);
   model::initialise(lowered_.table, lowered_.layout, seed, [&](std::int64_t offset, std::span<const float> values) {
-    executor_->write(lowered_.at(Flat::parameters), values.data(), static_cast<std::int64_t>(values.size_bytes()),
+    executor_->write(parameters, values.data(), static_cast<std::int64_t>(values.size_bytes()),
                      offset * static_cast<std::int64_t>(sizeof(float)));
   });
   refresh();
-  if (!options_.training) return;
-  for (Flat f : {Flat::gradients, Flat::moment1, Flat::moment2}) executor_->clear(lowered_.at(f));
 }
 
-std::span<float> Engine::edit(Flat which) {
-  const Tensor t = executor_->tensor(lowered_.at(which));
-  if (host_memory_) return {t.f32(), static_cast<std::size_t>(t.elements())};
-  std::vector<float>& copy = staging_[static_cast<int>(which)];
-  copy.resize(static_cast<std::size_t>(t.elements()));
-  executor_->read(lowered_.at(which), copy.data(), t.bytes());
-  return copy;
-}
-
-void Engine::commit(Flat which) {
-  if (!host_memory_) {
-    std::vector<float>& copy = staging_[static_cast<int>(which)];
-    executor_->write(lowered_.at(which), copy.data(), static_cast<std::int64_t>(copy.size() * sizeof(float)));
-    copy = {};
-  }
-  if (which == Flat::parameters) refresh();
+std::vector<Tensor> Engine::state() const {
+  std::vector<Tensor> arrays;
+  for (const ValueId value : lowered_.state_values) arrays.push_back(executor_->tensor(value));
+  return arrays;
 }
 
 void Engine::refresh() {
-  if (lowered_.working.present()) executor_->run(kRefresh);
+  if (lowered_.at(optim::kWorking).present()) executor_->run(kRefresh);
 }
-
-std::span<const float> Engine::read(Flat which) { return edit(which); }
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");

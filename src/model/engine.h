@@ -36,25 +36,21 @@ class Engine {
   const LoweredModel& lowered() const { return lowered_; }
   const LoweringOptions& options() const { return options_; }
   program::Executor& executor() { return *executor_; }
+  device::Device& device() { return device_; }
 
-  void initialise(std::uint64_t seed);  // parameters from their table, moments and gradients zero
-
-  // One flat array on the host, gaps included, in the order of layout(): device memory itself where that is host memory,
-  // else a copy that lives until the next call for the same array. What was changed through edit() counts after commit().
-  std::span<const float> read(Flat which);
-  std::span<float> edit(Flat which);
-  void commit(Flat which);
+  void initialise(std::uint64_t seed);  // parameters from their table, the rest of the state zero
+  std::vector<Tensor> state() const;    // device memory, one for each row of the state table
 
   // Tensors of files to their targets, read and converted on the way: into device memory itself where that is host
   // memory, else through windows. What is wrong with the bytes is a UserError. (engine_load.cpp)
-  struct FlatTarget {
-    Flat which = Flat::parameters;
-    std::int64_t offset = 0;  // elements
+  struct Target {
+    std::size_t row = 0;     // of the state table
+    std::int64_t first = 0;  // element of its array
   };
   struct FileToLoad {
     const io::WeightFiles::File* file = nullptr;
     std::vector<const io::StoredTensor*> tensors = {};  // in the file's order
-    std::vector<FlatTarget> targets = {};               // one for each
+    std::vector<Target> targets = {};                   // one for each
   };
   void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
@@ -87,15 +83,15 @@ class Engine {
   LoweredModel lowered_;
   std::unique_ptr<program::Executor> executor_;
   device::Device& device_;
-  bool host_memory_;
-  std::vector<float> staging_[4];
   program::ModelFlops flops_;  // of a micro-step; nothing without training
 };
 
 // Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is
 // returned points into `weights`.
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights);
-// Loads them. A file whose hash is not that of its manifest is a UserError as well.
+// What the state table has in one file of a checkpoint; a tensor that is missing there or does not fit is a UserError.
+Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::File& file, std::string_view name);
+// Loads weights. A file whose hash is not that of its manifest is a UserError as well.
 void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress = {});
 
 }  // namespace redline::model

@@ -2,32 +2,31 @@
 // the host's memory, one of which is filled by all threads while the other is on its way.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "io/tensor_stream.h"
 #include "model/engine.h"
+#include "model/state_files.h"
 #include "model/weights.h"
 
 namespace redline::model {
 namespace {
 
-constexpr auto kElement = static_cast<std::int64_t>(sizeof(float));
-
-// Bytes of values. Twice that is pinned, which costs up to half a millisecond for each MiB: what fits into less takes less.
-constexpr std::int64_t kUploadWindow = std::int64_t{32} << 20;
-
-std::int64_t value_bytes(const Engine::FileToLoad& file) {
-  std::int64_t elements = 0;
-  for (const io::StoredTensor* t : file.tensors) elements += t->elements();
-  return elements * kElement;
+// Bytes of values.
+std::int64_t value_bytes(const Engine::FileToLoad& file, std::span<const Tensor> arrays) {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < file.tensors.size(); ++i)
+    bytes += file.tensors[i]->elements() * static_cast<std::int64_t>(size_of(arrays[file.targets[i].row].dtype));
+  return bytes;
 }
 
-// Bytes of the file whose values are no more than kUploadWindow, whatever types it mixes.
-std::int64_t file_window(const Engine::FileToLoad& file) {
-  std::int64_t smallest = kElement;
-  for (const io::StoredTensor* t : file.tensors)
-    smallest = std::min(smallest, static_cast<std::int64_t>(size_of(t->dtype)));
-  return kUploadWindow / kElement * smallest;
+// Bytes of the file whose values are no more than a window, whatever types it mixes.
+std::int64_t file_window(const Engine::FileToLoad& file, std::span<const Tensor> arrays) {
+  std::size_t growth = 1;
+  for (std::size_t i = 0; i < file.tensors.size(); ++i)
+    growth = std::max(growth, size_of(arrays[file.targets[i].row].dtype) / size_of(file.tensors[i]->dtype));
+  return device::kTransferWindow / static_cast<std::int64_t>(growth);
 }
 
 // Values go where there is room in a window, then to the device, run by run. One that leaves early waits for what is under
@@ -36,25 +35,24 @@ class Uploads {
  public:
   Uploads(device::Device& device, std::int64_t window_bytes) : device_(device), bytes_(window_bytes) {}
 
-  float* place(std::int64_t count, float* device_to) {
+  std::byte* place(std::int64_t bytes, std::byte* device_to) {
     if (filled_ == 0) open_window();
     const std::span<std::byte> memory = windows_[current_]->memory();
-    REDLINE_CHECK((filled_ + count) * kElement <= static_cast<std::int64_t>(memory.size()), "a window of {} bytes",
-                  memory.size());
-    if (runs_.empty() || runs_.back().to + runs_.back().count != device_to)
-      runs_.push_back({device_to, count});
+    REDLINE_CHECK(filled_ + bytes <= static_cast<std::int64_t>(memory.size()), "a window of {} bytes", memory.size());
+    if (runs_.empty() || runs_.back().to + runs_.back().bytes != device_to)
+      runs_.push_back({device_to, bytes});
     else
-      runs_.back().count += count;
-    return reinterpret_cast<float*>(memory.data()) + std::exchange(filled_, filled_ + count);
+      runs_.back().bytes += bytes;
+    return memory.data() + std::exchange(filled_, filled_ + bytes);
   }
 
   // All that was placed is there.
   void send() {
-    device::UploadWindow& window = *windows_[current_];
+    device::TransferWindow& window = *windows_[current_];
     const std::byte* from = window.memory().data();
     for (const Run& run : runs_) {
-      window.send(run.to, from, run.count * kElement);
-      from += run.count * kElement;
+      window.send(run.to, from, run.bytes);
+      from += run.bytes;
     }
     runs_.clear();
     filled_ = 0;
@@ -68,8 +66,8 @@ class Uploads {
 
  private:
   struct Run {
-    float* to;
-    std::int64_t count;
+    std::byte* to;
+    std::int64_t bytes;
   };
 
   void open_window() {
@@ -77,74 +75,96 @@ class Uploads {
     if (window)
       window->wait();
     else
-      window = device_.make_upload_window(bytes_);
+      window = device_.make_transfer_window(bytes_);
   }
 
   device::Device& device_;
   std::int64_t bytes_;
-  std::array<std::unique_ptr<device::UploadWindow>, 2> windows_;
+  std::array<std::unique_ptr<device::TransferWindow>, 2> windows_;
   std::size_t current_ = 0;
-  std::int64_t filled_ = 0;  // values, of the current window
+  std::int64_t filled_ = 0;  // bytes of the current window
   std::vector<Run> runs_;    // its values, from front to back
 };
 
 }  // namespace
 
 void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progress) {
+  const std::vector<Tensor> arrays = state();
+  const bool straight = device_.shares_host_memory();
   std::uint64_t before = 0, all = 0;
   std::int64_t largest = 0;
   for (const FileToLoad& f : files) {
     all += f.file->reader->file().bytes().size();
-    largest = std::max(largest, value_bytes(f));
+    largest = std::max(largest, value_bytes(f, arrays));
   }
   const auto tell = [&](std::uint64_t read) {
     if (progress) progress(before + read, all);
   };
   ThreadPool pool;  // of this call: loading happens once
-  Uploads uploads(device_, std::min(largest, kUploadWindow));
+  Uploads uploads(device_, std::min(largest, device::kTransferWindow));
   for (const FileToLoad& f : files) {
     const auto place = [&](const io::TensorPiece& piece) {
-      const FlatTarget& target = f.targets[piece.index];
-      const Tensor flat = executor_->tensor(lowered_.at(target.which));
-      const std::int64_t first = target.offset + piece.first;
-      REDLINE_CHECK(first >= 0 && first + piece.count <= flat.elements(), "values {} to {} of {}", first,
-                    first + piece.count, flat.elements());
-      float* const to = flat.f32() + first;
-      return reinterpret_cast<std::byte*>(host_memory_ ? to : uploads.place(piece.count, to));
+      const Target& target = f.targets[piece.index];
+      const Tensor& array = arrays[target.row];
+      const std::int64_t first = target.first + piece.first, element = static_cast<std::int64_t>(size_of(array.dtype));
+      REDLINE_CHECK(first >= 0 && first + piece.count <= array.elements(), "values {} to {} of {}", first,
+                    first + piece.count, array.elements());
+      std::byte* const to = array.as<std::byte>() + first * element;
+      return io::PiecePlace{straight ? to : uploads.place(piece.count * element, to), array.dtype};
     };
     const auto done = [&](std::span<const io::TensorPiece>) {
-      if (!host_memory_) uploads.send();
+      if (!straight) uploads.send();
     };
     tell(0);
     io::stream_tensors({.file = *f.file->reader,
                         .wanted = f.tensors,
-                        .to = DType::f32,
                         .hash = f.file->hash,
                         .pool = pool,
-                        .window = host_memory_ ? io::kLongStreamWindow : file_window(f),
+                        .window = straight ? io::kLongStreamWindow : file_window(f, arrays),
                         .progress = tell,
-                        .new_memory = host_memory_},
+                        .new_memory = straight},
                        place, done);
     const std::uint64_t bytes = f.file->reader->file().bytes().size();
     tell(bytes);
     before += bytes;
   }
   uploads.wait();
-  const auto has_parameters = [](const FileToLoad& f) {
-    return std::ranges::any_of(f.targets, [](const FlatTarget& t) { return t.which == Flat::parameters; });
+  const auto has_parameters = [&](const FileToLoad& f) {
+    return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
   };
   if (std::ranges::any_of(files, has_parameters)) refresh();
 }
 
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights) {
+  const std::size_t row = engine.lowered().row(optim::kParameters);
   std::vector<Engine::FileToLoad> files;
   for (MatchedFile& m : match_weights(weights, engine.model(), engine.layout())) {
     Engine::FileToLoad& f = files.emplace_back();
     f.file = m.file;
     f.tensors = std::move(m.tensors);
-    for (const StoredParameter* p : m.parameters) f.targets.push_back({Flat::parameters, p->offset});
+    for (const StoredParameter* p : m.parameters) f.targets.push_back({row, p->offset});
   }
   return files;
+}
+
+Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::File& file, std::string_view name) {
+  const optim::StateTable& table = engine.lowered().state;
+  std::map<std::string, Engine::Target> places;
+  for (const StateTensor& s : state_tensors(table, engine.layout(), name)) {
+    const io::StoredTensor& t = file.reader->at(s.name);
+    const DType dtype = table[s.row].dtype;
+    if (t.shape != s.shape || (t.dtype != dtype && dtype != DType::f32))
+      fail_user("{}: {} has another shape or type than the run's; resume with the model that the run began with",
+                file.reader->path().string(), t.name);
+    places[t.name] = {s.row, s.first};
+  }
+  Engine::FileToLoad load{&file};
+  for (const io::StoredTensor& t : file.reader->tensors())
+    if (const auto it = places.find(t.name); it != places.end()) {
+      load.tensors.push_back(&t);
+      load.targets.push_back(it->second);
+    }
+  return load;
 }
 
 void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress) {

@@ -1,7 +1,10 @@
 // Model and batch shape to programs: declares what persists, then writes one program after the other.
 #include "model/lowering.h"
 
+#include <algorithm>
+
 #include "base/step_state.h"
+#include "io/weight_files.h"
 #include "model/family.h"
 #include "program/cost.h"
 #include "program/planner.h"
@@ -34,7 +37,7 @@ class Lower {
     if (options_.training) update();
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
-    if (m_.working.present()) refresh();
+    if (m_.at(optim::kWorking).present()) refresh();
     program::plan_memory(m_.set);
     return std::move(m_);
   }
@@ -46,8 +49,15 @@ class Lower {
     return std::span(kAll).first(options_.kind == device::Kind::cuda ? 2 : 1);
   }
 
-  ValueId flat(Flat which, const char* name, Role role) {
-    return m_.flat[static_cast<int>(which)] = b_.declare(name, {m_.layout.total}, DType::f32, role);
+  ValueId declare(optim::StateArray array, Role role) {
+    const ValueId value = b_.declare(array.name, {array.elements()}, array.dtype, role);
+    m_.state.push_back(std::move(array));
+    m_.state_values.push_back(value);
+    return value;
+  }
+  // An array with an element for every one of the parameters'.
+  ValueId declare_all(std::string_view name, DType dtype, Role role, const char* file = "") {
+    return declare({.name = std::string(name), .dtype = dtype, .range = m_.layout.whole(), .file = file}, role);
   }
 
   // The table's parameters as views into a flat array.
@@ -61,16 +71,16 @@ class Lower {
 
   void declare_parameters() {
     // What the model multiplies by: the parameters themselves, or their copies in the type that products take.
-    ValueId weights = flat(Flat::parameters, "parameters", Role::parameter);
-    if (options_.compute != DType::f32)
-      weights = m_.working = b_.declare("working copies", {m_.layout.total}, options_.compute, Role::working);
+    ValueId weights = declare_all(optim::kParameters, DType::f32, Role::parameter, io::kWeightsFile);
+    if (options_.compute != DType::f32) weights = declare_all(optim::kWorking, options_.compute, Role::working);
     const std::vector<ValueId> parameters = views(weights, "");
     params_ = decoder_params(model_, m_.table, parameters);
     if (!options_.training) return;
-    const std::vector<ValueId> gradients = views(flat(Flat::gradients, "gradients", Role::gradient), " gradient");
+    const std::vector<ValueId> gradients =
+        views(declare_all(optim::kGradients, DType::f32, Role::gradient), " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
-    flat(Flat::moment1, "first moments", Role::moment);
-    flat(Flat::moment2, "second moments", Role::moment);
+    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout))
+      declare(std::move(array), Role::moment);
   }
 
   void declare_batch_and_results() {
@@ -114,20 +124,15 @@ class Lower {
   }
 
   void update() {
-    const config::Optim& o = options_.optim;
-    const auto f = [](double x) { return static_cast<float>(x); };
     begin(kUpdate, {});
     b_.at(program::Part::update);
-    b_.grad_norm({m_.at(Flat::gradients), m_.loss_sum, m_.step_state, {}, m_.update_result, f(o.clip)});
-    b_.adamw({m_.at(Flat::parameters),
-              m_.at(Flat::gradients),
-              m_.at(Flat::moment1),
-              m_.at(Flat::moment2),
-              m_.working,
-              m_.step_state,
-              m_.update_result,
-              {f(o.beta1), f(o.beta2), f(o.eps), f(o.weight_decay)},
-              m_.layout.decayed});
+    b_.grad_norm({m_.at(optim::kGradients),
+                  m_.loss_sum,
+                  m_.step_state,
+                  {},
+                  m_.update_result,
+                  static_cast<float>(options_.optim.clip)});
+    options_.optimizer->update(b_, m_, options_.optim);
     b_.end();
   }
 
@@ -185,7 +190,7 @@ class Lower {
   void refresh() {
     begin(kRefresh, {});
     b_.at(program::Part::update);
-    b_.refresh({m_.at(Flat::parameters), m_.working});
+    b_.refresh({m_.at(optim::kParameters), m_.at(optim::kWorking)});
     b_.end();
   }
 
@@ -200,6 +205,27 @@ class Lower {
 };
 
 }  // namespace
+
+std::size_t LoweredModel::row(std::string_view array) const {
+  return static_cast<std::size_t>(std::ranges::find(state, array, &optim::StateArray::name) - state.begin());
+}
+
+ValueId LoweredModel::at(std::string_view array) const {
+  const std::size_t i = row(array);
+  return i < state.size() ? state_values[i] : program::kAbsent;
+}
+
+ValueId LoweredModel::view(Builder& b, std::string_view array, const optim::Range& range) const {
+  for (std::size_t i = row(array); i < state.size(); ++i) {
+    const optim::StateArray& a = state[i];
+    const std::int64_t first = range.begin - a.range.begin, element = static_cast<std::int64_t>(size_of(a.dtype));
+    if (a.name != array || first < 0 || range.end > a.range.end) continue;
+    REDLINE_CHECK(first % a.block == 0, "element {} of {} is inside a block", first, a.name);
+    return b.view(state_values[i], a.name, {(range.elements() + a.block - 1) / a.block}, first / a.block * element);
+  }
+  REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
+  return program::kAbsent;
+}
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }
 

@@ -7,6 +7,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "device/device.h"
+#include "model/optimizer.h"
 #include "model/parameters.h"
 #include "program/builder.h"
 #include "program/executor.h"
@@ -55,6 +56,7 @@ struct LoweringOptions {
   ops::ProductHow products = {};
   ops::AttentionHow attention = {};  // its documents are the programs' variants
   config::Optim optim;
+  const Optimizer* optimizer = &kAdamW;
   std::uint64_t seed = 0;                   // of dropout
   program::ExecutorOptions execution = {};  // how the programs run
 };
@@ -64,9 +66,6 @@ struct LoweringOptions {
 data::BatchShape batch_shape(const config::Config& config);
 std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
-
-// The flat arrays that hold every parameter.
-enum class Flat { parameters, gradients, moment1, moment2 };
 
 // What the host gives to the decoding programs and gets from them.
 struct DecodeValues {
@@ -84,12 +83,16 @@ struct LoweredModel {
   FlatLayout layout;
   program::ProgramSet set;
   program::BatchValues batch;
-  program::ValueId flat[4];  // by Flat; only parameters exist without training
-  program::ValueId working;  // [N] in the compute type; absent where that is fp32
+  optim::StateTable state;                     // without training the parameters and what is made from them
+  std::vector<program::ValueId> state_values;  // one for each row
   program::ValueId step_state, update_result, losses, loss_sum, logits;
   DecodeValues decode;
 
-  program::ValueId at(Flat which) const { return flat[static_cast<int>(which)]; }
+  // The first row of that name, and its value; where there is none, as many as there are rows, and an absent one.
+  std::size_t row(std::string_view array) const;
+  program::ValueId at(std::string_view array) const;
+  // The elements of an array that are about a range of the parameters, as a value of the programs; absent as the array is.
+  program::ValueId view(program::Builder& b, std::string_view array, const optim::Range& range) const;
 };
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);

@@ -2,6 +2,8 @@
 #include "model/parameters.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,10 @@ namespace {
 
 constexpr std::int64_t kInitPiece = 1 << 23;  // floats that exist at a time; a multiple of four
 
+std::int64_t with_gap(const ParameterSpec& p) {
+  return (p.shape.elements() + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
+}
+
 }  // namespace
 
 FlatLayout lay_out(const ParameterTable& table) {
@@ -21,27 +27,36 @@ FlatLayout lay_out(const ParameterTable& table) {
   layout.offsets.resize(table.size());
   for (const bool decayed : {true, false}) {
     for (std::size_t i = 0; i < table.size(); ++i) {
-      if (table[i].decayed() != decayed) continue;
+      if (table[i].decayed != decayed) continue;
       layout.offsets[i] = layout.total;
-      layout.total += (table[i].shape.elements() + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
+      layout.total += with_gap(table[i]);
     }
-    if (decayed) layout.decayed = layout.total;
   }
   for (std::size_t i = 0; i < table.size(); ++i) {
-    const ParameterSpec& p = table[i];
-    std::int64_t row = 0;
-    for (const HfSlice& slice : p.slices) {
-      const std::int64_t width = p.decayed() ? p.shape[1] : 1;
-      StoredParameter& s = layout.stored.emplace_back();
-      s.name = slice.name;
-      s.shape = p.decayed() ? std::vector<std::int64_t>{slice.rows, width} : std::vector<std::int64_t>{slice.rows};
-      s.offset = layout.offsets[i] + row * width;
-      s.elements = slice.rows * width;
-      row += slice.rows;
+    std::int64_t at = layout.offsets[i];
+    for (const HfSlice& slice : table[i].slices) {
+      const std::int64_t elements =
+          std::accumulate(slice.shape.begin(), slice.shape.end(), std::int64_t{1}, std::multiplies<>());
+      layout.stored.push_back({slice.name, slice.shape, at, elements});
+      at += elements;
     }
-    REDLINE_CHECK(row == p.shape[0], "the slices of {} hold {} rows of {}", p.name, row, p.shape[0]);
+    REDLINE_CHECK(at - layout.offsets[i] == table[i].shape.elements(), "the slices of {} hold {} elements of {}",
+                  table[i].name, at - layout.offsets[i], table[i].shape.elements());
   }
   return layout;
+}
+
+std::vector<optim::Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
+                                       const std::function<bool(const ParameterSpec&)>& holds) {
+  std::map<std::int64_t, std::int64_t> found;  // begin to end
+  for (std::size_t i = 0; i < table.size(); ++i)
+    if (holds(table[i])) found[layout.offsets[i]] = layout.offsets[i] + with_gap(table[i]);
+  std::vector<optim::Range> ranges;
+  for (const auto& [begin, end] : found) {
+    if (ranges.empty() || ranges.back().end != begin) ranges.push_back({begin, begin});
+    ranges.back().end = end;
+  }
+  return ranges;
 }
 
 std::int64_t parameter_count(const ParameterTable& table) {

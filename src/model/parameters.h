@@ -1,5 +1,5 @@
 // The table of a model's parameters: names, shapes, how they start, and which Hugging Face tensors they are made of.
-// Fused weights (QKV, gate/up) hold several Hugging Face tensors as consecutive rows, so those are plain views.
+// Fused weights (QKV, gate/up) hold several Hugging Face tensors back to back, so those are plain views.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "optim/state.h"
 
 namespace redline::model {
 
 enum class Init : std::uint8_t { normal, ones };
 
 struct HfSlice {
-  std::string name;       // "model.layers.3.self_attn.q_proj.weight"
-  std::int64_t rows = 0;  // of the fused tensor; vectors have as many rows as elements
+  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
+  std::vector<std::int64_t> shape;
 };
 
 struct ParameterSpec {
   std::string name;  // "layer 3/qkv"
   Shape shape;       // [out, in] or [d]
   Init init = Init::normal;
-  double std = 0;  // of a normal start
+  double std = 0;        // of a normal start
+  bool decayed = false;  // whether weight decay shrinks it
   std::vector<HfSlice> slices;
-
-  bool decayed() const { return shape.rank() == 2; }
 };
 
 using ParameterTable = std::vector<ParameterSpec>;
@@ -40,14 +40,19 @@ struct StoredParameter {
 
 // Where each parameter of the table begins in the flat arrays: all that have weight decay first, then the rest.
 struct FlatLayout {
-  std::vector<std::int64_t> offsets;    // by row of the table, in elements, multiples of kFlatAlignment
-  std::int64_t decayed = 0;             // elements before the first that has no weight decay
-  std::int64_t total = 0;               // elements, gaps included
+  std::vector<std::int64_t> offsets;  // by row of the table, in elements, multiples of kFlatAlignment
+  std::int64_t total = 0;             // elements, gaps included
+  optim::Range whole() const { return {0, total}; }
   std::vector<StoredParameter> stored;  // in the table's order
 };
 inline constexpr std::int64_t kFlatAlignment = 64;
 
 FlatLayout lay_out(const ParameterTable& table);
+
+// The parameters of which something holds, as few ranges of the flat arrays as can be, in order. The gap behind a parameter
+// is its own, so that a property and its opposite cover everything.
+std::vector<optim::Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
+                                       const std::function<bool(const ParameterSpec&)>& holds);
 
 std::int64_t parameter_count(const ParameterTable& table);
 

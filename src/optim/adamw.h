@@ -1,15 +1,16 @@
-// The update, over flat arrays that hold every parameter back to back: no list of tensors, one node each.
+// The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
 // grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  finite = norm and loss are finite;
 //             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6))
 // adamw, g = grad_scale * gradient, skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   p = p - lr * decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps), decay for the first `decayed` only
+//   p = p - lr * weight_decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
 //   working = p, in the type that products take: absent where that is p's own
 // refresh:    working = parameters, when they came from elsewhere than an update.
 #pragma once
 
 #include "base/operand.h"
 #include "base/tensor.h"
+#include "optim/state.h"
 
 namespace redline::optim {
 
@@ -38,6 +39,16 @@ struct AdamWSettings {
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
 };
 
+inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoments = "second moments";
+
+// What AdamW keeps for the parameters of a range.
+inline StateTable adamw_state(Range range) {
+  const auto moments = [&](std::string_view name, const char* prefix) {
+    return StateArray{.name = std::string(name), .range = range, .file = kOptimizerFile, .stored_as = prefix};
+  };
+  return {moments(kFirstMoments, "exp_avg."), moments(kSecondMoments, "exp_avg_sq.")};
+}
+
 template <class T>
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
@@ -49,20 +60,14 @@ struct AdamW {
   T state;       // StepState
   T result;      // UpdateResult
   AdamWSettings settings{};
-  std::int64_t decayed{};  // the first elements have weight decay: 2-D tensors come first
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", result, Access::read));
-    return AdamW<U>{f("parameters", parameters, Access::update),
-                    f("gradients", gradients, Access::read),
-                    f("moment1", moment1, Access::update),
-                    f("moment2", moment2, Access::update),
-                    f("working", working, Access::write),
-                    f("state", state, Access::read),
-                    f("result", result, Access::read),
-                    settings,
-                    decayed};
+    return AdamW<U>{f("parameters", parameters, Access::update), f("gradients", gradients, Access::read),
+                    f("moment1", moment1, Access::update),       f("moment2", moment2, Access::update),
+                    f("working", working, Access::write),        f("state", state, Access::read),
+                    f("result", result, Access::read),           settings};
   }
 };
 

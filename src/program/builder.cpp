@@ -162,7 +162,7 @@ void Builder::grad_norm(optim::GradNorm<ValueId> op) {
   w_.append(op, Phase::update, "grad_norm");
 }
 
-void Builder::adamw(optim::AdamW<ValueId> op) { w_.append(op, Phase::update, "adamw"); }
+void Builder::adamw(optim::AdamW<ValueId> op, std::string name) { w_.append(op, Phase::update, std::move(name)); }
 void Builder::refresh(optim::Refresh<ValueId> op) { w_.append(op, Phase::update, "refresh"); }
 
 void Builder::backward() {

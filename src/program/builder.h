@@ -75,7 +75,7 @@ class Builder {
 
   // The update's nodes.
   void grad_norm(optim::GradNorm<ValueId> op);
-  void adamw(optim::AdamW<ValueId> op);
+  void adamw(optim::AdamW<ValueId> op, std::string name = "adamw");
   void refresh(optim::Refresh<ValueId> op);
 
  private:

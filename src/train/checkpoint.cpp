@@ -2,29 +2,22 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
+#include <list>
 #include <map>
 
 #include "base/hash.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
-#include "io/safetensors.h"
 #include "model/hf_config.h"
+#include "model/state_files.h"
 
 namespace redline::train {
 namespace {
 
 constexpr int kFormat = 2;  // 1 had another state of the loader
-constexpr const char *kModel = "model.safetensors", *kOptimizer = "optimizer.safetensors", *kState = "state.json";
-constexpr const char *kMoment1 = "exp_avg.", *kMoment2 = "exp_avg_sq.";
-
-void add(std::vector<io::TensorToWrite>& out, const std::string& prefix, model::Engine& engine, model::Flat which) {
-  const std::span<const float> flat = engine.read(which);
-  for (const model::StoredParameter& p : engine.layout().stored)
-    out.push_back(
-        {prefix + p.name, DType::f32, p.shape,
-         std::as_bytes(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements)))});
-}
+constexpr const char* kState = "state.json";
 
 std::uint64_t write_text(FileSystem& files, const Path& path, const std::string& text) {
   const auto file = files.create(path);
@@ -75,25 +68,6 @@ RunState state_from(const io::Json& json, const std::string& file) {
   return state;
 }
 
-model::Engine::FileToLoad moments_to_load(const io::WeightFiles::File& file, const model::Engine& engine) {
-  std::map<std::string, model::Engine::FlatTarget> places;
-  for (const model::StoredParameter& p : engine.layout().stored)
-    for (const auto& [prefix, which] : {std::pair{kMoment1, model::Flat::moment1}, {kMoment2, model::Flat::moment2}}) {
-      const io::StoredTensor& t = file.reader->at(prefix + p.name);
-      if (t.shape != p.shape)
-        fail_user("{}: {} has another shape than the model's {}; resume with the model that the run began with",
-                  file.reader->path().string(), t.name, p.name);
-      places[t.name] = {which, p.offset};
-    }
-  model::Engine::FileToLoad moments{&file};
-  for (const io::StoredTensor& t : file.reader->tensors())
-    if (const auto it = places.find(t.name); it != places.end()) {
-      moments.tensors.push_back(&t);
-      moments.targets.push_back(it->second);
-    }
-  return moments;
-}
-
 }  // namespace
 
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
@@ -108,20 +82,17 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
     text("config.toml", config::dump(config));
     text(kState, to_json(state).dump() + "\n");  // on one line: a thousand documents may wait
 
-    std::vector<io::TensorToWrite> tensors;
-    add(tensors, "", engine, model::Flat::parameters);
-    hashes[kModel] = io::write_safetensors(files, folder / kModel, tensors, {{"format", "pt"}});
-    tensors.clear();
-    add(tensors, kMoment1, engine, model::Flat::moment1);
-    add(tensors, kMoment2, engine, model::Flat::moment2);
-    hashes[kOptimizer] = io::write_safetensors(files, folder / kOptimizer, tensors, {{"format", "pt"}});
+    const optim::StateTable& table = engine.lowered().state;
+    for (const std::string& file : model::state_files(table))
+      hashes[file] = model::write_state(model::state_tensors(table, engine.layout(), file), engine.state(),
+                                        engine.device(), files, folder / file);
     return hashes;
   });
 }
 
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder) {
   const std::map<std::string, std::string> named = io::checkpoint_hashes(files, folder);
-  for (const char* name : {kState, kModel, kOptimizer})
+  for (const char* name : {kState, io::kWeightsFile, optim::kOptimizerFile})
     if (!named.contains(name)) return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
   return {};
 }
@@ -140,10 +111,24 @@ RunState read_run_state(FileSystem& files, const Path& folder) {
 
 void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress) {
   const io::WeightFiles weights(real_files(), folder);
-  const io::WeightFiles::File moments = io::open_hashed(real_files(), folder, kOptimizer);
   std::vector<model::Engine::FileToLoad> all = model::weights_to_load(engine, weights);
-  all.push_back(moments_to_load(moments, engine));
+  std::list<io::WeightFiles::File> others;  // they stay where they are
+  for (const std::string& name : model::state_files(engine.lowered().state))
+    if (name != io::kWeightsFile)
+      all.push_back(
+          model::state_to_load(engine, others.emplace_back(io::open_hashed(real_files(), folder, name)), name));
   engine.load(all, progress);
+}
+
+bool parameters_finite(model::Engine& engine) {
+  bool finite = true;
+  const auto tensors = model::state_tensors(engine.lowered().state, engine.layout(), io::kWeightsFile);
+  model::read_state(tensors, engine.state(), engine.device(), [&](std::span<const std::byte> bytes) {
+    const auto* values = reinterpret_cast<const float*>(bytes.data());
+    finite =
+        finite && std::all_of(values, values + bytes.size() / sizeof(float), [](float p) { return std::isfinite(p); });
+  });
+  return finite;
 }
 
 }  // namespace redline::train

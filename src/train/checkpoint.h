@@ -16,6 +16,10 @@ struct RunState {
   std::uint64_t data = 0;  // fingerprint of the training documents
 };
 
+// Whether every parameter is finite: what is not would be loaded again and again.
+bool parameters_finite(model::Engine& engine);
+
+// Streams the state table from the device: the host holds no more than two windows of it (model/state_files.h).
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state);
 

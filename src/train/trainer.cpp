@@ -348,7 +348,7 @@ class Run {
 
   void save(const data::LoaderState& loader) {
     const double start = steady_seconds();
-    if (!std::ranges::all_of(engine_->read(model::Flat::parameters), [](float p) { return std::isfinite(p); }))
+    if (!parameters_finite(*engine_))
       throw NotFinite(
           fmt::format("after step {} a parameter is not finite and is not saved; try a lower optim.lr and --resume "
                       "from the last checkpoint",

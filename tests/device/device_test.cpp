@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "testing/letters.h"
-#include "testing/upload_windows.h"
+#include "testing/transfer_windows.h"
 
 namespace redline::device {
 namespace {
@@ -30,11 +30,14 @@ TEST(CpuDevice, LettersArriveInOrder) {
   testing::expect_letters_in_order(cpu);
 }
 
-TEST(CpuDevice, UploadsArrive) {
+TEST(CpuDevice, WhatGoesThroughWindowsArrives) {
   CpuDevice cpu(1);
-  testing::expect_uploads_arrive(cpu);
   testing::LateDevice late(1);
-  testing::expect_uploads_arrive(late);
+  for (CpuDevice* device : {&cpu, static_cast<CpuDevice*>(&late)}) {
+    testing::expect_uploads_arrive(*device);
+    testing::expect_downloads_arrive(*device);
+  }
+  EXPECT_EQ(late.under_way, 0);
 }
 
 TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {

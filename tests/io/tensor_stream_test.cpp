@@ -42,8 +42,10 @@ class Streams : public ::testing::Test {
     for (const StoredTensor* t : wanted_) out.emplace_back(static_cast<std::size_t>(t->elements()));
     std::vector<std::int64_t> done(wanted_.size());
     stream_tensors(
-        {*reader_, wanted_, DType::f32, std::move(hash), pool, progress ? kLongStreamWindow : kStreamWindow, progress},
-        [&](const TensorPiece& p) { return reinterpret_cast<std::byte*>(out[p.index].data() + p.first); },
+        {*reader_, wanted_, std::move(hash), pool, progress ? kLongStreamWindow : kStreamWindow, progress},
+        [&](const TensorPiece& p) {
+          return PiecePlace{reinterpret_cast<std::byte*>(out[p.index].data() + p.first), DType::f32};
+        },
         [&](std::span<const TensorPiece> pieces) {
           ++windows_;
           for (const TensorPiece& p : pieces) EXPECT_EQ(std::exchange(done[p.index], p.first + p.count), p.first);
@@ -87,6 +89,31 @@ TEST_F(Streams, TellsTheCallerWhatIsReadWithinAWindowAndEndsWhenItThrows) {
 TEST_F(Streams, TensorsThatNobodyWantsArePassedOver) {
   wanted_ = {wanted_[1], wanted_[3]};
   EXPECT_EQ(stream(2, {})[1].size(), 524289u);
+}
+
+// Some as they are, some as floats, all back to back: what is converted need not stand where a float would.
+TEST_F(Streams, EachPieceHasATypeOfItsOwn) {
+  ThreadPool pool(2);
+  const auto type_of = [](std::size_t i) { return i % 2 ? DType::f16 : DType::f32; };
+  std::vector<std::size_t> begins;
+  std::size_t bytes = 1;
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    begins.push_back(bytes);
+    bytes += static_cast<std::size_t>(wanted_[i]->elements()) * size_of(type_of(i));
+  }
+  std::vector<std::byte> out(bytes);
+  stream_tensors(
+      {*reader_, wanted_, {}, pool},
+      [&](const TensorPiece& p) {
+        const DType dtype = type_of(p.index);
+        return PiecePlace{out.data() + begins[p.index] + static_cast<std::size_t>(p.first) * size_of(dtype), dtype};
+      },
+      [](std::span<const TensorPiece>) {});
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const std::vector<float> floats = wanted_[i]->to_f32();
+    const void* const whole = i % 2 ? static_cast<const void*>(wanted_[i]->bytes.data()) : floats.data();
+    EXPECT_EQ(std::memcmp(out.data() + begins[i], whole, floats.size() * size_of(type_of(i))), 0) << i;
+  }
 }
 
 TEST_F(Streams, AnotherHashIsAUserErrorThatNamesTheFile) {

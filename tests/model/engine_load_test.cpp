@@ -14,12 +14,12 @@
 #include "base/hash.h"
 #include "model/tiny.h"
 #include "testing/temp_folder.h"
-#include "testing/upload_windows.h"
+#include "testing/transfer_windows.h"
 
 namespace redline::model {
 namespace {
 
-constexpr std::int64_t kWindow = std::int64_t{32} << 20;  // bytes, of each of two
+constexpr std::int64_t kWindow = device::kTransferWindow;  // bytes, of each of two
 
 // A little more than three windows of embedding, and small tensors.
 config::Model wide_model() {
@@ -71,16 +71,16 @@ class Loading : public ::testing::Test {
   io::WeightFiles weights() const { return {real_files(), temp_.path()}; }
 
   // What a device that shares the host's memory has loaded.
-  static void expect_same(Engine& engine, Engine& straight, Flat which) {
-    const std::span<const float> loaded = engine.read(which), expected = straight.read(Flat::parameters);
-    ASSERT_EQ(loaded.size(), expected.size());
-    EXPECT_EQ(std::memcmp(loaded.data(), expected.data(), expected.size_bytes()), 0);
-  }
-  void expect_loaded(Engine& engine, std::initializer_list<Flat> arrays = {Flat::parameters}) const {
+  void expect_loaded(Engine& engine, std::initializer_list<std::string_view> arrays = {optim::kParameters}) const {
     device::CpuDevice host(2);
     Engine straight(engine.model(), options(), host);
     load_weights(straight, weights());
-    for (const Flat which : arrays) expect_same(engine, straight, which);
+    const std::vector<float> expected = testing::array_of(straight, optim::kParameters);
+    for (const std::string_view array : arrays) {
+      const std::vector<float> loaded = testing::array_of(engine, array);
+      ASSERT_EQ(loaded.size(), expected.size());
+      EXPECT_EQ(std::memcmp(loaded.data(), expected.data(), expected.size() * sizeof(float)), 0) << array;
+    }
   }
 
   testing::TempFolder temp_;
@@ -121,7 +121,7 @@ TEST_F(Loading, AFileMayMixTypes) {
   EXPECT_EQ(device_.under_way, 0);
   expect_loaded(engine);
   const io::WeightFiles files = weights();
-  const std::span<const float> loaded = engine.read(Flat::parameters);
+  const std::vector<float> loaded = testing::array_of(engine, optim::kParameters);
   for (const StoredParameter& p : engine.layout().stored) {
     const std::vector<float> whole = files.at(p.name).to_f32();
     EXPECT_EQ(std::memcmp(loaded.data() + p.offset, whole.data(), whole.size() * sizeof(float)), 0) << p.name;
@@ -145,9 +145,9 @@ TEST_F(Loading, FilesShareTheirWindowsAndTheirProgress) {
   Engine engine(model, options(true), device_);
   const io::WeightFiles files = weights();
   std::vector<Engine::FileToLoad> to_load = weights_to_load(engine, files);
-  for (const Flat which : {Flat::moment1, Flat::moment2}) {
+  for (const std::string_view array : {optim::kFirstMoments, optim::kSecondMoments}) {
     to_load.push_back(to_load.front());
-    for (Engine::FlatTarget& target : to_load.back().targets) target.which = which;
+    for (Engine::Target& target : to_load.back().targets) target.row = engine.lowered().row(array);
   }
   std::vector<std::uint64_t> heard;
   engine.load(to_load, [&](std::uint64_t done, std::uint64_t of) {
@@ -160,7 +160,7 @@ TEST_F(Loading, FilesShareTheirWindowsAndTheirProgress) {
   EXPECT_EQ(std::ranges::count(heard, files.bytes()), 2) << "the end of a file is the beginning of the next";
   EXPECT_EQ(device_.windows_sent, 3);
   EXPECT_EQ(device_.window_bytes, 2 * elements_ * static_cast<std::int64_t>(sizeof(float)));
-  expect_loaded(engine, {Flat::parameters, Flat::moment1, Flat::moment2});
+  expect_loaded(engine, {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments});
 }
 
 TEST_F(Loading, WhatEndsItEarlyLeavesNothingUnderWay) {

@@ -12,6 +12,7 @@
 namespace redline::model {
 namespace {
 
+using testing::array_of;
 using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
@@ -27,8 +28,6 @@ data::Batch some_batch(std::int64_t vocab, data::BatchShape shape = kShape) {
   return batch_of(shape, {random_document(1, 13, vocab), random_document(2, 1, vocab), random_document(3, 20, vocab),
                           random_document(4, 2, vocab)});
 }
-
-std::vector<float> copy(std::span<const float> s) { return {s.begin(), s.end()}; }
 
 double relative_error(std::span<const float> a, std::span<const float> b) {
   double diff = 0, norm = 0;
@@ -67,10 +66,10 @@ TEST_P(Models, NoNodeReadsWhatNothingWrote) {
     };
     poison();
     engine.micro_step(true);
-    seen[poisoned].push_back(copy(engine.read(Flat::gradients)));
+    seen[poisoned].push_back(array_of(engine, optim::kGradients));
     poison();
     engine.micro_step(false);
-    seen[poisoned].push_back(copy(engine.read(Flat::gradients)));
+    seen[poisoned].push_back(array_of(engine, optim::kGradients));
     poison();
     losses[poisoned] = engine.evaluate();
     poison();
@@ -85,17 +84,19 @@ TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
   Engine engine(model_, options(), device_);
   engine.initialise(3);
   // Norm weights away from 1, so that their gradients' paths are told apart.
-  std::span<float> p = engine.edit(Flat::parameters);
+  std::span<float> p = testing::array_on_host(engine, optim::kParameters);
   const Random random(9, 9);
-  for (auto i = static_cast<std::size_t>(engine.layout().decayed); i < p.size(); ++i)
-    p[i] *= static_cast<float>(1 + 0.3 * random.normal(i));
+  const auto is_norm = [](const ParameterSpec& spec) { return spec.init == Init::ones; };
+  for (const optim::Range& range : ranges_where(engine.table(), engine.layout(), is_norm))
+    for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i)
+      p[i] *= static_cast<float>(1 + 0.3 * random.normal(i));
   engine.upload(some_batch(model_.vocab));
   engine.set_step(0, 0, 1, 0);
   engine.micro_step(true);
-  const std::vector<float> gradient = copy(engine.read(Flat::gradients));
+  const std::vector<float> gradient = array_of(engine, optim::kGradients);
 
   // Along random directions, one for each parameter of the table: cheap, and every element takes part.
-  const std::vector<float> start = copy(engine.read(Flat::parameters));
+  const std::vector<float> start = array_of(engine, optim::kParameters);
   for (std::size_t row = 0; row < engine.table().size(); ++row) {
     const std::int64_t begin = engine.layout().offsets[row], n = engine.table()[row].shape.elements();
     const auto loss_at = [&](double h) {
@@ -151,7 +152,25 @@ TEST_P(ModelsWithoutDropout, MicroBatchesGiveTheGradientsOfTheBatchTheyMakeUp) {
   big.upload(batch);
   big.micro_step(true);
   EXPECT_NEAR(small.loss_sum() / static_cast<double>(pairs), big.loss_sum() / static_cast<double>(pairs), 1e-6);
-  EXPECT_LT(relative_error(small.read(Flat::gradients), big.read(Flat::gradients)), 1e-5);
+  EXPECT_LT(relative_error(array_of(small, optim::kGradients), array_of(big, optim::kGradients)), 1e-5);
+}
+
+// With gradients of zero only the decay is left.
+TEST_P(Models, WeightDecayShrinksMatricesAndNothingElse) {
+  LoweringOptions o = options();
+  o.optim.weight_decay = 0.5;
+  Engine engine(model_, o, device_);
+  engine.initialise(3);
+  const std::vector<float> before = array_of(engine, optim::kParameters);
+  engine.set_step(0, 0.25, 1, 0);
+  engine.update();
+  const std::vector<float> after = array_of(engine, optim::kParameters);
+  for (std::size_t row = 0; row < engine.table().size(); ++row) {
+    const ParameterSpec& spec = engine.table()[row];
+    const auto first = static_cast<std::size_t>(engine.layout().offsets[row]);
+    for (std::size_t i = first; i < first + static_cast<std::size_t>(spec.shape.elements()); ++i)
+      ASSERT_EQ(after[i], spec.shape.rank() == 2 ? before[i] - 0.25f * 0.5f * before[i] : before[i]) << spec.name;
+  }
 }
 
 TEST_P(Models, DocumentsCannotSeeEachOther) {
@@ -170,7 +189,7 @@ TEST_P(Models, TheSameBitsOnAnyNumberOfThreads) {
     engine.set_step(0, 1e-3, 1.0 / 32, 0);
     engine.micro_step(true);
     engine.update();
-    gradients[threads - 1] = copy(engine.read(Flat::parameters));
+    gradients[threads - 1] = array_of(engine, optim::kParameters);
   }
   EXPECT_EQ(gradients[0], gradients[1]);
   EXPECT_EQ(gradients[0], gradients[2]);
@@ -202,7 +221,7 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
     engine.micro_step(true);
     engine.executor().poison_transients();
     engine.micro_step(false);
-    const std::vector<float> gradients = copy(engine.read(Flat::gradients));
+    const std::vector<float> gradients = array_of(engine, optim::kGradients);
     const std::int64_t transient = engine.programs().memory.transient_by_program[0];
     if (what == program::Recompute::none) {
       kept = gradients;
@@ -247,7 +266,7 @@ TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
     const LoweredModel lowered = lower(m, {.batch = shape, .accumulate = false, .optim = c.optim});
     double matmul_parameters = static_cast<double>(m.vocab * m.hidden);  // the head, tied or not
     for (const ParameterSpec& p : lowered.table)
-      if (p.decayed() && p.name != "embedding" && p.name != "head")
+      if (p.decayed && p.name != "embedding" && p.name != "head")
         matmul_parameters += static_cast<double>(p.shape.elements());
     const double tokens = static_cast<double>(shape.tokens()), t = static_cast<double>(shape.seq_len);
     const double pairs = 2 * t * (t + 1) / 2;

@@ -34,16 +34,44 @@ TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
   for (const char* family : {"llama", "qwen3"}) {
     const ParameterTable table = decoder_table(testing::tiny_model(family));
     const FlatLayout layout = lay_out(table);
+    const auto decayed = ranges_where(table, layout, [](const ParameterSpec& p) { return p.decayed; });
+    const auto others = ranges_where(table, layout, [](const ParameterSpec& p) { return !p.decayed; });
+    ASSERT_EQ(decayed.size(), 1u);
+    ASSERT_EQ(others.size(), 1u);
+    EXPECT_EQ(decayed[0], (optim::Range{0, others[0].begin}));
+    EXPECT_EQ(others[0].end, layout.total);
     std::int64_t sum = 0;
     std::set<std::int64_t> starts;
     for (const StoredParameter& s : layout.stored) {
       sum += s.elements;
       EXPECT_TRUE(starts.insert(s.offset).second) << s.name;
-      EXPECT_EQ(s.offset + s.elements <= layout.decayed, s.shape.size() == 2) << s.name;
+      EXPECT_EQ(s.offset + s.elements <= decayed[0].end, s.shape.size() == 2) << s.name;
       EXPECT_LE(s.offset + s.elements, layout.total);
     }
     EXPECT_EQ(sum, parameter_count(table));
   }
+}
+
+// A stack of matrices has three dimensions, decay, and Hugging Face tensors of two; a matrix may have no decay.
+TEST(Parameters, DecayAndTheShapesOfFilesAreWhatTheTableSays) {
+  const ParameterTable table = {
+      {"scale", {3, 5}, Init::ones, 0, false, {{"scale", {3, 5}}}},
+      {"experts", {2, 10, 7}, Init::normal, 1, true, {{"expert 0", {10, 7}}, {"expert 1", {10, 7}}}},
+      {"norm", {7}, Init::ones, 0, false, {{"norm", {7}}}},
+      {"head", {9, 7}, Init::normal, 1, true, {{"head", {9, 7}}}}};
+  const FlatLayout layout = lay_out(table);
+  EXPECT_EQ(layout.offsets, (std::vector<std::int64_t>{256, 0, 320, 192}));
+  EXPECT_EQ(layout.total, 384);
+  const auto named = [&](std::string_view a, std::string_view b) {
+    return ranges_where(table, layout, [=](const ParameterSpec& p) { return p.name == a || p.name == b; });
+  };
+  EXPECT_EQ(named("head", "scale"), (std::vector<optim::Range>{{192, 320}}));
+  EXPECT_EQ(named("experts", "norm"), (std::vector<optim::Range>{{0, 192}, {320, 384}}));
+  EXPECT_EQ(named("none", "none"), std::vector<optim::Range>{});
+  ASSERT_EQ(layout.stored.size(), 5u);
+  EXPECT_EQ(layout.stored[2].name, "expert 1");
+  EXPECT_EQ(layout.stored[2].offset, 70);
+  EXPECT_EQ(layout.stored[2].shape, (std::vector<std::int64_t>{10, 7}));
 }
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {

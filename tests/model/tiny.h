@@ -45,6 +45,19 @@ inline data::Batch batch_of(data::BatchShape shape, const std::vector<std::vecto
   return batch;
 }
 
+// A whole array of the state table, copied to the host, and one that the host may change where it stands.
+inline std::vector<float> array_of(model::Engine& engine, std::string_view name) {
+  const program::ValueId value = engine.lowered().at(name);
+  std::vector<float> out(static_cast<std::size_t>(engine.programs().at(value).shape.elements()));
+  engine.executor().read(value, out.data(), static_cast<std::int64_t>(out.size() * sizeof(float)));
+  return out;
+}
+inline std::span<float> array_on_host(model::Engine& engine, std::string_view name) {
+  EXPECT_TRUE(engine.device().shares_host_memory());
+  const Tensor t = engine.executor().tensor(engine.lowered().at(name));
+  return {t.f32(), static_cast<std::size_t>(t.elements())};
+}
+
 // Changes the first token of each document in turn: its own logits must change, and those of all others keep their bits.
 inline void expect_documents_apart(model::Engine& engine, const data::Batch& batch) {
   engine.upload(batch);

@@ -1,4 +1,4 @@
-// The norm and AdamW against doubles, the boundary of weight decay, and an update that must not happen.
+// The norm and AdamW against doubles, and an update that must not happen; what AdamW keeps.
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 #include "testing/op_check.h"
@@ -48,10 +48,10 @@ TEST(GradNorm, SaysWhenSomethingIsNotFinite) {
   EXPECT_EQ(norm_of(memory, large, 1.0, 1e-3f, 1).finite, 1.0f) << "squares beyond float";
 }
 
-TEST(AdamW, MatchesDoublesOnBothSidesOfTheDecayBoundary) {
-  const AdamWSettings s{.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.2f};
+TEST(AdamW, MatchesDoublesWithDecayAndWithout) {
   for (std::int64_t n : {1, 5, 16384, 40001}) {
-    for (std::int64_t decayed : {std::int64_t{0}, n / 2, n - 1, n}) {
+    for (float decay : {0.2f, 0.0f}) {
+      const AdamWSettings s{.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = decay};
       Memory memory;
       const Tensor p = memory.uniform({n}), g = memory.uniform({n}, -5, 5), m = memory.uniform({n});
       const Tensor v = memory.uniform({n}, 0, 1);
@@ -67,10 +67,9 @@ TEST(AdamW, MatchesDoublesOnBothSidesOfTheDecayBoundary) {
         const double step =
             want_m[i] / static_cast<double>(state.correction1) /
             (std::sqrt(want_v[i] / static_cast<double>(state.correction2)) + static_cast<double>(s.eps));
-        const double decay = static_cast<std::int64_t>(i) < decayed ? static_cast<double>(s.weight_decay) : 0;
-        want_p[i] = want_p[i] - lr * decay * want_p[i] - lr * step;
+        want_p[i] = want_p[i] - lr * static_cast<double>(decay) * want_p[i] - lr * step;
       }
-      run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(state), memory.object(result), s, decayed}, kRun);
+      run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(state), memory.object(result), s}, kRun);
       expect_close("parameters", p, want_p, 2e-7);
       expect_close("moment1", m, want_m, 3e-7);
       expect_close("moment2", v, want_v, 3e-7);
@@ -85,11 +84,33 @@ TEST(AdamW, TouchesNothingWhenNotFinite) {
   g.f32()[3] = std::numeric_limits<float>::quiet_NaN();
   const Values before_p = values_of(p), before_m = values_of(m), before_v = values_of(v);
   const UpdateResult result{.grad_norm = std::numeric_limits<float>::quiet_NaN(), .grad_scale = 1, .finite = 0};
-  run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(StepState{.lr = 1}), memory.object(result), {}, 500},
+  run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(StepState{.lr = 1}), memory.object(result), {}},
               kRun);
   EXPECT_EQ(values_of(p), before_p);
   EXPECT_EQ(values_of(m), before_m);
   EXPECT_EQ(values_of(v), before_v);
+}
+
+TEST(State, AdamWKeepsTwoFloatsForEachOfItsParameters) {
+  const StateTable table = adamw_state({128, 1000});
+  ASSERT_EQ(table.size(), 2u);
+  for (const StateArray& row : table) {
+    EXPECT_TRUE(row.by_parameter());
+    EXPECT_EQ(row.elements(), 872);
+    EXPECT_EQ(row.dtype, DType::f32);
+    EXPECT_EQ(row.file, "optimizer.safetensors");
+  }
+  EXPECT_EQ(table[0].stored_as, "exp_avg.");
+  EXPECT_EQ(table[1].stored_as, "exp_avg_sq.");
+}
+
+TEST(State, ARowMayHaveOneElementForABlockOrBeAboutNoParameter) {
+  const StateArray scales{.name = "scales", .range = {0, 1000}, .block = 256};
+  EXPECT_FALSE(scales.by_parameter());
+  EXPECT_EQ(scales.elements(), 4);
+  const StateArray history{.name = "history", .independent = 16};
+  EXPECT_FALSE(history.by_parameter());
+  EXPECT_EQ(history.elements(), 16);
 }
 
 }  // namespace

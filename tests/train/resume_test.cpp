@@ -12,7 +12,7 @@
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
-#include "testing/upload_windows.h"
+#include "testing/transfer_windows.h"
 #include "train/run_here.h"
 
 namespace redline::train {

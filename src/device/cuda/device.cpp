@@ -86,31 +86,38 @@ class CudaMailbox final : public Mailbox {
   cuda::Event arrived_[kSlots];
 };
 
-// Straight from pinned memory to where it belongs, on the work's own stream: nothing else runs while weights load. Where
-// no memory can be pinned, ordinary memory does the same, only slower: the call returns when it was read.
-class CudaUploadWindow final : public UploadWindow {
+// Straight between pinned memory and the card's, on the work's own stream: nothing else runs while weights load or are saved.
+// Where no memory can be pinned, ordinary memory does the same, only slower: a call returns when its copy is done.
+class CudaTransferWindow final : public TransferWindow {
  public:
-  CudaUploadWindow(std::int64_t bytes, cudaStream_t stream)
+  CudaTransferWindow(std::int64_t bytes, cudaStream_t stream)
       : bytes_(static_cast<std::size_t>(bytes)),
         stream_(stream),
         pinned_(cuda::try_pinned_bytes(bytes_)),
         ordinary_(pinned_ ? 0 : bytes_),
-        read_(cuda::make_event(cudaEventDisableTiming)) {}
-  ~CudaUploadWindow() override { cudaStreamSynchronize(stream_); }  // an error may have come before the event
+        copied_(cuda::make_event(cudaEventDisableTiming)) {}
+  ~CudaTransferWindow() override { cudaStreamSynchronize(stream_); }  // an error may have come before the event
   std::span<std::byte> memory() override { return {pinned_ ? pinned_.get() : ordinary_.data(), bytes_}; }
   void send(void* to, const std::byte* from, std::int64_t bytes) override {
-    if (bytes <= 0) return;
-    REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));
-    REDLINE_CUDA(cudaEventRecord(read_.get(), stream_));
+    copy(to, from, bytes, cudaMemcpyHostToDevice);
   }
-  void wait() override { REDLINE_CUDA(cudaEventSynchronize(read_.get())); }  // never recorded: it has happened
+  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+  void wait() override { REDLINE_CUDA(cudaEventSynchronize(copied_.get())); }  // never recorded: it has happened
 
  private:
+  void copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind direction) {
+    if (bytes <= 0) return;
+    REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), direction, stream_));
+    REDLINE_CUDA(cudaEventRecord(copied_.get(), stream_));
+  }
+
   std::size_t bytes_;
   cudaStream_t stream_;
   cuda::PinnedBytes pinned_;
   std::vector<std::byte> ordinary_;
-  cuda::Event read_;
+  cuda::Event copied_;
 };
 
 CudaDevice::CudaDevice() {
@@ -167,8 +174,8 @@ std::unique_ptr<Mailbox> CudaDevice::make_mailbox(std::int64_t bytes) {
   return std::make_unique<CudaMailbox>(bytes, stream_.get());
 }
 
-std::unique_ptr<UploadWindow> CudaDevice::make_upload_window(std::int64_t bytes) {
-  return std::make_unique<CudaUploadWindow>(bytes, stream_.get());
+std::unique_ptr<TransferWindow> CudaDevice::make_transfer_window(std::int64_t bytes) {
+  return std::make_unique<CudaTransferWindow>(bytes, stream_.get());
 }
 
 std::unique_ptr<Device> open_cuda() { return std::make_unique<CudaDevice>(); }

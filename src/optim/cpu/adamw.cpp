@@ -30,17 +30,17 @@ double sum_of_squares(const float* x, std::int64_t n) {
 
 // The factors of one step, the same for every element.
 struct Factors {
-  float beta1, beta2, eps, scale, lr, correction1, correction2;
+  float beta1, beta2, eps, decay, scale, lr, correction1, correction2;
 };
 
-void update(float* p, const float* gradient, float* m, float* v, std::int64_t n, const Factors& f, float decay) {
+void update(float* p, const float* gradient, float* m, float* v, std::int64_t n, const Factors& f) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const float g = f.scale * gradient[i];
     m[i] = f.beta1 * m[i] + (1.0f - f.beta1) * g;
     v[i] = f.beta2 * v[i] + (1.0f - f.beta2) * (g * g);
     const float step = (m[i] / f.correction1) / (std::sqrt(v[i] / f.correction2) + f.eps);
-    p[i] = p[i] - f.lr * decay * p[i] - f.lr * step;
+    p[i] = p[i] - f.lr * f.decay * p[i] - f.lr * step;
   }
 }
 
@@ -73,17 +73,13 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
   const UpdateResult& result = *op.result.as<UpdateResult>();
   if (result.finite != 1.0f) return;
   const AdamWSettings& s = op.settings;
-  const Factors factors{s.beta1, s.beta2, s.eps, result.grad_scale, state.lr, state.correction1, state.correction2};
+  const Factors factors{s.beta1,           s.beta2,          s.eps, s.weight_decay, result.grad_scale, state.lr,
+                        state.correction1, state.correction2};
   const std::int64_t n = op.parameters.elements();
   const auto update_range = [&](std::int64_t range) {
-    const std::int64_t begin = range * kRange, end = std::min(n, begin + kRange);
-    const std::int64_t boundary = std::clamp(op.decayed, begin, end);
-    const auto part = [&](std::int64_t from, std::int64_t to, float decay) {
-      update(op.parameters.f32() + from, op.gradients.f32() + from, op.moment1.f32() + from, op.moment2.f32() + from,
-             to - from, factors, decay);
-    };
-    part(begin, boundary, s.weight_decay);
-    part(boundary, end, 0.0f);
+    const std::int64_t begin = range * kRange, count = std::min(n - begin, kRange);
+    update(op.parameters.f32() + begin, op.gradients.f32() + begin, op.moment1.f32() + begin, op.moment2.f32() + begin,
+           count, factors);
   };
   pool.run((n + kRange - 1) / kRange, std::cref(update_range));
 }

@@ -37,18 +37,18 @@ struct Arrays {
 };
 
 template <int N>
-__device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings& s, const StepState& state, float scale,
-                       std::int64_t decayed) {
+__device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings& s, const StepState& state,
+                       float scale) {
   const auto p = load<N>(a.parameters + first), gradient = load<N>(a.gradients + first);
   const auto m = load<N>(a.moment1 + first), v = load<N>(a.moment2 + first);
   float p_out[N], m_out[N], v_out[N];
 #pragma unroll
   for (int e = 0; e < N; ++e) {
-    const float g = scale * gradient[e], decay = first + e < decayed ? s.weight_decay : 0.0f;
+    const float g = scale * gradient[e];
     m_out[e] = s.beta1 * m[e] + (1.0f - s.beta1) * g;
     v_out[e] = s.beta2 * v[e] + (1.0f - s.beta2) * (g * g);
     const float step = (m_out[e] / state.correction1) / (sqrtf(v_out[e] / state.correction2) + s.eps);
-    p_out[e] = p[e] - state.lr * decay * p[e] - state.lr * step;
+    p_out[e] = p[e] - state.lr * s.weight_decay * p[e] - state.lr * step;
   }
   store(a.parameters + first, p_out);
   store(a.moment1 + first, m_out);
@@ -57,16 +57,15 @@ __device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings&
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    adamw(const Arrays arrays, std::int64_t n, AdamWSettings settings, const StepState* state,
-          const UpdateResult* result, std::int64_t decayed) {
+__global__ void __launch_bounds__(kThreads) adamw(const Arrays arrays, std::int64_t n, AdamWSettings settings,
+                                                  const StepState* state, const UpdateResult* result) {
   const Share<kWidth> share = share_of_thread<kWidth>(n);
   if (!share.inside || result->finite != 1.0f) return;
   const StepState step = *state;
   if (share.whole) {
-    update<kWidth>(arrays, share.first, settings, step, result->grad_scale, decayed);
+    update<kWidth>(arrays, share.first, settings, step, result->grad_scale);
   } else {
-    update<1>(arrays, share.first, settings, step, result->grad_scale, decayed);
+    update<1>(arrays, share.first, settings, step, result->grad_scale);
   }
 }
 
@@ -102,7 +101,7 @@ void run(const AdamW<Tensor>& op, const device::cuda::Launch& launch) {
   const bool vectors = in_vectors(8, {op.parameters, op.gradients, op.moment1, op.moment2, op.working});
   const auto kernel = vectors ? adamw<4> : adamw<1>;
   kernel<<<share_blocks(n, vectors ? 4 : 1), kThreads, 0, launch.stream>>>(
-      arrays, n, op.settings, op.state.as<StepState>(), op.result.as<UpdateResult>(), op.decayed);
+      arrays, n, op.settings, op.state.as<StepState>(), op.result.as<UpdateResult>());
   REDLINE_LAUNCHED();
 }
 

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "testing/letters.h"
 #include "testing/on_card.h"
-#include "testing/upload_windows.h"
+#include "testing/transfer_windows.h"
 
 namespace redline::device {
 namespace {
@@ -33,7 +33,10 @@ TEST_F(Card, BuffersAreAlignedCountedAndFreed) {
 
 TEST_F(Card, LettersArriveInOrder) { testing::expect_letters_in_order(card()); }
 
-TEST_F(Card, UploadsThroughWindowsArrive) { testing::expect_uploads_arrive(card()); }
+TEST_F(Card, WhatGoesThroughWindowsArrives) {
+  testing::expect_uploads_arrive(card());
+  testing::expect_downloads_arrive(card());
+}
 
 TEST_F(Card, MemoryThatIsNotThereIsAMachineErrorAndHarmsNothing) {
   EXPECT_THROW(card().allocate(std::int64_t{1} << 50), MachineError);

@@ -14,6 +14,7 @@
 namespace redline::model {
 namespace {
 
+using testing::array_of;
 using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
@@ -62,8 +63,6 @@ data::Batch full_batch(const data::BatchShape& shape, std::int64_t vocab, std::u
   EXPECT_TRUE(batch.full_rows());
   return batch;
 }
-
-std::vector<float> copy(std::span<const float> s) { return {s.begin(), s.end()}; }
 
 struct Likeness {
   double cosine, relative_error;
@@ -124,7 +123,7 @@ TEST_P(ModelsOnCard, AgreeWithTheCpuInFp32) {
   for (int i = 0; i < kSteps; ++i) {
     EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 1e-4) << "step " << i;
     if (i > 0) continue;  // later ones are of other parameters
-    EXPECT_LT(compare(ours.read(Flat::gradients), cpu.read(Flat::gradients)).relative_error, 1e-4);
+    EXPECT_LT(compare(array_of(ours, optim::kGradients), array_of(cpu, optim::kGradients)).relative_error, 1e-4);
   }
 }
 
@@ -136,7 +135,7 @@ TEST_P(ModelsOnCard, AgreeWithTheCpuInBf16) {
   for (int i = 0; i < kSteps; ++i) {
     EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 2e-2) << "step " << i;
     if (i > 0) continue;
-    EXPECT_GE(compare(ours.read(Flat::gradients), cpu.read(Flat::gradients)).cosine, 0.999);
+    EXPECT_GE(compare(array_of(ours, optim::kGradients), array_of(cpu, optim::kGradients)).cosine, 0.999);
   }
 }
 
@@ -149,7 +148,7 @@ TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
       double loss = 0;
       for (int i = 0; i < kSteps; ++i) loss = step(engine, i);
       losses.push_back(loss);
-      parameters.push_back(copy(engine.read(Flat::parameters)));
+      parameters.push_back(array_of(engine, optim::kParameters));
     }
     EXPECT_EQ(losses[0], losses[1]) << name_of(compute);
     EXPECT_EQ(losses[0], losses[2]) << name_of(compute);
@@ -175,7 +174,7 @@ TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
           engine.executor().poison_transients();
           engine.micro_step(first);
         }
-        of_turn = copy(engine.read(Flat::gradients));
+        of_turn = array_of(engine, optim::kGradients);
       }
       EXPECT_TRUE(gradients[0] == gradients[1]) << "full rows: " << full_rows;
       if (what == program::Recompute::none) kept = gradients[0];
@@ -189,13 +188,14 @@ TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
     Made whole = engine_on_card(compute);
     Engine resumed(model_, options(compute), card());
     step(whole, 0);
-    for (const Flat f : {Flat::parameters, Flat::moment1, Flat::moment2}) {
-      const std::vector<float> state = copy(whole.read(f));
-      std::ranges::copy(state, resumed.edit(f).begin());
-      resumed.commit(f);
+    for (const std::string_view array : {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments}) {
+      const std::vector<float> state = array_of(whole, array);
+      const auto bytes = static_cast<std::int64_t>(state.size() * sizeof(float));
+      resumed.executor().write(resumed.lowered().at(array), state.data(), bytes);
     }
+    if (compute != DType::f32) resumed.executor().run(kRefresh);
     for (int i = 1; i < kSteps; ++i) EXPECT_EQ(step(whole, i), step(resumed, i)) << name_of(compute);
-    EXPECT_TRUE(copy(whole.read(Flat::parameters)) == copy(resumed.read(Flat::parameters))) << name_of(compute);
+    EXPECT_TRUE(array_of(whole, optim::kParameters) == array_of(resumed, optim::kParameters)) << name_of(compute);
   }
 }
 
@@ -212,7 +212,7 @@ TEST_P(ModelsOnCard, NoNodeReadsWhatNothingWrote) {
       for (const bool first : {true, false}) {
         poison();
         engine.micro_step(first);
-        seen[poisoned].push_back(copy(engine.read(Flat::gradients)));
+        seen[poisoned].push_back(array_of(engine, optim::kGradients));
       }
       poison();
       seen[poisoned].push_back(engine.logits());
@@ -278,7 +278,7 @@ TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
       engine.set_step(0, kLr, 1.0 / 32, 0);
       engine.micro_step(true);
       losses[which] = engine.loss_sum();
-      gradients[which] = copy(engine.read(Flat::gradients));
+      gradients[which] = array_of(engine, optim::kGradients);
     }
     EXPECT_NEAR(losses[0] / losses[1], 1, 2e-2) << "batch " << i;
     EXPECT_GE(compare(gradients[0], gradients[1]).cosine, 0.999) << "batch " << i;

@@ -1,0 +1,33 @@
+// AdamW over all parameters: a node for each range that has weight decay, and one for each that has none.
+#include "optim/adamw.h"
+
+#include "model/lowering.h"
+
+namespace redline::model {
+namespace {
+
+optim::StateTable state(const ParameterTable&, const FlatLayout& layout) { return optim::adamw_state(layout.whole()); }
+
+void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {
+  const auto f = [](double x) { return static_cast<float>(x); };
+  for (const bool decayed : {true, false})
+    for (const optim::Range& range :
+         ranges_where(m.table, m.layout, [&](const ParameterSpec& p) { return p.decayed == decayed; })) {
+      const auto part = [&](std::string_view array) { return m.view(b, array, range); };
+      b.adamw({part(optim::kParameters),
+               part(optim::kGradients),
+               part(optim::kFirstMoments),
+               part(optim::kSecondMoments),
+               part(optim::kWorking),
+               m.step_state,
+               m.update_result,
+               {f(o.beta1), f(o.beta2), f(o.eps), decayed ? f(o.weight_decay) : 0.0f}},
+              decayed ? "adamw" : "adamw without decay");
+    }
+}
+
+}  // namespace
+
+const Optimizer kAdamW = {state, update};
+
+}  // namespace redline::model

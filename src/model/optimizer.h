@@ -1,0 +1,21 @@
+// An optimizer as lowering sees it: what it keeps from step to step, and the nodes of its update. One file an optimizer.
+#pragma once
+
+#include "config/config.h"
+#include "model/parameters.h"
+#include "optim/state.h"
+#include "program/builder.h"
+
+namespace redline::model {
+
+struct LoweredModel;
+
+struct Optimizer {
+  optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout);
+  // Appends its nodes behind the norm of the gradients.
+  void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
+};
+
+extern const Optimizer kAdamW;
+
+}  // namespace redline::model

@@ -1,0 +1,45 @@
+// What a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows, checkpoints hold
+// those that name a file, and nothing else lists them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace redline::optim {
+
+// Elements [begin, end) of all parameters laid out back to back.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t elements() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+struct StateArray {
+  std::string name;  // "first moments"; rows of one name are about different parameters
+  DType dtype = DType::f32;
+  Range range = {};              // of the parameters that it is about; empty: of none
+  std::int64_t block = 1;        // elements of parameters that share one of its own: 256 for scales of 8-bit moments
+  std::int64_t independent = 0;  // elements of an array that is about no parameter
+  std::string file = {};         // of a checkpoint; empty: it is not saved
+  // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor of
+  // this name, in the order of the flat layout.
+  std::string stored_as = {};
+
+  bool by_parameter() const { return range.elements() > 0 && block == 1; }
+  std::int64_t elements() const { return range.elements() > 0 ? (range.elements() + block - 1) / block : independent; }
+};
+
+using StateTable = std::vector<StateArray>;
+
+// The rows of every run that trains, by name. An optimizer's own stand beside it.
+inline constexpr std::string_view kParameters = "parameters";
+inline constexpr std::string_view kWorking = "working copies";  // where products take another type
+inline constexpr std::string_view kGradients = "gradients";
+
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+}  // namespace redline::optim

@@ -1,0 +1,204 @@
+// The state table: rows cover what they say, tensors of files are parts of rows, and their bytes come out in order from any
+// device in no more memory than two windows.
+#include "model/state_files.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "io/safetensors.h"
+#include "model/hand_made_optimizer.h"
+#include "model/tiny.h"
+#include "program/planner.h"
+#include "testing/temp_folder.h"
+#include "testing/transfer_windows.h"
+
+namespace redline::model {
+namespace {
+
+using testing::kHandMade;
+using testing::tiny_model;
+
+LoweringOptions options(const Optimizer& optimizer = kAdamW, DType compute = DType::f32) {
+  LoweringOptions o;
+  o.batch = {1, 8, 1};
+  o.compute = compute;
+  o.optimizer = &optimizer;
+  return o;
+}
+
+TEST(State, RowsAreTheValuesOfTheRunThatPersist) {
+  const LoweredModel m = lower(tiny_model("qwen3"), options(kAdamW, DType::bf16));
+  std::vector<std::string> names;
+  std::int64_t bytes = 0;
+  ASSERT_EQ(m.state.size(), m.state_values.size());
+  for (std::size_t i = 0; i < m.state.size(); ++i) {
+    const program::Value& value = m.set.at(m.state_values[i]);
+    names.push_back(m.state[i].name);
+    EXPECT_EQ(value.name, m.state[i].name);
+    EXPECT_EQ(value.dtype, m.state[i].dtype);
+    EXPECT_EQ(value.shape.elements(), m.layout.total);
+    EXPECT_EQ(m.row(m.state[i].name), i);
+    EXPECT_EQ(m.at(m.state[i].name), m.state_values[i]);
+    bytes += value.bytes();
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"parameters", "working copies", "gradients", "first moments", "second moments"}));
+  std::int64_t planned = 0;
+  for (const auto role :
+       {program::Role::parameter, program::Role::working, program::Role::gradient, program::Role::moment})
+    planned += m.set.memory.by_role[static_cast<int>(role)];
+  EXPECT_GE(planned, bytes);
+  EXPECT_LT(planned, bytes + 5 * 256);
+  EXPECT_EQ(m.row("nothing"), m.state.size());
+  EXPECT_FALSE(m.at("nothing").present());
+  EXPECT_EQ(state_files(m.state), (std::vector<std::string>{"model.safetensors", "optimizer.safetensors"}));
+}
+
+TEST(State, AdamWsFilesHoldEveryParameterUnderItsName) {
+  const LoweredModel m = lower(tiny_model("llama"), options());
+  const std::vector<StateTensor> model = state_tensors(m.state, m.layout, "model.safetensors");
+  const std::vector<StateTensor> optimizer = state_tensors(m.state, m.layout, "optimizer.safetensors");
+  const std::size_t n = m.layout.stored.size();
+  ASSERT_EQ(model.size(), n);
+  ASSERT_EQ(optimizer.size(), 2 * n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const StoredParameter& p = m.layout.stored[i];
+    const auto expect = [&](const StateTensor& t, const std::string& name, std::string_view array) {
+      EXPECT_EQ(t.name, name);
+      EXPECT_EQ(t.shape, p.shape);
+      EXPECT_EQ(t.row, m.row(array));
+      EXPECT_EQ(t.first, p.offset);
+      EXPECT_EQ(t.elements, p.elements);
+    };
+    expect(model[i], p.name, optim::kParameters);
+    expect(optimizer[i], "exp_avg." + p.name, optim::kFirstMoments);
+    expect(optimizer[n + i], "exp_avg_sq." + p.name, optim::kSecondMoments);
+  }
+}
+
+TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
+  const LoweredModel m = lower(tiny_model("llama"), options(kHandMade));
+  EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
+  const optim::Range hidden = testing::hidden_matrices(m.table, m.layout);
+  EXPECT_GT(hidden.begin, 0);
+  EXPECT_LT(hidden.end, m.layout.total);
+  const std::int64_t n = m.layout.total, bytes = 2 * 4 * hidden.elements() + n + 4 * ((n + 255) / 256 + 13);
+  const std::int64_t planned = m.set.memory.by_role[static_cast<int>(program::Role::moment)];
+  EXPECT_GE(planned, bytes);
+  EXPECT_LT(planned, bytes + 5 * 256);
+
+  EXPECT_EQ(state_files(m.state),
+            (std::vector<std::string>{"model.safetensors", "optimizer.safetensors", "bytes.safetensors"}));
+  std::set<std::string> names;
+  for (const StateTensor& t : state_tensors(m.state, m.layout, "optimizer.safetensors")) names.insert(t.name);
+  EXPECT_TRUE(names.contains("momentum.model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_TRUE(names.contains("variance.model.layers.1.mlp.down_proj.weight"));
+  EXPECT_TRUE(names.contains("history"));
+  EXPECT_FALSE(names.contains("momentum.model.embed_tokens.weight"));
+  EXPECT_EQ(names.size(), 2u * 2 * 7 + 1);  // of two layers, seven matrices each
+  const std::vector<StateTensor> coarse = state_tensors(m.state, m.layout, "bytes.safetensors");
+  EXPECT_EQ(coarse.size(), m.layout.stored.size() + 1);
+  EXPECT_EQ(coarse.back().name, "scales");
+  EXPECT_EQ(coarse.back().shape, (std::vector<std::int64_t>{(n + 255) / 256}));
+}
+
+TEST(State, AnUpdateOfARangeMovesThatRangeAlone) {
+  device::CpuDevice device(1);
+  Engine engine(tiny_model("llama"), options(kHandMade), device);
+  engine.initialise(3);
+  std::ranges::fill(testing::array_on_host(engine, optim::kGradients), 0.5f);
+  const std::vector<float> before = testing::array_of(engine, optim::kParameters);
+  engine.set_step(0, 0.1, 1, 0);
+  engine.update();
+  const std::vector<float> after = testing::array_of(engine, optim::kParameters);
+  const optim::Range hidden = testing::hidden_matrices(engine.table(), engine.layout());
+  for (std::size_t row = 0; row < engine.table().size(); ++row) {
+    const std::int64_t first = engine.layout().offsets[row];
+    for (std::int64_t i = first; i < first + engine.table()[row].shape.elements(); ++i)
+      ASSERT_EQ(after[static_cast<std::size_t>(i)] != before[static_cast<std::size_t>(i)],
+                i >= hidden.begin && i < hidden.end)
+          << engine.table()[row].name;
+  }
+}
+
+// Arrays of three types, parts of which are as long as windows and a little more, on a device that copies late.
+class ReadingState : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kWindow = device::kTransferWindow;
+  ReadingState() {
+    std::int64_t at = 0;
+    for (Tensor& a : arrays_) {
+      a.data = memory_->data() + at;
+      at += a.bytes();
+    }
+    for (std::int64_t i = 0; i < at; ++i) memory_->data()[i] = static_cast<std::byte>((i * 2654435761) >> 13);
+  }
+
+  std::vector<std::byte> expected(std::span<const StateTensor> tensors) const {
+    std::vector<std::byte> out;
+    for (const StateTensor& t : tensors) {
+      const auto element = static_cast<std::int64_t>(size_of(arrays_[t.row].dtype));
+      const std::byte* from = arrays_[t.row].as<std::byte>() + t.first * element;
+      out.insert(out.end(), from, from + t.elements * element);
+    }
+    return out;
+  }
+
+  testing::LateDevice late_{1};
+  std::vector<Tensor> arrays_ = {{nullptr, DType::f32, {kWindow / 4 + 12345}},
+                                 {nullptr, DType::u8, {kWindow + 77}},
+                                 {nullptr, DType::bf16, {1001}}};
+  std::unique_ptr<device::Buffer> memory_ = late_.allocate(3 * kWindow);
+  const std::vector<StateTensor> tensors_ = {{"a", {3, 7}, 2, 500, 21},
+                                             {"b", {kWindow + 70}, 1, 5, kWindow + 70},
+                                             {"none", {0}, 1, 3, 0},
+                                             {"c", {kWindow / 4 + 12300}, 0, 45, kWindow / 4 + 12300},
+                                             {"d", {1001}, 2, 0, 1001}};
+};
+
+TEST_F(ReadingState, GivesEveryByteOnceAndHoldsTwoWindows) {
+  device::CpuDevice host(1);
+  for (device::Device* device : {static_cast<device::Device*>(&late_), static_cast<device::Device*>(&host)}) {
+    std::vector<std::byte> out;
+    read_state(tensors_, arrays_, *device,
+               [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
+    EXPECT_TRUE(out == expected(tensors_));
+  }
+  EXPECT_EQ(late_.window_bytes, 2 * kWindow);
+  EXPECT_EQ(late_.most_under_way, 2);
+  EXPECT_EQ(late_.under_way, 0);
+  EXPECT_EQ(late_.held_bytes, 0);
+  EXPECT_EQ(late_.most_copied_out, 0);
+}
+
+TEST_F(ReadingState, LittleTakesOneWindowOfItsSize) {
+  const std::span<const StateTensor> little(tensors_.data(), 1);
+  std::size_t given = 0;
+  read_state(little, arrays_, late_, [&](std::span<const std::byte> bytes) { given += bytes.size(); });
+  EXPECT_EQ(given, 42u);
+  EXPECT_EQ(late_.window_bytes, 42);
+  read_state({}, arrays_, late_, [](std::span<const std::byte>) { ADD_FAILURE() << "there is nothing"; });
+}
+
+TEST_F(ReadingState, WhatEndsItEarlyLeavesNothingUnderWay) {
+  EXPECT_THROW(read_state(tensors_, arrays_, late_, [](std::span<const std::byte>) { throw 7; }), int);
+  EXPECT_EQ(late_.under_way, 0);
+  EXPECT_EQ(late_.held_bytes, 0);
+}
+
+TEST_F(ReadingState, AFileOfSomeOfTheRowsHoldsThoseAlone) {
+  testing::TempFolder temp;
+  const std::span<const StateTensor> some(tensors_.data() + 3, 2);
+  write_state(some, arrays_, late_, real_files(), temp / "some.safetensors");
+  const io::SafetensorsReader file(temp / "some.safetensors");
+  ASSERT_EQ(file.tensors().size(), 2u);
+  EXPECT_EQ(file.at("c").dtype, DType::f32);
+  EXPECT_EQ(file.at("d").dtype, DType::bf16);
+  std::vector<std::byte> out;
+  for (const io::StoredTensor& t : file.tensors()) out.insert(out.end(), t.bytes.begin(), t.bytes.end());
+  EXPECT_TRUE(out == expected(some));
+}
+
+}  // namespace
+}  // namespace redline::model
