@@ -62,10 +62,12 @@ class Backward {
                                       .dk_norm = {},
                                       .partial = {}};
     grad.layout = op.layout;
+    grad.over = op.over;
     if (op.q_norm.present()) {
       grad.dq_norm = gradient_of_parameter(op.q_norm);
       grad.dk_norm = gradient_of_parameter(op.k_norm);
-      grad.partial = scratch("qk-norm partial sums", {ops::kRowGroups, 2 * op.layout.head_dim});
+      grad.partial =
+          scratch("qk-norm partial sums", {ops::kRowGroups, b_.shape(op.q_norm)[0] + b_.shape(op.k_norm)[0]});
       grad.accumulate = claim(op.q_norm);
       claim(op.k_norm);
     }
