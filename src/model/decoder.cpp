@@ -6,12 +6,6 @@
 
 namespace redline::model {
 
-namespace {
-
-ops::HeadLayout head_layout(const config::Model& m) { return {m.heads, m.kv_heads, m.head_dim}; }
-
-}  // namespace
-
 ParameterTable decoder_table(const config::Model& m) {
   const DecoderDescription& description = family_of(m).decoder;
   const std::int64_t d = m.hidden, q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim, f = m.ffn;
@@ -84,45 +78,48 @@ program::ValueId head_weight(const config::Model& m, const NamedValues& values) 
 }
 
 DecoderLayer::DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values,
-                           const program::BatchValues& in, std::int64_t index)
-    : b_(b), m_(m), values_(values), in_(in), index_(index) {
-  b.scope(fmt::format("layer {}", index));
-}
+                           const program::BatchValues& in, std::size_t index)
+    : b_(b), m_(m), values_(values), in_(in), index_(index) {}
 
-program::ValueId DecoderLayer::operator()(std::string_view name) const {
+program::ValueId DecoderLayer::parameter(std::string_view name) const {
   return values_(fmt::format("layer {}/{}", index_, name));
 }
 
 program::ValueId DecoderLayer::attention(program::ValueId x) const {
-  const ops::HeadLayout heads = head_layout(m_);
+  const ops::HeadLayout heads{m_.heads, m_.kv_heads, m_.head_dim};
   const std::optional<ops::NormOver> norm = family_of(m_).decoder.qk_norm;
-  const program::RopeValues rope{.q_norm = norm ? (*this)("q norm") : program::kAbsent,
-                                 .k_norm = norm ? (*this)("k norm") : program::kAbsent,
+  const program::RopeValues rope{.q_norm = norm ? parameter("q norm") : program::kAbsent,
+                                 .k_norm = norm ? parameter("k norm") : program::kAbsent,
                                  .positions = in_.positions,
                                  .table = values_("rope table")};
-  const auto qkv = b_.rope_qk_norm(b_.linear(x, (*this)("qkv"), "qkv"), rope, heads, static_cast<float>(m_.norm_eps),
+  const auto qkv = b_.rope_qk_norm(b_.linear(x, parameter("qkv"), "qkv"), rope, heads, static_cast<float>(m_.norm_eps),
                                    norm.value_or(ops::NormOver::head));
-  const auto mixed = b_.attention(qkv, in_, static_cast<std::size_t>(index_), heads);
-  return b_.dropout(b_.linear(mixed, (*this)("out"), "out"), static_cast<float>(m_.dropout), "attention dropout");
+  const auto mixed = b_.attention(qkv, in_, index_, heads);
+  return b_.dropout(b_.linear(mixed, parameter("out"), "out"), static_cast<float>(m_.dropout), "attention dropout");
 }
 
 program::ValueId DecoderLayer::mlp(program::ValueId x) const {
-  const auto inner = b_.swiglu(b_.linear(x, (*this)("gate_up"), "gate_up"));
-  return b_.dropout(b_.linear(inner, (*this)("down"), "down"), static_cast<float>(m_.dropout), "mlp dropout");
+  const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"));
+  return b_.dropout(b_.linear(inner, parameter("down"), "down"), static_cast<float>(m_.dropout), "mlp dropout");
 }
 
 ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,
                                const program::BatchValues& in) {
+  using program::Part;
   const float eps = static_cast<float>(m.norm_eps);
+  b.at(Part::embedding);
   program::ValueId residual = b.embed(in.tokens, values("embedding")), branch = program::kAbsent;
-  for (std::int64_t i = 0; i < m.layers; ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
     const DecoderLayer layer(b, m, values, in, i);
-    const auto [r1, x] = b.add_norm(residual, branch, layer("attention norm"), eps, "attention norm");
-    const auto [r2, y] = b.add_norm(r1, layer.attention(x), layer("mlp norm"), eps, "mlp norm");
+    b.at(Part::attention, i);
+    const auto [r1, x] = b.add_norm(residual, branch, layer.parameter("attention norm"), eps, "attention norm");
+    branch = layer.attention(x);
+    b.at(Part::mlp, i);
+    const auto [r2, y] = b.add_norm(r1, branch, layer.parameter("mlp norm"), eps, "mlp norm");
     residual = r2;
     branch = layer.mlp(y);
   }
-  b.scope("");
+  b.at(Part::head);
   return {b.add_norm(residual, branch, values("final norm"), eps, "final norm").y, head_weight(m, values)};
 }
 

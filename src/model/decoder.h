@@ -18,9 +18,9 @@ program::ValueId head_weight(const config::Model& m, const NamedValues& values);
 class DecoderLayer {
  public:
   DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values, const program::BatchValues& in,
-               std::int64_t index);
+               std::size_t index);
 
-  program::ValueId operator()(std::string_view name) const;  // "mlp norm" of this layer
+  program::ValueId parameter(std::string_view name) const;  // "mlp norm" of this layer
   program::ValueId attention(program::ValueId x) const;
   program::ValueId mlp(program::ValueId x) const;
 
@@ -29,7 +29,7 @@ class DecoderLayer {
   const config::Model& m_;
   const NamedValues& values_;
   const program::BatchValues& in_;
-  std::int64_t index_;
+  std::size_t index_;
 };
 
 // h = h + attention(norm(h));  h = h + mlp(norm(h));  and a last norm.

@@ -108,6 +108,7 @@ class Lower {
     const config::Optim& o = options_.optim;
     const auto f = [](double x) { return static_cast<float>(x); };
     begin(kUpdate, {});
+    b_.at(program::Part::update);
     b_.grad_norm({m_.at(Flat::gradients), m_.loss_sum, m_.step_state, {}, m_.update_result, f(o.clip)});
     b_.adamw({m_.at(Flat::parameters),
               m_.at(Flat::gradients),
@@ -180,6 +181,7 @@ class Lower {
 
   void refresh() {
     begin(kRefresh, {});
+    b_.at(program::Part::update);
     b_.refresh({m_.at(Flat::parameters), m_.working});
     b_.end();
   }

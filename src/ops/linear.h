@@ -1,6 +1,6 @@
 // y = x * weight^T, without bias; weight is stored [out, in] as in Hugging Face files. Fused QKV and fused gate/up are
 // one linear each.
-// Gradients: dx = dy * weight;  dweight (+)= dy^T * x.
+// Gradients: dx (+)= dy * weight;  dweight (+)= dy^T * x.
 #pragma once
 
 #include "base/operand.h"
@@ -26,14 +26,16 @@ struct Linear {
 template <class T>
 struct LinearInputGrad {
   static constexpr std::string_view kName = "linear_input_grad";
-  T dy;      // [n, m]
-  T weight;  // [m, k]
-  T dx;      // [n, k]  =
+  T dy;               // [n, m]
+  T weight;           // [m, k]
+  T dx;               // [n, k]  = or +=
+  bool accumulate{};  // += : x has another reader, whose part is there
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dy, Access::read));
-    return LinearInputGrad<U>{f("dy", dy, Access::read), f("weight", weight, Access::read), f("dx", dx, Access::write)};
+    return LinearInputGrad<U>{f("dy", dy, Access::read), f("weight", weight, Access::read),
+                              f("dx", dx, written_or_added(accumulate)), accumulate};
   }
   double flops() const { return 2.0 * static_cast<double>(dy.rows()) * static_cast<double>(weight.elements()); }
 };

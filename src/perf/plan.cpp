@@ -17,12 +17,6 @@ using program::Role;
 
 constexpr std::size_t kLargestShown = 6;
 
-// "gate_up" of "layer 3/gate_up".
-std::string without_layer(const std::string& name) {
-  const std::size_t slash = name.find('/');
-  return name.starts_with("layer ") && slash != name.npos ? name.substr(slash + 1) : name;
-}
-
 FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape) {
   const double tokens = static_cast<double>(shape.tokens()), t = static_cast<double>(shape.seq_len);
   FlopParts parts;
@@ -30,10 +24,10 @@ FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape
     if (node.phase == program::Phase::recompute) continue;
     parts.scores += node.cost.flops_per_pair * (t + 1) / 2 * static_cast<double>(shape.rows) * t / tokens;
     parts.scores_palm += node.cost.flops_per_pair * t * static_cast<double>(shape.rows) * t / tokens;
-    const std::string name = without_layer(node.name);
-    const bool mlp = name.starts_with("gate_up") || name.starts_with("down");
-    const bool head = program::name_of(node.op) == ops::LmLoss<program::ValueId>::kName;
-    (head ? parts.head : mlp ? parts.mlp : parts.projections) += node.cost.flops / tokens;
+    const program::Part part = node.place.part;
+    (part == program::Part::head  ? parts.head
+     : part == program::Part::mlp ? parts.mlp
+                                  : parts.projections) += node.cost.flops / tokens;
   }
   return parts;
 }
@@ -60,8 +54,8 @@ std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
   for (const program::ValueId id : program::alive_at_peak(set)) {
     const program::Value& v = set.at(id);
     if (v.role != Role::activation) continue;
-    NamedBytes& sum = by_name[without_layer(v.name)];
-    sum.name = without_layer(v.name);
+    NamedBytes& sum = by_name[v.name];
+    sum.name = v.name;
     sum.count += 1;
     sum.bytes += v.bytes();
   }
@@ -140,7 +134,7 @@ Plan make_plan(const config::Config& config, const Machine& machine) {
   if (machine.kind == device::Kind::cuda) p.tuning = tuning_bytes(lowered.set);
   p.fits = p.memory.total() + p.tuning <= machine.memory;
   p.largest = largest_of(lowered.set);
-  p.peak_node = lowered.set.memory.peak_node;
+  if (const auto& peak = lowered.set.memory.peak) p.peak_node = lowered.set.node(*peak).full_name();
   p.expected = expected_of(lowered, options, config.train.accumulate, p.flops, machine);
   return p;
 }

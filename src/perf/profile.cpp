@@ -27,7 +27,7 @@ class Recorder final : public StepTimer {
     const auto [it, is_new] = index_.try_emplace(&node, static_cast<std::int32_t>(profile_.nodes.size()));
     if (is_new) {
       TimedWork& work = profile_.nodes.emplace_back();
-      work.name = node.name;
+      work.name = node.full_name();
       work.op = program::name_of(node.op);
       work.phase = program::name_of(node.phase);
     }

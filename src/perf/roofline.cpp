@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
+#include <variant>
 
 #include "base/error.h"
 #include "perf/peak.h"
@@ -21,6 +23,7 @@ constexpr Efficiency kCard[] = {
     {"lm_loss", 0.72, 0.90, "650 TFLOP/s of llama-1.36b's, its pass over the logits included"},
     {"attention", 0.62, 0.90, "cuDNN 9.19: 334 (head_dim 64, T 1024), 498 to 505 (128, 2048), 598 (128, 8192) TFLOP/s"},
     {"attention_grad", 0.55, 0.90, "cuDNN 9.19: 250, 376 to 403, 504 TFLOP/s of 2.5 times the forward's work"},
+    {"add", 0, 0.95, "estimated, as add_norm's"},
     {"add_norm", 0, 0.95, "92 to 99% (cuda_kernels_bench)"},
     {"add_norm_grad", 0, 0.87, "83 to 91%"},
     {"rope_qk_norm", 0, 0.86, "84 to 90%"},
@@ -28,6 +31,8 @@ constexpr Efficiency kCard[] = {
     {"swiglu", 0, 1.0, "100 to 104%"},
     {"swiglu_grad", 0, 1.0, "100 to 104%"},
     {"dropout", 0, 0.67, "66 to 69%"},
+    {"cache_store", 0, 0.5, "estimated, as attention_cached: no training program has them"},
+    {"attention_cached", 0, 0.5, "estimated"},
     {"embed", 0, 0.89, "83 to 95%"},
     {"embed_grad", 0, 0.9, "61 to 122%"},
     {"grad_norm", 0, 0.99, "98 to 100%"},
@@ -43,12 +48,15 @@ constexpr Efficiency kCpu[] = {
     {"lm_loss", 0.90, 1.0, "102"},
     {"attention", 0.45, 1.0, "53 GFLOP/s of counted work"},
     {"attention_grad", 0.56, 1.0, "52 GFLOP/s of counted work, 65 of 2.5 times the forward's"},
+    {"add", 0, 0.6, "estimated"},
     {"add_norm", 0, 0.6, "estimated, as all below but swiglu: together 2% of a step"},
     {"add_norm_grad", 0, 0.5, "estimated"},
     {"rope_qk_norm", 0, 0.5, "estimated"},
     {"rope_qk_norm_grad", 0, 0.5, "estimated"},
     {"swiglu", 0, 0.33, "19 ms for both in the profile of docs/benchmarks.md: bound by exponentials"},
     {"swiglu_grad", 0, 0.32, "the same"},
+    {"cache_store", 0, 0.5, "estimated"},
+    {"attention_cached", 0, 0.5, "estimated"},
     {"dropout", 0, 0.13, "estimated: bound by its counters"},
     {"embed", 0, 0.5, "estimated"},
     {"embed_grad", 0, 0.5, "estimated"},
@@ -74,11 +82,19 @@ constexpr double kCardGap = 1.2e-6;
 // to 60 MiB less than a plan with it, for five models.
 constexpr std::int64_t kContextBytes = std::int64_t{600} << 20;
 
-const Efficiency& efficiency_of(std::string_view op, device::Kind kind) {
-  for (const Efficiency& e : efficiencies(kind))
-    if (e.op == op) return e;
-  fail_machine("expected_seconds: nothing is known of how fast {} is", op);
+constexpr const Efficiency* find(std::span<const Efficiency> table, std::string_view op) {
+  for (const Efficiency& e : table)
+    if (e.op == op) return &e;
+  return nullptr;
 }
+
+template <class... Ops>
+constexpr bool has_all(std::span<const Efficiency> table, std::type_identity<std::variant<Ops...>>) {
+  return (find(table, Ops::kName) && ...);
+}
+constexpr std::type_identity<program::Op> kEveryOp;
+static_assert(has_all(kCard, kEveryOp), "kCard in perf/roofline.cpp lacks the row of an op");
+static_assert(has_all(kCpu, kEveryOp), "kCpu in perf/roofline.cpp lacks the row of an op");
 
 // How long one node takes.
 class NodeTime {
@@ -87,7 +103,7 @@ class NodeTime {
       : set_(set), machine_(machine), tf32_(tf32), seq_len_(seq_len), pairs_(rows * seq_len * (seq_len + 1) / 2) {}
 
   double operator()(const program::Node& node) const {
-    const Efficiency& e = efficiency_of(program::name_of(node.op), machine_.kind);
+    const Efficiency& e = *find(efficiencies(machine_.kind), program::name_of(node.op));
     const double moving = node.cost.bytes / (e.moving * machine_.copy_rate);
     const double gap = machine_.kind == device::Kind::cuda ? kCardGap : 0;
     return gap + std::max(moving, std::visit([&](const auto& op) { return products(op, node.cost, e); }, node.op));

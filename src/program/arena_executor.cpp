@@ -16,7 +16,7 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
 
 Tensor ArenaExecutor::tensor(ValueId id) const {
   const std::int64_t offset = set_.memory.offsets[static_cast<std::size_t>(id.index)];
-  REDLINE_CHECK(offset >= 0, "{} has no memory", set_.at(id).name);
+  REDLINE_CHECK(offset >= 0, "{} has no memory", set_.at(id).full_name());
   return {arena_->data() + offset, set_.at(id).dtype, set_.at(id).shape};
 }
 

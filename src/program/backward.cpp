@@ -1,57 +1,81 @@
 // The backward pass: a reverse walk in which each op has one rule that appends its gradient's nodes.
 //
-// An activation is read by one op at most, so its gradient is written once, with `=`. The residual stream is the
-// exception that makes this cheap: the gradient of a residual add is the same for both its inputs, so one buffer runs
-// down the whole model and each norm adds its part to it (`+=`). Parameters may be read twice (a tied head): the first
-// writes, the rest add.
-#include "program/builder.h"
+// A gradient is written by its value's last reader and added to by the others. The residual stream makes this cheap: the
+// gradient of a residual add is the same for both its inputs, so one buffer runs down the whole model and each norm adds
+// its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the rest add.
+#include "program/backward.h"
 
 namespace redline::program {
+namespace {
+
+// What no training program has before its backward pass: gradients, decoding, the update.
+template <class Op, class... Others>
+constexpr bool kOneOf = (std::is_same_v<Op, Others> || ...);
+template <class Op>
+constexpr bool kNeverForward =
+    kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>, ops::LinearInputGrad<ValueId>,
+           ops::LinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
+           ops::SwiGluGrad<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>, optim::GradNorm<ValueId>,
+           optim::AdamW<ValueId>, optim::Refresh<ValueId>>;
 
 class Backward {
  public:
-  explicit Backward(Builder& b) : b_(b) {}
+  explicit Backward(Writer& writer) : w_(writer) {}
 
   void walk() {
-    const std::size_t forward_nodes = b_.program_.nodes.size();
-    for (std::size_t i = forward_nodes; i-- > 0;) {
-      const Node node = b_.program_.nodes[i];  // a copy: rules append to the list
+    for (std::size_t i = w_.program().nodes.size(); i-- > 0;) {
+      const Node node = w_.program().nodes[i];  // a copy: rules append to the list
       name_ = node.name;
-      b_.scope_.clear();  // node names carry their scope already
+      w_.stand(node.place);
       std::visit([&](const auto& op) { rule(op); }, node.op);
     }
   }
 
  private:
   void rule(const ops::Embed<ValueId>& op) {
-    const bool accumulate = claim(op.weight);
-    append(ops::EmbedGrad<ValueId>{op.tokens, take(op.y), gradient_of_parameter(op.weight), accumulate});
+    const bool accumulate = w_.claim(op.weight);
+    append(ops::EmbedGrad<ValueId>{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate});
   }
 
   void rule(const ops::AddNorm<ValueId>& op) {
     const ValueId residual = op.residual_out.present() ? op.residual_out : op.residual_in;
-    const auto from_above = b_.gradient_.find(residual);
-    const bool accumulate_residual = from_above != b_.gradient_.end();
-    const ValueId dresidual =
-        accumulate_residual ? from_above->second : activation("residual gradient", b_.shape(residual));
-    const ValueId partial = scratch("norm weight partial sums", {ops::kRowGroups, b_.shape(op.weight)[0]});
-    const bool accumulate_weight = claim(op.weight);
-    append(ops::AddNormGrad<ValueId>{take(op.y), residual, op.weight, op.rstd, dresidual,
-                                     gradient_of_parameter(op.weight), partial, accumulate_residual,
-                                     accumulate_weight});
-    b_.gradient_[op.residual_in] = dresidual;
-    if (op.branch.present()) b_.gradient_[op.branch] = dresidual;
+    const ValueId dy = take(op.y),
+                  partial = scratch("norm weight partial sums", {ops::kRowGroups, w_.shape(op.weight)[0]});
+    const bool accumulate_weight = w_.claim(op.weight);
+    give(residual, "residual gradient", true, [&](ValueId dresidual, bool add) {
+      append(ops::AddNormGrad<ValueId>{dy, residual, op.weight, op.rstd, dresidual, w_.gradient_of_parameter(op.weight),
+                                       partial, add, accumulate_weight});
+    });
+    if (!op.branch.present()) return;
+    const ValueId sum = take(op.residual_out);
+    pass_on(op.residual_in, sum);
+    pass_on(op.branch, sum);
+  }
+
+  void rule(const ops::NormAdd<ValueId>& op) {
+    const ValueId dout = take(op.residual_out),
+                  partial = scratch("norm weight partial sums", {ops::kRowGroups, w_.shape(op.weight)[0]});
+    const bool accumulate_weight = w_.claim(op.weight);
+    give(op.branch, "gradient", true, [&](ValueId dbranch, bool add) {
+      append(ops::AddNormGrad<ValueId>{dout, op.branch, op.weight, op.rstd, dbranch,
+                                       w_.gradient_of_parameter(op.weight), partial, add, accumulate_weight});
+    });
+    pass_on(op.residual_in, dout);
   }
 
   void rule(const ops::Linear<ValueId>& op) {
     const ValueId dy = take(op.y);
-    const bool accumulate = claim(op.weight);
-    append(ops::LinearWeightGrad<ValueId>{op.x, dy, gradient_of_parameter(op.weight), accumulate}, "/weight");
-    append(ops::LinearInputGrad<ValueId>{dy, op.weight, give(op.x)}, "/input");
+    const bool accumulate = w_.claim(op.weight);
+    append(ops::LinearWeightGrad<ValueId>{op.x, dy, w_.gradient_of_parameter(op.weight), accumulate}, "/weight");
+    give(op.x, "gradient", true, [&](ValueId dx, bool add) {
+      append(ops::LinearInputGrad<ValueId>{dy, op.weight, dx, add}, "/input");
+    });
   }
 
   void rule(const ops::RopeQkNorm<ValueId>& op) {
-    ops::RopeQkNormGrad<ValueId> grad{.dqkv = b_.gradient_.at(op.qkv),
+    REDLINE_CHECK(w_.gradient_of(op.qkv).present() && w_.holds_alone(op.qkv), "no gradient of its own has reached {}",
+                  w_.at(op.qkv).full_name());
+    ops::RopeQkNormGrad<ValueId> grad{.dqkv = w_.gradient_of(op.qkv),
                                       .q_norm = op.q_norm,
                                       .k_norm = op.k_norm,
                                       .positions = op.positions,
@@ -64,82 +88,93 @@ class Backward {
     grad.layout = op.layout;
     grad.over = op.over;
     if (op.q_norm.present()) {
-      grad.dq_norm = gradient_of_parameter(op.q_norm);
-      grad.dk_norm = gradient_of_parameter(op.k_norm);
+      grad.dq_norm = w_.gradient_of_parameter(op.q_norm);
+      grad.dk_norm = w_.gradient_of_parameter(op.k_norm);
       grad.partial =
-          scratch("qk-norm partial sums", {ops::kRowGroups, b_.shape(op.q_norm)[0] + b_.shape(op.k_norm)[0]});
-      grad.accumulate = claim(op.q_norm);
-      claim(op.k_norm);
+          scratch("qk-norm partial sums", {ops::kRowGroups, w_.shape(op.q_norm)[0] + w_.shape(op.k_norm)[0]});
+      grad.accumulate = w_.claim(op.q_norm);
+      w_.claim(op.k_norm);
     }
     append(grad);
   }
 
   void rule(const ops::Attention<ValueId>& op) {
-    const ValueId delta = scratch("attention delta", b_.shape(op.lse));
+    const ValueId delta = scratch("attention delta", w_.shape(op.lse)), dout = take(op.out);
     ValueId workspace;
-    if (b_.lowering_.attention_workspace)
-      workspace = b_.make(name_ + " workspace", {ops::library_workspace_bytes(op.layout, b_.shape(op.qkv)[0])},
-                          Role::scratch, DType::u8);
-    append(ops::AttentionGrad<ValueId>{op.qkv, op.doc_offsets, op.out, op.lse, take(op.out), give(op.qkv), delta,
-                                       workspace, op.layout, op.scale, op.longest});
+    if (w_.lowering().attention_workspace)
+      workspace =
+          w_.scratch(name_ + " workspace", {ops::library_workspace_bytes(op.layout, w_.shape(op.qkv)[0])}, DType::u8);
+    give(op.qkv, "gradient", false, [&](ValueId dqkv, bool) {
+      append(ops::AttentionGrad<ValueId>{op.qkv, op.doc_offsets, op.out, op.lse, dout, dqkv, delta, workspace,
+                                         op.layout, op.scale, op.longest});
+    });
   }
 
   void rule(const ops::SwiGlu<ValueId>& op) {
-    append(ops::SwiGluGrad<ValueId>{op.gate_up, take(op.y), give(op.gate_up)});
+    const ValueId dy = take(op.y);
+    give(op.gate_up, "gradient", false, [&](ValueId dx, bool) {
+      append(ops::SwiGluGrad<ValueId>{op.gate_up, dy, dx});
+    });
   }
 
   void rule(const ops::Dropout<ValueId>& op) {
     // Not in place: what arrives here is the residual stream's gradient, which others still need.
-    append(ops::Dropout<ValueId>{take(op.y), op.state, give(op.x), op.p, op.stream});
+    const ValueId dy = take(op.y);
+    give(op.x, "gradient", false, [&](ValueId dx, bool) {
+      append(ops::Dropout<ValueId>{dy, op.state, dx, op.p, op.stream});
+    });
   }
 
   void rule(const ops::LmLoss<ValueId>&) {}  // it has made its gradient together with the loss
 
   template <class Other>
   void rule(const Other&) {
-    REDLINE_CHECK(false, "{} has no backward rule", Other::kName);
+    static_assert(kNeverForward<Other>, "an op that can stand in a forward pass needs its rule here");
+    REDLINE_CHECK(false, "{} stands in a forward pass", Other::kName);
   }
 
-  // The gradient of an op's output: somebody above must have written it.
+  // The gradient of an op's output: somebody above must have written it, and nobody adds to it any more.
   ValueId take(ValueId output) {
-    const auto it = b_.gradient_.find(output);
-    REDLINE_CHECK(it != b_.gradient_.end(), "no gradient has reached {}", b_.set_.at(output).name);
-    return it->second;
+    const ValueId gradient = w_.gradient_of(output);
+    REDLINE_CHECK(gradient.present(), "no gradient has reached {}", w_.at(output).full_name());
+    w_.release(output);
+    return gradient;
   }
 
-  // A place for the gradient of an op's input.
-  ValueId give(ValueId input) {
-    REDLINE_CHECK(!b_.gradient_.contains(input), "{} is read twice", b_.set_.at(input).name);
-    return b_.gradient_[input] = activation("gradient", b_.shape(input));
+  // The gradient of an op's input: put(where, add) appends the node that writes it, or adds it to another reader's where
+  // it can and may.
+  template <class Put>
+  void give(ValueId input, std::string_view what, bool can_add, const Put& put) {
+    const ValueId before = w_.gradient_of(input);
+    if (before.present() && can_add && w_.holds_alone(input)) return put(before, true);
+    const ValueId gradient = activation(what, input);
+    put(gradient, false);
+    pass_on(input, gradient);
   }
 
-  ValueId gradient_of_parameter(ValueId parameter) { return b_.gradient_of_parameter_.at(parameter); }
-
-  // Whether this contribution adds to the parameter's gradient; from now on all do.
-  bool claim(ValueId parameter) {
-    const bool accumulate = b_.lowering_.accumulate || b_.parameter_written_[parameter];
-    b_.parameter_written_[parameter] = true;
-    return accumulate;
+  // What has been written already, as an input's gradient or a part of it.
+  void pass_on(ValueId input, ValueId gradient) {
+    const ValueId before = w_.gradient_of(input);
+    if (!before.present()) return w_.hold(input, gradient);
+    const ValueId sum = activation("gradient sum", input);
+    append(ops::Add<ValueId>{before, gradient, sum}, "/sum");
+    w_.hold(input, sum);
   }
 
-  ValueId activation(std::string_view what, Shape shape) {
-    return b_.activation(fmt::format("{} {}", name_, what), shape);
+  ValueId activation(std::string_view what, ValueId like) {
+    return w_.activation(fmt::format("{} {}", name_, what), w_.shape(like));
   }
-  ValueId scratch(std::string_view what, Shape shape) {
-    return b_.make(fmt::format("{} {}", name_, what), shape, Role::scratch, DType::f32);
-  }
+  ValueId scratch(std::string_view what, Shape shape) { return w_.scratch(fmt::format("{} {}", name_, what), shape); }
   void append(Op op, std::string_view part = "") {
-    b_.append(std::move(op), Phase::backward, name_ + std::string(part));
+    w_.append(std::move(op), Phase::backward, name_ + std::string(part));
   }
 
-  Builder& b_;
+  Writer& w_;
   std::string name_;  // of the forward node whose rule runs
 };
 
-void Builder::backward() {
-  REDLINE_CHECK(lowering_.training, "backward() of a program that kept nothing for it");
-  Backward(*this).walk();
-  program::recompute(set_, program_, lowering_.recompute);
-}
+}  // namespace
+
+void append_backward(Writer& writer) { Backward(writer).walk(); }
 
 }  // namespace redline::program

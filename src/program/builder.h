@@ -2,12 +2,10 @@
 // ops here and knows nothing of devices, memory, precision or gradients.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
-#include "program/program.h"
-#include "program/recompute.h"
+#include "program/writer.h"
 
 namespace redline::program {
 
@@ -40,32 +38,28 @@ struct LossValues {
   ValueId loss_sum;  // [1] f64
 };
 
-struct Lowering {
-  bool training = false;          // keep what the backward pass needs, and draw dropout
-  bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
-  std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
-  DType compute = DType::f32;     // of activations; statistics and sums are always fp32
-  Recompute recompute = Recompute::none;
-  bool attention_workspace = false;  // room for a library's attention kernel
-};
-
 class Builder {
  public:
-  explicit Builder(ProgramSet& set) : set_(set) {}
+  explicit Builder(ProgramSet& set) : set_(set), w_(set) {}
 
   // Persistent values: declared once, used by any program of the set.
-  ValueId declare(std::string name, Shape shape, DType dtype, Role role);
-  ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset);
+  ValueId declare(std::string name, Shape shape, DType dtype, Role role) {
+    return w_.declare(std::move(name), shape, dtype, role);
+  }
+  ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset) {
+    return w_.view(of, std::move(name), shape, byte_offset);
+  }
   ValueId constant(std::string name, Shape shape, std::vector<float> data);
-  void pair_gradient(ValueId parameter, ValueId gradient) { gradient_of_parameter_[parameter] = gradient; }
+  void pair_gradient(ValueId parameter, ValueId gradient) { w_.pair_gradient(parameter, gradient); }
   void set_step_state(ValueId state) { step_state_ = state; }
 
   // A program: begin, ops, optionally backward(), end.
   void begin(std::string name, Lowering lowering);
-  void end();
+  void end() { w_.end(); }
 
-  // Names of values and nodes that follow start with it: "layer 3".
-  void scope(std::string name) { scope_ = std::move(name); }
+  // Values and nodes that follow stand there.
+  void at(Part part, std::size_t layer) { w_.stand({part, static_cast<std::int32_t>(layer)}); }
+  void at(Part part) { w_.stand({part}); }
 
   // The ops. Each returns the value(s) it makes.
   ValueId embed(ValueId tokens, ValueId weight);
@@ -89,24 +83,10 @@ class Builder {
   void refresh(optim::Refresh<ValueId> op);
 
  private:
-  friend class Backward;
-  ValueId make(std::string_view name, Shape shape, Role role, DType dtype);
-  ValueId activation(std::string_view name, Shape shape) {
-    return make(name, shape, Role::activation, lowering_.compute);
-  }
-  ValueId statistic(std::string_view name, Shape shape) { return make(name, shape, Role::activation, DType::f32); }
-  void append(Op op, Phase phase, std::string name);
-  const Shape& shape(ValueId id) const { return set_.at(id).shape; }
-
   ProgramSet& set_;
-  Program program_;
-  Lowering lowering_;
-  std::string scope_;
+  Writer w_;
   std::uint64_t dropouts_ = 0;
   ValueId step_state_;
-  std::map<ValueId, ValueId> gradient_of_parameter_;  // persistent
-  std::map<ValueId, ValueId> gradient_;               // of activations, within one program
-  std::map<ValueId, bool> parameter_written_;         // has this program written the parameter's gradient yet?
 };
 
 }  // namespace redline::program

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <variant>
 
+#include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
@@ -21,10 +22,10 @@
 namespace redline::program {
 
 template <class T>
-using OpOver = std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>,
-                            ops::Linear<T>, ops::LinearInputGrad<T>, ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>,
-                            ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>, ops::SwiGlu<T>,
-                            ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>,
+using OpOver = std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::Add<T>, ops::AddNorm<T>, ops::AddNormGrad<T>,
+                            ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>, ops::LinearWeightGrad<T>,
+                            ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>,
+                            ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>,
                             ops::AttentionCached<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>>;
 
 using Op = OpOver<ValueId>;

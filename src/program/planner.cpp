@@ -64,8 +64,9 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
 }
 
 // What is alive at the program's fullest node, by role.
-void record_peak(ProgramSet& set, const Program& program, const std::vector<Lifetime>& values, std::int64_t& peak) {
+void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>& values, std::int64_t& peak) {
   MemoryPlan& memory = set.memory;
+  const Program& program = set.programs[index];
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     std::int64_t by_role[kRoles] = {}, sum = 0;
     for (const Lifetime& l : values) {
@@ -77,8 +78,7 @@ void record_peak(ProgramSet& set, const Program& program, const std::vector<Life
     if (sum <= peak) continue;
     peak = sum;
     for (Role r : {Role::activation, Role::scratch}) memory.by_role[static_cast<int>(r)] = by_role[static_cast<int>(r)];
-    memory.peak_program = program.name;
-    memory.peak_node = program.nodes[i].name;
+    memory.peak = {index, i};
   }
 }
 
@@ -99,13 +99,13 @@ void plan_memory(ProgramSet& set) {
   memory.persistent = at;
 
   std::int64_t largest = 0, peak = 0;
-  for (const Program& program : set.programs) {
-    const std::vector<Lifetime> values = lifetimes(set, program);
+  for (std::size_t p = 0; p < set.programs.size(); ++p) {
+    const std::vector<Lifetime> values = lifetimes(set, set.programs[p]);
     const std::int64_t size = place(set, values, memory.offsets);
     for (const Lifetime& l : values) memory.offsets[static_cast<std::size_t>(l.value.index)] += memory.persistent;
     memory.transient_by_program.push_back(size);
     largest = std::max(largest, size);
-    record_peak(set, program, values, peak);
+    record_peak(set, p, values, peak);
   }
   memory.total = memory.persistent + largest;
 
@@ -120,12 +120,9 @@ void plan_memory(ProgramSet& set) {
 
 std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
   std::vector<ValueId> alive;
-  if (set.memory.peak_program.empty()) return alive;  // nothing transient
-  const Program& program = set.find(set.memory.peak_program);
-  const auto peak = std::ranges::find(program.nodes, set.memory.peak_node, &Node::name);
-  const auto at = static_cast<std::size_t>(peak - program.nodes.begin());
-  for (const Lifetime& l : lifetimes(set, program))
-    if (l.first <= at && at <= l.last) alive.push_back(l.value);
+  if (const auto& peak = set.memory.peak)
+    for (const Lifetime& l : lifetimes(set, set.programs[peak->program]))
+      if (l.first <= peak->node && peak->node <= l.last) alive.push_back(l.value);
   return alive;
 }
 
@@ -137,8 +134,8 @@ std::vector<std::string> check_plan(const ProgramSet& set) {
       each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
         const ValueId whole = set.owner(id);
         if (access != Access::write && !persistent(set.at(whole).role) && !written.contains(whole))
-          faults.push_back(fmt::format("{}: {} reads {} ({}), which nothing has written", program.name, node.name,
-                                       operand, set.at(id).name));
+          faults.push_back(fmt::format("{}: {} reads {} ({}), which nothing has written", program.name,
+                                       node.full_name(), operand, set.at(id).full_name()));
       });
       each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
         if (access != Access::read) written.insert(set.owner(id));
@@ -154,7 +151,7 @@ std::vector<std::string> check_plan(const ProgramSet& set) {
         const auto end = [&](const Lifetime& l) { return offset(l) + set.at(l.value).bytes(); };
         if (offset(values[i]) < end(values[j]) && offset(values[j]) < end(values[i]))
           faults.push_back(fmt::format("{}: {} and {} are alive together in the same memory", program.name,
-                                       set.at(values[i].value).name, set.at(values[j].value).name));
+                                       set.at(values[i].value).full_name(), set.at(values[j].value).full_name()));
       }
     }
   }

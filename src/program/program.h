@@ -3,6 +3,7 @@
 // other behind them.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,8 +23,11 @@ constexpr std::string_view name_of(Phase p) {
 struct Node {
   Op op;
   Phase phase = Phase::forward;
+  Place place;
   Cost cost;
-  std::string name;  // "layer 3/attention/backward"
+  std::string name;  // "attention/backward"
+
+  std::string full_name() const { return place.full(name); }  // "layer 3/attention/backward"
 };
 
 struct Program {
@@ -36,6 +40,11 @@ struct Constant {
   std::vector<float> data;
 };
 
+// A node of a set: by the indices of its program and of itself there.
+struct NodeAt {
+  std::size_t program = 0, node = 0;
+};
+
 // Where every value lies in the one arena, and what that costs. Offsets and sizes in bytes.
 struct MemoryPlan {
   std::vector<std::int64_t> offsets;               // by value; -1: used by no program
@@ -43,7 +52,7 @@ struct MemoryPlan {
   std::int64_t persistent = 0;                     // where the transient region begins
   std::vector<std::int64_t> transient_by_program;  // size of its overlay
   std::int64_t total = 0;                          // the arena: persistent and the largest overlay
-  std::string peak_program, peak_node;             // where most is alive
+  std::optional<NodeAt> peak;                      // where most is alive; nothing: no value is transient
 };
 
 struct ProgramSet {
@@ -55,6 +64,7 @@ struct ProgramSet {
   const Value& at(ValueId id) const { return values[static_cast<std::size_t>(id.index)]; }
   ValueId owner(ValueId id) const;  // the value that owns the bytes of `id`
   const Program& find(std::string_view name) const;
+  const Node& node(const NodeAt& at) const { return programs[at.program].nodes[at.node]; }
 };
 
 }  // namespace redline::program

@@ -1,6 +1,7 @@
 // Copies forward nodes to where the backward pass of their layer begins, and lets it read the copies' values.
 #include "program/recompute.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -9,30 +10,31 @@
 namespace redline::program {
 namespace {
 
-// "layer 3" of "layer 3/qkv/backward"; nodes outside a layer have none.
-std::string scope_of(const Node& node) {
-  const std::size_t slash = node.name.find('/');
-  return node.name.starts_with("layer ") && slash != std::string::npos ? node.name.substr(0, slash) : "";
-}
-
 // One layer: its forward nodes, and which of their values its backward nodes read.
 class Layer {
  public:
   Layer(ProgramSet& set, Recompute what) : set_(set), what_(what) {}
 
-  void add_forward(const Node& node) { forward_.push_back(node); }
-  void add_backward(const Node& node) {
-    each_operand(node.op, [&](std::string_view, ValueId id, Access) { needed_.insert(set_.owner(id)); });
+  void add_forward(const Node& node) {
+    forward_.push_back(node);
+    const bool swiglu = std::holds_alternative<ops::SwiGlu<ValueId>>(node.op);
+    each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
+      if (access != Access::read) made_here_.insert(set_.owner(id));
+      if (swiglu) around_swiglu_.insert(set_.owner(id));
+    });
   }
+  void add_backward(const Node& node) { need_operands(node); }
 
   // The nodes that make again what is needed, in the order of the forward pass.
   std::vector<Node> again() {
     std::vector<Node> nodes;
     for (std::size_t i = forward_.size(); i-- > 0;) {  // from the last: what a copy reads is needed as well
-      if (!chosen(i) || !writes_needed(forward_[i])) continue;
-      nodes.insert(nodes.begin(), i == 0 ? from_residual(forward_[i]) : forward_[i]);
-      each_operand(nodes.front().op, [&](std::string_view, ValueId id, Access) { needed_.insert(set_.owner(id)); });
+      if (!writes_one_of(forward_[i], needed_)) continue;
+      if (what_ == Recompute::mlp && !writes_one_of(forward_[i], around_swiglu_)) continue;
+      nodes.push_back(from_kept_sum(forward_[i]));
+      need_operands(nodes.back());
     }
+    std::ranges::reverse(nodes);
     for (const Node& node : nodes) {
       each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
         id = set_.owner(id);
@@ -55,29 +57,25 @@ class Layer {
   }
 
  private:
-  bool chosen(std::size_t i) const {
-    if (what_ == Recompute::block) return true;
-    if (std::holds_alternative<ops::SwiGlu<ValueId>>(forward_[i].op)) return true;
-    if (i + 1 == forward_.size()) return false;
-    const auto* next = std::get_if<ops::SwiGlu<ValueId>>(&forward_[i + 1].op);
-    const auto* product = std::get_if<ops::Linear<ValueId>>(&forward_[i].op);
-    return next && product && next->gate_up == product->y;
+  void need_operands(const Node& node) {
+    each_operand(node.op, [&](std::string_view, ValueId id, Access) { needed_.insert(set_.owner(id)); });
   }
 
-  bool writes_needed(const Node& node) const {
-    bool needed = false;
+  bool writes_one_of(const Node& node, const std::set<ValueId>& owners) const {
+    bool writes = false;
     each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-      needed = needed || (access != Access::read && needed_.contains(set_.owner(id)));
+      writes = writes || (access != Access::read && owners.contains(set_.owner(id)));
     });
-    return needed;
+    return writes;
   }
 
-  // The layer's first node adds the last branch to the residual stream. The sum is what is kept, so that neither addend
-  // has to be: its norm is taken again of the sum as it was stored.
-  static Node from_residual(Node node) {
-    auto& norm = std::get<ops::AddNorm<ValueId>>(node.op);
-    if (norm.branch.present()) norm.residual_in = norm.residual_out;
-    norm.branch = norm.residual_out = kAbsent;
+  // Where the residual stream enters a layer as a sum, the sum is what is kept, so that neither addend has to be: its norm
+  // is taken again of the sum as it was stored.
+  Node from_kept_sum(Node node) const {
+    auto* norm = std::get_if<ops::AddNorm<ValueId>>(&node.op);
+    if (!norm || !norm->branch.present() || made_here_.contains(set_.owner(norm->branch))) return node;
+    norm->residual_in = norm->residual_out;
+    norm->branch = norm->residual_out = kAbsent;
     return node;
   }
 
@@ -104,23 +102,22 @@ class Layer {
   ProgramSet& set_;
   Recompute what_;
   std::vector<Node> forward_;
-  std::set<ValueId> needed_;           // owners of bytes
-  std::map<ValueId, ValueId> copies_;  // of what is made again
+  std::set<ValueId> made_here_, around_swiglu_, needed_;  // owners of bytes
+  std::map<ValueId, ValueId> copies_;                     // of what is made again
 };
 
 }  // namespace
 
 void recompute(ProgramSet& set, Program& program, Recompute what) {
   if (what == Recompute::none) return;
-  std::map<std::string, Layer> layers;
-  std::string last;
+  std::map<std::int32_t, Layer> layers;
+  std::int32_t last = kNoLayer;
   for (const Node& node : program.nodes) {
-    const std::string scope = scope_of(node);
-    if (scope.empty()) continue;
-    Layer& layer = layers.try_emplace(scope, set, what).first->second;
+    if (node.place.layer == kNoLayer) continue;
+    Layer& layer = layers.try_emplace(node.place.layer, set, what).first->second;
     if (node.phase == Phase::forward) {
       layer.add_forward(node);
-      last = scope;
+      last = node.place.layer;
     } else {
       layer.add_backward(node);
     }
@@ -128,9 +125,9 @@ void recompute(ProgramSet& set, Program& program, Recompute what) {
   layers.erase(last);
 
   std::vector<Node> nodes;
-  std::set<std::string> begun;
+  std::set<std::int32_t> begun;
   for (Node& node : program.nodes) {
-    const auto layer = node.phase == Phase::backward ? layers.find(scope_of(node)) : layers.end();
+    const auto layer = node.phase == Phase::backward ? layers.find(node.place.layer) : layers.end();
     if (layer != layers.end()) {
       if (begun.insert(layer->first).second)
         for (Node& again : layer->second.again()) nodes.push_back(std::move(again));

@@ -1,6 +1,8 @@
 // Values: everything a program reads or writes, named and shaped, before any memory exists.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -38,14 +40,34 @@ constexpr std::string_view name_of(Role r) {
   return kNames[static_cast<int>(r)];
 }
 
+// Where in the model something stands. Names are for people; whoever decides something asks here.
+enum class Part : std::uint8_t { embedding, attention, mlp, head, update, communication };
+
+constexpr std::string_view name_of(Part p) {
+  constexpr std::string_view kNames[] = {"embedding", "attention", "mlp", "head", "update", "communication"};
+  return kNames[static_cast<int>(p)];
+}
+
+inline constexpr std::int32_t kNoLayer = -1;
+struct Place {
+  Part part = Part::embedding;
+  std::int32_t layer = kNoLayer;
+  // "layer 3/qkv" of "qkv".
+  std::string full(std::string_view name) const {
+    return layer == kNoLayer ? std::string(name) : fmt::format("layer {}/{}", layer, name);
+  }
+};
+
 struct Value {
-  std::string name;  // "layer 3/qkv"
+  std::string name;  // "qkv"
   Shape shape;
   DType dtype = DType::f32;
   Role role = Role::activation;
   ValueId alias_of;               // a view of (a part of) another value; absent: owns its bytes
   std::int64_t alias_offset = 0;  // bytes into it
+  Place place = {};               // of the node that makes it; nowhere in particular: what persists
 
+  std::string full_name() const { return place.full(name); }
   std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/thread_pool.h"
+#include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
@@ -18,6 +19,7 @@ namespace redline::ops::cpu {
 
 void run(const Embed<Tensor>& op, ThreadPool& pool);
 void run(const EmbedGrad<Tensor>& op, ThreadPool& pool);
+void run(const Add<Tensor>& op, ThreadPool& pool);
 void run(const AddNorm<Tensor>& op, ThreadPool& pool);
 void run(const AddNormGrad<Tensor>& op, ThreadPool& pool);
 void run(const NormAdd<Tensor>& op, ThreadPool& pool);

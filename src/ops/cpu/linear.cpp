@@ -69,7 +69,16 @@ void run(const Linear<Tensor>& op, ThreadPool& pool) {
 
 void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool) {
   const std::int64_t n = op.dy.rows(), m = op.dy.columns(), k = op.dx.columns();
-  gemm({.m = n, .n = k, .k = m, .a = op.dy.f32(), .lda = m, .b = op.weight.f32(), .ldb = k, .c = op.dx.f32(), .ldc = k},
+  gemm({.m = n,
+        .n = k,
+        .k = m,
+        .a = op.dy.f32(),
+        .lda = m,
+        .b = op.weight.f32(),
+        .ldb = k,
+        .c = op.dx.f32(),
+        .ldc = k,
+        .beta = op.accumulate ? 1.0f : 0.0f},
        pool);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/cuda/launch.h"
+#include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
@@ -21,6 +22,7 @@ using device::cuda::Launch;
 
 void run(const Embed<Tensor>& op, const Launch& launch);
 void run(const EmbedGrad<Tensor>& op, const Launch& launch);
+void run(const Add<Tensor>& op, const Launch& launch);
 void run(const AddNorm<Tensor>& op, const Launch& launch);
 void run(const AddNormGrad<Tensor>& op, const Launch& launch);
 void run(const NormAdd<Tensor>& op, const Launch& launch);

@@ -34,7 +34,7 @@ Gemm output(const Matrix& x, const Matrix& weight, const Matrix& y) {
           .output = y.dtype};
 }
 
-Gemm input_grad(const Matrix& dy, const Matrix& weight, const Matrix& dx) {
+Gemm input_grad(const Matrix& dy, const Matrix& weight, const Matrix& dx, bool accumulate) {
   return {.m = dy.rows,
           .n = weight.columns,
           .k = dy.columns,
@@ -45,7 +45,8 @@ Gemm input_grad(const Matrix& dy, const Matrix& weight, const Matrix& dx) {
           .c = dx.data,
           .ldc = dx.stride,
           .input = dy.dtype,
-          .output = dx.dtype};
+          .output = dx.dtype,
+          .beta = accumulate ? 1.0f : 0.0f};
 }
 
 Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool accumulate) {
@@ -67,7 +68,9 @@ Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool 
 }  // namespace
 
 Gemm product(const Linear<Tensor>& op) { return output(matrix(op.x), matrix(op.weight), matrix(op.y)); }
-Gemm product(const LinearInputGrad<Tensor>& op) { return input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx)); }
+Gemm product(const LinearInputGrad<Tensor>& op) {
+  return input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx), op.accumulate);
+}
 Gemm product(const LinearWeightGrad<Tensor>& op) {
   return weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate);
 }
@@ -87,7 +90,7 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   HeadProducts products;
   products.logits = output(x, weight, logits);
   if (!op.dx.present()) return products;
-  products.dx = input_grad(logits, weight, rows_of(op.dx, first, rows));
+  products.dx = input_grad(logits, weight, rows_of(op.dx, first, rows), false);
   products.dweight = weight_grad(x, logits, matrix(op.dweight), first > 0 || op.accumulate_weight);
   return products;
 }

@@ -1,0 +1,79 @@
+// The hand that writes programs: declares values, appends nodes where it stands in the model, and knows which gradient
+// belongs to which value. The builder writes a forward pass with it and backward.cpp the way back.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "program/program.h"
+#include "program/recompute.h"
+
+namespace redline::program {
+
+struct Lowering {
+  bool training = false;          // keep what the backward pass needs, and draw dropout
+  bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
+  std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
+  DType compute = DType::f32;     // of activations; statistics and sums are always fp32
+  Recompute recompute = Recompute::none;
+  bool attention_workspace = false;  // room for a library's attention kernel
+};
+
+class Writer {
+ public:
+  explicit Writer(ProgramSet& set) : set_(set) {}
+
+  ValueId declare(std::string name, Shape shape, DType dtype, Role role);
+  ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset);
+
+  void begin(std::string name, Lowering lowering);
+  void end() { set_.programs.push_back(std::move(program_)); }
+  const Lowering& lowering() const { return lowering_; }
+  ProgramSet& set() { return set_; }
+  Program& program() { return program_; }
+  const Value& at(ValueId id) const { return set_.at(id); }
+  const Shape& shape(ValueId id) const { return set_.at(id).shape; }
+
+  // Values and nodes that follow stand there.
+  void stand(Place place) { place_ = place; }
+
+  // Transient values, of this place.
+  ValueId make(std::string_view name, Shape shape, Role role, DType dtype);
+  ValueId activation(std::string_view name, Shape shape) {
+    return make(name, shape, Role::activation, lowering_.compute);
+  }
+  ValueId statistic(std::string_view name, Shape shape) { return make(name, shape, Role::activation, DType::f32); }
+  ValueId scratch(std::string_view name, Shape shape, DType dtype = DType::f32) {
+    return make(name, shape, Role::scratch, dtype);
+  }
+
+  // A forward node may not write what an earlier one has read: the way back would find other values there.
+  void append(Op op, Phase phase, std::string name);
+
+  // Parameters: each has one place for its gradient, for all programs.
+  void pair_gradient(ValueId parameter, ValueId gradient) { of_parameter_[parameter] = gradient; }
+  ValueId gradient_of_parameter(ValueId parameter) const { return of_parameter_.at(parameter); }
+  // Whether this contribution adds to the parameter's gradient; from now on all do.
+  bool claim(ValueId parameter);
+
+  // Activations: what is known of a gradient so far while the way back is being written. Several values may hold one
+  // buffer, as both addends of a residual sum do; nobody may add to it then but its last holder.
+  ValueId gradient_of(ValueId value) const;  // absent: nothing has reached it
+  bool holds_alone(ValueId value) const;
+  void hold(ValueId value, ValueId gradient);
+  void release(ValueId value);
+
+ private:
+  ProgramSet& set_;
+  Program program_;
+  Lowering lowering_;
+  Place place_;
+  std::map<ValueId, ValueId> of_parameter_;  // persistent
+  std::map<ValueId, ValueId> of_activation_;
+  std::map<ValueId, int> holders_;  // of a gradient's buffer
+  std::set<ValueId> claimed_;       // parameters whose gradient this program has written
+  std::set<ValueId> read_;          // owners that a forward node has read
+};
+
+}  // namespace redline::program

@@ -1,0 +1,150 @@
+// The way back over forward passes written by hand: values with one reader, with several, and with a gradient that
+// several of them share. Every gradient is held against finite differences of the loss.
+#include "program/backward.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "program/small_program.h"
+
+namespace redline::program {
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+struct Passes : ::testing::Test, SmallProgram {
+  Passes() {
+    embedding = matrix("embedding", kVocab);
+    head = matrix("head", kVocab);
+  }
+  ValueId linear(ValueId x, const char* name) { return b.linear(x, weights.at(name), name); }
+  ValueId embedding, head;
+  std::map<std::string, ValueId> weights;
+  void declare(std::initializer_list<const char*> names) {
+    for (const char* name : names) weights[name] = matrix(name);
+  }
+  int count(std::string_view op) const {
+    int n = 0;
+    for (const Node& node : set.programs.at(0).nodes) n += name_of(node.op) == op;
+    return n;
+  }
+};
+
+TEST_F(Passes, AChain) {
+  declare({"one", "two"});
+  begin();
+  end(linear(linear(b.embed(tokens, embedding), "one"), "two"), head);
+  EXPECT_EQ(count("add"), 0);
+  expect_true_gradients();
+}
+
+TEST_F(Passes, AForkOfTwoProductsThatJoin) {
+  declare({"left", "right", "below"});
+  const ValueId norm = vector("norm");
+  begin();
+  const ValueId x = linear(b.embed(tokens, embedding), "below");
+  auto [sum, y] = b.add_norm(linear(x, "left"), linear(x, "right"), norm, kEps, "join");
+  end(y, head);
+  EXPECT_EQ(count("add"), 0);  // the second product adds to what the first has written
+  expect_true_gradients();
+}
+
+TEST_F(Passes, AStreamThatIsReadBesideItsSums) {
+  declare({"one", "two", "three"});
+  const ValueId norm = vector("norm"), last = vector("last norm");
+  begin();
+  const ValueId x = b.embed(tokens, embedding);
+  auto [r1, y1] = b.add_norm(x, linear(x, "one"), norm, kEps, "first");
+  auto [r2, y2] = b.add_norm(r1, linear(y1, "two"), last, kEps, "second");
+  auto [r3, y3] = b.add_norm(y2, linear(r1, "three"), norm, kEps, "third");
+  end(y3, head);
+  EXPECT_EQ(count("add"), 1);  // of r1: a product and a sum have read it
+  expect_true_gradients();
+}
+
+TEST_F(Passes, AValueThatNobodyReadsIsRefused) {
+  declare({"one", "two"});
+  begin();
+  const ValueId x = b.embed(tokens, embedding);
+  linear(x, "one");
+  EXPECT_THROW(end(linear(x, "two"), head), MachineError);
+}
+
+TEST_F(Passes, AReaderThatCannotAddGetsASum) {
+  declare({"down", "below"});
+  const ValueId wide = matrix("wide", 2 * kHidden), second = matrix("second", 2 * kHidden), norm = vector("norm");
+  begin();
+  const ValueId gate_up = b.linear(linear(b.embed(tokens, embedding), "below"), wide, "wide");
+  const ValueId again = b.linear(b.swiglu(gate_up), second, "second");
+  auto [sum, y] = b.add_norm(b.swiglu(gate_up), b.swiglu(again), norm, kEps, "join");
+  end(linear(y, "down"), head);
+  EXPECT_EQ(count("add"), 1);
+  expect_true_gradients();
+}
+
+// The gradient of a sum is one buffer for both addends; whoever adds to one of them must not change the other's.
+TEST_F(Passes, AnAddendWithAnotherReaderBeforeTheSum) {
+  declare({"a", "b", "c"});
+  const ValueId norm1 = vector("norm 1"), norm2 = vector("norm 2");
+  begin();
+  const ValueId x = b.embed(tokens, embedding);
+  const ValueId a = linear(x, "a"), c = linear(a, "c");  // a is read here first
+  auto [r1, y1] = b.add_norm(linear(x, "b"), a, norm1, kEps, "first");
+  auto [r2, y2] = b.add_norm(r1, c, norm2, kEps, "second");
+  auto [r3, y3] = b.add_norm(r2, y1, norm2, kEps, "third");
+  auto [r4, y4] = b.add_norm(r3, y2, norm1, kEps, "fourth");
+  auto [r5, y5] = b.add_norm(y4, y3, norm1, kEps, "fifth");
+  end(y5, head);
+  expect_true_gradients();
+}
+
+TEST_F(Passes, BothAddendsAreTheSameValue) {
+  declare({"a"});
+  const ValueId norm = vector("norm");
+  begin();
+  const ValueId a = linear(b.embed(tokens, embedding), "a");
+  end(b.add_norm(a, a, norm, kEps, "twice").y, head);
+  expect_true_gradients();
+}
+
+TEST_F(Passes, ATiedHeadWritesAndTheEmbeddingAdds) {
+  const ValueId tied = matrix("tied", kVocab);
+  parameters.erase(parameters.begin(), parameters.begin() + 2);  // the others have no part in it
+  begin();
+  end(b.embed(tokens, tied), tied);
+  expect_true_gradients();
+}
+
+TEST_F(Passes, AValueThatIsReadBeforeItIsChangedInPlaceIsRefused) {
+  declare({"a", "b"});
+  const ValueId table = b.constant("rope", {kTokens, kHidden}, std::vector<float>(kTokens * kHidden, 0.5f));
+  const ValueId positions = b.declare("positions", {kTokens}, DType::i32, Role::input);
+  begin();
+  const ValueId x = linear(b.embed(tokens, embedding), "a");
+  linear(x, "b");
+  EXPECT_THROW(
+      b.rope_qk_norm(x, kAbsent, kAbsent, positions, table, {.heads = 1, .kv_heads = 0, .head_dim = kHidden}, kEps),
+      MachineError);
+}
+
+TEST_F(Passes, GradientsStandWhereTheirForwardNodesStand) {
+  declare({"one"});
+  begin();
+  b.at(Part::embedding);
+  const ValueId x = b.embed(tokens, embedding);
+  b.at(Part::mlp, 7);
+  const ValueId y = linear(x, "one");
+  b.at(Part::head);
+  end(y, head);
+  for (const Node& node : set.programs[0].nodes) {
+    const bool product = node.name.starts_with("one");
+    EXPECT_EQ(node.place.layer, product ? 7 : kNoLayer) << node.name;
+    EXPECT_EQ(node.full_name().starts_with("layer 7/"), product) << node.name;
+    EXPECT_EQ(node.place.part == Part::mlp, product) << node.name;
+  }
+}
+
+}  // namespace
+}  // namespace redline::program
