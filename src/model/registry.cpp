@@ -7,11 +7,11 @@
 
 namespace redline::model {
 
-extern const Family kLlama, kQwen3;
+extern const Family kLlama, kOlmo2, kQwen3;
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlama, &kQwen3};
+constexpr const Family* kFamilies[] = {&kLlama, &kQwen3, &kOlmo2};
 
 // Of those for which `has` holds.
 template <class Has>

@@ -23,9 +23,9 @@ std::string refusal(const std::string& text) {
 
 TEST(SettleFamily, AnUnknownNameIsRefusedWithTheNearestOne) {
   EXPECT_EQ(refusal("train.max_steps = 1\nmodel.family = \"lama\"\n"),
-            "x.toml:2: model.family must be one of llama | qwen3, not \"lama\"; did you mean \"llama\"?");
+            "x.toml:2: model.family must be one of llama | qwen3 | olmo2, not \"lama\"; did you mean \"llama\"?");
   EXPECT_EQ(refusal("model.family = \"mixtral\"\n"),
-            "x.toml:1: model.family must be one of llama | qwen3, not \"mixtral\"");
+            "x.toml:1: model.family must be one of llama | qwen3 | olmo2, not \"mixtral\"");
 }
 
 TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
@@ -34,7 +34,7 @@ TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
   EXPECT_EQ(config::parse(steps + "model.family = \"qwen3\"\n", "x.toml", settle_family).model.qk_norm, true);
   EXPECT_EQ(refusal(steps + "model.qk_norm = false\n"), "no error");
   EXPECT_EQ(refusal(steps + "model.qk_norm = true\n"),
-            "x.toml:2: model.qk_norm must be false for model.family \"llama\"; it is true for qwen3");
+            "x.toml:2: model.qk_norm must be false for model.family \"llama\"; it is true for qwen3, olmo2");
   EXPECT_EQ(refusal("model.qk_norm = false\nmodel.family = \"qwen3\"\n"),
             "x.toml:2: model.qk_norm must be true for model.family \"qwen3\"; it is false for llama");
 }

@@ -28,6 +28,7 @@ TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   EXPECT_NEAR(millions("cs336-350m"), 406, 1);  // 303 M in the blocks and two tables of 51.5 M
   EXPECT_NEAR(millions("llama-1.36b"), 1294, 5);
   EXPECT_NEAR(millions("qwen3-1.8b"), 1830, 20);
+  EXPECT_NEAR(millions("olmo2-1.5b"), 1485, 1);
 }
 
 TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
@@ -47,7 +48,7 @@ TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
 }
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {
-  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa"}) {
+  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
     const config::Model model = read_hf_config(real_files(), kFixtures / name / "config.json");
     const io::SafetensorsReader file(kFixtures / name / "model.safetensors");
     const FlatLayout layout = lay_out(family_of(model).table(model));
