@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains models on the card for some seconds each and adds a row for each to one table (Markdown).
+"""Trains models on the card for some seconds each and adds a row for each to one table (Markdown), with --results also to a
+file as bench/results has them, from which bench/make_tables.py makes the tables of docs/benchmarks.md.
 
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
 says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's head
@@ -9,8 +10,10 @@ well. With --build, the program is built and its tests pass before anything is m
 
   bench/gpu_models.py
   bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
+  bench/gpu_models.py --seconds 14 --peer torch_peer.py --no-packing --results bench/results/h200_models.json
 """
 import argparse
+import importlib.metadata
 import json
 import os
 import signal
@@ -20,6 +23,8 @@ import sys
 import tempfile
 import time
 import tomllib
+
+import result_files
 
 MODELS = ["ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"]
 WARM_UP = 5  # steps that do not count
@@ -35,6 +40,8 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
     parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")
+    parser.add_argument("--results", metavar="FILE", help="a JSON file of all rows; written anew after each of them")
+    parser.add_argument("--commit", help="of the program, for that file (default: what git says of this folder)")
     parser.add_argument("--no-packing", action="store_true", help="without the documents of ping-95m")
     given = parser.parse_args()
     given.redline = given.redline or (os.path.join(ROOT, "build-cuda/redline") if given.build else "build/redline")
@@ -52,13 +59,35 @@ def output_of(command):
     return done.stdout
 
 
-def card_memory_gib():
+def first_word(command):
+    """What a command that may be missing prints first; None where it does not."""
     try:
-        said = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
-                              capture_output=True, text=True).stdout.split()
+        said = subprocess.run(command, capture_output=True, text=True).stdout.split()
     except OSError:
         return None
-    return int(said[0]) / 1024 if said else None
+    return said[0] if said else None
+
+
+def card_says(what):
+    return first_word(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"])
+
+
+def card_memory_gib():
+    used = card_says("memory.used")
+    return int(used) / 1024 if used else None
+
+
+def versions(given):
+    cuda = json.loads(output_of([given.redline, "info", "--json"]))["cuda"]
+    found = {"cuda": cuda["runtime_version"] or None, "driver": card_says("driver_version"),
+             "cublaslt": cuda["cublaslt_version"] or None, "cudnn": cuda["cudnn_version"] or None,
+             "redline": given.commit or first_word(["git", "-C", ROOT, "describe", "--always", "--dirty"])}
+    if given.peer:
+        try:
+            found["pytorch"] = importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            found["pytorch"] = None
+    return found
 
 
 def train(given, model, keys):
@@ -105,15 +134,20 @@ def median(rows, key):
 
 
 class Table:
+    """The rows as Markdown, and as a file of results."""
     HEAD = ["model", "ms a step", "k tokens/s", "mfu / palm, %", "first step", "memory", "plan", "peer, k tokens/s",
             "mfu / palm, %", "first step", "memory"]
 
     def __init__(self, given):
-        self.path = given.table
+        self.path, self.results = given.table, given.results
         machine = json.loads(output_of([given.redline, "peaks", "--device", given.device, "--json"]))["machine"]
+        self.result = {
+            "date": time.strftime("%Y-%m-%d"), "machine": machine["name"], "card": machine["card"],
+            "ceilings": {"product_tflops_per_s": round(machine["measured_flops"] * 1e-12, 4),
+                         "copy_gbytes_per_s": round(machine["copy_bytes_per_s"] * 1e-9, 2)},
+            "versions": versions(given), "command": " ".join(sys.argv), "used_in_fit": False, "rows": []}
         ceilings = (f"{machine['name']}: {machine['measured_flops'] * 1e-12:.4g} TFLOP/s in a large product, copy "
-                    f"{machine['copy_bytes_per_s'] * 1e-9:.4g} GB/s; {time.strftime('%Y-%m-%d')}, "
-                    f"`{' '.join(sys.argv)}`")
+                    f"{machine['copy_bytes_per_s'] * 1e-9:.4g} GB/s; {self.result['date']}, `{self.result['command']}`")
         head = [ceilings, "", self.line(self.HEAD), self.line(["---"] * len(self.HEAD))]
         if self.path and os.path.exists(self.path) and os.path.getsize(self.path) > 0:
             print("\n".join(head))
@@ -130,8 +164,29 @@ class Table:
             with open(self.path, "a") as file:
                 file.write("\n".join(lines) + "\n")
 
-    def add(self, cells):
+    def add(self, name, row):
+        self.result["rows"].append(row)
+        if self.results:
+            result_files.write(self.results, self.result)
+        plan, peer = row.get("plan"), row.get("peer")
+        cells = [name, f"{row['step_ms']:.1f}", f"{row['ktokens_per_s']:.1f}", mfu_of(row), seconds_of(row)]
+        if plan:
+            held = f"{row['memory_gib']:.1f} GiB"
+            if row["nvidia_smi_gib"]:
+                held += f" ({row['nvidia_smi_gib']:.2f} by nvidia-smi)"
+            step = f", {plan['step_ms']:.1f} ms" if plan["step_ms"] else ""
+            cells += [held, f"{plan['total_gib']:.2f} GiB{step}"]
+        if peer:
+            cells += [f"{peer['ktokens_per_s']}", mfu_of(peer), seconds_of(peer), f"{peer['memory_gib']} GiB"]
         self.write([self.line(cells + [""] * (len(self.HEAD) - len(cells)))])
+
+
+def mfu_of(row):
+    return f"{row['mfu_percent']:.1f} / {row['mfu_palm_percent']:.1f}" if "mfu_percent" in row else ""
+
+
+def seconds_of(row):
+    return f"{row['first_step_s']:.1f} s" if "first_step_s" in row else ""
 
 
 def peer_row(given, model, arguments):
@@ -143,43 +198,54 @@ def peer_row(given, model, arguments):
     return row
 
 
-def peer_cells(given, model, batch):
+def peer_of(given, model, batch):
     if not given.peer:
-        return []
+        return None
     row = peer_row(given, model, [given.peer, "--runs", f"{model}:{batch}:bf16:default:cudnn:8", "--steps", "10"])
-    return [f"{row['ktok_s']}", f"{row['mfu_causal']} / {row['mfu_palm']}", f"{row['first_step_s']} s",
-            f"{row['mem_gib']} GiB"]
+    return {"ktokens_per_s": row["ktok_s"], "mfu_percent": row["mfu_causal"], "mfu_palm_percent": row["mfu_palm"],
+            "memory_gib": row["mem_gib"], "first_step_s": row["first_step_s"]}
+
+
+def measured(rows, first):
+    """Of a run's metrics, in the units of the results."""
+    return {"step_ms": round(median(rows, "step_ms"), 3), "ktokens_per_s": round(median(rows, "tokens_per_s") / 1e3, 3),
+            "mfu_percent": round(100 * median(rows, "mfu"), 2), "mfu_palm_percent": round(100 * median(rows, "mfu_palm"), 2),
+            "first_step_s": round(first, 2)}
 
 
 def full_rows(given, table, model, batch):
-    vocab = tomllib.loads(output_of([given.redline, "config", "--preset", model]))["model"]["vocab"]
-    keys = keys_of(batch, [f"data.train=random:{vocab}"])
+    sizes = tomllib.loads(output_of([given.redline, "config", "--preset", model]))
+    keys = keys_of(batch, [f"data.train=random:{sizes['model']['vocab']}"])
     rows, first, memory = train(given, model, keys)
     plan = json.loads(output_of([given.redline, "plan", "--preset", model, *keys, "--json"]))
     expected = plan.get("expected")
-    held = f"{rows[-1]['memory_gib']:.1f} GiB" + (f" ({memory:.2f} by nvidia-smi)" if memory else "")
-    planned = f"{plan['memory']['total'] / 2**30:.2f} GiB" + (f", {expected['step_ms']:.1f} ms" if expected else "")
-    table.add([f"{model} {batch}x{rows[0]['tokens'] // int(batch)}", f"{median(rows, 'step_ms'):.1f}",
-               f"{median(rows, 'tokens_per_s') / 1e3:.1f}",
-               f"{100 * median(rows, 'mfu'):.1f} / {100 * median(rows, 'mfu_palm'):.1f}", f"{first:.1f} s", held, planned,
-               *peer_cells(given, model, batch)])
+    tokens = sizes["train"]["seq_len"]
+    table.add(f"{model} {batch}x{tokens}", {
+        "model": model, "batch_size": int(batch), "seq_len": tokens, "rows": "full", **measured(rows, first),
+        "memory_gib": round(rows[-1]["memory_gib"], 3), "nvidia_smi_gib": memory and round(memory, 3),
+        "plan": {"total_gib": round(plan["memory"]["total"] / 2**30, 3), "step_ms": expected and round(expected["step_ms"], 2)},
+        "peer": peer_of(given, model, batch)})
 
 
 def documents(given, table, model, batch):
+    tokens = tomllib.loads(output_of([given.redline, "config", "--preset", model]))["train"]["seq_len"]
+    run = {"model": model, "batch_size": int(batch), "seq_len": tokens}
     rate, padding = {}, {}
     for packing in ("pack", "pad"):
         rows, first, _ = train(given, model, keys_of(batch, [f"data.packing={packing}"]))
         rate[packing] = median(rows, "tokens_per_s")
         padding[packing] = statistics.mean(row["padding"] for row in rows[WARM_UP:])
-        table.add([f"{model}, its documents, {packing} ({100 * padding[packing]:.1f}% padding)", f"{median(rows, 'step_ms'):.1f}",
-                   f"{rate[packing] / 1e3:.1f}",
-                   f"{100 * median(rows, 'mfu'):.1f} / {100 * median(rows, 'mfu_palm'):.1f}", f"{first:.1f} s"])
+        table.add(f"{model}, its documents, {packing} ({100 * padding[packing]:.1f}% padding)", {
+            "program": "redline", **run, "rows": packing, **measured(rows, first),
+            "padding_percent": round(100 * padding[packing], 2)})
     print(f"packed documents: {rate['pack'] / rate['pad']:.2f} times as many real tokens a second")
     if given.peer:
         row = peer_row(given, model, [os.path.join(ROOT, "bench/torch_padded.py"), given.peer, model, batch, "--padding",
                                       f"{padding['pad']:.4f}"])
-        print(f"the peer, a document a row and nothing masked ({100 * row['padding']:.1f}% padding): {row['ktok_s']}k real tokens/s "
-              f"({row['ms']} ms a step); packed documents here: {rate['pack'] / 1e3 / row['ktok_s']:.2f} times as many")
+        table.add(f"the peer, a document a row and nothing masked ({100 * row['padding']:.1f}% padding)", {
+            "program": "peer", **run, "rows": "pad", "step_ms": row["ms"], "ktokens_per_s": row["ktok_s"],
+            "padding_percent": round(100 * row["padding"], 2)})
+        print(f"packed documents here: {rate['pack'] / 1e3 / row['ktok_s']:.2f} times as many as the peer's")
 
 
 def main():

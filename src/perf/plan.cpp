@@ -40,7 +40,7 @@ MemoryKinds memory_of(const program::MemoryPlan& plan, const Machine& machine) {
   m.working_copies = role(Role::working);
   m.gradients = role(Role::gradient);
   m.moments = role(Role::moment);
-  m.inputs = role(Role::constant) + role(Role::input) + role(Role::output);
+  m.inputs = role(Role::constant) + role(Role::cache) + role(Role::input) + role(Role::output);
   m.workspace = role(Role::scratch);
   m.activations = plan.total - plan.persistent - m.workspace;
   if (machine.kind == device::Kind::cuda)

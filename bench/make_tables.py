@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Makes the tables of docs/benchmarks.md from bench/results/*.json, each between `<!-- table: NAME -->` and `<!-- end -->`.
+
+  bench/make_tables.py            writes the tables anew
+  bench/make_tables.py --check    fails where they differ from the files, or where a file has no table
+
+What a table shows of its file stands in TABLES below; what the files hold, in result_files.py.
+"""
+import argparse
+import os
+import re
+import string
+import sys
+
+import result_files
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DOCUMENT = os.path.join(ROOT, "docs/benchmarks.md")
+
+
+class BadTable(Exception):
+    """One sentence: what is wrong with a file, a table or the document."""
+
+
+def filled(form, row):
+    """The form with the row's values in it; nothing where one of them is not known."""
+    for _, field, _, _ in string.Formatter().parse(form):
+        if field is None:
+            continue
+        try:
+            if string.Formatter().get_field(field, (), row)[0] is None:
+                return ""
+        except (KeyError, TypeError):
+            return ""
+    return form.format(**row)
+
+
+def span(key, unit, form="{:g}"):
+    """[87, 91] is "87 to 91%", 90 is "90%"."""
+    def cell(row):
+        value = row[key]
+        if value is None:
+            return ""
+        return " to ".join(form.format(v) for v in (value if isinstance(value, list) else [value])) + unit
+    return cell
+
+
+def ratio(of, to):
+    return lambda row: f"{row[of] / row[to]:.2f}x"
+
+
+def difference(expected, measured, digits=1):
+    percent = round(100 * (expected / measured - 1), digits)
+    return f"{percent:+.{digits}f}%" if percent else f"{0:.{digits}f}%"
+
+
+def columns(*described):
+    """A table with one line a row: (head, form or function of the row) a column."""
+    def table(rows):
+        lines = [[filled(how, row) if isinstance(how, str) else how(row) for _, how in described] for row in rows]
+        return [head for head, _ in described], lines
+    return table
+
+
+def full_rows(table):
+    return lambda rows: table([row for row in rows if row["rows"] == "full"])
+
+
+def by_model(rows):
+    found = {}
+    for row in rows:
+        found.setdefault(row["model"], []).append(row)
+    return found
+
+
+def settings(rows):
+    """A line a setting, a column a model: what it costs beside the first."""
+    models = by_model(rows)
+    head = ["setting"] + ["{model} {batch_size}x{seq_len}".format(**of[0]) for of in models.values()]
+    lines = []
+    for i, row in enumerate(next(iter(models.values()))):
+        line = [f"`{row['setting']}`" if row["setting"] else "as above"]
+        for of in models.values():
+            cost = difference(of[i]["step_ms"], of[0]["step_ms"], 0)
+            line.append(filled("{step_ms:.1f} ms", of[i]) + ("" if cost == "0%" else f" ({cost})") +
+                        filled(", {memory_gib:.1f} GiB", of[i]))
+        lines.append(line)
+    return head, lines
+
+
+def auto_batch(rows):
+    lines = []
+    for model, of in by_model(rows).items():
+        cells = [filled("{batch_size} x {accumulate}, {ktokens_per_s:g}k", row) for row in of]
+        lines.append([model, cells[0] + " tok/s", *cells[1:]])
+    return ["model", "", "", ""], lines
+
+
+def packed_rows(row):
+    if row["program"] == "peer":
+        return "PyTorch, one document a row, nothing masked"
+    return {"pack": "packed (`data.packing=pack`)", "pad": "one document a row (`data.packing=pad`)"}[row["rows"]]
+
+
+def or_other_card(form, before=""):
+    return lambda row: filled(form, row) + (f", {before}" + filled(form, row["other_card"]) if row["other_card"] else "")
+
+
+def plan_name(row):
+    return filled("{model} {batch_size}x{seq_len}", row) + ("" if row["recompute"] == "none" else f", {row['recompute']}")
+
+
+MODEL = "{model} {batch_size}x{seq_len}"
+MFU = "{mfu_percent:.1f} / {mfu_palm_percent:.1f}"
+BOTH_WAYS = "{%s[0]} / {%s[1]}"
+
+# Table: the file without .json, what is made of its rows.
+TABLES = {
+    "cpu-quick": ("cpu_quick", columns(
+        ("program", "{program}"), ("step", "{step_ms:.0f} ms"), ("tokens/s", "{ktokens_per_s:.2f}k"),
+        ("first step after", "{first_step_s:g} s"), ("command", "`{command}`"))),
+    "cpu-quick-ops": ("cpu_quick_ops", columns(
+        ("op", "{op}"), ("ms", "{ms:.0f}"), ("share", "{share_percent:.1f}%"), ("GFLOP/s", "{gflops_per_s:.0f}"))),
+    "tokenizer": ("tokenizer", columns(
+        ("", lambda row: filled("{program}, {threads} thread", row) + ("s" if row["threads"] > 1 else "")),
+        ("MB/s", "{mb_per_s:.1f}"), ("MB a cpu-second", "{mb_per_cpu_s:.1f}"))),
+    "loader": ("loader", columns(
+        ("from", "{from}"), ("packing", "{packing}"), ("no workers", "{mtokens_per_s_by_workers[0]} M"),
+        ("1 worker", "{mtokens_per_s_by_workers[1]} M"), ("2 workers", "{mtokens_per_s_by_workers[2]} M"))),
+    "load-weights": ("load_weights", columns(
+        ("folder", "{folder}"), ("read, cold", "{read_cold_ms}"), ("load, cold", "{load_cold_ms}"),
+        ("bests", span("cold_ratio_of_bests", "x", "{:.1f}")), ("medians", span("cold_ratio_of_medians", "x", "{:.1f}")),
+        ("read, warm", "{read_warm_ms}"), ("load, warm", "{load_warm_ms}"), ("bests", span("warm_ratio_of_bests", "x", "{:.1f}")),
+        ("first touch alone", "{first_touch_ms}"))),
+    "h200-load-weights": ("h200_load_weights", columns(
+        ("folder, to", "{folder}, {to}"), ("read, cold", "{read_cold_ms} ms"), ("load, cold", "{load_cold_ms} ms"),
+        ("", ratio("load_cold_ms", "read_cold_ms")), ("read, warm", "{read_warm_ms} ms"), ("load, warm", "{load_warm_ms} ms"),
+        ("", ratio("load_warm_ms", "read_warm_ms")))),
+    "h200-models": ("h200_models", full_rows(columns(
+        ("model, batch", MODEL), ("ms a step", "{step_ms:.1f}"), ("k tok/s", "{ktokens_per_s:.1f}"), ("mfu / palm", MFU),
+        ("memory", "{memory_gib:.1f} GiB"), ("first step", "{first_step_s:.1f} s"),
+        ("PyTorch k tok/s", "{peer[ktokens_per_s]:.1f}"),
+        ("mfu / palm", "{peer[mfu_percent]:.1f} / {peer[mfu_palm_percent]:.1f}"),
+        ("memory", "{peer[memory_gib]:.1f} GiB"), ("first step", "{peer[first_step_s]:.1f} s")))),
+    "h200-plan-one-call": ("h200_models", full_rows(columns(
+        ("model, batch", MODEL), ("memory, plan's total", "{plan[total_gib]:.2f} GiB"), ("`nvidia-smi`", "{nvidia_smi_gib:.2f}"),
+        ("step, plan", "{plan[step_ms]:.1f} ms"), ("measured", "{step_ms:.1f}"),
+        ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"]))))),
+    "h200-packed": ("h200_packed", lambda rows: columns(
+        ("rows", packed_rows), ("real tokens/s", "{ktokens_per_s:.1f}k"), ("ms a step", "{step_ms:.1f}"),
+        ("padding", "{padding_percent:.1f}%"))([row for row in rows if row["rows"] != "full"])),
+    "h200-settings": ("h200_settings", settings),
+    "h200-precisions": ("h200_precisions", columns(
+        ("`precision.matmul`", "{precision}"), ("ms a step", or_other_card("{step_ms:.1f}", "on another card ")),
+        ("k tok/s", or_other_card("{ktokens_per_s:g}")),
+        ("with `kernels.attention=reference`", "{reference_attention_ms:.1f} ms"))),
+    "h200-step-ops": ("h200_step_ops", columns(
+        ("op", "{op}"), ("ms", "{ms:.1f}"), ("share", "{share_percent:.1f}%"), ("TFLOP/s", "{tflops_per_s:.0f}"),
+        ("of the copy rate", span("of_copy_percent", "%")))),
+    "h200-kernels": ("h200_kernels", columns(
+        ("kernel", "{kernel}"), ("of the copy rate", lambda row: span("of_copy_percent", "%")(row) + row["note"]))),
+    "h200-attention": ("h200_attention", columns(
+        ("rows, heads, tokens, head_dim", "{case}"),
+        *((head, BOTH_WAYS % (key, key)) for head, key in (
+            ("cuDNN 9.19", "cudnn_tflops_per_s"), ("own, Hopper", "hopper_tflops_per_s"), ("own flash", "flash_tflops_per_s"))))),
+    "h200-attention-precisions": ("h200_attention_precisions", columns(
+        ("rows, heads, tokens, head_dim", "{case}"),
+        *((head, BOTH_WAYS % (key, key)) for head, key in (("tf32", "tf32_tflops_per_s"), ("fp32", "fp32_tflops_per_s"))))),
+    "h200-loss": ("h200_loss", columns(
+        ("`train.seed`", "{seed}"), ("CPU, fp32", "{cpu_fp32:.3f}"), ("H200, fp32", "{card_fp32:.3f}"),
+        ("H200, tf32", "{card_tf32:.3f}"), ("H200, bf16", "{card_bf16:.3f}"))),
+    "h200-plan": ("h200_plan", columns(
+        ("model, batch, recompute", plan_name), ("memory, plan", "{plan[arena_gib]:.1f} GiB"),
+        ("measured", lambda row: filled("{memory_gib:.1f}", row) + (" (*)" if row["logits_8192_rows"] else "")),
+        ("", lambda row: difference(row["plan"]["arena_gib"], row["memory_gib"])),
+        ("step, plan", "{plan[step_ms]:.1f} ms"), ("measured", "{step_ms:.1f}"),
+        ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"])),
+        ("mfu, plan", "{plan[mfu_percent]:.1f}"), ("measured", span("mfu_percent", "")))),
+    "h200-auto-batch": ("h200_auto_batch", auto_batch),
+}
+
+MARKED = re.compile(r"(<!-- table: (?P<name>\S+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+
+
+def table_of(name, folder):
+    if name not in TABLES:
+        raise BadTable(f"table {name}: bench/make_tables.py does not know it")
+    file, make = TABLES[name]
+    path = os.path.join(folder, file + ".json")
+    try:
+        head, lines = make(result_files.read(path)["rows"])
+    except OSError as error:
+        raise BadTable(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadTable(f"{path}: not what table {name} shows: {error}") from error
+    for title, cells in zip(head, zip(*lines)):
+        if not any(cells):  # a key by another name would be an empty column
+            raise BadTable(f"{path}: table {name} finds nothing for its column '{title}'")
+    rule = "|" + "---|" * len(head)
+    return "\n".join([line_of(head), rule, *map(line_of, lines)]) + "\n"
+
+
+def line_of(cells):
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def made(text, folder):
+    """The document with its tables as the files have them."""
+    names = [match["name"] for match in MARKED.finditer(text)]
+    if text.count("<!-- table: ") != len(names):
+        raise BadTable("a mark '<!-- table: NAME -->' has no '<!-- end -->' behind it")
+    shown = {TABLES[name][0] for name in names if name in TABLES}
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".json") and file[:-5] not in shown:
+            raise BadTable(f"{os.path.join(folder, file)}: no table of the document shows it")
+    return MARKED.sub(lambda match: match[1] + table_of(match["name"], folder) + match[4], text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a table differs")
+    parser.add_argument("--document", default=DOCUMENT, help="default: docs/benchmarks.md")
+    parser.add_argument("--results", default=result_files.FOLDER, help="folder of the files (default: bench/results)")
+    given = parser.parse_args()
+    try:
+        with open(given.document, encoding="utf-8") as file:
+            text = file.read()
+        new = made(text, given.results)
+    except OSError as error:
+        sys.exit(f"make_tables: {error.filename}: {error.strerror}")
+    except BadTable as error:
+        sys.exit(f"make_tables: {error}")
+    if new == text:
+        return
+    if given.check:
+        old, now = ({m["name"]: m["table"] for m in MARKED.finditer(t)} for t in (text, new))
+        names = ", ".join(name for name in now if now[name] != old[name])
+        sys.exit(f"make_tables: {given.document} differs from {given.results} in {names}; run bench/make_tables.py")
+    with open(given.document, "w", encoding="utf-8") as file:
+        file.write(new)
+
+
+if __name__ == "__main__":
+    main()

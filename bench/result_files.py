@@ -1,0 +1,27 @@
+"""Files of what was measured, bench/results/*.json: a head that says when, where, of which versions and by which command, and
+`rows`, one a line, in the units that their keys name. Not known is null."""
+import json
+import os
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
+HEAD = ["date", "machine", "versions", "command"]  # what every file has before its rows
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        result = json.load(file)
+    missing = [key for key in [*HEAD, "rows"] if key not in result]
+    if missing:
+        raise ValueError(f"{path}: no {', '.join(missing)}")
+    return result
+
+
+def write(path, result):
+    missing = [key for key in [*HEAD, "rows"] if key not in result]
+    if missing:
+        raise ValueError(f"{path}: no {', '.join(missing)}")
+    head = {key: value for key, value in result.items() if key != "rows"}
+    lines = json.dumps(head, indent=2, ensure_ascii=False)[:-2] + ',\n  "rows": [\n'
+    lines += ",\n".join("    " + json.dumps(row, ensure_ascii=False) for row in result["rows"])
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(lines + "\n  ]\n}\n")

@@ -1,0 +1,239 @@
+// What is expected of a machine, held against what must be true of any machine, and against what cards did after the rates
+// of src/perf/roofline.cpp were set. What breaks a test here:
+//  - IsNeverBelowWhatTheMachineCouldDoAtBest: a rate above a machine's own, or a node whose work is left out of the sum.
+//  - ABetterMachineIsNeverSlower: a share or a fill that depends on a rate the wrong way round; a bound that is forgotten.
+//  - MoreRowsAreNeverFewerTokensASecond: a cost that grows faster than its rows; work of the update counted a row.
+//  - RecomputeSavesMemoryAndCostsTime: copies that are planned beside what they replace, or that cost nothing.
+//  - AnEngineAllocatesWhatIsPlanned: plan and engine lower differently, or something is allocated beside the arena.
+//  - TheArenaIsWhatRunsReported: programs for a card hold other values than those that ran on one (bench/results).
+//  - RunsMeasuredAfterTheFit: the roofline is wrong where it was not fitted, or a fit bent it to some models at the cost of
+//    others: rows of bench/results with `used_in_fit` false, other batch sizes and precisions among them.
+//  - KnowsEveryOp: an op without a rate.
+#include "perf/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "config/load.h"
+#include "config/presets.h"
+#include "model/engine.h"
+#include "perf/plan.h"
+#include "train/tiny_run.h"
+
+namespace redline::perf {
+namespace {
+
+config::Config config_of(std::string_view preset, std::vector<std::string> overrides = {}) {
+  return config::load({.file = "", .preset = std::string(preset), .overrides = std::move(overrides)});
+}
+Machine card(const char* name) { return machine_of(card_called(name)); }
+Machine cpu() {
+  return {.name = "CPU",
+          .source = "given",
+          .kind = device::Kind::cpu,
+          .peak_flops = 1.2e11,
+          .tflops = {.fp32 = 0.12},
+          .copy_rate = 3e10,
+          .memory = std::int64_t{1} << 40,
+          .in_context = 0};
+}
+std::vector<Machine> machines() { return {card("a100-80"), card("h200"), card("l4"), card("b200"), cpu()}; }
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
+
+// Every node at the machine's own rates: the longer of all of its products and all of its bytes.
+double floor_seconds(const program::ProgramSet& set, std::string_view program, const config::Config& c,
+                     const Machine& m) {
+  const double t = static_cast<double>(c.train.seq_len);
+  const double pairs = static_cast<double>(c.train.batch_size) * t * (t + 1) / 2;
+  const double products = 1e12 * (m.kind == device::Kind::cuda ? m.tflops.bf16 : m.tflops.fp32);
+  double seconds = 0;
+  for (const program::Node& node : set.find(program).nodes)
+    seconds += std::max((node.cost.flops + node.cost.flops_per_pair * pairs) / products, node.cost.bytes / m.copy_rate);
+  return seconds;
+}
+
+TEST(Roofline, IsNeverBelowWhatTheMachineCouldDoAtBest) {
+  for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {
+    for (const Efficiency& e : efficiencies(kind)) {
+      EXPECT_LE(e.products, 1) << e.op;
+      EXPECT_LE(e.moving, 1) << e.op;
+    }
+  }
+  for (const config::EmbeddedFile& file : config::embedded_configs()) {
+    for (const Machine& m : machines()) {
+      const config::Config c = config_of(file.name, {"train.accumulate=1"});
+      const model::LoweredModel lowered = model::lower(c.model, model::lowering_options(c, m.kind));
+      const double floor =
+          floor_seconds(lowered.set, model::kFirst, c, m) + floor_seconds(lowered.set, model::kUpdate, c, m);
+      const Expected e = make_plan(c, m).expected;
+      EXPECT_GE(e.step_seconds, floor) << file.name << " on " << m.name;
+      EXPECT_LT(e.step_seconds, 5 * floor) << file.name << " on " << m.name << ": no op is that far from its machine";
+      EXPECT_LT(e.mfu, 1) << file.name << " on " << m.name;
+    }
+  }
+}
+
+TEST(Roofline, ABetterMachineIsNeverSlower) {
+  for (const config::EmbeddedFile& file : config::embedded_configs()) {
+    for (const Machine& m : machines()) {
+      const config::Config c = config_of(file.name);
+      Machine bandwidth = m, products = m;
+      bandwidth.copy_rate *= 2;
+      products.tflops.bf16 *= 2;
+      products.tflops.fp32 *= 2;
+      const double before = make_plan(c, m).expected.step_seconds;
+      for (const Machine* better : {&bandwidth, &products}) {
+        const double now = make_plan(c, *better).expected.step_seconds;
+        EXPECT_LT(now, before) << file.name << " on " << m.name << ": each has nodes bound by the one and by the other";
+        EXPECT_GE(now, before / 2) << file.name << " on " << m.name << ": only one of the two is twice as fast";
+      }
+    }
+  }
+}
+
+TEST(Roofline, MoreRowsAreNeverFewerTokensASecond) {
+  for (const char* preset : {"ping-95m", "gqa-180m", "llama-1.36b", "qwen3-1.8b"}) {
+    for (const Machine& m : {card("h200"), cpu()}) {
+      double before = 0;
+      for (const int rows : {1, 2, 3, 5, 8, 16, 23, 32, 64}) {
+        const Plan p = make_plan(config_of(preset, {fmt::format("train.batch_size={}", rows), "train.accumulate=1",
+                                                    "train.recompute=block"}),
+                                 m);
+        if (!p.fits) break;
+        EXPECT_GE(p.expected.tokens_per_s, before) << preset << ", " << rows << " rows on " << m.name;
+        before = p.expected.tokens_per_s;
+      }
+      EXPECT_GT(before, 0) << preset << " on " << m.name;
+    }
+  }
+}
+
+TEST(Roofline, RecomputeSavesMemoryAndCostsTime) {
+  for (const config::EmbeddedFile& file : config::embedded_configs()) {
+    for (const Machine& m : {card("h200"), cpu()}) {
+      std::vector<Plan> plans;
+      for (const char* recompute : {"none", "mlp", "block"})
+        plans.push_back(make_plan(config_of(file.name, {fmt::format("train.recompute={}", recompute)}), m));
+      for (std::size_t i = 1; i < plans.size(); ++i) {
+        const std::string what = fmt::format("{}, {} on {}", file.name, plans[i].setting.recompute, m.name);
+        EXPECT_LT(plans[i].memory.arena, plans[i - 1].memory.arena) << what;
+        EXPECT_GT(plans[i].expected.step_seconds, plans[i - 1].expected.step_seconds) << what;
+        EXPECT_EQ(plans[i].flops.total(), plans[0].flops.total()) << what << ": the model's work is the same";
+      }
+    }
+  }
+}
+
+TEST(Plan, AnEngineAllocatesWhatIsPlanned) {
+  const std::vector<std::vector<std::string>> ways = {{},
+                                                      {"train.recompute=mlp"},
+                                                      {"train.recompute=block", "train.accumulate=1"},
+                                                      {"train.sample_every=5", "model.kv_heads=1"},
+                                                      {"model.family=qwen3", "model.qk_norm=true", "model.tied=false"}};
+  for (const auto& overrides : ways) {
+    const config::Config c = testing::tiny_run(overrides);
+    device::CpuDevice device(1);
+    model::Engine engine(c.model, model::lowering_options(c, device.kind()), device);
+    const Plan p = make_plan(c, cpu());
+    EXPECT_EQ(p.memory.arena, engine.executor().arena_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
+    EXPECT_EQ(p.memory.total(), device.allocated_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
+  }
+}
+
+// A run of full rows out of bench/results: how it was set up and what a card did.
+struct MeasuredRun {
+  std::string file, name;
+  bool used_in_fit = false;
+  Machine machine;
+  Plan plan;                                // made now
+  double tokens_per_s = 0, memory_gib = 0;  // 0: not measured
+  double mfu() const { return tokens_per_s * plan.flops.total() / machine.peak_flops; }
+};
+
+std::vector<MeasuredRun> measured_runs() {
+  std::vector<MeasuredRun> runs;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(REDLINE_SOURCE_DIR "/bench/results"))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::ranges::sort(files);
+  for (const auto& path : files) {
+    std::ifstream stream(path);
+    const auto file = nlohmann::json::parse(stream);
+    if (!file.contains("used_in_fit") || file.at("card").is_null())
+      continue;  // no training runs, or not of a known card
+    for (const auto& row : file.at("rows")) {
+      if (row.at("rows") != "full") continue;
+      const std::string model = row.at("model"), recompute = row.value("recompute", "none");
+      const std::int64_t batch_size = row.at("batch_size"), accumulate = row.value("accumulate", 1);
+      const std::string precision = row.value("precision", "bf16");
+      const config::Config c = config_of(
+          model, {fmt::format("train.batch_size={}", batch_size), fmt::format("train.accumulate={}", accumulate),
+                  fmt::format("train.seq_len={}", row.at("seq_len").get<int>()), "model.dropout=0",
+                  fmt::format("precision.matmul={}", precision), fmt::format("train.recompute={}", recompute)});
+      MeasuredRun run;
+      run.file = path.filename().string();
+      run.name =
+          fmt::format("{}: {} {}x{}, recompute {}, {}", run.file, model, batch_size, accumulate, recompute, precision);
+      run.used_in_fit = file.at("used_in_fit");
+      run.machine = card(file.at("card").get<std::string>().c_str());
+      run.plan = make_plan(c, run.machine);
+      run.memory_gib = row.value("memory_gib", 0.0);
+      run.tokens_per_s = row.contains("step_ms")
+                             ? static_cast<double>(run.plan.tokens_per_step) / (1e-3 * row.at("step_ms").get<double>())
+                             : 1e3 * row.at("ktokens_per_s").get<double>();
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+// Some rows were measured with half the rows of logits at a time: up to 1.1% less.
+TEST(Plan, TheArenaIsWhatRunsReported) {
+  std::size_t compared = 0;
+  for (const MeasuredRun& run : measured_runs()) {
+    if (run.memory_gib == 0) continue;
+    EXPECT_NEAR(gib(run.plan.memory.arena) / run.memory_gib, 1, 0.02) << run.name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 5u);
+}
+
+// Within a quarter is what "auto" counts on: it does not try what is expected to reach less than 0.8 of the best.
+TEST(Roofline, RunsMeasuredAfterTheFitComeOutNearTheirPlans) {
+  std::size_t compared = 0;
+  for (const MeasuredRun& run : measured_runs()) {
+    if (run.used_in_fit) continue;
+    const double ratio = run.plan.expected.tokens_per_s / run.tokens_per_s;
+    EXPECT_GT(ratio, 0.8) << run.name;
+    EXPECT_LT(ratio, 1.25) << run.name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 5u);
+}
+
+// One card, one call: runs that lie further apart than cards do (3%) are expected in the order they came in.
+TEST(Roofline, RunsMeasuredAfterTheFitComeInTheOrderExpected) {
+  const std::vector<MeasuredRun> runs = measured_runs();
+  std::size_t compared = 0;
+  for (const MeasuredRun& slow : runs) {
+    for (const MeasuredRun& fast : runs) {
+      if (slow.used_in_fit || slow.file != fast.file || fast.mfu() < 1.03 * slow.mfu()) continue;
+      EXPECT_GT(fast.plan.expected.mfu, slow.plan.expected.mfu) << fast.name << " after " << slow.name;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 5u);
+}
+
+TEST(Roofline, KnowsEveryOpOnEveryKindOfDevice) {
+  const config::Config c =
+      config_of("qwen3-1.8b", {"model.dropout=0.1", "train.batch_size=1", "train.recompute=block"});
+  for (const Machine& m : machines()) EXPECT_GT(make_plan(c, m).expected.step_seconds, 0);
+}
+
+}  // namespace
+}  // namespace redline::perf
