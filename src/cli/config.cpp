@@ -4,6 +4,7 @@
 #include "cli/config_words.h"
 #include "cli/output.h"
 #include "config/presets.h"
+#include "model/family.h"
 
 namespace redline::cli {
 namespace {
@@ -44,9 +45,9 @@ int run_config(const Words& words) {
   if (keys + markdown + presets > 1) fail_user("--keys, --markdown and --presets cannot be combined");
 
   if (keys)
-    print(config::describe_keys());
+    print(config::describe_keys(model::keys_with_families()));
   else if (markdown)
-    print(config::keys_as_markdown());
+    print(config::keys_as_markdown(model::keys_with_families()));
   else if (presets)
     print(preset_lines());
   else

@@ -5,6 +5,7 @@
 #include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "model/family.h"
 #include "model/init_from.h"
 #include "perf/auto_batch.h"
 #include "perf/peak.h"
@@ -51,8 +52,9 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   config::Complete complete = model::complete_model(files);
   if (resume && files.exists(run_config))
     complete = [&](config::Config& config) {
-      if (config.model.init_from.empty()) return;
-      model::take_model(config, train::read_run_config(files, out).model, run_config.string());
+      if (!config.model.init_from.empty())
+        model::take_model(config, train::read_run_config(files, out).model, run_config.string());
+      model::settle_family(config);
     };
   return {config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
 }

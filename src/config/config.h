@@ -16,7 +16,7 @@ inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in 
 
 struct Model {
   std::string init_from;         // a folder of weights to start from, which says the rest; empty: random weights
-  std::string family = "llama";  // llama | qwen3
+  std::string family = "llama";  // one of model/registry.cpp
   std::int64_t layers = 6, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;  // 0: as many as heads
   std::int64_t head_dim = 0;  // 0: hidden / heads

@@ -49,23 +49,23 @@ std::string dump(const Config& config) {
   return out;
 }
 
-std::string describe_keys() {
+std::string describe_keys(std::span<const Key> keys) {
   const Config defaults;
   std::size_t name_width = 0, kind_width = 0, default_width = 0;
-  for (const Key& key : keys()) {
+  for (const Key& key : keys) {
     name_width = std::max(name_width, key.name.size());
     kind_width = std::max(kind_width, expected_with_unit(key).size());
     default_width = std::max(default_width, literal(read(key, defaults)).size());
   }
   std::string out;
-  for (const Key& key : keys()) {
+  for (const Key& key : keys) {
     out += fmt::format("{:<{}}  {:<{}}  default {:<{}}  {}\n", key.name, name_width, expected_with_unit(key),
                        kind_width, literal(read(key, defaults)), default_width, key.help);
   }
   return out;
 }
 
-std::string keys_as_markdown() {
+std::string keys_as_markdown(std::span<const Key> keys) {
   const Config defaults;
   std::string out =
       "# Configuration\n\n"
@@ -76,7 +76,7 @@ std::string keys_as_markdown() {
       "the preset is `quick`. A list key takes a string, a list of strings or, on the command line, words joined by "
       "commas.\n";
   std::string_view section = "none yet";
-  for (const Key& key : keys()) {
+  for (const Key& key : keys) {
     const auto [in, leaf] = split(key.name);
     if (in != section) {
       out += in.empty() ? "\n## Top level\n\n" : fmt::format("\n## [{}]\n\n", in);

@@ -39,8 +39,8 @@ std::vector<Key> build_table() {
 
     {"model.init_from", in<model, &Model::init_from>(), any(), {}, "",
      "weights to start from: a Hugging Face folder, a run or a checkpoint, which also says all of [model] but dropout; empty: random weights"},
-    {"model.family", in<model, &Model::family>(), any(), {"llama", "qwen3"}, "",
-     "the architecture; qwen3 is llama with a norm on queries and keys"},
+    {"model.family", in<model, &Model::family>(), any(), {}, "",
+     "the architecture, one of those that `redline info` lists"},
     {"model.layers", in<model, &Model::layers>(), between(1, 4096), {}, "",
      "transformer layers"},
     {"model.hidden", in<model, &Model::hidden>(), between(1, 1 << 18), {}, "",

@@ -1,10 +1,12 @@
 // The one table of configuration keys: where each lives in Config, what it may be, what it means. Parsing, validation,
-// --help, the resolved dump and docs/config.md all come from it, so a key is written down once.
+// --help, the resolved dump and docs/config.md all come from it, so a key is written down once. The names of model.family
+// are known on a higher floor: any word passes here, and whoever knows the families refuses it (config::Complete).
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -54,7 +56,7 @@ const std::vector<Key>& keys();  // section by section, in the order of config.h
 const Key* find_key(std::string_view name);
 bool is_section(std::string_view name);  // "train"
 
-// "integer >= 1", "number in [0, 1)", "llama | qwen3", "true | false": what a key takes.
+// "integer >= 1", "number in [0, 1)", "pack | stream", "true | false": what a key takes.
 std::string expected(const Key& key);
 
 // The key's value in a configuration, and its replacement. assign() throws a UserError that starts with `place` when
@@ -64,6 +66,12 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
 
 // A value as TOML writes it; doubles in the shortest form that reads back the same.
 std::string literal(const Value& value);
+
+// One line a key: "train.seq_len  integer >= 1  default 256  tokens of a row". For --help.
+std::string describe_keys(std::span<const Key> keys);
+
+// docs/config.md.
+std::string keys_as_markdown(std::span<const Key> keys);
 
 // "unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
 std::string unknown_key(std::string_view name);

@@ -174,9 +174,10 @@ Config load(const Sources& sources, const Complete& complete) {
   return loading.config;
 }
 
-Config parse(std::string_view text, std::string_view file_name) {
+Config parse(std::string_view text, std::string_view file_name, const Complete& complete) {
   Loading loading;
   apply(read_toml(text, file_name), file_name, loading);
+  if (complete) complete(loading.config);
   resolve(loading.config);
   return loading.config;
 }

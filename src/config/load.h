@@ -20,17 +20,17 @@ struct Sources {
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
 };
 
-// Fills in what a configuration takes from elsewhere (model.init_from), once all that was written is there and before it
-// is checked.
+// Fills in what a configuration takes from elsewhere (model.init_from, the family's model.qk_norm), once all that was written
+// is there and before it is checked.
 using Complete = std::function<void(Config& config)>;
 
 // defaults < preset < file < overrides; then completed, checked as a whole, and derived values
-// (kv_heads, head_dim, qk_norm) filled.
+// (kv_heads, head_dim) filled.
 Config load(const Sources& sources, const Complete& complete = {});
 
 // As load(), from the text of one file and no preset (its name is kept): what resume reads back
 // from a run's config.toml.
-Config parse(std::string_view text, std::string_view file_name);
+Config parse(std::string_view text, std::string_view file_name, const Complete& complete = {});
 
 // Fills what is derived and checks what involves several keys (head_dim, kv_heads, schedule against steps...).
 void resolve(Config& config);
@@ -40,12 +40,6 @@ std::string dump(const Config& config);
 
 // Names of the keys that two configurations set differently: what a resumed run should be told.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
-
-// One line a key: "train.seq_len  integer >= 1  default 256  tokens of a row". For --help.
-std::string describe_keys();
-
-// docs/config.md.
-std::string keys_as_markdown();
 
 // Words nearest to `word` among `choices` by edit distance; empty when none is near. For "did you mean".
 std::string nearest(std::string_view word, const std::vector<std::string>& choices);

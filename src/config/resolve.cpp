@@ -37,12 +37,6 @@ void resolve_model(Model& m, const Rules& rules) {
   rules.require(m.head_dim % 2 == 0, {"model.head_dim", "model.hidden", "model.heads"},
                 "model.head_dim ({}) must be even: rotary positions turn pairs of elements", m.head_dim);
 
-  const bool family_norm = m.family == "qwen3";
-  if (!m.qk_norm) m.qk_norm = family_norm;
-  rules.require(*m.qk_norm == family_norm, {"model.qk_norm", "model.family"},
-                "model.qk_norm must be {} for model.family \"{}\"; the family with{} is \"{}\"", family_norm, m.family,
-                family_norm ? "out it" : " it", family_norm ? "llama" : "qwen3");
-
   if (m.rope_scaling == "llama3") {
     rules.require(m.rope_high_freq_factor > m.rope_low_freq_factor,
                   {"model.rope_high_freq_factor", "model.rope_low_freq_factor"},

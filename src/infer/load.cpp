@@ -3,6 +3,7 @@
 
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
+#include "model/family.h"
 #include "model/hf_config.h"
 #include "model/weights.h"
 
@@ -26,7 +27,8 @@ Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
   c.folder = folder;
   c.model = model::read_hf_config(files, folder / kModelConfig);
   c.max_positions = c.model.max_positions;
-  if (const Path run = folder / kRunConfig; files.exists(run)) c.run = config::parse(files.read(run), run.string());
+  if (const Path run = folder / kRunConfig; files.exists(run))
+    c.run = config::parse(files.read(run), run.string(), model::settle_family);
   return c;
 }
 

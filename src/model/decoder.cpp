@@ -1,4 +1,4 @@
-// The decoder block of LLaMA and Qwen3: rows of the parameter table, RoPE frequencies, and the forward pass.
+// Rows of the parameter table, RoPE's frequencies, and the forward pass of LLaMA and Qwen3.
 #include "model/decoder.h"
 
 #include <cmath>
@@ -6,9 +6,8 @@
 
 namespace redline::model {
 
-ops::HeadLayout head_layout(const config::Model& m) { return {m.heads, m.kv_heads, m.head_dim}; }
-
 ParameterTable decoder_table(const config::Model& m) {
+  const DecoderDescription& description = family_of(m).decoder;
   const std::int64_t d = m.hidden, q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim, f = m.ffn;
   const double std = m.init_std;
   // Products that end in the residual stream start smaller: 2 * layers of them add up there.
@@ -26,17 +25,18 @@ ParameterTable decoder_table(const config::Model& m) {
   for (std::int64_t i = 0; i < m.layers; ++i) {
     const std::string name = fmt::format("layer {}/", i), hf = fmt::format("model.layers.{}.", i);
     const std::string attention = hf + "self_attn.", mlp = hf + "mlp.";
-    norm(name + "attention norm", d, hf + "input_layernorm.weight");
+    norm(name + "attention norm", d, hf + std::string(description.attention_norm));
     matrix(name + "qkv", {q + 2 * kv, d}, std,
            {{attention + "q_proj.weight", {q, d}},
             {attention + "k_proj.weight", {kv, d}},
             {attention + "v_proj.weight", {kv, d}}});
-    if (*m.qk_norm) {
-      norm(name + "q norm", m.head_dim, attention + "q_norm.weight");
-      norm(name + "k norm", m.head_dim, attention + "k_norm.weight");
+    if (description.qk_norm) {
+      const bool of_heads = description.qk_norm == ops::NormOver::head;
+      norm(name + "q norm", of_heads ? m.head_dim : q, attention + "q_norm.weight");
+      norm(name + "k norm", of_heads ? m.head_dim : kv, attention + "k_norm.weight");
     }
     matrix(name + "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}});
-    norm(name + "mlp norm", d, hf + "post_attention_layernorm.weight");
+    norm(name + "mlp norm", d, hf + std::string(description.mlp_norm));
     matrix(name + "gate_up", {2 * f, d}, std, {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
     matrix(name + "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}});
   }
@@ -45,35 +45,7 @@ ParameterTable decoder_table(const config::Model& m) {
   return t;
 }
 
-Params decoder_params(const config::Model& m, const ParameterTable& table,
-                      const std::vector<program::ValueId>& values) {
-  std::size_t next = 0;
-  const auto take = [&](const std::string& name) {
-    REDLINE_CHECK(next < table.size() && table[next].name == name, "the table has no {} here", name);
-    return values[next++];
-  };
-  Params p;
-  p.embedding = take("embedding");
-  for (std::int64_t i = 0; i < m.layers; ++i) {
-    const std::string name = fmt::format("layer {}/", i);
-    LayerParams& l = p.layers.emplace_back();
-    l.attention_norm = take(name + "attention norm");
-    l.qkv = take(name + "qkv");
-    if (*m.qk_norm) {
-      l.q_norm = take(name + "q norm");
-      l.k_norm = take(name + "k norm");
-    }
-    l.out = take(name + "out");
-    l.mlp_norm = take(name + "mlp norm");
-    l.gate_up = take(name + "gate_up");
-    l.down = take(name + "down");
-  }
-  p.final_norm = take("final norm");
-  p.head = m.tied ? p.embedding : take("head");
-  return p;
-}
-
-std::vector<float> rope_table(const config::Model& m, std::int64_t positions) {
+std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions) {
   const std::int64_t half = m.head_dim / 2;
   std::vector<float> table(static_cast<std::size_t>(positions * m.head_dim));
   for (std::int64_t j = 0; j < half; ++j) {
@@ -98,30 +70,57 @@ std::vector<float> rope_table(const config::Model& m, std::int64_t positions) {
       row[j + half] = static_cast<float>(std::sin(angle));
     }
   }
-  return table;
+  return {{"rope table", {positions, m.head_dim}, std::move(table)}};
 }
 
-program::ValueId decoder_forward(program::Builder& b, const config::Model& m, const Params& p,
-                                 const program::BatchValues& in, program::ValueId rope) {
-  const float eps = static_cast<float>(m.norm_eps), drop = static_cast<float>(m.dropout);
-  const ops::HeadLayout heads = head_layout(m);
+program::ValueId head_weight(const config::Model& m, const NamedValues& values) {
+  return values(m.tied ? "embedding" : "head");
+}
 
+DecoderLayer::DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values,
+                           const program::BatchValues& in, std::size_t index)
+    : b_(b), m_(m), values_(values), in_(in), index_(index) {}
+
+program::ValueId DecoderLayer::parameter(std::string_view name) const {
+  return values_(fmt::format("layer {}/{}", index_, name));
+}
+
+program::ValueId DecoderLayer::attention(program::ValueId x) const {
+  const ops::HeadLayout heads{m_.heads, m_.kv_heads, m_.head_dim};
+  const std::optional<ops::NormOver> norm = family_of(m_).decoder.qk_norm;
+  const program::RopeValues rope{.q_norm = norm ? parameter("q norm") : program::kAbsent,
+                                 .k_norm = norm ? parameter("k norm") : program::kAbsent,
+                                 .positions = in_.positions,
+                                 .table = values_("rope table")};
+  const auto qkv = b_.rope_qk_norm(b_.linear(x, parameter("qkv"), "qkv"), rope, heads, static_cast<float>(m_.norm_eps),
+                                   norm.value_or(ops::NormOver::head));
+  const auto mixed = b_.attention(qkv, in_, index_, heads);
+  return b_.dropout(b_.linear(mixed, parameter("out"), "out"), static_cast<float>(m_.dropout), "attention dropout");
+}
+
+program::ValueId DecoderLayer::mlp(program::ValueId x) const {
+  const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"));
+  return b_.dropout(b_.linear(inner, parameter("down"), "down"), static_cast<float>(m_.dropout), "mlp dropout");
+}
+
+ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,
+                               const program::BatchValues& in) {
   using program::Part;
+  const float eps = static_cast<float>(m.norm_eps);
   b.at(Part::embedding);
-  program::ValueId residual = b.embed(in.tokens, p.embedding), branch = program::kAbsent;
-  for (std::size_t i = 0; i < p.layers.size(); ++i) {
-    const LayerParams& l = p.layers[i];
+  program::ValueId residual = b.embed(in.tokens, values("embedding")), branch = program::kAbsent;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
+    const DecoderLayer layer(b, m, values, in, i);
     b.at(Part::attention, i);
-    auto [r1, x] = b.add_norm(residual, branch, l.attention_norm, eps, "attention norm");
-    auto qkv = b.rope_qk_norm(b.linear(x, l.qkv, "qkv"), l.q_norm, l.k_norm, in.positions, rope, heads, eps);
-    auto mixed = b.dropout(b.linear(b.attention(qkv, in, i, heads), l.out, "out"), drop, "attention dropout");
+    const auto [r1, x] = b.add_norm(residual, branch, layer.parameter("attention norm"), eps, "attention norm");
+    branch = layer.attention(x);
     b.at(Part::mlp, i);
-    auto [r2, y] = b.add_norm(r1, mixed, l.mlp_norm, eps, "mlp norm");
+    const auto [r2, y] = b.add_norm(r1, branch, layer.parameter("mlp norm"), eps, "mlp norm");
     residual = r2;
-    branch = b.dropout(b.linear(b.swiglu(b.linear(y, l.gate_up, "gate_up")), l.down, "down"), drop, "mlp dropout");
+    branch = layer.mlp(y);
   }
   b.at(Part::head);
-  return b.add_norm(residual, branch, p.final_norm, eps, "final norm").y;
+  return {b.add_norm(residual, branch, values("final norm"), eps, "final norm").y, head_weight(m, values)};
 }
 
 }  // namespace redline::model

@@ -1,34 +1,39 @@
-// The pre-norm decoder that LLaMA and Qwen3 share: its parameter table and its straight-line forward pass. What a
-// family adds or forbids stands in its own file.
+// What decoders of LLaMA's kind are made of: their table of parameters, RoPE's constants, and the forward pass with a norm
+// before each branch, which LLaMA and Qwen3 share. A family's DecoderDescription says in what it differs.
 #pragma once
 
-#include "config/config.h"
-#include "model/parameters.h"
-#include "program/builder.h"
+#include "model/family.h"
 
 namespace redline::model {
 
-// The parameters as a program sees them, in the table's words.
-struct LayerParams {
-  program::ValueId attention_norm, qkv, q_norm, k_norm, out, mlp_norm, gate_up, down;
-};
-struct Params {
-  program::ValueId embedding, final_norm, head;  // head is the embedding itself when tied
-  std::vector<LayerParams> layers;
-};
-
-ops::HeadLayout head_layout(const config::Model& m);
-
 ParameterTable decoder_table(const config::Model& m);
 
-// Finds the table's rows by name among the values declared for them, in the table's order.
-Params decoder_params(const config::Model& m, const ParameterTable& table, const std::vector<program::ValueId>& values);
+// "rope table", [positions, head_dim]: cos and sin of every position and frequency, stretched as model.rope_scaling says.
+std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions);
 
-// cos and sin of every position and frequency, [positions, head_dim]; stretched as model.rope_scaling says.
-std::vector<float> rope_table(const config::Model& m, std::int64_t positions);
+// The head's weight: a tied one is the embedding's.
+program::ValueId head_weight(const config::Model& m, const NamedValues& values);
 
-// Up to the last norm: what the head multiplies.
-program::ValueId decoder_forward(program::Builder& b, const config::Model& m, const Params& p,
-                                 const program::BatchValues& in, program::ValueId rope);
+// One layer of a forward pass: its parameters, and its two branches without the norms around them.
+class DecoderLayer {
+ public:
+  DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values, const program::BatchValues& in,
+               std::size_t index);
+
+  program::ValueId parameter(std::string_view name) const;  // "mlp norm" of this layer
+  program::ValueId attention(program::ValueId x) const;
+  program::ValueId mlp(program::ValueId x) const;
+
+ private:
+  program::Builder& b_;
+  const config::Model& m_;
+  const NamedValues& values_;
+  const program::BatchValues& in_;
+  std::size_t index_;
+};
+
+// h = h + attention(norm(h));  h = h + mlp(norm(h));  and a last norm.
+ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,
+                               const program::BatchValues& in);
 
 }  // namespace redline::model

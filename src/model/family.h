@@ -1,31 +1,83 @@
-// The families of models redline knows, and their Hugging Face faces. One file a family; registry.cpp lists them.
+// The families of models redline knows. A family owns its parameters, its constants, its forward pass and its Hugging Face
+// face; nobody else knows a family by name. One file a family; registry.cpp lists them.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "config/config.h"
+#include "config/keys.h"
 #include "io/json.h"
-#include "model/decoder.h"
+#include "model/parameters.h"
+#include "program/builder.h"
 
 namespace redline::model {
+
+// What a program is given once and only reads: a family's tables of numbers that are not learned.
+struct ConstantSpec {
+  std::string name;
+  Shape shape;
+  std::vector<float> data;
+};
+
+// The values declared for parameters and constants, by the names that the family gave them.
+class NamedValues {
+ public:
+  void add(std::string name, program::ValueId value) { values_.emplace(std::move(name), value); }
+  program::ValueId operator()(std::string_view name) const {
+    const auto it = values_.find(name);
+    REDLINE_CHECK(it != values_.end(), "the family has no {} in its tables", name);
+    return it->second;
+  }
+
+ private:
+  std::map<std::string, program::ValueId, std::less<>> values_;
+};
+
+// The end of a forward pass: what the head multiplies, and the head's weight.
+struct ForwardValues {
+  program::ValueId hidden, head;
+};
+
+// What tells one decoder of model/decoder.h from another.
+struct DecoderDescription {
+  std::optional<ops::NormOver> qk_norm = {};                   // an RMSNorm on queries and keys
+  std::string_view attention_norm = "input_layernorm.weight";  // in a layer, as Hugging Face names it
+  std::string_view mlp_norm = "post_attention_layernorm.weight";
+};
+
+// What a config.json means that does not say.
+struct HfDefaults {
+  std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  double norm_eps = 1e-6;
+};
 
 struct Family {
   std::string_view name;             // model.family
   std::string_view hf_architecture;  // "LlamaForCausalLM"
   std::string_view hf_model_type;    // "llama"
+  DecoderDescription decoder = {};
+  HfDefaults hf_defaults = {};
 
   ParameterTable (*table)(const config::Model&);
-  program::ValueId (*forward)(program::Builder&, const config::Model&, const Params&, const program::BatchValues&,
-                              program::ValueId rope);
-  // What config.json holds beyond what all families share, in both directions. Refuses what we cannot run, by name.
-  void (*read_hf)(const io::Json& json, std::string_view file, config::Model& model);
-  void (*write_hf)(const config::Model& model, io::Json& json);
+  std::vector<ConstantSpec> (*constants)(const config::Model&, std::int64_t positions);
+  ForwardValues (*forward)(program::Builder&, const config::Model&, const NamedValues&, const program::BatchValues&);
+  // What config.json holds beyond what all families share, where there is any: refuses what we cannot run, by name, and
+  // writes what transformers expects.
+  void (*check_hf)(const io::Json& json, std::string_view file) = nullptr;
+  void (*write_hf)(const config::Model& model, io::Json& json) = nullptr;
 };
-
-extern const Family kLlama, kQwen3;
 
 std::span<const Family* const> families();
 const Family& family_of(const config::Model& model);
+
+// For config::load() and config::parse(): fills what the family decides (model.qk_norm). A name that no family has, and a
+// setting that the family cannot have, is a UserError that says where it was written.
+void settle_family(config::Config& config);
+
+// The table of keys, with the families as the choices of model.family.
+std::vector<config::Key> keys_with_families();
 
 }  // namespace redline::model

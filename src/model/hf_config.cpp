@@ -1,6 +1,8 @@
 // Reads what transformers 4 and 5 write, and writes what both read.
 #include "model/hf_config.h"
 
+#include <fmt/ranges.h>
+
 #include "model/family.h"
 
 namespace redline::model {
@@ -96,12 +98,16 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   const std::string type = has(json, "model_type") ? io::string_at(json, "model_type", file) : "";
   for (const Family* f : families())
     if (architecture.empty() ? type == f->hf_model_type : architecture == f->hf_architecture) family = f;
-  if (!family)
-    fail_user("{}: architecture {} is not supported; redline knows LlamaForCausalLM and Qwen3ForCausalLM", file,
-              io::in_quotes(architecture.empty() ? type : architecture));
+  if (!family) {
+    std::vector<std::string_view> known;
+    for (const Family* f : families()) known.push_back(f->hf_architecture);
+    fail_user("{}: architecture {} is not supported; redline knows {}", file,
+              io::in_quotes(architecture.empty() ? type : architecture), fmt::join(known, ", "));
+  }
 
   config::Model m;
   m.family = family->name;
+  m.qk_norm = family->decoder.qk_norm.has_value();
   m.layers = io::integer_at(json, "num_hidden_layers", file);
   m.hidden = io::integer_at(json, "hidden_size", file);
   m.heads = io::integer_at(json, "num_attention_heads", file);
@@ -119,9 +125,14 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (m.heads % m.kv_heads)
     fail_user("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", file, m.heads, m.kv_heads);
 
-  if (has(json, "head_dim")) m.head_dim = io::integer_at(json, "head_dim", file);
+  m.head_dim = has(json, "head_dim") ? io::integer_at(json, "head_dim", file) : family->hf_defaults.head_dim;
+  if (!has(json, "head_dim") && m.head_dim == 0) {
+    if (m.hidden % m.heads)
+      fail_user("{}: hidden_size {} is not a multiple of num_attention_heads {}", file, m.hidden, m.heads);
+    m.head_dim = m.hidden / m.heads;
+  }
   m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
-  m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : 1e-6;
+  m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : family->hf_defaults.norm_eps;
   if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
   m.max_positions =
       has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file) : kUsualPositions;
@@ -131,7 +142,7 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
     if (!(value > 0)) fail_user("{}: {} is {}; it must be above 0", file, key, value);
   refuse_unsupported(json, file);
   read_rope(json, file, m);
-  family->read_hf(json, file, m);
+  if (family->check_hf) family->check_hf(json, file);
   if (m.head_dim < 2 || m.head_dim % 2 || m.head_dim > config::kMaxHeadDim)
     fail_user("{}: head_dim is {}; it must be even, from 2 to {}", file, m.head_dim, config::kMaxHeadDim);
   return m;
@@ -180,7 +191,7 @@ io::Json hf_config(const config::Model& m, const HfDetails& details) {
                    {"torch_dtype", hf_name_of(details.dtype)},
                    {"vocab_size", m.vocab}};
   if (m.rope_scaling != "none") json["rope_scaling"] = rope;  // what transformers 4 reads
-  family.write_hf(m, json);
+  if (family.write_hf) family.write_hf(m, json);
   return json;
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "config/keys.h"
 #include "io/checkpoint_folder.h"
+#include "model/family.h"
 #include "model/hf_config.h"
 
 namespace redline::model {
@@ -43,17 +44,19 @@ void take_model(config::Config& config, const config::Model& from, std::string_v
 
 config::Complete complete_model(FileSystem& files) {
   return [&files](config::Config& config) {
-    if (config.model.init_from.empty()) return;
-    const auto place = config.origins.prefix({"model.init_from"});
-    try {
-      const Path file = io::find_weights_folder(files, config.model.init_from) / "config.json";
-      take_model(config, read_hf_config(files, file), file.string());
-    } catch (const UserError& e) {
-      const std::string_view what = e.what();
-      // What names a key of its own says enough.
-      if (what.find("model.init_from") != what.npos) throw;
-      fail_user("{}model.init_from: {}", place, what);
+    if (!config.model.init_from.empty()) {
+      const auto place = config.origins.prefix({"model.init_from"});
+      try {
+        const Path file = io::find_weights_folder(files, config.model.init_from) / "config.json";
+        take_model(config, read_hf_config(files, file), file.string());
+      } catch (const UserError& e) {
+        const std::string_view what = e.what();
+        // What names a key of its own says enough.
+        if (what.find("model.init_from") != what.npos) throw;
+        fail_user("{}model.init_from: {}", place, what);
+      }
     }
+    settle_family(config);
   };
 }
 

@@ -12,7 +12,8 @@ namespace redline::model {
 // that `from` was read from.
 void take_model(config::Config& config, const config::Model& from, std::string_view where);
 
-// For config::load(): takes the model from the folder that model.init_from names, where it names one.
+// For config::load(): takes the model from the folder that model.init_from names, where it names one, and settles what the
+// family decides.
 config::Complete complete_model(FileSystem& files);
 
 }  // namespace redline::model

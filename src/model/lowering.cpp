@@ -74,7 +74,7 @@ class Lower {
     ValueId weights = declare_all(optim::kParameters, DType::f32, Role::parameter, io::kWeightsFile);
     if (options_.compute != DType::f32) weights = declare_all(optim::kWorking, options_.compute, Role::working);
     const std::vector<ValueId> parameters = views(weights, "");
-    params_ = decoder_params(model_, m_.table, parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
     if (!options_.training) return;
     const std::vector<ValueId> gradients =
         views(declare_all(optim::kGradients, DType::f32, Role::gradient), " gradient");
@@ -100,7 +100,8 @@ class Lower {
     m_.loss_sum = b_.declare("loss sum", {1}, DType::f64, Role::output);
     b_.set_step_state(m_.step_state);
     const std::int64_t positions = std::max(batch.seq_len, options_.decode.positions);
-    rope_ = b_.constant("rope table", {positions, model_.head_dim}, rope_table(model_, positions));
+    for (ConstantSpec& c : family_.constants(model_, positions))
+      values_.add(c.name, b_.constant(c.name, c.shape, std::move(c.data)));
   }
 
   void begin(std::string_view name, program::Lowering lowering) {
@@ -113,12 +114,12 @@ class Lower {
     b_.begin(std::string(name), lowering);
   }
 
-  ValueId forward() { return forward(m_.batch); }
-  ValueId forward(const program::BatchValues& batch) { return family_.forward(b_, model_, params_, batch, rope_); }
+  ForwardValues forward(const program::BatchValues& batch) { return family_.forward(b_, model_, values_, batch); }
 
   void micro_step(std::string_view name, program::Lowering lowering) {
     begin(name, lowering);
-    b_.lm_loss(forward(), params_.head, m_.batch.targets, {m_.losses, m_.loss_sum});
+    const auto [hidden, head] = forward(m_.batch);
+    b_.lm_loss(hidden, head, m_.batch.targets, {m_.losses, m_.loss_sum});
     if (lowering.training) b_.backward();
     b_.end();
   }
@@ -139,8 +140,13 @@ class Lower {
   void logits() {
     m_.logits = b_.declare("logits", {options_.batch.tokens(), model_.vocab}, DType::f32, Role::output);
     begin(kLogits, {});
-    b_.copy_logits(forward(), params_.head, m_.logits);
+    copy_logits(m_.batch, m_.logits);
     b_.end();
+  }
+
+  void copy_logits(const program::BatchValues& batch, ValueId logits) {
+    const auto [hidden, head] = forward(batch);
+    b_.copy_logits(hidden, head, logits);
   }
 
   // Both programs are the model's own forward pass; what they are given decides what attention does in them.
@@ -180,10 +186,11 @@ class Lower {
     d.slot_logits = b_.view(d.next_logits, "slot logits", {shape.slots, model_.vocab}, 0);
 
     begin(kPrefill, {});
-    b_.copy_logits(b_.pick_rows(d.last_row, forward(d.prompt), "last row"), params_.head, d.prompt_logits);
+    const auto [hidden, head] = forward(d.prompt);
+    b_.copy_logits(b_.pick_rows(d.last_row, hidden, "last row"), head, d.prompt_logits);
     b_.end();
     begin(kDecode, {});
-    b_.copy_logits(forward(d.next), params_.head, d.next_logits);
+    copy_logits(d.next, d.next_logits);
     b_.end();
   }
 
@@ -200,8 +207,7 @@ class Lower {
   const Family& family_;
   LoweredModel m_;
   Builder b_;
-  Params params_;
-  ValueId rope_;
+  NamedValues values_;
 };
 
 }  // namespace

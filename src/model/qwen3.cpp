@@ -1,14 +1,12 @@
 // Qwen3 (dense): LLaMA's block with an RMSNorm over each query and key head, and a head_dim apart from hidden / heads.
-#include "model/family.h"
+#include "model/decoder.h"
 
 namespace redline::model {
 namespace {
 
-void read_hf(const io::Json& json, std::string_view file, config::Model& model) {
+void check_hf(const io::Json& json, std::string_view file) {
   if (io::boolean_or(json, "use_sliding_window", false, file))
     fail_user("{}: use_sliding_window is not supported; redline attends to the whole document", file);
-  if (!json.contains("head_dim") || json["head_dim"].is_null()) model.head_dim = 128;  // the family's default
-  model.qk_norm = true;
 }
 
 void write_hf(const config::Model& model, io::Json& json) {
@@ -20,6 +18,15 @@ void write_hf(const config::Model& model, io::Json& json) {
 
 }  // namespace
 
-const Family kQwen3{"qwen3", "Qwen3ForCausalLM", "qwen3", decoder_table, decoder_forward, read_hf, write_hf};
+extern const Family kQwen3{.name = "qwen3",
+                           .hf_architecture = "Qwen3ForCausalLM",
+                           .hf_model_type = "qwen3",
+                           .decoder = {.qk_norm = ops::NormOver::head},
+                           .hf_defaults = {.head_dim = 128},
+                           .table = decoder_table,
+                           .constants = rope_table,
+                           .forward = pre_norm_forward,
+                           .check_hf = check_hf,
+                           .write_hf = write_hf};
 
 }  // namespace redline::model

@@ -1,5 +1,6 @@
 // Rotary position embedding, in place on the q and k heads of packed QKV; before it, where a family asks for it, an
-// RMSNorm over each head. A token's row is [q heads | k heads | v heads], each head_dim wide; v is not touched.
+// RMSNorm over each head, or over all of q and over all of k. A token's row is [q heads | k heads | v heads], each
+// head_dim wide; v is not touched.
 //   with QK-norm:  x <- x * rstd * w          raw keeps x, since a norm done in place cannot be undone
 //   then for j < head_dim/2, (a, b) = (x[j], x[j + head_dim/2]), c and s from the table at the token's position:
 //                  x[j] <- a*c - b*s,   x[j + head_dim/2] <- b*c + a*s
@@ -21,18 +22,37 @@ struct HeadLayout {
   std::int64_t qk_heads() const { return heads + kv_heads; }
 };
 
+// What a QK-norm takes its mean over: one head, or the whole projection of q and that of k. Below, q_width and k_width are
+// head_dim, or heads * head_dim and kv_heads * head_dim; `norms` is heads + kv_heads, or 2.
+enum class NormOver : std::uint8_t { head, projection };
+
+// The parts of a row that are normalised apart from each other, q's first.
+struct NormPart {
+  std::int64_t first, width;  // elements of the row
+  bool is_query;
+};
+constexpr std::int64_t norm_parts(const HeadLayout& l, NormOver over) {
+  return over == NormOver::head ? l.qk_heads() : 2;
+}
+constexpr NormPart norm_part(const HeadLayout& l, NormOver over, std::int64_t i) {
+  if (over == NormOver::head) return {i * l.head_dim, l.head_dim, i < l.heads};
+  return i == 0 ? NormPart{0, l.heads * l.head_dim, true}
+                : NormPart{l.heads * l.head_dim, l.kv_heads * l.head_dim, false};
+}
+
 template <class T>
 struct RopeQkNorm {
   static constexpr std::string_view kName = "rope_qk_norm";
   T qkv;        // [n, (heads + 2 kv_heads) * head_dim]  in place
-  T q_norm;     // [head_dim] or absent
-  T k_norm;     // [head_dim] or absent
+  T q_norm;     // [q_width] or absent
+  T k_norm;     // [k_width] or absent
   T positions;  // [n] i32
   T table;      // [max_positions, head_dim]: cos in the first half of a row, sin in the second
   T raw;        // [n, (heads + kv_heads) * head_dim]  =   absent without QK-norm or without a backward
-  T rstd;       // [n, heads + kv_heads]               =   absent likewise
+  T rstd;       // [n, norms]                          =   absent likewise
   HeadLayout layout{};
   float eps{};
+  NormOver over{};
 
   template <class F>
   auto map(F f) const {
@@ -45,7 +65,8 @@ struct RopeQkNorm {
                          f("raw", raw, Access::write),
                          f("rstd", rstd, Access::write),
                          layout,
-                         eps};
+                         eps,
+                         over};
   }
 };
 
@@ -53,17 +74,18 @@ template <class T>
 struct RopeQkNormGrad {
   static constexpr std::string_view kName = "rope_qk_norm_grad";
   T dqkv;       // [n, (heads + 2 kv_heads) * head_dim]  in place
-  T q_norm;     // [head_dim] or absent; so are k_norm, raw, rstd, dq_norm, dk_norm and partial
-  T k_norm;     // [head_dim]
+  T q_norm;     // [q_width] or absent; so are k_norm, raw, rstd, dq_norm, dk_norm and partial
+  T k_norm;     // [k_width]
   T positions;  // [n] i32
   T table;      // [max_positions, head_dim]
   T raw;        // [n, (heads + kv_heads) * head_dim]
-  T rstd;       // [n, heads + kv_heads]
-  T dq_norm;    // [head_dim]  = or +=
-  T dk_norm;    // [head_dim]  = or +=
-  T partial;    // [kRowGroups, 2 * head_dim]  scratch
+  T rstd;       // [n, norms]
+  T dq_norm;    // [q_width]  = or +=
+  T dk_norm;    // [k_width]  = or +=
+  T partial;    // [kRowGroups, q_width + k_width]  scratch
   HeadLayout layout{};
   bool accumulate{};
+  NormOver over{};
 
   template <class F>
   auto map(F f) const {
@@ -79,7 +101,8 @@ struct RopeQkNormGrad {
                              f("dk_norm", dk_norm, written_or_added(accumulate)),
                              f("partial", partial, Access::write),
                              layout,
-                             accumulate};
+                             accumulate,
+                             over};
   }
 };
 

@@ -78,6 +78,17 @@ class Backward {
     pass_on(op.branch, sum);
   }
 
+  void rule(const ops::NormAdd<ValueId>& op) {
+    const ValueId dout = take(op.residual_out),
+                  partial = scratch("norm weight partial sums", {ops::kRowGroups, w_.shape(op.weight)[0]});
+    const bool accumulate_weight = w_.claim(op.weight);
+    give(op.branch, "gradient", true, [&](ValueId dbranch, bool add) {
+      append(ops::AddNormGrad<ValueId>{dout, op.branch, op.weight, op.rstd, dbranch,
+                                       w_.gradient_of_parameter(op.weight), partial, add, accumulate_weight});
+    });
+    pass_on(op.residual_in, dout);
+  }
+
   void rule(const ops::Linear<ValueId>& op) {
     const ValueId dy = take(op.y);
     const bool accumulate = w_.claim(op.weight);
@@ -103,10 +114,12 @@ class Backward {
                                       .dk_norm = {},
                                       .partial = {}};
     grad.layout = op.layout;
+    grad.over = op.over;
     if (op.q_norm.present()) {
       grad.dq_norm = w_.gradient_of_parameter(op.q_norm);
       grad.dk_norm = w_.gradient_of_parameter(op.k_norm);
-      grad.partial = scratch("qk-norm partial sums", {ops::kRowGroups, 2 * op.layout.head_dim});
+      grad.partial =
+          scratch("qk-norm partial sums", {ops::kRowGroups, w_.shape(op.q_norm)[0] + w_.shape(op.k_norm)[0]});
       grad.accumulate = w_.claim(op.q_norm);
       w_.claim(op.k_norm);
     }

@@ -48,6 +48,13 @@ AddNormValues Builder::add_norm(ValueId residual, ValueId branch, ValueId weight
   return {out.present() ? out : residual, y};
 }
 
+ValueId Builder::norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name) {
+  const ValueId out = w_.activation(fmt::format("{} residual", name), w_.shape(residual));
+  const ValueId rstd = w_.statistic(fmt::format("{} rstd", name), {w_.shape(residual)[0]});
+  w_.append(ops::NormAdd<ValueId>{residual, branch, weight, out, rstd, eps}, Phase::forward, std::string(name));
+  return out;
+}
+
 ValueId Builder::linear(ValueId x, ValueId weight, std::string_view name) {
   const ValueId y = w_.activation(name, {w_.shape(x)[0], w_.shape(weight)[0]});
   w_.append(ops::Linear<ValueId>{x, weight, y, w_.product_workspace(), w_.lowering().products}, Phase::forward,
@@ -55,14 +62,15 @@ ValueId Builder::linear(ValueId x, ValueId weight, std::string_view name) {
   return y;
 }
 
-ValueId Builder::rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, ValueId positions, ValueId table,
-                              ops::HeadLayout layout, float eps) {
-  const bool keep = q_norm.present() && w_.lowering().training;
+ValueId Builder::rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps,
+                              ops::NormOver over) {
+  const bool norm = rope.q_norm.present(), keep = norm && w_.lowering().training;
   const std::int64_t n = w_.shape(qkv)[0];
   const ValueId raw = keep ? w_.activation("qk before norm", {n, layout.qk_heads() * layout.head_dim}) : kAbsent;
-  const ValueId rstd = keep ? w_.statistic("qk rstd", {n, layout.qk_heads()}) : kAbsent;
-  w_.append(ops::RopeQkNorm<ValueId>{qkv, q_norm, k_norm, positions, table, raw, rstd, layout, eps}, Phase::forward,
-            q_norm.present() ? "rope and qk-norm" : "rope");
+  const ValueId rstd = keep ? w_.statistic("qk rstd", {n, ops::norm_parts(layout, over)}) : kAbsent;
+  w_.append(
+      ops::RopeQkNorm<ValueId>{qkv, rope.q_norm, rope.k_norm, rope.positions, rope.table, raw, rstd, layout, eps, over},
+      Phase::forward, norm ? "rope and qk-norm" : "rope");
   return qkv;
 }
 

@@ -24,6 +24,11 @@ struct BatchValues {
   ValueId slot_documents = {};          // [slots]
 };
 
+// What queries and keys are normalised by and turned with; without a norm its weights are absent.
+struct RopeValues {
+  ValueId q_norm, k_norm, positions, table;
+};
+
 struct AddNormValues {
   ValueId residual, y;
 };
@@ -60,9 +65,9 @@ class Builder {
   // The ops. Each returns the value(s) it makes.
   ValueId embed(ValueId tokens, ValueId weight);
   AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
+  ValueId norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
   ValueId linear(ValueId x, ValueId weight, std::string_view name);
-  ValueId rope_qk_norm(ValueId qkv, ValueId q_norm, ValueId k_norm, ValueId positions, ValueId table,
-                       ops::HeadLayout layout, float eps);
+  ValueId rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps, ops::NormOver over);
   ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout);
   ValueId swiglu(ValueId gate_up);
   ValueId pick_rows(ValueId rows, ValueId x, std::string_view name);  // x[rows[i]], which is what an embedding does

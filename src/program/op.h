@@ -14,6 +14,7 @@
 #include "ops/embed.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
+#include "ops/norm_add.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
@@ -24,7 +25,7 @@ namespace redline::program {
 template <class T>
 using OpOver =
     std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Add<T>,
-                 ops::AddNorm<T>, ops::AddNormGrad<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
+                 ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
                  ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
                  ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
                  ops::CacheStore<T>, ops::AttentionCached<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>>;

@@ -4,6 +4,7 @@
 #include "config/keys.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
+#include "model/family.h"
 
 namespace redline::train {
 namespace {
@@ -48,7 +49,7 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
   if (!files.exists(path))
     fail_user("{} holds no run (no {}); give the configuration, or another --out", folder.string(), kRunConfig);
   try {
-    return config::parse(files.read(path), path.string());
+    return config::parse(files.read(path), path.string(), model::settle_family);
   } catch (const NoPermission&) {
     throw;
   } catch (const UserError& e) {

@@ -71,6 +71,7 @@ TEST_F(Commands, UnknownNamesGetTheNearest) {
   expect_bad_input({"train", "train.batchsize=3"}, {"train.batchsize", "did you mean 'train.batch_size'?"});
   expect_bad_input({"train", "quik"}, {"quik", "quick"});
   expect_bad_input({"train", "--preset", "quik"}, {"quik", "quick"});
+  expect_bad_input({"train", "model.family=lama"}, {"command line: model.family", "qwen3", "did you mean \"llama\"?"});
 }
 
 TEST_F(Commands, ValuesOfFlags) {

@@ -73,6 +73,24 @@ TEST_F(HfFolders, ThereAndBackGivesTheSameBytesInEveryTypeAndInShards) {
   expect_same_weights("f32", Path(kFixture));
 }
 
+// What Hugging Face wrote of each family, through a checkpoint and out again.
+TEST_F(HfFolders, EveryFamilyGoesThereAndBack) {
+  for (const std::string name : {"llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
+    const std::string fixture = REDLINE_SOURCE_DIR "/tests/fixtures/" + name;
+    must({"import", fixture, "--out", name + "-in"});
+    must({"export", "--checkpoint", name + "-in", "--out", name});
+    expect_same_weights(name, fixture);
+    const auto config = [](const Path& folder) {
+      return io::parse_json(real_files().read(folder / "config.json"), "config.json");
+    };
+    const io::Json theirs = config(fixture), ours = config(folder_ / name);
+    for (const auto& [key, value] : theirs.items()) {
+      if (key == "transformers_version" || key == "use_cache" || !ours.contains(key)) continue;
+      EXPECT_EQ(ours[key], value) << name << ": " << key;
+    }
+  }
+}
+
 TEST_F(HfFolders, ExportPrintsOneDocumentAndSaysWhatItDid) {
   const io::Json json = io::parse_json(
       must({"export", "--checkpoint", kFixture, "--out", "a", "--json", "--shard-size", "200000"}).out, "stdout");

@@ -36,7 +36,7 @@ TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
 // is that of whole windows through the logits program.
 TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
   device::CpuDevice device(2);
-  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa"}) {
+  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
     const Checkpoint checkpoint = fixture(name);
     std::vector<std::int32_t> text = {65, 104, 33, 200, 7, 91};
     SampleOptions options;

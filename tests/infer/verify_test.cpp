@@ -103,7 +103,8 @@ void expect_parity(const fs::path& folder) {
 class Fixture : public ::testing::TestWithParam<const char*> {};
 TEST_P(Fixture, AgreesWithHuggingFace) { expect_parity(fixture(GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Verify, Fixture,
-                         ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64", "qwen3-hd128"));
+                         ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64", "qwen3-hd128",
+                                           "olmo2-gqa"));
 
 TEST(Verify, AgreesOnEveryCaseOfTheOracleFolder) {
   const char* folder = std::getenv("REDLINE_ORACLES");

@@ -6,7 +6,7 @@ Usage: transformers_interop.py REDLINE WORK_FOLDER
 Needs torch, which is not installed here (exit 77: skipped); transformers, safetensors and numpy are, into a virtual
 environment in WORK_FOLDER, when the interpreter does not have them. Everything runs on the CPU.
 
-Out: redline trains a LLaMA and a Qwen3 for some steps and exports them; transformers loads them. In: transformers makes
+Out: redline trains a LLaMA, a Qwen3 and an OLMo-2 for some steps and exports them; transformers loads them. In: transformers makes
 random models, saved in several types, tied and untied, in one file and in shards; redline reads, imports, exports and
 continues them. What is compared is printed; exit status 1 when anything differs.
 """
@@ -200,6 +200,7 @@ def out_of_redline(redline, work, check):
     families = {
         "llama": ["model.head_dim=16", "model.rope_scaling=llama3", "model.rope_factor=8", "model.rope_original_len=32", "model.tied=false"],
         "qwen3": ["model.head_dim=32", "model.rope_theta=1e6", "model.tied=true"],
+        "olmo2": ["model.head_dim=16", "model.rope_theta=5e5", "model.tied=false"],
     }
     for family, keys in families.items():
         print(f"a {family} trained by redline")
@@ -208,7 +209,7 @@ def out_of_redline(redline, work, check):
         redline.must("export", "--checkpoint", run, "--out", out)
         redline.must("export", "--checkpoint", run, "--out", out + "-bf16", "--dtype", "bf16", "--shard-size", 60000)
         model, tokenizer = load(out, check), AutoTokenizer.from_pretrained(out)
-        check(type(model).__name__ == {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}[family], f"the class is {type(model).__name__}")
+        check(type(model).__name__ == {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "olmo2": "Olmo2ForCausalLM"}[family], f"the class is {type(model).__name__}")
         check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None, f"eos_token_id {tokenizer.eos_token_id} in the model and the tokenizer")
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)
         compare_logits(redline, model, out, check, "exported")
@@ -229,6 +230,8 @@ def made_by_transformers():
     yield "Qwen3, tied, bf16", "Qwen3", dict(tie_word_embeddings=True, num_key_value_heads=2, head_dim=32), "bfloat16", None, "bf16"
     yield "Qwen3, untied, f32 in shards", "Qwen3", dict(tie_word_embeddings=False, num_key_value_heads=1, head_dim=8), "float32", "50KB", "f32"
     yield "Qwen3, tied, f16", "Qwen3", dict(tie_word_embeddings=True, num_key_value_heads=4, head_dim=16), "float16", None, "f16"
+    yield "OLMo-2, untied, f32", "Olmo2", dict(tie_word_embeddings=False, num_key_value_heads=2), "float32", None, "f32"
+    yield "OLMo-2, tied, bf16 in shards", "Olmo2", dict(tie_word_embeddings=True, num_key_value_heads=4), "bfloat16", "30KB", "bf16"
 
 
 def into_redline(redline, work, check):

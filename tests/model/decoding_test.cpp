@@ -44,9 +44,9 @@ void expect_close(std::span<const float> got, const std::vector<float>& want) {
   for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5 * (1 + std::abs(want[i]))) << i;
 }
 
-class DecodingTest : public ::testing::TestWithParam<const char*> {
+class DecodingTest : public ::testing::TestWithParam<const Family*> {
  protected:
-  config::Model model_ = tiny_model(GetParam());
+  config::Model model_ = tiny_model(std::string(GetParam()->name));
   device::CpuDevice device_{2};
 };
 
@@ -168,7 +168,8 @@ TEST_P(DecodingTest, FewPositionsAreEnough) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DecodingTest, ::testing::Values("llama", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Families, DecodingTest, ::testing::ValuesIn(families()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace redline::model

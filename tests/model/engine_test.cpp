@@ -38,7 +38,20 @@ double relative_error(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(diff / norm);
 }
 
-class Models : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {
+// Every family that is registered, its head tied or not.
+using Case = std::tuple<std::string, bool, double>;
+std::vector<Case> cases(double dropout) {
+  std::vector<Case> all;
+  for (const Family* family : families())
+    for (bool tied : {false, true}) all.emplace_back(family->name, tied, dropout);
+  return all;
+}
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [family, tied, dropout] = info.param;
+  return fmt::format("{}_{}{}", family, tied ? "tied" : "untied", dropout > 0 ? "_dropout" : "");
+}
+
+class Models : public ::testing::TestWithParam<Case> {
  protected:
   Models() : model_(tiny_model(std::get<0>(GetParam()), std::get<1>(GetParam()))) {
     model_.dropout = std::get<2>(GetParam());
@@ -195,13 +208,6 @@ TEST_P(Models, TheSameBitsOnAnyNumberOfThreads) {
   EXPECT_EQ(gradients[0], gradients[2]);
 }
 
-using Case = std::tuple<const char*, bool, double>;
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [family, tied, dropout] = info.param;
-  return fmt::format("{}_{}{}", family, tied ? "tied" : "untied", dropout > 0 ? "_dropout" : "");
-}
-const Case kPlain[] = {{"llama", false, 0.0}, {"llama", true, 0.0}, {"qwen3", false, 0.0}, {"qwen3", true, 0.0}};
-const Case kDropping[] = {{"llama", false, 0.2}, {"qwen3", true, 0.2}};
 // Four layers, so that three are computed again and what they share would show.
 TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
   model_.layers = 4;
@@ -235,9 +241,9 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plain, Models, ::testing::ValuesIn(kPlain), case_name);
-INSTANTIATE_TEST_SUITE_P(Dropping, Models, ::testing::ValuesIn(kDropping), case_name);
-INSTANTIATE_TEST_SUITE_P(Plain, ModelsWithoutDropout, ::testing::ValuesIn(kPlain), case_name);
+INSTANTIATE_TEST_SUITE_P(Plain, Models, ::testing::ValuesIn(cases(0)), case_name);
+INSTANTIATE_TEST_SUITE_P(Dropping, Models, ::testing::ValuesIn(cases(0.2)), case_name);
+INSTANTIATE_TEST_SUITE_P(Plain, ModelsWithoutDropout, ::testing::ValuesIn(cases(0)), case_name);
 
 TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
   config::Model model = tiny_model("llama");
@@ -259,7 +265,8 @@ TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
 
 // The step's FLOPs, node by node, against the closed form that MFU is defined by.
 TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
-  for (const char* preset : {"quick", "ping-95m", "gqa-180m", "cs336-350m", "llama-1.36b", "qwen3-1.8b"}) {
+  for (const char* preset :
+       {"quick", "ping-95m", "gqa-180m", "cs336-350m", "llama-1.36b", "qwen3-1.8b", "olmo2-1.5b"}) {
     config::Config c = config::load({.file = "", .preset = preset, .overrides = {"train.batch_size=2"}});
     const config::Model& m = c.model;
     const data::BatchShape shape{2, c.train.seq_len, 1};

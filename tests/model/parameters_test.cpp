@@ -8,7 +8,7 @@
 
 #include "config/load.h"
 #include "io/safetensors.h"
-#include "model/family.h"
+#include "model/decoder.h"
 #include "model/hf_config.h"
 #include "model/tiny.h"
 
@@ -20,7 +20,7 @@ const Path kFixtures = Path(REDLINE_SOURCE_DIR) / "tests/fixtures";
 TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   const auto millions = [](const char* preset) {
     const config::Config c = config::load({.file = "", .preset = preset, .overrides = {}});
-    return static_cast<double>(parameter_count(decoder_table(c.model))) / 1e6;
+    return static_cast<double>(parameter_count(family_of(c.model).table(c.model))) / 1e6;
   };
   EXPECT_NEAR(millions("quick"), 4.96, 0.01);
   EXPECT_NEAR(millions("ping-95m"), 95, 1);
@@ -28,11 +28,12 @@ TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   EXPECT_NEAR(millions("cs336-350m"), 406, 1);  // 303 M in the blocks and two tables of 51.5 M
   EXPECT_NEAR(millions("llama-1.36b"), 1294, 5);
   EXPECT_NEAR(millions("qwen3-1.8b"), 1830, 20);
+  EXPECT_NEAR(millions("olmo2-1.5b"), 1485, 1);
 }
 
 TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
-  for (const char* family : {"llama", "qwen3"}) {
-    const ParameterTable table = decoder_table(testing::tiny_model(family));
+  for (const Family* family : families()) {
+    const ParameterTable table = family->table(testing::tiny_model(std::string(family->name)));
     const FlatLayout layout = lay_out(table);
     const auto decayed = ranges_where(table, layout, [](const ParameterSpec& p) { return p.decayed; });
     const auto others = ranges_where(table, layout, [](const ParameterSpec& p) { return !p.decayed; });
@@ -75,7 +76,7 @@ TEST(Parameters, DecayAndTheShapesOfFilesAreWhatTheTableSays) {
 }
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {
-  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa"}) {
+  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
     const config::Model model = read_hf_config(real_files(), kFixtures / name / "config.json");
     const io::SafetensorsReader file(kFixtures / name / "model.safetensors");
     const FlatLayout layout = lay_out(family_of(model).table(model));
@@ -88,7 +89,7 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
   config::Model model = testing::tiny_model("qwen3");
   model.hidden = 96;
   model.init_std = 0.02;
-  const ParameterTable table = decoder_table(model);
+  const ParameterTable table = family_of(model).table(model);
   const FlatLayout layout = lay_out(table);
   std::vector<float> a(static_cast<std::size_t>(layout.total)), b = a, c = a;
   const auto into = [](std::vector<float>& flat) {
@@ -121,16 +122,16 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
 }
 
 TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
-  for (const char* family : {"llama", "qwen3"}) {
+  for (const Family* family : families()) {
     config::Config c;
-    c.model = testing::tiny_model(family, true);
+    c.model = testing::tiny_model(std::string(family->name), true);
     c.model.max_positions = 128;
     if (c.model.family == "llama") {
       c.model.rope_scaling = "llama3";
       c.model.rope_factor = 4;
       c.model.rope_original_len = 64;
     }
-    const Path file = Path(::testing::TempDir()) / fmt::format("hf_config_{}.json", family);
+    const Path file = Path(::testing::TempDir()) / fmt::format("hf_config_{}.json", family->name);
     real_files().replace(file, hf_config(c.model, {.max_positions = 128}).dump());
     config::Config back = c;
     back.model = read_hf_config(real_files(), file);
@@ -186,10 +187,10 @@ TEST(HfConfig, OlderKeysSayTheSame) {
 
 TEST(Rope, LinearScalingSlowsEveryPositionDown) {
   config::Model m = testing::tiny_model("llama");
-  const std::vector<float> plain = rope_table(m, 4);
+  const std::vector<float> plain = rope_table(m, 4)[0].data;
   m.rope_scaling = "linear";
   m.rope_factor = 2;
-  const std::vector<float> slow = rope_table(m, 7);
+  const std::vector<float> slow = rope_table(m, 7)[0].data;
   const auto d = static_cast<std::size_t>(m.head_dim);
   for (std::size_t i = 0; i < 4 * d; ++i) EXPECT_FLOAT_EQ(plain[i], slow[i / d * 2 * d + i % d]);
 }

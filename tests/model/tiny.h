@@ -10,6 +10,7 @@
 #include "config/load.h"
 #include "data/batch.h"
 #include "model/engine.h"
+#include "model/family.h"
 
 namespace redline::testing {
 
@@ -24,7 +25,7 @@ inline config::Model tiny_model(const std::string& family, bool tied = false) {
   m.ffn = 37;
   m.vocab = 53;
   m.tied = tied;
-  m.qk_norm = family == "qwen3";
+  m.qk_norm = model::family_of(m).decoder.qk_norm.has_value();
   m.init_std = 0.2;  // large enough that every path matters
   return m;
 }

@@ -1,4 +1,5 @@
-// Rotary embedding with and without QK-norm, q and k only, against doubles.
+// Rotary embedding without QK-norm, with one over each head and with one over each projection, q and k only, against
+// doubles.
 #include "ops/cpu/kernels.h"
 #include "testing/op_check.h"
 
@@ -14,22 +15,30 @@ struct Inputs {
   HeadLayout layout;
   std::vector<std::int64_t> positions;
   Values qkv, q_norm, k_norm, table;  // norms empty: none
+  NormOver over;
 };
+
+void normalise(double* x, const Values& weight) {
+  double squares = 0;
+  for (std::size_t j = 0; j < weight.size(); ++j) squares += x[j] * x[j];
+  const double rstd = 1 / std::sqrt(squares / static_cast<double>(weight.size()) + kEps);
+  for (std::size_t j = 0; j < weight.size(); ++j) x[j] *= rstd * weight[j];
+}
 
 Values reference(const Inputs& in) {
   const auto hd = static_cast<std::size_t>(in.layout.head_dim), width = static_cast<std::size_t>(in.layout.qkv_width());
+  const auto heads = static_cast<std::size_t>(in.layout.heads);
   Values out = in.qkv;
   for (std::size_t i = 0; i < in.positions.size(); ++i) {
     const double* angles = in.table.data() + static_cast<std::size_t>(in.positions[i]) * hd;
+    if (in.over == NormOver::projection) {
+      normalise(out.data() + i * width, in.q_norm);
+      normalise(out.data() + i * width + heads * hd, in.k_norm);
+    }
     for (std::size_t h = 0; h < static_cast<std::size_t>(in.layout.qk_heads()); ++h) {
       double* x = out.data() + i * width + h * hd;
-      const Values& norm = h < static_cast<std::size_t>(in.layout.heads) ? in.q_norm : in.k_norm;
-      if (!norm.empty()) {
-        double squares = 0;
-        for (std::size_t j = 0; j < hd; ++j) squares += x[j] * x[j];
-        const double rstd = 1 / std::sqrt(squares / static_cast<double>(hd) + kEps);
-        for (std::size_t j = 0; j < hd; ++j) x[j] *= rstd * norm[j];
-      }
+      const Values& norm = h < heads ? in.q_norm : in.k_norm;
+      if (in.over == NormOver::head && !norm.empty()) normalise(x, norm);
       for (std::size_t j = 0; j < hd / 2; ++j) {
         const double a = x[j], b = x[j + hd / 2], c = angles[j], s = angles[j + hd / 2];
         x[j] = a * c - b * s;
@@ -44,12 +53,17 @@ struct RopeCase {
   std::int64_t n;
   HeadLayout layout;
 };
+struct Norm {
+  bool present;
+  NormOver over;
+};
+constexpr Norm kNorms[] = {{false, NormOver::head}, {true, NormOver::head}, {true, NormOver::projection}};
 class RopeQkNormTest : public ::testing::TestWithParam<RopeCase> {};
 
 TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
   const auto& [n, l] = GetParam();
   constexpr std::int64_t kPositions = 40;
-  for (bool norm : {false, true}) {
+  for (const auto& [norm, over] : kNorms) {
     for (bool accumulate : {false, true}) {
       Memory memory;
       const Tensor absent, qkv = memory.uniform({n, l.qkv_width()}), table = memory.zeros({kPositions, l.head_dim});
@@ -62,14 +76,16 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
           table.f32()[p * l.head_dim + half + j] = static_cast<float>(std::sin(angle));
         }
       }
-      const auto norm_weight = [&] { return norm ? memory.uniform({l.head_dim}, 0.5, 1.5) : absent; };
-      const Tensor q_norm = norm_weight(), k_norm = norm_weight();
+      const std::int64_t norms = norm_parts(l, over);
+      const std::int64_t q_width = norm_part(l, over, 0).width, k_width = norm_part(l, over, norms - 1).width;
+      const auto weight = [&](std::int64_t width) { return norm ? memory.uniform({width}, 0.5, 1.5) : absent; };
+      const Tensor q_norm = weight(q_width), k_norm = weight(k_width);
       const Tensor raw = norm ? memory.zeros({n, l.qk_heads() * l.head_dim}) : absent;
-      const Tensor rstd = norm ? memory.zeros({n, l.qk_heads()}) : absent;
-      Inputs in{l, random_integers(n, kPositions, 8), values_of(qkv), {}, {}, values_of(table)};
+      const Tensor rstd = norm ? memory.zeros({n, norms}) : absent;
+      Inputs in{l, random_integers(n, kPositions, 8), values_of(qkv), {}, {}, values_of(table), over};
       if (norm) in.q_norm = values_of(q_norm), in.k_norm = values_of(k_norm);
       const Tensor positions = memory.integers(in.positions);
-      RopeQkNorm<Tensor> op{qkv, q_norm, k_norm, positions, table, raw, rstd, l, static_cast<float>(kEps)};
+      RopeQkNorm<Tensor> op{qkv, q_norm, k_norm, positions, table, raw, rstd, l, static_cast<float>(kEps), over};
       run_checked(memory, op, kRun);
       expect_close("qkv", qkv, reference(in), 5e-6);
       const Values rotated = values_of(qkv);
@@ -82,15 +98,16 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
       EXPECT_EQ(values_of(qkv), rotated);
 
       const Tensor dqkv = memory.uniform({n, l.qkv_width()});
-      const auto gradient = [&] { return norm ? memory.uniform({l.head_dim}) : absent; };
-      const Tensor dq_norm = gradient(), dk_norm = gradient();
+      const auto gradient = [&](std::int64_t width) { return norm ? memory.uniform({width}) : absent; };
+      const Tensor dq_norm = gradient(q_width), dk_norm = gradient(k_width);
       const Values upstream = values_of(dqkv);
       const Values base_q = norm && accumulate ? values_of(dq_norm) : Values();
       const Values base_k = norm && accumulate ? values_of(dk_norm) : Values();
-      run_checked(memory,
-                  RopeQkNormGrad<Tensor>{dqkv, q_norm, k_norm, positions, table, raw, rstd, dq_norm, dk_norm,
-                                         norm ? memory.zeros({kRowGroups, 2 * l.head_dim}) : absent, l, accumulate},
-                  kRun);
+      run_checked(
+          memory,
+          RopeQkNormGrad<Tensor>{dqkv, q_norm, k_norm, positions, table, raw, rstd, dq_norm, dk_norm,
+                                 norm ? memory.zeros({kRowGroups, q_width + k_width}) : absent, l, accumulate, over},
+          kRun);
       const auto loss = [&] { return dot(reference(in), upstream); };
       expect_gradient("dqkv", dqkv, in.qkv, loss, 5e-5);
       if (norm) {

@@ -12,6 +12,7 @@
 #include "ops/embed.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
+#include "ops/norm_add.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 
@@ -24,6 +25,7 @@ void run(const DocumentTiles<Tensor>& op, ThreadPool& pool);
 void run(const Add<Tensor>& op, ThreadPool& pool);
 void run(const AddNorm<Tensor>& op, ThreadPool& pool);
 void run(const AddNormGrad<Tensor>& op, ThreadPool& pool);
+void run(const NormAdd<Tensor>& op, ThreadPool& pool);
 void run(const Linear<Tensor>& op, ThreadPool& pool);
 void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool);
 void run(const LinearWeightGrad<Tensor>& op, ThreadPool& pool);

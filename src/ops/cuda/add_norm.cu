@@ -1,5 +1,6 @@
 // Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
-// Gradient, h = dy * w:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
+// RMSNorm of a branch and its addition (norm_add):  rstd = 1 / sqrt(mean(branch^2) + eps);  out = r + branch * rstd * w.
+// Gradient of both, h = dy * w, r what was normalised:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
 // Forward, a row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product.
 // Backward, a block is one of kRowGroups groups of rows; a thread keeps its columns for all of them, and with them its
 // part of dw. kRows rows are in flight at once for each threadIdx.y: their sums share one barrier.
@@ -58,6 +59,54 @@ __global__ void __launch_bounds__(kRowThreads<kWidth>)
     if (branch) store(residual_out + row * d + column_of(v), from[v]);
     store(y + row * d + column_of(v), out);
   }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kRowThreads<kWidth>)
+    norm_add(const T* residual_in, const T* branch, const T* weight, T* residual_out, float* rstd_out, std::int64_t n,
+             std::int32_t d, float eps) {
+  constexpr int kVectors = kVectorsOfThread<kWidth>;
+  __shared__ float parts[kMaxWarps];
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
+  const auto inside = [&](int v) { return row < n && column_of(v) < d; };
+
+  Vector<T, kWidth> from[kVectors], normed[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    normed[v] = inside(v) ? load<kWidth>(branch + row * d + column_of(v)) : Vector<T, kWidth>{};
+    from[v] = inside(v) ? load<kWidth>(residual_in + row * d + column_of(v)) : Vector<T, kWidth>{};
+  }
+  float squares = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) squares += normed[v][e] * normed[v][e];
+  }
+  const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + eps);
+  if (row < n && threadIdx.x == 0) rstd_out[row] = rstd;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (!inside(v)) continue;
+    const auto w = load<kWidth>(weight + column_of(v));
+    float out[kWidth];
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) out[e] = from[v][e] + normed[v][e] * rstd * w[e];
+    store(residual_out + row * d + column_of(v), out);
+  }
+}
+
+// Rows of d elements as the two kernels above share them out.
+struct RowBlocks {
+  dim3 block;
+  unsigned blocks;
+};
+template <int kWidth>
+RowBlocks row_blocks(std::int64_t n, std::int64_t d) {
+  const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectorsOfThread<kWidth>));
+  REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for a norm", d);
+  const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
+  return {dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows)), blocks_for(n, rows)};
 }
 
 template <class T>
@@ -202,13 +251,22 @@ void run(const AddNorm<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.y.rows(), d = op.y.columns();
   const bool vectors = in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out, op.y});
   for_type_and_width(op.y.dtype, vectors, [&]<class T, int kWidth>() {
-    const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectorsOfThread<kWidth>));
-    REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for add_norm", d);
-    const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
-    const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
-    add_norm<T, kWidth><<<blocks_for(n, rows), block, 0, launch.stream>>>(
-        op.residual_in.as<T>(), op.branch.as<T>(), op.weight.as<T>(), op.residual_out.as<T>(), op.y.as<T>(),
-        op.rstd.f32(), n, static_cast<std::int32_t>(d), op.eps);
+    const auto [block, blocks] = row_blocks<kWidth>(n, d);
+    add_norm<T, kWidth><<<blocks, block, 0, launch.stream>>>(op.residual_in.as<T>(), op.branch.as<T>(),
+                                                             op.weight.as<T>(), op.residual_out.as<T>(), op.y.as<T>(),
+                                                             op.rstd.f32(), n, static_cast<std::int32_t>(d), op.eps);
+  });
+  REDLINE_LAUNCHED();
+}
+
+void run(const NormAdd<Tensor>& op, const Launch& launch) {
+  const std::int64_t n = op.branch.rows(), d = op.branch.columns();
+  const bool vectors = in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out});
+  for_type_and_width(op.branch.dtype, vectors, [&]<class T, int kWidth>() {
+    const auto [block, blocks] = row_blocks<kWidth>(n, d);
+    norm_add<T, kWidth><<<blocks, block, 0, launch.stream>>>(op.residual_in.as<T>(), op.branch.as<T>(),
+                                                             op.weight.as<T>(), op.residual_out.as<T>(), op.rstd.f32(),
+                                                             n, static_cast<std::int32_t>(d), op.eps);
   });
   REDLINE_LAUNCHED();
 }

@@ -13,6 +13,7 @@
 #include "ops/embed.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
+#include "ops/norm_add.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 
@@ -27,6 +28,7 @@ void run(const DocumentTiles<Tensor>& op, const Launch& launch);
 void run(const Add<Tensor>& op, const Launch& launch);
 void run(const AddNorm<Tensor>& op, const Launch& launch);
 void run(const AddNormGrad<Tensor>& op, const Launch& launch);
+void run(const NormAdd<Tensor>& op, const Launch& launch);
 void run(const Linear<Tensor>& op, const Launch& launch);
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch);
 void run(const LinearWeightGrad<Tensor>& op, const Launch& launch);

@@ -10,6 +10,7 @@
 
 #include "device/cuda/copy_ahead.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/rope_projection_norm.h"
 #include "ops/cuda/row_groups.cuh"
 
 namespace redline::ops::cuda {
@@ -316,6 +317,7 @@ void rotate(RopeArguments<T> arguments, std::int64_t tokens, const HeadLayout& l
 }  // namespace
 
 void run(const RopeQkNorm<Tensor>& op, const Launch& launch) {
+  if (op.over == NormOver::projection) return rope_projection_norm(op, launch);
   const bool vectors = heads_in_vectors(op.layout, {op.qkv, op.q_norm, op.k_norm, op.table, op.raw});
   for_type_and_width(op.qkv.dtype, vectors, [&]<class T, int kWidth>() {
     rotate<T, kWidth>({op.qkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
@@ -325,6 +327,7 @@ void run(const RopeQkNorm<Tensor>& op, const Launch& launch) {
 }
 
 void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
+  if (op.over == NormOver::projection) return rope_projection_norm_grad(op, launch);
   const bool vectors = heads_in_vectors(op.layout, {op.dqkv, op.q_norm, op.k_norm, op.table, op.raw});
   for_type_and_width(op.dqkv.dtype, vectors, [&]<class T, int kWidth>() {
     if (!op.raw.present()) {

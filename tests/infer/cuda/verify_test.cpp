@@ -1,5 +1,5 @@
 // The CUDA backend agrees with what Hugging Face computed: in fp32 as closely as the CPU does, in bf16 and tf32 within
-// what their rounding allows. The last two have the head sizes that attention on tensor cores is built for.
+// what their rounding allows. Two of them have the head sizes that attention on tensor cores is built for.
 #include "infer/verify.h"
 
 #include "testing/on_card.h"
@@ -21,7 +21,7 @@ TEST_P(FixtureOnCard, AgreesWithHuggingFace) {
 
 INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
                          ::testing::Combine(::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64",
-                                                              "qwen3-hd128"),
+                                                              "qwen3-hd128", "olmo2-gqa"),
                                             ::testing::Values("fp32", "tf32", "bf16")));
 
 }  // namespace

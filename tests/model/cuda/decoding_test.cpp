@@ -91,7 +91,8 @@ TEST_P(CudaDecodingTest, ATextDependsNeitherOnGraphsNorOnHowManyThereAre) {
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaDecodingTest,
                          ::testing::Values(DecodingCase{"llama", "llama", 10}, DecodingCase{"llama_64", "llama", 64},
-                                           DecodingCase{"qwen3_128", "qwen3", 128}));
+                                           DecodingCase{"qwen3_128", "qwen3", 128},
+                                           DecodingCase{"olmo2_64", "olmo2", 64}));
 
 }  // namespace
 }  // namespace redline::model

@@ -1,4 +1,5 @@
-// Rotary embedding on the card with and without QK-norm; v is not touched.
+// Rotary embedding on the card without QK-norm, with one over each head and with one over each projection; v is not
+// touched.
 #include "ops/cuda/both_backends.h"
 
 namespace redline::ops {
@@ -8,12 +9,17 @@ struct RopeCase {
   std::int64_t n;
   HeadLayout layout;
 };
+struct Norm {
+  bool present;
+  NormOver over;
+};
+constexpr Norm kNorms[] = {{false, NormOver::head}, {true, NormOver::head}, {true, NormOver::projection}};
 class CudaRopeQkNormTest : public OnCard<::testing::TestWithParam<RopeCase>> {};
 
 TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
   const auto& [n, l] = GetParam();
   constexpr std::int64_t kPositions = 40;
-  for (bool norm : {false, true}) {
+  for (const auto& [norm, over] : kNorms) {
     for (bool backward : {false, true}) {  // what is kept; whether the gradient of the norms adds
       Memory memory;
       const Tensor absent, table = memory.zeros({kPositions, l.head_dim});
@@ -27,18 +33,20 @@ TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
       const auto when = [&](bool present, const Shape& shape, double low, double high) {
         return present ? memory.uniform(shape, low, high) : absent;
       };
-      const Shape of_raw{n, l.qk_heads() * l.head_dim}, of_rstd{n, l.qk_heads()}, of_norm{l.head_dim};
-      const Tensor q_norm = when(norm, of_norm, 0.5, 1.5), k_norm = when(norm, of_norm, 0.5, 1.5);
-      expect_agreement(
-          card(),
-          RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
-                             when(norm && backward, of_raw, 0, 1), when(norm && backward, of_rstd, 0, 1), l, 1e-6f},
-          kOnCpu, kOnCard);
+      const std::int64_t norms = norm_parts(l, over);
+      const Shape of_raw{n, l.qk_heads() * l.head_dim}, of_rstd{n, norms};
+      const Shape of_q{norm_part(l, over, 0).width}, of_k{norm_part(l, over, norms - 1).width};
+      const Tensor q_norm = when(norm, of_q, 0.5, 1.5), k_norm = when(norm, of_k, 0.5, 1.5);
+      expect_agreement(card(),
+                       RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
+                                          when(norm && backward, of_raw, 0, 1), when(norm && backward, of_rstd, 0, 1),
+                                          l, 1e-6f, over},
+                       kOnCpu, kOnCard);
       expect_agreement(card(),
                        RopeQkNormGrad<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
                                               when(norm, of_raw, -1, 1), when(norm, of_rstd, 0.5, 2),
-                                              when(norm, of_norm, -1, 1), when(norm, of_norm, -1, 1),
-                                              when(norm, {kRowGroups, 2 * l.head_dim}, 0, 1), l, backward},
+                                              when(norm, of_q, -1, 1), when(norm, of_k, -1, 1),
+                                              when(norm, {kRowGroups, of_q[0] + of_k[0]}, 0, 1), l, backward, over},
                        kOnCpu, kOnCard);
     }
   }

@@ -1,0 +1,39 @@
+// OLMo-2: a norm behind each branch instead of before it, and an RMSNorm over all queries and one over all keys. The residual
+// stream itself is what a branch reads.
+#include "model/decoder.h"
+
+namespace redline::model {
+namespace {
+
+// h = h + norm(attention(h));  h = h + norm(mlp(h));  and a last norm.
+ForwardValues forward(program::Builder& b, const config::Model& m, const NamedValues& values,
+                      const program::BatchValues& in) {
+  using program::Part;
+  const float eps = static_cast<float>(m.norm_eps);
+  b.at(Part::embedding);
+  program::ValueId h = b.embed(in.tokens, values("embedding"));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
+    const DecoderLayer layer(b, m, values, in, i);
+    b.at(Part::attention, i);
+    h = b.norm_add(h, layer.attention(h), layer.parameter("attention norm"), eps, "attention norm");
+    b.at(Part::mlp, i);
+    h = b.norm_add(h, layer.mlp(h), layer.parameter("mlp norm"), eps, "mlp norm");
+  }
+  b.at(Part::head);
+  return {b.add_norm(h, program::kAbsent, values("final norm"), eps, "final norm").y, head_weight(m, values)};
+}
+
+}  // namespace
+
+extern const Family kOlmo2{.name = "olmo2",
+                           .hf_architecture = "Olmo2ForCausalLM",
+                           .hf_model_type = "olmo2",
+                           .decoder = {.qk_norm = ops::NormOver::projection,
+                                       .attention_norm = "post_attention_layernorm.weight",
+                                       .mlp_norm = "post_feedforward_layernorm.weight"},
+                           .hf_defaults = {.norm_eps = 1e-5},
+                           .table = decoder_table,
+                           .constants = rope_table,
+                           .forward = forward};
+
+}  // namespace redline::model
