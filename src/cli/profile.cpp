@@ -17,7 +17,7 @@
 #include "perf/trace.h"
 #include "report/figures.h"
 #include "report/live_line.h"
-#include "train/resume.h"
+#include "train/run_folder.h"
 
 namespace redline::cli {
 namespace {

@@ -65,9 +65,10 @@ std::string summary_line(const report::RunRecord& run, const report::RunSummary&
   };
   add(s.last_loss, "loss ", report::plain(s.last_loss, 4));
   add(s.last_eval, "held out ", report::plain(s.last_eval, 4));
-  add(s.mean_tokens_per_s, "", report::token_rate(s.mean_tokens_per_s));
-  add(s.mean_mfu, "mfu ", fmt::format("{} (peak {})", report::percent(s.mean_mfu), report::percent(s.peak_mfu)));
-  add(s.memory_gib, "", report::bytes(s.memory_gib * 0x1p30));
+  const double rate = s.figure("mean_tokens_per_s"), mfu = s.figure("mean_mfu"), gib = s.figure("memory_gib");
+  add(rate, "", report::token_rate(rate));
+  add(mfu, "mfu ", fmt::format("{} (peak {})", report::percent(mfu), report::percent(s.figure("peak_mfu"))));
+  add(gib, "", report::bytes(gib * 0x1p30));
   return line + "\n";
 }
 
@@ -75,21 +76,28 @@ std::string summary_line(const report::RunRecord& run, const report::RunSummary&
 
 int run_report(const Words& words) {
   Arguments arguments("report", "a run, or several beside each other, as one HTML file",
-                      "RUN... [--out FILE] [--json] [--tokens N]",
+                      "RUN... [--out FILE] [--json] [--tokens N] | --metrics",
                       {"redline report runs/a                          writes runs/a/report.html",
                        "redline report runs/a runs/b --out both.html   curves over each other, and what differs",
                        "redline report runs/a --json --tokens 100e9    figures, and how long 100 billion tokens take"});
   std::vector<std::string> folders;
   std::string out;
   double tokens = 0;
-  bool json = false;
+  bool json = false, metrics = false;
   arguments.words("RUN", folders, "the folder of a run; several are compared");
   arguments.text("--out", "FILE", out, "where the page goes (default: report.html in the first run's folder)");
   arguments.number("--tokens", "N", tokens, 1, 1e18,
                    "how long this many tokens would take at the run's pace (default: 1, 10 and 100 billion)");
   arguments.flag("--json", json,
                  "print the figures as one JSON document; a page is written only where --out asks for it");
+  arguments.flag("--metrics", metrics,
+                 "what each key of metrics.jsonl means and where it is shown, as a Markdown table");
   if (!arguments.parse(words)) return kDone;
+  if (metrics) {
+    if (words.size() > 1) fail_user("--metrics prints the table of metrics and cannot be combined with anything else");
+    print(report::metrics_as_markdown());
+    return kDone;
+  }
   if (folders.empty()) fail_user("report needs a run: redline report runs/NAME");
 
   StopAtOnce stopping("stopped; nothing was written");

@@ -10,7 +10,7 @@
 #include "perf/auto_batch.h"
 #include "perf/peak.h"
 #include "report/sinks.h"
-#include "train/resume.h"
+#include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/trainer.h"
 
@@ -110,10 +110,11 @@ int run_train(const Words& words) {
       device->kind() == device::Kind::cpu || dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
   try {
-    if (options.config.train.automatic_batch_size) sinks.observer().note(put_batch_size(options, *device, files));
+    if (options.config.train.automatic_batch_size)
+      sinks.observer().on(train::Note{put_batch_size(options, *device, files)});
     const train::TrainResult result = train::train(options, *device, files);
     if (result.outcome == train::Outcome::dry_run)
-      sinks.observer().finished("dry run: nothing was trained and nothing was written");
+      sinks.observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
     return result.outcome == train::Outcome::stopped ? kStopped : kDone;
   } catch (const std::exception& e) {
     sinks.record_failure(e.what());

@@ -6,17 +6,11 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/overloaded.h"
 #include "config/keys.h"
 
 namespace redline::config {
 namespace {
-
-template <class... Ts>
-struct overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <class... Ts>
-overloaded(Ts...) -> overloaded<Ts...>;  // clang 14 does not find it by itself
 
 // Shortest form that reads back the same, and that TOML takes for a float.
 std::string float_literal(double x) {

@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "data/utf8.h"
 #include "report/figures.h"
 
 namespace redline::report {
 namespace {
-
-double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 std::string model_line(const train::RunHeader& h) {
   const config::Model& m = h.config->model;
@@ -155,36 +152,25 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
   return line.substr(0, columns);
 }
 
-void Console::started(const train::RunHeader& header) {
+void Console::start(const train::RunHeader& header) {
   steps_ = header.steps;
   first_step_ = header.first_step;
   every_ = std::max<std::int64_t>(header.config->log.every, 1);
   for (const std::string& line : header_lines(header)) out_.keep(line);
-  started_ = last_kept_ = Clock::now();
-}
-
-void Console::evaluating(std::int64_t batch, std::int64_t batches) {
-  out_.show(fmt::format("evaluating, batch {}/{}", batch, batches));
-}
-
-// An evaluation after a step is told below that step's own line; the one before the first step has no such line.
-void Console::evaluated(std::int64_t step, double loss) {
-  if (step == first_step_) out_.keep(fmt::format("held-out loss {} before the first step", plain(loss, 4)));
+  started_ = last_kept_ = steady_seconds();
 }
 
 bool Console::keeps(const train::StepMetrics& m) const {
   if (m.step == first_step_ + 1 || m.step == steps_ || m.eval_loss) return true;
   if (out_.terminal()) return m.step * 10 / steps_ != (m.step - 1) * 10 / steps_;
-  return m.step % every_ == 0 && seconds_between(last_kept_, Clock::now()) >= 1;
+  return m.step % every_ == 0 && steady_seconds() - last_kept_ >= 1;
 }
 
-void Console::stepped(const train::StepMetrics& m) {
-  const Clock::time_point now = Clock::now();
+void Console::step(const train::StepMetrics& m) {
+  const double now = steady_seconds();
   // What went before the first step (memory, a first evaluation) does not come again.
-  if (m.step == first_step_ + 1)
-    started_ = now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(m.step_ms));
-  const double a_step =
-      seconds_between(started_, now) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
+  if (m.step == first_step_ + 1) started_ = now - m.step_ms * 1e-3;
+  const double a_step = (now - started_) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
   const std::string line =
       progress_line(m, steps_, a_step * static_cast<double>(steps_ - m.step), std::min(kLineColumns, out_.columns()));
   if (!keeps(m)) {
@@ -196,17 +182,29 @@ void Console::stepped(const train::StepMetrics& m) {
   if (m.eval_loss) out_.keep(fmt::format("held-out loss {} after step {}", plain(*m.eval_loss, 4), m.step));
 }
 
-void Console::sampled(std::int64_t step, const std::vector<train::SampledText>& texts) {
-  for (const train::SampledText& t : texts)
-    out_.keep(fmt::format("sample after step {}: {}", step, one_line(t.prompt + t.text)));
-}
-
-void Console::pipeline(const data::PipelineFigures& figures) {
-  for (const std::string& line : data::in_words(figures)) out_.keep(line);
-}
-
-void Console::saved(std::int64_t step, const Path& folder, double seconds) {
-  out_.keep(fmt::format("saved step {} in {}: {}", step, duration(seconds), folder.string()));
+void Console::on(const train::Event& event) {
+  hear(
+      event, [&](const train::Started& e) { start(e); },
+      [&](const train::Loading& e) { loading_.show(out_, e.bytes, e.of); },
+      [&](const train::Evaluating& e) { out_.show(fmt::format("evaluating, batch {}/{}", e.batch, e.batches)); },
+      // An evaluation after a step is told below that step's own line; the one before the first step has no such line.
+      [&](const train::Evaluated& e) {
+        if (e.step == first_step_) out_.keep(fmt::format("held-out loss {} before the first step", plain(e.loss, 4)));
+      },
+      [&](const train::Stepped& e) { step(e); },
+      [&](const train::Sampled& e) {
+        for (const train::SampledText& t : e.texts)
+          out_.keep(fmt::format("sample after step {}: {}", e.step, one_line(t.prompt + t.text)));
+      },
+      [&](const train::Saved& e) {
+        out_.keep(fmt::format("saved step {} in {}: {}", e.step, duration(e.seconds), e.folder.string()));
+      },
+      [&](const train::Pipeline& e) {
+        for (const std::string& line : data::in_words(e)) out_.keep(line);
+      },
+      [&](const train::Note& e) { out_.keep(e.text); },
+      [&](const train::Warning& e) { out_.keep("warning: " + e.text); },
+      [&](const train::Finished& e) { out_.keep(e.text); });
 }
 
 }  // namespace redline::report

@@ -2,7 +2,6 @@
 // one looks at.
 #pragma once
 
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -31,27 +30,18 @@ class Console final : public train::Observer {
   explicit Console(std::FILE* stream) : out_(stream) {}
   Console(std::FILE* stream, bool terminal) : out_(stream, terminal) {}
 
-  void started(const train::RunHeader& header) override;
-  void loading(std::uint64_t bytes, std::uint64_t of) override { loading_.show(out_, bytes, of); }
-  void evaluating(std::int64_t batch, std::int64_t batches) override;
-  void evaluated(std::int64_t step, double loss) override;
-  void stepped(const train::StepMetrics& m) override;
-  void sampled(std::int64_t step, const std::vector<train::SampledText>& texts) override;
-  void saved(std::int64_t step, const Path& folder, double seconds) override;
-  void pipeline(const data::PipelineFigures& figures) override;
-  void note(const std::string& sentence) override { out_.keep(sentence); }
-  void warning(const std::string& sentence) override { out_.keep("warning: " + sentence); }
-  void finished(const std::string& sentence) override { out_.keep(sentence); }
+  void on(const train::Event& event) override;
   void clear() { out_.clear(); }  // the live line, before another stream writes to the same terminal
 
  private:
-  using Clock = std::chrono::steady_clock;
+  void start(const train::RunHeader& header);
+  void step(const train::StepMetrics& m);
   bool keeps(const train::StepMetrics& m) const;
 
   LiveLine out_;
   BytesProgress loading_{"loading weights"};
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
-  Clock::time_point started_, last_kept_;
+  double started_ = 0, last_kept_ = 0;  // on steady_seconds()
 };
 
 }  // namespace redline::report

@@ -2,8 +2,8 @@
 #include "report/events_file.h"
 
 #include "base/clock.h"
-#include "report/appended_rows.h"
 #include "report/console.h"
+#include "report/rows_file.h"
 
 namespace redline::report {
 
@@ -21,7 +21,7 @@ void EventsFile::write(const io::Json& row) {
   file_->write(row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n");
 }
 
-void EventsFile::started(const train::RunHeader& h) {
+void EventsFile::start(const train::RunHeader& h) {
   step_ = h.first_step;
   if (h.first_step >= h.steps) return;  // nothing left to do: the history stays as it is
   file_ = append_rows(files_, path_);
@@ -52,23 +52,28 @@ void EventsFile::started(const train::RunHeader& h) {
   early_.clear();
 }
 
-void EventsFile::saved(std::int64_t step, const Path& folder, double seconds) {
-  step_ = step;
-  add("checkpoint", {{"folder", folder.filename().string()}, {"seconds", seconds}});
-}
-
-void EventsFile::finished(const std::string& sentence) {
-  add("finished", {{"text", sentence}});
-  if (file_) file_->sync();
-}
-
-void EventsFile::failed(const std::string& sentence) {
-  add("failed", {{"text", sentence}});
-  if (file_) file_->sync();
-}
-
-void EventsFile::before_checkpoint() {
-  if (file_) file_->sync();
+void EventsFile::on(const train::Event& event) {
+  const auto end = [&](const char* kind, const std::string& sentence) {
+    add(kind, {{"text", sentence}});
+    if (file_) file_->sync();
+  };
+  hear(
+      event, [&](const train::Started& e) { start(e); }, [&](const train::Stepped& e) { step_ = e.step; },
+      [&](const train::Saved& e) {
+        step_ = e.step;
+        add("checkpoint", {{"folder", e.folder.filename().string()}, {"seconds", e.seconds}});
+      },
+      [&](const train::Note& e) {
+        add("note", {{"text", e.text}});
+      },
+      [&](const train::Warning& e) {
+        add("warning", {{"text", e.text}});
+      },
+      [&](const train::Finished& e) { end("finished", e.text); },
+      [&](const train::Failed& e) { end("failed", e.text); },
+      [&](const train::BeforeCheckpoint&) {
+        if (file_) file_->sync();
+      });
 }
 
 }  // namespace redline::report

@@ -19,16 +19,10 @@ class EventsFile final : public train::Observer {
   EventsFile(FileSystem& files, Path path, std::string program)
       : files_(files), path_(std::move(path)), program_(std::move(program)) {}
 
-  void started(const train::RunHeader& header) override;
-  void stepped(const train::StepMetrics& m) override { step_ = m.step; }
-  void saved(std::int64_t step, const Path& folder, double seconds) override;
-  void note(const std::string& sentence) override { add("note", {{"text", sentence}}); }
-  void warning(const std::string& sentence) override { add("warning", {{"text", sentence}}); }
-  void finished(const std::string& sentence) override;
-  void failed(const std::string& sentence) override;
-  void before_checkpoint() override;
+  void on(const train::Event& event) override;
 
  private:
+  void start(const train::RunHeader& header);
   void add(const char* kind, io::Json fields);
   void write(const io::Json& row);
 

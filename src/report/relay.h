@@ -24,58 +24,18 @@ class Relay final : public train::Observer {
     if (hears_log) hearing_.push_back(&observer);
   }
 
-  void started(const train::RunHeader& header) override {
-    tell([&](Observer& o) { o.started(header); });
-  }
-  void loading(std::uint64_t bytes, std::uint64_t of) override {
-    tell([&](Observer& o) { o.loading(bytes, of); });
-  }
-  void evaluating(std::int64_t batch, std::int64_t batches) override {
-    tell([&](Observer& o) { o.evaluating(batch, batches); });
-  }
-  void evaluated(std::int64_t step, double loss) override {
-    tell([&](Observer& o) { o.evaluated(step, loss); });
-  }
-  void stepped(const train::StepMetrics& m) override {
-    tell([&](Observer& o) { o.stepped(m); });
-  }
-  void sampled(std::int64_t step, const std::vector<train::SampledText>& texts) override {
-    tell([&](Observer& o) { o.sampled(step, texts); });
-  }
-  void pipeline(const data::PipelineFigures& figures) override {
-    tell([&](Observer& o) { o.pipeline(figures); });
-  }
-  void before_checkpoint() override {
-    tell([](Observer& o) { o.before_checkpoint(); });
-  }
-  void saved(std::int64_t step, const Path& folder, double seconds) override {
-    tell([&](Observer& o) { o.saved(step, folder, seconds); });
-  }
-  void note(const std::string& sentence) override {
-    tell([&](Observer& o) { o.note(sentence); });
-  }
-  void warning(const std::string& sentence) override {
-    tell([&](Observer& o) { o.warning(sentence); });
-  }
-  void finished(const std::string& sentence) override {
-    tell([&](Observer& o) { o.finished(sentence); });
-  }
-  void failed(const std::string& sentence) override {
-    tell([&](Observer& o) { o.failed(sentence); });
+  void on(const train::Event& event) override {
+    const std::lock_guard lock(mutex_);
+    for (Observer* o : observers_) o->on(event);
   }
 
  private:
-  template <class Say>
-  void tell(const Say& say) {
-    const std::lock_guard lock(mutex_);
-    for (Observer* o : observers_) say(*o);
-  }
-
   void logged(bool is_warning, const std::string& text) {
     const std::lock_guard lock(mutex_);
     if (before_line_) before_line_();
     log::write_line(is_warning, text);
-    for (Observer* o : hearing_) is_warning ? o->warning(text) : o->note(text);
+    const train::Event event = is_warning ? train::Event(train::Warning{text}) : train::Note{text};
+    for (Observer* o : hearing_) o->on(event);
   }
 
   std::recursive_mutex mutex_;  // an observer may warn of what it was told

@@ -18,7 +18,7 @@ namespace redline::report {
 namespace {
 
 constexpr std::size_t kPoints = 1000;  // of a curve
-constexpr double kWide = 1090, kNarrow = 525;
+constexpr double kPageWidth = 1090, kHalfWidth = 525;
 
 struct XAxis {
   std::string kind, label;
@@ -65,7 +65,8 @@ struct Curve {
   bool smooth = false, dots = false;
 };
 
-std::vector<Curve> curves_of(const Runs& runs, const Panel& panel) {
+std::vector<Curve> curves_of(const Runs& runs, const Metric& metric) {
+  const Panel& panel = metric.panel;
   std::vector<Curve> all;
   const auto add = [&](std::size_t run, Column column, std::string name, bool smooth, bool dots) {
     const std::size_t colour = dots && runs.size() == 1 ? run_colour(1) : run_colour(run);
@@ -75,8 +76,9 @@ std::vector<Curve> curves_of(const Runs& runs, const Panel& panel) {
   };
   const bool several = runs.size() > 1;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    add(r, panel.column, several ? runs[r].name : panel.evaluations ? "training" : panel.title, panel.smooth, false);
-    if (panel.evaluations) add(r, Column::eval_loss, several ? runs[r].name + ", held out" : "held out", false, true);
+    const std::string own(panel.is(kEvaluations) ? "training" : panel.title);
+    add(r, Column(metric), several ? runs[r].name : own, panel.is(kSmooth), false);
+    if (panel.is(kEvaluations)) add(r, "eval_loss", several ? runs[r].name + ", held out" : "held out", false, true);
   }
   return all;
 }
@@ -87,10 +89,10 @@ Axis y_axis(const std::vector<Curve>& all, const Panel& panel) {
   for (const Curve& c : all) {
     low = std::min(low, quantile(c.values, 0));
     const double most = quantile(c.values, 1), usual = quantile(c.values, 0.995);
-    high = std::max(high, panel.smooth && most > 2 * usual ? 1.2 * usual : most);
+    high = std::max(high, panel.is(kSmooth) && most > 2 * usual ? 1.2 * usual : most);
   }
   const double room = high > low ? 0.06 * (high - low) : std::max(std::fabs(high) * 0.1, 1e-9);
-  Axis y{"", panel.from_zero ? std::min(low, 0.0) : low - room, high + room, false, {}};
+  Axis y{"", panel.is(kFromZero) ? std::min(low, 0.0) : low - room, high + room, false, {}};
   if (low >= 0) y.low = std::max(y.low, 0.0);
   y.written = [figure = panel.figure](double v) { return written(figure, v); };
   return y;
@@ -118,9 +120,9 @@ std::string card(const std::string& title, bool wide, const std::string& content
 // Which line is which, where a plot has two kinds of them.
 std::string legend_of(const Panel& panel, const Runs& runs) {
   const auto evaluated = [](const RunRecord& run) {
-    return std::ranges::any_of(run.column(Column::eval_loss), [](double v) { return !std::isnan(v); });
+    return std::ranges::any_of(run.column("eval_loss"), [](double v) { return !std::isnan(v); });
   };
-  if (!panel.evaluations || std::ranges::none_of(runs, evaluated)) return {};
+  if (!panel.is(kEvaluations) || std::ranges::none_of(runs, evaluated)) return {};
   if (runs.size() > 1) return "<span class=\"key\">lines: training; dots: held out</span>";
   return fmt::format(
       "<span class=\"key\"><span class=\"chip k{}\"></span>training</span>"
@@ -158,15 +160,9 @@ std::vector<Mark> resumes(const Runs& runs, const XAxis& axis) {
   return marks;
 }
 
-}  // namespace
-
-std::size_t run_colour(std::size_t run) {
-  constexpr std::array<std::size_t, kColours> kOrder = {2, 0, 3, 5, 1, 6, 7, 4};
-  return kOrder[run % kColours];
-}
-
-std::string curves(const Runs& runs, const Panel& panel) {
-  const std::vector<Curve> all = curves_of(runs, panel);
+std::string plot(const Runs& runs, const Metric& metric) {
+  const Panel& panel = metric.panel;
+  const std::vector<Curve> all = curves_of(runs, metric);
   if (all.empty()) return {};
   std::vector<std::vector<std::size_t>> kept;
   for (const Curve& c : all) kept.push_back(thinned(c.values, kPoints));
@@ -176,8 +172,8 @@ std::string curves(const Runs& runs, const Panel& panel) {
     Chart chart;
     chart.title = fmt::format("{} by {}", panel.title, axis.kind);
     chart.kind = axis.kind;
-    chart.width = panel.wide ? kWide : kNarrow;
-    chart.height = panel.wide ? 380 : 250;
+    chart.width = panel.is(kWide) ? kPageWidth : kHalfWidth;
+    chart.height = panel.is(kWide) ? 380 : 250;
     chart.y = y_axis(all, panel);
     chart.x = {axis.label, 0, 0, false, short_count};
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -186,7 +182,7 @@ std::string curves(const Runs& runs, const Panel& panel) {
     }
     // Means are drawn over the values behind them, dots over both.
     std::ranges::stable_sort(chart.lines, {}, [](const LineSeries& l) { return l.faint ? 0 : l.dots ? 2 : 1; });
-    if (panel.marks) chart.marks = resumes(runs, axis);
+    if (panel.is(kEvaluations)) chart.marks = resumes(runs, axis);
     content += fmt::format("<div class=\"by-{} scroll\">{}</div>\n", axis.kind, draw(chart));
   }
   io::Json values = {{"figure", name_of(panel.figure)}, {"series", io::Json::array()}};
@@ -201,7 +197,7 @@ std::string curves(const Runs& runs, const Panel& panel) {
     values["series"].push_back(std::move(series));
   }
   values["units"] = {{"time", axes[2].label}};
-  return card(panel.title, panel.wide, content + values_element(values), legend_of(panel, runs));
+  return card(std::string(panel.title), panel.is(kWide), content + values_element(values), legend_of(panel, runs));
 }
 
 std::string step_times(const Runs& runs) {
@@ -209,7 +205,7 @@ std::string step_times(const Runs& runs) {
   double low = INFINITY, high = 0;
   std::vector<std::pair<std::size_t, std::vector<double>>> all;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    std::vector<double> ms = runs[r].column(Column::step_ms);
+    std::vector<double> ms = runs[r].column("step_ms");
     std::erase_if(ms, [](double v) { return !std::isfinite(v); });
     if (ms.empty()) continue;
     const double least = quantile(ms, 0);
@@ -221,7 +217,7 @@ std::string step_times(const Runs& runs) {
   if (!(high > low)) high = low * 1.1 + 1e-6;
   Chart chart;
   chart.title = "step times";
-  chart.width = kNarrow;
+  chart.width = kHalfWidth;
   chart.height = 250;
   chart.x = {"ms; the last bar holds all that is slower", low, high, false, {}};
   chart.y = {"", 0, 0, false, [](double v) { return fmt::format("{:.4g}%", 100 * v); }};
@@ -243,6 +239,23 @@ std::string step_times(const Runs& runs) {
     chart.bars.push_back(std::move(series));
   }
   return card("Step times", false, "<div class=\"scroll\">" + draw(chart) + "</div>\n");
+}
+
+}  // namespace
+
+std::size_t run_colour(std::size_t run) {
+  constexpr std::array<std::size_t, kColours> kOrder = {2, 0, 3, 5, 1, 6, 7, 4};
+  return kOrder[run % kColours];
+}
+
+std::string curves(const Runs& runs, Section section) {
+  std::vector<const Metric*> shown;
+  for (const Metric& m : kMetrics)
+    if (m.panel.section == section) shown.push_back(&m);
+  std::ranges::stable_sort(shown, {}, [](const Metric* m) { return m->panel.place; });
+  std::string out;
+  for (const Metric* m : shown) out += (m->panel.is(kWithStepTimes) ? step_times(runs) : "") + plot(runs, *m);
+  return out;
 }
 
 std::string memory_bars(const Runs& runs) {
@@ -273,9 +286,10 @@ std::string memory_bars(const Runs& runs) {
     stack.written = card_memory ? fmt::format("{} of {}", bytes(total), bytes(start.device_memory)) : bytes(total);
     stacks.push_back(std::move(stack));
   }
-  return stacks.empty() ? ""
-                        : card("What the run holds on its device", true,
-                               "<div class=\"scroll\">" + draw_stacks("memory by kind", stacks, kWide) + "</div>\n");
+  return stacks.empty()
+             ? ""
+             : card("What the run holds on its device", true,
+                    "<div class=\"scroll\">" + draw_stacks("memory by kind", stacks, kPageWidth) + "</div>\n");
 }
 
 std::string profile_bars(const RunRecord& run) {
@@ -307,7 +321,7 @@ std::string profile_bars(const RunRecord& run) {
   add("outside of nodes", number(p, "outside_ms"), 4);
   const std::string device = p.contains("device") && p["device"].is_string() ? p["device"].get<std::string>() : "?";
   return card(fmt::format("Where the step's time goes: {}, {} a step on {}", run.name, duration(step * 1e-3), device),
-              true, "<div class=\"scroll\">" + draw_shares("share of the step by op", shares, kWide) + "</div>\n");
+              true, "<div class=\"scroll\">" + draw_shares("share of the step by op", shares, kPageWidth) + "</div>\n");
 }
 
 }  // namespace redline::report

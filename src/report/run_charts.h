@@ -15,23 +15,9 @@ using Runs = std::vector<RunRecord>;
 // The page's colour of a run, by its place.
 std::size_t run_colour(std::size_t run);
 
-// How a value is written at a tick and on hover; the page's script knows them by these names.
-enum class Figure { number, share, rate, milliseconds, exponent };
+// The plots of a section, from the table of metrics. A plot for which no run has a value is left out.
+std::string curves(const Runs& runs, Section section);
 
-struct Panel {
-  std::string title;
-  Column column = Column::loss;
-  Figure figure = Figure::number;
-  bool smooth = false;       // a mean over it, the values behind
-  bool from_zero = false;    // the y axis
-  bool wide = false;         // the width of the page
-  bool evaluations = false;  // with the held-out loss as dots
-  bool marks = false;        // with resumes
-};
-// Empty where no run has a value.
-std::string curves(const Runs& runs, const Panel& panel);
-
-std::string step_times(const Runs& runs);
 std::string memory_bars(const Runs& runs);
 std::string profile_bars(const RunRecord& run);  // the run has a profile
 

@@ -23,7 +23,6 @@ std::string known(double value, const std::function<std::string(double)>& write)
   return std::isnan(value) ? "–" : write(value);
 }
 std::string four_digits(double v) { return plain(v, 4); }
-std::string gibibytes(double v) { return bytes(v * 0x1p30); }
 std::string chip(std::size_t run) { return fmt::format("<span class=\"chip k{}\"></span>", run_colour(run)); }
 
 std::string when(double time) {
@@ -83,26 +82,16 @@ std::string of_steps(const RunSummary& s) {
 
 // The same figures as tiles of one run and as the rows of several.
 std::vector<Row> rows() {
-  return {{"loss, last 20 steps", [](const auto& s) { return known(s.last_loss, four_digits); }},
-          {"held-out loss, last", [](const auto& s) { return known(s.last_eval, four_digits); }},
-          {"held-out loss, best", [](const auto& s) { return known(s.best_eval, four_digits); }},
-          {"steps", of_steps},
-          {"tokens", [](const auto& s) { return count(s.tokens); }},
-          {"time trained", [](const auto& s) { return duration(s.seconds); }},
-          {"MFU, mean", [](const auto& s) { return known(s.mean_mfu, percent); }},
-          {"MFU, peak", [](const auto& s) { return known(s.peak_mfu, percent); }},
-          {"MFU, PaLM count", [](const auto& s) { return known(s.mean_mfu_palm, percent); }},
-          {"FLOP/s, mean",
-           [](const auto& s) { return known(s.mean_tflops, [](double v) { return flop_rate(v * 1e12); }); }},
-          {"tokens/s, mean", [](const auto& s) { return known(s.mean_tokens_per_s, token_rate); }},
-          {"tokens/s, peak", [](const auto& s) { return known(s.peak_tokens_per_s, token_rate); }},
-          {"step time, median",
-           [](const auto& s) { return known(s.median_step_ms, [](double v) { return duration(v * 1e-3); }); }},
-          {"step time, 95%",
-           [](const auto& s) { return known(s.p95_step_ms, [](double v) { return duration(v * 1e-3); }); }},
-          {"waiting for data", [](const auto& s) { return known(s.data_wait, percent); }},
-          {"padding", [](const auto& s) { return known(s.padding, percent); }},
-          {"memory", [](const auto& s) { return known(s.memory_gib, gibibytes); }}};
+  std::vector<Row> all = {{"loss, last 20 steps", [](const auto& s) { return known(s.last_loss, four_digits); }},
+                          {"held-out loss, last", [](const auto& s) { return known(s.last_eval, four_digits); }},
+                          {"held-out loss, best", [](const auto& s) { return known(s.best_eval, four_digits); }},
+                          {"steps", of_steps},
+                          {"tokens", [](const auto& s) { return count(s.tokens); }},
+                          {"time trained", [](const auto& s) { return duration(s.seconds); }}};
+  for (const SummaryFigure& f : kSummary)
+    if (!f.title.empty())
+      all.push_back({std::string(f.title), [&f](const auto& s) { return known(s.figure(SummaryKey(f)), f.written); }});
+  return all;
 }
 
 std::string extrapolated(const Extrapolation& e) {
@@ -171,13 +160,6 @@ std::string pipeline(const Runs& runs) {
 }
 
 std::string gpu(const Runs& runs, const std::vector<RunSummary>& summaries) {
-  std::string cards =
-      curves(
-          runs,
-          {.title = "GPU utilisation", .column = Column::gpu_utilisation, .figure = Figure::share, .from_zero = true}) +
-      curves(runs, {.title = "Power, W", .column = Column::gpu_power_w, .from_zero = true}) +
-      curves(runs, {.title = "Temperature, °C", .column = Column::gpu_temperature_c}) +
-      curves(runs, {.title = "Clock, MHz", .column = Column::gpu_clock_mhz, .from_zero = true});
   std::string words;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     if (!(summaries[r].throttled > 0)) continue;
@@ -187,7 +169,7 @@ std::string gpu(const Runs& runs, const std::vector<RunSummary>& summaries) {
                          escaped(percent(summaries[r].throttled)), escaped(reasons),
                          reasons == device::kPowerCap ? ", which is normal under full load" : "");
   }
-  return grid(cards) + words;
+  return grid(curves(runs, Section::gpu)) + words;
 }
 
 std::string events(const Runs& runs) {
@@ -288,43 +270,13 @@ std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
     body += runs.size() == 1 ? tiles(summaries[0]) : comparison(runs, summaries);
     body += toolbar(runs);
   }
-  body += grid(
-      curves(
-          runs,
-          {.title = "Loss", .column = Column::loss, .smooth = true, .wide = true, .evaluations = true, .marks = true}) +
-      curves(runs, {.title = "Learning rate", .column = Column::lr, .figure = Figure::exponent, .from_zero = true}) +
-      curves(runs, {.title = "Gradient norm", .column = Column::grad_norm, .smooth = true, .from_zero = true}));
-  body += section(
-      "Speed",
-      grid(curves(runs,
-                  {.title = "MFU", .column = Column::mfu, .figure = Figure::share, .smooth = true, .from_zero = true}) +
-           curves(runs, {.title = "Tokens a second",
-                         .column = Column::tokens_per_s,
-                         .figure = Figure::rate,
-                         .smooth = true,
-                         .from_zero = true}) +
-           step_times(runs) +
-           curves(runs, {.title = "Step time",
-                         .column = Column::step_ms,
-                         .figure = Figure::milliseconds,
-                         .smooth = true,
-                         .from_zero = true})));
+  body += grid(curves(runs, Section::top)) + section("Speed", grid(curves(runs, Section::speed)));
   std::string profiles;
   for (const RunRecord& run : runs)
     if (run.profile) profiles += profile_bars(run);
   body += section("Where the time goes", grid(profiles));
   body += section("Memory", grid(memory_bars(runs)));
-  body += section("Data", grid(curves(runs, {.title = "Padding",
-                                             .column = Column::padding,
-                                             .figure = Figure::share,
-                                             .smooth = true,
-                                             .from_zero = true}) +
-                               curves(runs, {.title = "Waiting for data, a step",
-                                             .column = Column::data_wait_ms,
-                                             .figure = Figure::milliseconds,
-                                             .smooth = true,
-                                             .from_zero = true})) +
-                              pipeline(runs));
+  body += section("Data", grid(curves(runs, Section::data)) + pipeline(runs));
   body += section("GPU", gpu(runs, summaries));
   body += section("What happened", events(runs));
   body += section("Settings", settings(runs));

@@ -102,7 +102,7 @@ class MetricsRow {
   }
 
   std::int64_t step = -1;
-  std::array<double, kColumnNames.size()> values{};
+  std::array<double, kMetrics.size()> values{};
   bool has_throttle = false;
   std::string throttle;
 
@@ -141,12 +141,9 @@ class MetricsRow {
  private:
   bool number(double v, bool integer) {
     if (depth_ != 1 || !plausible(v)) return true;
-    if (key_ == "step") {
-      if (integer && v < 0x1p53) step = static_cast<std::int64_t>(v);
-      return true;
-    }
-    const auto column = std::ranges::find(kColumnNames, key_);
-    if (column != kColumnNames.end()) values[static_cast<std::size_t>(column - kColumnNames.begin())] = v;
+    if (key_ == "step" && integer && v < 0x1p53) step = static_cast<std::int64_t>(v);
+    const auto metric = std::ranges::find(kMetrics, key_, &Metric::key);
+    if (metric != kMetrics.end()) values[Column(*metric).index] = v;
     return true;
   }
 
@@ -165,7 +162,7 @@ void drop_rows_from(RunRecord& run, std::int64_t step) {
 void add_row(RunRecord& run, const MetricsRow& row) {
   drop_rows_from(run, row.step);  // a later row of a step is the one that holds
   run.steps.push_back(row.step);
-  for (std::size_t c = 0; c < kColumnNames.size(); ++c) run.columns[c].push_back(row.values[c]);
+  for (std::size_t c = 0; c < kMetrics.size(); ++c) run.columns[c].push_back(row.values[c]);
   if (!row.has_throttle) return;
   ++run.gpu_rows;
   if (row.throttle.empty()) return;
@@ -177,10 +174,9 @@ void add_row(RunRecord& run, const MetricsRow& row) {
 // Figures that every version has written so far; one that no row has is worth a word.
 void tell_of_missing_columns(RunRecord& run) {
   std::string missing;
-  for (const Column c : {Column::time, Column::loss, Column::grad_norm, Column::lr, Column::step_ms, Column::tokens,
-                         Column::tokens_per_s, Column::mfu})
-    if (std::ranges::all_of(run.column(c), [](double v) { return std::isnan(v); }))
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", kColumnNames[static_cast<std::size_t>(c)]);
+  for (const Metric& m : kMetrics)
+    if (m.required && std::ranges::all_of(run.column(Column(m)), [](double v) { return std::isnan(v); }))
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", m.key);
   if (run.rows() > 0 && !missing.empty())
     run.problems.push_back(fmt::format(
         "metrics.jsonl has no {}: another version or another program wrote it; the rest is shown", missing));
@@ -289,7 +285,7 @@ void read_profile(FileSystem& files, RunRecord& run) {
 // Sums of the rows. A session that went on from a checkpoint begins where the row before it ended.
 void accumulate(RunRecord& run) {
   double tokens = 0, seconds = 0;
-  const auto &time = run.column(Column::time), &ms = run.column(Column::step_ms), &n = run.column(Column::tokens);
+  const auto &time = run.column("time"), &ms = run.column("step_ms"), &n = run.column("tokens");
   for (std::size_t i = 0; i < run.rows(); ++i) {
     const double own = std::isnan(ms[i]) ? 0 : ms[i] * 1e-3;
     const double passed = i > 0 ? time[i] - time[i - 1] : own;

@@ -7,42 +7,14 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/files.h"
 #include "io/json.h"
+#include "report/metrics.h"
 
 namespace redline::report {
-
-// Figures of metrics.jsonl that are kept, in the order of kColumnNames.
-enum class Column {
-  time,
-  loss,
-  grad_norm,
-  lr,
-  step_ms,
-  tokens,
-  tokens_per_s,
-  padding,
-  tflops,
-  mfu,
-  mfu_palm,
-  data_wait_ms,
-  memory_gib,
-  eval_loss,
-  gpu_utilisation,
-  gpu_temperature_c,
-  gpu_power_w,
-  gpu_clock_mhz
-};
-inline constexpr std::array<std::string_view, 18> kColumnNames = {
-    "time",        "loss",         "grad_norm",       "lr",
-    "step_ms",     "tokens",       "tokens_per_s",    "padding",
-    "tflops",      "mfu",          "mfu_palm",        "data_wait_ms",
-    "memory_gib",  "eval_loss",    "gpu_utilisation", "gpu_temperature_c",
-    "gpu_power_w", "gpu_clock_mhz"};
 
 struct Event {
   double time = 0;
@@ -71,9 +43,9 @@ struct RunRecord {
   Path folder;
   std::vector<std::string> problems;  // a sentence each
 
-  std::vector<std::int64_t> steps;                               // of each row, rising
-  std::array<std::vector<double>, kColumnNames.size()> columns;  // of each row; NaN: not known
-  std::vector<double> tokens_so_far, seconds_so_far;             // of each row; time between sessions is left out
+  std::vector<std::int64_t> steps;                           // of each row, rising
+  std::array<std::vector<double>, kMetrics.size()> columns;  // of each row; NaN: not known
+  std::vector<double> tokens_so_far, seconds_so_far;         // of each row; time between sessions is left out
   std::int64_t throttled_rows = 0, gpu_rows = 0;
   std::vector<std::string> throttle_reasons;  // each once
 
@@ -86,7 +58,7 @@ struct RunRecord {
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it
   std::string config_text;
 
-  const std::vector<double>& column(Column c) const { return columns[static_cast<std::size_t>(c)]; }
+  const std::vector<double>& column(Column c) const { return columns[c.index]; }
   std::size_t rows() const { return steps.size(); }
 };
 

@@ -46,6 +46,25 @@ double largest(const std::vector<std::size_t>& rows, const std::vector<double>& 
   return most;
 }
 
+double statistic(const RunRecord& run, const std::vector<std::size_t>& rows, const SummaryFigure& figure) {
+  const std::vector<double>&values = run.column(figure.column), &ms = run.column("step_ms"), ones(run.rows(), 1.0);
+  const auto at_quantile = [&](double q) {
+    std::vector<double> chosen;
+    for (const std::size_t i : rows) chosen.push_back(values[i]);
+    return quantile(std::move(chosen), q);
+  };
+  switch (figure.statistic) {
+    case Statistic::mean_over_time: return mean(rows, values, ms);
+    case Statistic::mean: return mean(rows, values, ones);
+    case Statistic::largest: return largest(rows, values);
+    case Statistic::median: return at_quantile(0.5);
+    case Statistic::p95: return at_quantile(0.95);
+    case Statistic::share_of_step: break;
+  }
+  const double step_ms = mean(rows, ms, ones);
+  return step_ms > 0 ? mean(rows, values, ones) / step_ms : kUnknown;
+}
+
 std::string state_of(const RunRecord& run, std::int64_t done, std::int64_t of) {
   if (of > 0 && done >= of) return "finished";
   for (auto e = run.events.rbegin(); e != run.events.rend(); ++e) {
@@ -75,7 +94,7 @@ RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {
   s.seconds = run.rows() ? run.seconds_so_far.back() : 0;
   s.pace = s.seconds > 0 ? s.tokens / s.seconds : kUnknown;
 
-  const std::vector<double>&loss = run.column(Column::loss), &eval = run.column(Column::eval_loss);
+  const std::vector<double>&loss = run.column("loss"), &eval = run.column("eval_loss");
   s.first_loss = run.rows() ? loss.front() : kUnknown;
   const std::size_t last = std::min(kLastLosses, run.rows());
   s.last_loss = quantile({loss.end() - static_cast<std::ptrdiff_t>(last), loss.end()}, 0.5);
@@ -89,26 +108,7 @@ RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {
   }
 
   const std::vector<std::size_t> steady = steady_rows(run);
-  const std::vector<double>&ms = run.column(Column::step_ms), ones(run.rows(), 1.0);
-  s.mean_mfu = mean(steady, run.column(Column::mfu), ms);
-  s.peak_mfu = largest(steady, run.column(Column::mfu));
-  s.mean_mfu_palm = mean(steady, run.column(Column::mfu_palm), ms);
-  s.mean_tflops = mean(steady, run.column(Column::tflops), ms);
-  s.mean_tokens_per_s = mean(steady, run.column(Column::tokens_per_s), ms);
-  s.peak_tokens_per_s = largest(steady, run.column(Column::tokens_per_s));
-  std::vector<double> times;
-  for (const std::size_t i : steady) times.push_back(ms[i]);
-  s.median_step_ms = quantile(times, 0.5);
-  s.p95_step_ms = quantile(times, 0.95);
-  s.longest_step_ms = largest(steady, ms);
-  s.padding = mean(steady, run.column(Column::padding), ones);
-  const double step_ms = mean(steady, ms, ones);
-  s.data_wait = step_ms > 0 ? mean(steady, run.column(Column::data_wait_ms), ones) / step_ms : kUnknown;
-  s.memory_gib = largest(steady, run.column(Column::memory_gib));
-  s.gpu_utilisation = mean(steady, run.column(Column::gpu_utilisation), ms);
-  s.gpu_temperature_c = largest(steady, run.column(Column::gpu_temperature_c));
-  s.gpu_power_w = mean(steady, run.column(Column::gpu_power_w), ms);
-  s.gpu_clock_mhz = mean(steady, run.column(Column::gpu_clock_mhz), ms);
+  for (const SummaryFigure& f : kSummary) s.figures[SummaryKey(f).index] = statistic(run, steady, f);
   s.throttled = run.gpu_rows ? static_cast<double>(run.throttled_rows) / static_cast<double>(run.gpu_rows) : kUnknown;
   for (const double n : tokens) s.extrapolations.push_back({n, s.pace > 0 ? n / s.pace : kUnknown});
   return s;
@@ -127,26 +127,13 @@ io::Json to_json(const RunRecord& run, const RunSummary& s) {
                   {"last_eval_loss", s.last_eval},
                   {"best_eval_loss", s.best_eval},
                   {"best_eval_step", s.best_eval_step},
-                  {"mean_mfu", s.mean_mfu},
-                  {"peak_mfu", s.peak_mfu},
-                  {"mean_mfu_palm", s.mean_mfu_palm},
-                  {"mean_tflops", s.mean_tflops},
-                  {"mean_tokens_per_s", s.mean_tokens_per_s},
-                  {"peak_tokens_per_s", s.peak_tokens_per_s},
-                  {"pace_tokens_per_s", s.pace},
-                  {"median_step_ms", s.median_step_ms},
-                  {"p95_step_ms", s.p95_step_ms},
-                  {"longest_step_ms", s.longest_step_ms},
-                  {"padding", s.padding},
-                  {"data_wait", s.data_wait},
-                  {"memory_gib", s.memory_gib}};
-  if (run.gpu_rows > 0)
-    out["gpu"] = {{"mean_utilisation", s.gpu_utilisation},
-                  {"highest_temperature_c", s.gpu_temperature_c},
-                  {"mean_power_w", s.gpu_power_w},
-                  {"mean_clock_mhz", s.gpu_clock_mhz},
-                  {"throttled", s.throttled},
-                  {"throttle_reasons", run.throttle_reasons}};
+                  {"pace_tokens_per_s", s.pace}};
+  io::Json gpu = io::Json::object();
+  for (const SummaryFigure& f : kSummary) (f.gpu ? gpu : out)[std::string(f.key)] = s.figure(SummaryKey(f));
+  if (run.gpu_rows > 0) {
+    gpu.update({{"throttled", s.throttled}, {"throttle_reasons", run.throttle_reasons}});
+    out["gpu"] = std::move(gpu);
+  }
   if (!run.sessions.empty()) {
     const SessionStart& start = run.sessions.back();
     io::Json memory = io::Json::object();

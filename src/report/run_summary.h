@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/json.h"
+#include "report/figures.h"
 #include "report/run_record.h"
 
 namespace redline::report {
@@ -13,6 +14,47 @@ struct Extrapolation {
   double tokens = 0, seconds = 0;
 };
 
+// What is made of a column: means over time (weighed by step_ms) or over steps, or the share that its mean is of a step's.
+enum class Statistic { mean_over_time, mean, largest, median, p95, share_of_step };
+
+struct SummaryFigure {
+  std::string_view key;  // of --json
+  Column column;
+  Statistic statistic;
+  std::string_view title = {};               // of its tile; none: no tile
+  std::string (*written)(double) = nullptr;  // on the tile
+  bool gpu = false;                          // stands under "gpu" in --json
+};
+
+// The figures that come from one column each, in the order of the page.
+inline constexpr auto kSummary = [] {
+  using enum Statistic;
+  constexpr auto kFlops = [](double v) { return flop_rate(v * 1e12); };
+  constexpr auto kMilliseconds = [](double v) { return duration(v * 1e-3); };
+  constexpr auto kGibibytes = [](double v) { return bytes(v * 0x1p30); };
+  return std::to_array<SummaryFigure>({
+      {"mean_mfu", "mfu", mean_over_time, "MFU, mean", percent},
+      {"peak_mfu", "mfu", largest, "MFU, peak", percent},
+      {"mean_mfu_palm", "mfu_palm", mean_over_time, "MFU, PaLM count", percent},
+      {"mean_tflops", "tflops", mean_over_time, "FLOP/s, mean", kFlops},
+      {"mean_tokens_per_s", "tokens_per_s", mean_over_time, "tokens/s, mean", token_rate},
+      {"peak_tokens_per_s", "tokens_per_s", largest, "tokens/s, peak", token_rate},
+      {"median_step_ms", "step_ms", median, "step time, median", kMilliseconds},
+      {"p95_step_ms", "step_ms", p95, "step time, 95%", kMilliseconds},
+      {"longest_step_ms", "step_ms", largest},
+      {"data_wait", "data_wait_ms", share_of_step, "waiting for data", percent},
+      {"padding", "padding", mean, "padding", percent},
+      {"memory_gib", "memory_gib", largest, "memory", kGibibytes},
+      {"mean_utilisation", "gpu_utilisation", mean_over_time, "", nullptr, true},
+      {"highest_temperature_c", "gpu_temperature_c", largest, "", nullptr, true},
+      {"mean_power_w", "gpu_power_w", mean_over_time, "", nullptr, true},
+      {"mean_clock_mhz", "gpu_clock_mhz", mean_over_time, "", nullptr, true},
+  });
+}();
+
+// A figure's place, from its key: one that is not there does not compile.
+using SummaryKey = KeyOf<kSummary>;
+
 // What is not known is NaN. Speeds leave out each session's first steps, in which kernels are tuned and graphs captured.
 struct RunSummary {
   std::string state;               // "finished", "stopped", "failed", "not finished"
@@ -20,15 +62,12 @@ struct RunSummary {
   double tokens = 0, seconds = 0;
   double first_loss, last_loss, last_eval, best_eval;
   std::int64_t best_eval_step = 0;
-  double mean_mfu, peak_mfu, mean_mfu_palm, mean_tflops;
-  double mean_tokens_per_s, peak_tokens_per_s;
-  double pace;  // tokens a second of the whole run, evaluations and checkpoints included
-  double median_step_ms, p95_step_ms, longest_step_ms;
-  double padding, data_wait;  // shares
-  double memory_gib;
-  double gpu_utilisation, gpu_temperature_c, gpu_power_w, gpu_clock_mhz;  // means; the temperature is the highest
-  double throttled;                                                       // share of the steps
+  double pace;       // tokens a second of the whole run, evaluations and checkpoints included
+  double throttled;  // share of the steps
+  std::array<double, kSummary.size()> figures{};  // of kSummary
   std::vector<Extrapolation> extrapolations;
+
+  double figure(SummaryKey key) const { return figures[key.index]; }
 };
 
 // To each of `tokens`, at the run's pace.

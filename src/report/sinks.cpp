@@ -5,11 +5,9 @@
 
 #include "report/console.h"
 #include "report/events_file.h"
-#include "report/metrics_file.h"
-#include "report/pipeline_file.h"
 #include "report/prometheus_file.h"
 #include "report/relay.h"
-#include "report/samples_file.h"
+#include "report/rows_file.h"
 #include "report/tensorboard_file.h"
 #include "report/watch.h"
 
@@ -18,7 +16,9 @@ namespace {
 
 // Where nobody looks at progress, what is wrong is still said.
 class WarningsOnly final : public train::Observer {
-  void warning(const std::string& sentence) override { log::write_line(true, sentence); }
+  void on(const train::Event& event) override {
+    hear(event, [](const train::Warning& e) { log::write_line(true, e.text); });
+  }
 };
 
 }  // namespace
@@ -31,11 +31,11 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
   };
   if (!dry_run) {
     if (chosen("jsonl")) {
-      add(std::make_unique<MetricsFile>(files, folder / "metrics.jsonl"));
+      add(std::make_unique<RowsFile>(metrics_file(files, folder / "metrics.jsonl")));
       add(std::make_unique<EventsFile>(files, folder / "events.jsonl", std::move(program)));
     }
-    add(std::make_unique<PipelineFile>(files, folder / "data_pipeline.jsonl"));
-    add(std::make_unique<SamplesFile>(files, folder / "samples.jsonl"));
+    add(std::make_unique<RowsFile>(pipeline_file(files, folder / "data_pipeline.jsonl")));
+    add(std::make_unique<RowsFile>(samples_file(files, folder / "samples.jsonl")));
     if (chosen("tensorboard")) add(std::make_unique<TensorboardFile>(files, folder));
     if (chosen("prometheus")) add(std::make_unique<PrometheusFile>(files, folder / "metrics.prom"));
   }
@@ -44,7 +44,8 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
   if (!shown) add(std::make_unique<WarningsOnly>(), false);
   if (shown) relay_->add(*console, false);
   observers_.push_back(std::move(console));
-  add(std::make_unique<Watch>([relay = relay_.get()](const std::string& sentence) { relay->warning(sentence); }));
+  add(std::make_unique<Watch>(
+      [relay = relay_.get()](const std::string& sentence) { relay->on(train::Warning{sentence}); }));
 }
 
 Sinks::~Sinks() { relay_.reset(); }  // it knows the others
@@ -58,7 +59,7 @@ train::Observer& Sinks::observer() { return *relay_; }
 
 void Sinks::record_failure(const std::string& sentence) noexcept {
   try {
-    relay_->failed(sentence);
+    relay_->on(train::Failed{sentence});
   } catch (...) {
   }
 }

@@ -1,4 +1,4 @@
-// Which figures go under which tag, and when.
+// When what is written; report/metrics.h has the tags.
 #include "report/tensorboard_file.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "config/load.h"
 #include "report/console.h"
+#include "report/metrics.h"
 #include "report/tensorboard_events.h"
 
 namespace redline::report {
@@ -41,7 +42,7 @@ std::string fenced(std::string_view kind, std::string_view text) { return fmt::f
 
 void TensorboardFile::write(const std::string& message) { file_->write(tensorboard::record(message)); }
 
-void TensorboardFile::started(const train::RunHeader& h) {
+void TensorboardFile::start(const train::RunHeader& h) {
   if (h.first_step >= h.steps) return;  // nothing left to do: no file of nothing
   step_ = h.first_step;
   step_times_.clear();
@@ -57,37 +58,11 @@ void TensorboardFile::started(const train::RunHeader& h) {
   write(tensorboard::text_event(now, h.first_step, "config", fenced("toml", config::dump(*h.config))));
 }
 
-// Evaluations after a step come with the step's row; the one before the first has none.
-void TensorboardFile::evaluated(std::int64_t step, double loss) {
-  if (!file_ || step != 0) return;
-  const tensorboard::Scalar scalar{"eval/loss", loss};
-  write(tensorboard::scalars_event(unix_seconds(), step, {&scalar, 1}));
-}
-
-void TensorboardFile::stepped(const train::StepMetrics& m) {
-  if (!file_) return;
+void TensorboardFile::step(const train::StepMetrics& m) {
   step_ = m.step;
-  std::vector<tensorboard::Scalar> scalars = {{"train/loss", m.loss},
-                                              {"train/grad_norm", m.grad_norm},
-                                              {"train/lr", m.lr},
-                                              {"speed/step_ms", m.step_ms},
-                                              {"speed/tokens_per_s", m.tokens_per_s},
-                                              {"speed/tflops", m.tflops},
-                                              {"speed/mfu", m.mfu},
-                                              {"speed/mfu_palm", m.mfu_palm},
-                                              {"data/wait_ms", m.data_wait_ms},
-                                              {"data/padding", m.padding},
-                                              {"memory/gib", m.memory_gib}};
-  if (m.eval_loss) scalars.emplace_back("eval/loss", *m.eval_loss);
-  const auto known = [&](std::string_view tag, const std::optional<double>& value) {
-    if (value) scalars.emplace_back(tag, *value);
-  };
-  if (m.gpu) {
-    known("gpu/utilisation", m.gpu->utilisation);
-    known("gpu/temperature_c", m.gpu->temperature_c);
-    known("gpu/power_w", m.gpu->power_w);
-    known("gpu/clock_mhz", m.gpu->clock_mhz);
-  }
+  std::vector<tensorboard::Scalar> scalars;
+  for (const Metric& metric : kMetrics)
+    if (const auto value = number_of(metric, m); value && !metric.tag.empty()) scalars.emplace_back(metric.tag, *value);
   write(tensorboard::scalars_event(m.time, m.step, scalars));
   step_times_.push_back(m.step_ms);
   if (step_times_.size() >= kStepsAHistogram) write_histogram(m.time);
@@ -99,14 +74,22 @@ void TensorboardFile::write_histogram(double time) {
   step_times_.clear();
 }
 
-void TensorboardFile::before_checkpoint() {
-  if (file_) file_->sync();
-}
-
-void TensorboardFile::finished(const std::string&) {
+void TensorboardFile::on(const train::Event& event) {
+  if (const auto* started = std::get_if<train::Started>(&event)) return start(*started);
   if (!file_) return;
-  write_histogram(unix_seconds());
-  file_->sync();
+  hear(
+      event, [&](const train::Stepped& e) { step(e); },
+      // Evaluations after a step come with the step's row; the one before the first has none.
+      [&](const train::Evaluated& e) {
+        if (e.step != 0) return;
+        const tensorboard::Scalar scalar{kMetrics[Column("eval_loss").index].tag, e.loss};
+        write(tensorboard::scalars_event(unix_seconds(), e.step, {&scalar, 1}));
+      },
+      [&](const train::BeforeCheckpoint&) { file_->sync(); },
+      [&](const train::Finished&) {
+        write_histogram(unix_seconds());
+        file_->sync();
+      });
 }
 
 }  // namespace redline::report

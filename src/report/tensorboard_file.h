@@ -15,13 +15,11 @@ class TensorboardFile final : public train::Observer {
  public:
   TensorboardFile(FileSystem& files, Path folder) : files_(files), folder_(std::move(folder)) {}
 
-  void started(const train::RunHeader& header) override;
-  void evaluated(std::int64_t step, double loss) override;
-  void stepped(const train::StepMetrics& m) override;
-  void before_checkpoint() override;
-  void finished(const std::string& sentence) override;
+  void on(const train::Event& event) override;
 
  private:
+  void start(const train::RunHeader& header);
+  void step(const train::StepMetrics& m);
   void write(const std::string& message);
   void write_histogram(double time);
 

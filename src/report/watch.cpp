@@ -37,7 +37,7 @@ std::string in_words(const device::GpuSample& g) {
 
 }  // namespace
 
-void Watch::started(const train::RunHeader& h) {
+void Watch::start(const train::RunHeader& h) {
   skipped_ = 0;
   window_.clear();
   said_.fill(-std::numeric_limits<double>::infinity());
@@ -62,7 +62,7 @@ bool Watch::may_say(Kind kind, double now) {
   return true;
 }
 
-void Watch::stepped(const train::StepMetrics& m) {
+void Watch::step(const train::StepMetrics& m) {
   if (skipped_ < kFirstSteps) {
     ++skipped_;
     return;

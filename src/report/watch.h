@@ -18,14 +18,18 @@ class Watch final : public train::Observer {
   using Say = std::function<void(const std::string& sentence)>;
   explicit Watch(Say warn) : warn_(std::move(warn)) {}
 
-  void started(const train::RunHeader& header) override;
-  void stepped(const train::StepMetrics& m) override;
+  void on(const train::Event& event) override {
+    hear(
+        event, [&](const train::Started& e) { start(e); }, [&](const train::Stepped& e) { step(e); });
+  }
 
  private:
   enum Kind { waiting, padding, slow_step, throttled, kKinds };
   struct Step {
     double step_ms, data_wait_ms, padding;
   };
+  void start(const train::RunHeader& header);
+  void step(const train::StepMetrics& m);
   void look_at_window(double now);
   void look_at_step(const train::StepMetrics& m);
   bool may_say(Kind kind, double now);  // and then it counts as said

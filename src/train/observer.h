@@ -4,9 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/files.h"
+#include "base/overloaded.h"
 #include "config/config.h"
 #include "data/stage_figures.h"
 #include "device/gpu_monitor.h"
@@ -32,7 +36,7 @@ struct RunHeader {
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
 };
 
-// One row of metrics.jsonl; the names are the file's keys.
+// One row of metrics.jsonl. report/metrics.h says of each member how it is shown.
 struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
   double time = 0;        // seconds since 1970, when the step ended
@@ -57,22 +61,55 @@ struct SampledText {
   std::string prompt, text;
 };
 
+// The events, in about the order in which a run tells them.
+struct Loading {
+  std::uint64_t bytes = 0, of = 0;  // weights
+};
+struct Started : RunHeader {};
+struct Evaluating {
+  std::int64_t batch = 0, batches = 0;  // progress within an evaluation
+};
+struct Evaluated {
+  std::int64_t step = 0;
+  double loss = 0;
+};
+struct Stepped : StepMetrics {};
+struct Sampled {
+  std::int64_t step = 0;
+  std::vector<SampledText> texts;
+};
+struct Pipeline : data::PipelineFigures {};  // every few seconds where data.debug is on
+struct BeforeCheckpoint {};                  // what was told so far must be on the disk when this has been heard
+struct Saved {
+  std::int64_t step = 0;
+  Path folder;
+  double seconds = 0;
+};
+struct Sentence {
+  std::string text;
+};
+struct Note : Sentence {};     // e.g. "resumed from step 40"
+struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
+struct Finished : Sentence {};
+struct Failed : Sentence {};  // what ended the run; told by whoever caught it
+using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
+                           Note, Warning, Finished, Failed>;
+
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void started(const RunHeader&) {}
-  virtual void loading(std::uint64_t /*bytes*/, std::uint64_t /*of*/) {}        // weights, before `started`
-  virtual void evaluating(std::int64_t /*batch*/, std::int64_t /*batches*/) {}  // progress within an evaluation
-  virtual void evaluated(std::int64_t /*step*/, double /*loss*/) {}
-  virtual void stepped(const StepMetrics&) {}
-  virtual void sampled(std::int64_t /*step*/, const std::vector<SampledText>&) {}
-  virtual void pipeline(const data::PipelineFigures&) {}  // every few seconds where data.debug is on
-  virtual void before_checkpoint() {}                     // what was told so far must be on the disk when this returns
-  virtual void saved(std::int64_t /*step*/, const Path& /*folder*/, double /*seconds*/) {}
-  virtual void note(const std::string& /*sentence*/) {}     // e.g. "resumed from step 40"
-  virtual void warning(const std::string& /*sentence*/) {}  // e.g. a damaged checkpoint that was passed over
-  virtual void finished(const std::string& /*sentence*/) {}
-  virtual void failed(const std::string& /*sentence*/) {}  // what ended the run; told by whoever caught it
+  virtual void on(const Event& event) = 0;
 };
+
+// Calls the one of `heard` that takes the event: hear(event, [&](const Stepped& m) { ... }, ...). Others pass by.
+template <class... Heard>
+void hear(const Event& event, Heard... heard) {
+  const overloaded all{std::move(heard)...};
+  std::visit(
+      [&]<class E>(const E& e) {
+        if constexpr (std::is_invocable_v<decltype(all), const E&>) all(e);
+      },
+      event);
+}
 
 }  // namespace redline::train

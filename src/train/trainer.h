@@ -40,12 +40,6 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
 // The number of steps a configuration asks for: max_steps or max_tokens, whichever comes first.
 std::int64_t total_steps(const config::Train& train);
 
-// Whether a folder holds a run (or the beginnings of one).
-bool holds_run(FileSystem& files, const Path& folder);
-
-// The configuration of the run in `folder`, as it was resolved when it started.
-config::Config read_run_config(FileSystem& files, const Path& folder);
-
 // The run cannot go on: step, batch and what to try. The update was not made; the last checkpoint stays.
 struct NotFinite : std::runtime_error {
   using std::runtime_error::runtime_error;

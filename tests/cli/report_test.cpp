@@ -1,6 +1,7 @@
 // `redline report` as a user runs it: a page, figures, and a sentence for whatever is broken.
 #include "cli/program.h"
 #include "io/json.h"
+#include "report/metrics.h"
 
 namespace redline::cli {
 namespace {
@@ -97,6 +98,13 @@ TEST_F(ReportTest, AFileThatCannotBeReadCostsItsRunOnly) {
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_NE(ran.err.find("broken/metrics.jsonl"), std::string::npos) << ran.err;
   EXPECT_NE(ran.out.find("a: finished"), std::string::npos) << ran.out;
+}
+
+TEST_F(ReportTest, TheTableOfMetricsIsPrinted) {
+  const Ran ran = run({"report", "--metrics"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, report::metrics_as_markdown());
+  expect_bad_input({"report", "--metrics", "a"}, {"--metrics", "cannot be combined"});
 }
 
 TEST_F(ReportTest, ASlashAtTheEndIsNoPartOfTheName) {

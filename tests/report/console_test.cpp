@@ -128,7 +128,7 @@ TEST(ProgressLine, LosesNothingAtLargeButRealValues) {
 TEST(Console, HeaderNamesTheChoices) {
   const SmallRun run(120);
   Captured out;
-  Console(out.stream(), false).started(run.header);
+  Console(out.stream(), false).on(train::Started{run.header});
   for (const char* part : {"llama", "4.93 M parameters", "fp32", "2048 tokens a step", "120 steps", "ping (generated)",
                            "400 MiB", "parameters 300 MiB", "other 4.00 KiB", "104 GFLOP/s (measured)", "runs/a"})
     EXPECT_NE(out.text().find(part), std::string::npos) << part << " is missing in\n" << out.text();
@@ -138,8 +138,8 @@ TEST(Console, InAFileLinesAreASecondApartAndTheEndsAreThere) {
   const SmallRun run(100);
   Captured out;
   Console console(out.stream(), false);
-  console.started(run.header);
-  for (std::int64_t step = 1; step <= 100; ++step) console.stepped(metrics(step));
+  console.on(train::Started{run.header});
+  for (std::int64_t step = 1; step <= 100; ++step) console.on(train::Stepped{metrics(step)});
   EXPECT_EQ(times(out.text(), "step   1/100"), 1);
   EXPECT_EQ(times(out.text(), "step 100/100"), 1);
   EXPECT_LE(times(out.text(), "/100"), 10);  // 2, unless this test takes seconds
@@ -151,8 +151,8 @@ TEST(Console, OnATerminalEachTenthStays) {
   const SmallRun run(100);
   Captured out;
   Console console(out.stream(), true);
-  console.started(run.header);
-  for (std::int64_t step = 1; step <= 100; ++step) console.stepped(metrics(step));
+  console.on(train::Started{run.header});
+  for (std::int64_t step = 1; step <= 100; ++step) console.on(train::Stepped{metrics(step)});
   int kept = 0;
   const std::string text = out.text();
   for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1)
@@ -164,14 +164,14 @@ TEST(Console, EvaluationsAndCheckpointsHaveTheirOwnLines) {
   const SmallRun run(100);
   Captured out;
   Console console(out.stream(), false);
-  console.started(run.header);
-  console.evaluated(0, 5.5);
+  console.on(train::Started{run.header});
+  console.on(train::Evaluated{0, 5.5});
   train::StepMetrics m = metrics(50);
   m.eval_loss = 1.25;
-  console.evaluated(50, 1.25);
-  console.stepped(m);
-  console.saved(50, "runs/a/checkpoints/step_00000050", 0.5);
-  console.warning("something odd");
+  console.on(train::Evaluated{50, 1.25});
+  console.on(train::Stepped{m});
+  console.on(train::Saved{50, "runs/a/checkpoints/step_00000050", 0.5});
+  console.on(train::Warning{"something odd"});
   EXPECT_EQ(times(out.text(), "held-out loss 5.5000 before the first step\n"), 1);
   EXPECT_EQ(times(out.text(), "held-out loss 1.2500 after step 50\n"), 1);
   EXPECT_EQ(times(out.text(), "saved step 50 in 500 ms: runs/a/checkpoints/step_00000050\n"), 1);

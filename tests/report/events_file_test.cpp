@@ -40,14 +40,14 @@ TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
   const Path path = folder / "events.jsonl";
   {
     EventsFile file(real_files(), path, "redline 1");
-    file.note("resuming after step 4");
-    file.started(SmallRun(4).header);
+    file.on(train::Note{"resuming after step 4"});
+    file.on(train::Started{SmallRun(4).header});
     train::StepMetrics m;
     m.step = 7;
-    file.stepped(m);
-    file.warning("it is slow");
-    file.saved(8, "runs/a/checkpoints/step_00000008", 0.5);
-    file.finished("done");
+    file.on(train::Stepped{m});
+    file.on(train::Warning{"it is slow"});
+    file.on(train::Saved{8, "runs/a/checkpoints/step_00000008", 0.5});
+    file.on(train::Finished{"done"});
   }
   const std::vector<io::Json> all = rows(path);
   ASSERT_EQ(all.size(), 5u);
@@ -67,7 +67,7 @@ TEST(EventsFile, ATornRowGoesAndTheHistoryStays) {
   const testing::TempFolder folder;
   const Path path = folder / "events.jsonl";
   real_files().create(path)->write(std::string_view("{\"kind\":\"note\",\"text\":\"old\"}\n{\"kind\":\"no"));
-  EventsFile(real_files(), path, "").started(SmallRun().header);
+  EventsFile(real_files(), path, "").on(train::Started{SmallRun().header});
   const std::vector<io::Json> all = rows(path);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0]["text"], "old");
@@ -77,8 +77,8 @@ TEST(EventsFile, ATornRowGoesAndTheHistoryStays) {
 TEST(EventsFile, BytesThatAreNoTextCostNothing) {
   const testing::TempFolder folder;
   EventsFile file(real_files(), folder / "events.jsonl", "");
-  file.started(SmallRun().header);
-  file.warning("file \xFF\xFE is odd");
+  file.on(train::Started{SmallRun().header});
+  file.on(train::Warning{"file \xFF\xFE is odd"});
   EXPECT_EQ(rows(folder / "events.jsonl").size(), 2u);
 }
 
@@ -86,7 +86,7 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
   const testing::TempFolder folder;
   const Path path = folder / "metrics.prom";
   PrometheusFile file(real_files(), path);
-  file.started(SmallRun().header);
+  file.on(train::Started{SmallRun().header});
   EXPECT_NE(real_files().read(path).find("redline_running{run=\"a \\\"b\\\"\"} 1\n"), std::string::npos);
   train::StepMetrics m;
   m.step = 7;
@@ -95,9 +95,9 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
   m.mfu_palm = 0.625;
   m.gpu = device::GpuSample{};
   m.gpu->power_w = 300;
-  file.stepped(m);
-  file.warning("x");
-  file.finished("done");
+  file.on(train::Stepped{m});
+  file.on(train::Warning{"x"});
+  file.on(train::Finished{"done"});
   const std::string text = real_files().read(path);
   for (const char* line :
        {"redline_running{run=\"a \\\"b\\\"\"} 0\n", "redline_step{run=\"a \\\"b\\\"\"} 7\n", "} NaN\n",
@@ -111,8 +111,11 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
 
 struct Heard final : train::Observer {
   std::vector<std::string> all;
-  void note(const std::string& s) override { all.push_back("note " + s); }
-  void warning(const std::string& s) override { all.push_back("warning " + s); }
+  void on(const train::Event& event) override {
+    hear(
+        event, [&](const train::Note& e) { all.push_back("note " + e.text); },
+        [&](const train::Warning& e) { all.push_back("warning " + e.text); });
+  }
 };
 
 TEST(Relay, LinesOfOtherThreadsReachTheObserversOneAtATime) {

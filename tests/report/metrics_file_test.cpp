@@ -1,11 +1,11 @@
 // metrics.jsonl holds one row a step, exact and in order, over crashes and resumes.
-#include "report/metrics_file.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/metrics.h"
+#include "report/rows_file.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -37,9 +37,9 @@ train::RunHeader header(const config::Config& config, std::int64_t first_step) {
 // A run that goes on from `first` and makes the steps up to `last`.
 void run(FileSystem& files, const Path& path, std::int64_t first, std::int64_t last) {
   const config::Config config;
-  MetricsFile file(files, path);
-  file.started(header(config, first));
-  for (std::int64_t step = first + 1; step <= last; ++step) file.stepped(metrics(step));
+  RowsFile file = metrics_file(files, path);
+  file.on(train::Started{header(config, first)});
+  for (std::int64_t step = first + 1; step <= last; ++step) file.on(train::Stepped{metrics(step)});
 }
 
 std::string rows(std::int64_t last) {
@@ -115,12 +115,12 @@ TEST(MetricsFile, AWriteThatFailsIsTold) {
   const testing::TempFolder folder;
   testing::FailingFiles files;
   const config::Config config;
-  MetricsFile file(files, folder / "metrics.jsonl");
-  file.started(header(config, 0));
-  file.stepped(metrics(1));
+  RowsFile file = metrics_file(files, folder / "metrics.jsonl");
+  file.on(train::Started{header(config, 0)});
+  file.on(train::Stepped{metrics(1)});
   files.fail_at(0, testing::Failure::full_disk);
-  EXPECT_THROW(file.stepped(metrics(2)), MachineError);
-  EXPECT_THROW(file.before_checkpoint(), MachineError);
+  EXPECT_THROW(file.on(train::Stepped{metrics(2)}), MachineError);
+  EXPECT_THROW(file.on(train::BeforeCheckpoint{}), MachineError);
 }
 
 }  // namespace

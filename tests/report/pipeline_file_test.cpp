@@ -1,9 +1,8 @@
 // data_pipeline.jsonl has one whole object an interval and is not there when nothing is told.
-#include "report/pipeline_file.h"
-
 #include <gtest/gtest.h>
 
 #include "io/json.h"
+#include "report/rows_file.h"
 #include "testing/temp_folder.h"
 
 namespace redline::report {
@@ -13,10 +12,10 @@ TEST(PipelineFile, OneObjectAnInterval) {
   testing::TempFolder temp;
   const Path path = temp.path() / "data_pipeline.jsonl";
   {
-    PipelineFile file(real_files(), path);
+    RowsFile file = pipeline_file(real_files(), path);
     train::RunHeader header;
     header.first_step = 7;
-    file.started(header);
+    file.on(train::Started{header});
     EXPECT_FALSE(real_files().exists(path));
     data::PipelineFigures f;
     f.seconds = 5;
@@ -24,11 +23,11 @@ TEST(PipelineFile, OneObjectAnInterval) {
     f.stages = {{"read", 1, 10, 1000, 0.25, 0.5}, {"tokenize", 3, 10, 1000, 1, 0}};
     f.batches_ready = 1;
     f.batches_room = 4;
-    file.pipeline(f);
+    file.on(train::Pipeline{f});
     train::StepMetrics metrics;
     metrics.step = 9;
-    file.stepped(metrics);
-    file.pipeline(f);
+    file.on(train::Stepped{metrics});
+    file.on(train::Pipeline{f});
   }
   const std::string text = real_files().read(path);
   const std::size_t newline = text.find('\n');

@@ -81,9 +81,9 @@ TEST(TensorboardFile, ASessionIsAFileThatComesAfterTheOnesBefore) {
   const config::Config config;
   for (const std::int64_t first : {0, 4, 4}) {  // within one second
     TensorboardFile file(real_files(), folder.path());
-    file.started(header(config, first));
-    file.stepped(metrics(first + 1));
-    file.finished("");
+    file.on(train::Started{header(config, first)});
+    file.on(train::Stepped{metrics(first + 1)});
+    file.on(train::Finished{""});
   }
   const std::vector<std::string> names = event_files(folder.path());
   ASSERT_EQ(names.size(), 3u);
@@ -104,8 +104,8 @@ TEST(TensorboardFile, ARunWithNothingLeftToDoWritesNothing) {
   const testing::TempFolder folder;
   const config::Config config;
   TensorboardFile file(real_files(), folder.path());
-  file.started(header(config, 1000));
-  file.finished("all done already");
+  file.on(train::Started{header(config, 1000)});
+  file.on(train::Finished{"all done already"});
   EXPECT_TRUE(event_files(folder.path()).empty());
 }
 
@@ -114,9 +114,9 @@ TEST(TensorboardFile, AWriteThatFailsIsTold) {
   testing::FailingFiles files;
   const config::Config config;
   TensorboardFile file(files, folder.path());
-  file.started(header(config, 0));
+  file.on(train::Started{header(config, 0)});
   files.fail_at(0, testing::Failure::full_disk);
-  EXPECT_THROW(file.stepped(metrics(1)), MachineError);
+  EXPECT_THROW(file.on(train::Stepped{metrics(1)}), MachineError);
 }
 
 }  // namespace

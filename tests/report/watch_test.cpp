@@ -8,14 +8,14 @@ namespace {
 
 class WatchTest : public ::testing::Test {
  protected:
-  WatchTest() { watch_.started({}); }
+  WatchTest() { watch_.on(train::Started{}); }
 
   void steps(int n, const train::StepMetrics& like) {
     for (int i = 0; i < n; ++i) {
       train::StepMetrics m = like;
       m.step = ++step_;
       m.time = time_ += 1;
-      watch_.stepped(m);
+      watch_.on(train::Stepped{m});
     }
   }
   static train::StepMetrics usual() {
@@ -125,22 +125,22 @@ TEST_F(WatchTest, MemoryOfACardThatIsLeftUnused) {
   h.card = true;
   h.memory = &memory;
   h.device_memory = std::int64_t{48} << 30;
-  watch_.started(h);
+  watch_.on(train::Started{h});
   EXPECT_TRUE(said_.empty()) << "62% is enough";
   h.device_memory = std::int64_t{80} << 30;
-  watch_.started(h);
+  watch_.on(train::Started{h});
   ASSERT_EQ(said_.size(), 1u);
   EXPECT_TRUE(said("30.0 GiB of the card's 80.0 GiB (38%)") && said("#unused-memory")) << said_[0];
   h.first_step = 40;  // a run that goes on keeps its batch
-  watch_.started(h);
+  watch_.on(train::Started{h});
   EXPECT_EQ(said_.size(), 1u);
   h.first_step = 0;
   h.batch_was_chosen = true;  // as the fastest
-  watch_.started(h);
+  watch_.on(train::Started{h});
   EXPECT_EQ(said_.size(), 1u);
   h.batch_was_chosen = false;
   h.card = false;  // a host has other things to do with its memory
-  watch_.started(h);
+  watch_.on(train::Started{h});
   EXPECT_EQ(said_.size(), 1u);
 }
 

@@ -24,7 +24,9 @@ struct Ran {
 // Asks a run to stop once it has its weights and begins: it makes one step and saves it.
 struct StopsAtOnce final : Observer {
   std::atomic<int> stop{0};
-  void started(const RunHeader&) override { stop = SIGTERM; }
+  void on(const Event& event) override {
+    if (std::holds_alternative<Started>(event)) stop = SIGTERM;
+  }
 };
 
 inline Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),

@@ -19,11 +19,14 @@ struct Listener final : Observer {
   std::vector<std::int64_t> steps;
   std::vector<std::vector<SampledText>> samples;
   std::int64_t cache_bytes = 0;
-  void started(const RunHeader& h) override { cache_bytes = h.memory->by_role[static_cast<int>(program::Role::cache)]; }
-  void stepped(const StepMetrics& m) override { losses.push_back(m.loss); }
-  void sampled(std::int64_t step, const std::vector<SampledText>& texts) override {
-    steps.push_back(step);
-    samples.push_back(texts);
+  void on(const Event& event) override {
+    hear(
+        event, [&](const Started& e) { cache_bytes = e.memory->by_role[static_cast<int>(program::Role::cache)]; },
+        [&](const Stepped& e) { losses.push_back(e.loss); },
+        [&](const Sampled& e) {
+          steps.push_back(e.step);
+          samples.push_back(e.texts);
+        });
   }
 };
 

@@ -27,13 +27,15 @@ struct Recorder final : train::Observer {
   std::vector<std::string> notes, warnings, endings;
   std::vector<double> evaluations;
   std::vector<data::PipelineFigures> pipelines;
-  void stepped(const train::StepMetrics& m) override { steps.push_back(m); }
-  void saved(std::int64_t step, const Path&, double) override { saves.push_back(step); }
-  void note(const std::string& s) override { notes.push_back(s); }
-  void warning(const std::string& s) override { warnings.push_back(s); }
-  void evaluated(std::int64_t, double loss) override { evaluations.push_back(loss); }
-  void pipeline(const data::PipelineFigures& f) override { pipelines.push_back(f); }
-  void finished(const std::string& s) override { endings.push_back(s); }
+  void on(const train::Event& event) override {
+    hear(
+        event, [&](const train::Stepped& e) { steps.push_back(e); },
+        [&](const train::Saved& e) { saves.push_back(e.step); }, [&](const train::Note& e) { notes.push_back(e.text); },
+        [&](const train::Warning& e) { warnings.push_back(e.text); },
+        [&](const train::Evaluated& e) { evaluations.push_back(e.loss); },
+        [&](const train::Pipeline& e) { pipelines.push_back(e); },
+        [&](const train::Finished& e) { endings.push_back(e.text); });
+  }
 };
 
 }  // namespace redline::testing

@@ -196,8 +196,10 @@ TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemoryAndWarns) {
   struct Header final : Observer {
     std::int64_t total = 0;
     std::string warned;
-    void started(const RunHeader& h) override { total = h.memory->total; }
-    void warning(const std::string& sentence) override { warned += sentence; }
+    void on(const Event& event) override {
+      hear(
+          event, [&](const Started& e) { total = e.memory->total; }, [&](const Warning& e) { warned += e.text; });
+    }
   } header;
   TrainOptions options;
   options.config = config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096"}});

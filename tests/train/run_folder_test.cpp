@@ -1,5 +1,5 @@
 // What resuming promises: the same bits as a run that was never stopped, whatever happened to it meanwhile.
-#include "train/resume.h"
+#include "train/run_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -164,8 +164,10 @@ TEST(Resume, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
       options.folder = folder;
       struct StopAt10 final : Observer {
         std::atomic<int>* stop = nullptr;
-        void stepped(const StepMetrics& m) override {
-          if (m.step == 9) *stop = SIGTERM;  // seen after step 10
+        void on(const Event& event) override {
+          hear(event, [&](const Stepped& e) {
+            if (e.step == 9) *stop = SIGTERM;  // seen after step 10
+          });
         }
       } at10;
       at10.stop = &stop;
@@ -258,11 +260,15 @@ TEST(Resume, TellsHowMuchOfACheckpointIsLoaded) {
   run(tiny_run({"train.max_steps=5"}), temp.path());
   struct Listener final : Observer {
     std::vector<std::uint64_t> done, of;
-    void loading(std::uint64_t bytes, std::uint64_t all) override {
-      done.push_back(bytes);
-      of.push_back(all);
+    void on(const Event& event) override {
+      hear(
+          event,
+          [&](const Loading& e) {
+            done.push_back(e.bytes);
+            of.push_back(e.of);
+          },
+          [&](const Started&) { EXPECT_FALSE(done.empty()); });
     }
-    void started(const RunHeader&) override { EXPECT_FALSE(done.empty()); }
   } heard;
   device::CpuDevice device(2);
   const TrainOptions options = one_step_more(temp.path(), heard);
@@ -290,9 +296,11 @@ TEST(Resume, ASignalWhileWeightsAreLoadedEndsItAndNothingIsWritten) {
   struct Stopper final : Observer {
     std::atomic<int> stop{0};
     std::string said;
-    void loading(std::uint64_t, std::uint64_t) override { stop = SIGINT; }
-    void note(const std::string& text) override { said = text; }
-    void started(const RunHeader&) override { ADD_FAILURE() << "went on"; }
+    void on(const Event& event) override {
+      hear(
+          event, [&](const Loading&) { stop = SIGINT; }, [&](const Note& e) { said = e.text; },
+          [](const Started&) { ADD_FAILURE() << "went on"; });
+    }
   } stopper;
   device::CpuDevice device(2);
   TrainOptions options = one_step_more(temp.path(), stopper);

@@ -1,10 +1,10 @@
-// Opens the weights of model.init_from and holds them, and the tokenizer beside them, against the run.
-#include "train/start.h"
-
+// Where a run's weights come from when it does not start from random ones: the folder of model.init_from. They, and the
+// tokenizer beside them, are held against the run.
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 #include "model/weights.h"
+#include "train/step_loop.h"
 
 namespace redline::train {
 namespace {
@@ -37,24 +37,25 @@ std::string tokenizer_problem(const Path& folder, const config::Config& config, 
 
 }  // namespace
 
-void load_start(const config::Config& config, const data::Corpus& corpus, const TrainOptions& options,
-                FileSystem& files, const std::function<void(const io::WeightFiles&)>& load) {
-  const config::Model& m = config.model;
+// Of a run they are those of its newest checkpoint that is whole (io/checkpoint_folder.h).
+void StepLoop::load_start() {
+  const config::Model& m = config_.model;
+  if (m.init_from.empty()) return;
   std::string problem;
-  const Path start = io::find_weights_folder(files, m.init_from, [&](const Path& folder) {
+  const Path start = io::find_weights_folder(files_, m.init_from, [&](const Path& folder) {
     const io::WeightFiles weights = io::reading_weights([&] {
-      io::WeightFiles opened(files, folder);
+      io::WeightFiles opened(files_, folder);
       model::check_size(opened, m);
       model::match_weights(opened, m, model::lay_out(model::family_of(m).table(m)));
       return opened;
     });
-    problem = data::holds_tokenizer(files, folder) ? tokenizer_problem(folder, config, corpus) : std::string();
-    load(weights);
+    problem = data::holds_tokenizer(files_, folder) ? tokenizer_problem(folder, config_, loader_.corpus()) : "";
+    if (!trains()) return;
+    make_engine();
+    io::reading_weights([&] { model::load_weights(*engine_, weights, tell_loading()); });  // moments are zero
   });
-  for (Observer* o : options.observers) {
-    o->note(fmt::format("starting from the weights in {}", start.string()));
-    if (!problem.empty()) o->warning(problem);
-  }
+  keeper_.tell(Note{fmt::format("starting from the weights in {}", start.string())});
+  if (!problem.empty()) keeper_.tell(Warning{problem});
 }
 
 }  // namespace redline::train

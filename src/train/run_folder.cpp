@@ -1,6 +1,7 @@
-// Holds a run folder's configuration against the one asked for.
-#include "train/resume.h"
+// Holds a run folder's configuration against the one asked for, and keeps what the run leaves in it.
+#include "train/run_folder.h"
 
+#include "base/clock.h"
 #include "config/keys.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
@@ -8,6 +9,10 @@
 
 namespace redline::train {
 namespace {
+
+void tell_observers(const TrainOptions& options, const Event& event) {
+  for (Observer* o : options.observers) o->on(event);
+}
 
 bool decides_the_run(std::string_view key) {
   for (std::string_view how : {"data.workers", "data.prefetch", "data.ram_mib", "data.debug", "data.on_error"})
@@ -33,7 +38,7 @@ void check_settings(const config::Config& before, const TrainOptions& options, c
           "{}{} was started with {} = {}, not {}; resume it with its own value, or start another run with another "
           "--out",
           where.string(), where == options.folder ? "" : another(key), key, was, is);
-    for (Observer* o : options.observers) o->note(fmt::format("resuming with {} = {} (it was {})", key, is, was));
+    tell_observers(options, Note{fmt::format("resuming with {} = {} (it was {})", key, is, was)});
   }
 }
 
@@ -65,36 +70,71 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
   check_settings(read_run_config(files, options.folder), options, options.folder);
 }
 
-std::optional<Path> resume_newest(const TrainOptions& options, FileSystem& files,
-                                  const std::function<std::string(const Path& folder)>& take_up) {
-  if (!options.resume) return std::nullopt;
-  const Path parent = options.folder / "checkpoints";
+RunFolder::RunFolder(const TrainOptions& options, FileSystem& files)
+    : options_(options), files_(files), checkpoints_(options.folder / "checkpoints") {
+  check_folder(options, files);
+}
+
+void RunFolder::tell(const Event& event) { tell_observers(options_, event); }
+
+std::optional<Path> RunFolder::resume(StepLoop& loop) {
+  if (!options_.resume) return std::nullopt;
   std::string newest_problem;
   const auto damaged = [&](const io::PassedOver& passed) {
     if (newest_problem.empty()) newest_problem = passed.problem;
-    for (Observer* o : options.observers) o->warning(io::in_words(passed));
+    tell(Warning{io::in_words(passed)});
   };
   // A run that has lost its configuration is still what its checkpoints say.
-  const bool lost = !files.exists(options.folder / kRunConfig);
+  const bool lost = !files_.exists(options_.folder / kRunConfig);
   const auto use = [&](const io::FoundCheckpoint& c) {
-    if (lost && files.exists(c.folder / kRunConfig))
-      check_settings(read_run_config(files, c.folder), options, c.folder);
-    return take_up(c.folder);
+    if (lost && files_.exists(c.folder / kRunConfig))
+      check_settings(read_run_config(files_, c.folder), options_, c.folder);
+    return take_up(c.folder, loop);
   };
-  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(files, parent, damaged, use);
+  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(files_, checkpoints_, damaged, use);
   if (found) return found->folder;
   if (!newest_problem.empty())
     fail_user("none of the checkpoints in {} can be used ({}); move that folder away to start from the beginning",
-              parent.string(), newest_problem);
+              checkpoints_.string(), newest_problem);
   return std::nullopt;
 }
 
-void write_run_config(const TrainOptions& options, FileSystem& files) {
-  const std::string text = config::dump(options.config);
-  const Path path = options.folder / kRunConfig;
-  if (files.exists(path) && files.read(path) == text) return;
-  files.create_folders(options.folder);
-  files.replace(path, text);
+// The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one takes
+// the place of all that was loaded.
+std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
+  if (std::string problem = missing_from_checkpoint(files_, checkpoint); !problem.empty()) return problem;
+  loop.restore(read_run_state(files_, checkpoint), checkpoint);
+  if (!loop.trains()) return io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
+  if (!lock_) lock_.emplace(options_.folder);
+  loop.make_engine();
+  try {
+    loop.load_checkpoint(checkpoint);
+    return {};
+  } catch (const std::exception&) {
+    // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where it
+    // has nothing to say the checkpoint is whole and does not fit this run, or the device failed.
+    std::string problem = io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
+    if (problem.empty()) throw;
+    return problem;
+  }
+}
+
+void RunFolder::begin() {
+  files_.create_folders(options_.folder);
+  if (!lock_) lock_.emplace(options_.folder);
+  if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
+  const std::string text = config::dump(options_.config);
+  const Path path = options_.folder / kRunConfig;
+  if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
+  io::prepare_checkpoints(files_, checkpoints_);
+}
+
+void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
+  tell(BeforeCheckpoint{});
+  const config::Config& config = options_.config;
+  save_checkpoint(files_, checkpoints_, engine, config, state);
+  io::prune_checkpoints(files_, checkpoints_, config.checkpoint.keep, config.checkpoint.keep_every, state.step);
+  tell(Saved{state.step, checkpoints_ / io::checkpoint_name(state.step), steady_seconds() - began});
 }
 
 }  // namespace redline::train

@@ -1,0 +1,172 @@
+// The table of metrics: every figure of a step, written down once. metrics.jsonl, TensorBoard, Prometheus, the report of a
+// run and docs/monitoring.md walk it, so a new metric is a member of train::StepMetrics and a row here.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "train/observer.h"
+
+namespace redline::report {
+
+// Nothing: no part of this step. Null: asked for, and not told.
+using MetricValue = std::variant<std::monostate, std::nullptr_t, std::int64_t, double, std::string_view>;
+
+template <auto Member>
+MetricValue read(const train::StepMetrics& m) {
+  const auto& value = m.*Member;
+  if constexpr (requires { value.has_value(); })
+    return value ? MetricValue(*value) : MetricValue();
+  else
+    return value;
+}
+// Of a group that is there as a whole or not at all.
+template <auto Group, auto Member>
+MetricValue read_in(const train::StepMetrics& m) {
+  if (!(m.*Group)) return {};
+  const auto& value = (*(m.*Group)).*Member;
+  return value ? MetricValue(*value) : MetricValue(nullptr);
+}
+
+// A figure of Prometheus: redline_NAME, the value times the factor.
+struct Gauge {
+  std::string_view name = {}, help = {};  // no name: not there
+  double factor = 1;
+};
+
+// How a value is written at a tick and on hover; the page's script knows them by these names.
+enum class Figure { number, share, rate, milliseconds, exponent };
+
+enum class Section { none, top, speed, data, gpu };
+
+enum PanelFlags : unsigned {
+  kSmooth = 1,          // a mean over it, the values behind
+  kFromZero = 2,        // the y axis
+  kWide = 4,            // the width of the page
+  kEvaluations = 8,     // with the held-out loss as dots, and resumes
+  kWithStepTimes = 16,  // behind the histogram of step times
+};
+
+// A plot of the report.
+struct Panel {
+  Section section = Section::none;
+  int place = 0;  // within the section
+  std::string_view title = {};
+  Figure figure = Figure::number;
+  unsigned flags = 0;
+  constexpr bool is(PanelFlags flag) const { return flags & flag; }
+};
+
+struct Metric {
+  std::string_view key;  // in metrics.jsonl
+  MetricValue (*read)(const train::StepMetrics&);
+  std::string_view unit, help;  // for the documentation
+  std::string_view tag = {};    // of TensorBoard; none: not there
+  Gauge gauge = {};
+  Panel panel = {};
+  bool required = false;  // every version has written it: a file without it is worth a word
+};
+
+constexpr Metric metric(std::string_view key, MetricValue (*read)(const train::StepMetrics&), std::string_view unit,
+                        std::string_view help, std::string_view tag = {}, Gauge gauge = {}, Panel panel = {},
+                        bool required = false) {
+  return {key, read, unit, help, tag, gauge, panel, required};
+}
+
+// In the order of a row of metrics.jsonl.
+inline constexpr auto kMetrics = [] {
+  using M = train::StepMetrics;
+  using G = device::GpuSample;
+  constexpr bool kRequired = true;
+  constexpr unsigned kCurve = kSmooth | kFromZero;
+  return std::array{
+      metric("step", read<&M::step>, "", "updates done, from 1", "", {"step", "Steps done."}),
+      metric("time", read<&M::time>, "s", "since 1970, when the step ended", "",
+             {"last_step_timestamp_seconds", "When the last step ended."}, {}, kRequired),
+      metric("loss", read<&M::loss>, "nats", "mean cross entropy over the real target pairs of the step", "train/loss",
+             {"loss", "Loss of the last step."},
+             {Section::top, 1, "Loss", Figure::number, kSmooth | kWide | kEvaluations}, kRequired),
+      metric("grad_norm", read<&M::grad_norm>, "", "global norm of the mean gradient, before clipping",
+             "train/grad_norm", {"grad_norm", "Norm of the gradient before clipping."},
+             {Section::top, 3, "Gradient norm", Figure::number, kCurve}, kRequired),
+      metric("lr", read<&M::lr>, "", "learning rate of the step", "train/lr", {"learning_rate", "Learning rate."},
+             {Section::top, 2, "Learning rate", Figure::exponent, kFromZero}, kRequired),
+      metric("step_ms", read<&M::step_ms>, "ms",
+             "the whole step, waiting for data included; evaluations and checkpoints not", "speed/step_ms",
+             {"step_seconds", "Time of the last step.", 1e-3},
+             {Section::speed, 3, "Step time", Figure::milliseconds, kCurve | kWithStepTimes}, kRequired),
+      metric("tokens", read<&M::tokens>, "", "real targets of the step", "", {}, {}, kRequired),
+      metric("tokens_per_s", read<&M::tokens_per_s>, "1/s", "`tokens` over the step's time", "speed/tokens_per_s",
+             {"tokens_per_second", "Real tokens a second."},
+             {Section::speed, 2, "Tokens a second", Figure::rate, kCurve}, kRequired),
+      metric("padding", read<&M::padding>, "share", "of token slots that hold no document", "data/padding",
+             {"padding_ratio", "Share of token slots that hold none."},
+             {Section::data, 1, "Padding", Figure::share, kCurve}),
+      metric("tflops", read<&M::tflops>, "TFLOP/s",
+             "model FLOPs: products of real tokens, attention pairs that the mask keeps", "speed/tflops",
+             {"model_flops_per_second", "Model FLOPs a second.", 1e12}),
+      metric("mfu", read<&M::mfu>, "share", "`tflops` over the peak", "speed/mfu",
+             {"mfu_ratio", "Model FLOPs utilisation."}, {Section::speed, 1, "MFU", Figure::share, kCurve}, kRequired),
+      metric("mfu_palm", read<&M::mfu_palm>, "share",
+             "the same with T pairs a token and nothing halved, for comparison with published tables", "speed/mfu_palm",
+             {"mfu_palm_ratio", "The same, masked pairs counted as work."}),
+      metric("data_wait_ms", read<&M::data_wait_ms>, "ms", "of the step spent waiting for a batch", "data/wait_ms",
+             {"data_wait_seconds", "Time of the last step that went to waiting for data.", 1e-3},
+             {Section::data, 2, "Waiting for data, a step", Figure::milliseconds, kCurve}),
+      metric("memory_gib", read<&M::memory_gib>, "GiB", "the arena", "memory/gib",
+             {"memory_bytes", "Bytes of the run's arena.", 0x1p30}),
+      metric("truncated_tokens", read<&M::truncated_tokens>, "",
+             "tokens dropped so far from documents longer than a row, where `data.long_documents = \"truncate\"`"),
+      metric("eval_loss", read<&M::eval_loss>, "nats",
+             "held-out loss, in the rows of steps that were followed by an evaluation", "eval/loss",
+             {"eval_loss", "Held-out loss at the last evaluation."}),
+      metric("gpu_utilisation", read_in<&M::gpu, &G::utilisation>, "share",
+             "of the last second or so in which a kernel ran; these five are there where the card can be watched, and "
+             "null where it does not tell",
+             "gpu/utilisation", {"gpu_utilisation_ratio", "Share of time in which a kernel ran."},
+             {Section::gpu, 1, "GPU utilisation", Figure::share, kFromZero}),
+      metric("gpu_temperature_c", read_in<&M::gpu, &G::temperature_c>, "°C", "of the card", "gpu/temperature_c",
+             {"gpu_temperature_celsius", "Temperature of the card."}, {Section::gpu, 3, "Temperature, °C"}),
+      metric("gpu_power_w", read_in<&M::gpu, &G::power_w>, "W", "of the card", "gpu/power_w",
+             {"gpu_power_watts", "Power of the card."}, {Section::gpu, 2, "Power, W", Figure::number, kFromZero}),
+      metric("gpu_clock_mhz", read_in<&M::gpu, &G::clock_mhz>, "MHz", "of the multiprocessors", "gpu/clock_mhz",
+             {"gpu_clock_hertz", "Clock of the multiprocessors.", 1e6},
+             {Section::gpu, 4, "Clock, MHz", Figure::number, kFromZero}),
+      metric("gpu_throttle", read_in<&M::gpu, &G::throttle>, "",
+             "what holds the clock down: \"\", or some of `power cap`, `heat`, `heat (hardware)`, `power brake`, "
+             "`hardware slowdown`, joined by \", \"",
+             "", {"gpu_throttled", "1 while the card holds its clocks down; under full load its power cap does."}),
+  };
+}();
+
+// A row's place in a table, from its key: one that is not there does not compile.
+template <const auto& Table>
+struct KeyOf {
+  using Row = std::remove_cvref_t<decltype(Table[0])>;
+  std::size_t index = 0;
+  consteval KeyOf(const char* key)
+      : index(static_cast<std::size_t>(std::ranges::find(Table, std::string_view(key), &Row::key) - Table.begin())) {
+    if (index == Table.size()) throw std::logic_error("no such key");
+  }
+  explicit constexpr KeyOf(const Row& row) : index(static_cast<std::size_t>(&row - Table.data())) {}
+};
+using Column = KeyOf<kMetrics>;
+
+// The metric as a number: a text is 1 where it says something. Nothing where the step has none.
+std::optional<double> number_of(const Metric& metric, const train::StepMetrics& m);
+
+// A row of metrics.jsonl with its newline. Doubles in the shortest form that reads back the same; what is not finite is null.
+// Equal numbers give equal text, so two runs can be compared as files.
+std::string metrics_row(const train::StepMetrics& m);
+
+// The table as docs/monitoring.md has it.
+std::string metrics_as_markdown();
+
+}  // namespace redline::report

@@ -1,0 +1,41 @@
+// Files of one JSON object a line that a run adds to over its whole life, resumes included.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/files.h"
+#include "train/observer.h"
+
+namespace redline::report {
+
+// Opens for appending. A last line that a kill tore goes first, so that the next row begins a line of its own.
+std::unique_ptr<FileWriter> append_rows(FileSystem& files, const Path& path);
+
+// Such a file as the sink of a run. A row is written at once: a reader that follows the file never sees a part of one while
+// the machine lives. Files of steps are cut back to the step that the run goes on from; a history is not.
+class RowsFile final : public train::Observer {
+ public:
+  enum Kind { every_step, some_steps, history };  // every_step: there from the start; else from the first row on
+  using Row = std::function<std::string(const train::Event&)>;  // with its newline; empty: the event has none
+  RowsFile(FileSystem& files, Path path, Kind kind, Row row)
+      : files_(files), path_(std::move(path)), kind_(kind), row_(std::move(row)) {}
+
+  void on(const train::Event& event) override;
+
+ private:
+  void open();
+
+  FileSystem& files_;
+  Path path_;
+  Kind kind_;
+  Row row_;
+  std::unique_ptr<FileWriter> file_;
+};
+
+RowsFile metrics_file(FileSystem& files, Path path);   // metrics.jsonl
+RowsFile samples_file(FileSystem& files, Path path);   // samples.jsonl, where train.sample_every is set
+RowsFile pipeline_file(FileSystem& files, Path path);  // data_pipeline.jsonl, where data.debug is on
+
+}  // namespace redline::report

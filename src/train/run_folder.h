@@ -1,0 +1,52 @@
+// The folder of a run: its lock, its config.toml, its checkpoints and the observers that write the rest. A new run begins
+// in an empty one, and the same run goes on in its own.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "train/run_lock.h"
+#include "train/step_loop.h"
+
+namespace redline::train {
+
+inline constexpr const char* kRunConfig = "config.toml";
+
+// Whether a folder holds a run (or the beginnings of one).
+bool holds_run(FileSystem& files, const Path& folder);
+
+// The configuration of the run in `folder`, as it was resolved when it started.
+config::Config read_run_config(FileSystem& files, const Path& folder);
+
+// A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in a key
+// that decides what is trained on what (model, data, batch): such a run would not be the same run. Other differences
+// (learning rate, steps, checkpoints, logging) are the user's choice and are told to the observers. A run without its
+// config.toml is asked for it when it resumes: each checkpoint holds its own.
+void check_folder(const TrainOptions& options, FileSystem& files);
+
+class RunFolder final : public Keeper {
+ public:
+  RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
+
+  // Goes on from the newest whole checkpoint: the loop is given one after the other, newest first, until nothing is wrong
+  // with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none. A
+  // UserError when it has saved some and none can be read: starting over would destroy them.
+  std::optional<Path> resume(StepLoop& loop);
+
+  // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told, and
+  // the place of the checkpoints.
+  void begin();
+
+  void tell(const Event& event) override;
+  void save(model::Engine& engine, const RunState& state, double began) override;
+
+ private:
+  std::string take_up(const Path& checkpoint, StepLoop& loop);
+
+  const TrainOptions& options_;
+  FileSystem& files_;
+  Path checkpoints_;
+  std::optional<RunLock> lock_;
+};
+
+}  // namespace redline::train

@@ -1,0 +1,122 @@
+// A metric of the table reaches every place that shows it, and the page of the documentation is the table.
+#include "report/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "io/json.h"
+#include "report/prometheus_file.h"
+#include "report/rows_file.h"
+#include "report/run_name.h"
+#include "report/run_page.h"
+#include "report/tensorboard_file.h"
+#include "testing/temp_folder.h"
+
+namespace redline::report {
+namespace {
+
+// A step that has all of them, each with a value of its own.
+train::StepMetrics full_step() {
+  train::StepMetrics m;
+  m.step = 7;
+  m.time = 1.7e9;
+  m.loss = 2.5;
+  m.grad_norm = 1.25;
+  m.lr = 3e-4;
+  m.step_ms = 152;
+  m.tokens = 2045;
+  m.tokens_per_s = 13400;
+  m.padding = 0.03;
+  m.tflops = 0.05;
+  m.mfu = 0.48;
+  m.mfu_palm = 0.5;
+  m.data_wait_ms = 1.5;
+  m.truncated_tokens = 11;
+  m.memory_gib = 0.75;
+  m.eval_loss = 2.75;
+  m.gpu = device::GpuSample{};
+  m.gpu->utilisation = 0.9;
+  m.gpu->temperature_c = 71;
+  m.gpu->power_w = 690;
+  m.gpu->clock_mhz = 1500;
+  m.gpu->throttle = "power cap";
+  return m;
+}
+
+// One step through a sink: what it leaves in its folder, joined.
+template <class Sink>
+std::string written(Sink&& sink, const Path& folder) {
+  config::Config config;
+  train::RunHeader header;
+  header.config = &config;
+  header.folder = folder;
+  header.steps = 10;
+  header.first_step = 6;
+  sink.on(train::Started{header});
+  sink.on(train::Stepped{full_step()});
+  sink.on(train::Finished{"done"});
+  std::string all;
+  for (const std::string& name : real_files().list(folder)) all += real_files().read(folder / name);
+  return all;
+}
+
+TEST(Metrics, EachReachesEverySink) {
+  const testing::TempFolder jsonl, tensorboard, prometheus;
+  const std::string rows = written(metrics_file(real_files(), jsonl / "metrics.jsonl"), jsonl.path());
+  const std::string events = written(TensorboardFile(real_files(), tensorboard.path()), tensorboard.path());
+  const std::string gauges = written(PrometheusFile(real_files(), prometheus / "metrics.prom"), prometheus.path());
+  const io::Json row = io::parse_json(rows, "row");
+  const RunRecord record = read_run(real_files(), jsonl.path());
+  const std::string page = run_page({record}, {summarise(record, {})}, {});
+  ASSERT_EQ(record.rows(), 1u);
+  EXPECT_EQ(row.size(), kMetrics.size());
+  std::set<std::string_view> tags, names;
+  for (const Metric& m : kMetrics) {
+    const std::optional<double> value = number_of(m, full_step());
+    ASSERT_TRUE(value.has_value()) << m.key << ": give it a value in full_step()";
+    ASSERT_TRUE(row.contains(m.key)) << m.key;
+    EXPECT_FALSE(row[std::string(m.key)].is_null()) << m.key;
+    if (row[std::string(m.key)].is_number()) {
+      EXPECT_EQ(row[std::string(m.key)], *value) << m.key;
+      EXPECT_EQ(record.column(Column(m))[0], *value) << m.key;
+    }
+    if (!m.tag.empty()) {
+      EXPECT_TRUE(tags.insert(m.tag).second) << m.tag << " twice";
+      EXPECT_NE(events.find(m.tag), std::string::npos) << m.tag;
+    }
+    if (!m.gauge.name.empty()) {
+      EXPECT_TRUE(names.insert(m.gauge.name).second) << m.gauge.name << " twice";
+      EXPECT_NE(gauges.find(fmt::format("# HELP redline_{} {}\n", m.gauge.name, m.gauge.help)), std::string::npos);
+      const std::string name = fmt::format("\nredline_{}{{run=\"{}\"}} ", m.gauge.name, run_name(prometheus.path()));
+      EXPECT_NE(gauges.find(fmt::format("{}{}\n", name, *value * m.gauge.factor)), std::string::npos) << name;
+    }
+    const bool drawn = page.find(fmt::format("<figcaption>{}<", m.panel.title)) != std::string::npos;
+    EXPECT_EQ(drawn, m.panel.section != Section::none) << m.key;
+    EXPECT_FALSE(m.help.empty()) << m.key;
+  }
+}
+
+TEST(Metrics, AFigureThatTheStepLacksIsLeftOut) {
+  train::StepMetrics m;
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(kMetrics[Column("eval_loss").index].read(m)));
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(kMetrics[Column("gpu_power_w").index].read(m)));
+  m.gpu = device::GpuSample{};
+  EXPECT_TRUE(std::holds_alternative<std::nullptr_t>(kMetrics[Column("gpu_power_w").index].read(m)));
+  EXPECT_EQ(number_of(kMetrics[Column("gpu_power_w").index], m), std::nullopt);
+}
+
+TEST(Metrics, TheDocumentationIsWhatTheTableSays) {
+  const Path page = Path(REDLINE_SOURCE_DIR) / "docs" / "monitoring.md";
+  std::string text = real_files().read(page);
+  const std::size_t begin = text.find("| key | unit |"), end = text.find("\n\n", begin);
+  ASSERT_NE(end, text.npos);
+  if (std::getenv("REDLINE_UPDATE_DOCS"))
+    real_files().replace(page, text.replace(begin, end + 1 - begin, metrics_as_markdown()));
+  EXPECT_NE(text.find("\n\n" + metrics_as_markdown() + "\n"), text.npos)
+      << "run tests_report once with REDLINE_UPDATE_DOCS=1, or paste what redline report --metrics prints";
+}
+
+}  // namespace
+}  // namespace redline::report
