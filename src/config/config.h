@@ -22,6 +22,7 @@ struct Model {
   std::int64_t head_dim = 0;  // 0: hidden / heads
   std::int64_t ffn = 704, vocab = 267;
   bool tied = false;
+  std::int64_t pad_token = -1;  // its row of the embedding gets no gradient; -1: there is none
   std::optional<bool> qk_norm;  // unset: what the family does
   double rope_theta = 10000.0;
   std::string rope_scaling = "none";  // none | linear | llama3

@@ -57,6 +57,8 @@ std::vector<Key> build_table() {
      "token ids are below it; at least the vocabulary of the data"},
     {"model.tied", in<model, &Model::tied>(), any(), {}, "",
      "whether the head shares the embedding's weight"},
+    {"model.pad_token", in<model, &Model::pad_token>(), between(-1, 1 << 24), {}, "",
+     "the token that fills rows elsewhere: its embedding is not trained, as Hugging Face does with pad_token_id; -1: none"},
     {"model.qk_norm", in<model, &Model::qk_norm>(), any(), {}, "",
      "RMSNorm on queries and keys; unset: what the family does, and nothing else is accepted"},
     {"model.rope_theta", in<model, &Model::rope_theta>(), above(0), {}, "",

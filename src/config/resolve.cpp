@@ -37,6 +37,8 @@ void resolve_model(Model& m, const Rules& rules) {
   rules.require(m.head_dim % 2 == 0, {"model.head_dim", "model.hidden", "model.heads"},
                 "model.head_dim ({}) must be even: rotary positions turn pairs of elements", m.head_dim);
 
+  rules.require(m.pad_token < m.vocab, {"model.pad_token", "model.vocab"},
+                "model.pad_token ({}) must be below model.vocab ({})", m.pad_token, m.vocab);
   if (m.rope_scaling == "llama3") {
     rules.require(m.rope_high_freq_factor > m.rope_low_freq_factor,
                   {"model.rope_high_freq_factor", "model.rope_low_freq_factor"},

@@ -108,7 +108,7 @@ ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, cons
   using program::Part;
   const float eps = static_cast<float>(m.norm_eps);
   b.at(Part::embedding);
-  program::ValueId residual = b.embed(in.tokens, values("embedding")), branch = program::kAbsent;
+  program::ValueId residual = b.embed(in.tokens, values("embedding"), m.pad_token), branch = program::kAbsent;
   for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
     const DecoderLayer layer(b, m, values, in, i);
     b.at(Part::attention, i);

@@ -131,6 +131,9 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
       fail_user("{}: hidden_size {} is not a multiple of num_attention_heads {}", file, m.hidden, m.heads);
     m.head_dim = m.hidden / m.heads;
   }
+  if (has(json, "pad_token_id")) m.pad_token = io::integer_at(json, "pad_token_id", file);
+  if (m.pad_token < -1 || m.pad_token >= m.vocab)
+    fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
   m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
   m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : family->hf_defaults.norm_eps;
   if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
@@ -184,6 +187,7 @@ io::Json hf_config(const config::Model& m, const HfDetails& details) {
                    {"num_attention_heads", m.heads},
                    {"num_hidden_layers", m.layers},
                    {"num_key_value_heads", m.kv_heads},
+                   {"pad_token_id", m.pad_token < 0 ? io::Json(nullptr) : io::Json(m.pad_token)},
                    {"rms_norm_eps", m.norm_eps},
                    {"rope_parameters", rope},
                    {"rope_theta", m.rope_theta},

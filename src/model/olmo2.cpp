@@ -11,7 +11,7 @@ ForwardValues forward(program::Builder& b, const config::Model& m, const NamedVa
   using program::Part;
   const float eps = static_cast<float>(m.norm_eps);
   b.at(Part::embedding);
-  program::ValueId h = b.embed(in.tokens, values("embedding"));
+  program::ValueId h = b.embed(in.tokens, values("embedding"), m.pad_token);
   for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
     const DecoderLayer layer(b, m, values, in, i);
     b.at(Part::attention, i);

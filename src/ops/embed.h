@@ -8,17 +8,21 @@
 
 namespace redline::ops {
 
+inline constexpr std::int32_t kNoPadding = -1;  // else the token whose row gets no gradient
+
 template <class T>
 struct Embed {
   static constexpr std::string_view kName = "embed";
   T tokens;  // [n] i32
   T weight;  // [V, d]
   T y;       // [n, d]  =
+  std::int32_t padding = kNoPadding;
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", tokens, Access::read));
-    return Embed<U>{f("tokens", tokens, Access::read), f("weight", weight, Access::read), f("y", y, Access::write)};
+    return Embed<U>{f("tokens", tokens, Access::read), f("weight", weight, Access::read), f("y", y, Access::write),
+                    padding};
   }
 };
 
@@ -29,8 +33,9 @@ struct EmbedGrad {
   T dy;               // [n, d]
   T dweight;          // [V, d]  = or +=
   bool accumulate{};  // += : a tied head has written it before
-  T order{};          // [2, n] i32: of SortTokens; a card's
-  T pieces{};         // [piece_rows, d]  scratch: parts of runs that are too long for one block; a card's
+  std::int32_t padding = kNoPadding;
+  T order{};   // [2, n] i32: of SortTokens; a card's
+  T pieces{};  // [piece_rows, d]  scratch: parts of runs that are too long for one block; a card's
 
   template <class F>
   auto map(F f) const {
@@ -39,6 +44,7 @@ struct EmbedGrad {
                         f("dy", dy, Access::read),
                         f("dweight", dweight, written_or_added(accumulate)),
                         accumulate,
+                        padding,
                         f("order", order, Access::read),
                         f("pieces", pieces, Access::write)};
   }

@@ -53,7 +53,7 @@ class Backward {
 
   void rule(const ops::Embed<ValueId>& op) {
     const bool accumulate = w_.claim(op.weight);
-    ops::EmbedGrad<ValueId> grad{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate};
+    ops::EmbedGrad<ValueId> grad{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate, op.padding};
     if (const auto sorted = sorted_.find(op.tokens); sorted != sorted_.end()) {
       w_.wait(sorted->second.pair);
       grad.order = sorted->second.order;

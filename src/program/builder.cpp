@@ -33,9 +33,9 @@ void Builder::begin(std::string name, Lowering lowering) {
   tiles_.clear();
 }
 
-ValueId Builder::embed(ValueId tokens, ValueId weight) {
+ValueId Builder::embed(ValueId tokens, ValueId weight, std::int64_t padding) {
   const ValueId y = w_.activation("embedding", {w_.shape(tokens)[0], w_.shape(weight)[1]});
-  w_.append(ops::Embed<ValueId>{tokens, weight, y}, Phase::forward, "embed");
+  w_.append(ops::Embed<ValueId>{tokens, weight, y, static_cast<std::int32_t>(padding)}, Phase::forward, "embed");
   return y;
 }
 

@@ -63,7 +63,7 @@ class Builder {
   void at(Part part) { w_.stand({part}); }
 
   // The ops. Each returns the value(s) it makes.
-  ValueId embed(ValueId tokens, ValueId weight);
+  ValueId embed(ValueId tokens, ValueId weight, std::int64_t padding = ops::kNoPadding);
   AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
   ValueId norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
   ValueId linear(ValueId x, ValueId weight, std::string_view name);

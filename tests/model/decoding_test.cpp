@@ -169,7 +169,7 @@ TEST_P(DecodingTest, FewPositionsAreEnough) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecodingTest, ::testing::ValuesIn(families()),
-                         [](const auto& info) { return std::string(info.param->name); });
+                         [](const auto& instance) { return std::string(instance.param->name); });
 
 }  // namespace
 }  // namespace redline::model

@@ -124,9 +124,9 @@ TEST_F(Passes, AValueThatIsReadBeforeItIsChangedInPlaceIsRefused) {
   begin();
   const ValueId x = linear(b.embed(tokens, embedding), "a");
   linear(x, "b");
-  EXPECT_THROW(
-      b.rope_qk_norm(x, kAbsent, kAbsent, positions, table, {.heads = 1, .kv_heads = 0, .head_dim = kHidden}, kEps),
-      MachineError);
+  EXPECT_THROW(b.rope_qk_norm(x, {.q_norm = {}, .k_norm = {}, .positions = positions, .table = table},
+                              {.heads = 1, .kv_heads = 0, .head_dim = kHidden}, kEps, ops::NormOver::head),
+               MachineError);
 }
 
 TEST_F(Passes, GradientsStandWhereTheirForwardNodesStand) {

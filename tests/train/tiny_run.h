@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "model/family.h"
 #include "train/trainer.h"
 
 namespace redline::testing {
@@ -17,7 +18,7 @@ inline const std::vector<std::string> kTinyRun = {
 
 inline config::Config tiny_run(std::vector<std::string> overrides = {}) {
   overrides.insert(overrides.begin(), kTinyRun.begin(), kTinyRun.end());
-  return config::load({.file = "", .preset = "quick", .overrides = overrides});
+  return config::load({.file = "", .preset = "quick", .overrides = overrides}, model::settle_family);
 }
 
 // Remembers all it was told.

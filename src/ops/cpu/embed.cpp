@@ -32,6 +32,7 @@ void run(const EmbedGrad<Tensor>& op, ThreadPool& pool) {
   run_tasks(pool, (d + kColumns - 1) / kColumns, [&](std::int64_t task) {
     const std::int64_t first = task * kColumns, columns = std::min(kColumns, d - first);
     for (std::int64_t i = 0; i < n; ++i) {
+      if (tokens[i] == op.padding) continue;
       float* to = dweight + tokens[i] * d + first;
       const float* from = dy + i * d + first;
 #pragma omp simd

@@ -51,19 +51,21 @@ void normalise_grad(float* dy, const float* x, const float* weight, float rstd, 
 void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool) {
   const HeadLayout& l = op.layout;
   const std::int64_t qk_width = l.qk_heads() * l.head_dim;
-  const std::int64_t norms = op.q_norm.present() ? norm_parts(l, op.over) : 0;
+  const std::int64_t parts = norm_parts(l, op.over);
   for_rows(pool, op.qkv.rows(), qk_width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       float* row = op.qkv.f32() + i * l.qkv_width();
       if (op.raw.present()) std::copy_n(row, qk_width, op.raw.f32() + i * qk_width);
-      for (std::int64_t k = 0; k < norms; ++k) {
-        const NormPart part = norm_part(l, op.over, k);
-        const Tensor& weight = part.is_query ? op.q_norm : op.k_norm;
-        const float rstd = normalise(row + part.first, weight.f32(), part.width, op.eps);
-        if (op.rstd.present()) op.rstd.f32()[i * norms + k] = rstd;
-      }
       const float* table = op.table.f32() + op.positions.i32()[i] * l.head_dim;
-      for (std::int64_t h = 0; h < l.qk_heads(); ++h) rotate(row + h * l.head_dim, table, l.head_dim, 1.0f);
+      for (std::int64_t k = 0; k < parts; ++k) {
+        const NormPart part = norm_part(l, op.over, k);
+        float* x = row + part.first;
+        if (const Tensor& norm = part.is_query ? op.q_norm : op.k_norm; norm.present()) {
+          const float rstd = normalise(x, norm.f32(), part.width, op.eps);
+          if (op.rstd.present()) op.rstd.f32()[i * parts + k] = rstd;
+        }
+        for (std::int64_t j = 0; j < part.width; j += l.head_dim) rotate(x + j, table, l.head_dim, 1.0f);
+      }
     }
   });
 }

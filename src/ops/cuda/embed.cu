@@ -46,6 +46,7 @@ struct GradArguments {
   float* pieces;               // [chunks, 2, d]: of a run from the chunk before, of one that goes on into the next
   std::int32_t n, d, chunk;
   bool accumulate;
+  std::int32_t padding;
 
   __device__ float* piece(std::int32_t of_chunk, int which) const {
     return pieces + (std::int64_t{of_chunk} * 2 + which) * d;
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kColumnThreads) sum_chunks(const GradArguments
         store(a.piece(chunk, 0) + column, sum);
       } else if (goes_on) {
         store(a.piece(chunk, 1) + column, sum);
-      } else {
+      } else if (a.tokens[i] != a.padding) {
         put(a.dweight + std::int64_t{a.tokens[i]} * a.d + column, sum, a.accumulate);
       }
       from_before = false;
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kColumnThreads) join_chunks(const GradArgument
   const std::int32_t column = column_of_thread<kWidth>(), chunk = blockIdx.x;
   const std::int32_t begin = chunk * a.chunk, end = begin + a.chunk, token = a.tokens[end - 1];
   const bool starts_here = begin == 0 || a.tokens[begin - 1] != token;
-  if (column >= a.d || a.tokens[end] != token || !starts_here) return;
+  if (column >= a.d || a.tokens[end] != token || !starts_here || token == a.padding) return;
   std::int32_t inside = end, outside = a.n;  // the last position of the run, by bisection
   while (outside - inside > 1) {
     const std::int32_t middle = inside + (outside - inside) / 2;
@@ -169,7 +170,7 @@ void run(const EmbedGrad<Tensor>& op, const Launch& launch) {
   const auto chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(n, chunk));
   const GradArguments arguments{
       op.order.i32(), op.order.i32() + n, op.dweight.f32(), op.pieces.f32(), n, d, static_cast<std::int32_t>(chunk),
-      op.accumulate};
+      op.accumulate,  op.padding};
   for_type_and_width(op.dy.dtype, in_vectors(d, {op.dy, op.dweight, op.pieces}), [&]<class T, int kWidth>() {
     const std::int64_t threads = std::min<std::int64_t>(kColumnThreads, whole_warps(d / kWidth));
     const dim3 tiles(static_cast<unsigned>(chunks), blocks_for(d / kWidth, threads));

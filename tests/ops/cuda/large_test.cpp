@@ -140,7 +140,7 @@ TEST_F(LargeArrays, EmbedGrad) {
   const Tensor of = integers(tokens), order = array(DType::i32, {2, kLast});
   cuda::run(SortTokens<Tensor>{of, order, array(DType::u8, {sort_bytes(kLast)}), kRows}, card().launch());
   const Tensor pieces = array(DType::f32, {piece_rows(kLast, kEmbedChunk), kWidth});
-  cuda::run(EmbedGrad<Tensor>{of, dy, dweight, false, order, pieces}, card().launch());
+  cuda::run(EmbedGrad<Tensor>{of, dy, dweight, false, kNoPadding, order, pieces}, card().launch());
   const auto row_bytes = static_cast<std::ptrdiff_t>(kWidth * 4);
   const Bytes got = bytes(last_rows(dweight)), want = bytes(dy);
   for (std::ptrdiff_t i = 0; i < kLast; ++i)
