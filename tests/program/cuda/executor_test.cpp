@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "program/planner.h"
+#include "program/writer.h"
 #include "testing/on_card.h"
 #include "testing/temp_folder.h"
 
@@ -121,6 +122,45 @@ TEST_F(CudaExecutor, WhatWasTunedIsKeptWithGraphsAndWithout) {
     const std::string text = real_files().read(kCache / "redline/tuning.json");
     EXPECT_NE(text.find(fmt::format("{}x{}x{} NT f32>f32", extents.rows, extents.out, extents.in)), std::string::npos)
         << "graphs " << graphs;
+  }
+}
+
+// Sums of large arrays beside each other on two streams, in graphs and without: each run reads what the one before wrote,
+// so an edge that is missing shows.
+TEST_F(CudaExecutor, APairRunsBesideTheNodesBetweenItsEnds) {
+  constexpr std::int64_t kSize = 1 << 22;
+  constexpr int kRuns = 20;
+  ProgramSet set;
+  Writer w(set);
+  const auto value = [&](const char* name, Role role) { return w.declare(name, {kSize}, DType::f32, role); };
+  const auto add = [&](ValueId x, ValueId y, ValueId sum, const char* name) {
+    w.append(ops::Add<ValueId>{x, y, sum}, Phase::forward, name);
+  };
+  const ValueId a = value("a", Role::gradient), one = value("one", Role::input);
+  w.begin("step", {});
+  const ValueId side = w.activation("side", {kSize}), c = w.activation("c", {kSize}), d = w.activation("d", {kSize});
+  add(a, one, c, "c");                                                                           // a + 1
+  const std::int32_t pair = w.start(ops::Add<ValueId>{c, one, side}, Phase::forward, "beside");  // a + 2
+  add(c, c, d, "d");                                                                             // 2 a + 2
+  add(d, one, d, "d again");                                                                     // 2 a + 3
+  w.wait(pair);
+  add(side, one, a, "a");  // a + 3
+  add(d, one, d, "d last");
+  w.end();
+  plan_memory(set);
+  ASSERT_EQ(check_plan(set), std::vector<std::string>{});
+  const std::vector<float> ones(kSize, 1.0f);
+  for (const bool graphs : {false, true}) {
+    const auto executor = make_executor(set, card(), {.graphs = graphs});
+    executor->write(one, ones.data(), kSize * 4);
+    executor->clear(a);
+    for (int run = 0; run < kRuns; ++run) {
+      executor->poison_transients();
+      executor->run("step");
+    }
+    std::vector<float> out(kSize);
+    executor->read(a, out.data(), kSize * 4);
+    EXPECT_EQ(std::ranges::count(out, 3.0f * kRuns), kSize) << "graphs " << graphs;
   }
 }
 
