@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "device/cuda/device.h"
 #include "ops/cuda/attention_backends.h"
+#include "ops/cuda/kernels.h"
 
 namespace redline {
 namespace {

@@ -34,7 +34,7 @@ constexpr Command kCommands[] = {
 };
 
 void print_help() {
-  print("redline pretrains LLaMA and Qwen3 language models.\n\nUsage: redline COMMAND [...]\n\nCommands:\n");
+  print("redline pretrains language models.\n\nUsage: redline COMMAND [...]\n\nCommands:\n");
   for (const Command& c : kCommands) print(fmt::format("  {:<9}  {}\n", c.name, c.purpose));
   print(
       "\nFor example:\n"

@@ -81,8 +81,6 @@ void refuse_unsupported(const io::Json& json, const std::string& file) {
                 file, type.is_string() ? io::in_quotes(type.get<std::string>()) : type.type_name());
 }
 
-constexpr std::int64_t kUsualPositions = 2048;  // what transformers takes for LLaMA when config.json is silent
-
 }  // namespace
 
 config::Model read_hf_config(FileSystem& files, const Path& path) {
@@ -131,14 +129,17 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
       fail_user("{}: hidden_size {} is not a multiple of num_attention_heads {}", file, m.hidden, m.heads);
     m.head_dim = m.hidden / m.heads;
   }
-  if (has(json, "pad_token_id")) m.pad_token = io::integer_at(json, "pad_token_id", file);
+  if (!json.contains("pad_token_id"))
+    m.pad_token = family->hf_defaults.pad_token;
+  else if (has(json, "pad_token_id"))  // null: there is none
+    m.pad_token = io::integer_at(json, "pad_token_id", file);
   if (m.pad_token < -1 || m.pad_token >= m.vocab)
     fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
   m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
   m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : family->hf_defaults.norm_eps;
   if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
-  m.max_positions =
-      has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file) : kUsualPositions;
+  m.max_positions = has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file)
+                                                         : family->hf_defaults.positions;
   if (m.max_positions < 1 || m.max_positions > (std::int64_t{1} << 30))
     fail_user("{}: max_position_embeddings is {}; it must be from 1 to 2^30", file, m.max_positions);
   for (const auto& [key, value] : {std::pair{"rms_norm_eps", m.norm_eps}, {"initializer_range", m.init_std}})

@@ -31,7 +31,7 @@ extern const Family kOlmo2{.name = "olmo2",
                            .decoder = {.qk_norm = ops::NormOver::projection,
                                        .attention_norm = "post_attention_layernorm.weight",
                                        .mlp_norm = "post_feedforward_layernorm.weight"},
-                           .hf_defaults = {.norm_eps = 1e-5},
+                           .hf_defaults = {.norm_eps = 1e-5, .pad_token = 1},
                            .table = decoder_table,
                            .constants = rope_table,
                            .forward = forward};

@@ -9,9 +9,10 @@ namespace redline::ops {
 template <class T>
 struct Add {
   static constexpr std::string_view kName = "add";
-  T a;  // any shape
-  T b;  // the same
-  T y;  // the same  =
+  static constexpr bool kInPlace = true;  // it may write what it reads
+  T a;                                    // any shape
+  T b;                                    // the same
+  T y;                                    // the same  =
 
   template <class F>
   auto map(F f) const {

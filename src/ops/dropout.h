@@ -16,9 +16,10 @@ namespace redline::ops {
 template <class T>
 struct Dropout {
   static constexpr std::string_view kName = "dropout";
-  T x;      // [n, d]
-  T state;  // StepState
-  T y;      // [n, d]  =   may be x itself
+  static constexpr bool kInPlace = true;  // it may write what it reads
+  T x;                                    // [n, d]
+  T state;                                // StepState
+  T y;                                    // [n, d]  =   may be x itself
   float p{};
   std::uint64_t stream{};  // which dropout of the model this is
 

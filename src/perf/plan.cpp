@@ -76,7 +76,7 @@ std::int64_t tuning_bytes(const program::ProgramSet& set) {
           const auto size = [&](program::ValueId id) { return id.present() ? set.at(id).bytes() : 0; };
           if constexpr (requires { op.logits; }) {
             const program::Value& x = set.at(op.x);  // a chunk of it
-            bytes = size(op.logits) + std::max(size(op.weight), size(op.dweight)) +
+            bytes = size(op.logits) + size(op.workspace) + std::max(size(op.weight), size(op.dweight)) +
                     x.bytes() / x.shape[0] * set.at(op.logits).shape[0];
           } else {
             op.map([&](std::string_view, program::ValueId id, Access) { return bytes += size(id); });

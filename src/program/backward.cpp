@@ -5,6 +5,9 @@
 // its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the rest add.
 #include "program/backward.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace redline::program {
 namespace {
 
@@ -30,6 +33,8 @@ class Backward {
       name_ = node.name;
       w_.stand(node.place);
       std::visit([&](const auto& op) { rule(op); }, node.op);
+      for (const ValueId output : taken_) w_.release(output);
+      taken_.clear();
     }
   }
 
@@ -37,26 +42,29 @@ class Backward {
   // The order in which a card adds to the rows of an embedding follows from the tokens alone: it is made beside the way
   // back, whose last node wants it.
   void sort_tokens() {
-    for (std::size_t i = 0, forward_nodes = w_.program().nodes.size(); i < forward_nodes; ++i) {
-      const auto* const embed = std::get_if<ops::Embed<ValueId>>(&w_.program().nodes[i].op);
+    for (const Node& node : w_.program().nodes) {
+      const auto* const embed = std::get_if<ops::Embed<ValueId>>(&node.op);
       if (!embed) continue;
-      const ops::Embed<ValueId> op = *embed;
-      w_.stand(w_.program().nodes[i].place);
-      const std::int64_t n = w_.shape(op.tokens)[0];
-      const ValueId order = w_.make("order of tokens", {2, n}, Role::activation, DType::i32);
-      const ValueId temporary = w_.scratch("sort", {ops::sort_bytes(n)}, DType::u8);
-      sorted_[op.tokens] = {order,
-                            w_.start(ops::SortTokens<ValueId>{op.tokens, order, temporary, w_.shape(op.weight)[0]},
-                                     Phase::backward, "sort of tokens")};
+      w_.stand(node.place);
+      ops::SortTokens<ValueId>& op = sorted_[embed->tokens].op;
+      op.vocab = std::max(op.vocab, w_.shape(embed->weight)[0]);
+    }
+    for (auto& [tokens, sorted] : sorted_) {
+      const std::int64_t n = w_.shape(tokens)[0];
+      sorted.op.tokens = tokens;
+      sorted.op.order = w_.make("order of tokens", {2, n}, Role::activation, DType::i32);
+      sorted.op.temporary = w_.scratch("sort", {ops::sort_bytes(n)}, DType::u8);
+      sorted.pair = w_.start(sorted.op, Phase::backward, "sort of tokens");
     }
   }
 
   void rule(const ops::Embed<ValueId>& op) {
     const bool accumulate = w_.claim(op.weight);
     ops::EmbedGrad<ValueId> grad{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate, op.padding};
-    if (const auto sorted = sorted_.find(op.tokens); sorted != sorted_.end()) {
-      w_.wait(sorted->second.pair);
-      grad.order = sorted->second.order;
+    if (const auto it = sorted_.find(op.tokens); it != sorted_.end()) {
+      Sorted& sorted = it->second;
+      if (!std::exchange(sorted.waited, true)) w_.wait(sorted.pair);
+      grad.order = sorted.op.order;
       const std::int64_t d = w_.shape(op.y)[1];
       grad.pieces = scratch("pieces", {ops::piece_rows_within_limit(w_.shape(op.tokens)[0], d), d});
     }
@@ -164,11 +172,12 @@ class Backward {
     REDLINE_CHECK(false, "{} stands in a forward pass", Other::kName);
   }
 
-  // The gradient of an op's output: somebody above must have written it, and nobody adds to it any more.
+  // The gradient of an op's output: somebody above must have written it. It is held until the rule has ended: its nodes read
+  // it, so none of them may add to it.
   ValueId take(ValueId output) {
     const ValueId gradient = w_.gradient_of(output);
     REDLINE_CHECK(gradient.present(), "no gradient has reached {}", w_.at(output).full_name());
-    w_.release(output);
+    taken_.push_back(output);
     return gradient;
   }
 
@@ -201,12 +210,14 @@ class Backward {
   }
 
   struct Sorted {
-    ValueId order;
-    std::int32_t pair;
+    ops::SortTokens<ValueId> op;
+    std::int32_t pair = -1;
+    bool waited = false;
   };
 
   Writer& w_;
   std::string name_;                  // of the forward node whose rule runs
+  std::vector<ValueId> taken_;        // outputs whose gradient the rule reads
   std::map<ValueId, Sorted> sorted_;  // by tokens
 };
 

@@ -153,6 +153,7 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
   op.how = w_.lowering().products;
   if (w_.lowering().training) {
     op.dx = w_.activation("final norm gradient", w_.shape(x));
+    REDLINE_CHECK(!w_.gradient_of(x).present(), "{} has a loss already", w_.at(x).full_name());
     w_.hold(x, op.dx);
     op.dweight = w_.gradient_of_parameter(weight);
     op.accumulate_weight = w_.claim(weight);

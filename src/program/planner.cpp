@@ -94,6 +94,24 @@ struct Touched {
   }
   bool operator==(const Touched&) const = default;
 };
+bool meets(const std::set<ValueId>& a, const std::set<ValueId>& b) {
+  return std::ranges::any_of(a, [&](ValueId id) { return b.contains(id); });
+}
+
+// Under another name: an operand that is updated is one. Kernels read while they write.
+bool writes_what_it_reads(const ProgramSet& set, const Node& node) {
+  if (std::visit(
+          []<class Op>(const Op&) {
+            return requires { Op::kInPlace; };
+          },
+          node.op))
+    return false;
+  std::set<ValueId> read, written;
+  each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
+    (access == Access::read ? read : written).insert(set.owner(id));
+  });
+  return meets(read, written);
+}
 
 // Between the two ends of a pair nobody writes what it reads or touches what it writes.
 void check_pairs(const ProgramSet& set, const Program& program, std::vector<std::string>& faults) {
@@ -114,9 +132,6 @@ void check_pairs(const ProgramSet& set, const Program& program, std::vector<std:
     }
     for (const auto& [pair, work] : under_way) {
       const auto& [start, busy] = work;
-      const auto meets = [](const std::set<ValueId>& a, const std::set<ValueId>& b) {
-        return std::ranges::any_of(a, [&](ValueId id) { return b.contains(id); });
-      };
       if (meets(touched.written, busy.read))
         fault(node, fmt::format("writes what {} reads meanwhile", start->full_name()));
       if (meets(touched.written, busy.written) || meets(touched.read, busy.written))
@@ -176,6 +191,9 @@ std::vector<std::string> check_plan(const ProgramSet& set) {
   std::vector<std::string> faults;
   for (const Program& program : set.programs) {
     check_pairs(set, program, faults);
+    for (const Node& node : program.nodes)
+      if (writes_what_it_reads(set, node))
+        faults.push_back(fmt::format("{}: {} writes what it reads", program.name, node.full_name()));
     std::set<ValueId> written;
     for (const Node& node : program.nodes) {
       each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {

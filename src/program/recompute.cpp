@@ -16,10 +16,11 @@ class Layer {
   Layer(ProgramSet& set, Recompute what) : set_(set), what_(what) {}
 
   void add_forward(const Node& node) {
+    REDLINE_CHECK(node.when == When::now, "{} is one of a pair: it cannot be made again", node.full_name());
     forward_.push_back(node);
     const bool swiglu = std::holds_alternative<ops::SwiGlu<ValueId>>(node.op);
     each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-      if (access != Access::read) made_here_.insert(set_.owner(id));
+      if (access == Access::write) made_here_.insert(set_.owner(id));
       if (swiglu) around_swiglu_.insert(set_.owner(id));
     });
   }
@@ -64,7 +65,9 @@ class Layer {
   bool writes_one_of(const Node& node, const std::set<ValueId>& owners) const {
     bool writes = false;
     each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-      writes = writes || (access != Access::read && owners.contains(set_.owner(id)));
+      const ValueId owner = set_.owner(id);  // what is updated only, as a list of work, is nothing that the layer makes
+      const bool makes = access == Access::write || (access == Access::update && made_here_.contains(owner));
+      writes = writes || (makes && owners.contains(owner));
     });
     return writes;
   }

@@ -28,7 +28,7 @@ enum class Role : std::uint8_t {
   input,       // persistent: written by the host before a run of a program (batch, step state)
   output,      // persistent: read by the host after it (loss, norm)
   activation,  // lives within one run of a program
-  scratch,     // lives within one node
+  scratch,     // lives within one node, or one pair of them
 };
 inline constexpr int kRoles = 10;
 

@@ -32,6 +32,7 @@ void Writer::begin(std::string name, Lowering lowering) {
   holders_.clear();
   claimed_.clear();
   read_.clear();
+  latest_.clear();
 }
 
 ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype) {
@@ -45,9 +46,15 @@ void Writer::append(Op op, Phase phase, std::string name) {
     each_operand(op, [&](std::string_view operand, ValueId id, Access access) {
       REDLINE_CHECK(access == Access::read || !read_.contains(set_.owner(id)),
                     "{} overwrites {} ({}), which an earlier node has read", name, operand, at(id).full_name());
+      const auto latest = latest_.find(set_.owner(id));
+      REDLINE_CHECK(access == Access::write || latest == latest_.end() || latest->second == id,
+                    "{} reads {} ({}), whose memory is {} by now", name, operand, at(id).full_name(),
+                    at(latest->second).full_name());
     });
     each_operand(op, [&](std::string_view, ValueId id, Access access) {
-      if (access == Access::read && !persistent(at(id).role)) read_.insert(set_.owner(id));
+      if (persistent(at(id).role)) return;
+      if (access == Access::read) read_.insert(set_.owner(id));
+      if (access == Access::write) latest_[set_.owner(id)] = id;
     });
   }
   if (phase == Phase::backward) name += "/backward";

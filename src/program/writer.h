@@ -93,7 +93,8 @@ class Writer {
   std::map<ValueId, int> holders_;  // of a gradient's buffer
   std::set<ValueId> claimed_;       // parameters whose gradient this program has written
   std::int32_t pairs_ = 0;
-  std::set<ValueId> read_;  // owners that a forward node has read
+  std::map<ValueId, ValueId> latest_;  // owners, and the name under which their bytes were last written
+  std::set<ValueId> read_;             // owners that a forward node has read
 };
 
 }  // namespace redline::program

@@ -102,8 +102,8 @@ void RowsFile::on(const train::Event& event) {
     open();
     file_->write(row);
   }
-  const bool sync =
-      std::holds_alternative<train::BeforeCheckpoint>(event) || std::holds_alternative<train::Finished>(event);
+  const bool sync = std::holds_alternative<train::BeforeCheckpoint>(event) ||
+                    std::holds_alternative<train::Finished>(event) || std::holds_alternative<train::Failed>(event);
   if (sync && file_) file_->sync();
 }
 

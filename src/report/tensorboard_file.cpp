@@ -77,6 +77,10 @@ void TensorboardFile::write_histogram(double time) {
 void TensorboardFile::on(const train::Event& event) {
   if (const auto* started = std::get_if<train::Started>(&event)) return start(*started);
   if (!file_) return;
+  const auto close = [&] {
+    write_histogram(unix_seconds());
+    file_->sync();
+  };
   hear(
       event, [&](const train::Stepped& e) { step(e); },
       // Evaluations after a step come with the step's row; the one before the first has none.
@@ -85,11 +89,8 @@ void TensorboardFile::on(const train::Event& event) {
         const tensorboard::Scalar scalar{kMetrics[Column("eval_loss").index].tag, e.loss};
         write(tensorboard::scalars_event(unix_seconds(), e.step, {&scalar, 1}));
       },
-      [&](const train::BeforeCheckpoint&) { file_->sync(); },
-      [&](const train::Finished&) {
-        write_histogram(unix_seconds());
-        file_->sync();
-      });
+      [&](const train::BeforeCheckpoint&) { file_->sync(); }, [&](const train::Finished&) { close(); },
+      [&](const train::Failed&) { close(); });
 }
 
 }  // namespace redline::report

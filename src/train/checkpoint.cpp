@@ -90,9 +90,11 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
   });
 }
 
-std::string missing_from_checkpoint(FileSystem& files, const Path& folder) {
+std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table) {
   const std::map<std::string, std::string> named = io::checkpoint_hashes(files, folder);
-  for (const char* name : {kState, io::kWeightsFile, optim::kOptimizerFile})
+  std::vector<std::string> needed = model::state_files(table);
+  needed.insert(needed.begin(), kState);
+  for (const std::string& name : needed)
     if (!named.contains(name)) return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
   return {};
 }

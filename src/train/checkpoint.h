@@ -24,7 +24,7 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
                      const RunState& state);
 
 // What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there.
-std::string missing_from_checkpoint(FileSystem& files, const Path& folder);
+std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 
 // From a folder that was found whole (io/checkpoint_folder.h): where the run stood.
 RunState read_run_state(FileSystem& files, const Path& folder);

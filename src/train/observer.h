@@ -36,21 +36,13 @@ struct RunHeader {
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
 };
 
-// One row of metrics.jsonl. report/metrics.h says of each member how it is shown.
+// One row of metrics.jsonl. report/metrics.h says of each member what it is, its unit and how it is shown.
 struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
-  double time = 0;        // seconds since 1970, when the step ended
-  double loss = 0;        // mean over the real target pairs of the step
-  double grad_norm = 0;   // before clipping
-  double lr = 0;
-  double step_ms = 0;
-  std::int64_t tokens = 0;  // real targets of the step
-  double tokens_per_s = 0;
-  double padding = 0;            // share of token slots that hold none
-  double tflops = 0;             // model FLOPs, 1e12 a second
-  double mfu = 0, mfu_palm = 0;  // shares, 0 to 1
-  double data_wait_ms = 0;
-  std::optional<std::int64_t> truncated_tokens;  // of all steps so far; where data.long_documents = "truncate"
+  double time = 0, loss = 0, grad_norm = 0, lr = 0, step_ms = 0;
+  std::int64_t tokens = 0;
+  double tokens_per_s = 0, padding = 0, tflops = 0, mfu = 0, mfu_palm = 0, data_wait_ms = 0;
+  std::optional<std::int64_t> truncated_tokens;  // where data.long_documents = "truncate"
   double memory_gib = 0;
   std::optional<double> eval_loss;       // where the step was followed by an evaluation
   std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched

@@ -102,7 +102,8 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
 // The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one takes
 // the place of all that was loaded.
 std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
-  if (std::string problem = missing_from_checkpoint(files_, checkpoint); !problem.empty()) return problem;
+  if (std::string problem = missing_from_checkpoint(files_, checkpoint, loop.lowered().state); !problem.empty())
+    return problem;
   loop.restore(read_run_state(files_, checkpoint), checkpoint);
   if (!loop.trains()) return io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
   if (!lock_) lock_.emplace(options_.folder);

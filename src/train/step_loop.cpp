@@ -81,7 +81,7 @@ void StepLoop::make_engine() {
 }
 
 RunHeader StepLoop::header() const {
-  const model::LoweredModel& lowered = engine_ ? engine_->lowered() : lowered_;
+  const model::LoweredModel& lowered = this->lowered();
   return {.config = &config_,
           .folder = options_.folder,
           .device = device_.name(),

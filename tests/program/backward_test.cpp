@@ -60,7 +60,7 @@ TEST_F(Passes, AStreamThatIsReadBesideItsSums) {
   auto [r2, y2] = b.add_norm(r1, linear(y1, "two"), last, kEps, "second");
   auto [r3, y3] = b.add_norm(y2, linear(r1, "three"), norm, kEps, "third");
   end(y3, head);
-  EXPECT_EQ(count("add"), 1);  // of r1: a product and a sum have read it
+  EXPECT_EQ(count("add"), 2);  // of x and of r1: a product and a sum have read each
   expect_true_gradients();
 }
 
@@ -100,6 +100,28 @@ TEST_F(Passes, AnAddendWithAnotherReaderBeforeTheSum) {
   expect_true_gradients();
 }
 
+// The gradient of the sum is what the product's rule reads, so the product may not add to it.
+TEST_F(Passes, AProductNeverAddsToWhatItReads) {
+  declare({"one"});
+  const ValueId norm = vector("norm");
+  begin();
+  const ValueId x = b.embed(tokens, embedding);
+  end(b.add_norm(x, linear(x, "one"), norm, kEps, "sum").y, head);
+  for (const Node& node : set.programs[0].nodes) {
+    const auto* const product = std::get_if<ops::LinearInputGrad<ValueId>>(&node.op);
+    EXPECT_TRUE(!product || product->dy != product->dx);
+  }
+  expect_true_gradients();
+}
+
+TEST_F(Passes, TwoTablesOfTheSameTokens) {
+  const ValueId second = matrix("second table", kVocab), norm = vector("norm");
+  begin();
+  const ValueId x = b.embed(tokens, embedding), y = b.embed(tokens, second);
+  end(b.add_norm(x, y, norm, kEps, "sum").y, head);
+  expect_true_gradients();
+}
+
 TEST_F(Passes, BothAddendsAreTheSameValue) {
   declare({"a"});
   const ValueId norm = vector("norm");
@@ -127,6 +149,22 @@ TEST_F(Passes, AValueThatIsReadBeforeItIsChangedInPlaceIsRefused) {
   EXPECT_THROW(b.rope_qk_norm(x, {.q_norm = {}, .k_norm = {}, .positions = positions, .table = table},
                               {.heads = 1, .kv_heads = 0, .head_dim = kHidden}, kEps, ops::NormOver::head),
                MachineError);
+}
+
+TEST_F(Passes, AValueWhoseMemoryIsAnothersByNowIsRefused) {
+  declare({"a", "b"});
+  b.set_step_state(b.declare("state", {64}, DType::u8, Role::input));
+  begin();
+  const ValueId x = linear(b.embed(tokens, embedding), "a");
+  b.dropout(x, 0.5f, "dropout");
+  EXPECT_THROW(linear(x, "b"), MachineError);
+}
+
+TEST_F(Passes, ASecondLossOfTheSameValueIsRefused) {
+  begin();
+  const ValueId x = b.embed(tokens, embedding);
+  b.lm_loss(x, head, targets, {losses, loss_sum});
+  EXPECT_THROW(b.lm_loss(x, head, targets, {losses, loss_sum}), MachineError);
 }
 
 TEST_F(Passes, GradientsStandWhereTheirForwardNodesStand) {

@@ -147,5 +147,25 @@ TEST(Pairs, SeveralAreUnderWayAtOnce) {
   EXPECT_EQ(s.faults(), std::vector<std::string>{});
 }
 
+// A program for a card sorts the tokens of two tables once, and every start has its wait.
+TEST(Pairs, TheTokensOfTwoTablesAreSortedOnce) {
+  SmallProgram p;
+  const ValueId first = p.matrix("first", SmallProgram::kVocab), second = p.matrix("second", 2 * SmallProgram::kVocab);
+  const ValueId head = p.matrix("head", SmallProgram::kVocab), norm = p.vector("norm");
+  p.b.begin("step", {.training = true, .kind = device::Kind::cuda});
+  const ValueId x = p.b.embed(p.tokens, first), y = p.b.embed(p.tokens, second);
+  p.end(p.b.add_norm(x, y, norm, 1e-5f, "sum").y, head);
+  EXPECT_EQ(check_plan(p.set), std::vector<std::string>{});
+  int starts = 0, waits = 0;
+  for (const Node& node : p.set.programs[0].nodes) {
+    starts += node.when == When::start;
+    waits += node.when == When::wait;
+    const auto* const sort = std::get_if<ops::SortTokens<ValueId>>(&node.op);
+    EXPECT_TRUE(!sort || sort->vocab == 2 * SmallProgram::kVocab);
+  }
+  EXPECT_EQ(starts, 1);
+  EXPECT_EQ(waits, 1);
+}
+
 }  // namespace
 }  // namespace redline::program

@@ -115,6 +115,19 @@ TEST(Planner, WhatIsAliveAtThePeakIsWhatThePeakCounts) {
     EXPECT_EQ(by_role[static_cast<int>(r)], chain.set.memory.by_role[static_cast<int>(r)]) << name_of(r);
 }
 
+TEST(Planner, ANodeThatWritesWhatItReadsIsAFaultUnlessItsOpMayDoSo) {
+  ProgramSet set;
+  Writer w(set);
+  const ValueId x = w.declare("x", {4, 4}, DType::f32, Role::input),
+                m = w.declare("m", {4, 4}, DType::f32, Role::output);
+  w.begin("step", {});
+  w.append(ops::Linear<ValueId>{x, m, m}, Phase::forward, "product");
+  w.append(ops::Add<ValueId>{x, m, m}, Phase::forward, "sum");
+  w.end();
+  plan_memory(set);
+  EXPECT_EQ(check_plan(set), (std::vector<std::string>{"step: product writes what it reads"}));
+}
+
 TEST(Planner, EveryOwnerIsAligned) {
   const Chain chain(4);
   for (std::size_t i = 0; i < chain.set.values.size(); ++i)

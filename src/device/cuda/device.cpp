@@ -137,11 +137,14 @@ CudaDevice::CudaDevice() {
   side_launch_.stream = side_.get();
 }
 
-CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_.get()); }  // the ring may be in use
+CudaDevice::~CudaDevice() {  // the ring may be in use
+  cudaStreamSynchronize(side_.get());
+  cudaStreamSynchronize(stream_.get());
+}
 
 std::string CudaDevice::bus_id() const {
   char id[32] = {};
-  REDLINE_CUDA(cudaDeviceGetPCIBusId(id, sizeof id, 0));
+  REDLINE_CUDA(cudaDeviceGetPCIBusId(id, sizeof id, kCard));
   return id;
 }
 

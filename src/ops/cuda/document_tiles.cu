@@ -1,5 +1,4 @@
 // Cuts packed documents into tiles, longest documents first: a counting sort of documents by their number of tiles.
-//   tiles(d) = ceil(length(d) / tile);  first(d) = sum of tiles over the documents that come before d in that order
 // One block a size of tiles; a thread takes every kThreads-th document, and one bucket of the counting sort.
 #include <algorithm>
 #include <iterator>

@@ -28,7 +28,10 @@ class CudaExecutor final : public ArenaExecutor {
         graphs_(options.graphs),
         captured_(set.programs.size()) {}
 
-  ~CudaExecutor() override { cudaStreamSynchronize(launch_.stream); }  // the arena goes next
+  ~CudaExecutor() override {  // the arena goes next
+    cudaStreamSynchronize(side_.stream);
+    cudaStreamSynchronize(launch_.stream);
+  }
 
   void run(std::string_view name, NodeTimer* timer) override {
     const std::size_t program = index_of(name);

@@ -54,21 +54,16 @@ class Library {
       return;
     }
     version_ = fe::detail::get_backend_version();
-    if (version_ < kOldestVersion)
-      problem_ = fmt::format("cuDNN {} is older than 9.6", version());
-    else if (fe::detail::create_handle(&handle_) != CUDNN_STATUS_SUCCESS)
-      problem_ = fmt::format("cuDNN {} does not start on this card", version());
+    if (version_ < kOldestVersion) problem_ = fmt::format("cuDNN {} is older than 9.6", version());
   }
   std::string version() const {
     return version_ == 0 ? "" : fmt::format("{}.{}.{}", version_ / 10000, version_ / 100 % 100, version_ % 100);
   }
   const std::string& problem() const { return problem_; }
-  cudnnHandle_t handle() const { return handle_; }
 
  private:
   std::size_t version_ = 0;
   std::string problem_;
-  cudnnHandle_t handle_ = nullptr;  // for as long as the process lives
 };
 
 Library& library() {
@@ -179,28 +174,38 @@ class GraphOfCase {
   TensorPointer lengths_, qkv_offsets_, out_offsets_, lse_offsets_;
 };
 
-std::unique_ptr<CudnnPlan> build(const AttentionCase& c) {
+std::unique_ptr<CudnnPlan> build(const AttentionCase& c, cudnnHandle_t handle) {
   auto plan = std::make_unique<CudnnPlan>();
+  if (!handle) {
+    plan->problem = fmt::format("cuDNN {} does not start on this card", library().version());
+    return plan;
+  }
   GraphOfCase graph(c, plan->graph);
   c.backward ? graph.backward() : graph.forward();
-  if (auto status = plan->graph.build(library().handle(), {fe::HeurMode_t::A}); status.is_bad())
+  if (auto status = plan->graph.build(handle, {fe::HeurMode_t::A}); status.is_bad())
     plan->problem = fmt::format("cuDNN {}: {}", library().version(), status.get_message());
   else
     plan->workspace_bytes = plan->graph.get_workspace_size();
   return plan;
 }
 
-// All plans of a card.
+// The library's handle on a card and all plans made with it. The handle stays with the process: the library may be gone by
+// the time the card is closed.
 class CudnnPlans {
  public:
+  CudnnPlans() {
+    if (fe::detail::create_handle(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
+  }
   const CudnnPlan& of(const AttentionCase& c) {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<CudnnPlan>& plan = plans_[c];
-    if (!plan) plan = build(c);
+    if (!plan) plan = build(c, handle_);
     return *plan;
   }
+  cudnnHandle_t handle() const { return handle_; }
 
  private:
+  cudnnHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<AttentionCase, std::unique_ptr<CudnnPlan>> plans_;
 };
@@ -240,9 +245,10 @@ std::byte* put_offsets(Pointers& pointers, const AttentionCase& c, const Tensor&
 void execute(const AttentionCase& c, Pointers& pointers, void* workspace, const Launch& launch) {
   const CudnnPlan& plan = plan_of(c);
   REDLINE_CHECK(plan.problem.empty(), "{}", plan.problem);
-  if (fe::detail::set_stream(library().handle(), launch.stream) != CUDNN_STATUS_SUCCESS)
+  const cudnnHandle_t handle = launch.own->of<CudnnPlans>().handle();
+  if (fe::detail::set_stream(handle, launch.stream) != CUDNN_STATUS_SUCCESS)
     fail_machine("attention: cuDNN did not take the stream");
-  if (auto status = plan.graph.execute(library().handle(), pointers, workspace); status.is_bad())
+  if (auto status = plan.graph.execute(handle, pointers, workspace); status.is_bad())
     fail_machine("attention: cuDNN {}: {}", library().version(), status.get_message());
 }
 
