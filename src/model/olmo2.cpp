@@ -10,8 +10,7 @@ ForwardValues forward(program::Builder& b, const config::Model& m, const NamedVa
                       const program::BatchValues& in) {
   using program::Part;
   const float eps = static_cast<float>(m.norm_eps);
-  b.at(Part::embedding);
-  program::ValueId h = b.embed(in.tokens, values("embedding"), m.pad_token);
+  program::ValueId h = embed_tokens(b, m, values, in);
   for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
     const DecoderLayer layer(b, m, values, in, i);
     b.at(Part::attention, i);
@@ -19,8 +18,7 @@ ForwardValues forward(program::Builder& b, const config::Model& m, const NamedVa
     b.at(Part::mlp, i);
     h = b.norm_add(h, layer.mlp(h), layer.parameter("mlp norm"), eps, "mlp norm");
   }
-  b.at(Part::head);
-  return {b.add_norm(h, program::kAbsent, values("final norm"), eps, "final norm").y, head_weight(m, values)};
+  return final_norm(b, m, values, h, program::kAbsent);
 }
 
 }  // namespace
@@ -31,7 +29,7 @@ extern const Family kOlmo2{.name = "olmo2",
                            .decoder = {.qk_norm = ops::NormOver::projection,
                                        .attention_norm = "post_attention_layernorm.weight",
                                        .mlp_norm = "post_feedforward_layernorm.weight"},
-                           .hf_defaults = {.norm_eps = 1e-5},
+                           .hf_defaults = {.norm_eps = 1e-5, .pad_token = 1},
                            .table = decoder_table,
                            .constants = rope_table,
                            .forward = forward};
