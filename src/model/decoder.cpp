@@ -73,8 +73,17 @@ std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positi
   return {{"rope table", {positions, m.head_dim}, std::move(table)}};
 }
 
-program::ValueId head_weight(const config::Model& m, const NamedValues& values) {
-  return values(m.tied ? "embedding" : "head");
+program::ValueId embed_tokens(program::Builder& b, const config::Model& m, const NamedValues& values,
+                              const program::BatchValues& in) {
+  b.at(program::Part::embedding);
+  return b.embed(in.tokens, values("embedding"), m.pad_token);
+}
+
+ForwardValues final_norm(program::Builder& b, const config::Model& m, const NamedValues& values,
+                         program::ValueId residual, program::ValueId branch) {
+  b.at(program::Part::head);
+  const auto norm = b.add_norm(residual, branch, values("final norm"), static_cast<float>(m.norm_eps), "final norm");
+  return {.hidden = norm.y, .head = values(m.tied ? "embedding" : "head")};
 }
 
 DecoderLayer::DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values,
@@ -107,8 +116,7 @@ ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, cons
                                const program::BatchValues& in) {
   using program::Part;
   const float eps = static_cast<float>(m.norm_eps);
-  b.at(Part::embedding);
-  program::ValueId residual = b.embed(in.tokens, values("embedding"), m.pad_token), branch = program::kAbsent;
+  program::ValueId residual = embed_tokens(b, m, values, in), branch = program::kAbsent;
   for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
     const DecoderLayer layer(b, m, values, in, i);
     b.at(Part::attention, i);
@@ -119,8 +127,7 @@ ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, cons
     residual = r2;
     branch = layer.mlp(y);
   }
-  b.at(Part::head);
-  return {b.add_norm(residual, branch, values("final norm"), eps, "final norm").y, head_weight(m, values)};
+  return final_norm(b, m, values, residual, branch);
 }
 
 }  // namespace redline::model

@@ -11,10 +11,13 @@ ParameterTable decoder_table(const config::Model& m);
 // "rope table", [positions, head_dim]: cos and sin of every position and frequency, stretched as model.rope_scaling says.
 std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions);
 
-// The head's weight: a tied one is the embedding's.
-program::ValueId head_weight(const config::Model& m, const NamedValues& values);
+// A forward pass is embed_tokens, layers, final_norm. The branch is what has not joined the residual stream yet, or absent.
+program::ValueId embed_tokens(program::Builder& b, const config::Model& m, const NamedValues& values,
+                              const program::BatchValues& in);
+ForwardValues final_norm(program::Builder& b, const config::Model& m, const NamedValues& values,
+                         program::ValueId residual, program::ValueId branch);
 
-// One layer of a forward pass: its parameters, and its two branches without the norms around them.
+// One layer of it: its parameters, and its two branches without the norms around them.
 class DecoderLayer {
  public:
   DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values, const program::BatchValues& in,

@@ -52,7 +52,8 @@ struct DecoderDescription {
 struct HfDefaults {
   std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   double norm_eps = 1e-6;
-  std::int64_t positions = 2048, pad_token = -1;
+  std::int64_t positions = 2048;
+  std::int64_t pad_token = -1;  // -1: none
 };
 
 struct Family {

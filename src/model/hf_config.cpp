@@ -129,10 +129,10 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
       fail_user("{}: hidden_size {} is not a multiple of num_attention_heads {}", file, m.hidden, m.heads);
     m.head_dim = m.hidden / m.heads;
   }
-  if (!json.contains("pad_token_id"))
-    m.pad_token = family->hf_defaults.pad_token;
-  else if (has(json, "pad_token_id"))  // null: there is none
+  if (has(json, "pad_token_id"))
     m.pad_token = io::integer_at(json, "pad_token_id", file);
+  else if (!json.contains("pad_token_id"))  // null is none
+    m.pad_token = family->hf_defaults.pad_token;
   if (m.pad_token < -1 || m.pad_token >= m.vocab)
     fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
   m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);

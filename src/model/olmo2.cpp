@@ -10,8 +10,7 @@ ForwardValues forward(program::Builder& b, const config::Model& m, const NamedVa
                       const program::BatchValues& in) {
   using program::Part;
   const float eps = static_cast<float>(m.norm_eps);
-  b.at(Part::embedding);
-  program::ValueId h = b.embed(in.tokens, values("embedding"), m.pad_token);
+  program::ValueId h = embed_tokens(b, m, values, in);
   for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
     const DecoderLayer layer(b, m, values, in, i);
     b.at(Part::attention, i);
@@ -19,8 +18,7 @@ ForwardValues forward(program::Builder& b, const config::Model& m, const NamedVa
     b.at(Part::mlp, i);
     h = b.norm_add(h, layer.mlp(h), layer.parameter("mlp norm"), eps, "mlp norm");
   }
-  b.at(Part::head);
-  return {b.add_norm(h, program::kAbsent, values("final norm"), eps, "final norm").y, head_weight(m, values)};
+  return final_norm(b, m, values, h, program::kAbsent);
 }
 
 }  // namespace

@@ -26,18 +26,8 @@ struct HeadLayout {
 // head_dim, or heads * head_dim and kv_heads * head_dim; `norms` is heads + kv_heads, or 2.
 enum class NormOver : std::uint8_t { head, projection };
 
-// The parts of a row that are normalised apart from each other, q's first.
-struct NormPart {
-  std::int64_t first, width;  // elements of the row
-  bool is_query;
-};
-constexpr std::int64_t norm_parts(const HeadLayout& l, NormOver over) {
+constexpr std::int64_t norms_of(const HeadLayout& l, NormOver over) {
   return over == NormOver::head ? l.qk_heads() : 2;
-}
-constexpr NormPart norm_part(const HeadLayout& l, NormOver over, std::int64_t i) {
-  if (over == NormOver::head) return {i * l.head_dim, l.head_dim, i < l.heads};
-  return i == 0 ? NormPart{0, l.heads * l.head_dim, true}
-                : NormPart{l.heads * l.head_dim, l.kv_heads * l.head_dim, false};
 }
 
 template <class T>

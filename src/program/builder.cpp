@@ -67,7 +67,7 @@ ValueId Builder::rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayo
   const bool norm = rope.q_norm.present(), keep = norm && w_.lowering().training;
   const std::int64_t n = w_.shape(qkv)[0];
   const ValueId raw = keep ? w_.activation("qk before norm", {n, layout.qk_heads() * layout.head_dim}) : kAbsent;
-  const ValueId rstd = keep ? w_.statistic("qk rstd", {n, ops::norm_parts(layout, over)}) : kAbsent;
+  const ValueId rstd = keep ? w_.statistic("qk rstd", {n, ops::norms_of(layout, over)}) : kAbsent;
   w_.append(
       ops::RopeQkNorm<ValueId>{qkv, rope.q_norm, rope.k_norm, rope.positions, rope.table, raw, rstd, layout, eps, over},
       Phase::forward, norm ? "rope and qk-norm" : "rope");

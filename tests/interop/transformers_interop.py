@@ -231,7 +231,7 @@ def made_by_transformers():
     yield "Qwen3, untied, f32 in shards", "Qwen3", dict(tie_word_embeddings=False, num_key_value_heads=1, head_dim=8), "float32", "50KB", "f32"
     yield "Qwen3, tied, f16", "Qwen3", dict(tie_word_embeddings=True, num_key_value_heads=4, head_dim=16), "float16", None, "f16"
     yield "OLMo-2, untied, f32", "Olmo2", dict(tie_word_embeddings=False, num_key_value_heads=2), "float32", None, "f32"
-    yield "OLMo-2, tied, bf16 in shards", "Olmo2", dict(tie_word_embeddings=True, num_key_value_heads=4), "bfloat16", "30KB", "bf16"
+    yield "OLMo-2, tied, bf16 in shards", "Olmo2", dict(tie_word_embeddings=True, num_key_value_heads=4, pad_token_id=None), "bfloat16", "30KB", "bf16"
 
 
 def into_redline(redline, work, check):

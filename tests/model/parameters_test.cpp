@@ -126,6 +126,7 @@ TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
     config::Config c;
     c.model = testing::tiny_model(std::string(family->name), true);
     c.model.max_positions = 128;
+    c.model.pad_token = c.model.family == "qwen3" ? 7 : -1;
     if (c.model.family == "llama") {
       c.model.rope_scaling = "llama3";
       c.model.rope_factor = 4;
@@ -164,6 +165,19 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
       refusal([](io::Json& j) { j["rope_parameters"]["full_attention"] = io::Json::object(); }).find("between layers"),
       std::string::npos);
   EXPECT_NE(refusal([](io::Json& j) { j["max_position_embeddings"] = 0; }).find("max_position"), std::string::npos);
+}
+
+TEST(HfConfig, WhatIsNotSaidIsWhatTheFamilyMeans) {
+  const Path file = Path(::testing::TempDir()) / "silent.json";
+  for (const Family* family : families()) {
+    io::Json json = hf_config(testing::tiny_model(std::string(family->name)), {.max_positions = 128});
+    for (const char* key : {"head_dim", "rms_norm_eps", "pad_token_id"}) json.erase(key);
+    real_files().replace(file, json.dump());
+    const config::Model m = read_hf_config(real_files(), file);
+    EXPECT_EQ(m.head_dim, family->name == "qwen3" ? 128 : m.hidden / m.heads) << family->name;
+    EXPECT_EQ(m.norm_eps, family->name == "olmo2" ? 1e-5 : 1e-6) << family->name;
+    EXPECT_EQ(m.pad_token, family->name == "olmo2" ? 1 : -1) << family->name;
+  }
 }
 
 TEST(HfConfig, OlderKeysSayTheSame) {

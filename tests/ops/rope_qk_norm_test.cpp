@@ -76,8 +76,9 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
           table.f32()[p * l.head_dim + half + j] = static_cast<float>(std::sin(angle));
         }
       }
-      const std::int64_t norms = norm_parts(l, over);
-      const std::int64_t q_width = norm_part(l, over, 0).width, k_width = norm_part(l, over, norms - 1).width;
+      const bool whole = over == NormOver::projection;
+      const std::int64_t norms = norms_of(l, over);
+      const std::int64_t q_width = (whole ? l.heads : 1) * l.head_dim, k_width = (whole ? l.kv_heads : 1) * l.head_dim;
       const auto weight = [&](std::int64_t width) { return norm ? memory.uniform({width}, 0.5, 1.5) : absent; };
       const Tensor q_norm = weight(q_width), k_norm = weight(k_width);
       const Tensor raw = norm ? memory.zeros({n, l.qk_heads() * l.head_dim}) : absent;

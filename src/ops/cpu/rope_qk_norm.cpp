@@ -1,6 +1,6 @@
 // Optional RMSNorm of each q and k head or of all q and all k, then the rotation:  x[j] <- a c - b s,  x[j + half] <- b c + a s.
 // Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
-// x * rstd. A task is a range of tokens, every part of a token that has a norm of its own in turn, in place. With a norm's gradient the
+// x * rstd. A task is a range of tokens, every q and k head of a token in turn, in place. With a norm's gradient the
 // ranges are the kRowGroups groups, each with its partial sums [dq_norm | dk_norm].
 #include <algorithm>
 #include <cmath>
@@ -25,8 +25,9 @@ void rotate(float* x, const float* table, std::int64_t head_dim, float direction
   }
 }
 
-// Normalises one part of a row in place and returns its rstd.
-float normalise(float* x, const float* weight, std::int64_t width, float eps) {
+// Normalises one head or projection in place and returns its rstd. Inlined for the sake of bits: compiled by itself GCC adds
+// the lanes up in another order.
+[[gnu::always_inline]] inline float normalise(float* x, const float* weight, std::int64_t width, float eps) {
   const float squares = lane_sum(width, [=](std::int64_t j) { return x[j] * x[j]; });
   const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(width) + eps);
 #pragma omp simd
@@ -34,8 +35,9 @@ float normalise(float* x, const float* weight, std::int64_t width, float eps) {
   return rstd;
 }
 
-// Turns the gradient of a normalised part into that of the raw one, in place, and adds to the weight's.
-void normalise_grad(float* dy, const float* x, const float* weight, float rstd, std::int64_t width, float* dweight) {
+// Turns the gradient of a normalised head or projection into that of the raw one, in place, and adds to the weight's.
+[[gnu::always_inline]] inline void normalise_grad(float* dy, const float* x, const float* weight, float rstd,
+                                                  std::int64_t width, float* dweight) {
   const float product = lane_sum(width, [=](std::int64_t j) { return dy[j] * weight[j] * x[j]; });
   const float slope = product * rstd * rstd / static_cast<float>(width);
 #pragma omp simd
@@ -50,21 +52,25 @@ void normalise_grad(float* dy, const float* x, const float* weight, float rstd, 
 
 void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool) {
   const HeadLayout& l = op.layout;
-  const std::int64_t qk_width = l.qk_heads() * l.head_dim;
-  const std::int64_t parts = norm_parts(l, op.over);
+  const std::int64_t qk_width = l.qk_heads() * l.head_dim, norms = norms_of(l, op.over);
   for_rows(pool, op.qkv.rows(), qk_width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       float* row = op.qkv.f32() + i * l.qkv_width();
       if (op.raw.present()) std::copy_n(row, qk_width, op.raw.f32() + i * qk_width);
       const float* table = op.table.f32() + op.positions.i32()[i] * l.head_dim;
-      for (std::int64_t k = 0; k < parts; ++k) {
-        const NormPart part = norm_part(l, op.over, k);
-        float* x = row + part.first;
-        if (const Tensor& norm = part.is_query ? op.q_norm : op.k_norm; norm.present()) {
-          const float rstd = normalise(x, norm.f32(), part.width, op.eps);
-          if (op.rstd.present()) op.rstd.f32()[i * parts + k] = rstd;
-        }
-        for (std::int64_t j = 0; j < part.width; j += l.head_dim) rotate(x + j, table, l.head_dim, 1.0f);
+      const auto norm_of = [&](std::int64_t k, float* x, std::int64_t width, const Tensor& weight) {
+        const float rstd = normalise(x, weight.f32(), width, op.eps);
+        if (op.rstd.present()) op.rstd.f32()[i * norms + k] = rstd;
+      };
+      if (op.over == NormOver::projection) {
+        norm_of(0, row, l.heads * l.head_dim, op.q_norm);
+        norm_of(1, row + l.heads * l.head_dim, l.kv_heads * l.head_dim, op.k_norm);
+      }
+      for (std::int64_t h = 0; h < l.qk_heads(); ++h) {
+        float* x = row + h * l.head_dim;
+        const Tensor& norm = h < l.heads ? op.q_norm : op.k_norm;
+        if (op.over == NormOver::head && norm.present()) norm_of(h, x, l.head_dim, norm);
+        rotate(x, table, l.head_dim, 1.0f);
       }
     }
   });
@@ -83,16 +89,21 @@ void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool) {
       for (std::int64_t i = begin; i < end; ++i) undo_rotation(i);
     });
   }
-  const std::int64_t norms = norm_parts(l, op.over), q_width = op.dq_norm.elements(), k_width = op.dk_norm.elements();
+  const std::int64_t norms = norms_of(l, op.over), q_width = op.dq_norm.elements(), k_width = op.dk_norm.elements();
   const std::int64_t width = q_width + k_width;
   for_row_groups(pool, n, op.partial.f32(), width, [&](std::int64_t begin, std::int64_t end, float* partial) {
     for (std::int64_t i = begin; i < end; ++i) {
       undo_rotation(i);
-      for (std::int64_t k = 0; k < norms; ++k) {
-        const NormPart part = norm_part(l, op.over, k);
-        normalise_grad(op.dqkv.f32() + i * l.qkv_width() + part.first, op.raw.f32() + i * qk_width + part.first,
-                       (part.is_query ? op.q_norm : op.k_norm).f32(), op.rstd.f32()[i * norms + k], part.width,
-                       partial + (part.is_query ? 0 : q_width));
+      const auto grad_of = [&](std::int64_t k, std::int64_t first, std::int64_t part, bool is_query) {
+        normalise_grad(op.dqkv.f32() + i * l.qkv_width() + first, op.raw.f32() + i * qk_width + first,
+                       (is_query ? op.q_norm : op.k_norm).f32(), op.rstd.f32()[i * norms + k], part,
+                       partial + (is_query ? 0 : q_width));
+      };
+      if (op.over == NormOver::projection) {
+        grad_of(0, 0, q_width, true);
+        grad_of(1, q_width, k_width, false);
+      } else {
+        for (std::int64_t h = 0; h < l.qk_heads(); ++h) grad_of(h, h * hd, hd, h < l.heads);
       }
     }
   });

@@ -30,12 +30,9 @@ struct ModelCase {
   double dropout;
   std::int64_t head_dim;
 };
-const ModelCase kCases[] = {{"llama", "llama", false, 0, 10},
-                            {"llama_tied_dropout", "llama", true, 0.2, 64},
-                            {"qwen3", "qwen3", true, 0, 10},
-                            {"qwen3_wide_dropout", "qwen3", false, 0.2, 128},
-                            {"olmo2", "olmo2", false, 0, 10},
-                            {"olmo2_wide_dropout", "olmo2", true, 0.2, 128}};
+const ModelCase kCases[] = {{"llama", "llama", false, 0, 10}, {"llama_tied_dropout", "llama", true, 0.2, 64},
+                            {"qwen3", "qwen3", true, 0, 10},  {"qwen3_wide_dropout", "qwen3", false, 0.2, 128},
+                            {"olmo2", "olmo2", false, 0, 10}, {"olmo2_wide_dropout", "olmo2", true, 0.2, 128}};
 void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
 
 LoweringOptions options(DType compute, bool graphs = true, device::Kind kind = device::Kind::cuda) {

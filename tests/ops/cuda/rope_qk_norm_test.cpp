@@ -33,9 +33,9 @@ TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
       const auto when = [&](bool present, const Shape& shape, double low, double high) {
         return present ? memory.uniform(shape, low, high) : absent;
       };
-      const std::int64_t norms = norm_parts(l, over);
-      const Shape of_raw{n, l.qk_heads() * l.head_dim}, of_rstd{n, norms};
-      const Shape of_q{norm_part(l, over, 0).width}, of_k{norm_part(l, over, norms - 1).width};
+      const bool whole = over == NormOver::projection;
+      const Shape of_raw{n, l.qk_heads() * l.head_dim}, of_rstd{n, norms_of(l, over)};
+      const Shape of_q{(whole ? l.heads : 1) * l.head_dim}, of_k{(whole ? l.kv_heads : 1) * l.head_dim};
       const Tensor q_norm = when(norm, of_q, 0.5, 1.5), k_norm = when(norm, of_k, 0.5, 1.5);
       expect_agreement(card(),
                        RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
