@@ -139,6 +139,9 @@ TABLES = {
         ("folder, to", "{folder}, {to}"), ("read, cold", "{read_cold_ms} ms"), ("load, cold", "{load_cold_ms} ms"),
         ("", ratio("load_cold_ms", "read_cold_ms")), ("read, warm", "{read_warm_ms} ms"), ("load, warm", "{load_warm_ms} ms"),
         ("", ratio("load_warm_ms", "read_warm_ms")))),
+    "h200-spine": ("h200_spine", columns(
+        ("model, batch", "{model} {batch_size}x{seq_len}"), ("documents", "{documents}"), ("before", "{before_ms:.1f} ms"),
+        ("now", "{step_ms:.1f} ms"), ("before", "{before_gib:.2f} GiB"), ("now", "{nvidia_smi_gib:.2f} GiB"))),
     "h200-models": ("h200_models", full_rows(columns(
         ("model, batch", MODEL), ("ms a step", "{step_ms:.1f}"), ("k tok/s", "{ktokens_per_s:.1f}"), ("mfu / palm", MFU),
         ("memory", "{memory_gib:.1f} GiB"), ("first step", "{first_step_s:.1f} s"),
