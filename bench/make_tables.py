@@ -124,9 +124,6 @@ TABLES = {
     "tokenizer": ("tokenizer", columns(
         ("", lambda row: filled("{program}, {threads} thread", row) + ("s" if row["threads"] > 1 else "")),
         ("MB/s", "{mb_per_s:.1f}"), ("MB a cpu-second", "{mb_per_cpu_s:.1f}"))),
-    "tokenizer-patterns": ("tokenizer_patterns", columns(
-        ("pattern", "{pattern}"), ("MB a cpu-second", "{mb_per_cpu_s:.1f}"),
-        ("before, with PCRE2", "{pcre2_mb_per_cpu_s:.1f}"))),
     "loader": ("loader", columns(
         ("from", "{from}"), ("packing", "{packing}"), ("no workers", "{mtokens_per_s_by_workers[0]} M"),
         ("1 worker", "{mtokens_per_s_by_workers[1]} M"), ("2 workers", "{mtokens_per_s_by_workers[2]} M"))),

@@ -35,7 +35,7 @@ redline_find_config(nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-de
 redline_find_pkg_config(tomlplusplus libtomlplusplus-dev)
 redline_find_pkg_config(libxxhash libxxhash-dev)
 redline_find_pkg_config(openblas libopenblas-dev)
-redline_find_pkg_config(oniguruma libonig-dev)
+redline_find_pkg_config(libpcre2-8 libpcre2-dev)
 redline_find_pkg_config(libutf8proc libutf8proc-dev)
 redline_find_pkg_config(sentencepiece libsentencepiece-dev)
 redline_find_pkg_config(zlib zlib1g-dev)
@@ -55,5 +55,5 @@ target_include_directories(redline_dependencies SYSTEM INTERFACE "${REDLINE_CBLA
 target_link_libraries(redline_dependencies INTERFACE
   fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
   PkgConfig::tomlplusplus PkgConfig::libxxhash PkgConfig::openblas
-  PkgConfig::oniguruma PkgConfig::libutf8proc PkgConfig::sentencepiece PkgConfig::zlib PkgConfig::libzstd
+  PkgConfig::libpcre2-8 PkgConfig::libutf8proc PkgConfig::sentencepiece PkgConfig::zlib PkgConfig::libzstd
   Threads::Threads ${CMAKE_DL_LIBS})

@@ -122,7 +122,6 @@ def make_tokenizers(folder, vocabulary=900):
     byte_level = lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     split = lambda pattern, behavior="isolated", invert=False: pre_tokenizers.Split(Regex(pattern), behavior, invert)
     family = lambda pattern: pre_tokenizers.Sequence([split(pattern), byte_level()])
-    removed = lambda pattern: pre_tokenizers.Sequence([split(pattern, "removed"), byte_level()])
     odd = [
         AddedToken("<|endoftext|>", special=True, normalized=False),
         AddedToken("<|im_end|>", special=True, normalized=False),
@@ -151,13 +150,6 @@ def make_tokenizers(folder, vocabulary=900):
         "previous": (None, pre_tokenizers.Sequence([split(r"[^\S\n]|\d+", "merged_with_previous"), byte_level()]), odd[:1], {}),
         "contiguous": (None, pre_tokenizers.Sequence([split(r"[\p{Han}\p{Hiragana}]|\p{P}", "contiguous"), byte_level()]), odd[:1], {}),
         "anchors": (None, pre_tokenizers.Sequence([split(r"^\s+|(?<=[a-z])\d++|\s+$|.\x{301}|'(?i:[sdmt]|ll|ve|re)|\p{^L}{2,3}+"), byte_level()]), odd[:1], {}),
-        "bloom": (None, family(r" ?[^(\s|[.,!?…。，、।۔،])]+"), odd[:1], {}),
-        # Removed, so that every character which matches on one side alone shows in the ids.
-        "boundaries": (None, removed(r"\b\w+\b|\h+|(?i:ß|é|ſt)|[\p{L}&&[^\p{Lu}]]+|(\p{P})\1+|\R"), odd[:1], {}),
-        "cased": (None, removed(r"(?i)\p{Lt}|[a-zà-ÿ]+|[^\W\d]+"), odd[:1], {}),
-        "categories": (None, removed(r"[\p{C}\p{Z}]+|\p{LC}+|\p{M}+|[[:digit:]]+"), odd[:1], {}),
-        "other-categories": (None, removed(r"\p{Other_Letter}|\p{No}|\p{Po}|\p{S}|\p{Cyrillic}"), odd[:1], {}),
-        "unassigned": (None, removed(r"[^\p{Cn}\p{Han}\p{Latin}]|\p{Cf}"), odd[:1], {}),
         "string": (None, pre_tokenizers.Sequence([pre_tokenizers.Split(" ", "merged_with_previous"), byte_level()]), odd[:1], {}),
         "small-alphabet": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1], {"small": True}),
         "unknown": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1], {"small": True, "unk_token": "<unk>"}),

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "data/tokenizer/char_class.h"
+#include "data/tokenizer/onig_pattern.h"
 #include "data/utf8.h"
 
 namespace redline::data {
@@ -32,8 +33,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
     only_first_byte_ = static_cast<char>(byte);
     ++first_bytes_;
   }
-  // Rust's \w decides what is a single word. It has two more characters than Oniguruma's inside a class.
-  if (std::ranges::any_of(tokens_, &AddedToken::single_word)) word_ = compile_split(R"([\w\x{200c}\x{200d}])", "\\w");
+  if (std::ranges::any_of(tokens_, &AddedToken::single_word)) word_ = raw_pcre2_split(pcre2_word_character(), "\\w");
 }
 
 std::int32_t AddedTokens::child(std::int32_t node, unsigned char byte) const {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "data/tokenizer/json_checks.h"
+#include "data/utf8.h"
 
 namespace redline::data {
 namespace {
@@ -32,7 +33,13 @@ std::shared_ptr<const SplitPattern> pattern_of(const Json& split, const std::str
     fail_user("{}: the pattern {} of a Split pre-tokenizer is not supported", file, io::in_quotes(kind));
   if (text.empty() || text.size() > 1000)
     fail_user("{}: the String of a Split pre-tokenizer has {} bytes; it may have 1 to 1000", file, text.size());
-  return literal_split(text, file);
+  std::string literal;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = decode_utf8(text.data() + at);
+    literal += fmt::format("\\x{{{:x}}}", c.value);
+    at += c.size;
+  }
+  return raw_pcre2_split(literal, file);
 }
 
 void add_stages(const Json& object, const std::string& file, int depth, std::vector<SplitStage>& stages, bool& done) {

@@ -1,5 +1,5 @@
-// Finding the pieces of a text: a pattern through Oniguruma, or code of our own for the patterns of the known families,
-// which finds the same pieces several times as fast.
+// Finding the pieces of a text: a pattern through PCRE2 with JIT, or code of our own for the patterns of the known
+// families, which finds the same pieces several times as fast.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +38,11 @@ class SplitPattern {
 
 // `pattern` is Oniguruma's; what is not supported is a UserError that starts with `where`.
 std::unique_ptr<SplitPattern> compile_split(std::string_view pattern, std::string where);
-// The same always through Oniguruma: what our own code is held against.
-std::unique_ptr<SplitPattern> compile_onig_split(std::string_view pattern, std::string where);
+// The same always through PCRE2: what our own code is held against.
+std::unique_ptr<SplitPattern> compile_pcre2_split(std::string_view pattern, std::string where);
 // Null for a pattern that is not of a known family, letter for letter.
 std::unique_ptr<SplitPattern> family_split(std::string_view pattern);
-// Finds `text` as it stands.
-std::unique_ptr<SplitPattern> literal_split(std::string_view text, std::string where);
+// A pattern already written for PCRE2 (onig_pattern.h).
+std::unique_ptr<SplitPattern> raw_pcre2_split(const std::string& pattern, std::string where);
 
 }  // namespace redline::data

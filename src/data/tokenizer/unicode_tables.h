@@ -1,5 +1,5 @@
 // What tokenizer.json means by letters, numbers and NFC, as the Hugging Face library answers it (made by
-// tools/make_unicode_tables.py): the Unicode versions of libonig and utf8proc are those of the system, and differ.
+// tools/make_unicode_tables.py): the Unicode versions of PCRE2 and utf8proc are those of the system, and differ.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct NewerCodePoints {
 
 std::span<const CodePoints> letter_ranges();  // \p{L}, sorted
 std::span<const CodePoints> number_ranges();  // \p{N}, sorted
-// Assigned after Unicode 14: an older libonig takes them for unassigned.
+// Assigned after Unicode 14: an older PCRE2 takes them for unassigned.
 std::span<const NewerCodePoints> newer_code_points();
 // Newer than the NFC of tokenizer.json: it leaves them where they stand and composes nothing with them. What is in
 // newer_code_points() is so too.
