@@ -1,19 +1,20 @@
-// FOLDER.partial holds a marker of who writes, and what will be the folder once all of it is on the disk.
+// FOLDER.partial holds a lock of whoever writes, and what will be the folder once all of it is on the disk.
 #include "io/new_folder.h"
 
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "io/work_marker.h"
+#include "base/log.h"
 
 namespace redline::io {
 namespace {
 
-constexpr std::string_view kMarker = "writing.json", kMarkerBegun = "writing.json.partial", kInner = "folder";
-constexpr std::string_view kFormat = "redline-writing";
+constexpr std::string_view kLock = ".lock", kInner = "folder";
 
 // "a/b/" names the same folder as "a/b", and has no last name to add to. A link is followed: what it names is replaced.
 Path place_of(const Path& folder) {
@@ -41,15 +42,14 @@ NewFolder::NewFolder(FileSystem& files, Path folder, std::string_view flag)
   const std::string where = fmt::format("{} {}", flag, folder.string());
   check(where);
   files_.create_folders(parent_of(folder_));
-  const ClaimLock lock(folder_);
-  check(where);  // another may have completed it
-  remove_leftovers(where);
+  claim(where);
   try {
-    files_.create_folders(partial_);
-    files_.replace(partial_ / kMarker, work_marker(kFormat));
+    check(where);  // another may have completed it
+    started_over_ = files_.exists(inner_);
+    files_.remove_all(inner_);
     files_.create_folders(inner_);
   } catch (...) {
-    remove_partial();
+    give_up();
     throw;
   }
 }
@@ -72,35 +72,40 @@ void NewFolder::check(std::string_view where) const {
     fail_user("{}: that is a mount point, which cannot be replaced; name a folder in it", where);
 }
 
-void NewFolder::remove_leftovers(std::string_view where) {
-  if (!files_.exists(partial_)) return;
+// What an interrupted attempt left has a lock that nobody holds, and nothing that we do not make.
+void NewFolder::claim(std::string_view where) {
   std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(partial_, ignored);
-  const std::vector<std::string> names = is_folder ? files_.list(partial_) : std::vector<std::string>();
-  const bool marked = files_.exists(partial_ / kMarker);
-  const bool ours = is_folder && std::ranges::all_of(names, [&](const std::string& name) {
-                      return name == kMarker || name == kMarkerBegun || (marked && name == kInner);
-                    });
-  if (!ours)
+  const std::vector<std::string> names = files_.list(partial_);
+  const bool locked = std::ranges::count(names, kLock) == 1;
+  const bool ours =
+      std::ranges::all_of(names, [&](std::string_view n) { return n == kLock || (locked && n == kInner); });
+  if (!ours || (files_.exists(partial_) && !std::filesystem::is_directory(partial_, ignored)))
     fail_user("{}: {} is in the way, and no interrupted attempt left it; move it away or name another folder", where,
               partial_.string());
-  if (marked) refuse_running(files_, partial_ / kMarker, kFormat, where, "writing");
-  files_.remove_all(inner_);  // the marker goes last, so that what is interrupted here is still known to be ours
-  files_.remove_all(partial_);
+  do {  // again where whoever held it removes the folder at this moment
+    files_.create_folders(partial_);
+    lock_.emplace(partial_ / kLock, FileLock::IfBusy::leave);
+  } while (lock_->why_not() == ENOENT);
+  if (lock_->busy()) fail_user("{}: another process is writing there; wait for it, or name another folder", where);
+  if (!lock_->held())
+    log::warn("{} cannot be locked ({}): nothing keeps another process out of it", (partial_ / kLock).string(),
+              std::strerror(lock_->why_not()));
 }
 
-void NewFolder::remove_partial() {
+// The lock's file goes before the folder, which stays where another process has claimed it meanwhile.
+void NewFolder::give_up() noexcept {
   try {
     files_.remove_all(inner_);
-    files_.remove_all(partial_);
+    files_.remove_all(partial_ / kLock);
+    std::error_code claimed;
+    std::filesystem::remove(partial_, claimed);
   } catch (const std::exception&) {  // the next attempt removes it
   }
+  lock_.reset();
 }
 
 NewFolder::~NewFolder() {
-  if (whole_) return;
-  const ClaimLock lock(folder_);
-  remove_partial();
+  if (!whole_) give_up();
 }
 
 std::uint64_t NewFolder::write(std::string_view name, std::string_view text) {
@@ -125,11 +130,10 @@ std::uint64_t NewFolder::copy(const Path& from, std::string_view name) {
 
 void NewFolder::complete() {
   files_.sync_folder(inner_);
-  const ClaimLock lock(folder_);
   files_.rename(inner_, folder_);  // over an empty folder, if there is one
   whole_ = true;
   files_.sync_folder(parent_of(folder_));
-  remove_partial();
+  give_up();
 }
 
 }  // namespace redline::io

@@ -1,9 +1,11 @@
 // A folder that is there whole or not at all: it is filled beside its place and renamed into it.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "base/files.h"
+#include "io/file_lock.h"
 
 namespace redline::io {
 
@@ -18,18 +20,20 @@ class NewFolder {
   NewFolder& operator=(const NewFolder&) = delete;
 
   const Path& path() const { return inner_; }                         // where to write meanwhile
+  bool started_over() const { return started_over_; }                 // an interrupted attempt's files were removed
   std::uint64_t write(std::string_view name, std::string_view text);  // XXH3-64 of what was written
   std::uint64_t copy(const Path& from, std::string_view name);
   void complete();  // the files must have been synced
 
  private:
   void check(std::string_view where) const;
-  void remove_leftovers(std::string_view where);
-  void remove_partial();
+  void claim(std::string_view where);
+  void give_up() noexcept;
 
   FileSystem& files_;
   Path folder_, partial_, inner_;
-  bool whole_ = false;
+  std::optional<FileLock> lock_;
+  bool started_over_ = false, whole_ = false;
 };
 
 }  // namespace redline::io

@@ -36,7 +36,7 @@ TEST_F(DataCommand, PreparesAndTrains) {
                            "model.heads=2", "model.head_dim=16", "model.ffn=48", "train.seq_len=64",
                            "train.batch_size=2", "train.max_steps=2", "optim.warmup_steps=1", "--out", "run"});
   EXPECT_EQ(trained.status, 0) << trained.err;
-  expect_bad_input(skip, {"shards", "already holds prepared data"});
+  expect_bad_input(skip, {"shards", "the folder is not empty"});
 }
 
 TEST_F(DataCommand, SummaryForPeople) {
@@ -82,14 +82,14 @@ TEST_F(DataCommand, SignalsLeaveNothingAndExitThree) {
               "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", nullptr);
       ::_exit(98);
     }
-    for (int i = 0; i < 2000 && !exists("o/train-00000.tokens"); ++i)
+    for (int i = 0; i < 2000 && !exists("o.partial/folder/train-00000.tokens"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     ASSERT_EQ(::kill(child, signal), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 3);
-    EXPECT_FALSE(exists("o"));
+    EXPECT_FALSE(exists("o") || exists("o.partial"));
   }
 }
 

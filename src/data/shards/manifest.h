@@ -13,7 +13,7 @@
 
 namespace redline::data {
 
-inline constexpr std::string_view kManifestFile = "manifest.json", kPreparingFile = "preparing.json";
+inline constexpr std::string_view kManifestFile = "manifest.json";
 inline constexpr std::int64_t kBlockBytes = 1 << 20;
 
 // A file of a shard. Its blocks are kBlockBytes each, the last one what is left.

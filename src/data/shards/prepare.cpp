@@ -10,8 +10,8 @@
 #include "base/thread_pool.h"
 #include "data/batch.h"
 #include "data/shards/encode_pipeline.h"
-#include "data/shards/output_folder.h"
 #include "data/shards/writer.h"
+#include "io/new_folder.h"
 
 namespace redline::data {
 namespace {
@@ -82,7 +82,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   const auto tokenizer = open_tokenizer(settings.tokenizer, "--tokenizer");
   const std::int32_t end_token = end_token_of(settings, *tokenizer);
   TextInput input(settings.inputs, settings.format, "INPUT");
-  OutputFolder folder(files, settings.out);
+  io::NewFolder folder(files, settings.out, "--out");
 
   Prepared prepared;
   prepared.started_over = folder.started_over();
@@ -97,7 +97,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   manifest.val_fraction = settings.val_fraction;
   if (const Path file = tokenizer_file(settings.tokenizer); !file.empty()) {
     manifest.tokenizer_file = file.extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
-    files.replace(folder.path() / manifest.tokenizer_file, files.read(file));
+    folder.copy(file, manifest.tokenizer_file);
   }
 
   const double start = steady_seconds();
@@ -122,7 +122,8 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   preparation.finish();
   manifest.source_files = static_cast<std::int64_t>(input.files().size());
   manifest.source_bytes = prepared.total.text_bytes;
-  folder.complete(manifest_text(manifest));
+  folder.write(kManifestFile, manifest_text(manifest));
+  folder.complete();
   prepared.total.seconds = steady_seconds() - start;
   return prepared;
 }

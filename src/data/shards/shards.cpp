@@ -112,10 +112,7 @@ class ShardSource final : public TokenDocuments {
 
 }  // namespace
 
-bool is_prepared_folder(const Path& folder) {
-  FileSystem& files = real_files();
-  return files.exists(folder / kManifestFile) || files.exists(folder / kPreparingFile);
-}
+bool is_prepared_folder(const Path& folder) { return real_files().exists(folder / kManifestFile); }
 
 Manifest read_manifest(const Path& folder) {
   const Path path = folder / kManifestFile;

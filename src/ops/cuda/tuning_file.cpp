@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "io/file_lock.h"
 #include "io/json.h"
-#include "io/work_marker.h"
 
 namespace redline::ops::cuda {
 namespace {
@@ -52,8 +52,9 @@ void TuningFile::save() {
   const Entries added = std::exchange(unsaved_, {});  // kept or not: it is told once
   try {
     files_.create_folders(path_.parent_path());
-    const io::ClaimLock lock(path_);  // runs that start together tune together
-    Entries all = load(false);        // another may have added its own; what is damaged was told at first
+    const io::FileLock lock(path_.string() + ".lock",
+                            io::FileLock::IfBusy::wait);  // runs that start together tune together
+    Entries all = load(false);  // another may have added its own; what is damaged was told at first
     for (const auto& [key, algorithm] : added) all[key] = algorithm;
     io::Json products = io::Json::object();
     for (const auto& [key, algorithm] : all) products[key] = to_text(algorithm);

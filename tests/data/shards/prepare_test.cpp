@@ -95,7 +95,7 @@ TEST_F(PrepareTest, SmallExample) {
   EXPECT_EQ(prepared.total.tokens, 8);
   EXPECT_EQ(real_files().list(out_),
             (std::vector<std::string>{"manifest.json", "train-00000.offsets", "train-00000.tokens"}));
-  EXPECT_NE(error_of(settings({a})).find("already holds prepared data"), std::string::npos);
+  EXPECT_NE(error_of(settings({a})).find("the folder is not empty (it holds manifest.json)"), std::string::npos);
 }
 
 TEST_F(PrepareTest, EndTokens) {
@@ -173,28 +173,20 @@ TEST_F(PrepareTest, ForeignFilesAreNeverTouched) {
   const auto a = write("a.txt", "x");
   write("out/mine.txt", "precious");
   EXPECT_NE(error_of(settings({a})).find("holds mine.txt"), std::string::npos);
-  // Even beside the marker of an interrupted run.
-  write("out/preparing.json", "{\"format\":\"redline-preparing\",\"version\":1,\"host\":\"elsewhere\",\"process\":1}");
-  EXPECT_NE(error_of(settings({a})).find("holds mine.txt"), std::string::npos);
-  EXPECT_EQ(real_files().list(out_).size(), 2u);
-  real_files().remove_all(out_ / "mine.txt");
-  write("out/train-00007.tokens", "left over");
-  EXPECT_TRUE(run(settings({a})).started_over);
-  EXPECT_EQ(real_files().list(out_).size(), 3u);
+  EXPECT_EQ(real_files().list(out_).size(), 1u);
   real_files().remove_all(out_);
   write("out", "a file");
   EXPECT_NE(error_of(settings({a})).find("not a folder"), std::string::npos);
 }
 
-TEST_F(PrepareTest, ARunThatIsGoingOnIsLeftAlone) {
+TEST_F(PrepareTest, WhatAKilledRunLeftIsRemovedAndSaid) {
   const auto a = write("a.txt", "x");
-  char host[256] = {};
-  ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
-  write("out/preparing.json",
-        fmt::format("{{\"format\":\"redline-preparing\",\"version\":1,\"host\":\"{}\",\"process\":{}}}", host,
-                    ::getppid()));
-  EXPECT_NE(error_of(settings({a})).find("is preparing data there"), std::string::npos);
-  EXPECT_TRUE(real_files().exists(out_ / "preparing.json"));
+  EXPECT_FALSE(run(settings({a})).started_over);
+  real_files().remove_all(out_);
+  write("out.partial/.lock", "");
+  write("out.partial/folder/train-00007.tokens", "left over");
+  EXPECT_TRUE(run(settings({a})).started_over);
+  EXPECT_EQ(real_files().list(out_).size(), 3u);
 }
 
 TEST_F(PrepareTest, OfSeveralAtOnceOneIsDoneAndTheOthersAreRefused) {
@@ -250,9 +242,7 @@ TEST_F(PrepareTest, FailuresEverywhere) {
         EXPECT_NE(error.find("no space left on device"), std::string::npos) << error;
       }
       if (real_files().exists(out_ / kManifestFile)) {
-        Folder got = contents(out_);
-        got.erase(std::string(kPreparingFile));
-        EXPECT_TRUE(got == wanted) << nth;
+        EXPECT_TRUE(contents(out_) == wanted) << nth;
         continue;
       }
       EXPECT_FALSE(error.empty()) << nth;

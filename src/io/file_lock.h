@@ -1,0 +1,25 @@
+// A lock of the system's on a file. It goes with its holder, however that ends: nothing is left to clean up.
+#pragma once
+
+#include "base/files.h"
+
+namespace redline::io {
+
+class FileLock {
+ public:
+  enum class IfBusy { wait, leave };
+  // Makes the file where it is missing; its folder must exist.
+  FileLock(const Path& file, IfBusy if_busy);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  bool held() const { return descriptor_ >= 0; }
+  bool busy() const;                      // another process has it
+  int why_not() const { return error_; }  // errno, where it is not held
+
+ private:
+  int descriptor_ = -1, error_ = 0;
+};
+
+}  // namespace redline::io
