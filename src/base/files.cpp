@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <forward_list>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -223,6 +225,17 @@ Path parent_of(const Path& path) {
   return named.has_parent_path() ? named.parent_path() : Path(".");
 }
 
+namespace {
+// What is mapped now, for whoever must tell whose byte could not be read. A handler reads it without the lock: the process
+// ends there, and a list that changes at that moment costs the sentence, no more.
+struct Mapping {
+  std::span<const std::byte> bytes;
+  Path path;
+};
+std::forward_list<Mapping> g_mappings;
+std::mutex g_mappings_change;
+}  // namespace
+
 MappedFile::MappedFile(const Path& path) {
   const Descriptor file = open_to_read(path);
   const auto size = static_cast<std::size_t>(status_of(file, path).st_size);
@@ -230,10 +243,23 @@ MappedFile::MappedFile(const Path& path) {
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) fail_on(path, "map", errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
+  const std::lock_guard lock(g_mappings_change);
+  g_mappings.push_front({bytes_, path});
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  const std::lock_guard lock(g_mappings_change);
+  std::erase_if(g_mappings, [&](const Mapping& m) { return m.bytes.data() == bytes_.data(); });
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedByte mapped_at(const void* address) {
+  const auto* const byte = static_cast<const std::byte*>(address);
+  for (const auto& [bytes, path] : g_mappings)
+    if (byte >= bytes.data() && byte < bytes.data() + bytes.size())
+      return {path.c_str(), static_cast<std::uint64_t>(byte - bytes.data())};
+  return {};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}

@@ -44,6 +44,13 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// The mapped file that a byte of memory belongs to; an empty path: none. A signal handler may call it.
+struct MappedByte {
+  const char* path = "";
+  std::uint64_t offset = 0;
+};
+MappedByte mapped_at(const void* address);
+
 // A file that threads read parts of. Where all of a large one is wanted this is the quicker way: a mapping costs a fault
 // every few pages, which takes longer than the copy.
 class InputFile {

@@ -21,10 +21,11 @@ constexpr int kVectorsOfThread = kWidth == 1 ? 8 : 4;
 template <int kWidth>
 constexpr int kRowThreads = kWidth == 1 ? 1024 : 512;
 
-template <class T, int kWidth>
+// add_norm with kAddFirst, else norm_add, which has no y.
+template <class T, int kWidth, bool kAddFirst>
 __global__ void __launch_bounds__(kRowThreads<kWidth>)
-    add_norm(const T* residual_in, const T* branch, const T* weight, T* residual_out, T* y, float* rstd_out,
-             std::int64_t n, std::int32_t d, float eps) {
+    residual_norm(const T* residual_in, const T* branch, const T* weight, T* residual_out, T* y, float* rstd_out,
+                  std::int64_t n, std::int32_t d, float eps) {
   constexpr int kVectors = kVectorsOfThread<kWidth>;
   __shared__ float parts[kMaxWarps];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -40,12 +41,15 @@ __global__ void __launch_bounds__(kRowThreads<kWidth>)
   float squares = 0;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    float sum[kWidth];
+    if constexpr (kAddFirst) {
+      float sum[kWidth];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) sum[e] = from[v][e] + added[v][e];
-    from[v] = Vector<T, kWidth>::from(sum);  // the norm is of what is stored: that is what the backward pass will see
+      for (int e = 0; e < kWidth; ++e) sum[e] = from[v][e] + added[v][e];
+      from[v] = Vector<T, kWidth>::from(sum);  // the norm is of what is stored: that is what the backward pass will see
+    }
+    const Vector<T, kWidth>& normed = kAddFirst ? from[v] : added[v];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) squares += from[v][e] * from[v][e];
+    for (int e = 0; e < kWidth; ++e) squares += normed[e] * normed[e];
   }
   const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + eps);
   if (row < n && threadIdx.x == 0) rstd_out[row] = rstd;
@@ -55,58 +59,28 @@ __global__ void __launch_bounds__(kRowThreads<kWidth>)
     const auto w = load<kWidth>(weight + column_of(v));
     float out[kWidth];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) out[e] = from[v][e] * rstd * w[e];
-    if (branch) store(residual_out + row * d + column_of(v), from[v]);
-    store(y + row * d + column_of(v), out);
+    for (int e = 0; e < kWidth; ++e)
+      out[e] = kAddFirst ? from[v][e] * rstd * w[e] : from[v][e] + added[v][e] * rstd * w[e];
+    if (kAddFirst && branch) store(residual_out + row * d + column_of(v), from[v]);
+    store((kAddFirst ? y : residual_out) + row * d + column_of(v), out);
   }
 }
 
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kRowThreads<kWidth>)
-    norm_add(const T* residual_in, const T* branch, const T* weight, T* residual_out, float* rstd_out, std::int64_t n,
-             std::int32_t d, float eps) {
-  constexpr int kVectors = kVectorsOfThread<kWidth>;
-  __shared__ float parts[kMaxWarps];
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
-  const auto inside = [&](int v) { return row < n && column_of(v) < d; };
-
-  Vector<T, kWidth> from[kVectors], normed[kVectors];
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    normed[v] = inside(v) ? load<kWidth>(branch + row * d + column_of(v)) : Vector<T, kWidth>{};
-    from[v] = inside(v) ? load<kWidth>(residual_in + row * d + column_of(v)) : Vector<T, kWidth>{};
-  }
-  float squares = 0;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) squares += normed[v][e] * normed[v][e];
-  }
-  const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + eps);
-  if (row < n && threadIdx.x == 0) rstd_out[row] = rstd;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (!inside(v)) continue;
-    const auto w = load<kWidth>(weight + column_of(v));
-    float out[kWidth];
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) out[e] = from[v][e] + normed[v][e] * rstd * w[e];
-    store(residual_out + row * d + column_of(v), out);
-  }
-}
-
-// Rows of d elements as the two kernels above share them out.
-struct RowBlocks {
-  dim3 block;
-  unsigned blocks;
-};
-template <int kWidth>
-RowBlocks row_blocks(std::int64_t n, std::int64_t d) {
-  const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectorsOfThread<kWidth>));
-  REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for a norm", d);
-  const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
-  return {dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows)), blocks_for(n, rows)};
+template <bool kAddFirst>
+void launch_norm(const Tensor& residual_in, const Tensor& branch, const Tensor& weight, const Tensor& residual_out,
+                 const Tensor& y, const Tensor& rstd, float eps, cudaStream_t stream) {
+  const std::int64_t n = residual_in.rows(), d = residual_in.columns();
+  const bool vectors = in_vectors(d, {residual_in, branch, weight, residual_out, y});
+  for_type_and_width(residual_in.dtype, vectors, [&]<class T, int kWidth>() {
+    const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectorsOfThread<kWidth>));
+    REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for a norm", d);
+    const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
+    const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
+    residual_norm<T, kWidth, kAddFirst><<<blocks_for(n, rows), block, 0, stream>>>(
+        residual_in.as<T>(), branch.as<T>(), weight.as<T>(), residual_out.as<T>(), y.as<T>(), rstd.f32(), n,
+        static_cast<std::int32_t>(d), eps);
+  });
+  REDLINE_LAUNCHED();
 }
 
 template <class T>
@@ -224,51 +198,25 @@ __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) ad
     }
   }
 
-  await_copies();   // of rounds past the end: they would land on what follows
-  __syncthreads();  // of all threads
-  auto* const dweight_of_row = reinterpret_cast<float*>(shared);
-  float* to =
-      blockDim.y == 1 ? a.partial + static_cast<std::int64_t>(blockIdx.x) * d : dweight_of_row + threadIdx.y * d;
+  sum_over_block_rows(shared, d, a.partial, [&](float* to) {
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      if (column_of(v) < d) to[column_of(v) + e] = dweight[v][e];
+      for (int e = 0; e < kWidth; ++e) {
+        if (column_of(v) < d) to[column_of(v) + e] = dweight[v][e];
+      }
     }
-  }
-  if (blockDim.y == 1) return;
-  __syncthreads();
-  for (std::int32_t j = threadIdx.y * blockDim.x + threadIdx.x; j < d; j += blockDim.x * blockDim.y) {
-    float sum = 0;
-    for (unsigned row = 0; row < blockDim.y; ++row) sum += dweight_of_row[row * d + j];
-    a.partial[static_cast<std::int64_t>(blockIdx.x) * d + j] = sum;
-  }
+  });
 }
 
 }  // namespace
 
 void run(const AddNorm<Tensor>& op, const Launch& launch) {
-  const std::int64_t n = op.y.rows(), d = op.y.columns();
-  const bool vectors = in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out, op.y});
-  for_type_and_width(op.y.dtype, vectors, [&]<class T, int kWidth>() {
-    const auto [block, blocks] = row_blocks<kWidth>(n, d);
-    add_norm<T, kWidth><<<blocks, block, 0, launch.stream>>>(op.residual_in.as<T>(), op.branch.as<T>(),
-                                                             op.weight.as<T>(), op.residual_out.as<T>(), op.y.as<T>(),
-                                                             op.rstd.f32(), n, static_cast<std::int32_t>(d), op.eps);
-  });
-  REDLINE_LAUNCHED();
+  launch_norm<true>(op.residual_in, op.branch, op.weight, op.residual_out, op.y, op.rstd, op.eps, launch.stream);
 }
 
 void run(const NormAdd<Tensor>& op, const Launch& launch) {
-  const std::int64_t n = op.branch.rows(), d = op.branch.columns();
-  const bool vectors = in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out});
-  for_type_and_width(op.branch.dtype, vectors, [&]<class T, int kWidth>() {
-    const auto [block, blocks] = row_blocks<kWidth>(n, d);
-    norm_add<T, kWidth><<<blocks, block, 0, launch.stream>>>(op.residual_in.as<T>(), op.branch.as<T>(),
-                                                             op.weight.as<T>(), op.residual_out.as<T>(), op.rstd.f32(),
-                                                             n, static_cast<std::int32_t>(d), op.eps);
-  });
-  REDLINE_LAUNCHED();
+  launch_norm<false>(op.residual_in, op.branch, op.weight, op.residual_out, {}, op.rstd, op.eps, launch.stream);
 }
 
 void run(const AddNormGrad<Tensor>& op, const Launch& launch) {

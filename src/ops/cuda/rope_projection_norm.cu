@@ -229,27 +229,17 @@ __global__ void __launch_bounds__(kGradThreads) projection_norm_grad(const GradA
     }
   }
 
-  await_copies();   // of rounds past the end: they would land on what follows
-  __syncthreads();  // of all threads
-  auto* const dw_of_row = reinterpret_cast<float*>(shared);
-  float* partial = op.partial + static_cast<std::int64_t>(blockIdx.x) * width;
-  float* to = blockDim.y == 1 ? partial : dw_of_row + threadIdx.y * width;
+  sum_over_block_rows(shared, width, op.partial, [&](float* to) {
 #pragma unroll
-  for (int v = 0; v < kPairs; ++v) {
-    if (!pair[v].inside) continue;
+    for (int v = 0; v < kPairs; ++v) {
+      if (!pair[v].inside) continue;
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      to[pair[v].at + e] = dw_lower[v][e];
-      to[pair[v].at + half + e] = dw_upper[v][e];
+      for (int e = 0; e < kWidth; ++e) {
+        to[pair[v].at + e] = dw_lower[v][e];
+        to[pair[v].at + half + e] = dw_upper[v][e];
+      }
     }
-  }
-  if (blockDim.y == 1) return;
-  __syncthreads();
-  for (std::int32_t j = threadIdx.y * blockDim.x + threadIdx.x; j < width; j += blockDim.x * blockDim.y) {
-    float sum = 0;
-    for (unsigned row = 0; row < blockDim.y; ++row) sum += dw_of_row[row * width + j];
-    partial[j] = sum;
-  }
+  });
 }
 
 Row row_of(const HeadLayout& l) {

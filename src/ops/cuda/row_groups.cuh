@@ -2,11 +2,30 @@
 // added in order.
 #pragma once
 
+#include "device/cuda/copy_ahead.cuh"
 #include "device/cuda/overlap.cuh"
 #include "device/cuda/vectors.cuh"
 #include "ops/cuda/row_ranges.h"
 
 namespace redline::ops::cuda {
+
+// The end of a kernel whose block has a group of rows, threadIdx.y several at once: its row of `partial` is the sum of what
+// `store(to)` writes for each threadIdx.y. `shared` held what was read ahead; rounds past the end may still be under way.
+template <class Store>
+__device__ void sum_over_block_rows(std::byte* shared, std::int32_t columns, float* partial, const Store& store) {
+  device::cuda::await_copies();
+  __syncthreads();                                      // of all threads
+  auto* const rows = reinterpret_cast<float*>(shared);  // [blockDim.y, columns]
+  partial += static_cast<std::int64_t>(blockIdx.x) * columns;
+  store(blockDim.y == 1 ? partial : rows + threadIdx.y * columns);
+  if (blockDim.y == 1) return;
+  __syncthreads();
+  for (std::int32_t j = threadIdx.y * blockDim.x + threadIdx.x; j < columns; j += blockDim.x * blockDim.y) {
+    float sum = 0;
+    for (unsigned row = 0; row < blockDim.y; ++row) sum += rows[row * columns + j];
+    partial[j] = sum;
+  }
+}
 
 inline constexpr int kGroupSlices = 12;
 
