@@ -2,16 +2,24 @@
 # A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both. The same holds for
 # cuda/cudnn/ and no_cudnn.cpp.
 
-# The shipped configs as bytes inside the program (src/config/presets.h declares what the file defines).
+# Files as bytes inside the program: embed_files(<output variable> <function that gives them> <files>).
+function(embed_files variable function)
+  string(REGEX REPLACE "^.*::" "" name "${function}")
+  set(output "${CMAKE_BINARY_DIR}/generated/${name}.cpp")
+  add_custom_command(
+    OUTPUT "${output}"
+    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${output}" "-DFUNCTION=${function}" -P "${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake" -- ${ARGN}
+    DEPENDS ${ARGN} "${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake"
+    COMMENT "Embedding files as ${function}"
+    VERBATIM)
+  set(${variable} "${output}" PARENT_SCOPE)
+endfunction()
 file(GLOB config_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/configs/*.toml")
 list(SORT config_files)
-set(embedded_configs "${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp")
-add_custom_command(
-  OUTPUT "${embedded_configs}"
-  COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${embedded_configs}" -P "${PROJECT_SOURCE_DIR}/cmake/EmbedConfigs.cmake" -- ${config_files}
-  DEPENDS ${config_files} "${PROJECT_SOURCE_DIR}/cmake/EmbedConfigs.cmake"
-  COMMENT "Embedding configs/*.toml"
-  VERBATIM)
+embed_files(embedded_configs redline::config::embedded_configs ${config_files})  # declared in src/config/presets.h
+set(page_files page.html page_plots.js page_content.js)
+list(TRANSFORM page_files PREPEND "${PROJECT_SOURCE_DIR}/src/report/")
+embed_files(embedded_page redline::report::page_files ${page_files})  # declared in src/report/page.cpp
 
 set(redline_rooms)
 set(lower_rooms)
@@ -36,6 +44,8 @@ foreach(floor IN LISTS redline_floors)
     list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/cli/main.cpp")
     if(room STREQUAL "config")
       list(APPEND sources "${embedded_configs}")
+    elseif(room STREQUAL "report")
+      list(APPEND sources "${embedded_page}")
     endif()
     if(NOT sources AND NOT kernels)
       continue()

@@ -35,7 +35,7 @@ class CheckFloorsTest(unittest.TestCase):
         status, output = self.run_on({
             "src/base/error.h": "#include <string>\n#include <sys/stat.h>\n",
             "src/ops/cpu/linear.cpp": '#include "ops/linear.h"\n#include "base/error.h"\n#include <cblas.h>\n',
-            "src/cli/main.cpp": '#include "train/trainer.h"\n#include "report/html.h"\n',
+            "src/cli/main.cpp": '#include "train/trainer.h"\n#include "report/page.h"\n',
             "src/README.md": '#include "nowhere/x.h"\n',
         })
         self.assertEqual(status, 0, output)

@@ -1,7 +1,9 @@
-// Statistics as one JSON document. Other programs rely on its names: docs/data_stats.md lists them.
+// Statistics as one JSON document, and as the page that draws it. Other programs rely on its names: docs/data_stats.md
+// lists them.
 #include <cmath>
 
 #include "report/data_stats.h"
+#include "report/page.h"
 
 namespace redline::report {
 namespace {
@@ -81,6 +83,16 @@ io::Json data_stats_json(const DataStats& stats) {
                     {"with_best_edges", mode_json(a.with_best_edges, has_model)}};
   out["recommendation"] = recommendation(stats);
   return out;
+}
+
+std::string data_stats_page(const DataStats& stats) {
+  io::Json data = data_stats_json(stats);
+  data["sentences"] = {{"settings", settings_sentence(stats)},
+                       {"sampling", sampling_sentence(stats)},
+                       {"caveat", caveat_sentence(stats)},
+                       {"counting", counting_sentence(stats)},
+                       {"buckets", buckets_sentence(stats)}};
+  return page("Document lengths of " + stats.survey.source, {{"page", "lengths"}}, data);
 }
 
 }  // namespace redline::report

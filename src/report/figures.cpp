@@ -45,17 +45,6 @@ std::string count(double n) {
 
 std::string count(double n, std::string_view noun) { return count(n) + " " + noun_for(n, noun); }
 
-std::string short_count(double n) {
-  std::string text = count(n);
-  const std::size_t gap = text.find(' ');
-  if (text.find('.') != text.npos && text.find('e') == text.npos) {
-    std::size_t end = gap == text.npos ? text.size() : gap;
-    while (text[end - 1] == '0') text.erase(--end, 1);
-    if (text[end - 1] == '.') text.erase(end - 1, 1);
-  }
-  return text;
-}
-
 std::string token_rate(double per_second) {
   static constexpr std::array<std::string_view, 4> kUnits = {" tok/s", "k tok/s", "M tok/s", "B tok/s"};
   return in_units(per_second, 1000, "", kUnits);

@@ -7,16 +7,15 @@
 
 namespace redline::report {
 
-std::string bytes(double n);                         // "17 B", "312 MiB", "1.50 GiB"
-std::string duration(double seconds);                // "340 ms", "3.4 s", "42 s", "1m 20s", "3h 05m", "2d 04h"
-std::string count(double n);                         // "950", "12.3 k", "4.93 M"
-std::string count(double n, std::string_view noun);  // "1 token", "12.3 k tokens"
-std::string short_count(double n);                   // "950", "12.3 k", "5 M": round numbers without their zeros
-std::string token_rate(double per_second);           // "3.10k tok/s"
-std::string flop_rate(double per_second);            // "51.2 GFLOP/s"
-std::string flops(double n);                         // "3.21 PFLOP"
-std::string percent(double share);                   // "48.2%"
-std::string grouped(std::int64_t n);                 // "4,012,345"
+std::string bytes(double n);                                 // "17 B", "312 MiB", "1.50 GiB"
+std::string duration(double seconds);                        // "340 ms", "3.4 s", "42 s", "1m 20s", "3h 05m", "2d 04h"
+std::string count(double n);                                 // "950", "12.3 k", "4.93 M"
+std::string count(double n, std::string_view noun);          // "1 token", "12.3 k tokens"
+std::string token_rate(double per_second);                   // "3.10k tok/s"
+std::string flop_rate(double per_second);                    // "51.2 GFLOP/s"
+std::string flops(double n);                                 // "3.21 PFLOP"
+std::string percent(double share);                           // "48.2%"
+std::string grouped(std::int64_t n);                         // "4,012,345"
 std::string grouped(std::int64_t n, std::string_view noun);  // "1 token", "4,012,345 tokens"
 std::string plain(double value,
                   int decimals);  // fixed while it is small, else "1.2e+09"; never longer than 12 characters

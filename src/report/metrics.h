@@ -41,8 +41,13 @@ struct Gauge {
   double factor = 1;
 };
 
-// How a value is written at a tick and on hover; the page's script knows them by these names.
-enum class Figure { number, share, rate, milliseconds, exponent };
+// How a value is written; the page's script knows them by these names.
+enum class Figure { number, share, rate, milliseconds, exponent, teraflops, gibibytes };
+constexpr std::string_view name_of(Figure figure) {
+  constexpr std::array<std::string_view, 7> kNames = {"number",   "share",     "rate",     "milliseconds",
+                                                      "exponent", "teraflops", "gibibytes"};
+  return kNames[static_cast<std::size_t>(figure)];
+}
 
 enum class Section { none, top, speed, data, gpu };
 

@@ -187,14 +187,12 @@ SessionStart session_of(const io::Json& row) {
   s.time = number_or(row, "time", 0);
   s.first_step = integer_or(row, "first_step", 0);
   s.steps = integer_or(row, "steps", 0);
-  s.tokens_per_step = integer_or(row, "tokens_per_step", 0);
   s.parameters = integer_or(row, "parameters", 0);
   s.device_memory = number_or(row, "device_memory", 0);
   s.peak_flops = number_or(row, "peak_flops", 0);
   s.program = text_or(row, "program");
   s.device = text_or(row, "device");
   s.data = text_or(row, "data");
-  s.peak_source = text_or(row, "peak_source");
   if (const auto memory = row.find("memory"); memory != row.end() && memory->is_object())
     for (const auto& entry : memory->items())
       if (const double bytes = number_or(*memory, entry.key(), 0); bytes > 0) s.memory.emplace_back(entry.key(), bytes);
@@ -229,28 +227,30 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
   if (!files.exists(path)) return;
   std::map<std::string, std::int64_t> slowest;
   std::map<std::string, double> counts;
+  io::Json means = io::Json::array();
   const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
     const auto stages = row.find("stages");
     if (stages == row.end() || !stages->is_array()) return false;
-    ++run.pipeline_intervals;
     ++slowest[text_or(row, "slowest")];
     for (const io::Json& stage : *stages) {
       if (!stage.is_object()) continue;
       const std::string name = text_or(stage, "name");
-      auto it = std::ranges::find(run.stages, name, &StageMean::name);
-      if (it == run.stages.end()) it = run.stages.insert(it, StageMean{name, 0, 0, 0, 0});
       const double n = ++counts[name];
-      const auto fold = [&](double& mean, std::string_view key) { mean += (number_or(stage, key, 0) - mean) / n; };
-      fold(it->threads, "threads");
-      fold(it->tokens_per_s, "tokens_per_s");
-      fold(it->busy, "busy");
-      fold(it->waiting, "waiting");
+      if (n == 1) means.push_back({{"name", name}});
+      io::Json& mean = *std::ranges::find_if(means, [&](const io::Json& m) { return m["name"] == name; });
+      for (const char* key : {"threads", "tokens_per_s", "busy", "waiting"}) {
+        const double before = number_or(mean, key, 0);
+        mean[key] = before + (number_or(stage, key, 0) - before) / n;
+      }
     }
     return true;
   };
   Rows(files, path, run.problems, {}).read(as_object(take));
+  if (slowest.empty()) return;
+  std::int64_t intervals = 0;
+  for (const auto& [stage, times] : slowest) intervals += times;
   const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
-  if (most != slowest.end()) run.slowest_stage = most->first;
+  run.pipeline = {{"intervals", intervals}, {"slowest", most->first}, {"stages", std::move(means)}};
 }
 
 void read_config(FileSystem& files, RunRecord& run) {

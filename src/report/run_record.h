@@ -25,17 +25,11 @@ struct Event {
 
 // What a session of the run said of itself when it started.
 struct SessionStart {
-  std::int64_t first_step = 0, steps = 0, tokens_per_step = 0, parameters = 0;
+  std::int64_t first_step = 0, steps = 0, parameters = 0;
   double device_memory = 0, peak_flops = 0, time = 0;
-  std::string program, device, data, peak_source;
+  std::string program, device, data;
   std::vector<std::pair<std::string, double>> memory;  // bytes by kind
   std::vector<std::string> header;                     // as the console showed it
-};
-
-// A stage of the data pipeline, the mean over the intervals that were told.
-struct StageMean {
-  std::string name;
-  double threads = 0, tokens_per_s = 0, busy = 0, waiting = 0;
 };
 
 struct RunRecord {
@@ -51,9 +45,7 @@ struct RunRecord {
 
   std::vector<SessionStart> sessions;
   std::vector<Event> events;
-  std::vector<StageMean> stages;
-  std::string slowest_stage;  // most of the time
-  std::int64_t pipeline_intervals = 0;
+  std::optional<io::Json> pipeline;  // intervals told, the slowest stage of most, and the mean of each stage over them
   std::optional<io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it
   std::string config_text;

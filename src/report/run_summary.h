@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "io/json.h"
-#include "report/figures.h"
 #include "report/run_record.h"
 
 namespace redline::report {
@@ -21,34 +20,32 @@ struct SummaryFigure {
   std::string_view key;  // of --json
   Column column;
   Statistic statistic;
-  std::string_view title = {};               // of its tile; none: no tile
-  std::string (*written)(double) = nullptr;  // on the tile
-  bool gpu = false;                          // stands under "gpu" in --json
+  std::string_view title = {};  // of its tile; none: no tile
+  Figure figure = Figure::number;
+  bool gpu = false;  // stands under "gpu" in --json
 };
 
 // The figures that come from one column each, in the order of the page.
 inline constexpr auto kSummary = [] {
   using enum Statistic;
-  constexpr auto kFlops = [](double v) { return flop_rate(v * 1e12); };
-  constexpr auto kMilliseconds = [](double v) { return duration(v * 1e-3); };
-  constexpr auto kGibibytes = [](double v) { return bytes(v * 0x1p30); };
+  using enum Figure;
   return std::to_array<SummaryFigure>({
-      {"mean_mfu", "mfu", mean_over_time, "MFU, mean", percent},
-      {"peak_mfu", "mfu", largest, "MFU, peak", percent},
-      {"mean_mfu_palm", "mfu_palm", mean_over_time, "MFU, PaLM count", percent},
-      {"mean_tflops", "tflops", mean_over_time, "FLOP/s, mean", kFlops},
-      {"mean_tokens_per_s", "tokens_per_s", mean_over_time, "tokens/s, mean", token_rate},
-      {"peak_tokens_per_s", "tokens_per_s", largest, "tokens/s, peak", token_rate},
-      {"median_step_ms", "step_ms", median, "step time, median", kMilliseconds},
-      {"p95_step_ms", "step_ms", p95, "step time, 95%", kMilliseconds},
+      {"mean_mfu", "mfu", mean_over_time, "MFU, mean", share},
+      {"peak_mfu", "mfu", largest, "MFU, peak", share},
+      {"mean_mfu_palm", "mfu_palm", mean_over_time, "MFU, PaLM count", share},
+      {"mean_tflops", "tflops", mean_over_time, "FLOP/s, mean", teraflops},
+      {"mean_tokens_per_s", "tokens_per_s", mean_over_time, "tokens/s, mean", rate},
+      {"peak_tokens_per_s", "tokens_per_s", largest, "tokens/s, peak", rate},
+      {"median_step_ms", "step_ms", median, "step time, median", milliseconds},
+      {"p95_step_ms", "step_ms", p95, "step time, 95%", milliseconds},
       {"longest_step_ms", "step_ms", largest},
-      {"data_wait", "data_wait_ms", share_of_step, "waiting for data", percent},
-      {"padding", "padding", mean, "padding", percent},
-      {"memory_gib", "memory_gib", largest, "memory", kGibibytes},
-      {"mean_utilisation", "gpu_utilisation", mean_over_time, "", nullptr, true},
-      {"highest_temperature_c", "gpu_temperature_c", largest, "", nullptr, true},
-      {"mean_power_w", "gpu_power_w", mean_over_time, "", nullptr, true},
-      {"mean_clock_mhz", "gpu_clock_mhz", mean_over_time, "", nullptr, true},
+      {"data_wait", "data_wait_ms", share_of_step, "waiting for data", share},
+      {"padding", "padding", mean, "padding", share},
+      {"memory_gib", "memory_gib", largest, "memory", gibibytes},
+      {"mean_utilisation", "gpu_utilisation", mean_over_time, "", number, true},
+      {"highest_temperature_c", "gpu_temperature_c", largest, "", number, true},
+      {"mean_power_w", "gpu_power_w", mean_over_time, "", number, true},
+      {"mean_clock_mhz", "gpu_clock_mhz", mean_over_time, "", number, true},
   });
 }();
 

@@ -52,7 +52,6 @@ TEST_F(WordsTest, OneOfAnythingIsSingular) {
   EXPECT_NE(ran.err.find("decode:  1 token in 1 step of "), ran.err.npos) << ran.err;
   ran = expect_well_counted({"report", "run", "--tokens", "1"});
   EXPECT_NE(ran.out.find("after 1 step, "), ran.out.npos) << ran.out;
-  EXPECT_NE(real_files().read(folder_ / "run/report.html").find("1 token at this pace"), std::string::npos);
   expect_well_counted({"export", "--checkpoint", "run", "--out", "hf"});
   expect_well_counted(with_tiny({"plan", "--card", "h200"}));
   ran = expect_well_counted(with_tiny({"profile", "--device", "cpu", "--steps", "1"}));

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Opens `redline report` pages in a headless Chromium: they render, values show under the pointer, and nothing is complained of.
+"""Opens the pages of `redline report` and `redline data stats` in a headless Chromium and uses them as a reader does:
+they render, values show under the pointer, curves zoom, nothing scrolls sideways on a phone, and nothing is complained
+of.
 
 Usage: report_interop.py REDLINE WORK_FOLDER
 
-Where there is no Chromium the test is skipped: exit status 77, and a line that says so. Screenshots stay in WORK_FOLDER.
+Where there is no Chromium the test is skipped: exit status 77, and a line that says so. Screenshots stay in
+WORK_FOLDER.
 """
+import html
+import json
 import os
 import re
 import shutil
@@ -14,26 +19,65 @@ import sys
 from packages import SKIPPED
 
 TINY = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1",
-        "train.seq_len=32", "train.eval_batches=1", "train.eval_every=10", "train.max_steps=60"]
+        "train.seq_len=32", "train.eval_batches=1", "train.eval_every=10", "train.max_steps=60", "data.debug=true"]
 
-# As a reader does it: over the middle of every plot that is shown, then over the tokens axis.
-POINTING = """<script>
-let shown = 0;
-const over = () => {
-  for (const svg of document.querySelectorAll("svg.plot")) {
+# A page in a frame of some width, so that a phone's is possible. `found` goes into the title of the page around it.
+FRAME = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0">
+<iframe style="border:0" %s width="%d" height="3000" srcdoc="%s"></iframe>
+<script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const doc = frame.contentDocument, win = frame.contentWindow, found = {};
+  const all = what => [...doc.querySelectorAll(what)];
+  const send = (target, kind, clientX, clientY) =>
+    target.dispatchEvent(new win.PointerEvent(kind, { clientX, clientY, bubbles: true }));
+  const tip = () => { const box = doc.querySelector(".tip"); return box && !box.hidden ? box.textContent : ""; };
+  // Over the middle of every plot: in how many a value shows.
+  const pointed = () => all("svg").filter(svg => {
     const box = svg.getBoundingClientRect();
-    if (box.width === 0) continue;
-    const at = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true };
-    svg.dispatchEvent(new PointerEvent("pointermove", at));
-    const tip = svg.closest("figure").querySelector(".tip");
-    if (!tip.hidden && tip.querySelectorAll("b").length > 0) ++shown;
+    send(svg, "pointermove", box.left + box.width / 2, box.top + box.height / 2);
+    return /[0-9]/.test(tip());
+  }).length;
+  const change = (id, how) => {
+    const input = doc.getElementById(id);
+    how(input);
+    input.dispatchEvent(new win.Event("input"));
+  };
+  const lines = () => all("svg polyline").map(line => line.getAttribute("points")).join(" ");
+  const odd = () => all("svg *").filter(e =>
+    [...e.attributes].some(a => /NaN|Infinity|undefined/.test(a.value))).length;
+  found.text = doc.querySelector("main").innerText;
+  found.tables = all("noscript table").length;
+  found.plots = all("svg").length;
+  found.pointed = pointed();
+  found.sideways = doc.documentElement.scrollWidth > doc.documentElement.clientWidth;
+  found.odd = odd();
+  if (doc.getElementById("bar")) {
+    const steps = lines();
+    change("x-tokens", input => { input.checked = true; });
+    found.tokens = all("svg text").some(text => text.textContent === "tokens") && pointed();
+    change("x-log", input => { input.checked = true; });
+    all("figcaption button").forEach(button => button.click());
+    found.logarithmic = pointed();
+    found.odd += odd();
+    all("figcaption button").forEach(button => button.click());
+    change("x-log", input => { input.checked = false; });
+    change("x-step", input => { input.checked = true; });
+    found.back = lines() === steps;
+    change("smoothing", input => { input.value = 0; });
+    found.smoothed = lines() !== steps;
+    change("smoothing", input => { input.value = 17; });
+    const box = doc.querySelector("svg").getBoundingClientRect(), y = box.top + box.height / 2;
+    const drag = ["pointerdown", "pointermove", "pointerup"];
+    drag.forEach((kind, i) => send(doc.querySelector("svg"), kind, box.left + box.width * (i ? .7 : .4), y));
+    found.zoomed = lines() !== steps && !doc.querySelector("#bar button").hidden;
+    doc.querySelector("#bar button").click();
+    found.whole = lines() === steps;
+    doc.querySelector("#bar .runs input")?.click();
+    found.hidden = lines().length < steps.length;
   }
+  document.body.dataset.found = JSON.stringify(found);
 };
-over();
-document.getElementById("x-tokens").checked = true;
-over();
-document.body.dataset.shown = shown;
-document.body.dataset.plots = document.querySelectorAll("svg.plot").length;
 </script></body>"""
 
 
@@ -46,14 +90,50 @@ def browser():
 
 
 def show(chromium, folder, page, *more):
-    """The browser's output and what it complained of."""
-    command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1280,3200",
-               f"--user-data-dir={folder}/profile", "--enable-logging=stderr", *more, f"file://{page}"]
+    """The browser's output. It must not complain of anything."""
+    command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+               "--window-size=1280,3200", f"--user-data-dir={folder}/profile", "--enable-logging=stderr",
+               "--virtual-time-budget=5000", *more, f"file://{page}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         print(f"skipped: {chromium} does not run here: {done.stderr[-300:]}")
         sys.exit(SKIPPED)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "frame is sandboxed" not in line]
+    assert not complaints, complaints
+    return done.stdout
+
+
+def use(chromium, folder, page, width, scripts=True):
+    """What FRAME found in the page at that width."""
+    around = os.path.join(folder, "frame.html")
+    with open(around, "w", encoding="utf-8") as file:
+        text = html.escape(open(page, encoding="utf-8").read())
+        file.write(FRAME % ("" if scripts else 'sandbox="allow-same-origin"', width, text))
+    dom = show(chromium, folder, around, "--dump-dom")
+    found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', dom)[1]))
+    assert not found["sideways"], f"{page} scrolls sideways at {width} pixels"
+    assert not found["odd"], f"{page}: places that are no numbers"
+    assert found["pointed"] == found["plots"] and bool(found["plots"]) == scripts, (page, width, found)
+    return found
+
+
+def write_odd_run(folder):
+    """Numbers that no run should have, text that wants to be markup, and a profile of another program."""
+    os.makedirs(folder)
+    text = "</script><img src=x onerror=alert(1)>\u2028"
+    with open(os.path.join(folder, "metrics.jsonl"), "w", encoding="utf-8") as file:
+        for step, value in enumerate((1e99, -1e99, 0, 5e-324, None, -7, 3, 3), 1):
+            row = {"step": step, "time": step, "gpu_throttle": text}
+            keys = ("loss", "grad_norm", "lr", "step_ms", "tokens", "tokens_per_s", "mfu", "eval_loss", "gpu_power_w")
+            file.write(json.dumps({**row, **{key: value for key in keys}}) + "\n")
+    with open(os.path.join(folder, "events.jsonl"), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": "started", "time": 1e300, "device": text, "data": text, "device_memory": -1,
+                               "memory": {"parameters": 1e99, "total": 5}, "header": [text]}) + "\n")
+        file.write(json.dumps({"kind": text, "text": text, "time": 5}) + "\n")
+    with open(os.path.join(folder, "profile.json"), "w", encoding="utf-8") as file:
+        json.dump({"kinds": [None, 5, {"name": text, "ms": "?"}], "step_ms": 0, "device": [text]}, file)
+    with open(os.path.join(folder, "config.toml"), "w", encoding="utf-8") as file:
+        file.write("[data]\ntrain = \"</script><b>\"\n")
 
 
 def main(redline, folder):
@@ -61,30 +141,56 @@ def main(redline, folder):
     folder = os.path.abspath(folder)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    runs = [os.path.join(folder, name) for name in ("a", "b")]
-    for run, lr in zip(runs, ("2e-3", "5e-4")):
-        command = [redline, "train", "--device", "cpu", "--out", run, *TINY, f"optim.lr={lr}"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    page = os.path.join(folder, "report.html")
-    subprocess.run([redline, "report", *runs, "--out", page], check=True, stdout=subprocess.DEVNULL)
 
-    pointing = os.path.join(folder, "pointing.html")
-    text = open(page, encoding="utf-8").read()
-    assert "</script></body>" not in text  # what follows must come after the page's own script
-    with open(pointing, "w", encoding="utf-8") as file:
-        file.write(text.replace("</body>", POINTING))
-    dom, complaints = show(chromium, folder, pointing, "--dump-dom")
-    assert not complaints, complaints
-    plots = int(re.search(r'data-plots="(\d+)"', dom)[1])
-    shown = int(re.search(r'data-shown="(\d+)"', dom)[1])
-    assert plots >= 24 and plots % 3 == 0, plots  # each over steps, tokens and time
-    assert shown == plots * 2 // 3, f"values show in {shown} of {plots} plots, over two axes"
+    def run(*words):
+        subprocess.run([redline, *words], check=True, stdout=subprocess.DEVNULL)
+
+    def at(name):
+        return os.path.join(folder, name)
+
+    for name, lr in (("a", "2e-3"), ("b", "5e-4")):
+        run("train", "--device", "cpu", "--out", at(name), *TINY, f"optim.lr={lr}")
+    run("profile", "--run", at("a"), "--device", "cpu", "--steps", "1")
+    write_odd_run(at("odd"))
+    run("report", at("a"), "--tokens", "1", "--out", at("one.html"))
+    run("report", at("a"), at("b"), "--out", at("both.html"))
+    run("report", at("odd"), "--out", at("odd.html"))
+    run("data", "stats", "ping", "--seq-len", "256", "--documents", "500", "--html", at("lengths.html"))
+    run("data", "stats", "ping", "--seq-len", "1", "--documents", "1", "--html", at("least.html"))
+
+    for page in ("one.html", "both.html"):
+        found = use(chromium, folder, at(page), 1280)
+        assert found["plots"] >= 8 and found["tokens"] == found["plots"], found
+        assert found["logarithmic"] >= found["plots"] - 1, found  # padding may be nothing but zeros
+        for what in ("back", "smoothed", "zoomed", "whole"):
+            assert found[what], (page, what)
+        for words in ("held-out loss, best", "linear_weight_grad", "of its roofline", "activations", "data pipeline",
+                      "started on CPU", "saved step_", "the whole config.toml", "padding"):
+            assert words in found["text"], (page, words)
+    assert found["hidden"], "a run goes at a click on its name"
+    assert re.search(r"What differs\s+a\s+b\s+optim.lr\s", found["text"]), "what differs"
+    assert not re.search(r"\nmodel.hidden\s", found["text"]), "and nothing else"
+    assert "1 token at this pace" in use(chromium, folder, at("one.html"), 390)["text"]
+    for page in ("both.html", "odd.html", "lengths.html", "least.html"):
+        for width in (1280, 390, 320):
+            use(chromium, folder, at(page), width)
+    found = use(chromium, folder, at("lengths.html"), 1280)
+    for words in ("How long documents are", "p99", "stream", "At shorter rows", "rows of 128", "best: [", "speed-up"):
+        assert words in found["text"], words
+
     for name, scheme in (("light", 1), ("dark", 0)):
-        picture = os.path.join(folder, f"{name}.png")
-        _, complaints = show(chromium, folder, page, f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={picture}")
-        assert not complaints, complaints
+        picture = at(f"{name}.png")
+        show(chromium, folder, at("both.html"), f"--blink-settings=preferredColorScheme={scheme}",
+             f"--screenshot={picture}")
         assert os.path.getsize(picture) > 50_000, f"{picture} is empty"
-    print(f"{plots} plots render, values show under the pointer, no complaints")
+    show(chromium, folder, at("both.html"), "--no-pdf-header-footer", f"--print-to-pdf={at('paper.pdf')}")
+    assert os.path.getsize(at("paper.pdf")) > 20_000, "paper.pdf is empty"
+    for page in ("both.html", "lengths.html"):  # as tables, for whoever allows no scripts
+        for width in (1280, 390):
+            found = use(chromium, folder, at(page), width, scripts=False)
+            assert found["tables"] > 10, (page, found)
+            assert ("best_eval_loss" if page == "both.html" else "best_edges") in found["text"], (page, found)
+    print("pages of one run, of two, of an odd one and of data stats: drawn, used, narrow, on paper, without scripts")
 
 
 if __name__ == "__main__":

@@ -36,10 +36,6 @@ TEST(Figures, CountsAndRates) {
   EXPECT_EQ(count(4'934'912), "4.93 M");
   EXPECT_EQ(count(1.36e9), "1.36 B");
   EXPECT_EQ(count(999'999), "1.00 M");
-  EXPECT_EQ(short_count(1e9), "1 B");
-  EXPECT_EQ(short_count(1500), "1.5 k");
-  EXPECT_EQ(short_count(100), "100");
-  EXPECT_EQ(short_count(1e32), count(1e32));
   EXPECT_EQ(token_rate(3100), "3.10k tok/s");
   EXPECT_EQ(flop_rate(51.2e9), "51.2 GFLOP/s");
   EXPECT_EQ(flops(3.214e15), "3.21 PFLOP");

@@ -1,0 +1,194 @@
+// What stands on the page: of runs, or of the lengths of documents.
+const runsPage = ({ runs, figures, panels, title, unreadable }) => {
+  const several = runs.length > 1, names = () => runs.map((run, i) => [chip(i), run.run]), first = runs[0];
+  const longest = most([0, ...runs.map(run => run.seconds)]);
+  const [unit, unitName] = longest > 10800 ? [3600, "hours"] : longest > 180 ? [60, "minutes"] : [1, "seconds"];
+  for (const set of runs.flatMap(run => [run.x, run.held_out, run.resumes])) set.time = set.time.map(v => v / unit);
+  axes = { step: ["step", v => "step " + grouped(v)], tokens: ["tokens", v => count(v) + " tokens"],
+    time: [unitName, v => `${digits(v, 4)} ${unitName}`] };
+
+  const state = html("span", { class: "state " + first.state.replace(" ", "-") }, first.state);
+  add("h1", {}, title, ...(several ? [] : [state]));
+  if (several) add("p", { class: "quiet" }, runs.map(run => run.folder).join(", "));
+  if (!several && first.program !== undefined) {
+    add("p", { class: "quiet" }, `${count(first.parameters)} parameters on ${first.device}, data: ${first.data}`);
+    add("p", { class: "quiet" }, `${first.program}, started ${date(first.started)} UTC`);
+  }
+  const problems = [...unreadable, ...runs.flatMap(run => run.problems.map(p => several ? `${run.run}: ${p}` : p))];
+  if (problems.length) add("div", { class: "note bad" }, "Not everything could be read.",
+    html("ul", {}, ...problems.map(p => html("li", {}, p))));
+
+  if (runs.some(run => run.x.step.length)) {
+    const loss = v => v === null ? "–" : v.toFixed(4), row = (name, value) => [name, ...runs.map(value)];
+    table(several ? "plain" : "tiles", ["", ...names()], [
+      ...(several ? [row("state", run => run.state)] : []),
+      row("loss, last 20 steps", run => loss(run.last_loss)),
+      row("held-out loss, last", run => loss(run.last_eval_loss)),
+      row("held-out loss, best", run => loss(run.best_eval_loss)),
+      row("steps", run => grouped(run.steps) + (run.steps_asked ? " of " + grouped(run.steps_asked) : "")),
+      row("tokens", run => count(run.tokens)), row("time trained", run => duration(run.seconds)),
+      ...figures.map(f => row(f.title, run => known(run[f.key], f.figure))),
+      ...first.extrapolation.map(({ tokens }, i) => row(`${count(tokens)} token${tokens === 1 ? "" : "s"} at this pace`,
+        run => run.extrapolation[i].seconds === null ? "–" : duration(run.extrapolation[i].seconds)))]);
+    addBar(runs.map(run => run.run));
+  }
+  const stepTimes = () => {
+    const all = runs.filter(run => run.step_times.length), bins = 32;
+    const low = least(all.map(run => run.step_times[0])), high = Math.max(low * 1.001 + 1e-6, most(all.map(run =>
+      run.step_times[0] + 1.15 * (run.step_times[Math.floor(.98 * (run.step_times.length - 1))] - run.step_times[0]))));
+    const edges = Array.from({ length: bins + 1 }, (_, b) => low + (high - low) * b / bins);
+    const ms = i => digits(edges[i], 4);
+    if (all.length) addPlot({ title: "Step times", label: "ms; the last column holds all that is slower", edges,
+      names: edges.slice(1).map((_, b) => b + 1 < bins ? `${ms(b)} to ${ms(b + 1)} ms` : `${ms(b)} ms and more`),
+      series: all.map(run => {
+        const y = Array(bins).fill(0), i = runs.indexOf(run);
+        for (const v of run.step_times)
+          y[Math.min(bins - 1, Math.floor((v - low) / (high - low) * bins))] += 1 / run.step_times.length;
+        return { name: several ? run.run : "of the steps", run: i, colour: i, y };
+      }) });
+  };
+  const section = name => panels.filter(panel => panel.section === name).forEach(panel => {
+    if (panel.step_times) stepTimes();
+    const evaluated = panel.evaluations && runs.some(run => run.held_out.y.length);
+    const series = runs.flatMap((run, i) => [
+      ...(run.curves[panel.key] ? [{ ...run.curves[panel.key], x: run.x, colour: i,
+        ...(several ? { name: run.run, run: i } : { name: panel.evaluations ? "training" : panel.title }) }] : []),
+      ...(panel.evaluations && run.held_out.y.length ? [{ y: run.held_out.y, x: run.held_out, dots: true, dashed: true,
+        ...(several ? { name: run.run + ", held out", run: i, colour: i } : { name: "held out", colour: 1 }) }] : [])]);
+    const marks = runs.filter(run => panel.evaluations && run.resumes.step.length).map(run =>
+      ({ x: run.resumes, label: several ? run.run + " resumed" : "resumed" }));
+    const key = several && evaluated ? "lines: training; dots: held out" : "";
+    if (series.length) addPlot({ ...panel, series, marks, key });
+  });
+  // A heading, where something follows it.
+  const under = (name, content) => {
+    const heading = add("h2", {}, name);
+    content();
+    if (main.lastChild === heading) heading.remove();
+  };
+  section("");
+  under("Speed", () => section("Speed"));
+  under("Where the time goes", () => runs.filter(run => run.profile).forEach(({ run, profile: p }) => {
+    const number = v => typeof v === "number" ? v : 0, step = number(p.step_ms), shown = 12;
+    const kinds = p.kinds.filter(kind => typeof kind?.name === "string");
+    const line = (name, ms, i, roofline) =>
+      [name, bar([[ms / step, i]]), percent(ms / step), duration(ms / 1000), roofline];
+    table("bars", ["", "", "of the step", "time", "of its roofline"], [
+      ...kinds.slice(0, shown).map(kind => line(kind.name, number(kind.ms), 0, percent(number(kind.roofline)))),
+      line("other ops", kinds.slice(shown).reduce((sum, kind) => sum + number(kind.ms), 0), 0, ""),
+      line("waiting for data", number(p.data_ms), 1, ""), line("outside of nodes", number(p.outside_ms), 7, ""),
+    ].filter(row => row[3] !== "0 ms"), `${run}: ${duration(step / 1000)} a step on ${p.device ?? "?"}`);
+  }));
+  under("Memory", () => {
+    const held = runs.filter(run => run.memory_bytes?.total > 0);
+    const kinds = [["parameters", 0], ["working copies", 4], ["gradients", 2], ["moments", 3], ["activations", 1]]
+      .filter(([kind]) => held.some(run => run.memory_bytes[kind]));
+    const whole = most(held.map(run => Math.max(run.memory_bytes.total, run.card_memory)));
+    table("bars", ["", "", ...[...kinds, ["other", 7]].map(([kind, i]) => [chip(i), kind]), "in all"], held.map(run => {
+      const { total, ...memory } = run.memory_bytes, parts = kinds.map(([kind, i]) => [memory[kind] ?? 0, i, kind]);
+      parts.push([Math.max(0, total - parts.reduce((sum, [size]) => sum + size, 0)), 7, "other"]);
+      return [several ? run.run : "the run",
+        bar(parts.map(([size, i, kind]) => [size / whole, i, `${kind}: ${bytes(size)}`])),
+        ...parts.map(([size]) => bytes(size)),
+        bytes(total) + (run.card_memory > 0 ? " of " + bytes(run.card_memory) : "")];
+    }));
+  });
+  under("Data", () => {
+    section("Data");
+    for (const { run, pipeline: p } of runs.filter(run => run.pipeline)) {
+      const intervals = `${grouped(p.intervals)} interval${p.intervals === 1 ? "" : "s"}`;
+      paragraph(`${intervals} of the data pipeline; the others waited most for ${p.slowest}`, "");
+      table("plain", ["stage", "threads", "tokens/s", "busy", "waiting"], p.stages.map(s => [s.name,
+        digits(s.threads, 3), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)]), several ? run : "");
+    }
+  });
+  under("GPU", () => {
+    section("GPU");
+    for (const { run, gpu } of runs.filter(run => run.gpu?.throttled > 0)) {
+      const reasons = gpu.throttle_reasons.join("; ");
+      add("p", {}, `${run}: the card held its clocks down at ${percent(gpu.throttled)} of the steps (${reasons}` +
+        (reasons === "power cap" ? ", which is normal under full load)." : ")."));
+    }
+  });
+  under("What happened", () => {
+    const events = runs.flatMap((run, i) => run.events.toReversed().map(event => ({ ...event, i })));
+    table("words", ["UTC", "step", "what", ""], events.sort((a, b) => a.time - b.time).map(event =>
+      [date(event.time), grouped(event.step), html("span", { class: "kind-" + event.kind }, event.kind),
+        [...(several ? [chip(event.i)] : []), event.text]]));
+    const left = runs.reduce((sum, run) => sum + run.events_left_out, 0);
+    if (left) add("p", { class: "quiet" }, `${grouped(left)} more in events.jsonl, before these.`);
+  });
+  under("Settings", () => {
+    const keys = [...new Set(runs.flatMap(run => Object.keys(run.settings)))];
+    const value = (run, key) => run.settings[key] ?? "–";
+    const different = keys.filter(key => runs.some(run => value(run, key) !== value(first, key)));
+    if (several && !different.length) add("p", {}, "All runs have the same settings.");
+    table("plain", ["", ...names()], different.map(key => [key, ...runs.map(run => value(run, key))]), "What differs");
+    const folded = (name, text) => add("details", {}, html("summary", {}, name), html("pre", {}, text));
+    for (const run of runs) {
+      if (run.header?.length && !several) add("pre", {}, run.header.join("\n"));
+      if (run.header?.length && several) folded(run.run + ": what was chosen", run.header.join("\n"));
+      if (run.config) folded(run.run + ": the whole config.toml", run.config);
+    }
+  });
+  add("footer", { class: "quiet" }, "Means of speeds are over time and leave out each session's first 3 steps. Faint " +
+    "lines are single steps, strong ones their running mean. Drag over a curve to zoom, double-click for the whole. " +
+    "Made by redline report.");
+};
+
+const lengthsPage = d => {
+  const modes = ["pad", "bucket", "pack", "stream"], say = d.sentences, bins = d.histogram, end = bins.at(-1).to + 1;
+  const sum = key => bins.reduce((sum, bin) => sum + bin[key], 0), documents = sum("documents"), tokens = sum("tokens");
+  const plusMinus = m => percent(m.utilisation) +
+    (m.utilisation_error === null ? "" : ` ± ${(100 * m.utilisation_error).toFixed(2)}`);
+  const speedUp = m => m.speedup_over_pad.toFixed(2) + " ×";
+  const modesTable = (of, caption) => table("bars",
+    ["", "", "utilisation", "rows", "tokens a row", d.model ? "FLOPs wasted" : "wasted", "truncated", "speed-up"],
+    modes.map((name, i) => [name, bar([[of[name].utilisation, i]]), plusMinus(of[name]), grouped(of[name].rows),
+      of[name].tokens_per_row.toFixed(1),
+      (d.model ? flops(of[name].wasted_flops) + ", " : "") + percent(of[name].wasted),
+      grouped(of[name].truncated_tokens), speedUp(of[name])]), caption);
+
+  add("h1", {}, "Document lengths of " + d.data);
+  [say.settings, say.sampling, say.caveat].forEach(text => paragraph(text));
+  paragraph(d.recommendation, "note");
+  table("tiles", [], [["documents", grouped(d.documents)], [d.exact ? "tokens" : "tokens, about", grouped(d.tokens)],
+    ["mean length", d.mean.toFixed(1)], ["median", grouped(d.percentiles.p50)],
+    ["longest", grouped(d.percentiles.max)]]);
+  add("h2", {}, "How long documents are");
+  addPlot({ title: "Share of documents and of tokens by length", wide: true, label: "tokens of a document", base: 2,
+    edges: [...bins.map(b => b.from), end], names: bins.map(b => `${grouped(b.from)} to ${grouped(b.to)} tokens`),
+    marks: d.seq_len >= bins[0].from && d.seq_len <= 4 * end ? [{ at: d.seq_len, label: `a row: ${d.seq_len}` }] : [],
+    series: [{ name: "documents", colour: 7, n: bins.map(b => b.documents), y: bins.map(b => b.documents / documents) },
+      { name: "tokens", colour: 3, n: bins.map(b => b.tokens), y: bins.map(b => b.tokens / tokens) }] });
+  table("plain", ["", ...Object.keys(d.percentiles)], [["tokens", ...Object.values(d.percentiles).map(grouped)]]);
+  add("h2", {}, `Real tokens of those computed, rows of ${d.seq_len}`);
+  modesTable(d.modes, "");
+  paragraph(say.counting);
+  paragraph("Of the four, pad takes one document a row, bucket documents of similar length, pack the best fit with " +
+    "documents whole, and stream joins documents and cuts them where a batch ends");
+  if (d.long_documents === "split") paragraph("Truncated are the tokens that data.long_documents = \"truncate\" " +
+    "would drop; split, as here, drops none");
+  if (d.row_lengths.length > 1) {
+    const rows = d.row_lengths.toReversed();
+    add("h2", {}, "At shorter rows");
+    addPlot({ title: "Real tokens of those computed", wide: true, figure: "share", zero: true,
+      axis: { label: "tokens of a row", base: 2 },
+      series: modes.map((name, i) => ({ name, colour: i, dots: true, dashed: name === "stream",
+        x: rows.map(row => row.seq_len), y: rows.map(row => row.modes[name].utilisation) })) });
+    paragraph("Batches keep their tokens: half the length, twice the rows. Speed-ups are over pad at the same length");
+    d.row_lengths.slice(1).forEach(row => modesTable(row.modes, `rows of ${row.seq_len}`));
+  }
+  add("h2", {}, "Bucket edges that waste least");
+  const edges = list => `[${list.filter(edge => edge < d.seq_len).join(", ")}]`;
+  const made = [["usual: " + edges(d.buckets.usual_edges), d.modes.bucket],
+    ["best: " + edges(d.buckets.best_edges), d.buckets.with_best_edges]];
+  table("plain", ["edges", "rows", "utilisation", "speed-up"],
+    made.map(([name, m]) => [name, grouped(m.rows), plusMinus(m), speedUp(m)]));
+  paragraph(say.buckets);
+};
+
+({ runs: runsPage, lengths: lengthsPage })[data.page](data);
+draw();
+let width = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
