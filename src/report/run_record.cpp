@@ -327,18 +327,23 @@ std::vector<double> missing_before(RunRecord& run) {
   return missing;
 }
 
-// Sums of the rows. A session that went on from a checkpoint begins where the row before it ended.
+// Sums of the rows. A session that went on from a checkpoint begins where the row before it ended. A time that is not
+// between those beside it is of a damaged row, or of a clock that was set: such a step counts for as long as it says it took.
 void accumulate(RunRecord& run) {
   double tokens = 0, seconds = 0;
   const auto &time = run.column("time"), &ms = run.column("step_ms"), &n = run.column("tokens");
   const std::vector<double> missing = missing_before(run);
+  double counted_to = kUnknown;  // the time up to which `seconds` has all
   for (std::size_t i = 0; i < run.rows(); ++i) {
     const double steps = 1 + missing[i], own = std::isnan(ms[i]) ? 0 : ms[i] * 1e-3 * steps;
-    const double passed = i > 0 ? time[i] - time[i - 1] : own;
     const bool resumed = i > 0 && std::ranges::any_of(run.sessions, [&](const SessionStart& s) {
                            return s.first_step > 0 && s.first_step >= run.steps[i - 1] && s.first_step < run.steps[i];
                          });
-    seconds += i == 0 || resumed || !(passed >= 0) ? own : passed;
+    if (resumed) counted_to = kUnknown;
+    const bool odd = time[i] < counted_to || (i + 1 < run.rows() && time[i + 1] < time[i]);
+    const double passed = odd ? own : time[i] - counted_to;
+    seconds += passed >= 0 ? passed : own;
+    counted_to = odd ? counted_to + own : time[i];
     tokens += std::isnan(n[i]) ? 0 : n[i] * steps;
     run.seconds_so_far.push_back(seconds);
     run.tokens_so_far.push_back(tokens);

@@ -133,6 +133,17 @@ TEST_F(RunRecordTest, ADamagedNumberOfAStepIsNoResume) {
   }
 }
 
+TEST_F(RunRecordTest, ADamagedTimeIsNotTrained) {
+  write("config.toml", "");
+  for (const char* wrong : {"900000000", "1900000000", "null"}) {
+    std::string fifth = row(5);
+    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * 5);
+    fifth.replace(fifth.find(time), time.size(), fmt::format("\"time\":{}", wrong));
+    write("metrics.jsonl", rows(1, 4) + fifth + rows(6, 10));
+    EXPECT_NEAR(read().seconds_so_far.back(), 1.0, 1e-3) << wrong;
+  }
+}
+
 TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsARow) {
   write("config.toml", "");
   write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 9) + row(10, ",\"eval_loss\":1.5"));
