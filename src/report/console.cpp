@@ -83,14 +83,14 @@ std::string kernels_line(const train::RunHeader& h) {
                      h.config->precision.matmul, k.deterministic ? ", bit for bit the same each time" : "");
 }
 
-// Lines that end after a comma or semicolon where they would be longer than the console.
-void wrap(std::vector<std::string>& lines, std::string_view what, std::string_view text) {
-  constexpr std::size_t kIndent = 8;
-  const std::size_t room = kConsoleColumns - kIndent;
+// Lines that end with a word where they would be longer than `columns`.
+void wrap(std::vector<std::string>& lines, std::string_view what, std::string_view text, std::size_t columns) {
+  constexpr std::size_t kIndent = 8, kLeast = 32;
+  const std::size_t room = std::max(columns, kLeast) - kIndent;
   while (true) {
     std::size_t end = text.size();
-    if (end > room)
-      if (const std::size_t at = text.find_last_of(",;", room - 1); at != text.npos && at > 0) end = at + 1;
+    if (end > room) end = std::min(end, text.rfind(' ', room));
+    if (end > room) end = std::min(text.size(), text.find(' ', room));  // a word that is too long
     lines.push_back(fmt::format("{:<{}}{}", what, kIndent, text.substr(0, end)));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (text.empty()) return;
@@ -106,9 +106,9 @@ std::string_view packing_in_words(std::string_view packing) {
 
 }  // namespace
 
-std::vector<std::string> header_lines(const train::RunHeader& h) {
+std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t columns) {
   std::vector<std::string> lines;
-  const auto line = [&](std::string_view what, const std::string& value) { wrap(lines, what, value); };
+  const auto line = [&](std::string_view what, const std::string& value) { wrap(lines, what, value, columns); };
   line("model", model_line(h));
   line("device", h.device);
   line("kernels", kernels_line(h));
@@ -118,6 +118,15 @@ std::vector<std::string> header_lines(const train::RunHeader& h) {
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   line("run", h.folder.string());
   return lines;
+}
+
+std::string in_words(const train::Finished& f) {
+  std::string text = f.text;
+  if (f.seconds > 0)
+    text += fmt::format("{} in {}, {}{}", f.resumed ? fmt::format(", the last {}", f.steps) : "", duration(f.seconds),
+                        count(static_cast<double>(f.tokens), "token"), f.resumed ? " in all" : "");
+  if (f.eval_loss) text += ", held-out loss " + plain(*f.eval_loss, 4);
+  return f.next.empty() ? text : text + "; " + f.next;
 }
 
 // Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked at
@@ -156,7 +165,8 @@ void Console::start(const train::RunHeader& header) {
   steps_ = header.steps;
   first_step_ = header.first_step;
   every_ = std::max<std::int64_t>(header.config->log.every, 1);
-  for (const std::string& line : header_lines(header)) out_.keep(line);
+  const std::size_t columns = out_.terminal() ? std::min(kConsoleColumns, out_.columns() + 1) : kHeaderColumns;
+  for (const std::string& line : header_lines(header, columns)) out_.keep(line);
   started_ = last_kept_ = steady_seconds();
 }
 
@@ -171,8 +181,10 @@ void Console::step(const train::StepMetrics& m) {
   // What went before the first step (memory, a first evaluation) does not come again.
   if (m.step == first_step_ + 1) started_ = now - m.step_ms * 1e-3;
   const double a_step = (now - started_) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
+  const std::size_t room = std::min(kLineColumns, out_.columns());
   const std::string line =
-      progress_line(m, steps_, a_step * static_cast<double>(steps_ - m.step), std::min(kLineColumns, out_.columns()));
+      progress_line(m, steps_, a_step * static_cast<double>(steps_ - m.step), room - std::min(room, failing_.size())) +
+      failing_;
   if (!keeps(m)) {
     if (out_.terminal()) out_.show(line);
     return;
@@ -182,11 +194,27 @@ void Console::step(const train::StepMetrics& m) {
   if (m.eval_loss) out_.keep(fmt::format("held-out loss {} after step {}", plain(*m.eval_loss, 4), m.step));
 }
 
+void Console::set_failing(const std::vector<std::string>& names) {
+  failing_ = names.empty() ? "" : "  cannot write " + (names.size() == 1 ? names[0] : counted(names.size(), "file"));
+}
+
+// The first batch is not measured: it may wait for data, and for programs to be made.
+void Console::evaluating(const train::Evaluating& e) {
+  const double now = steady_seconds();
+  if (e.batch == 1) evaluating_since_ = now;
+  std::string line = fmt::format("evaluating, batch {}", e.batch);
+  if (e.batches > 0) line += fmt::format("/{}", e.batches);
+  if (e.batches > 0 && e.batch > 1)
+    line += ", eta " + duration((now - evaluating_since_) / static_cast<double>(e.batch - 1) *
+                                static_cast<double>(e.batches - e.batch));
+  out_.show(line);
+}
+
 void Console::on(const train::Event& event) {
   hear(
       event, [&](const train::Started& e) { start(e); },
       [&](const train::Loading& e) { loading_.show(out_, e.bytes, e.of); },
-      [&](const train::Evaluating& e) { out_.show(fmt::format("evaluating, batch {}/{}", e.batch, e.batches)); },
+      [&](const train::Evaluating& e) { evaluating(e); },
       // An evaluation after a step is told below that step's own line; the one before the first step has no such line.
       [&](const train::Evaluated& e) {
         if (e.step == first_step_) out_.keep(fmt::format("held-out loss {} before the first step", plain(e.loss, 4)));
@@ -204,7 +232,7 @@ void Console::on(const train::Event& event) {
       },
       [&](const train::Note& e) { out_.keep(e.text); },
       [&](const train::Warning& e) { out_.keep("warning: " + e.text); },
-      [&](const train::Finished& e) { out_.keep(e.text); });
+      [&](const train::Finished& e) { out_.keep(in_words(e)); });
 }
 
 }  // namespace redline::report

@@ -13,9 +13,14 @@
 namespace redline::report {
 
 inline constexpr std::size_t kConsoleColumns = 120;
+inline constexpr std::size_t kHeaderColumns = 80;                 // where nobody says how wide the terminal is
 inline constexpr std::size_t kLineColumns = kConsoleColumns - 1;  // a live line must not touch a terminal's last column
 
-std::vector<std::string> header_lines(const train::RunHeader& header);
+// Of at most `columns`, but for a single word that is longer.
+std::vector<std::string> header_lines(const train::RunHeader& header, std::size_t columns = kHeaderColumns);
+
+// "200 steps done in 3m 12s, 26.2 M tokens, held-out loss 3.1416"
+std::string in_words(const train::Finished& finished);
 
 // "step 40/120  loss 2.3456  grad 1.23  lr 3.0e-4  152 ms  13.4k tok/s  51.2 TFLOP/s  mfu 48.2/50.1%  pad  3%  eta   12 s":
 // mfu and mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm
@@ -32,16 +37,20 @@ class Console final : public train::Observer {
 
   void on(const train::Event& event) override;
   void clear() { out_.clear(); }  // the live line, before another stream writes to the same terminal
+  // Files that cannot be written now: every line of progress says so until there are none.
+  void set_failing(const std::vector<std::string>& names);
 
  private:
   void start(const train::RunHeader& header);
   void step(const train::StepMetrics& m);
   bool keeps(const train::StepMetrics& m) const;
+  void evaluating(const train::Evaluating& e);
 
   LiveLine out_;
   BytesProgress loading_{"loading weights"};
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
-  double started_ = 0, last_kept_ = 0;  // on steady_seconds()
+  double started_ = 0, last_kept_ = 0, evaluating_since_ = 0;  // on steady_seconds()
+  std::string failing_;                                        // at the end of a line of progress
 };
 
 }  // namespace redline::report

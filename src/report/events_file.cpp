@@ -7,10 +7,10 @@
 
 namespace redline::report {
 
-void EventsFile::add(const char* kind, io::Json fields) {
-  io::Json row = {{"time", unix_seconds()}, {"step", step_}, {"kind", kind}};
+void EventsFile::add(double time, const char* kind, io::Json fields) {
+  io::Json row = {{"time", time}, {"step", step_}, {"kind", kind}};
   row.update(fields);
-  if (file_)
+  if (file_.opened())
     write(row);
   else
     early_.push_back(std::move(row));
@@ -18,13 +18,14 @@ void EventsFile::add(const char* kind, io::Json fields) {
 
 // A path may hold bytes that are no UTF-8; they are replaced rather than costing the run.
 void EventsFile::write(const io::Json& row) {
-  file_->write(row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n");
+  file_.write(row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n");
 }
 
 void EventsFile::start(const train::RunHeader& h) {
   step_ = h.first_step;
   if (h.first_step >= h.steps) return;  // nothing left to do: the history stays as it is
-  file_ = append_rows(files_, path_);
+  cut_torn_line(files_, path_);
+  file_.open(path_);
   io::Json memory = io::Json::object();
   if (h.memory) {
     for (int role = 0; role < program::kRoles; ++role)
@@ -32,19 +33,20 @@ void EventsFile::start(const train::RunHeader& h) {
         memory[std::string(program::name_of(static_cast<program::Role>(role)))] = h.memory->by_role[role];
     memory["total"] = h.memory->total;
   }
-  add("started", {{"version", kEventsVersion},
-                  {"program", program_},
-                  {"first_step", h.first_step},
-                  {"steps", h.steps},
-                  {"tokens_per_step", h.tokens_per_step},
-                  {"parameters", h.parameters},
-                  {"device", h.device},
-                  {"device_memory", h.device_memory},
-                  {"data", h.data},
-                  {"peak_flops", h.peak_flops},
-                  {"peak_source", h.peak_source},
-                  {"memory", std::move(memory)},
-                  {"header", header_lines(h)}});
+  add(unix_seconds(), "started",
+      {{"version", kEventsVersion},
+       {"program", program_},
+       {"first_step", h.first_step},
+       {"steps", h.steps},
+       {"tokens_per_step", h.tokens_per_step},
+       {"parameters", h.parameters},
+       {"device", h.device},
+       {"device_memory", h.device_memory},
+       {"data", h.data},
+       {"peak_flops", h.peak_flops},
+       {"peak_source", h.peak_source},
+       {"memory", std::move(memory)},
+       {"header", header_lines(h)}});
   for (io::Json& row : early_) {
     row["step"] = step_;  // which was not known yet
     write(row);
@@ -53,27 +55,29 @@ void EventsFile::start(const train::RunHeader& h) {
 }
 
 void EventsFile::on(const train::Event& event) {
-  const auto end = [&](const char* kind, const std::string& sentence) {
-    add(kind, {{"text", sentence}});
-    if (file_) file_->sync();
+  const auto say = [&](const train::Sentence& e, const char* kind, const std::string& text) {
+    add(e.time, kind, {{"text", text}});
+  };
+  const auto sync = [&] {
+    if (file_.opened()) file_.sync();
   };
   hear(
       event, [&](const train::Started& e) { start(e); }, [&](const train::Stepped& e) { step_ = e.step; },
       [&](const train::Saved& e) {
         step_ = e.step;
-        add("checkpoint", {{"folder", e.folder.filename().string()}, {"seconds", e.seconds}});
+        add(e.time, "checkpoint", {{"folder", e.folder.filename().string()}, {"seconds", e.seconds}});
       },
-      [&](const train::Note& e) {
-        add("note", {{"text", e.text}});
+      [&](const train::Note& e) { say(e, "note", e.text); },
+      [&](const train::Warning& e) { say(e, "warning", e.text); },
+      [&](const train::Finished& e) {
+        say(e, e.stopped ? "stopped" : "finished", in_words(e));
+        sync();
       },
-      [&](const train::Warning& e) {
-        add("warning", {{"text", e.text}});
+      [&](const train::Failed& e) {
+        say(e, "failed", e.text);
+        sync();
       },
-      [&](const train::Finished& e) { end("finished", e.text); },
-      [&](const train::Failed& e) { end("failed", e.text); },
-      [&](const train::BeforeCheckpoint&) {
-        if (file_) file_->sync();
-      });
+      [&](const train::BeforeCheckpoint&) { sync(); });
 }
 
 }  // namespace redline::report

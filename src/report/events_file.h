@@ -2,12 +2,12 @@
 // chosen, resumes, checkpoints, warnings, and how it ended. It is a history: a resume adds to it and takes nothing back.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "io/json.h"
+#include "report/log_file.h"
 #include "train/observer.h"
 
 namespace redline::report {
@@ -17,20 +17,20 @@ inline constexpr int kEventsVersion = 1;
 class EventsFile final : public train::Observer {
  public:
   EventsFile(FileSystem& files, Path path, std::string program)
-      : files_(files), path_(std::move(path)), program_(std::move(program)) {}
+      : files_(files), path_(std::move(path)), program_(std::move(program)), file_(files) {}
 
   void on(const train::Event& event) override;
 
  private:
   void start(const train::RunHeader& header);
-  void add(const char* kind, io::Json fields);
+  void add(double time, const char* kind, io::Json fields);
   void write(const io::Json& row);
 
   FileSystem& files_;
   Path path_;
   std::string program_;  // "redline 0.1.0"
   std::int64_t step_ = 0;
-  std::unique_ptr<FileWriter> file_;
+  LogFile file_;
   std::vector<io::Json> early_;  // rows told before the run had a folder
 };
 

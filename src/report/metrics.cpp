@@ -31,6 +31,12 @@ std::string metrics_row(const train::StepMetrics& m) {
   return row + "}\n";
 }
 
+std::string evaluation_row(std::int64_t step, double time, double eval_loss) {
+  const auto key = [](Column c) { return kMetrics[c.index].key; };
+  return fmt::format("{{\"{}\":{},\"{}\":{},\"{}\":{}}}\n", key("step"), step, key("time"), time, key("eval_loss"),
+                     eval_loss);
+}
+
 std::string metrics_as_markdown() {
   std::string out = "| key | unit | what | TensorBoard | Prometheus |\n|---|---|---|---|---|\n";
   const auto code = [](std::string_view prefix, std::string_view name) {

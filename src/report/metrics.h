@@ -92,7 +92,8 @@ inline constexpr auto kMetrics = [] {
   constexpr bool kRequired = true;
   constexpr unsigned kCurve = kSmooth | kFromZero;
   return std::array{
-      metric("step", read<&M::step>, "", "updates done, from 1", "", {"step", "Steps done."}),
+      metric("step", read<&M::step>, "", "updates done, from 1; 0 in the row of an evaluation before the first", "",
+             {"step", "Steps done."}),
       metric("time", read<&M::time>, "s", "since 1970, when the step ended", "",
              {"last_step_timestamp_seconds", "When the last step ended."}, {}, kRequired),
       metric("loss", read<&M::loss>, "nats", "mean cross entropy over the real target pairs of the step", "train/loss",
@@ -130,8 +131,8 @@ inline constexpr auto kMetrics = [] {
       metric("truncated_tokens", read<&M::truncated_tokens>, "",
              "tokens dropped so far from documents longer than a row, where `data.long_documents = \"truncate\"`"),
       metric("eval_loss", read<&M::eval_loss>, "nats",
-             "held-out loss, in the rows of steps that were followed by an evaluation", "eval/loss",
-             {"eval_loss", "Held-out loss at the last evaluation."}),
+             "held-out loss, in the rows of steps that were followed by an evaluation, and in that of step 0",
+             "eval/loss", {"eval_loss", "Held-out loss at the last evaluation."}),
       metric("gpu_utilisation", read_in<&M::gpu, &G::utilisation>, "share",
              "of the last second or so in which a kernel ran; these five are there where the card can be watched, and "
              "null where it does not tell",
@@ -161,6 +162,7 @@ struct KeyOf {
     if (index == Table.size()) throw std::logic_error("no such key");
   }
   explicit constexpr KeyOf(const Row& row) : index(static_cast<std::size_t>(&row - Table.data())) {}
+  bool operator==(const KeyOf&) const = default;
 };
 using Column = KeyOf<kMetrics>;
 
@@ -170,6 +172,9 @@ std::optional<double> number_of(const Metric& metric, const train::StepMetrics& 
 // A row of metrics.jsonl with its newline. Doubles in the shortest form that reads back the same; what is not finite is null.
 // Equal numbers give equal text, so two runs can be compared as files.
 std::string metrics_row(const train::StepMetrics& m);
+
+// The row of an evaluation that no step went before: when it was and what it gave, and nothing else.
+std::string evaluation_row(std::int64_t step, double time, double eval_loss);
 
 // The table as docs/monitoring.md has it.
 std::string metrics_as_markdown();

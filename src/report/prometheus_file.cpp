@@ -46,7 +46,9 @@ std::string PrometheusFile::text() const {
   figure("warnings_total", "counter", "Warnings of this session.", static_cast<double>(warnings_));
   if (saved_step_) gauge("checkpoint_step", "Step of the newest checkpoint.", static_cast<double>(*saved_step_));
   for (const Metric& m : kMetrics) {
-    if (m.gauge.name.empty() || (!stepped_ && m.key != "step" && m.key != "eval_loss")) continue;
+    const Column column(m);
+    const bool known = stepped_ || column == Column("step") || column == Column("eval_loss");
+    if (m.gauge.name.empty() || !known) continue;
     if (const auto value = number_of(m, last_)) gauge(m.gauge.name, m.gauge.help, *value * m.gauge.factor);
   }
   return out;

@@ -1,9 +1,12 @@
 // One observer in front of many: what a run tells, and what is logged by other threads meanwhile, reaches them one at a
-// time and in one order.
+// time and in one order. A sink that fails costs the run nothing: it is told, and what it missed comes when it works again.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -13,34 +16,48 @@ namespace redline::report {
 
 class Relay final : public train::Observer {
  public:
+  // What of it shows on the terminal.
+  struct Terminal {
+    std::function<void()> make_room;                               // before a line of base/log
+    std::function<void(const std::vector<std::string>&)> failing;  // names of the sinks that fail now
+  };
+
   // While it lives, lines of base/log also reach the observers that hear them, as notes and warnings of the run.
-  // `before_line` makes room on the terminal.
-  explicit Relay(std::function<void()> before_line = {})
-      : before_line_(std::move(before_line)),
+  explicit Relay(Terminal terminal = {})
+      : terminal_(std::move(terminal)),
         log_([this](bool is_warning, std::string_view text) { logged(is_warning, std::string(text)); }) {}
 
-  void add(train::Observer& observer, bool hears_log = true) {  // before the run
-    observers_.push_back(&observer);
-    if (hears_log) hearing_.push_back(&observer);
+  // Before the run. `name` is what people know the sink by: "metrics.jsonl".
+  void add(train::Observer& observer, std::string name, bool hears_log = true) {
+    sinks_.push_back({.observer = &observer, .name = std::move(name), .hears_log = hears_log});
   }
 
-  void on(const train::Event& event) override {
-    const std::lock_guard lock(mutex_);
-    for (Observer* o : observers_) o->on(event);
-  }
+  // Throws what a sink throws until the run has started: nothing is lost by then, and somebody is there to mend it.
+  void on(const train::Event& event) override;
 
  private:
-  void logged(bool is_warning, const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    if (before_line_) before_line_();
-    log::write_line(is_warning, text);
-    const train::Event event = is_warning ? train::Event(train::Warning{text}) : train::Note{text};
-    for (Observer* o : hearing_) o->on(event);
-  }
+  struct Sink {
+    train::Observer* observer = nullptr;
+    std::string name;
+    bool hears_log = true;
+    bool failing = false;
+    double tried = 0;                       // when it was last tried, on steady_seconds()
+    std::int64_t since = 0;                 // the step at which it began to fail
+    std::deque<train::Event> missed = {};   // in order
+    std::optional<std::int64_t> lost = {};  // from this step on more was missed than is kept
+  };
+
+  void logged(bool is_warning, const std::string& text);
+  void give(Sink& sink, const train::Event& event);
+  void keep(Sink& sink, const train::Event& event);
+  void catch_up(Sink& sink);
+  void show_failing();
 
   std::recursive_mutex mutex_;  // an observer may warn of what it was told
-  std::vector<train::Observer*> observers_, hearing_;
-  std::function<void()> before_line_;
+  std::vector<Sink> sinks_;
+  bool started_ = false;
+  std::int64_t step_ = 0;
+  Terminal terminal_;
   log::Listener log_;  // last: nothing comes in before the rest is there
 };
 

@@ -2,8 +2,10 @@
 #include "report/rows_file.h"
 
 #include <charconv>
+#include <utility>
 
-#include "base/clock.h"
+#include "base/counted.h"
+#include "base/log.h"
 #include "io/json.h"
 #include "report/metrics.h"
 
@@ -14,29 +16,46 @@ constexpr std::string_view kStepRowStart = "{\"step\":";  // of a row that belon
 
 // The step of one line without its newline; -1 when it is not a whole row of ours.
 std::int64_t step_of(std::string_view line) {
-  if (!line.starts_with(kStepRowStart) || !line.ends_with('}')) return -1;
+  if (!line.starts_with(kStepRowStart) || !io::Json::accept(line)) return -1;
   line.remove_prefix(kStepRowStart.size());
   std::int64_t step = -1;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
   return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
 }
 
-// How many bytes are whole rows of steps up to `last_step`.
-std::size_t whole_rows(std::string_view text, std::int64_t last_step) {
-  std::size_t kept = 0;
-  for (std::size_t end; (end = text.find('\n', kept)) != text.npos; kept = end + 1) {
-    const std::int64_t step = step_of(text.substr(kept, end - kept));
-    if (step < 0 || step > last_step) break;
+// What of a file of steps stays when a run goes on.
+struct Kept {
+  std::size_t bytes = 0;
+  std::int64_t odd = 0, first_odd = 0;  // lines among them that cannot be read; the number of the first
+};
+
+// Up to the row after which all are of later steps. One later row between earlier ones is a damaged number, no end.
+Kept rows_up_to(std::string_view text, std::int64_t last_step) {
+  Kept kept, seen;
+  std::int64_t line = 0;
+  bool later = false;  // the last row that could be read is of a later step
+  for (std::size_t end; (end = text.find('\n', seen.bytes)) != text.npos;) {
+    const std::int64_t step = step_of(text.substr(seen.bytes, end - seen.bytes));
+    seen.bytes = end + 1;
+    ++line;
+    if (step > last_step && std::exchange(later, true)) break;
+    if ((step < 0 || step > last_step) && seen.odd++ == 0) seen.first_odd = line;
+    if (step < 0 || step > last_step) continue;
+    later = false;
+    kept = seen;
   }
   return kept;
 }
 
-// Leaves the whole rows of steps up to `last_step`, where there is a file. A row that a crash tore goes, and all that
-// follows it.
+// Leaves the rows of steps up to `last_step`, where there is a file. What stands behind them goes, whole or torn.
 void cut_back(FileSystem& files, const Path& path, std::int64_t last_step) {
   if (!files.exists(path)) return;
   const std::string text = files.read(path);
-  if (const std::size_t kept = whole_rows(text, last_step); kept < text.size()) files.truncate(path, kept);
+  const Kept kept = last_step > 0 ? rows_up_to(text, last_step) : Kept{};
+  if (kept.bytes < text.size()) files.truncate(path, kept.bytes);
+  if (kept.odd > 0)
+    log::warn("{}: {} cannot be read, the first is line {}; the others are kept", path.string(),
+              counted(kept.odd, "row"), kept.first_odd);
 }
 
 std::string samples_row(const train::Sampled& sampled) {
@@ -46,7 +65,7 @@ std::string samples_row(const train::Sampled& sampled) {
   return row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
 }
 
-std::string pipeline_row(const data::PipelineFigures& figures, double time, std::int64_t step) {
+std::string pipeline_row(const train::Pipeline& figures, std::int64_t step) {
   io::Json stages = io::Json::array();
   for (const data::StageFigures& s : figures.stages)
     stages.push_back({{"name", s.name},
@@ -55,7 +74,7 @@ std::string pipeline_row(const data::PipelineFigures& figures, double time, std:
                       {"tokens_per_s", s.tokens_per_s},
                       {"busy", s.busy},
                       {"waiting", s.waiting}});
-  const io::Json row = {{"time", time},
+  const io::Json row = {{"time", figures.time},
                         {"step", step},
                         {"seconds", figures.seconds},
                         {"slowest", figures.slowest},
@@ -67,30 +86,19 @@ std::string pipeline_row(const data::PipelineFigures& figures, double time, std:
   return row.dump() + "\n";
 }
 
-// The rows that events of one kind give.
-template <class E, class Write>
-RowsFile::Row rows_of(Write write) {
-  return [write](const train::Event& event) {
-    const E* e = std::get_if<E>(&event);
-    return e ? write(*e) : std::string();
-  };
-}
-
 }  // namespace
 
-std::unique_ptr<FileWriter> append_rows(FileSystem& files, const Path& path) {
-  if (files.exists(path)) {
-    const std::string text = files.read(path);
-    const std::size_t newline = text.rfind('\n'), kept = newline == text.npos ? 0 : newline + 1;
-    if (kept < text.size()) files.truncate(path, kept);
-  }
-  return files.append(path);
+void cut_torn_line(FileSystem& files, const Path& path) {
+  if (!files.exists(path)) return;
+  const std::string text = files.read(path);
+  const std::size_t newline = text.rfind('\n'), kept = newline == text.npos ? 0 : newline + 1;
+  if (kept < text.size()) files.truncate(path, kept);
 }
 
 void RowsFile::open() {
-  if (file_) return;
-  if (path_.has_parent_path()) files_.create_folders(path_.parent_path());
-  file_ = kind_ == history ? append_rows(files_, path_) : files_.append(path_);
+  if (file_.opened()) return;
+  if (kind_ == history) cut_torn_line(files_, path_);
+  file_.open(path_);
 }
 
 void RowsFile::on(const train::Event& event) {
@@ -100,19 +108,31 @@ void RowsFile::on(const train::Event& event) {
   }
   if (const std::string row = row_(event); !row.empty()) {
     open();
-    file_->write(row);
+    file_.write(row);
   }
   const bool sync = std::holds_alternative<train::BeforeCheckpoint>(event) ||
                     std::holds_alternative<train::Finished>(event) || std::holds_alternative<train::Failed>(event);
-  if (sync && file_) file_->sync();
+  if (sync && file_.opened()) file_.sync();
 }
 
 RowsFile metrics_file(FileSystem& files, Path path) {
-  return {files, std::move(path), RowsFile::every_step, rows_of<train::Stepped>(metrics_row)};
+  return {files, std::move(path), RowsFile::every_step, [](const train::Event& event) {
+            std::string row;
+            hear(
+                event, [&](const train::Stepped& m) { row = metrics_row(m); },
+                // Evaluations after a step come with the step's row; the one before the first has none.
+                [&](const train::Evaluated& e) {
+                  if (e.step == 0) row = evaluation_row(e.step, e.time, e.loss);
+                });
+            return row;
+          }};
 }
 
 RowsFile samples_file(FileSystem& files, Path path) {
-  return {files, std::move(path), RowsFile::some_steps, rows_of<train::Sampled>(samples_row)};
+  return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
+            const auto* sampled = std::get_if<train::Sampled>(&event);
+            return sampled ? samples_row(*sampled) : std::string();
+          }};
 }
 
 RowsFile pipeline_file(FileSystem& files, Path path) {
@@ -121,7 +141,7 @@ RowsFile pipeline_file(FileSystem& files, Path path) {
             hear(
                 event, [&](const train::Started& run) { step = run.first_step; },
                 [&](const train::Stepped& m) { step = m.step; },
-                [&](const train::Pipeline& figures) { row = pipeline_row(figures, unix_seconds(), step); });
+                [&](const train::Pipeline& figures) { row = pipeline_row(figures, step); });
             return row;
           }};
 }

@@ -2,25 +2,26 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "base/files.h"
+#include "report/log_file.h"
 #include "train/observer.h"
 
 namespace redline::report {
 
-// Opens for appending. A last line that a kill tore goes first, so that the next row begins a line of its own.
-std::unique_ptr<FileWriter> append_rows(FileSystem& files, const Path& path);
+// Where there is a file with a last line that a kill tore, the line goes, so that the next row begins one of its own.
+void cut_torn_line(FileSystem& files, const Path& path);
 
 // Such a file as the sink of a run. A row is written at once: a reader that follows the file never sees a part of one while
-// the machine lives. Files of steps are cut back to the step that the run goes on from; a history is not.
+// the machine lives. Files of steps are cut back to the step that the run goes on from; a history is not. Rows that cannot
+// be read are told and stay where they are: the rest of the history is worth keeping.
 class RowsFile final : public train::Observer {
  public:
   enum Kind { every_step, some_steps, history };  // every_step: there from the start; else from the first row on
   using Row = std::function<std::string(const train::Event&)>;  // with its newline; empty: the event has none
   RowsFile(FileSystem& files, Path path, Kind kind, Row row)
-      : files_(files), path_(std::move(path)), kind_(kind), row_(std::move(row)) {}
+      : files_(files), path_(std::move(path)), kind_(kind), row_(std::move(row)), file_(files) {}
 
   void on(const train::Event& event) override;
 
@@ -31,7 +32,7 @@ class RowsFile final : public train::Observer {
   Path path_;
   Kind kind_;
   Row row_;
-  std::unique_ptr<FileWriter> file_;
+  LogFile file_;
 };
 
 RowsFile metrics_file(FileSystem& files, Path path);   // metrics.jsonl

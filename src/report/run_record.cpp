@@ -177,7 +177,7 @@ void tell_of_missing_columns(RunRecord& run) {
   for (const Metric& m : kMetrics)
     if (m.required && std::ranges::all_of(run.column(Column(m)), [](double v) { return std::isnan(v); }))
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", m.key);
-  if (run.rows() > 0 && !missing.empty())
+  if (run.rows() > 0 && run.steps.back() > 0 && !missing.empty())
     run.problems.push_back(fmt::format(
         "metrics.jsonl has no {}: another version or another program wrote it; the rest is shown", missing));
 }
@@ -282,17 +282,69 @@ void read_profile(FileSystem& files, RunRecord& run) {
   }
 }
 
-// Sums of the rows. A session that went on from a checkpoint begins where the row before it ended.
+// Rows of a metrics.jsonl in its order. A row that goes back begins a session that made those steps anew, and the rows from
+// it on hold; where the next row goes on as if it had not been there, its number is damaged.
+class RowsInOrder {
+ public:
+  explicit RowsInOrder(RunRecord& run) : run_(run) {}
+  void add(const MetricsRow& row) {
+    if (back_ && row.step > run_.steps.back())
+      run_.problems.push_back(fmt::format("metrics.jsonl: a row of step {} stands after that of step {}; passed over",
+                                          back_->step, run_.steps.back()));
+    else if (back_)
+      add_row(run_, *back_);
+    back_.reset();
+    if (!run_.steps.empty() && row.step <= run_.steps.back())
+      back_ = row;
+    else
+      add_row(run_, row);
+  }
+  void end() {
+    if (back_) add_row(run_, *back_);
+  }
+
+ private:
+  RunRecord& run_;
+  std::optional<MetricsRow> back_;
+};
+
+// How many steps have no row before each row. None where most have none: such a file is not one row a step.
+std::vector<double> missing_before(RunRecord& run) {
+  std::vector<double> missing(run.rows());
+  double all = 0;
+  std::int64_t last = 0, first_missing = 0;
+  for (std::size_t i = 0; i < run.rows(); last = run.steps[i++]) {
+    missing[i] = static_cast<double>(std::max<std::int64_t>(run.steps[i] - last - 1, 0));
+    if (missing[i] > 0 && all == 0) first_missing = last + 1;
+    all += missing[i];
+  }
+  if (all > static_cast<double>(run.rows())) return std::vector<double>(run.rows());
+  if (all > 0)
+    run.problems.push_back(
+        fmt::format("metrics.jsonl has no row for {}, the first is step {}; in the totals each "
+                    "counts as the step after it",
+                    counted(static_cast<std::int64_t>(all), "step"), first_missing));
+  return missing;
+}
+
+// Sums of the rows. A session that went on from a checkpoint begins where the row before it ended. A time that is not
+// between those beside it is of a damaged row, or of a clock that was set: such a step counts for as long as it says it took.
 void accumulate(RunRecord& run) {
   double tokens = 0, seconds = 0;
   const auto &time = run.column("time"), &ms = run.column("step_ms"), &n = run.column("tokens");
+  const std::vector<double> missing = missing_before(run);
+  double counted_to = kUnknown;  // the time up to which `seconds` has all
   for (std::size_t i = 0; i < run.rows(); ++i) {
-    const double own = std::isnan(ms[i]) ? 0 : ms[i] * 1e-3;
-    const double passed = i > 0 ? time[i] - time[i - 1] : own;
-    const bool resumed = std::ranges::any_of(
-        run.sessions, [&](const SessionStart& s) { return s.first_step > 0 && s.first_step + 1 == run.steps[i]; });
-    seconds += i == 0 || resumed || !(passed >= 0) ? own : passed;
-    tokens += std::isnan(n[i]) ? 0 : n[i];
+    const double steps = 1 + missing[i], own = std::isnan(ms[i]) ? 0 : ms[i] * 1e-3 * steps;
+    const bool resumed = i > 0 && std::ranges::any_of(run.sessions, [&](const SessionStart& s) {
+                           return s.first_step > 0 && s.first_step >= run.steps[i - 1] && s.first_step < run.steps[i];
+                         });
+    if (resumed) counted_to = kUnknown;
+    const bool odd = time[i] < counted_to || (i + 1 < run.rows() && time[i + 1] < time[i]);
+    const double passed = odd ? own : time[i] - counted_to;
+    seconds += passed >= 0 ? passed : own;
+    counted_to = odd ? counted_to + own : time[i];
+    tokens += std::isnan(n[i]) ? 0 : n[i] * steps;
     run.seconds_so_far.push_back(seconds);
     run.tokens_so_far.push_back(tokens);
   }
@@ -320,11 +372,13 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   }
   if (has_metrics) {
     MetricsRow row;
+    RowsInOrder rows(run);
     Rows(files, metrics, run.problems, progress).read([&](std::string_view text) {
       if (!row.read(text)) return false;
-      add_row(run, row);
+      rows.add(row);
       return true;
     });
+    rows.end();
     if (run.rows() == 0) run.problems.push_back("metrics.jsonl holds no whole row of a step: there are no curves");
     tell_of_missing_columns(run);
   } else {

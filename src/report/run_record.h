@@ -19,7 +19,7 @@ namespace redline::report {
 struct Event {
   double time = 0;
   std::int64_t step = 0;
-  std::string kind;  // started, note, warning, checkpoint, finished, failed
+  std::string kind;  // started, note, warning, checkpoint, finished, stopped, failed
   std::string text;
 };
 
@@ -37,6 +37,7 @@ struct RunRecord {
   Path folder;
   std::vector<std::string> problems;  // a sentence each
 
+  // The row of step 0, where there is one, is the evaluation before the first step: it has no loss and no tokens.
   std::vector<std::int64_t> steps;                           // of each row, rising
   std::array<std::vector<double>, kMetrics.size()> columns;  // of each row; NaN: not known
   std::vector<double> tokens_so_far, seconds_so_far;         // of each row; time between sessions is left out

@@ -68,7 +68,7 @@ double statistic(const RunRecord& run, const std::vector<std::size_t>& rows, con
 std::string state_of(const RunRecord& run, std::int64_t done, std::int64_t of) {
   if (of > 0 && done >= of) return "finished";
   for (auto e = run.events.rbegin(); e != run.events.rend(); ++e) {
-    if (e->kind == "failed") return "failed";
+    if (e->kind == "failed" || e->kind == "stopped") return e->kind;
     if (e->kind == "finished") return e->text.starts_with("stopped") ? "stopped" : "finished";
     if (e->kind == "started") break;
   }
@@ -95,7 +95,8 @@ RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {
   s.pace = s.seconds > 0 ? s.tokens / s.seconds : kUnknown;
 
   const std::vector<double>&loss = run.column("loss"), &eval = run.column("eval_loss");
-  s.first_loss = run.rows() ? loss.front() : kUnknown;
+  const auto first = std::ranges::find_if_not(loss, [](double v) { return std::isnan(v); });
+  s.first_loss = first != loss.end() ? *first : kUnknown;  // step 0 has an evaluation alone
   const std::size_t last = std::min(kLastLosses, run.rows());
   s.last_loss = quantile({loss.end() - static_cast<std::ptrdiff_t>(last), loss.end()}, 0.5);
   s.last_eval = s.best_eval = kUnknown;

@@ -21,11 +21,11 @@ class Sinks {
 
   train::Observer& observer();
 
-  // Writes down what ended the run. What goes wrong with that is not told: it would hide the reason.
+  // Writes down what ended the run. What goes wrong with that does not hide the reason.
   void record_failure(const std::string& sentence) noexcept;
 
  private:
-  void add(std::unique_ptr<train::Observer> observer, bool hears_log = true);
+  void add(std::unique_ptr<train::Observer> observer, std::string name, bool hears_log = true);
 
   std::vector<std::unique_ptr<train::Observer>> observers_;
   std::unique_ptr<Relay> relay_;

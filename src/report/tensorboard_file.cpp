@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "config/load.h"
+#include "data/utf8.h"
 #include "report/console.h"
 #include "report/metrics.h"
 #include "report/tensorboard_events.h"
@@ -36,60 +37,80 @@ std::int64_t second_after_all(FileSystem& files, const Path& folder) {
   return second;
 }
 
-std::string fenced(std::string_view kind, std::string_view text) { return fmt::format("```{}\n{}\n```\n", kind, text); }
+// The fence is longer than any within: what a model wrote may hold one.
+std::string fenced(std::string_view kind, std::string_view text) {
+  std::string fence = "```";
+  while (text.find(fence) != text.npos) fence += '`';
+  return fmt::format("{}{}\n{}\n{}\n", fence, kind, text, fence);
+}
+
+using tensorboard::record;
 
 }  // namespace
-
-void TensorboardFile::write(const std::string& message) { file_->write(tensorboard::record(message)); }
 
 void TensorboardFile::start(const train::RunHeader& h) {
   if (h.first_step >= h.steps) return;  // nothing left to do: no file of nothing
   step_ = h.first_step;
   step_times_.clear();
-  file_ = files_.create(
-      folder_ / fmt::format("{}{:010}.{}.{}", kPrefix, second_after_all(files_, folder_), host_name(), ::getpid()));
+  file_.open(folder_ /
+             fmt::format("{}{:010}.{}.{}", kPrefix, second_after_all(files_, folder_), host_name(), ::getpid()));
   const double now = unix_seconds();
-  write(tensorboard::version_event(now));
-  // Step 0 too: a run that starts over voids all of what was there.
-  write(tensorboard::restart_event(now, h.first_step == 0 ? 0 : h.first_step + 1));
   std::string lines;
   for (const std::string& line : header_lines(h)) lines += (lines.empty() ? "" : "\n") + line;
-  write(tensorboard::text_event(now, h.first_step, "run", fenced("", lines)));
-  write(tensorboard::text_event(now, h.first_step, "config", fenced("toml", config::dump(*h.config))));
+  // Void from step 0 on too: a run that starts over voids all of what was there.
+  file_.write(record(tensorboard::version_event(now)) +
+              record(tensorboard::restart_event(now, h.first_step == 0 ? 0 : h.first_step + 1)) +
+              record(tensorboard::text_event(now, h.first_step, "run", fenced("", lines))) +
+              record(tensorboard::text_event(now, h.first_step, "config", fenced("toml", config::dump(*h.config)))));
 }
 
+// An event is one piece of the file: it may be told again when that fails.
 void TensorboardFile::step(const train::StepMetrics& m) {
+  if (m.step > step_) step_times_.push_back(m.step_ms);
   step_ = m.step;
   std::vector<tensorboard::Scalar> scalars;
   for (const Metric& metric : kMetrics)
     if (const auto value = number_of(metric, m); value && !metric.tag.empty()) scalars.emplace_back(metric.tag, *value);
-  write(tensorboard::scalars_event(m.time, m.step, scalars));
-  step_times_.push_back(m.step_ms);
-  if (step_times_.size() >= kStepsAHistogram) write_histogram(m.time);
+  const bool spread = step_times_.size() >= kStepsAHistogram;
+  file_.write(record(tensorboard::scalars_event(m.time, m.step, scalars)) + (spread ? histogram(m.time) : ""));
+  if (spread) step_times_.clear();
 }
 
-void TensorboardFile::write_histogram(double time) {
-  if (step_times_.empty()) return;
-  write(tensorboard::histogram_event(time, step_, "speed/step_ms_spread", step_times_));
-  step_times_.clear();
+// A tag a prompt, so that one can be followed over the steps.
+void TensorboardFile::samples(const train::Sampled& sampled) {
+  std::string records;
+  int number = 0;
+  for (const auto& [prompt, text] : sampled.texts) {
+    const std::string markdown =
+        fenced("", data::replace_bad_utf8(prompt)) + "\n" + fenced("", data::replace_bad_utf8(text));
+    records +=
+        record(tensorboard::text_event(sampled.time, sampled.step, fmt::format("samples/{}", ++number), markdown));
+  }
+  file_.write(records);
+}
+
+std::string TensorboardFile::histogram(double time) {
+  if (step_times_.empty()) return "";
+  return record(tensorboard::histogram_event(time, step_, "speed/step_ms_spread", step_times_));
 }
 
 void TensorboardFile::on(const train::Event& event) {
   if (const auto* started = std::get_if<train::Started>(&event)) return start(*started);
-  if (!file_) return;
+  if (!file_.opened()) return;
   const auto close = [&] {
-    write_histogram(unix_seconds());
-    file_->sync();
+    file_.write(histogram(unix_seconds()));
+    step_times_.clear();
+    file_.sync();
   };
   hear(
-      event, [&](const train::Stepped& e) { step(e); },
+      event, [&](const train::Stepped& e) { step(e); }, [&](const train::Sampled& e) { samples(e); },
       // Evaluations after a step come with the step's row; the one before the first has none.
       [&](const train::Evaluated& e) {
         if (e.step != 0) return;
         const tensorboard::Scalar scalar{kMetrics[Column("eval_loss").index].tag, e.loss};
-        write(tensorboard::scalars_event(unix_seconds(), e.step, {&scalar, 1}));
+        file_.write(record(tensorboard::scalars_event(e.time, e.step, {&scalar, 1})));
       },
-      [&](const train::BeforeCheckpoint&) { file_->sync(); }, [&](const train::Finished&) { close(); },
+      [&](const train::BeforeCheckpoint&) { file_.sync(); }, [&](const train::Finished&) { close(); },
       [&](const train::Failed&) { close(); });
 }
 

@@ -2,30 +2,30 @@
 // voids what an earlier one wrote after it, by TensorBoard's own rule for restarts.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
+#include "report/log_file.h"
 #include "train/observer.h"
 
 namespace redline::report {
 
 class TensorboardFile final : public train::Observer {
  public:
-  TensorboardFile(FileSystem& files, Path folder) : files_(files), folder_(std::move(folder)) {}
+  TensorboardFile(FileSystem& files, Path folder) : files_(files), folder_(std::move(folder)), file_(files) {}
 
   void on(const train::Event& event) override;
 
  private:
   void start(const train::RunHeader& header);
   void step(const train::StepMetrics& m);
-  void write(const std::string& message);
-  void write_histogram(double time);
+  void samples(const train::Sampled& sampled);
+  std::string histogram(double time);  // as a record
 
   FileSystem& files_;
   Path folder_;
-  std::unique_ptr<FileWriter> file_;
+  LogFile file_;
   std::int64_t step_ = 0;
   std::vector<double> step_times_;  // since the last histogram, in ms
 };

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/overloaded.h"
 #include "config/config.h"
@@ -64,25 +65,39 @@ struct Evaluating {
 struct Evaluated {
   std::int64_t step = 0;
   double loss = 0;
+  double time = unix_seconds();  // when it was told
 };
 struct Stepped : StepMetrics {};
 struct Sampled {
   std::int64_t step = 0;
   std::vector<SampledText> texts;
+  double time = unix_seconds();
 };
-struct Pipeline : data::PipelineFigures {};  // every few seconds where data.debug is on
-struct BeforeCheckpoint {};                  // what was told so far must be on the disk when this has been heard
+struct Pipeline : data::PipelineFigures {  // every few seconds where data.debug is on
+  double time = unix_seconds();
+};
+struct BeforeCheckpoint {};  // what was told so far must be on the disk when this has been heard, where that can be
 struct Saved {
   std::int64_t step = 0;
   Path folder;
   double seconds = 0;
+  double time = unix_seconds();
 };
 struct Sentence {
   std::string text;
+  double time = unix_seconds();
 };
 struct Note : Sentence {};     // e.g. "resumed from step 40"
 struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
-struct Finished : Sentence {};
+// How a run ended: `text` is the first words of it ("200 steps done"), report/console.h has the whole sentence.
+struct Finished : Sentence {
+  std::string next = {};               // what to do now, where there is something
+  bool stopped = false;                // by a signal: steps are left
+  std::int64_t steps = 0, tokens = 0;  // made by this session; trained on by the whole run
+  bool resumed = false;                // earlier sessions made steps too
+  double seconds = 0;                  // of this session; 0: it trained nothing
+  std::optional<double> eval_loss = {};
+};
 struct Failed : Sentence {};  // what ended the run; told by whoever caught it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
                            Note, Warning, Finished, Failed>;

@@ -101,6 +101,16 @@ RunHeader StepLoop::header() const {
 // A device that runs ahead is given the next step before the last one's figures are asked for, so that it never waits
 // for the host; they come a step late. Where somebody looks at the parameters, all figures are in first.
 TrainResult StepLoop::run() {
+  const double began = steady_seconds();
+  const std::int64_t first_step = state_.step;
+  const auto finished = [&](std::string text) {
+    Finished ending{std::move(text)};
+    ending.steps = state_.step - first_step;
+    ending.tokens = state_.tokens;
+    ending.resumed = first_step > 0;
+    ending.seconds = steady_seconds() - began;
+    return ending;
+  };
   if (!engine_) {
     make_engine();
     engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
@@ -127,13 +137,16 @@ TrainResult StepLoop::run() {
     if (last || stop) tell_dropped();
     finished_at_ = steady_seconds();
     if (stop && !last) {
-      keeper_.tell(Finished{fmt::format("stopped by signal {} after step {}; continue with --resume",
-                                        options_.stop->load(), state_.step)});
+      Finished ending = finished(fmt::format("stopped by signal {} after step {}", options_.stop->load(), state_.step));
+      ending.stopped = true;
+      ending.next = "continue with --resume";
+      keeper_.tell(ending);
       return {Outcome::stopped, state_.step, eval_loss};
     }
   }
-  keeper_.tell(
-      Finished{fmt::format("{} done, held-out loss {:.4f}", counted(state_.step, "step"), eval_loss.value_or(NAN))});
+  Finished ending = finished(fmt::format("{} done", counted(state_.step, "step")));
+  ending.eval_loss = eval_loss;
+  keeper_.tell(ending);
   return {Outcome::finished, state_.step, eval_loss};
 }
 

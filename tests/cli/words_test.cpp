@@ -40,7 +40,7 @@ TEST_F(WordsTest, OneOfAnythingIsSingular) {
     return words;
   };
   Ran ran = expect_well_counted(with_tiny({"train", "--device", "cpu", "--out", "run"}));
-  for (const char* part : {" 1 layer, ", " 1 row x 64 tokens = 64 tokens a step, 1 step;", "1 step done, "})
+  for (const char* part : {" 1 layer, ", " 1 row x 64 tokens = 64 tokens a step, 1 step;", "1 step done in "})
     EXPECT_NE(ran.out.find(part), ran.out.npos) << part << "\nin: " << ran.out;
   ran = expect_well_counted({"train", "--resume", "--device", "cpu", "--out", "run"});
   EXPECT_NE(ran.out.find("nothing is left to do after 1 step\n"), ran.out.npos) << ran.out;

@@ -104,8 +104,9 @@ TEST_F(Prepared, ABadLineCostsNoStep) {
   const std::vector<std::string> saved = real_files().list(folder_ / "bad/checkpoints");
   ASSERT_EQ(saved.size(), 1u);
   const std::string metrics = real_files().read(folder_ / "bad/metrics.jsonl");
-  EXPECT_EQ(saved[0], fmt::format("step_{:08}", std::ranges::count(metrics, '\n'))) << "every step that was done";
-  EXPECT_LT(std::ranges::count(metrics, '\n'), 170);
+  const auto steps = std::ranges::count(metrics, '\n') - metrics.starts_with("{\"step\":0,");
+  EXPECT_EQ(saved[0], fmt::format("step_{:08}", steps)) << "every step that was done";
+  EXPECT_LT(steps, 170);
   const Ran resumed = run(words(true));
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("passed over: bad.jsonl:"), std::string::npos) << resumed.err;

@@ -49,13 +49,14 @@ int wait_for(pid_t pid) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// What must repeat: not times and rates.
+// What must repeat of every step: not times and rates.
 std::vector<std::string> logged(const Path& run) {
   std::vector<std::string> rows;
   const std::string text = real_files().read(run / "metrics.jsonl");
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const io::Json row = io::parse_json(std::string_view(text).substr(begin, end - begin), "metrics.jsonl");
+    if (row["step"] == 0) continue;  // the evaluation before the first
     rows.push_back(io::Json{row["step"], row["loss"], row["grad_norm"], row["lr"], row["tokens"], row["padding"],
                             row.value("eval_loss", -1.0)}
                        .dump());

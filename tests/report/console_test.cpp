@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <thread>
 
 namespace redline::report {
 namespace {
@@ -132,6 +133,80 @@ TEST(Console, HeaderNamesTheChoices) {
   for (const char* part : {"llama", "4.93 M parameters", "fp32", "2048 tokens a step", "120 steps", "ping (generated)",
                            "400 MiB", "parameters 300 MiB", "other 4.00 KiB", "104 GFLOP/s (measured)", "runs/a"})
     EXPECT_NE(out.text().find(part), std::string::npos) << part << " is missing in\n" << out.text();
+}
+
+// What is too long goes on below, between two words; only a word may be longer than the line.
+TEST(Console, TheHeaderBreaksBetweenWords) {
+  SmallRun run(120);
+  run.header.folder = "runs/" + std::string(90, 'x');
+  std::string unbroken;
+  for (const std::string& line : header_lines(run.header, 10'000)) unbroken += " " + line.substr(8);
+  for (const std::size_t columns : {10u, 40u, 60u, 80u, 120u}) {
+    std::string text;
+    for (const std::string& line : header_lines(run.header, columns)) {
+      const bool one_word = line.find(' ', 8) == line.npos;
+      EXPECT_TRUE(one_word || line.size() <= std::max<std::size_t>(columns, 32)) << line;
+      text += " " + line.substr(8);
+    }
+    EXPECT_EQ(text, unbroken) << columns;
+  }
+  Captured out;
+  Console(out.stream(), false).on(train::Started{SmallRun(120).header});
+  const std::string text = out.text();
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1)
+    EXPECT_LE(end - at, 80u) << text;
+}
+
+TEST(Console, TheLastLineHasTimeAndTokens) {
+  train::Finished done{"200 steps done"};
+  EXPECT_EQ(in_words(done), "200 steps done");
+  done.steps = 200;
+  done.tokens = 26'200'000;
+  done.seconds = 192;
+  done.eval_loss = 3.14159;
+  EXPECT_EQ(in_words(done), "200 steps done in 3m 12s, 26.2 M tokens, held-out loss 3.1416");
+  train::Finished stopped{"stopped by signal 2 after step 80"};
+  stopped.steps = 30;
+  stopped.tokens = 1'000'000;
+  stopped.seconds = 42;
+  stopped.resumed = stopped.stopped = true;
+  stopped.next = "continue with --resume";
+  Captured out;
+  Console(out.stream(), false).on(stopped);
+  EXPECT_EQ(out.text(),
+            "stopped by signal 2 after step 80, the last 30 in 42 s, 1.00 M tokens in all; continue with --resume\n");
+}
+
+TEST(Console, EveryLineSaysWhatCannotBeWritten) {
+  const SmallRun run(100);
+  Captured out;
+  Console console(out.stream(), true);
+  console.on(train::Started{run.header});
+  console.set_failing({"metrics.jsonl"});
+  console.on(train::Stepped{metrics(1)});
+  EXPECT_EQ(times(out.text(), "  cannot write metrics.jsonl\n"), 1) << out.text();
+  console.set_failing({"metrics.jsonl", "events.jsonl"});
+  console.on(train::Stepped{metrics(10)});
+  EXPECT_EQ(times(out.text(), "  cannot write 2 files\n"), 1) << out.text();
+  console.set_failing({});
+  console.on(train::Stepped{metrics(20)});
+  EXPECT_EQ(times(out.text(), "cannot write"), 2);
+  const std::string text = out.text();
+  const std::size_t end = text.find("  cannot write metrics.jsonl\n");
+  EXPECT_LT(end - text.rfind('\n', end - 1) + 28, kConsoleColumns);
+}
+
+TEST(Console, AnEvaluationSaysWhatIsLeftOfIt) {
+  Captured out;
+  Console console(out.stream(), true);
+  for (std::int64_t batch = 1; batch <= 3; ++batch) {
+    console.on(train::Evaluating{batch, 60});
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // a live line is not rewritten sooner
+  }
+  EXPECT_EQ(times(out.text(), "evaluating, batch 1/60\x1b"), 1);
+  EXPECT_EQ(times(out.text(), "evaluating, batch 3/60, eta "), 1) << out.text();
+  console.on(train::Evaluating{1, 0});
+  EXPECT_EQ(times(out.text(), "evaluating, batch 1\x1b"), 1) << "as many as there are";
 }
 
 TEST(Console, InAFileLinesAreASecondApartAndTheEndsAreThere) {

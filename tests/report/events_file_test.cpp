@@ -1,12 +1,9 @@
-// events.jsonl keeps what happened, over kills and resumes; metrics.prom is always whole; log lines join both.
+// events.jsonl keeps what happened, over kills and resumes; metrics.prom is always whole.
 #include "report/events_file.h"
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "report/prometheus_file.h"
-#include "report/relay.h"
 #include "testing/temp_folder.h"
 
 namespace redline::report {
@@ -63,6 +60,16 @@ TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
   EXPECT_EQ(all[4]["kind"], "finished");
 }
 
+TEST(EventsFile, ARunThatWasStoppedIsNotFinished) {
+  const testing::TempFolder folder;
+  EventsFile file(real_files(), folder / "events.jsonl", "");
+  file.on(train::Started{SmallRun().header});
+  train::Finished ending{"stopped by signal 2 after step 7"};
+  ending.stopped = true;
+  file.on(ending);
+  EXPECT_EQ(rows(folder / "events.jsonl").back()["kind"], "stopped");
+}
+
 TEST(EventsFile, ATornRowGoesAndTheHistoryStays) {
   const testing::TempFolder folder;
   const Path path = folder / "events.jsonl";
@@ -88,6 +95,8 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
   PrometheusFile file(real_files(), path);
   file.on(train::Started{SmallRun().header});
   EXPECT_NE(real_files().read(path).find("redline_running{run=\"a \\\"b\\\"\"} 1\n"), std::string::npos);
+  EXPECT_NE(real_files().read(path).find("redline_step{"), std::string::npos);
+  EXPECT_EQ(real_files().read(path).find("redline_loss{"), std::string::npos) << "no step is done yet";
   train::StepMetrics m;
   m.step = 7;
   m.loss = NAN;
@@ -107,32 +116,6 @@ TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
     EXPECT_NE(text.find(line), std::string::npos) << line << " is missing in\n" << text;
   EXPECT_EQ(text.find("redline_gpu_temperature"), std::string::npos) << "what the card does not tell is left out";
   EXPECT_EQ(real_files().list(folder.path()), std::vector<std::string>{"metrics.prom"});
-}
-
-struct Heard final : train::Observer {
-  std::vector<std::string> all;
-  void on(const train::Event& event) override {
-    hear(
-        event, [&](const train::Note& e) { all.push_back("note " + e.text); },
-        [&](const train::Warning& e) { all.push_back("warning " + e.text); });
-  }
-};
-
-TEST(Relay, LinesOfOtherThreadsReachTheObserversOneAtATime) {
-  Heard heard;
-  {
-    Relay relay;
-    relay.add(heard);
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t)
-      threads.emplace_back([] {
-        for (int i = 0; i < 50; ++i) log::note("line {}", i);
-      });
-    for (std::thread& t : threads) t.join();
-    log::warn("last");
-  }
-  ASSERT_EQ(heard.all.size(), 201u);
-  EXPECT_EQ(heard.all.back(), "warning last");
 }
 
 }  // namespace

@@ -106,9 +106,55 @@ TEST(MetricsFile, ATornLastRowGoesAtEveryPlaceOfTheTear) {
     run(real_files(), path, 4, 4);
     EXPECT_EQ(real_files().read(path), whole) << "torn after " << cut << " bytes";
   }
-  real_files().create(path)->write(whole + std::string(100, '\0') + "\n" + last);
-  run(real_files(), path, 4, 4);
-  EXPECT_EQ(real_files().read(path), whole);
+}
+
+// One row that cannot be read costs that row: those behind it stay, up to the step that the run goes on from.
+TEST(MetricsFile, ADamagedRowCostsOnlyItself) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.jsonl";
+  const std::string row = metrics_row(metrics(3));
+  const auto text = [&](const std::string& third, std::int64_t last) {
+    std::string all = rows(2) + third + "\n";
+    for (std::int64_t step = 4; step <= last; ++step) all += metrics_row(metrics(step));
+    return all;
+  };
+  const auto replaced = [&](std::string_view part, std::string_view by) {
+    return std::string(row)
+        .replace(row.find(part), part.size(), by)
+        .substr(0, row.size() - 1 + by.size() - part.size());
+  };
+  for (const std::string& third :
+       {std::string(100, '\0'), std::string(), row.substr(0, row.size() / 2), replaced("\"step\"", "\"stop\""),
+        replaced("\"step\":3", "\"step\":8"), replaced("\"step\":3", "\"step\":39"), replaced("0.1", "0\x01!")}) {
+    real_files().create(path)->write(text(third, 9));
+    ::testing::internal::CaptureStderr();
+    run(real_files(), path, 6, 7);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(real_files().read(path), text(third, 7)) << third;
+    EXPECT_NE(said.find("metrics.jsonl: 1 row cannot be read, the first is line 3; the others are kept"), said.npos)
+        << third << ": " << said;
+  }
+  // Those that stand behind the last row of the run go with what comes after it.
+  real_files().create(path)->write(rows(5) + "?\n" + metrics_row(metrics(7)) + metrics_row(metrics(8)));
+  run(real_files(), path, 5, 6);
+  EXPECT_EQ(real_files().read(path), rows(6));
+}
+
+// What was known before the first step has a row of its own, and a run that starts over has it once.
+TEST(MetricsFile, TheEvaluationBeforeTheFirstStepIsStepZero) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.jsonl";
+  const config::Config config;
+  for (int session = 0; session < 2; ++session) {
+    RowsFile file = metrics_file(real_files(), path);
+    file.on(train::Started{header(config, 0)});
+    file.on(train::Evaluated{0, 5.5, 1e9});
+    file.on(train::Stepped{metrics(1)});
+    file.on(train::Evaluated{1, 5.25, 1e9});  // comes with its step's row
+  }
+  EXPECT_EQ(real_files().read(path), "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5}\n" + rows(1));
+  run(real_files(), path, 1, 2);
+  EXPECT_EQ(real_files().read(path), "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5}\n" + rows(2));
 }
 
 TEST(MetricsFile, AWriteThatFailsIsTold) {
@@ -120,6 +166,7 @@ TEST(MetricsFile, AWriteThatFailsIsTold) {
   file.on(train::Stepped{metrics(1)});
   files.fail_at(0, testing::Failure::full_disk);
   EXPECT_THROW(file.on(train::Stepped{metrics(2)}), MachineError);
+  EXPECT_EQ(real_files().read(folder / "metrics.jsonl"), rows(1)) << "half a row is none";
   EXPECT_THROW(file.on(train::BeforeCheckpoint{}), MachineError);
 }
 

@@ -100,6 +100,67 @@ TEST_F(RunRecordTest, LinesThatAreNotOursArePassedOver) {
   EXPECT_TRUE(says(run, "3 lines that are not what this version writes, the first at line 4")) << run.problems[0];
 }
 
+// A step without its row still was made.
+TEST_F(RunRecordTest, TotalsCountTheStepsWhoseRowsAreLost) {
+  write("config.toml", "");
+  write("events.jsonl",
+        "{\"kind\":\"started\",\"first_step\":0,\"steps\":20}\n"
+        "{\"kind\":\"started\",\"first_step\":10,\"steps\":20}\n");
+  std::string later;  // the day after; the first row of the session is lost
+  for (int step = 12; step <= 20; ++step) {
+    std::string r = row(step);
+    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * step);
+    later += r.replace(r.find(time), time.size(), fmt::format("\"time\":{}", 1e9 + 86400 + 0.1 * step));
+  }
+  write("metrics.jsonl", rows(1, 4) + "\1\n" + rows(6, 10) + "?\n" + later);
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 18u);
+  EXPECT_EQ(run.tokens_so_far.back(), 20000);
+  EXPECT_NEAR(run.seconds_so_far.back(), 2.0, 1e-3);
+  EXPECT_TRUE(says(run, "2 lines that are not what this version writes, the first at line 5"));
+  EXPECT_TRUE(says(run, "metrics.jsonl has no row for 2 steps, the first is step 5"));
+}
+
+TEST_F(RunRecordTest, ADamagedNumberOfAStepIsNoResume) {
+  write("config.toml", "");
+  for (const int wrong : {2, 9, 70}) {
+    std::string fifth = row(5);
+    fifth.replace(fifth.find("\"step\":5"), 8, fmt::format("\"step\":{}", wrong));
+    write("metrics.jsonl", rows(1, 4) + fifth + rows(6, 10));
+    const RunRecord run = read();
+    EXPECT_EQ(run.steps, (std::vector<std::int64_t>{1, 2, 3, 4, 6, 7, 8, 9, 10})) << wrong;
+    EXPECT_EQ(run.tokens_so_far.back(), 10000) << wrong;
+    EXPECT_FALSE(run.problems.empty()) << wrong;
+  }
+}
+
+TEST_F(RunRecordTest, ADamagedTimeIsNotTrained) {
+  write("config.toml", "");
+  for (const char* wrong : {"900000000", "1900000000", "null"}) {
+    std::string fifth = row(5);
+    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * 5);
+    fifth.replace(fifth.find(time), time.size(), fmt::format("\"time\":{}", wrong));
+    write("metrics.jsonl", rows(1, 4) + fifth + rows(6, 10));
+    EXPECT_NEAR(read().seconds_so_far.back(), 1.0, 1e-3) << wrong;
+  }
+}
+
+TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsARow) {
+  write("config.toml", "");
+  write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 9) + row(10, ",\"eval_loss\":1.5"));
+  const RunRecord run = read();
+  EXPECT_TRUE(run.problems.empty()) << run.problems[0];
+  ASSERT_EQ(run.rows(), 11u);
+  EXPECT_EQ(run.steps[0], 0);
+  EXPECT_EQ(run.column("eval_loss")[0], 5.5);
+  EXPECT_EQ(run.tokens_so_far.back(), 10000);
+  EXPECT_NEAR(run.seconds_so_far.back(), 1.0, 1e-6);
+  const RunSummary s = summarise(run, {});
+  EXPECT_EQ(s.first_loss, 5.0);
+  EXPECT_EQ(s.best_eval, 1.5);
+  EXPECT_FALSE(run_page({run}, {s}, {}).empty());
+}
+
 TEST_F(RunRecordTest, AnotherVersionsFile) {
   write("config.toml", "[from]\nfuture = 2030-01-01\n");
   write("events.jsonl",

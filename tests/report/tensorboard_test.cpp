@@ -109,6 +109,36 @@ TEST(TensorboardFile, ARunWithNothingLeftToDoWritesNothing) {
   EXPECT_TRUE(event_files(folder.path()).empty());
 }
 
+TEST(TensorboardFile, SamplesAreTextsOfATagAPrompt) {
+  const testing::TempFolder folder;
+  const config::Config config;
+  TensorboardFile file(real_files(), folder.path());
+  file.on(train::Started{header(config, 0)});
+  file.on(train::Sampled{7, {{"Once", " upon\n``` a \xFFtime"}, {"", "alone"}}});
+  const std::vector<std::string> all = messages(real_files().read(folder / event_files(folder.path())[0]));
+  ASSERT_EQ(all.size(), 6u);
+  EXPECT_TRUE(holds(all[4], "samples/1"));
+  EXPECT_TRUE(holds(all[4], "```\nOnce\n```\n\n````\n upon\n``` a \xEF\xBF\xBDtime\n````\n"));
+  EXPECT_TRUE(holds(all[5], "samples/2"));
+}
+
+// Half a record would end what a reader sees: a step that is told again stands behind whole ones, once.
+TEST(TensorboardFile, AStepThatFailedMayBeToldAgain) {
+  const testing::TempFolder folder;
+  testing::FailingFiles files;
+  const config::Config config;
+  TensorboardFile file(files, folder.path());
+  file.on(train::Started{header(config, 0)});
+  for (std::int64_t step = 1; step <= 100; ++step) {
+    files.fail_at(0, testing::Failure::once);
+    EXPECT_THROW(file.on(train::Stepped{metrics(step)}), MachineError);
+    file.on(train::Stepped{metrics(step)});
+  }
+  const std::vector<std::string> all = messages(real_files().read(folder / event_files(folder.path())[0]));
+  EXPECT_EQ(all.size(), 4u + 100 + 1);
+  EXPECT_TRUE(holds(all.back(), "speed/step_ms_spread"));
+}
+
 TEST(TensorboardFile, AWriteThatFailsIsTold) {
   const testing::TempFolder folder;
   testing::FailingFiles files;

@@ -38,10 +38,16 @@ TEST(StepLoop, GivesItsKeeperEveryStepAndTheStatesToKeep) {
   testing::TempFolder temp;
   struct Listening final : Keeper {
     std::vector<std::int64_t> steps, saves;
-    std::string ending;
+    std::int64_t tokens = 0;
+    Finished ending;
     void tell(const Event& event) override {
       hear(
-          event, [&](const Stepped& e) { steps.push_back(e.step); }, [&](const Finished& e) { ending = e.text; });
+          event,
+          [&](const Stepped& e) {
+            steps.push_back(e.step);
+            tokens += e.tokens;
+          },
+          [&](const Finished& e) { ending = e; });
     }
     void save(model::Engine&, const RunState& state, double) override { saves.push_back(state.step); }
   } keeper;
@@ -50,7 +56,12 @@ TEST(StepLoop, GivesItsKeeperEveryStepAndTheStatesToKeep) {
   StepLoop(options, device, real_files(), keeper).run();
   EXPECT_EQ(keeper.steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(keeper.saves, (std::vector<std::int64_t>{5, 7}));
-  EXPECT_TRUE(keeper.ending.starts_with("7 steps done, held-out loss ")) << keeper.ending;
+  EXPECT_EQ(keeper.ending.text, "7 steps done");
+  EXPECT_EQ(keeper.ending.steps, 7);
+  EXPECT_EQ(keeper.ending.tokens, keeper.tokens);
+  EXPECT_GT(keeper.ending.seconds, 0);
+  EXPECT_TRUE(keeper.ending.eval_loss.has_value());
+  EXPECT_FALSE(keeper.ending.stopped || keeper.ending.resumed);
 }
 
 }  // namespace
