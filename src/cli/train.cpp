@@ -33,6 +33,7 @@ Path new_folder(FileSystem& files, const std::string& name) {
 struct Choice {
   config::Config config;
   Path folder;
+  bool own_config = false;  // the run's config.toml, and what the command line changes of it
 };
 
 Choice choose(FileSystem& files, const ConfigWords& words, const std::string& out, bool resume) {
@@ -42,11 +43,15 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   const Path run_config = Path(out) / train::kRunConfig;
   // A run that goes on without being told its configuration keeps its own; one that never began starts from the
   // default.
+  bool own = false;
   if (resume && sources.file.empty() && sources.preset.empty()) {
-    if (files.exists(run_config))
+    if (files.exists(run_config)) {
+      train::read_run_config(files, out);  // says what to do where it cannot be used
       sources.file = run_config.string();
-    else if (train::holds_run(files, out))
+      own = true;
+    } else if (train::holds_run(files, out)) {
       fail_user("{} holds a run without its {}; give the configuration it was started with", out, train::kRunConfig);
+    }
   }
   // A run that goes on has its model already: the folder that it began with may be gone.
   config::Complete complete = model::complete_model(files);
@@ -56,7 +61,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
         model::take_model(config, train::read_run_config(files, out).model, run_config.string());
       model::settle_family(config);
     };
-  return {config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out)};
+  return {config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
 }
 
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that
@@ -81,14 +86,17 @@ int run_train(const Words& words) {
                        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
   ConfigWords config;
   std::string out, device_name = "auto";
-  bool resume = false, dry_run = false;
+  bool resume = false, allow_change = false, dry_run = false;
   config.declare(arguments);
   arguments.text("--out", "DIR", out, "the run's folder (default: runs/NAME-TIME)");
   arguments.flag("--resume", resume,
                  "continue the run in --out from its newest whole checkpoint; nothing else need be given again");
+  arguments.flag("--allow-change", allow_change,
+                 "resume with another batch, other data or another precision than the run had; says what that changes");
   arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
   arguments.flag("--dry-run", dry_run, "do everything but the first step; writes nothing");
   if (!arguments.parse(words)) return kDone;
+  if (allow_change && !resume) fail_user("--allow-change is for a run that goes on: it needs --resume");
 
   FileSystem& files = real_files();
   const Choice choice = choose(files, config, out, resume);
@@ -101,6 +109,8 @@ int run_train(const Words& words) {
   options.config = choice.config;
   options.folder = choice.folder;
   options.resume = resume;
+  options.allow_change = allow_change;
+  options.own_config = choice.own_config;
   options.dry_run = dry_run;
   options.peak_flops = peak.flops;
   options.peak_source = peak.source;

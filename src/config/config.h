@@ -78,6 +78,7 @@ struct Optim {
   std::int64_t warmup_steps = 0;
   std::string schedule = "cosine";  // constant | linear | cosine | wsd
   double decay_fraction = 0.2;      // of the steps, at the end: wsd only
+  std::int64_t schedule_start = 0;  // the step that the schedule counts from
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;  // 0: no clipping
   bool operator==(const Optim&) const = default;

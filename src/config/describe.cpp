@@ -33,6 +33,18 @@ std::string cell(std::string_view text) {
 
 }  // namespace
 
+std::string_view in_words(OnResume on_resume) {
+  switch (on_resume) {
+    case OnResume::free: return "free";
+    case OnResume::rows: return "free while a step keeps its rows, else --allow-change";
+    case OnResume::same_data: return "free while the data are the same, else --allow-change; they begin anew";
+    case OnResume::allowed: return "--allow-change";
+    case OnResume::new_order: return "--allow-change; the data begin anew";
+    case OnResume::never: break;
+  }
+  return "never";
+}
+
 std::string dump(const Config& config) {
   std::string out = "# A whole redline configuration: every key, its value, its meaning.\n";
   std::string_view section;
@@ -74,17 +86,19 @@ std::string keys_as_markdown(std::span<const Key> keys) {
       "`train.batch_size=64`. Later sources win: defaults, the preset, the file, the command line. With no file and no "
       "preset\n"
       "the preset is `quick`. A list key takes a string, a list of strings or, on the command line, words joined by "
-      "commas.\n";
+      "commas.\n\n"
+      "*On resume* says what becomes of a key that `redline train --resume` is given another value for: "
+      "[resume.md](resume.md).\n";
   std::string_view section = "none yet";
   for (const Key& key : keys) {
     const auto [in, leaf] = split(key.name);
     if (in != section) {
       out += in.empty() ? "\n## Top level\n\n" : fmt::format("\n## [{}]\n\n", in);
-      out += "| key | takes | default | meaning |\n|---|---|---|---|\n";
+      out += "| key | takes | default | meaning | on resume |\n|---|---|---|---|---|\n";
     }
     section = in;
-    out += fmt::format("| `{}` | {} | `{}` | {} |\n", key.name, cell(expected_with_unit(key)),
-                       cell(literal(read(key, defaults))), cell(key.help));
+    out += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.name, cell(expected_with_unit(key)),
+                       cell(literal(read(key, defaults))), cell(key.help), in_words(key.on_resume));
   }
   return out;
 }

@@ -43,8 +43,19 @@ struct Range {
   bool low_open = false, high_open = false;
 };
 
+// What a run that goes on makes of another value than it had (docs/resume.md).
+enum class OnResume {
+  free,       // taken as it is, and told
+  rows,       // free while the rows of a step (batch_size * accumulate) stay the same; else as `allowed`
+  same_data,  // free while the data are the same, however they are called; else as `new_order`
+  allowed,    // with --allow-change
+  new_order,  // with --allow-change, and the order of the data begins anew
+  never,      // the parameters would not fit
+};
+
 struct Key {
   std::string_view name;  // dotted: "train.seq_len"
+  OnResume on_resume;
   AnyField field;
   Range range;                            // numbers and lists of them
   std::vector<std::string_view> choices;  // strings and lists of them; empty: anything
@@ -66,6 +77,9 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
 
 // A value as TOML writes it; doubles in the shortest form that reads back the same.
 std::string literal(const Value& value);
+
+// "--allow-change; the data begin anew": for docs/config.md.
+std::string_view in_words(OnResume on_resume);
 
 // One line a key: "train.seq_len  integer >= 1  default 256  tokens of a row". For --help.
 std::string describe_keys(std::span<const Key> keys);

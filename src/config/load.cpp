@@ -14,8 +14,6 @@
 namespace redline::config {
 namespace {
 
-constexpr std::string_view kCommandLine = "on the command line";
-
 struct Loading {
   Config config;
 

@@ -10,6 +10,8 @@
 
 namespace redline::config {
 
+inline constexpr std::string_view kCommandLine = "on the command line";
+
 class Origins {
  public:
   // `shipped`: by a preset, which the user chose but did not write.
@@ -21,6 +23,11 @@ class Origins {
   bool written(std::string_view key) const {
     const auto it = places_.find(key);
     return it != places_.end() && !it->second.shipped;
+  }
+
+  bool on_command_line(std::string_view key) const {
+    const auto it = places_.find(key);
+    return it != places_.end() && it->second.text == kCommandLine;
   }
 
   // "configs/x.toml:12: " for whichever of the keys was set last; empty when all of them are defaults.

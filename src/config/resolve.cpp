@@ -54,6 +54,10 @@ void check_steps(const Config& c, const Rules& rules) {
                 "train.max_steps and train.max_tokens are both 0: set one of them, so that training ends");
   rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
                 o.min_lr, o.lr);
+  rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,
+                {"optim.schedule_start", "train.max_steps"},
+                "optim.schedule_start ({}) must be below train.max_steps ({}), so that the schedule has steps",
+                o.schedule_start, t.max_steps);
   rules.require(o.clip == 0 || o.clip >= kSmallestFactor, {"optim.clip"},
                 "optim.clip ({}) must be 0 (no clipping) or at least {}: updates are computed in fp32", o.clip,
                 kSmallestFactor);

@@ -2,6 +2,7 @@
 #include "data/source.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "data/noise.h"
@@ -112,6 +113,17 @@ std::string data_tokenizer(const config::Data& data) {
 std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data) {
   const std::string name = data_tokenizer(data);
   return open_tokenizer(name, name == "ping" ? "data.train" : "data.tokenizer");
+}
+
+config::Data with_absolute_paths(config::Data data) {
+  const auto make_absolute = [](std::string& name) {
+    if (!name.empty() && !name.starts_with('~')) name = std::filesystem::absolute(name).string();
+  };
+  for (std::vector<std::string>* names : {&data.train, &data.eval})
+    for (std::string& name : *names)
+      if (name != "ping" && !name.starts_with("random:")) make_absolute(name);
+  if (data.tokenizer != "bytes" && data.tokenizer != "ping") make_absolute(data.tokenizer);
+  return data;
 }
 
 void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "config/config.h"
 #include "data/batch.h"
 #include "data/feed.h"
@@ -24,9 +25,11 @@ class Corpus {
   virtual ~Corpus() = default;
   virtual std::string name() const = 0;  // "ping (generated)", "3 text files"
   virtual bool endless() const = 0;
-  virtual std::int64_t vocabulary() const = 0;            // ids are below it
-  virtual std::uint64_t fingerprint() const = 0;          // of the contents: other documents, another number
-  virtual std::uint64_t order_seed() const { return 0; }  // of the order in which finite documents are read
+  virtual std::int64_t vocabulary() const = 0;              // ids are below it
+  virtual std::uint64_t fingerprint() const = 0;            // of the contents: other documents, another number
+  virtual std::vector<Path> files() const { return {}; }    // that the documents are in; none where they are made up
+  virtual bool checked_when_read() const { return false; }  // against hashes of every byte, which fingerprint() covers
+  virtual std::uint64_t order_seed() const { return 0; }    // of the order in which finite documents are read
   virtual std::string decode(const std::vector<std::int32_t>& tokens) const = 0;  // readable text; roles as <name>
   virtual std::vector<std::int32_t> encode(const std::string& text) const = 0;    // the inverse; <name> is a role
   virtual std::unique_ptr<Feed> feed(const FeedOptions& options) const = 0;       // lives no longer than the corpus
@@ -67,6 +70,9 @@ InputFormat input_format(const config::Data& data);
 // what generated data and plain text have. Tokens that stand for no text are a UserError.
 std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data);
 std::string data_tokenizer(const config::Data& data);  // its name, as open_tokenizer() takes it
+
+// The same data, with paths that mean the same from any working directory.
+config::Data with_absolute_paths(config::Data data);
 
 // Token ids index the embedding: a source whose vocabulary is larger than the model's is a UserError.
 void require_vocabulary(const Corpus& source, std::int64_t model_vocab, const config::Origins& origins = {});

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/identity.h"
 #include "data/input/byte_stream.h"
 #include "data/input/paths.h"
 #include "data/order.h"
@@ -295,7 +296,7 @@ class Stream final : public Corpus {
     return all > 0 ? std::optional(before / all) : std::nullopt;
   }
 
-  // What decides documents and ids, the size of each file and its first and last 64 KiB.
+  // What decides documents and ids, and the files.
   std::uint64_t fingerprint() const override {
     Hasher hasher;
     const auto number = [&](std::uint64_t n) { hasher.update(std::as_bytes(std::span(&n, 1))); };
@@ -305,13 +306,11 @@ class Stream final : public Corpus {
     number(static_cast<std::uint64_t>(settings_.part));
     for (const Path& path : files_) {
       const MappedFile file(path);
-      const std::size_t edge = std::min<std::size_t>(file.bytes().size(), 1 << 16);
-      number(file.bytes().size());
-      hasher.update(file.bytes().first(edge));
-      hasher.update(file.bytes().last(edge));
+      hash_sampled(hasher, file.bytes(), files_.size());
     }
     return hasher.digest();
   }
+  std::vector<Path> files() const override { return files_; }
 
  private:
   StreamSettings settings_;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/byte_roles.h"
+#include "data/identity.h"
 #include "data/text_files.h"
 
 namespace redline::data {
@@ -90,17 +91,15 @@ class Text final : public DocumentSource {
   std::string name() const override { return counted(files_.size(), "text file"); }
   std::int64_t documents() const override { return pieces_; }
   std::int64_t vocabulary() const override { return text_roles().size(); }
-  // Sizes, and the first and last 64 KiB of each stretch: cheap for any size, and no other text is likely to share them.
   std::uint64_t fingerprint() const override {
     Hasher hasher;
-    for (const Stretch& s : stretches_) {
-      const std::size_t edge = std::min<std::size_t>(s.bytes.size(), 1 << 16);
-      const std::uint64_t size = s.bytes.size();
-      hasher.update(std::as_bytes(std::span(&size, 1)));
-      hasher.update(s.bytes.first(edge));
-      hasher.update(s.bytes.last(edge));
-    }
+    for (const Stretch& s : stretches_) hash_sampled(hasher, s.bytes, stretches_.size());
     return hasher.digest();
+  }
+  std::vector<Path> files() const override {
+    std::vector<Path> paths;
+    for (const TextFile& file : files_) paths.push_back(file.path());
+    return paths;
   }
   std::uint64_t order_seed() const override { return seed_; }
   std::string decode(const std::vector<std::int32_t>& tokens) const override { return text_roles().decode(tokens); }

@@ -12,7 +12,7 @@ constexpr std::uint64_t kMappedFrom = 1 << 18;
 
 }  // namespace
 
-TextFile::TextFile(const Path& path) {
+TextFile::TextFile(const Path& path) : path_(path) {
   if (real_files().size(path) < kMappedFrom) {
     small_ = real_files().read(path);
   } else {

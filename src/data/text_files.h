@@ -14,8 +14,10 @@ class TextFile {
  public:
   explicit TextFile(const Path& path);
   std::span<const std::byte> bytes() const;
+  const Path& path() const { return path_; }
 
  private:
+  Path path_;
   std::string small_;
   std::optional<MappedFile> large_;
 };

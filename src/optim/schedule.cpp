@@ -11,6 +11,8 @@
 namespace redline::optim {
 
 double learning_rate(const config::Optim& optim, std::int64_t step, std::int64_t steps) {
+  steps -= optim.schedule_start;
+  step = std::max<std::int64_t>(0, step - optim.schedule_start);
   const double lr = optim.lr, low = optim.min_lr;
   const std::int64_t warmup = std::max<std::int64_t>(0, optim.warmup_steps), last = steps - 1;
   if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup + 1);

@@ -9,7 +9,8 @@ namespace redline::optim {
 
 // Step counts from 0 to steps - 1. Warm-up rises linearly and reaches lr at step `warmup_steps`; the last
 // step has exactly the final rate (min_lr; lr itself for `constant`). wsd holds lr, then falls linearly
-// over the last decay_fraction.
+// over the last decay_fraction. All of it counts from `schedule_start`: the steps before it are none of the schedule's,
+// and have the rate that it begins with.
 double learning_rate(const config::Optim& optim, std::int64_t step, std::int64_t steps);
 
 }  // namespace redline::optim

@@ -16,7 +16,7 @@
 namespace redline::train {
 namespace {
 
-constexpr int kFormat = 2;  // 1 had another state of the loader
+constexpr int kFormat = 3;  // 1 had another state of the loader, 2 hashed the ends of the data's files alone
 constexpr const char* kState = "state.json";
 
 std::uint64_t write_text(FileSystem& files, const Path& path, const std::string& text) {
@@ -27,36 +27,65 @@ std::uint64_t write_text(FileSystem& files, const Path& path, const std::string&
   return hash64(text);
 }
 
+io::Json to_json(const data::DataIdentity& d) {
+  io::Json json = {{"contents", hex64(d.contents)}, {"stamp", hex64(d.stamp)}};
+  if (d.whole) json["whole"] = hex64(*d.whole);
+  return json;
+}
+
+std::uint64_t hash_from(const std::string& text) { return std::stoull(text, nullptr, 16); }
+
+data::DataIdentity identity_from(const io::Json& json, const std::string& file) {
+  data::DataIdentity d;
+  d.contents = hash_from(io::string_at(json, "contents", file));
+  d.stamp = hash_from(io::string_at(json, "stamp", file));
+  if (json.contains("whole")) d.whole = hash_from(io::string_at(json, "whole", file));
+  return d;
+}
+
 io::Json to_json(const RunState& state) {
   const data::LoaderState& l = state.loader;
   io::Json waiting = io::Json::array();
   for (const auto& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
-  return {{"format", kFormat},
-          {"step", state.step},
-          {"tokens", state.tokens},
-          {"data", hex64(state.data)},
-          {"loader",
-           {{"epoch", l.next.epoch},
-            {"window", l.next.window},
-            {"ordinal", l.next.ordinal},
-            {"position", l.next.position},
-            {"truncated_tokens", l.truncated_tokens},
-            {"empty_documents", l.empty_documents},
-            {"waiting", std::move(waiting)}}}};
+  io::Json json = {{"format", kFormat},
+                   {"step", state.step},
+                   {"tokens", state.tokens},
+                   {"data", to_json(state.data)},
+                   {"loader",
+                    {{"epoch", l.next.epoch},
+                     {"window", l.next.window},
+                     {"ordinal", l.next.ordinal},
+                     {"position", l.next.position},
+                     {"truncated_tokens", l.truncated_tokens},
+                     {"empty_documents", l.empty_documents},
+                     {"waiting", std::move(waiting)}}}};
+  if (state.eval) json["eval"] = to_json(*state.eval);
+  return json;
 }
 
 RunState state_from(const io::Json& json, const std::string& file) {
-  if (const std::int64_t format = io::integer_at(json, "format", file); format != kFormat)
-    fail_user(
-        "{}: checkpoint format {}, and this redline resumes from format {}; finish the run with the redline that "
-        "began it",
-        file, format, kFormat);
+  const std::int64_t format = io::integer_at(json, "format", file);
+  if (format < 1 || format > kFormat)
+    fail_user("{}: checkpoint format {}, and this redline knows no format above {}; resume with the one that wrote it",
+              file, format, kFormat);
   RunState state;
   state.step = io::integer_at(json, "step", file);
   state.tokens = io::integer_at(json, "tokens", file);
-  state.data = std::stoull(io::string_at(json, "data", file), nullptr, 16);
+  if (format < 3) {
+    state.data.contents = hash_from(io::string_at(json, "data", file));
+    state.data.ends_only = true;
+    return state;
+  }
+  state.data = identity_from(json.at("data"), file);
+  if (json.contains("eval")) state.eval = identity_from(json.at("eval"), file);
+  return state;
+}
+
+data::LoaderState loader_from(const io::Json& json, const std::string& file) {
+  if (const std::int64_t format = io::integer_at(json, "format", file); format < 2)
+    fail_user("{}: checkpoint format {}, whose place in the data this redline cannot read", file, format);
   const io::Json& loader = json.at("loader");
-  data::LoaderState& l = state.loader;
+  data::LoaderState l;
   l.next.epoch = io::integer_at(loader, "epoch", file);
   l.next.window = io::integer_at(loader, "window", file);
   l.next.ordinal = io::integer_at(loader, "ordinal", file);
@@ -65,7 +94,21 @@ RunState state_from(const io::Json& json, const std::string& file) {
   l.empty_documents = io::integer_at(loader, "empty_documents", file);
   for (const io::Json& piece : loader.at("waiting"))
     l.waiting.push_back({piece.at(0).get<std::int64_t>(), piece.at(1).get<std::int64_t>()});
-  return state;
+  return l;
+}
+
+// What `read` makes of the state, or a UserError that names the file.
+template <class Read>
+auto read_state(FileSystem& files, const Path& folder, const Read& read) {
+  const Path path = folder / kState;
+  const io::Json json = io::read_json(files, path);
+  try {
+    return read(json, path.string());
+  } catch (const io::Json::exception& e) {
+    fail_user("{}: not the state of a run: {}", path.string(), e.what());
+  } catch (const std::logic_error&) {  // a hash that is no number
+    fail_user("{}: not the state of a run: a hash of the data is no number", path.string());
+  }
 }
 
 }  // namespace
@@ -99,16 +142,10 @@ std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const
   return {};
 }
 
-RunState read_run_state(FileSystem& files, const Path& folder) {
-  const Path path = folder / kState;
-  const io::Json json = io::read_json(files, path);
-  try {
-    return state_from(json, path.string());
-  } catch (const io::Json::exception& e) {
-    fail_user("{}: not the state of a run: {}", path.string(), e.what());
-  } catch (const std::logic_error&) {  // a fingerprint that is no number
-    fail_user("{}: not the state of a run: \"data\" is no fingerprint", path.string());
-  }
+RunState read_run_state(FileSystem& files, const Path& folder) { return read_state(files, folder, state_from); }
+
+data::LoaderState read_loader_state(FileSystem& files, const Path& folder) {
+  return read_state(files, folder, loader_from);
 }
 
 void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress) {

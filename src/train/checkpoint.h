@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "data/identity.h"
 #include "data/loader.h"
 #include "model/engine.h"
 
@@ -13,7 +14,8 @@ struct RunState {
   std::int64_t step = 0;    // updates done
   std::int64_t tokens = 0;  // real targets seen
   data::LoaderState loader;
-  std::uint64_t data = 0;  // fingerprint of the training documents
+  data::DataIdentity data;                 // of data.train
+  std::optional<data::DataIdentity> eval;  // of data.eval, where it is set
 };
 
 // Whether every parameter is finite: what is not would be loaded again and again.
@@ -26,8 +28,10 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
 // What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 
-// From a folder that was found whole (io/checkpoint_folder.h): where the run stood.
+// From a folder that was found whole (io/checkpoint_folder.h): where the run stood, but for the loader's state. That one is
+// asked for by who goes on in the old order of the data; one of another format is a UserError.
 RunState read_run_state(FileSystem& files, const Path& folder);
+data::LoaderState read_loader_state(FileSystem& files, const Path& folder);
 
 // Its parameters and moments, held against the manifest's hashes on the way: after an error some of them are the
 // checkpoint's and some are not.

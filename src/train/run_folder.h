@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "train/resume_settings.h"
 #include "train/run_lock.h"
 #include "train/step_loop.h"
 
@@ -18,10 +19,9 @@ bool holds_run(FileSystem& files, const Path& folder);
 // The configuration of the run in `folder`, as it was resolved when it started.
 config::Config read_run_config(FileSystem& files, const Path& folder);
 
-// A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in a key
-// that decides what is trained on what (model, data, batch): such a run would not be the same run. Other differences
-// (learning rate, steps, checkpoints, logging) are the user's choice and are told to the observers. A run without its
-// config.toml is asked for it when it resumes: each checkpoint holds its own.
+// A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in what may
+// not change (train/resume_settings.h). What the run was made with is what its newest checkpoint says, and its config.toml
+// where there is none.
 void check_folder(const TrainOptions& options, FileSystem& files);
 
 class RunFolder final : public Keeper {
@@ -42,6 +42,7 @@ class RunFolder final : public Keeper {
 
  private:
   std::string take_up(const Path& checkpoint, StepLoop& loop);
+  void restore(const Path& checkpoint, StepLoop& loop);
 
   const TrainOptions& options_;
   FileSystem& files_;

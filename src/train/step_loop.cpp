@@ -36,11 +36,12 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       lowering_(model::lowering_options(config_, device.kind())),
       loader_(data::open_training_source(config_.data), training_options()),
       held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
+      watch_(loader_.corpus()),
       batch_(lowering_.batch),
       peak_(options.peak_flops) {
   for (const data::Loader* loader : {&loader_, &held_out_})
     data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
-  state_.data = loader_.corpus().fingerprint();
+  if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpus());
   if (config_.train.sample_every > 0) samples_.emplace(config_, lowering_, held_out_);
   lowered_ = model::lower(config_.model, lowering_);
 }
@@ -51,14 +52,9 @@ data::LoaderOptions StepLoop::training_options() {
   return o;
 }
 
-void StepLoop::restore(const RunState& state, const Path& checkpoint) {
-  if (state.data != state_.data)
-    fail_user(
-        "data.train ({}) is not what {} was trained on; give it back its data, or start another run with another "
-        "--out",
-        loader_.corpus().name(), checkpoint.string());
+void StepLoop::restore(const RunState& state) {
+  loader_.restore(state.loader);
   state_ = state;
-  loader_.restore(state_.loader);
 }
 
 void StepLoop::load_checkpoint(const Path& folder) { load_tensors(folder, *engine_, tell_loading()); }
@@ -115,6 +111,8 @@ TrainResult StepLoop::run() {
     make_engine();
     engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
   }
+  watch_.start_reading();
+  if (eval_watch_) eval_watch_->start_reading();
   if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
   std::optional<double> eval_loss;
   finished_at_ = steady_seconds();
@@ -254,7 +252,10 @@ double StepLoop::held_out_loss() {
 void StepLoop::save(const data::LoaderState& loader) {
   const double began = steady_seconds();
   require_finite_parameters(*engine_, state_.step);
+  tell_changed_files();
   state_.loader = loader;
+  state_.data = watch_.identity();
+  state_.eval = eval_watch_ ? std::optional(eval_watch_->identity()) : std::nullopt;
   saved_step_ = state_.step;
   keeper_.save(*engine_, state_, began);
 }

@@ -30,11 +30,13 @@ class StepLoop {
   StepLoop(const TrainOptions& options, device::Device& device, FileSystem& files, Keeper& keeper);
 
   // Weights that there are come before run(). Without them it begins with random ones.
-  void restore(const RunState& state, const Path& checkpoint);  // a UserError where the data are others
-  void make_engine();                        // where there is none yet; a UserError where the run does not fit
-  void load_checkpoint(const Path& folder);  // its parameters and moments
-  void load_start();                         // of model.init_from, where it is set (step_loop_start.cpp)
-  model::LoadProgress tell_loading();        // throws StoppedLoading
+  bool data_are_others(const RunState& before,
+                       const Path& checkpoint);  // step_loop_data.cpp: a UserError, if not allowed
+  void restore(const RunState& state);           // of the checkpoint, but for what the data are
+  void make_engine();                            // where there is none yet; a UserError where the run does not fit
+  void load_checkpoint(const Path& folder);      // its parameters and moments
+  void load_start();                             // of model.init_from, where it is set (step_loop_start.cpp)
+  model::LoadProgress tell_loading();            // throws StoppedLoading
 
   std::int64_t step() const { return state_.step; }                          // updates done
   bool trains() const { return !options_.dry_run && state_.step < steps_; }  // steps are left, and wanted
@@ -54,6 +56,9 @@ class StepLoop {
   void raise_peak(double rate);
   void tell_dropped();
   double held_out_loss();
+  bool are_others(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key,
+                  const Path& checkpoint);
+  void tell_changed_files();
   void save(const data::LoaderState& loader);
 
   const TrainOptions& options_;
@@ -64,6 +69,8 @@ class StepLoop {
   std::int64_t steps_;
   model::LoweringOptions lowering_;
   data::Loader loader_, held_out_;
+  data::DataWatch watch_;
+  std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
   data::Batch batch_;
   std::optional<Samples> samples_;
   model::LoweredModel lowered_;  // until there is an engine, which has it then

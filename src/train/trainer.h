@@ -16,6 +16,8 @@ struct TrainOptions {
   config::Config config;
   Path folder;                    // of the run
   bool resume = false;            // continue from the newest whole checkpoint; from the beginning when there is none
+  bool allow_change = false;      // resume also with another batch, other data or precision (docs/resume.md)
+  bool own_config = false;        // `config` is the run's config.toml and the command line, and nobody else's file
   bool dry_run = false;           // everything but the first step; writes nothing
   bool batch_was_chosen = false;  // for the header: see RunHeader
   double peak_flops = 0;

@@ -81,6 +81,17 @@ TEST(Schedule, ShortRunsStillTrain) {
   }
 }
 
+TEST(Schedule, CountsFromWhereItStarts) {
+  for (const char* schedule : {"constant", "linear", "cosine", "wsd"}) {
+    const config::Optim plain = settings(schedule, 7);
+    config::Optim later = plain;
+    later.schedule_start = 1000;
+    for (std::int64_t s = 0; s < 50; ++s)
+      EXPECT_EQ(learning_rate(later, 1000 + s, 1050), learning_rate(plain, s, 50)) << schedule << " " << s;
+    EXPECT_EQ(learning_rate(later, 900, 1050), learning_rate(plain, 0, 50)) << schedule;
+  }
+}
+
 TEST(Schedule, RefusesAnUnknownName) { EXPECT_THROW(learning_rate(settings("step", 0), 3, 10), UserError); }
 
 }  // namespace

@@ -92,17 +92,18 @@ TEST(Resume, ARunWithoutItsConfigurationIsStillWhatItsCheckpointsSay) {
 TEST(Resume, ARunsConfigurationThatCannotBeUsedIsNamed) {
   testing::TempFolder temp;
   run(tiny_run({"train.max_steps=2"}), temp.path());
-  const Path path = temp.path() / "config.toml";
+  const Path path = temp.path() / "config.toml", copy = temp.path() / "checkpoints/step_00000002/config.toml";
   for (const char* text :
        {"", "[model]\nlayers = 0\n"}) {  // a rule that no line of it breaks, and one that a line does
     real_files().replace(path, text);
-    const std::string message = error_of([&] { run(tiny_run({"train.max_steps=4"}), temp.path(), true); });
+    const std::string message = error_of([&] { read_run_config(real_files(), temp.path()); });
     EXPECT_EQ(message.find(path.string() + " cannot be used ("), 0u) << message;
-    EXPECT_TRUE(message.ends_with("; each checkpoint of the run holds a copy of it")) << message;
+    EXPECT_TRUE(message.ends_with("; put its copy in its place: " + copy.string())) << message;
   }
-  std::filesystem::copy_file(temp.path() / "checkpoints/step_00000002/config.toml", path,
-                             std::filesystem::copy_options::overwrite_existing);
+  // A run that is given its configuration goes by the checkpoint's copy.
+  EXPECT_NE(error_of([&] { run(tiny_run({"train.max_steps=4", "train.seed=1"}), temp.path(), true); }), "");
   EXPECT_EQ(run(tiny_run({"train.max_steps=4"}), temp.path(), true).result.steps, 4);
+  EXPECT_EQ(read_run_config(real_files(), temp.path()).train.max_steps, 4);
 }
 
 TEST(Resume, ResumingNothingStartsFromTheBeginningAndSaysSo) {

@@ -7,6 +7,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/identity.h"
 #include "data/shards/foreign.h"
 #include "data/shards/map_tokens.h"
 #include "data/shards/scan.h"
@@ -85,9 +86,9 @@ class MegatronFile {
         fail_user("{}: document {}: an id is not below the vocabulary of {}", name_, document, vocabulary);
     }
   }
-  void add_to(Hasher& hasher) const {
-    hash_edges(hasher, index_.bytes());
-    hash_edges(hasher, tokens_.bytes());
+  void add_to(Hasher& hasher, std::size_t files) const {
+    hash_sampled(hasher, index_.bytes(), files);
+    hash_sampled(hasher, tokens_.bytes(), files);
   }
 
  private:
@@ -150,7 +151,9 @@ class MegatronFile {
 class MegatronSource final : public TokenDocuments {
  public:
   MegatronSource(const std::vector<Path>& bin_files, TokenSettings s)
-      : TokenDocuments(s, s.tokenizer, std::nullopt), name_(counted(bin_files.size(), "Megatron file")) {
+      : TokenDocuments(s, s.tokenizer, std::nullopt),
+        name_(counted(bin_files.size(), "Megatron file")),
+        bins_(bin_files) {
     ThreadPool pool;
     std::int64_t documents = 0, vocabulary = 0;
     if (!s.tokenizer.empty()) vocabulary = open_tokenizer(s.tokenizer, s.key)->vocabulary();
@@ -164,6 +167,11 @@ class MegatronSource final : public TokenDocuments {
   }
 
   std::string name() const override { return name_; }
+  std::vector<Path> files() const override {
+    std::vector<Path> paths = bins_;
+    for (const Path& bin : bins_) paths.push_back(MegatronFile::index_path(bin));
+    return paths;
+  }
 
  private:
   // The index does not say it, and a model must: all ids are looked at once.
@@ -175,7 +183,7 @@ class MegatronSource final : public TokenDocuments {
   }
   std::uint64_t contents() const override {
     Hasher hasher;
-    for (const auto& f : files_) f->add_to(hasher);
+    for (const auto& f : files_) f->add_to(hasher, files_.size());
     return hasher.digest();
   }
   void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
@@ -185,6 +193,7 @@ class MegatronSource final : public TokenDocuments {
   }
 
   std::string name_;
+  std::vector<Path> bins_;
   std::vector<std::unique_ptr<MegatronFile>> files_;
 };
 

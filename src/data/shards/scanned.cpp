@@ -6,6 +6,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/identity.h"
 #include "data/shards/foreign.h"
 #include "data/shards/map_tokens.h"
 #include "data/shards/scan.h"
@@ -51,6 +52,7 @@ Kind llmc_kind(std::span<const std::byte> bytes, const std::string& name) {
 }
 
 struct ScannedFile {
+  Path path;
   MappedFile mapped;
   TokenArray ids;
   std::vector<std::uint64_t> starts;
@@ -74,7 +76,7 @@ class ScannedSource final : public TokenDocuments {
     }
     for (const Path& path : paths) {
       const std::string name = path.string();
-      ScannedFile file{map_tokens(path), {}, {}, documents};
+      ScannedFile file{path, map_tokens(path), {}, {}, documents};
       const auto bytes = file.mapped.bytes();
       if (llmc) {
         const Kind this_kind = llmc_kind(bytes, name);
@@ -103,6 +105,11 @@ class ScannedSource final : public TokenDocuments {
   }
 
   std::string name() const override { return name_; }
+  std::vector<Path> files() const override {
+    std::vector<Path> paths;
+    for (const ScannedFile& f : files_) paths.push_back(f.path);
+    return paths;
+  }
 
  private:
   struct Place {
@@ -134,7 +141,7 @@ class ScannedSource final : public TokenDocuments {
   }
   std::uint64_t contents() const override {
     Hasher hasher;
-    for (const ScannedFile& f : files_) hash_edges(hasher, f.mapped.bytes());
+    for (const ScannedFile& f : files_) hash_sampled(hasher, f.mapped.bytes(), files_.size());
     hasher.update(std::as_bytes(std::span(ends_)));
     return hasher.digest();
   }

@@ -2,6 +2,7 @@
 #include "data/shards/shards.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -48,6 +49,7 @@ class MappedShard {
       fail_user("{}: document {}: an id is not below the vocabulary of {}; prepare the data again", tokens_.path(),
                 document, vocabulary);
   }
+  std::array<std::string, 2> files() const { return {tokens_.path(), offsets_.path()}; }
   void add_to(Hasher& hasher) const {
     hasher.update(std::as_bytes(std::span(tokens_.hashes())));
     hasher.update(std::as_bytes(std::span(offsets_.hashes())));
@@ -81,11 +83,17 @@ class ShardSource final : public TokenDocuments {
       }
     }
     hash_.update(std::as_bytes(std::span(&manifests[0].tokenizer_hash, 1)));
-    for (const auto& shard : shards_) shard->add_to(hash_);
+    for (const auto& shard : shards_) {
+      shard->add_to(hash_);
+      for (const std::string& file : shard->files()) files_.emplace_back(file);
+    }
+    for (const Path& folder : folders) files_.push_back(folder / kManifestFile);
     set(documents, vocabulary, split);
   }
 
   std::string name() const override { return name_; }
+  std::vector<Path> files() const override { return files_; }
+  bool checked_when_read() const override { return true; }
 
  private:
   static std::string tokenizer_of(const Path& folder, const Manifest& m) {
@@ -107,6 +115,7 @@ class ShardSource final : public TokenDocuments {
 
   std::string name_;
   std::vector<std::unique_ptr<MappedShard>> shards_;
+  std::vector<Path> files_;
   Hasher hash_;
 };
 

@@ -1,0 +1,123 @@
+// Samples, stamps and the hash of every byte.
+#include "data/identity.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+namespace redline::data {
+namespace {
+
+constexpr std::size_t kWhole = 1 << 20, kEnd = 1 << 16, kBlock = 1 << 14;
+constexpr std::size_t kFewestBlocks = 4, kMostBlocks = 256, kBlocksInAll = 4096;
+constexpr std::uint64_t kWaitedFor = std::uint64_t{1} << 30, kMostRead = std::uint64_t{64} << 30;
+
+void add_number(Hasher& hasher, std::uint64_t n) { hasher.update(std::as_bytes(std::span(&n, 1))); }
+
+// A file that is not there has one, too: it differs from every other.
+std::uint64_t stamp_of(const Path& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) != 0) return 0;
+  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(s.st_size), static_cast<std::uint64_t>(s.st_mtim.tv_sec),
+                                   static_cast<std::uint64_t>(s.st_mtim.tv_nsec), static_cast<std::uint64_t>(s.st_ino)};
+  return hash64(std::as_bytes(std::span(numbers)));
+}
+
+std::vector<std::uint64_t> stamps_of(const std::vector<Path>& files) {
+  std::vector<std::uint64_t> stamps;
+  for (const Path& file : files) stamps.push_back(stamp_of(file));
+  return stamps;
+}
+
+std::uint64_t hash_whole(const std::vector<Path>& files, std::uint64_t bytes, const DataWatch::Progress& progress) {
+  Hasher hasher;
+  std::uint64_t done = 0;
+  for (const Path& file : files) {
+    add_number(hasher, real_files().size(file));
+    real_files().read_pieces(file, [&](std::span<const std::byte> piece) {
+      hasher.update(piece);
+      done += piece.size();
+      progress(done, bytes);
+    });
+  }
+  return hasher.digest();
+}
+
+struct Stopped {};
+
+}  // namespace
+
+void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files) {
+  add_number(hasher, bytes.size());
+  if (bytes.size() <= kWhole) return hasher.update(bytes);
+  hasher.update(bytes.first(kEnd));
+  hasher.update(bytes.last(kEnd));
+  const std::size_t blocks = std::clamp(kBlocksInAll / std::max<std::size_t>(1, files), kFewestBlocks, kMostBlocks);
+  const std::size_t share = bytes.size() / blocks;
+  for (std::size_t i = 0; i < blocks; ++i)  // in the middle of each of equal shares
+    hasher.update(bytes.subspan(std::min(i * share + share / 2, bytes.size() - kBlock), kBlock));
+}
+
+DataWatch::DataWatch(const Corpus& corpus)
+    : checked_when_read_(corpus.checked_when_read()), files_(corpus.files()), stamps_(stamps_of(files_)) {
+  for (const Path& file : files_)
+    if (real_files().exists(file)) bytes_ += real_files().size(file);
+  identity_.contents = corpus.fingerprint();
+  identity_.stamp = hash64(std::as_bytes(std::span(stamps_)));
+}
+
+DataWatch::~DataWatch() { stop_reading(); }
+
+void DataWatch::stop_reading() {
+  stop_ = true;
+  if (reading_.joinable()) reading_.join();
+}
+
+Likeness DataWatch::compare(const DataIdentity& then, const Progress& progress) {
+  if (then.ends_only && !files_.empty()) return Likeness::unknown;
+  if (then.contents != identity_.contents) return Likeness::other;
+  if (files_.empty() || checked_when_read_) return Likeness::same;
+  if (then.stamp == identity_.stamp) {
+    identity_.whole = then.whole;
+    return Likeness::same;
+  }
+  if (!then.whole) return Likeness::same_blocks;
+  identity_.whole = hash_whole(files_, bytes_, progress);
+  return identity_.whole == then.whole ? Likeness::same_bytes : Likeness::other;
+}
+
+void DataWatch::start_reading() {
+  if (identity_.whole || files_.empty() || checked_when_read_ || bytes_ > kMostRead || reading_.joinable()) return;
+  reading_ = std::thread([this] {
+    try {
+      const std::uint64_t whole = hash_whole(files_, bytes_, [this](std::uint64_t, std::uint64_t) {
+        if (stop_) throw Stopped{};
+      });
+      // What was written to meanwhile is nobody's data: neither what it was nor what it is.
+      if (stamps_of(files_) == stamps_) read_ = whole;
+    } catch (const Stopped&) {
+    } catch (const std::exception&) {  // a file is gone, which changed() tells
+    }
+    ended_ = true;
+  });
+}
+
+DataIdentity DataWatch::identity() {
+  if (reading_.joinable() && (ended_ || bytes_ <= kWaitedFor)) {
+    reading_.join();
+    identity_.whole = read_;
+  }
+  return identity_;
+}
+
+std::vector<Path> DataWatch::changed() {
+  std::vector<Path> found;
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    if (!told_.contains(i) && stamp_of(files_[i]) != stamps_[i]) {
+      told_.insert(i);
+      found.push_back(files_[i]);
+    }
+  return found;
+}
+
+}  // namespace redline::data

@@ -1,0 +1,77 @@
+// What data are, however their files are called: hashes that a checkpoint keeps, so that a run goes on with the same data and
+// with no others. docs/resume.md says what is compared when.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "data/source.h"
+
+namespace redline::data {
+
+// The size of one of `files` files and what is in it: every byte up to 1 MiB; of more, both ends and blocks that are spread
+// over all of it. Of thousands of files fewer blocks each are looked at, so that a cold disk is asked some thousand times.
+void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files);
+
+struct DataIdentity {
+  std::uint64_t contents = 0;          // Corpus::fingerprint()
+  std::uint64_t stamp = 0;             // of the files' sizes, times and inodes: the same where nobody wrote to them
+  std::optional<std::uint64_t> whole;  // of every byte; nothing until all were read
+  bool ends_only = false;              // of a checkpoint from before there were samples: contents compare for no files
+  bool operator==(const DataIdentity&) const = default;
+};
+
+enum class Likeness {
+  same,         // nobody wrote to the files, or the data are generated, or each block is checked when it is read
+  same_bytes,   // the files were moved, copied or touched, and hold the same
+  same_blocks,  // they were moved, copied or touched, and the blocks that were looked at are the same: more is not known
+  other,
+  unknown,  // what is known of them cannot be compared
+};
+
+// The files of a corpus since it was opened.
+class DataWatch {
+ public:
+  explicit DataWatch(const Corpus& corpus);  // the corpus outlives it
+  ~DataWatch();
+  DataWatch(const DataWatch&) = delete;
+  DataWatch& operator=(const DataWatch&) = delete;
+
+  // Hears how many bytes of all were read; what it throws ends the reading.
+  using Progress = std::function<void(std::uint64_t done, std::uint64_t of)>;
+  // How these data stand to those of a checkpoint. Where the files are other ones, every byte is read and compared with what
+  // the checkpoint knows of them.
+  Likeness compare(const DataIdentity& then, const Progress& progress);
+
+  // Reads every byte in a thread of its own, where that is not known already and the data are no more than 64 GiB.
+  void start_reading();
+  // As the data were when they were opened. Up to 1 GiB are waited for, so that the first checkpoint knows all of them.
+  DataIdentity identity();
+
+  // Files that were written to, replaced or removed since they were opened; each is told once. One stat() a file.
+  std::vector<Path> changed();
+
+ private:
+  void stop_reading();
+
+  const bool checked_when_read_;
+  const std::vector<Path> files_;
+  std::vector<std::uint64_t> stamps_;  // of each file, when it was opened
+  std::uint64_t bytes_ = 0;
+  DataIdentity identity_;
+  std::set<std::size_t> told_;
+  std::atomic<bool> stop_{false};
+  std::optional<std::uint64_t> read_;  // what the thread found; read once it has ended
+  std::atomic<bool> ended_{false};
+  std::thread reading_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,147 @@
+// Key by key: what differs, whether it may, and what it means for the state.
+#include "train/resume_settings.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "config/keys.h"
+#include "config/load.h"
+#include "data/source.h"
+#include "optim/schedule.h"
+
+namespace redline::train {
+namespace {
+
+constexpr std::string_view kSeal = "# xxh3 of the lines above: ";
+
+struct Difference {
+  const config::Key* key;
+  std::string was, is;
+
+  std::string started_with() const { return fmt::format("{} = {}, not {}", key->name, was, is); }
+};
+
+std::vector<Difference> differences(const config::Config& before, const config::Config& now) {
+  std::vector<Difference> found;
+  for (const std::string& name : config::differing_keys(before, now)) {
+    if (name == "preset") continue;  // where the values came from does not matter, the values do
+    const config::Key* key = config::find_key(name);
+    found.push_back({key, config::literal(config::read(*key, before)), config::literal(config::read(*key, now))});
+  }
+  return found;
+}
+
+std::int64_t rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate; }
+
+bool needs_permission(const Difference& d, bool same_rows) {
+  using enum config::OnResume;
+  const config::OnResume how = d.key->on_resume;
+  return how == allowed || how == new_order || (how == rows && !same_rows);
+}
+
+std::string joined(const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, ", and ")); }
+
+// config.toml gives keys another value than the checkpoint has, and nobody said so.
+void refuse_unsaid(const std::vector<Difference>& all, const Path& where, const TrainOptions& options) {
+  std::vector<std::string> unsaid;
+  for (const Difference& d : all)
+    if (!options.config.origins.on_command_line(d.key->name))
+      unsaid.push_back(fmt::format("{} = {} where the checkpoint has {}", d.key->name, d.is, d.was));
+  if (unsaid.empty() || options.allow_change) return;
+  const Path file = options.folder / "config.toml";
+  fail_user(
+      "{} is not as the run wrote it: it has {}. Put the copy {} in its place; or, where the change is meant, give the "
+      "keys on the command line (key=value), or all of them with --allow-change",
+      file.string(), joined(unsaid), (where / "config.toml").string());
+}
+
+}  // namespace
+
+config::Config as_kept(config::Config config) {
+  config.data = data::with_absolute_paths(std::move(config.data));
+  std::string& start = config.model.init_from;
+  if (!start.empty()) start = std::filesystem::absolute(start).string();
+  return config;
+}
+
+std::string sealed_text(const config::Config& config) {
+  const std::string text = config::dump(config);
+  return fmt::format("{}{}{}\n", text, kSeal, hex64(hash64(text)));
+}
+
+bool is_sealed(std::string_view text) {
+  const std::size_t at = text.rfind(kSeal);
+  return at != text.npos && text.substr(at + kSeal.size()) == hex64(hash64(text.substr(0, at))) + "\n";
+}
+
+SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
+                                bool doubted) {
+  using config::OnResume;
+  const config::Config now = as_kept(options.config);
+  const std::vector<Difference> all = differences(as_kept(before), now);
+  const bool is_run = where == options.folder;
+  if (doubted && !is_run) refuse_unsaid(all, where, options);
+
+  const bool same_rows = rows(before) == rows(now);
+  std::vector<std::string> never, refused;
+  bool model = false;
+  SettingChanges changes;
+  for (const Difference& d : all) {
+    const OnResume how = d.key->on_resume;
+    const bool asks = needs_permission(d, same_rows);
+    model = model || d.key->name.starts_with("model.");
+    if (how == OnResume::never) never.push_back(d.started_with());
+    if (asks && !options.allow_change) refused.push_back(d.started_with());
+    changes.allowed = changes.allowed || asks;
+    changes.new_order = changes.new_order || how == OnResume::new_order;
+    changes.told.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
+  }
+  const std::string_view whose = is_run ? "" : model ? " is of another model: it" : " is of another run: it";
+  if (!never.empty())
+    fail_user(
+        "{}{} was started with {}, which its parameters cannot follow; resume it with its own, or start another run "
+        "with "
+        "another --out",
+        where.string(), whose, joined(never));
+  if (!refused.empty())
+    fail_user(
+        "{}{} was started with {}; resume it with its own, allow the change with --allow-change, or start another run "
+        "with another --out",
+        where.string(), whose, joined(refused));
+  if (!same_rows)
+    changes.told.push_back(fmt::format("a step has {} rows now, and had {}; the learning rate is not scaled with them",
+                                       rows(now), rows(before)));
+  if (before.precision != now.precision)
+    changes.told.push_back("parameters and moments are fp32 in every precision: nothing of them is converted");
+  return changes;
+}
+
+std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step) {
+  const auto rate = [](const config::Config& c, std::int64_t s) {
+    return optim::learning_rate(c.optim, s, total_steps(c.train));
+  };
+  const std::int64_t had = total_steps(before.train), has = total_steps(now.train);
+  if (step >= has) return {};
+  const bool ended = step >= had;
+  const double next = rate(now, step), end = rate(now, has - 1), would = rate(before, ended ? had - 1 : step);
+  if (!ended && next == would && had == has && end == rate(before, had - 1)) return {};
+  return fmt::format("the learning rate goes on with {:.3g} ({} {:.3g}) and ends with {:.3g} at step {}", next,
+                     ended ? "the run had ended with" : "as it was, it would be", would, end, has);
+}
+
+void require_data_there(const config::Data& data) {
+  const config::Data kept = data::with_absolute_paths(data);
+  const auto require = [](std::string_view key, const std::string& name) {
+    // Patterns, and what is no path, are for whoever opens them; Megatron's pairs are called by what their names share.
+    if (!name.starts_with('/') || name.find_first_of("*?[") != name.npos) return;
+    if (real_files().exists(name) || real_files().exists(name + ".bin")) return;
+    fail_user("{}: there is no {} any more; where it was moved, resume with {}=PATH", key, name, key);
+  };
+  for (const std::string& name : kept.train) require("data.train", name);
+  for (const std::string& name : kept.eval) require("data.eval", name);
+  require("data.tokenizer", kept.tokenizer);
+}
+
+}  // namespace redline::train

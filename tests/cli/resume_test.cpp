@@ -1,0 +1,78 @@
+// redline train --resume as it is typed: what was changed since is named with exit 2, and what is meant is said in words.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/program.h"
+
+namespace redline::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ResumeCommand : public ProgramTest {
+ protected:
+  ResumeCommand() {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * i) + " of the text\n";
+    write("text.txt", text);
+    first_ = run({"train", "--out", "a", "--device", "cpu", "model.layers=1", "model.hidden=32", "model.heads=2",
+                  "model.head_dim=16", "model.ffn=48", "train.seq_len=64", "train.batch_size=2", "train.max_steps=2",
+                  "train.eval_every=0", "train.eval_batches=1", "optim.warmup_steps=1", "data.train=text.txt"});
+    EXPECT_EQ(first_.status, 0) << first_.err;
+  }
+  Ran resume(Words words, const std::string& out = "a") {
+    const Words start = {"train", "--resume", "--device", "cpu", "--out", out};
+    words.insert(words.begin(), start.begin(), start.end());
+    return run(words);
+  }
+  void edit(const std::string& from, const std::string& to) {
+    std::string text = real_files().read(folder_ / "a/config.toml");
+    ASSERT_NE(text.find("\n" + from), text.npos) << from;
+    write("a/config.toml", text.replace(text.find("\n" + from) + 1, from.size(), to));
+  }
+  Ran first_;
+};
+
+TEST_F(ResumeCommand, AnEditedConfigurationIsNamedUntilItIsMeant) {
+  edit("beta2 = 0.95", "beta2 = 0.5");
+  expect_bad_input(resume({"train.max_steps=3"}),
+                   {"a/config.toml is not as the run wrote it", "optim.beta2 = 0.5 where the checkpoint has 0.95",
+                    "a/checkpoints/step_00000002/config.toml", "--allow-change"});
+  EXPECT_EQ(resume({"train.max_steps=3", "optim.beta2=0.5"}).status, 0);
+  edit("beta2 = 0.5", "beta2 = 0.75");
+  const Ran allowed = resume({"train.max_steps=4", "--allow-change"});
+  EXPECT_EQ(allowed.status, 0) << allowed.err;
+  EXPECT_NE((allowed.out + allowed.err).find("resuming with optim.beta2 = 0.75 (it was 0.5)"), std::string::npos)
+      << allowed.out << allowed.err;
+}
+
+TEST_F(ResumeCommand, ACutConfigurationNamesItsCopy) {
+  const std::string text = real_files().read(folder_ / "a/config.toml");
+  write("a/config.toml", text.substr(0, text.find("max_steps") + 5));
+  expect_bad_input(resume({}), {"a/config.toml cannot be used", "put its copy in its place",
+                                "a/checkpoints/step_00000002/config.toml"});
+  fs::copy_file(folder_ / "a/checkpoints/step_00000002/config.toml", folder_ / "a/config.toml",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(resume({"train.max_steps=3"}).status, 0);
+}
+
+TEST_F(ResumeCommand, ARunThatMovedGoesOnWithItsDataWhereverTheyAre) {
+  fs::create_directories(folder_ / "far");
+  fs::rename(folder_ / "a", folder_ / "far/run");
+  EXPECT_EQ(resume({"train.max_steps=3"}, "far/run").status, 0);
+  EXPECT_EQ(resume({"train.max_steps=4", "data.train=./far/../text.txt"}, "far/run").status, 0);
+  fs::rename(folder_ / "text.txt", folder_ / "far/words.txt");
+  expect_bad_input(resume({"train.max_steps=5"}, "far/run"), {"data.train: there is no", "data.train=PATH"});
+  EXPECT_EQ(resume({"train.max_steps=5", "data.train=far/words.txt"}, "far/run").status, 0);
+  write("far/words.txt", std::string(4000, 'x'));
+  expect_bad_input(resume({"train.max_steps=6"}, "far/run"), {"is not what", "--allow-change"});
+  EXPECT_EQ(resume({"train.max_steps=6", "--allow-change"}, "far/run").status, 0);
+}
+
+TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {
+  expect_bad_input({"train", "--allow-change", "--out", "b"}, {"--allow-change", "--resume"});
+}
+
+}  // namespace
+}  // namespace redline::cli

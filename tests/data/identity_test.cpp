@@ -1,0 +1,70 @@
+// Which bytes of a file its samples see, and that they see files of every length.
+#include "data/identity.h"
+
+#include <gtest/gtest.h>
+
+#include "data/noise.h"
+#include "data/text.h"
+#include "testing/temp_folder.h"
+
+namespace redline::data {
+namespace {
+
+std::uint64_t sampled(const std::vector<std::byte>& bytes, std::size_t files) {
+  Hasher hasher;
+  hash_sampled(hasher, bytes, files);
+  return hasher.digest();
+}
+
+TEST(Samples, SeeAllOfASmallFileAndEveryPartOfALargeOne) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1} << 20, (std::size_t{1} << 20) + 1,
+                                 (std::size_t{3} << 20) + 77, std::size_t{9} << 20}) {
+    for (const std::size_t files : {std::size_t{1}, std::size_t{100}, std::size_t{100000}}) {
+      std::vector<std::byte> bytes(size);
+      const std::uint64_t before = sampled(bytes, files);
+      EXPECT_EQ(sampled(bytes, files), before);
+      const std::size_t shares = size <= std::size_t{1} << 20 ? size : files == 1 ? 256 : files == 100 ? 40 : 4;
+      std::size_t seen = 0;
+      const std::size_t steps = std::min<std::size_t>(shares, 64);
+      for (std::size_t i = 0; i < steps; ++i) {
+        const std::size_t share = i * shares / steps, at = size / shares * share + size / shares / 2;
+        bytes[at] = std::byte{1};
+        seen += sampled(bytes, files) != before;
+        bytes[at] = std::byte{0};
+      }
+      EXPECT_EQ(seen, steps) << size << " bytes, one of " << files;
+    }
+  }
+  EXPECT_NE(sampled(std::vector<std::byte>(5), 1), sampled(std::vector<std::byte>(6), 1));
+}
+
+TEST(DataWatch, GeneratedDataAreWhatTheirSettingsSay) {
+  const auto noise = make_noise(1, 100), other = make_noise(2, 100);
+  DataWatch watch(*noise), another(*other);
+  watch.start_reading();
+  const DataIdentity identity = watch.identity();
+  EXPECT_FALSE(identity.whole.has_value());
+  EXPECT_EQ(DataWatch(*make_noise(1, 100)).compare(identity, {}), Likeness::same);
+  EXPECT_EQ(another.compare(identity, {}), Likeness::other);
+  EXPECT_TRUE(watch.changed().empty());
+}
+
+// Where a checkpoint did not know every byte yet, nothing more is claimed than was compared.
+TEST(DataWatch, WhatWasNeverReadIsNotCalledTheSame) {
+  testing::TempFolder temp;
+  const std::string path = (temp / "a").string(), copy = (temp / "b").string();
+  for (const std::string& name : {path, copy}) real_files().replace(name, std::string(5000, 'x'));
+  const auto text = open_text({path}, "data.train", Part::all, 0),
+             copied = open_text({copy}, "data.train", Part::all, 0);
+  DataWatch unread(*text);
+  const DataIdentity before = unread.identity();
+  EXPECT_EQ(unread.compare(before, {}), Likeness::same);
+  EXPECT_EQ(DataWatch(*copied).compare(before, {}), Likeness::same_blocks);
+  unread.start_reading();
+  const DataIdentity read = unread.identity();
+  ASSERT_TRUE(read.whole.has_value());
+  EXPECT_EQ(DataWatch(*copied).compare(read, [](std::uint64_t, std::uint64_t) {}), Likeness::same_bytes);
+}
+
+}  // namespace
+}  // namespace redline::data
