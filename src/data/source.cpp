@@ -117,7 +117,9 @@ std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data) {
 
 config::Data with_absolute_paths(config::Data data) {
   const auto make_absolute = [](std::string& name) {
-    if (!name.empty() && !name.starts_with('~')) name = std::filesystem::absolute(name).string();
+    std::error_code error;  // of a working directory that is gone: then the name is as good as it was
+    if (name.empty() || name.starts_with('~')) return;
+    if (const Path absolute = std::filesystem::absolute(name, error); !error) name = absolute.string();
   };
   for (std::vector<std::string>* names : {&data.train, &data.eval})
     for (std::string& name : *names)

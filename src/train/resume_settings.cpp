@@ -1,7 +1,6 @@
 // Key by key: what differs, whether it may, and what it means for the state.
 #include "train/resume_settings.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -20,7 +19,7 @@ struct Difference {
   const config::Key* key;
   std::string was, is;
 
-  std::string started_with() const { return fmt::format("{} = {}, not {}", key->name, was, is); }
+  std::string made_with() const { return fmt::format("{} = {}, not {}", key->name, was, is); }
 };
 
 std::vector<Difference> differences(const config::Config& before, const config::Config& now) {
@@ -61,8 +60,10 @@ void refuse_unsaid(const std::vector<Difference>& all, const Path& where, const 
 
 config::Config as_kept(config::Config config) {
   config.data = data::with_absolute_paths(std::move(config.data));
+  std::error_code error;
   std::string& start = config.model.init_from;
-  if (!start.empty()) start = std::filesystem::absolute(start).string();
+  if (const Path absolute = std::filesystem::absolute(start, error); !start.empty() && !error)
+    start = absolute.string();
   return config;
 }
 
@@ -81,35 +82,30 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
   using config::OnResume;
   const config::Config now = as_kept(options.config);
   const std::vector<Difference> all = differences(as_kept(before), now);
-  const bool is_run = where == options.folder;
-  if (doubted && !is_run) refuse_unsaid(all, where, options);
+  if (doubted) refuse_unsaid(all, where, options);
 
   const bool same_rows = rows(before) == rows(now);
   std::vector<std::string> never, refused;
-  bool model = false;
   SettingChanges changes;
   for (const Difference& d : all) {
     const OnResume how = d.key->on_resume;
     const bool asks = needs_permission(d, same_rows);
-    model = model || d.key->name.starts_with("model.");
-    if (how == OnResume::never) never.push_back(d.started_with());
-    if (asks && !options.allow_change) refused.push_back(d.started_with());
+    if (how == OnResume::never) never.push_back(d.made_with());
+    if (asks && !options.allow_change) refused.push_back(d.made_with());
     changes.allowed = changes.allowed || asks;
     changes.new_order = changes.new_order || how == OnResume::new_order;
     changes.told.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
   }
-  const std::string_view whose = is_run ? "" : model ? " is of another model: it" : " is of another run: it";
   if (!never.empty())
     fail_user(
-        "{}{} was started with {}, which its parameters cannot follow; resume it with its own, or start another run "
-        "with "
+        "{} was made with {}, which its parameters cannot follow; resume it with its own, or start another run with "
         "another --out",
-        where.string(), whose, joined(never));
+        where.string(), joined(never));
   if (!refused.empty())
     fail_user(
-        "{}{} was started with {}; resume it with its own, allow the change with --allow-change, or start another run "
-        "with another --out",
-        where.string(), whose, joined(refused));
+        "{} was made with {}; resume it with its own, allow the change with --allow-change, or start another run with "
+        "another --out",
+        where.string(), joined(refused));
   if (!same_rows)
     changes.told.push_back(fmt::format("a step has {} rows now, and had {}; the learning rate is not scaled with them",
                                        rows(now), rows(before)));

@@ -3,12 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+
 #include "data/noise.h"
+#include "data/shards/shards.h"
+#include "data/shards/small_folder.h"
 #include "data/text.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::uint64_t sampled(const std::vector<std::byte>& bytes, std::size_t files) {
   Hasher hasher;
@@ -64,6 +71,27 @@ TEST(DataWatch, WhatWasNeverReadIsNotCalledTheSame) {
   const DataIdentity read = unread.identity();
   ASSERT_TRUE(read.whole.has_value());
   EXPECT_EQ(DataWatch(*copied).compare(read, [](std::uint64_t, std::uint64_t) {}), Likeness::same_bytes);
+}
+
+// Every block of a shard is checked when it is first read, and not again: a file that is written to later is told.
+TEST(DataWatch, ShardsThatAreOverwrittenAreNamedOnce) {
+  testing::TempFolder temp;
+  for (const char* name : {"a", "b"}) write_folder(real_files(), temp / name, {{1, 2, 3}, {4, 5}}, {});
+  const auto open = [&](const char* name) {
+    TokenSettings settings;
+    settings.key = "data.train";
+    return open_shards({temp / name}, settings);
+  };
+  const auto shards = open("a"), copy = open("b");
+  DataWatch watch(*shards);
+  EXPECT_EQ(DataWatch(*copy).compare(watch.identity(), {}), Likeness::same);
+  EXPECT_TRUE(watch.changed().empty());
+  const Path tokens = temp / "a/train-00000.tokens";
+  fs::last_write_time(tokens, fs::last_write_time(tokens) + std::chrono::seconds(2));
+  EXPECT_EQ(watch.changed(), std::vector<Path>{tokens});
+  EXPECT_TRUE(watch.changed().empty());
+  fs::remove(temp / "a/manifest.json");
+  EXPECT_EQ(watch.changed(), std::vector<Path>{temp / "a/manifest.json"});
 }
 
 }  // namespace

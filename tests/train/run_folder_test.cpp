@@ -79,10 +79,9 @@ TEST(Resume, ARunWithoutItsConfigurationIsStillWhatItsCheckpointsSay) {
   const std::string checkpoint = (temp.path() / "checkpoints/step_00000002").string();
   for (const char* steps : {"train.max_steps=2", "train.max_steps=4"}) {
     const std::string model = refused({steps, "model.ffn=64"});
-    EXPECT_EQ(model.find(checkpoint + " is of another model: it was started with model.ffn = 48, not 64"), 0u) << model;
+    EXPECT_EQ(model.find(checkpoint + " was made with model.ffn = 48, not 64"), 0u) << model;
     const std::string batch = refused({steps, "train.batch_size=4"});
-    EXPECT_EQ(batch.find(checkpoint + " is of another run: it was started with train.batch_size = 2, not 4"), 0u)
-        << batch;
+    EXPECT_EQ(batch.find(checkpoint + " was made with train.batch_size = 2, not 4"), 0u) << batch;
   }
   EXPECT_FALSE(real_files().exists(temp.path() / "config.toml"));
   EXPECT_EQ(run(tiny_run({"train.max_steps=2"}), temp.path(), true).result.outcome, Outcome::already_finished);
