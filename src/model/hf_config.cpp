@@ -21,7 +21,8 @@ void read_rope(const io::Json& json, const std::string& file, config::Model& m) 
     if (!json[key].is_object()) fail_user("{}: {} is not an object", file, key);
     return json[key];
   };
-  const io::Json& rope = object("rope_parameters").empty() ? object("rope_scaling") : object("rope_parameters");
+  // Where both are there transformers takes rope_scaling, and all of it.
+  const io::Json& rope = object("rope_scaling").empty() ? object("rope_parameters") : object("rope_scaling");
   for (const auto& [key, value] : rope.items())
     if (value.is_object())
       fail_user("{}: rope parameters that differ between layers ({}) are not supported", file, io::in_quotes(key));
