@@ -201,4 +201,15 @@ io::Json hf_config(const config::Model& m, const HfDetails& details) {
   return json;
 }
 
+io::Json hf_generation(const config::Model& m, const HfDetails& details) {
+  io::Json json = io::Json::object();
+  if (!details.bos.is_null()) json["bos_token_id"] = details.bos;
+  if (!details.eos.is_null()) json["eos_token_id"] = details.eos;
+  if (m.pad_token >= 0)
+    json["pad_token_id"] = m.pad_token;
+  else if (details.eos.is_number_integer())
+    json["pad_token_id"] = details.eos;
+  return json;
+}
+
 }  // namespace redline::model
