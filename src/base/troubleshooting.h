@@ -12,6 +12,7 @@ inline constexpr std::string_view kPadding = "docs/troubleshooting.md#padding";
 inline constexpr std::string_view kSlowSteps = "docs/troubleshooting.md#slow-steps";
 inline constexpr std::string_view kThrottling = "docs/troubleshooting.md#a-gpu-that-throttles";
 inline constexpr std::string_view kNotFinite = "docs/troubleshooting.md#a-loss-that-is-not-finite";
+inline constexpr std::string_view kDeadModel = "docs/troubleshooting.md#a-model-that-does-not-learn";
 inline constexpr std::string_view kGraphs = "docs/troubleshooting.md#no-cuda-graphs";
 inline constexpr std::string_view kCudnn = "docs/troubleshooting.md#no-cudnn";
 

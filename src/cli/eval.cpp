@@ -6,15 +6,15 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
+#include "data/noise.h"
 #include "data/shards/shards.h"
-#include "data/tokenizer/tokenizer.h"
-#include "infer/load.h"
+#include "data/shards/token_files.h"
+#include "infer/model_tokenizer.h"
 #include "io/json.h"
 #include "model/evaluate.h"
 #include "report/figures.h"
@@ -46,8 +46,8 @@ bool read_settings(const Words& words, Settings& s) {
                   "a prepared folder, text or .jsonl files, or ping: the generated corpus (default: the run's held-out "
                   "data)");
   arguments.text("--tokenizer", "NAME", s.tokenizer,
-                 "for text: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping (default: the "
-                 "checkpoint's or its run's)");
+                 "for text, and a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, "
+                 "bytes or ping (default: the model's own)");
   arguments.integer(
       "--batches", "N", s.batches, 0, 1'000'000'000,
       "batches to evaluate, 0: all (default: all of --data; without --data, the run's train.eval_batches)");
@@ -65,7 +65,8 @@ bool read_settings(const Words& words, Settings& s) {
 }
 
 // A checkpoint of ours is evaluated in the shape and on the data of its run; any other gets rows of its own length.
-config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s) {
+config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s,
+                         const infer::ModelTokenizer& tokenizer) {
   config::Config c;
   if (checkpoint.run) {
     c = *checkpoint.run;
@@ -82,12 +83,13 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
   } else if (!s.data.empty()) {
     c.data.eval = s.data;
     c.data.packing = "pack";
-    if (!s.tokenizer.empty()) {
-      c.data.tokenizer = s.tokenizer;
-      c.data.train = {"ping"};  // whose tokens are not asked for
-    } else if (c.data.tokenizer.empty() && data::holds_tokenizer(real_files(), checkpoint.folder)) {
-      c.data.tokenizer = checkpoint.folder.string();
-    }
+    c.data.train = {"ping"};  // whose tokens are not asked for
+    // Plain text of a run on plain text is read as it was there.
+    const bool plain = s.tokenizer.empty() && c.data.tokenizer.empty() && tokenizer.tokenizer &&
+                       tokenizer.tokenizer->name() == "bytes";
+    if (!plain) c.data.tokenizer = tokenizer.name;
+  } else if (tokenizer.tokenizer) {
+    c.data.tokenizer = tokenizer.name;
   }
   if (s.per_document) {
     c.train.batch_size = c.data.max_segments = 1;
@@ -96,22 +98,35 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
   return c;
 }
 
-// Text that is read in spite of a missing tokenizer.
-void warn_of_no_tokenizer(const infer::Checkpoint& checkpoint, const config::Config& c, const data::Corpus& source) {
-  if (checkpoint.run || !c.data.tokenizer.empty() || c.data.eval.empty() || data::is_prepared_folder(c.data.eval[0]))
-    return;
-  if (source.bytes_of_ids())
-    log::warn("{} holds no tokenizer; text is read as plain bytes (--tokenizer bytes says so)",
-              checkpoint.folder.string());
+// Ids of another tokenizer mean nothing to the model, and no figure would tell.
+void refuse_other_tokenizer(const Settings& s, const infer::Checkpoint& checkpoint, const data::Tokenizer& model) {
+  for (const std::string& folder : s.data) {
+    if (!data::is_prepared_folder(folder)) continue;
+    const data::Manifest m = data::read_manifest(folder);
+    if (m.tokenizer_hash == model.fingerprint()) continue;
+    const std::string name = m.tokenizer_file.empty() ? m.tokenizer_name : (Path(folder) / m.tokenizer_file).string();
+    if (!data::covers(model, *data::open_tokenizer(name, "--data")))
+      fail_user(
+          "--data {} was prepared with {}, and the model of {} was trained with another tokenizer ({}); prepare it "
+          "with that one",
+          folder, m.tokenizer_name, checkpoint.folder.string(), model.name());
+  }
 }
 
-// Ids of another tokenizer mean nothing to the model, and nothing would tell.
-void warn_of_other_tokenizer(const config::Config& c) {
-  if (c.data.tokenizer.empty() || c.data.eval.empty() || !data::is_prepared_folder(c.data.eval[0])) return;
-  const data::Manifest manifest = data::read_manifest(c.data.eval[0]);
-  if (data::open_tokenizer(c.data.tokenizer, "--tokenizer")->fingerprint() != manifest.tokenizer_hash)
-    log::warn("{} was prepared with {}, which is not the model's tokenizer ({})", c.data.eval[0],
-              manifest.tokenizer_name, c.data.tokenizer);
+// The model's, where --data needs one or may be of another.
+infer::ModelTokenizer tokenizer_for(const infer::Checkpoint& checkpoint, const Settings& s) {
+  if (is_ping(s)) return {};
+  FileSystem& files = real_files();
+  if (s.data.empty()) {
+    // The run's own data are read as they were, also where the tokenizer has moved away.
+    const Path file = data::tokenizer_file(checkpoint.run->data.tokenizer);
+    return file.empty() || files.exists(file) ? infer::ModelTokenizer{} : infer::tokenizer_of(files, checkpoint, {});
+  }
+  const bool text = !data::noise_vocabulary(s.data[0], "--data") && !data::are_token_files(s.data, "--data");
+  const infer::ModelTokenizer found = text ? infer::require_tokenizer(files, checkpoint, s.tokenizer)
+                                           : infer::tokenizer_of(files, checkpoint, s.tokenizer);
+  if (found.tokenizer) refuse_other_tokenizer(s, checkpoint, *found.tokenizer);
+  return found;
 }
 
 // Bytes of text behind the tokens that were predicted.
@@ -200,7 +215,7 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce
   if (!checkpoint.run && s.data.empty())
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
               checkpoint.folder.string());
-  const config::Config c = config_of(checkpoint, s);
+  const config::Config c = config_of(checkpoint, s, tokenizer_for(checkpoint, s));
   auto source = data::open_held_out_source(c.data);
   if (source->vocabulary() > checkpoint.model.vocab)
     fail_user(
@@ -215,9 +230,6 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce
   lowering.training = false;
   Loading loading;
   const auto engine = infer::load_engine(checkpoint, lowering, *device, loading.progress());
-  // Not of a checkpoint whose weights turn out to be damaged: the one before would say it again.
-  warn_of_other_tokenizer(c);
-  warn_of_no_tokenizer(checkpoint, c, *source);
   TextBytes bytes(*source);
   data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
   Progress progress(loader);

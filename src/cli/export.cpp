@@ -20,7 +20,7 @@ int run_export(const Words& words) {
                       "--checkpoint DIR --out HF_DIR [--dtype bf16|f16|f32] [--json]",
                       {"redline export --checkpoint runs/a --out my-model",
                        "redline export --checkpoint runs/a/checkpoints/step_00001000 --out my-model --dtype bf16"});
-  std::string checkpoint, out, dtype = "f32";
+  std::string checkpoint, out, tokenizer, dtype = "f32";
   infer::WriteWeights options;
   bool json = false;
   arguments.text("--checkpoint", "DIR", checkpoint, "a run (its newest checkpoint), a step, or a Hugging Face folder");
@@ -29,6 +29,9 @@ int run_export(const Words& words) {
                    "f32: the weights as they are trained; bf16 or f16: half the size (default: f32)");
   arguments.integer("--shard-size", "BYTES", options.shard_bytes, 1, std::int64_t{1} << 60,
                     "most bytes of tensors in a file; above it there are several and an index (default: 5000000000)");
+  arguments.text("--tokenizer", "NAME", tokenizer,
+                 "for a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or "
+                 "ping (default: the model's own)");
   arguments.flag("--json", json, "print one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (checkpoint.empty()) fail_user("redline export needs --checkpoint DIR");
@@ -36,7 +39,7 @@ int run_export(const Words& words) {
   options.dtype = dtype_of(dtype);
 
   return Moving("exporting", options).run(checkpoint, out, json, [&](const infer::Checkpoint& from) {
-    return infer::export_model(real_files(), from, out, options);
+    return infer::export_model(real_files(), from, out, options, tokenizer);
   });
 }
 

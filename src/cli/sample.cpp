@@ -25,7 +25,7 @@ constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
 // What the program was given besides where to write.
 struct Settings {
-  std::string checkpoint, prompt, device = "auto";
+  std::string checkpoint, prompt, tokenizer, device = "auto";
   infer::SampleOptions options;
   std::vector<std::string> stops, stop_tokens;
   bool json = false;
@@ -170,6 +170,9 @@ bool read_settings(const Words& words, Settings& s) {
                     "the same seed gives the same text (default: 0)");
   arguments.repeated("--stop", "TEXT", s.stops, "end before this text; may be given several times");
   arguments.repeated("--stop-token", "ID", s.stop_tokens, "end at this token; may be given several times");
+  arguments.text("--tokenizer", "NAME", s.tokenizer,
+                 "for a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or "
+                 "ping (default: the model's own)");
   arguments.text("--device", "NAME", s.device, "where to run: cpu, cuda or auto (default: auto)");
   arguments.choice("--precision", "NAME", s.options.precision, {"bf16", "tf32", "fp32"},
                    "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
@@ -183,7 +186,7 @@ bool read_settings(const Words& words, Settings& s) {
 }
 
 void sample(const infer::Checkpoint& checkpoint, Settings& s, StopAtOnce& stopping) {
-  const infer::Vocabulary vocabulary(real_files(), checkpoint);
+  const infer::Vocabulary vocabulary(real_files(), checkpoint, s.tokenizer);
   const std::vector<std::int32_t> prompt = encode_prompt(vocabulary, s.prompt);
   std::vector<std::int32_t>& stop_tokens = s.options.generate.stop_tokens;
   stop_tokens = vocabulary.end_tokens();

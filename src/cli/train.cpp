@@ -41,17 +41,19 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
   if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
   const Path run_config = Path(out) / train::kRunConfig;
-  // A run that goes on without being told its configuration keeps its own; one that never began starts from the
-  // default.
-  bool own = false;
-  if (resume && sources.file.empty() && sources.preset.empty()) {
-    if (files.exists(run_config)) {
-      train::read_run_config(files, out);  // says what to do where it cannot be used
-      sources.file = run_config.string();
-      own = true;
-    } else if (train::holds_run(files, out)) {
+  // A run that goes on without being told its configuration keeps its own. Where there is none, the built-in one is not what
+  // anybody meant: the folder may be misspelt.
+  const bool own = resume && sources.file.empty() && sources.preset.empty();
+  if (own) {
+    if (!files.exists(run_config) && train::holds_run(files, out))
       fail_user("{} holds a run without its {}; give the configuration it was started with", out, train::kRunConfig);
-    }
+    if (!files.exists(run_config))
+      fail_user(
+          "--resume: there is no run in {}; name the folder of one, give the configuration to begin with, or leave "
+          "--resume out",
+          out);
+    train::read_run_config(files, out);  // says what to do where it cannot be used
+    sources.file = run_config.string();
   }
   // A run that goes on has its model already: the folder that it began with may be gone.
   config::Complete complete = model::complete_model(files);

@@ -172,7 +172,7 @@ std::vector<Key> build_table() {
      "largest norm of the whole gradient; 0: no clipping"},
 
     {"precision.matmul", allowed, in<&Config::precision, &Precision::matmul>(), any(), {"bf16", "fp8", "tf32", "fp32"}, "",
-     "what matrix products take on a GPU; the CPU backend computes in fp32"},
+     "what matrix products take on a GPU (fp8 is refused: nothing computes it yet); the CPU backend computes in fp32"},
 
     {"kernels.graphs", free, in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},

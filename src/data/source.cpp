@@ -102,17 +102,12 @@ std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {
   return open_files(data, names, key, split ? Part::held_out : Part::all, true);
 }
 
-std::string data_tokenizer(const config::Data& data) {
+std::optional<std::string> data_tokenizer(const config::Data& data) {
   if (is_ping(data.train, "data.train")) return "ping";
-  if (data.train.size() == 1 && noise_vocabulary(data.train[0], "data.train"))
-    fail_user("data.train: {} stands for no text", data.train[0]);
-  const std::string name = tokenizer_name(data);
-  return name.empty() ? "bytes" : name;
-}
-
-std::shared_ptr<const Tokenizer> open_data_tokenizer(const config::Data& data) {
-  const std::string name = data_tokenizer(data);
-  return open_tokenizer(name, name == "ping" ? "data.train" : "data.tokenizer");
+  if (data.train.size() == 1 && noise_vocabulary(data.train[0], "data.train")) return {};
+  if (const std::string name = tokenizer_name(data); !name.empty()) return name;
+  if (are_token_files(data.train, "data.train")) return {};
+  return "bytes";
 }
 
 config::Data with_absolute_paths(config::Data data) {

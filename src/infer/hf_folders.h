@@ -16,8 +16,10 @@ struct Moved {
 };
 
 // A folder that transformers loads: config.json, generation_config.json, weights, the tokenizer's files. `out` must be new
-// or empty, and is there whole or not at all: when options.stop says so, Stopped is thrown and nothing is left.
-Moved export_model(FileSystem& files, const Checkpoint& checkpoint, const Path& out, const WriteWeights& options);
+// or empty, and is there whole or not at all: when options.stop says so, Stopped is thrown and nothing is left. `tokenizer` is
+// what --tokenizer gave (infer/model_tokenizer.h).
+Moved export_model(FileSystem& files, const Checkpoint& checkpoint, const Path& out, const WriteWeights& options,
+                   const std::string& tokenizer = {});
 
 // A checkpoint of step 0 that holds the folder's weights in fp32, with a manifest of hashes: what model.init_from,
 // eval, sample and export take. `out` as above.

@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "base/counted.h"
-#include "base/log.h"
-#include "data/ping.h"
 #include "io/json.h"
 
 namespace redline::infer {
@@ -57,20 +55,9 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
   return model::generate(decoding, prompts, options.generate, heard);
 }
 
-Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint) : model_vocab_(checkpoint.model.vocab) {
-  const std::string folder = checkpoint.folder.string();
-  if (data::holds_tokenizer(files, checkpoint.folder)) {
-    tokenizer_ = data::open_tokenizer(folder, folder);
-    data::require_fits(*tokenizer_, model_vocab_, folder);
-    if (!checkpoint.run) beginning_ = tokenizer_->beginning();
-  } else if (checkpoint.run) {
-    tokenizer_ = data::open_data_tokenizer(checkpoint.run->data);
-  } else {
-    const std::string name = model_vocab_ >= data::kPingVocabulary ? "ping" : "bytes";
-    log::warn("{} holds no tokenizer; text is read and written as plain bytes{}", folder,
-              name == "ping" ? " and ping's roles" : "");
-    tokenizer_ = data::open_tokenizer(name, folder);
-  }
+Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const std::string& given)
+    : model_vocab_(checkpoint.model.vocab), tokenizer_(require_tokenizer(files, checkpoint, given).tokenizer) {
+  if (!checkpoint.run) beginning_ = tokenizer_->beginning();
   add_end_tokens(files, checkpoint.folder / "generation_config.json", model_vocab_, end_tokens_);
   if (end_tokens_.empty()) add_end_tokens(files, checkpoint.folder / "config.json", model_vocab_, end_tokens_);
   if (const auto end = tokenizer_->end_token()) end_tokens_.push_back(*end);

@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/source.h"
-#include "infer/load.h"
+#include "infer/model_tokenizer.h"
 #include "model/generate.h"
 
 namespace redline::infer {
@@ -31,12 +30,11 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
                         const SampleOptions& options, device::Device& device,
                         const std::function<bool(std::size_t sample, std::int32_t token)>& heard);
 
-// How a checkpoint's tokens are read and written: by the tokenizer in its folder, else by that of its training data; for a
-// Hugging Face folder without one by ping's roles, or plain bytes when its vocabulary is too small for them, with a warning.
+// How a checkpoint's tokens are read and written: by its model's tokenizer (infer/model_tokenizer.h).
 class Vocabulary {
  public:
-  Vocabulary(FileSystem& files,
-             const Checkpoint& checkpoint);  // a UserError when its tokenizer knows more than the model
+  // A UserError when there is none, or when it knows more than the model.
+  Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const std::string& given = {});
   // Behind what the tokenizer of a Hugging Face folder puts before a text, unless the text begins with it: such a model has
   // seen no text without. A run of ours has seen none with it. A UserError when the model does not know a token.
   std::vector<std::int32_t> encode(const std::string& text) const;

@@ -70,8 +70,13 @@ struct ManifestFile {
   std::string hash;
 };
 
+struct Manifest {
+  std::int64_t step = 0;
+  std::vector<ManifestFile> files;
+};
+
 // UserError when the manifest is not one of ours.
-std::vector<ManifestFile> read_manifest(FileSystem& files, const Path& folder) {
+Manifest read_manifest(FileSystem& files, const Path& folder) {
   const Path path = folder / kManifest;
   const std::string where = path.string();
   const Json manifest = read_json(files, path);
@@ -80,7 +85,7 @@ std::vector<ManifestFile> read_manifest(FileSystem& files, const Path& folder) {
   }
   const auto entries = manifest.find("files");
   if (entries == manifest.end() || !entries->is_object()) fail_user("{}: \"files\" is missing or not an object", where);
-  std::vector<ManifestFile> result;
+  Manifest result{integer_at(manifest, "step", where), {}};
   for (const auto& [name, entry] : entries->items()) {
     // A name must stay inside the folder, whoever wrote the manifest.
     if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\0", 2)) != name.npos) {
@@ -88,9 +93,14 @@ std::vector<ManifestFile> read_manifest(FileSystem& files, const Path& folder) {
     }
     const std::int64_t bytes = integer_at(entry, "bytes", where);
     if (bytes < 0) fail_user("{}: {} has a negative size", where, in_quotes(name));
-    result.push_back({name, static_cast<std::uint64_t>(bytes), string_at(entry, "xxh3", where)});
+    result.files.push_back({name, static_cast<std::uint64_t>(bytes), string_at(entry, "xxh3", where)});
   }
   return result;
+}
+
+// Somebody gave a checkpoint the name of another step: it would pass for what it is not.
+bool is_renamed(const Path& folder, const Manifest& manifest) {
+  return checkpoint_step(folder.filename().string()).value_or(manifest.step) != manifest.step;
 }
 
 // `read`: bytes of all files so far.
@@ -111,7 +121,11 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading, c
   try {
     if (!files.exists(folder)) return fmt::format("{}: there is no such folder", folder.string());
     if (!files.exists(folder / kManifest)) return fmt::format("{} is missing", (folder / kManifest).string());
-    const std::vector<ManifestFile> promised = read_manifest(files, folder);
+    const Manifest manifest = read_manifest(files, folder);
+    if (is_renamed(folder, manifest))
+      return fmt::format("{} is the checkpoint of step {} under another name; name it {} again, or move it away",
+                         folder.string(), manifest.step, checkpoint_name(manifest.step));
+    const std::vector<ManifestFile>& promised = manifest.files;
     if (promised.empty()) return fmt::format("{} names no file", (folder / kManifest).string());
     std::uint64_t read = 0, all = 0;
     for (const ManifestFile& file : promised) all += file.bytes;
@@ -252,7 +266,7 @@ std::string checkpoint_problem(FileSystem& files, const Path& folder, const Read
 std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder) {
   std::map<std::string, std::string> hashes;
   if (!files.exists(folder / kManifest)) return hashes;
-  for (const ManifestFile& file : read_manifest(files, folder)) hashes.emplace(file.name, file.hash);
+  for (const ManifestFile& file : read_manifest(files, folder).files) hashes.emplace(file.name, file.hash);
   return hashes;
 }
 
@@ -288,6 +302,9 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
   bool whole_one_kept = false;
   std::set<std::int64_t> stay;
   for (const FoundCheckpoint& checkpoint : found) {
+    bool renamed = false;
+    attempt([&] { renamed = is_renamed(checkpoint.folder, read_manifest(files, checkpoint.folder)); });
+    if (renamed) stay.insert(checkpoint.step);  // whoever did that wants it
     const bool counts = problem_of(files, checkpoint.folder, Reading::sizes).empty();
     const bool for_good = keep_every > 0 && checkpoint.step % keep_every == 0;
     const bool is_written = checkpoint.step == written;

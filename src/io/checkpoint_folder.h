@@ -71,7 +71,7 @@ std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const 
                                                        const UseCheckpoint& use = {});
 
 // Removes .partial leftovers and all but the last `keep` (at least one) and every `keep_every`-th step (0: none). Those
-// that are visibly damaged do not count among the last. Call after a write succeeded, with the step that was written:
+// that are visibly damaged do not count among the last; one of another step's name stays. Call after a write succeeded, with the step that was written:
 // it is never removed. Without it (-1) the newest one is read through first, so that a whole one surely stays.
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
                        std::int64_t written = -1);

@@ -28,6 +28,8 @@ struct StoredTensor {
   // Some of its elements, wherever their bytes are, as `to` (f32, bf16 or f16), rounded to nearest even; the same type
   // keeps its bytes. From f32, f64, bf16 or f16; a finite value that `to` cannot hold is a UserError.
   void convert(std::span<const std::byte> from, DType to, std::byte* out) const;
+  // How many of some of its elements are NaN or infinite. f32, f64, bf16 or f16.
+  std::int64_t not_finite(std::span<const std::byte> some) const;
   std::vector<float> to_f32() const;
   std::vector<std::int32_t> to_i32() const;  // from i32 or i64, range checked
 };

@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/hash.h"
+#include "io/json.h"
 #include "io/read_ahead.h"
 
 namespace redline::io {
@@ -79,7 +81,8 @@ class Stream {
         place_(place),
         done_(done),
         file_(stream.file.path()),
-        part_(std::clamp(stream.window / stream.pool.threads(), kSmallPart, kPart)) {
+        part_(std::clamp(stream.window / stream.pool.threads(), kSmallPart, kPart)),
+        not_finite_(stream.wanted.size()) {
     const std::span<const std::byte> bytes = s_.file.file().bytes();
     std::int64_t at = 0;
     const auto only_hashed = [&](std::int64_t end) {
@@ -115,9 +118,21 @@ class Stream {
     }
     if (s_.hash && hex64(hasher_.digest()) != *s_.hash)
       fail_user("{} has changed: its hash is not the one in the manifest", s_.file.path().string());
+    require_finite();
   }
 
  private:
+  void require_finite() const {
+    const auto bad = [](const std::atomic<std::int64_t>& count) { return count > 0; };
+    const auto first = std::ranges::find_if(not_finite_, bad);
+    if (first == not_finite_.end()) return;
+    const StoredTensor& t = *s_.wanted[static_cast<std::size_t>(first - not_finite_.begin())];
+    const auto others = std::count_if(first + 1, not_finite_.end(), bad);
+    fail_user("{}: {} of the {} of {} {} NaN or infinite{}; such weights compute nothing", s_.file.path().string(),
+              first->load(), counted(t.elements(), "number"), in_quotes(t.name), *first == 1 ? "is" : "are",
+              others > 0 ? fmt::format(", and so are numbers of {}", counted(others, "other tensor")) : "");
+  }
+
   // The parts of the next window; false when there is none. No element is cut in two.
   bool cut() {
     parts_.clear();
@@ -161,7 +176,9 @@ class Stream {
     if (s_.hash) turns_.take(i, [&] { hasher_.update(bytes); });
     const std::uint64_t read = read_ += static_cast<std::uint64_t>(part.bytes);
     if (s_.progress && std::this_thread::get_id() == caller_) s_.progress(read);
-    if (!part.tensor || straight) return;
+    if (!part.tensor) return;
+    if (s_.finite) not_finite_[part.index] += part.tensor->not_finite(bytes);
+    if (straight) return;
     try {
       part.tensor->convert(bytes, part.target.dtype, part.target.at);
     } catch (const UserError& e) {
@@ -173,7 +190,8 @@ class Stream {
   const PlacePiece& place_;
   const PiecesDone& done_;
   const InputFile file_;
-  const std::int64_t part_;  // bytes
+  const std::int64_t part_;                            // bytes
+  std::vector<std::atomic<std::int64_t>> not_finite_;  // numbers of each wanted tensor
   std::optional<ReadAhead> ahead_;
   std::vector<Stretch> stretches_;  // of the file, in order; what is cut off goes from the front
   std::size_t next_ = 0;            // the first that is not cut up

@@ -31,6 +31,7 @@ struct TensorStream {
   // Hears, in the calling thread, every few parts and after each window, how many bytes of the file have been read: a
   // window may take a slow disk many seconds. What it throws ends the stream.
   std::function<void(std::uint64_t bytes)> progress = {};
+  bool finite = true;       // NaN or infinity in a tensor that is wanted is a UserError at the end, which counts them
   bool new_memory = false;  // what is placed was never written: its pages are made while the disk is waited for
 };
 

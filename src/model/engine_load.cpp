@@ -102,6 +102,9 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   };
   ThreadPool pool;  // of this call: loading happens once
   Uploads uploads(device_, std::min(largest, device::kTransferWindow));
+  const auto has_parameters = [&](const FileToLoad& f) {
+    return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
+  };
   for (const FileToLoad& f : files) {
     const auto place = [&](const io::TensorPiece& piece) {
       const Target& target = f.targets[piece.index];
@@ -122,6 +125,7 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
                         .pool = pool,
                         .window = straight ? io::kLongStreamWindow : file_window(f, arrays),
                         .progress = tell,
+                        .finite = has_parameters(f),  // a moment may be infinite: its parameter stands still
                         .new_memory = straight},
                        place, done);
     const std::uint64_t bytes = f.file->reader->file().bytes().size();
@@ -129,9 +133,6 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
     before += bytes;
   }
   uploads.wait();
-  const auto has_parameters = [&](const FileToLoad& f) {
-    return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
-  };
   if (std::ranges::any_of(files, has_parameters)) refresh();
 }
 

@@ -21,7 +21,8 @@ void read_rope(const io::Json& json, const std::string& file, config::Model& m) 
     if (!json[key].is_object()) fail_user("{}: {} is not an object", file, key);
     return json[key];
   };
-  const io::Json& rope = object("rope_parameters").empty() ? object("rope_scaling") : object("rope_parameters");
+  // Where both are there transformers takes rope_scaling, and all of it.
+  const io::Json& rope = object("rope_scaling").empty() ? object("rope_parameters") : object("rope_scaling");
   for (const auto& [key, value] : rope.items())
     if (value.is_object())
       fail_user("{}: rope parameters that differ between layers ({}) are not supported", file, io::in_quotes(key));
@@ -197,6 +198,17 @@ io::Json hf_config(const config::Model& m, const HfDetails& details) {
                    {"vocab_size", m.vocab}};
   if (m.rope_scaling != "none") json["rope_scaling"] = rope;  // what transformers 4 reads
   if (family.write_hf) family.write_hf(m, json);
+  return json;
+}
+
+io::Json hf_generation(const config::Model& m, const HfDetails& details) {
+  io::Json json = io::Json::object();
+  if (!details.bos.is_null()) json["bos_token_id"] = details.bos;
+  if (!details.eos.is_null()) json["eos_token_id"] = details.eos;
+  if (m.pad_token >= 0)
+    json["pad_token_id"] = m.pad_token;
+  else if (details.eos.is_number_integer())
+    json["pad_token_id"] = details.eos;
   return json;
 }
 

@@ -45,6 +45,9 @@ DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t pro
 }
 
 LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
+  if (c.precision.matmul == "fp8")
+    fail_user("{}precision.matmul = \"fp8\": no device computes that yet; use bf16, tf32 or fp32",
+              c.origins.prefix({"precision.matmul"}));
   LoweringOptions o;
   o.batch = batch_shape(c);
   o.accumulate = c.train.accumulate > 1;
@@ -72,8 +75,6 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
     o.compute = DType::bf16;
   else if (matmul == "tf32")
     o.products.math = o.attention.math = ops::Math::tf32;
-  else if (matmul != "fp32")
-    fail_user("precision.matmul = \"{}\" does not run on a GPU yet; use bf16, tf32 or fp32", matmul);
   return o;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/troubleshooting.h"
@@ -38,6 +39,7 @@ std::string in_words(const device::GpuSample& g) {
 }  // namespace
 
 void Watch::start(const train::RunHeader& h) {
+  if (h.config) log_vocabulary_ = std::log(static_cast<double>(h.config->model.vocab));
   skipped_ = 0;
   window_.clear();
   said_.fill(-std::numeric_limits<double>::infinity());
@@ -62,7 +64,17 @@ bool Watch::may_say(Kind kind, double now) {
   return true;
 }
 
+// From weights that overflow or are all alike nothing flows back, and nothing ever will.
+void Watch::look_for_life(const train::StepMetrics& m) {
+  if (m.grad_norm != 0 || !may_say(dead, m.time)) return;
+  const bool knows_nothing = std::abs(m.loss - log_vocabulary_) < 1e-3 * log_vocabulary_;
+  warn_(fmt::format("the gradient of step {} is exactly 0{}: the model learns nothing; see {}", m.step,
+                    knows_nothing ? " and its loss that of a guess (the logarithm of model.vocab)" : "",
+                    troubleshooting::kDeadModel));
+}
+
 void Watch::step(const train::StepMetrics& m) {
+  look_for_life(m);
   if (skipped_ < kFirstSteps) {
     ++skipped_;
     return;

@@ -1,4 +1,4 @@
-// Sees when a run is slower than it could be and says so, with the reason and where to read on. Each kind of warning is
+// Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on. Each kind of warning is
 // said at most every ten minutes, so that a log shows it and is not made of it.
 #pragma once
 
@@ -24,19 +24,21 @@ class Watch final : public train::Observer {
   }
 
  private:
-  enum Kind { waiting, padding, slow_step, throttled, kKinds };
+  enum Kind { waiting, padding, slow_step, throttled, dead, kKinds };
   struct Step {
     double step_ms, data_wait_ms, padding;
   };
   void start(const train::RunHeader& header);
   void step(const train::StepMetrics& m);
   void look_at_window(double now);
+  void look_for_life(const train::StepMetrics& m);
   void look_at_step(const train::StepMetrics& m);
   bool may_say(Kind kind, double now);  // and then it counts as said
 
   Say warn_;
-  std::int64_t skipped_ = 0;  // steps at the start that are slow for reasons of their own
-  std::deque<Step> window_;   // the last ones
+  double log_vocabulary_ = 0;  // the loss of whoever knows nothing
+  std::int64_t skipped_ = 0;   // steps at the start that are slow for reasons of their own
+  std::deque<Step> window_;    // the last ones
   std::array<double, kKinds> said_{};
   std::array<std::int64_t, kKinds> unsaid_{};  // since then
 };

@@ -114,14 +114,17 @@ auto read_state(FileSystem& files, const Path& folder, const Read& read) {
 }  // namespace
 
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
-                     const RunState& state) {
+                     const RunState& state, const RunTokens& tokens) {
   io::write_checkpoint(files, parent, state.step, [&](const Path& folder) {
     std::map<std::string, std::uint64_t> hashes;
-    const auto text = [&](const char* name, const std::string& content) {
+    const auto text = [&](const std::string& name, const std::string& content) {
       hashes[name] = write_text(files, folder / name, content);
     };
-    const model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
+    model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
+    if (tokens.end) details.eos = *tokens.end;
     text("config.json", model::hf_config(config.model, details).dump(2) + "\n");
+    text("generation_config.json", model::hf_generation(config.model, details).dump(2) + "\n");
+    for (const auto& [name, content] : tokens.files) text(name, content);
     text("config.toml", config::dump(config));
     text(kState, to_json(state).dump() + "\n");  // on one line: a thousand documents may wait
 

@@ -1,11 +1,13 @@
 // What a checkpoint holds: parameters and moments by Hugging Face name, and the little that is needed to go on exactly.
-// The folder is also a Hugging Face folder (config.json, model.safetensors). docs/formats.md writes it down.
+// The folder is also a Hugging Face folder (config.json, model.safetensors, the tokenizer's files). docs/formats.md writes it
+// down.
 #pragma once
 
 #include "config/config.h"
 #include "data/identity.h"
 #include "data/loader.h"
 #include "model/engine.h"
+#include "train/run_tokens.h"
 
 namespace redline::train {
 
@@ -23,7 +25,7 @@ bool parameters_finite(model::Engine& engine);
 
 // Streams the state table from the device: the host holds no more than two windows of it (model/state_files.h).
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
-                     const RunState& state);
+                     const RunState& state, const RunTokens& tokens = {});
 
 // What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);

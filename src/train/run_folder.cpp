@@ -154,20 +154,22 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
   }
 }
 
-void RunFolder::begin() {
+void RunFolder::begin(const data::Corpus& documents) {
+  tokens_ = run_tokens(files_, options_.config, documents);
   files_.create_folders(options_.folder);
   if (!lock_) lock_.emplace(options_.folder);
   if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
   const std::string text = sealed_text(as_kept(options_.config));
   const Path path = options_.folder / kRunConfig;
   if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
+  keep_tokenizer(files_, options_.folder, tokens_.files);
   io::prepare_checkpoints(files_, checkpoints_);
 }
 
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
   tell(BeforeCheckpoint{});
   const config::Config config = as_kept(options_.config);
-  save_checkpoint(files_, checkpoints_, engine, config, state);
+  save_checkpoint(files_, checkpoints_, engine, config, state, tokens_);
   io::prune_checkpoints(files_, checkpoints_, config.checkpoint.keep, config.checkpoint.keep_every, state.step);
   tell(Saved{state.step, checkpoints_ / io::checkpoint_name(state.step), steady_seconds() - began});
 }

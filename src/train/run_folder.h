@@ -7,6 +7,7 @@
 
 #include "train/resume_settings.h"
 #include "train/run_lock.h"
+#include "train/run_tokens.h"
 #include "train/step_loop.h"
 
 namespace redline::train {
@@ -33,9 +34,9 @@ class RunFolder final : public Keeper {
   // UserError when it has saved some and none can be read: starting over would destroy them.
   std::optional<Path> resume(StepLoop& loop);
 
-  // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told, and
-  // the place of the checkpoints.
-  void begin();
+  // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told, the
+  // tokenizer of its documents, and the place of the checkpoints.
+  void begin(const data::Corpus& documents);
 
   void tell(const Event& event) override;
   void save(model::Engine& engine, const RunState& state, double began) override;
@@ -47,6 +48,7 @@ class RunFolder final : public Keeper {
   const TrainOptions& options_;
   FileSystem& files_;
   Path checkpoints_;
+  RunTokens tokens_;
   std::optional<RunLock> lock_;
 };
 

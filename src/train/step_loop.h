@@ -42,6 +42,7 @@ class StepLoop {
   bool trains() const { return !options_.dry_run && state_.step < steps_; }  // steps are left, and wanted
   void require_memory() const;                                               // a UserError where the run does not fit
   RunHeader header() const;
+  const data::Corpus& documents() const { return loader_.corpus(); }  // that it trains on
   const model::LoweredModel& lowered() const { return engine_ ? engine_->lowered() : lowered_; }
 
   TrainResult run();  // until the steps are done or a signal asks to stop

@@ -10,7 +10,7 @@ namespace redline::train {
 namespace {
 
 // What of the tokenizer beside the weights does not go with the run's data; empty when all of it does.
-std::string tokenizer_problem(const Path& folder, const config::Config& config, const data::Corpus& corpus) {
+std::string tokenizer_problem(const Path& folder, const config::Config& config) {
   std::shared_ptr<const data::Tokenizer> own;
   try {
     own = data::open_tokenizer(folder.string(), folder.string());
@@ -19,16 +19,10 @@ std::string tokenizer_problem(const Path& folder, const config::Config& config, 
                        e.what());
   }
   data::require_fits(*own, config.model.vocab, folder.string());
-  std::string name;
-  try {
-    name = data::data_tokenizer(config.data);
-  } catch (const UserError&) {
-    return {};  // the data stand for no text
-  }
-  const auto used = data::open_tokenizer(name, "data.tokenizer");
-  // Token files of other programs do not say which tokenizer made them; then only their vocabulary speaks.
-  if (config.data.tokenizer.empty() && name == "bytes" && corpus.vocabulary() > used->vocabulary()) return {};
-  if (used->fingerprint() == own->fingerprint()) return {};
+  const std::optional<std::string> name = data::data_tokenizer(config.data);
+  if (!name) return {};  // the data stand for no known text
+  const auto used = data::open_tokenizer(*name, "data.tokenizer");
+  if (data::covers(*own, *used)) return {};
   return fmt::format(
       "the data are read with the tokenizer {}, and {} has another one ({}): the weights know its ids, not these; set "
       "data.tokenizer, or prepare the data with it",
@@ -49,7 +43,7 @@ void StepLoop::load_start() {
       model::match_weights(opened, m, model::lay_out(model::family_of(m).table(m)));
       return opened;
     });
-    problem = data::holds_tokenizer(files_, folder) ? tokenizer_problem(folder, config_, loader_.corpus()) : "";
+    problem = data::holds_tokenizer(files_, folder) ? tokenizer_problem(folder, config_) : "";
     if (!trains()) return;
     make_engine();
     io::reading_weights([&] { model::load_weights(*engine_, weights, tell_loading()); });  // moments are zero

@@ -34,7 +34,7 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   }
   if (loop.trains()) {
     loop.require_memory();
-    folder.begin();
+    folder.begin(loop.documents());
   }
   const RunHeader header = loop.header();
   const std::string name = options.folder.string();

@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include <cstring>
+#include <limits>
 
 #include "cli/program.h"
+#include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 #include "io/weight_files.h"
 
@@ -250,6 +252,99 @@ TEST_F(HfFolders, ARunIsExportedWithTheTokenizerOfItsData) {
   EXPECT_EQ(config["eos_token_id"],
             io::read_json(real_files(), folder_ / "out/generation_config.json")["eos_token_id"]);
   EXPECT_TRUE(config["eos_token_id"].is_number_integer());
+}
+
+// The tokenizer belongs to the run: its data may be gone, and whoever asks may stand elsewhere.
+TEST_F(HfFolders, ACheckpointIsReadWithTheTokenizerItWasTrainedWith) {
+  std::filesystem::create_directory(folder_ / "data");
+  write("data/words.txt", "a few words to learn from, a few words more\n\n\nand a second text");
+  must({"tokenizer", "train", "--vocab-size", "290", "--special", "<|endoftext|>", "--out", "data/t.json",
+        "data/words.txt"});
+  ASSERT_EQ(train({"model.layers=1", "model.hidden=16", "model.heads=2", "model.kv_heads=1", "model.head_dim=8",
+                   "model.ffn=16", "model.vocab=300", "train.max_steps=1", "data.train=data/words.txt",
+                   "data.eval=data/words.txt", "data.tokenizer=data/t.json", "--out", "run"})
+                .status,
+            0);
+  const std::string step = "run/checkpoints/step_00000001", json = real_files().read(folder_ / "data/t.json");
+  const auto end = data::open_tokenizer((folder_ / "data/t.json").string(), "test")->end_token();
+  std::filesystem::rename(folder_ / "data", folder_ / "away");
+
+  EXPECT_EQ(real_files().read(folder_ / step / "tokenizer.json"), json);
+  EXPECT_EQ(io::read_json(real_files(), folder_ / step / "config.json")["eos_token_id"], *end);
+  EXPECT_EQ(io::read_json(real_files(), folder_ / step / "generation_config.json")["eos_token_id"], *end);
+  const io::Json use = io::read_json(real_files(), folder_ / step / "tokenizer_config.json");
+  EXPECT_EQ(use["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(use["pad_token"], "<|endoftext|>");
+  EXPECT_EQ(use["model_max_length"], 64);
+  const auto decoded = [&](const Words& more) {
+    Words words = {"sample", "--checkpoint", "run", "--prompt", "a few words", "--tokens", "1", "--json", "--device"};
+    words.push_back("cpu");
+    words.insert(words.end(), more.begin(), more.end());
+    return io::parse_json(must(words).out, "stdout")["prefill"]["tokens"];
+  };
+  EXPECT_LT(decoded({}), 8) << "read as bytes";
+  must({"eval", "--checkpoint", "run", "--data", "away/words.txt", "--device", "cpu"});
+  must({"export", "--checkpoint", "run", "--out", "out"});
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
+    EXPECT_EQ(real_files().read(folder_ / "out" / name), real_files().read(folder_ / step / name)) << name;
+
+  // A checkpoint from before they held it: its run's, and without that nothing is guessed.
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) std::filesystem::remove(folder_ / step / name);
+  io::Json manifest = io::read_json(real_files(), folder_ / step / "manifest.json");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) manifest["files"].erase(name);
+  real_files().replace(folder_ / step / "manifest.json", manifest.dump());
+  EXPECT_LT(decoded({}), 8);
+  std::filesystem::remove_all(folder_ / "run/tokenizer");
+  const Words lost = {"the tokenizer that the model was trained with is not to be found", "--tokenizer"};
+  expect_bad_input({"sample", "--checkpoint", "run", "--prompt", "a", "--device", "cpu"}, lost);
+  expect_bad_input({"export", "--checkpoint", "run", "--out", "lost"}, lost);
+  expect_bad_input({"eval", "--checkpoint", "run", "--data", "away/words.txt", "--device", "cpu"}, lost);
+  EXPECT_FALSE(exists("lost"));
+  EXPECT_LT(decoded({"--tokenizer", "away/t.json"}), 8);
+  must({"export", "--checkpoint", "run", "--out", "found", "--tokenizer", "away/t.json"});
+  EXPECT_EQ(real_files().read(folder_ / "found/tokenizer.json"), json);
+  EXPECT_EQ(io::read_json(real_files(), folder_ / "found/config.json")["eos_token_id"], *end);
+}
+
+// Tokens of another program that brought no tokenizer are not bytes.
+TEST_F(HfFolders, TokensWithoutATokenizerStandForNoText) {
+  write("a.bin", std::string(4096, '\1'));
+  ASSERT_EQ(train({"model.layers=1", "model.hidden=16", "model.heads=2", "model.kv_heads=1", "model.head_dim=8",
+                   "model.ffn=16", "model.vocab=300", "train.max_steps=1", "data.train=a.bin", "data.eval=a.bin",
+                   "--out", "run"})
+                .status,
+            0);
+  expect_bad_input({"sample", "--checkpoint", "run", "--prompt", "a", "--device", "cpu"},
+                   {"stand for no known text", "--tokenizer"});
+  EXPECT_NE(must({"export", "--checkpoint", "run", "--out", "out"}).out.find("stand for no known text"),
+            std::string::npos);
+  EXPECT_TRUE(io::read_json(real_files(), folder_ / "out/config.json")["eos_token_id"].is_null());
+  EXPECT_FALSE(exists("out/tokenizer.json"));
+}
+
+// Weights that are not numbers are found on every way that they are read.
+TEST_F(HfFolders, WeightsThatAreNotFiniteAreNamed) {
+  copy_fixture("hf");
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    io::SafetensorsReader reader(Path(kFixture) / "model.safetensors");
+    std::vector<io::TensorToWrite> tensors;
+    std::vector<float> changed = reader.at(name).to_f32();
+    changed[5] = changed[77] = bad;
+    for (const io::StoredTensor& t : reader.tensors())
+      tensors.push_back({t.name, t.dtype, t.shape, t.name == name ? std::as_bytes(std::span(changed)) : t.bytes});
+    io::write_safetensors(real_files(), folder_ / "hf/model.safetensors", tensors, {});
+    const Words parts = {"hf/model.safetensors", "2 of the", name, "NaN or infinite"};
+    expect_bad_input({"import", "hf", "--out", "out"}, parts);
+    expect_bad_input({"export", "--checkpoint", "hf", "--out", "out", "--dtype", "bf16"}, parts);
+    expect_bad_input({"sample", "--checkpoint", "hf", "--tokenizer", "ping", "--prompt", "1", "--device", "cpu"},
+                     parts);
+    expect_bad_input({"eval", "--checkpoint", "hf", "--data", "ping", "--batches", "1", "--device", "cpu"}, parts);
+    const Ran refused = train({"model.init_from=hf", "train.max_steps=1", "--out", "run"});
+    EXPECT_EQ(refused.status, 2);
+    for (const std::string& part : parts) EXPECT_NE(refused.err.find(part), std::string::npos) << refused.err;
+    EXPECT_FALSE(exists("out") || exists("run"));
+  }
 }
 
 TEST_F(HfFolders, WhatIsNotSupportedIsRefusedByName) {

@@ -82,14 +82,15 @@ TEST(Checkpoint, AFolderWithoutAModelIsRefused) {
 TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
   Checkpoint checkpoint = fixture();
   checkpoint.model.vocab = 257;
-  const Vocabulary plain(real_files(), checkpoint);
+  EXPECT_THROW(Vocabulary(real_files(), checkpoint), UserError);  // the folder has none
+  const Vocabulary plain(real_files(), checkpoint, "bytes");
   EXPECT_EQ(plain.encode("a<"), (std::vector<std::int32_t>{'a', '<'}));
   EXPECT_EQ(plain.end_tokens(), (std::vector<std::int32_t>{2, 256}));  // config.json names 2
   EXPECT_EQ(plain.decode(std::vector<std::int32_t>{'h', 'i'}), "hi");
   checkpoint.model.vocab = 100;
-  EXPECT_THROW(Vocabulary(real_files(), checkpoint).encode("z"), UserError);
+  EXPECT_THROW(Vocabulary(real_files(), checkpoint, "bytes"), UserError);
   checkpoint.model.vocab = 1000;
-  EXPECT_GT(Vocabulary(real_files(), checkpoint).encode("<begin>")[0], 256);
+  EXPECT_GT(Vocabulary(real_files(), checkpoint, "ping").encode("<begin>")[0], 256);
 }
 
 // transformers gives such a model no text without its beginning; a run of ours has seen documents without it.

@@ -146,7 +146,7 @@ TEST_F(ChangedCase, NaNIsOutside) {
   EXPECT_EQ(v.comparisons.front().name, "logits");
   change_oracle([](Tensors&) {});
   change("model.safetensors", [](Tensors& t) { t.at("model.norm.weight").floats()[0] = NAN; });
-  EXPECT_FALSE(verify_it().within());
+  EXPECT_THROW(verify_it(), UserError);
 }
 
 TEST_F(ChangedCase, EmptyDocumentsAndDocumentsOfOneTokenHold) {

@@ -17,18 +17,22 @@ def enter_environment(folder, packages, system_packages=False):
     python = os.path.join(environment, "bin", "python")
     if os.path.realpath(sys.prefix) == os.path.realpath(environment):
         return
-    if all(importlib.util.find_spec(name) for name in packages):
+    if all(importlib.util.find_spec(name.split(".")[0]) and importlib.util.find_spec(name) for name in packages):
         return
-    done = os.path.join(environment, "complete")
+    done = os.path.join(environment, "complete-" + "-".join(packages))
     if not os.path.exists(done):
         try:
             venv.create(environment, with_pip=True, clear=True, system_site_packages=system_packages)
-            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *map(distribution, packages)]
             subprocess.run(command, check=True, timeout=300)
             open(done, "w").close()
         except (OSError, subprocess.SubprocessError) as error:
             skip(f"{' and '.join(packages)} cannot be installed with pip here: {error}")
     os.execv(python, [python, *sys.argv])
+
+
+def distribution(module):
+    return {"google.protobuf": "protobuf"}.get(module, module)
 
 
 def skip(why):

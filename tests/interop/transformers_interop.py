@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Models out to transformers and in from it: logits, gradients, greedy text and loss on both sides.
+"""Models out to transformers and in from it: tokenizers, logits, gradients, greedy text and loss on both sides.
 
 Usage: transformers_interop.py REDLINE WORK_FOLDER
 
-Needs torch, which is not installed here (exit 77: skipped); transformers, safetensors and numpy are, into a virtual
-environment in WORK_FOLDER, when the interpreter does not have them. Everything runs on the CPU.
+transformers, safetensors, sentencepiece, protobuf and numpy are installed into a virtual environment in WORK_FOLDER, when the
+interpreter does not have them. torch is not: without it only tokenizers are compared (exit 77: the rest is skipped).
+Everything runs on the CPU.
 
-Out: redline trains a LLaMA, a Qwen3 and an OLMo-2 for some steps and exports them; transformers loads them. In: transformers makes
+Checkpoints as they are: AutoTokenizer loads them and gives redline's ids. Out: redline trains a LLaMA, a Qwen3 and an OLMo-2 for some steps and exports them; transformers loads them. In: transformers makes
 random models, saved in several types, tied and untied, in one file and in shards; redline reads, imports, exports and
 continues them. What is compared is printed; exit status 1 when anything differs.
 """
@@ -137,13 +138,13 @@ def compare_logits(redline, model, folder, check, what):
     os.remove(os.path.join(folder, "oracle.safetensors"))
 
 
-def compare_text(redline, model, folder, encode, end, check, what):
+def compare_text(redline, model, folder, encode, end, check, what, flags=()):
     """Greedy text, token for token in fp32."""
     import torch
 
     same = tokens = 0
     for prompt in PROMPTS:
-        ours = redline.json("sample", "--checkpoint", folder, "--prompt", prompt, "--temperature", 0, "--tokens", NEW_TOKENS, "--device", "cpu")["tokens"]
+        ours = redline.json("sample", "--checkpoint", folder, "--prompt", prompt, "--temperature", 0, "--tokens", NEW_TOKENS, "--device", "cpu", *flags)["tokens"]
         ids = torch.tensor([encode(prompt)])
         with torch.no_grad():
             out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=end, pad_token_id=end)
@@ -184,6 +185,46 @@ def same_weights(a, b):
     return tensors(a) == tensors(b)
 
 
+TEXTS = ["ka tertion 12", "", "It's  two\n\n\tlines", "caf\u00e9 \u00fcber \u4f60\u597d \U0001f600", "<end> <begin> <|endoftext|> </s>"]
+
+
+def checkpoints_as_they_are(redline, work, check):
+    """AutoTokenizer on checkpoints of runs with every kind of tokenizer, whose data are gone by then."""
+    from transformers import AutoTokenizer
+
+    data = f"{work}/data"
+    os.makedirs(data)
+    with open(f"{data}/text.txt", "w") as file:
+        file.write("\n\n\n".join(documents(400, 4, 60)))
+    redline.must("tokenizer", "train", "--vocab-size", 400, "--special", "<|endoftext|>", "--out", f"{data}/bpe.json", f"{data}/text.txt")
+    shutil.copy(os.path.join(os.path.dirname(__file__), "..", "fixtures", "tokenizers", "pieces.model"), f"{data}/pieces.model")
+    text = [f"data.train={data}/text.txt", f"data.eval={data}/text.txt"]
+    runs = {
+        "byte-level BPE": text + [f"data.tokenizer={data}/bpe.json", "model.vocab=512"],
+        "sentencepiece": text + [f"data.tokenizer={data}/pieces.model", "model.vocab=512"],
+        "bytes": text,
+        "ping": [],
+    }
+    tiny = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=2", "train.seq_len=64",
+            "train.max_steps=1", "train.eval_batches=1", "--device", "cpu"]
+    for name, keys in runs.items():
+        redline.must("train", *tiny, *keys, "model.family=qwen3", "--out", f"{work}/run-{name}")
+    os.rename(data, data + "-moved")
+    for name in runs:
+        print(f"a checkpoint as it is: {name}")
+        folder = f"{work}/run-{name}/checkpoints/step_00000001"
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        with open(f"{folder}/config.json") as file:
+            end = json.load(file)["eos_token_id"]
+        check(tokenizer.eos_token_id == tokenizer.pad_token_id == end is not None, f"eos_token_id and pad_token_id {end}: {tokenizer.eos_token!r}")
+        check(tokenizer.model_max_length == 64, f"model_max_length {tokenizer.model_max_length}")
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
+        result = subprocess.run([redline.program, "tokenize", "--tokenizer", folder, "--jsonl"], input=lines, capture_output=True, text=True)
+        ours = [json.loads(line)["ids"] for line in result.stdout.splitlines()]
+        theirs = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
+        check(ours == theirs, f"the ids of {len(TEXTS)} texts, {sum(map(len, theirs))} tokens{'' if ours == theirs else f': {ours} and {theirs}'}")
+
+
 def out_of_redline(redline, work, check):
     from transformers import AutoTokenizer
 
@@ -218,6 +259,11 @@ def out_of_redline(redline, work, check):
         compare_loss(redline, model, out, f"{work}/held_out", ids, check, "exported")
         compare_loss(redline, model, run, f"{work}/held_out", ids, check, "the run itself")
         compare_logits(redline, load(out + "-bf16", check), out + "-bf16", check, "exported as bf16, in shards")
+        checkpoint = f"{run}/checkpoints/step_00000060"
+        model, tokenizer = load(checkpoint, check), AutoTokenizer.from_pretrained(checkpoint)
+        check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None, "the checkpoint as it is: eos_token_id")
+        compare_logits(redline, model, checkpoint, check, "the checkpoint as it is")
+        compare_text(redline, model, checkpoint, encode, tokenizer.eos_token_id, check, "the checkpoint as it is")
 
 
 def made_by_transformers():
@@ -261,7 +307,7 @@ def into_redline(redline, work, check):
         ids = [encode(text) + [end] for text in texts]
         for what, place in (("read in place", folder), ("imported", checkpoint)):
             compare_logits(redline, model, place, check, what)
-            compare_text(redline, model, place, encode, end, check, what)
+            compare_text(redline, model, place, encode, end, check, what, ["--tokenizer", "bytes"])
             compare_loss(redline, model, place, f"{work}/bytes", ids, check, what)
         continue_training(redline, folder, checkpoint, f"{work}/bytes", flag, check)
 
@@ -281,25 +327,29 @@ def continue_training(redline, folder, checkpoint, data, flag, check):
 def main():
     redline, folder = Redline(os.path.abspath(sys.argv[1])), os.path.abspath(sys.argv[2])
     os.makedirs(folder, exist_ok=True)
-    if not importlib.util.find_spec("torch"):
-        skip("torch is not installed for this Python")
-    enter_environment(folder, ["transformers", "safetensors", "numpy"], system_packages=True)
+    enter_environment(folder, ["transformers", "safetensors", "numpy", "sentencepiece", "google.protobuf"], system_packages=True)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning")
     try:
-        import torch
         import transformers
     except Exception as error:  # packages that are there and do not go together
-        skip(f"torch and transformers cannot be imported: {error}")
+        skip(f"transformers cannot be imported: {error}")
     if int(transformers.__version__.split(".")[0]) < 5:
         skip(f"transformers is {transformers.__version__}; the comparison is with 5")
-    torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    print(f"transformers {transformers.__version__}, torch {torch.__version__}, {redline.must('--version').strip()}")
+    print(f"transformers {transformers.__version__}, {redline.must('--version').strip()}")
     work = os.path.join(folder, "files")
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
     check = Check()
+    checkpoints_as_they_are(redline, work, check)
+    if not importlib.util.find_spec("torch"):
+        print(f"{check.done} comparisons, {check.bad} failed")
+        return 1 if check.bad else skip("torch is not installed for this Python: nothing but tokenizers was compared")
+    import torch
+
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}")
     out_of_redline(redline, work, check)
     into_redline(redline, work, check)
     print(f"{check.done} comparisons, {check.bad} failed")

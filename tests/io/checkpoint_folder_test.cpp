@@ -281,6 +281,23 @@ TEST(Prune, DamagedNewerOnesDoNotPushOutTheWhole) {
   }
 }
 
+// A copy of step 10 that is called step 20 is not what it says: told, passed over, and not taken away.
+TEST(Checkpoint, UnderTheNameOfAnotherStepIsNamed) {
+  TempFolder temp;
+  for (const std::int64_t step : {10, 15}) write(real_files(), temp.path(), step, "a");
+  std::filesystem::copy(temp / "step_00000010", temp / "step_00000020");
+  std::string problem;
+  const auto found =
+      newest_whole_checkpoint(real_files(), temp.path(), [&](const PassedOver& passed) { problem = passed.problem; });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->step, 15);
+  EXPECT_NE(problem.find("step_00000020 is the checkpoint of step 10 under another name"), problem.npos) << problem;
+  prune_checkpoints(real_files(), temp.path(), 1, 0, 15);
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000015", "step_00000020"}));
+  std::filesystem::rename(temp / "step_00000020", temp / "best");  // a name that says nothing says nothing wrong
+  EXPECT_EQ(checkpoint_problem(real_files(), temp / "best"), "");
+}
+
 TEST(FindWeights, ARunGivesItsNewestWholeCheckpoint) {
   TempFolder temp;
   const Path run = temp / "run";

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -42,7 +43,7 @@ class Streams : public ::testing::Test {
     for (const StoredTensor* t : wanted_) out.emplace_back(static_cast<std::size_t>(t->elements()));
     std::vector<std::int64_t> done(wanted_.size());
     stream_tensors(
-        {*reader_, wanted_, std::move(hash), pool, progress ? kLongStreamWindow : kStreamWindow, progress},
+        {*reader_, wanted_, std::move(hash), pool, progress ? kLongStreamWindow : kStreamWindow, progress, finite_},
         [&](const TensorPiece& p) {
           return PiecePlace{reinterpret_cast<std::byte*>(out[p.index].data() + p.first), DType::f32};
         },
@@ -60,6 +61,7 @@ class Streams : public ::testing::Test {
   std::vector<const StoredTensor*> wanted_;
   std::uint64_t hash_ = 0;
   int windows_ = 0;
+  bool finite_ = false;  // of all kinds of halves some are not
 };
 
 TEST_F(Streams, EveryElementArrivesOnceOnAnyNumberOfThreads) {
@@ -103,7 +105,7 @@ TEST_F(Streams, EachPieceHasATypeOfItsOwn) {
   }
   std::vector<std::byte> out(bytes);
   stream_tensors(
-      {*reader_, wanted_, {}, pool},
+      {.file = *reader_, .wanted = wanted_, .pool = pool, .finite = false},
       [&](const TensorPiece& p) {
         const DType dtype = type_of(p.index);
         return PiecePlace{out.data() + begins[p.index] + static_cast<std::size_t>(p.first) * size_of(dtype), dtype};
@@ -114,6 +116,36 @@ TEST_F(Streams, EachPieceHasATypeOfItsOwn) {
     const void* const whole = i % 2 ? static_cast<const void*>(wanted_[i]->bytes.data()) : floats.data();
     EXPECT_EQ(std::memcmp(out.data() + begins[i], whole, floats.size() * size_of(type_of(i))), 0) << i;
   }
+}
+
+TEST_F(Streams, WhatIsNotFiniteIsCountedAndItsTensorNamed) {
+  finite_ = true;
+  std::int64_t bad = 0;
+  for (const std::uint16_t bits : data_[2]) bad += (bits & 0x7f80) == 0x7f80;
+  ASSERT_GT(bad, 0);
+  try {
+    wanted_ = {wanted_[1], wanted_[2], wanted_[3]};
+    stream(2, {});
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& e) {
+    const std::string sentence = fmt::format(
+        "{}: {} of the {} numbers of \"t2\" are NaN or infinite, and so are numbers "
+        "of 1 other tensor",
+        (temp_ / "f").string(), bad, data_[2].size());
+    EXPECT_EQ(std::string(e.what()).find(sentence), 0u) << e.what();
+  }
+}
+
+TEST(StoredTensor, NaNAndInfinityOfEveryType) {
+  const auto count = [](DType dtype, auto... bits) {
+    const std::array values = {bits...};
+    return StoredTensor{"t", dtype, {}, {}}.not_finite(std::as_bytes(std::span(values)));
+  };
+  using U16 = std::uint16_t;
+  EXPECT_EQ(count(DType::f32, 0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0x7f7fffffu, 0x80000000u), 4);
+  EXPECT_EQ(count(DType::bf16, U16{0x7f80}, U16{0xffc0}, U16{0x7f7f}, U16{0}, U16{0x3f80}), 2);
+  EXPECT_EQ(count(DType::f16, U16{0x7c00}, U16{0xfe00}, U16{0x7bff}, U16{0x8001}), 2);
+  EXPECT_EQ(count(DType::f64, std::uint64_t{0x7ff0000000000000}, std::uint64_t{0x7fefffffffffffff}), 1);
 }
 
 TEST_F(Streams, AnotherHashIsAUserErrorThatNamesTheFile) {

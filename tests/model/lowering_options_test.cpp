@@ -40,7 +40,7 @@ TEST(LoweringOptions, FollowTheConfiguration) {
 }
 
 TEST(LoweringOptions, TheCpuComputesInFp32WhateverIsAsked) {
-  for (const char* matmul : {"bf16", "fp8", "tf32", "fp32"}) {
+  for (const char* matmul : {"bf16", "tf32", "fp32"}) {
     const LoweringOptions o = lowering_options(with_matmul(matmul), Kind::cpu);
     EXPECT_EQ(o.compute, DType::f32) << matmul;
     EXPECT_EQ(o.products.math, ops::Math::full) << matmul;
@@ -54,7 +54,7 @@ TEST(LoweringOptions, ACardComputesInWhatIsAskedOrSaysThatItCannot) {
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).compute, DType::f32);
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).products.math, ops::Math::tf32);
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).attention.math, ops::Math::tf32);
-  EXPECT_THROW(lowering_options(with_matmul("fp8"), Kind::cuda), UserError);
+  for (const Kind kind : {Kind::cuda, Kind::cpu}) EXPECT_THROW(lowering_options(with_matmul("fp8"), kind), UserError);
 }
 
 TEST(LoweringOptions, BitsThatRepeatLeaveAttentionToUs) {

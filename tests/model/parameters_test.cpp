@@ -199,6 +199,26 @@ TEST(HfConfig, OlderKeysSayTheSame) {
   }
 }
 
+// transformers takes rope_scaling where both are there, and nothing of the other.
+TEST(HfConfig, OfTwoWaysToSayRopeTheOlderCounts) {
+  const Path file = Path(::testing::TempDir()) / "both.json";
+  config::Model m = testing::tiny_model("llama");
+  io::Json json = hf_config(m, {.max_positions = 128});
+  json["rope_theta"] = 500;
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7000.0}};
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  real_files().replace(file, json.dump());
+  m = read_hf_config(real_files(), file);
+  EXPECT_EQ(m.rope_scaling, "linear");
+  EXPECT_EQ(m.rope_factor, 4);
+  EXPECT_EQ(m.rope_theta, 500);
+  json["rope_scaling"] = nullptr;
+  real_files().replace(file, json.dump());
+  m = read_hf_config(real_files(), file);
+  EXPECT_EQ(m.rope_scaling, "none");
+  EXPECT_EQ(m.rope_theta, 7000);
+}
+
 TEST(Rope, LinearScalingSlowsEveryPositionDown) {
   config::Model m = testing::tiny_model("llama");
   const std::vector<float> plain = rope_table(m, 4)[0].data;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace redline::report {
 namespace {
 
@@ -23,6 +25,7 @@ class WatchTest : public ::testing::Test {
     m.step_ms = 100;
     m.data_wait_ms = 1;
     m.padding = 0.05;
+    m.grad_norm = 1;
     return m;
   }
   bool said(std::string_view part) const {
@@ -40,6 +43,20 @@ class WatchTest : public ::testing::Test {
 TEST_F(WatchTest, AHealthyRunIsQuiet) {
   steps(2000, usual());
   EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
+TEST_F(WatchTest, AModelThatLearnsNothingIsToldAtOnce) {
+  config::Config config;
+  config.model.vocab = 1000;
+  train::Started started;
+  started.config = &config;
+  watch_.on(started);
+  train::StepMetrics m = usual();
+  m.grad_norm = 0;
+  m.loss = std::log(1000.0);
+  steps(100, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("the gradient of step 1 is exactly 0 and its loss that of a guess")) << said_[0];
 }
 
 TEST_F(WatchTest, WaitingForDataIsSaidOnceInTenMinutes) {

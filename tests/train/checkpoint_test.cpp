@@ -49,12 +49,13 @@ config::Model wide_model() {
   return m;
 }
 
-// Other bits for every element of the state; those of a device whose memory is the host's behind its back.
+// Other bits for every element of the state, which make finite floats; those of a device whose memory is the host's behind its
+// back.
 void fill(Engine& engine, std::uint64_t seed) {
   for (const Tensor& array : engine.state())
     for (std::int64_t i = 0; i < array.bytes(); ++i)
-      array.as<std::uint8_t>()[i] =
-          static_cast<std::uint8_t>((static_cast<std::uint64_t>(i) + seed) * 0x9E3779B97F4A7C15u >> 56);
+      array.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(
+          ((static_cast<std::uint64_t>(i) + seed) * 0x9E3779B97F4A7C15u >> 56) & (i % 4 == 3 ? 0xbf : 0xff));
 }
 
 std::string stored_bytes(Engine& engine) {

@@ -65,7 +65,8 @@ class ShardSource final : public TokenDocuments {
  public:
   ShardSource(const std::vector<Path>& folders, const std::vector<Manifest>& manifests, TokenSettings settings)
       : TokenDocuments(std::move(settings), tokenizer_of(folders[0], manifests[0]), manifests[0].tokenizer_hash),
-        name_(folders.size() == 1 ? folders[0].string() : fmt::format("{} prepared folders", folders.size())) {
+        name_(folders.size() == 1 ? folders[0].string() : fmt::format("{} prepared folders", folders.size())),
+        end_token_(manifests[0].end_token) {
     const auto has_val = [](const Manifest& m) { return !m.val.shards.empty(); };
     const bool split = std::ranges::any_of(manifests, has_val);
     const bool val = split && (this->settings().evaluation || this->settings().part == Part::held_out);
@@ -94,6 +95,8 @@ class ShardSource final : public TokenDocuments {
   std::string name() const override { return name_; }
   std::vector<Path> files() const override { return files_; }
   bool checked_when_read() const override { return true; }
+  // Documents are closed by what they were prepared with, which need not be the tokenizer's own.
+  std::optional<std::int32_t> end_token() const override { return end_token_; }
 
  private:
   static std::string tokenizer_of(const Path& folder, const Manifest& m) {
@@ -114,6 +117,7 @@ class ShardSource final : public TokenDocuments {
   }
 
   std::string name_;
+  std::optional<std::int32_t> end_token_;
   std::vector<std::unique_ptr<MappedShard>> shards_;
   std::vector<Path> files_;
   Hasher hash_;

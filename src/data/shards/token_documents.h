@@ -44,7 +44,7 @@ class TokenDocuments : public DocumentSource {
   std::uint64_t fingerprint() const final;
   std::string decode(const std::vector<std::int32_t>& tokens) const final;
   std::vector<std::int32_t> encode(const std::string& text) const final;
-  std::optional<std::int32_t> end_token() const final;
+  std::optional<std::int32_t> end_token() const override;
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const final;
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const final;
   std::int64_t length(std::int64_t index) const final;

@@ -1,6 +1,7 @@
 // Telling formats of tokens apart: folders by what is in them, files by name and first bytes.
 #include "data/shards/token_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -32,6 +33,15 @@ bool has_index(Path bin) { return real_files().exists(bin.replace_extension(".id
 }
 
 }  // namespace
+
+bool are_token_files(const std::vector<std::string>& paths, const std::string& key) {
+  return std::ranges::any_of(paths, [&](const std::string& path) {
+    return is_prepared_folder(path) || is_megatron_prefix(path) ||
+           std::ranges::any_of(expand_paths({path}, key), [](const Path& file) {
+             return file.extension() == ".bin" || file.extension() == ".idx";
+           });
+  });
+}
 
 std::unique_ptr<DocumentSource> open_token_files(const std::vector<std::string>& paths, TokenSettings settings) {
   const std::string key = settings.key;

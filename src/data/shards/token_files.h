@@ -14,4 +14,7 @@ namespace redline::data {
 // headerless .bin files. Null when the paths are none of these, text for instance; a mixture is a UserError.
 std::unique_ptr<DocumentSource> open_token_files(const std::vector<std::string>& paths, TokenSettings settings);
 
+// Whether the paths are any of these. One that is not there is a UserError.
+bool are_token_files(const std::vector<std::string>& paths, const std::string& key);
+
 }  // namespace redline::data

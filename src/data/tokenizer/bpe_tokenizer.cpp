@@ -87,6 +87,10 @@ class BpeTokenizer final : public Tokenizer {
     return id == end_ || i >= spec_.text_of_id.size() ? 0 : static_cast<std::int32_t>(spec_.text_of_id[i].size());
   }
 
+  std::string written(std::int32_t id) const override {
+    const auto i = static_cast<std::size_t>(id);
+    return i < spec_.text_of_id.size() ? spec_.text_of_id[i] : std::string();
+  }
   std::string decode(std::span<const std::int32_t> ids) const override {
     if (!spec_.decodes)
       fail_user("{}: it has no decoder, so that ids cannot become text; ByteLevel is what it needs", name_);

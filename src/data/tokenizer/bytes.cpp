@@ -1,8 +1,10 @@
 // Bytes as tokens. "bytes" takes every byte for itself, so that any text comes back; "ping" also reads <role>.
 #include "data/tokenizer/bytes.h"
 
+#include "base/error.h"
 #include "base/hash.h"
 #include "data/byte_roles.h"
+#include "data/tokenizer/train_bpe.h"
 
 namespace redline::data {
 namespace {
@@ -47,6 +49,23 @@ class ByteTokenizer final : public Tokenizer {
 std::shared_ptr<const Tokenizer> built_in_tokenizer(std::string_view name) {
   if (name == "bytes") return std::make_shared<ByteTokenizer>(name, text_roles(), false);
   if (name == "ping") return std::make_shared<ByteTokenizer>(name, ping_roles(), true);
+  return nullptr;
+}
+
+// Each byte is a token, nothing is merged, and the roles are special tokens.
+std::string built_in_tokenizer_json(std::string_view name) {
+  const auto tokenizer = built_in_tokenizer(name);
+  REDLINE_CHECK(tokenizer, "{} is no built-in tokenizer", name);
+  TrainedBpe bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.tokens.emplace_back(1, static_cast<char>(byte));
+  std::vector<std::string> roles;
+  for (std::int32_t id = 256; id < tokenizer->vocabulary(); ++id) roles.push_back(tokenizer->decode({&id, 1}));
+  return tokenizer_json_of(bytes, train_families()[0], roles);
+}
+
+std::shared_ptr<const Tokenizer> built_in_from_json(std::string_view json) {
+  for (const char* name : {"bytes", "ping"})
+    if (json == built_in_tokenizer_json(name)) return built_in_tokenizer(name);
   return nullptr;
 }
 

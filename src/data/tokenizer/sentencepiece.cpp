@@ -46,6 +46,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     return static_cast<std::int32_t>(bytes);
   }
 
+  std::string written(std::int32_t id) const override {
+    return id >= 0 && id < processor_.GetPieceSize() ? processor_.IdToPiece(id) : decode({&id, 1});
+  }
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string text, part;
     std::vector<int> known;

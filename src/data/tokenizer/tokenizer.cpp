@@ -42,6 +42,7 @@ std::shared_ptr<const Tokenizer> open_file(const Path& path, std::string_view ke
     if (path.extension() == ".model") return sentencepiece_tokenizer(bytes, path.string());
     if (path.extension() != ".json")
       fail_user("{} is no tokenizer; its name must end in .json or .model", path.string());
+    if (auto built_in = built_in_from_json(bytes)) return built_in;
     const std::string end = name == "tokenizer.json" ? configured_end(path.parent_path()) : std::string();
     return bpe_tokenizer(bytes, path.string(), end);
   } catch (const UserError& error) {
@@ -94,6 +95,14 @@ Path tokenizer_file(const std::string& name) {
 
 bool holds_tokenizer(FileSystem& files, const Path& folder) {
   return files.exists(folder / "tokenizer.json") || files.exists(folder / "tokenizer.model");
+}
+
+bool covers(const Tokenizer& all, const Tokenizer& some) {
+  if (all.fingerprint() == some.fingerprint()) return true;
+  if (some.vocabulary() > all.vocabulary()) return false;
+  for (std::int32_t id = 0; id < some.vocabulary(); ++id)
+    if (all.written(id) != some.written(id)) return false;
+  return true;
 }
 
 void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::string_view where) {

@@ -33,6 +33,9 @@ class Tokenizer {
   virtual std::uint64_t fingerprint() const = 0;         // of what decides ids: another tokenizer, another number
   virtual std::unique_ptr<Encoder> encoder() const = 0;  // lives no longer than the tokenizer
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  virtual std::string written(std::int32_t id) const {
+    return decode({&id, 1});
+  }  // a token in the tokenizer's own files
   // Bytes of text that an id stands for: none for what closes a document; kUnknownBytes for an id that any text may hide
   // behind.
   static constexpr std::int32_t kUnknownBytes = -1;
@@ -55,6 +58,9 @@ Path tokenizer_file(const std::string& name);
 
 // Whether a folder holds a tokenizer: a tokenizer.json or a tokenizer.model.
 bool holds_tokenizer(FileSystem& files, const Path& folder);
+
+// Whether every id of `some` stands for the same text in `all`: a model that knows the ids of `all` can be given those.
+bool covers(const Tokenizer& all, const Tokenizer& some);
 
 // Ids index the embedding: a tokenizer with more of them than the model's vocabulary is a UserError led by `where`.
 void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::string_view where);

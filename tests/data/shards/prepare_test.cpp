@@ -105,6 +105,7 @@ TEST_F(PrepareTest, EndTokens) {
   run(s);
   EXPECT_EQ(texts(), std::vector<std::string>{"x"});
   EXPECT_EQ(read_manifest(out_).end_token, std::nullopt);
+  EXPECT_EQ(open_shards({out_}, {"k", Part::all, false, 0, {}, {}})->end_token(), std::nullopt);
   real_files().remove_all(out_);
   s = settings({a});
   s.end_token = 'y';

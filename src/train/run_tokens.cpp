@@ -1,0 +1,30 @@
+// Reads the tokenizer's files where the data say, and writes them into the run's folder.
+#include "train/run_tokens.h"
+
+#include <algorithm>
+
+namespace redline::train {
+
+RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents) {
+  RunTokens tokens{documents.end_token(), {}};
+  const std::optional<std::string> name = data::data_tokenizer(config.data);
+  if (!name) return tokens;
+  const auto tokenizer = data::open_tokenizer(*name, "data.tokenizer");
+  tokens.files = data::tokenizer_files(files, *name);
+  data::describe_use(tokens.files, tokenizer.get(),
+                     {tokens.end, config.model.pad_token, std::max(config.model.max_positions, config.train.seq_len)});
+  return tokens;
+}
+
+void keep_tokenizer(FileSystem& files, const Path& run, const data::TokenizerFiles& tokenizer) {
+  const Path folder = run / "tokenizer";
+  data::TokenizerFiles there;
+  for (const std::string& name : files.list(folder)) there.emplace(name, files.read(folder / name));
+  if (there == tokenizer) return;
+  files.remove_all(folder);
+  if (tokenizer.empty()) return;
+  files.create_folders(folder);
+  for (const auto& [name, text] : tokenizer) files.replace(folder / name, text);
+}
+
+}  // namespace redline::train
