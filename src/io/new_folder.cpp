@@ -73,9 +73,10 @@ void NewFolder::check(std::string_view where) const {
 }
 
 void NewFolder::remove_leftovers(std::string_view where) {
-  if (!files_.exists(partial_)) return;
   std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(partial_, ignored);
+  const bool is_link = std::filesystem::is_symlink(partial_, ignored);  // to what is not ours, wherever it leads
+  if (!is_link && !files_.exists(partial_)) return;
+  const bool is_folder = !is_link && std::filesystem::is_directory(partial_, ignored);
   const std::vector<std::string> names = is_folder ? files_.list(partial_) : std::vector<std::string>();
   const bool marked = files_.exists(partial_ / kMarker);
   const bool ours = is_folder && std::ranges::all_of(names, [&](const std::string& name) {
