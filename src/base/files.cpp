@@ -129,7 +129,11 @@ class RealWriter final : public FileWriter {
 class RealFiles final : public FileSystem {
  public:
   std::unique_ptr<FileWriter> create(const Path& path) override {
-    return std::make_unique<RealWriter>(path, O_WRONLY | O_CREAT | O_TRUNC, "create");
+    // Names of what is being written can be foreseen: a link that somebody put there must not lead to another file.
+    struct stat status;
+    if (::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
+      fail_user("{}: a symbolic link is in the way, and is not followed; remove it", path.string());
+    return std::make_unique<RealWriter>(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, "create");
   }
 
   std::unique_ptr<FileWriter> append(const Path& path) override {
@@ -137,6 +141,10 @@ class RealFiles final : public FileSystem {
   }
 
   std::string read(const Path& path) override {
+    constexpr std::uint64_t kMost = std::uint64_t{4} << 30;  // metrics.jsonl of some million steps
+    if (const std::uint64_t bytes = size(path); bytes > kMost)
+      fail_user("{}: {} bytes are more than such a file has; it is damaged, or not what its name says", path.string(),
+                bytes);
     std::string text;
     read_pieces(path, [&](std::span<const std::byte> piece) {
       text.append(reinterpret_cast<const char*>(piece.data()), piece.size());

@@ -76,9 +76,9 @@ struct NoPermission : UserError {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  virtual std::unique_ptr<FileWriter> create(const Path& path) = 0;  // truncates
+  virtual std::unique_ptr<FileWriter> create(const Path& path) = 0;  // truncates; follows no link
   virtual std::unique_ptr<FileWriter> append(const Path& path) = 0;
-  virtual std::string read(const Path& path) = 0;
+  virtual std::string read(const Path& path) = 0;  // all of it; over 4 GiB is a UserError
   // Gives the bytes of the file in order, a piece at a time: for files that need not fit in memory.
   virtual void read_pieces(const Path& path, const std::function<void(std::span<const std::byte>)>& take) = 0;
   virtual bool exists(const Path& path) = 0;

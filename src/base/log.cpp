@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/visible.h"
 
 namespace redline::log {
 namespace {
@@ -29,7 +30,7 @@ void tell(bool warning, std::string_view text) {
 
 void write_line(bool warning, std::string_view text) {
   std::string line = warning ? "redline: warning: " : "redline: ";
-  line.append(text).push_back('\n');
+  line.append(visible(text)).push_back('\n');
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

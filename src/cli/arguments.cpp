@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cli/output.h"
+#include "config/keys.h"
 #include "config/load.h"
 
 namespace redline::cli {
@@ -68,6 +69,15 @@ struct Arguments::Impl {
       fail_user("redline {} does not take '{}'; see redline {} --help", command, extras.front(), command);
     const std::string name = it->substr(0, it->find('='));
     const std::string guess = config::nearest(name, names());
+    // What is a flag elsewhere may be a key here.
+    if (words_name.find("key=value") != words_name.npos && guess.empty()) {
+      const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+      std::string key = config::key_elsewhere(word);
+      for (const config::Key& k : config::keys())
+        if (key.empty() && (k.name == word || k.name.ends_with("." + word))) key = k.name;
+      if (!key.empty() && !key.starts_with('-'))
+        fail_user("redline {} has no flag '{}'; keys are given as {}=VALUE", command, name, key);
+    }
     fail_user("redline {} has no flag '{}'; {}", command, name,
               guess.empty() ? fmt::format("see redline {} --help", command) : fmt::format("did you mean '{}'?", guess));
   }

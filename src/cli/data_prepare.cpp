@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "cli/arguments.h"
+#include "cli/document_words.h"
 #include "cli/output.h"
 #include "data/shards/prepare.h"
 #include "io/json.h"
@@ -109,39 +110,32 @@ int run_data_prepare(const Words& words) {
        "redline data prepare --tokenizer bytes --out data/books --separator '\\n\\n\\n' --val-fraction 0.01 books/",
        "redline train my.toml data.train=data/wiki    train on what was prepared"});
   data::PrepareSettings settings;
-  std::string out, separator, on_error = "stop", end_token;
+  DocumentWords input;
+  std::string out, end_token;
   std::int64_t threads = 0;
   bool json = false;
-  arguments.words("INPUT", settings.inputs,
-                  "text or .jsonl files, also .gz and .zst; folders; patterns such as 'wiki/*.txt'");
+  input.declare(arguments);
   arguments.text("--tokenizer", "T", settings.tokenizer,
                  "a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
   arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
-  arguments.text("--text-field", "F", settings.format.text_field,
-                 ".jsonl: the field that holds the text; meta.text is a field of a field (default: text)");
-  arguments.text(
-      "--separator", "S", separator,
-      "text files: what stands between documents; \\n and \\t are understood (default: a file is a document)");
   arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
                    "share of documents for validation (default: 0)");
   arguments.integer("--shard-tokens", "N", settings.shard_tokens, 1, std::int64_t{1} << 40,
                     "the most tokens of a shard (default: 134217728)");
   arguments.integer("--threads", "N", threads, 0, 4096, "threads that parse and encode, 0: one a core (default: 0)");
-  arguments.choice("--on-error", "WHAT", on_error, {"stop", "skip"},
-                   "what to do at malformed documents and broken archives: stop or skip (default: stop)");
   arguments.text("--end-token", "ID", end_token,
                  "the token that closes each document, or none (default: the tokenizer's)");
   arguments.flag("--json", json, "print one JSON document instead of the summary");
   if (!arguments.parse(words)) return kDone;
   if (settings.tokenizer.empty()) fail_user("redline data prepare needs --tokenizer T");
   if (out.empty()) fail_user("redline data prepare needs --out DIR");
-  if (settings.inputs.empty())
+  if (input.inputs.empty())
     fail_user("redline data prepare needs INPUT: text files, .jsonl files, folders or patterns");
-  if (settings.format.text_field.empty()) fail_user("--text-field takes the name of a field, not nothing");
   settings.out = out;
-  settings.format.separator = data::separator_of(separator, "--separator");
+  settings.inputs = input.inputs;
+  settings.format = input.format();
   settings.threads = static_cast<int>(threads);
-  settings.skip_bad = on_error == "skip";
+  settings.skip_bad = input.skip_bad();
   set_end_token(end_token, settings);
 
   const train::StopSignals signals;

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 
@@ -13,7 +14,13 @@ namespace redline::cli {
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   };
   if (::isatty(STDERR_FILENO) == 1) say("\n");  // after a live line and the terminal's ^C
-  for (const std::string_view text : sentence) say(text);
+  for (std::string_view text : sentence) {
+    for (char shown[256]; !text.empty(); text.remove_prefix(std::min(text.size(), sizeof shown))) {
+      const std::string_view part = text.substr(0, sizeof shown);  // a path may hold what steers a terminal
+      std::ranges::transform(part, shown, [](char c) { return static_cast<unsigned char>(c) < ' ' ? '?' : c; });
+      say({shown, part.size()});
+    }
+  }
   say("\n");
   ::_exit(status);
 }

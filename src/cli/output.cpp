@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/visible.h"
 
 namespace redline::cli {
 namespace {
@@ -31,7 +32,11 @@ void prepare_output() {
     if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) == -1) return;
 }
 
-void print(std::string_view text) {
+// A file gets the bytes as they are; a terminal, what a person can read of them.
+void print(std::string_view bytes) {
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const std::string shown = terminal ? visible(bytes) : std::string();
+  const std::string_view text = terminal ? shown : bytes;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) remember_error();
 }
 
@@ -42,7 +47,7 @@ void print_json(const nlohmann::ordered_json& json) {
 void print_error(std::string_view sentence) {
   std::string line = "redline: error: ";
   for (const char c : sentence) line += c == '\n' || c == '\r' ? ' ' : c;
-  line += '\n';
+  line = visible(line) + '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

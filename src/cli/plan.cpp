@@ -13,6 +13,7 @@
 #include "io/json.h"
 #include "report/figures.h"
 #include "report/live_line.h"
+#include "train/checkpoint.h"
 #include "train/trainer.h"
 
 namespace redline::cli {
@@ -27,6 +28,7 @@ struct Planned {
   perf::Plan plan;
   perf::Choice choice;
   std::int64_t steps() const { return train::total_steps(config.train); }
+  std::int64_t checkpoints_kept() const { return train::checkpoints_kept(config.checkpoint, steps()); }
   double hours() const { return static_cast<double>(steps()) * plan.expected.step_seconds / 3600; }
 };
 
@@ -76,6 +78,11 @@ void print_memory(const Planned& p) {
                        size(p.plan.tuning));
   if (m.total() > most) fits = fmt::format("of {}: it does not fit", size(most));
   line("total", m.total(), fits);
+  const std::int64_t kept = p.checkpoints_kept();
+  print(fmt::format("\ndisk      {} a checkpoint, {} for the {} (checkpoint.keep = {}, checkpoint.keep_every = {})\n",
+                    size(p.plan.checkpoint), size(kept * p.plan.checkpoint),
+                    kept == 1 ? "one that is kept" : fmt::format("{} that are kept", kept), p.config.checkpoint.keep,
+                    p.config.checkpoint.keep_every));
   print("\nlargest activations there\n");
   for (const perf::NamedBytes& v : p.plan.largest)
     print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
@@ -173,6 +180,8 @@ io::Json to_json(const Planned& p) {
           {"tokens_per_step", plan.tokens_per_step},
           {"memory", memory_json(plan.memory)},
           {"arena_bytes", plan.memory.arena},
+          {"checkpoint_bytes", plan.checkpoint},
+          {"checkpoints_kept", p.checkpoints_kept()},
           {"tuning_bytes", plan.tuning},
           {"fits", plan.fits},
           {"largest_activations", std::move(largest)},

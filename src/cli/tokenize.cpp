@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
+#include "data/input/file_kind.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 #include "report/background_line.h"
@@ -244,10 +245,13 @@ void ids_to_text(const data::Tokenizer& tokenizer, std::string_view line, const 
   out += result.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
 }
 
-void encode_whole(data::Encoder& encoder, Input& input, StopAtOnce& stopping) {
+void encode_whole(data::Encoder& encoder, Input& input, bool any_bytes, StopAtOnce& stopping) {
   std::string text, out;
   std::size_t piece = 1 << 20;
   while (input.read(text, piece)) piece = std::max<std::size_t>(text.size(), 1 << 20);
+  if (const std::string why = data::why_not_text(std::string_view(text).substr(0, 1 << 16), {}, "", any_bytes);
+      !why.empty())
+    fail_user("{}: {}", input.name(), why);
   std::vector<std::int32_t> ids;
   try {
     encoder.append(text, ids);
@@ -288,7 +292,7 @@ int run_tokenize(const Words& words) {
     const auto encoder = tokenizer->encoder();
     for (const std::string& file : files) {
       Input input(file, progress);
-      encode_whole(*encoder, input, stopping);
+      encode_whole(*encoder, input, name == "bytes", stopping);
     }
     return kDone;
   }

@@ -90,4 +90,9 @@ std::string keys_as_markdown(std::span<const Key> keys);
 // "unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
 std::string unknown_key(std::string_view name);
 
+// What other trainers' name for a key or a section is here: "optim.lr" for "learning_rate", whatever section it was
+// written in; a flag for what is none of the configuration's ("--out"). Empty: nobody calls it so.
+std::string key_elsewhere(std::string_view name);
+std::string section_elsewhere(std::string_view name);
+
 }  // namespace redline::config

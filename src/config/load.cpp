@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "config/keys.h"
 #include "config/presets.h"
 #include "config/toml.h"
@@ -39,9 +39,12 @@ void apply(const std::vector<Setting>& settings, std::string_view file_name, Loa
     } else if (s.table) {
       std::vector<std::string> sections;
       for (const Key& k : keys()) sections.emplace_back(k.name.substr(0, k.name.find('.')));
-      const std::string guess = nearest(s.name, sections);
-      fail_user("{}: unknown section '{}'{}", place, s.name,
-                guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+      std::string guess = section_elsewhere(s.name);
+      if (guess.empty()) guess = nearest(s.name, sections);
+      const auto last = std::ranges::unique(sections).begin();
+      fail_user("{}: unknown section '{}'; {}", place, s.name,
+                guess.empty() ? fmt::format("the sections are {}", fmt::join(std::next(sections.begin()), last, ", "))
+                              : fmt::format("did you mean '{}'?", guess));
     } else {
       fail_user("{}: {}", place, unknown_key(s.name));
     }
@@ -124,10 +127,13 @@ std::string read_file(const std::string& file) {
   if (std::filesystem::is_fifo(status)) {  // what a shell makes of <(...)
     std::ifstream pipe(file, std::ios::binary);
     if (!pipe) fail_user("{}: the pipe cannot be read; give a file", file);
-    return {std::istreambuf_iterator<char>(pipe), {}};
+    std::string text(kMostTomlBytes + 1, '\0');  // read_toml() refuses what fills it
+    pipe.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(pipe.gcount()));
+    return text;
   }
   try {
-    return real_files().read(file);
+    return read_at_most(real_files(), file, kMostTomlBytes);
   } catch (const MachineError& e) {
     throw UserError(e.what());  // a configuration that cannot be read is the user's to mend
   }

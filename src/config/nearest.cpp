@@ -51,6 +51,12 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
 }
 
 std::string unknown_key(std::string_view name) {
+  if (const std::string here = key_elsewhere(name); !here.empty()) {
+    const Key* key = find_key(here);
+    const std::string unit = key && !key->unit.empty() ? fmt::format(", {}", key->unit) : "";
+    return fmt::format("unknown key '{}'; here it is {}{}", name, here.starts_with('-') ? "the flag " : "",
+                       key ? fmt::format("'{}' ({}{})", here, expected(*key), unit) : fmt::format("'{}'", here));
+  }
   std::vector<std::string> names;
   std::string moved;  // the right name in the wrong section, or in none
   for (const Key& key : keys()) {

@@ -33,6 +33,39 @@ Value value_of(const toml::node& node) {
   return {};
 }
 
+// The library walks down the parts of a key by recursion, and 50,000 of them are more than a stack holds. So the dots of
+// a key, outside of strings and comments, are counted before it sees them; values inside each other it counts itself.
+// Returns what is wrong, and the line.
+std::pair<std::string, int> bounds_problem(std::string_view text) {
+  constexpr int kMostDots = 8;
+  if (text.size() > kMostTomlBytes)
+    return {fmt::format("larger than the {} KiB that a configuration may have", kMostTomlBytes >> 10), 1};
+  int dots = 0, line = 1;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size()) - 1;
+    } else if (c == '"' || c == '\'') {
+      const std::string_view three = text.substr(at, 3);
+      const bool several = three == "\"\"\"" || three == "\'\'\'";
+      const std::string_view quotes = three.substr(0, several ? 3 : 1);
+      for (at += quotes.size(); at < text.size() && !text.substr(at).starts_with(quotes); ++at) {
+        if (text[at] == '\n' && !several) break;  // the library will tell that it has no end
+        line += text[at] == '\n';
+        at += c == '"' && text[at] == '\\';
+      }
+      at += quotes.size() - 1;
+      while (several && at + 1 < text.size() && text[at + 1] == c) ++at;  // quotes inside, right before the end
+    } else if (c == '.') {
+      if (++dots > kMostDots) return {fmt::format("a key of more than {} parts", kMostDots), line};
+    } else if (std::string_view("=,\n[]{}").find(c) != std::string_view::npos) {
+      dots = 0;
+      line += c == '\n';
+    }
+  }
+  return {};
+}
+
 void flatten(const toml::table& table, const std::string& prefix, std::vector<Setting>& out) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
@@ -47,6 +80,8 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<Se
 
 std::vector<Setting> read_toml(std::string_view text, std::string_view file_name) {
   std::vector<Setting> settings;
+  if (const auto [problem, line] = bounds_problem(text); !problem.empty())
+    fail_user("{}:{}: {}", file_name, line, problem);
   try {
     flatten(toml::parse(text), "", settings);
   } catch (const toml::parse_error& error) {
@@ -57,6 +92,7 @@ std::vector<Setting> read_toml(std::string_view text, std::string_view file_name
 }
 
 std::optional<Value> read_toml_value(std::string_view text) {
+  if (!bounds_problem(text).first.empty()) return std::nullopt;
   try {
     const toml::table table = toml::parse("value = " + std::string(text));
     const toml::node* node = table.get("value");

@@ -66,10 +66,10 @@ struct Loader::Impl {
     if (o.workers == 0) return 0;
     const std::int64_t one = batch_bytes(o.packer.shape), all = o.prefetch * one;
     if (all >= o.ram_bytes)
-      fail_user(
+      throw NoRoomForBatches(fmt::format(
           "data.ram_mib ({:.0f}) leaves no room for data.prefetch = {} of {:.2f} MiB; raise the one or lower "
           "the other",
-          mib(o.ram_bytes), counted(o.prefetch, "batch"), mib(one));
+          mib(o.ram_bytes), counted(o.prefetch, "batch"), mib(one)));
     return all;
   }
 

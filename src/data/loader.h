@@ -31,9 +31,14 @@ LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool co
 // For held-out documents: once over them, in no other thread.
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape);
 
+// ram_bytes leaves no room for the batches that are to be made ahead.
+struct NoRoomForBatches : UserError {
+  using UserError::UserError;
+};
+
 class Loader {
  public:
-  // A UserError when ram_bytes leaves no room for the batches.
+  // May throw NoRoomForBatches.
   Loader(std::unique_ptr<Corpus> corpus, LoaderOptions options);
   ~Loader();
 

@@ -50,7 +50,8 @@ std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<s
   const std::string name = tokenizer_name(data);
   if (auto source = open_token_files(names, {key, part, evaluation, data.seed, name, {}})) return source;
   const bool has_stream = needs_stream(names, key);
-  if (!has_stream && name.empty() && data.separator.empty()) return open_text(names, key, part, data.seed);
+  if (!has_stream && (name.empty() || name == "bytes") && data.separator.empty())
+    return open_text(names, key, part, data.seed, data.tokenizer == "bytes");
   if (has_stream && name.empty())
     fail_user("{}: .jsonl and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or \"bytes\")",
               key);
@@ -64,6 +65,9 @@ InputFormat input_format(const config::Data& data) {
   InputFormat format;
   format.text_field = data.text_field;
   format.separator = separator_of(data.separator, "data.separator");
+  // In all its forms (as it was read, parsed, as tokens, one more read ahead) a document takes up to 30 times its bytes.
+  format.longest_document = std::min(format.longest_document, (data.ram_mib << 20) / 16);
+  format.longest_is = fmt::format("a sixteenth of data.ram_mib ({}), which may be raised", data.ram_mib);
   return format;
 }
 

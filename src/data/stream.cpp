@@ -74,6 +74,7 @@ class BadParts {
   explicit BadParts(bool skip) : skip_(skip) {}
 
   void stop_or_skip(const UserError& problem) {
+    if (!skip_ && dynamic_cast<const NoSuchField*>(&problem)) throw NoSuchField(problem.what());
     if (!skip_) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
     const std::lock_guard lock(mutex_);
     if (told_.contains(problem.what()) || told_.size() > kTold) return;
@@ -344,6 +345,7 @@ std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const
                                     bool skip_bad) {
   StreamSettings settings{paths,   key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed),
                           skip_bad};
+  if (!skip_bad) TextInput(settings.paths, settings.format, key).check_files();
   if (part == Part::held_out) require_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));
 }

@@ -73,8 +73,8 @@ std::vector<Stretch> stretches_of(const std::vector<TextFile>& files, Part part,
 
 class Text final : public DocumentSource {
  public:
-  Text(const std::vector<std::string>& paths, const std::string& key, Part part, std::int64_t seed)
-      : files_(open_text_files(paths, key)),
+  Text(const std::vector<std::string>& paths, const std::string& key, Part part, std::int64_t seed, bool any_bytes)
+      : files_(open_text_files(paths, key, any_bytes)),
         stretches_(stretches_of(files_, part, key)),
         seed_(static_cast<std::uint64_t>(seed)) {
     std::int64_t total = 0;
@@ -146,8 +146,8 @@ class Text final : public DocumentSource {
 }  // namespace
 
 std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, Part part,
-                                          std::int64_t seed) {
-  return std::make_unique<Text>(paths, key, part, seed);
+                                          std::int64_t seed, bool any_bytes) {
+  return std::make_unique<Text>(paths, key, part, seed, any_bytes);
 }
 
 }  // namespace redline::data

@@ -2,6 +2,7 @@
 #include "data/text_files.h"
 
 #include "base/error.h"
+#include "data/input/file_kind.h"
 #include "data/input/paths.h"
 
 namespace redline::data {
@@ -9,6 +10,15 @@ namespace {
 
 // Small files are copied: the kernel allows some 65,000 mappings, and a folder can hold more articles than that.
 constexpr std::uint64_t kMappedFrom = 1 << 18;
+constexpr std::size_t kLook = 1 << 16;  // bytes of each sample
+
+void check(const Path& path, std::span<const std::byte> bytes, bool any_bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view middle = text.size() > 2 * kLook ? text.substr(text.size() / 2, kLook) : std::string_view();
+  std::string why = why_not_one_document(path, "data.separator");
+  if (why.empty()) why = why_not_text(text.substr(0, kLook), middle, "", any_bytes);
+  if (!why.empty()) fail_user("{}: {}", path.string(), why);
+}
 
 }  // namespace
 
@@ -24,12 +34,12 @@ std::span<const std::byte> TextFile::bytes() const {
   return large_ ? large_->bytes() : std::as_bytes(std::span(small_.data(), small_.size()));
 }
 
-std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, const std::string& key) {
+std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, const std::string& key, bool any_bytes) {
   std::vector<TextFile> files;
   for (const Path& file : expand_paths(paths, key)) {
     try {
-      files.emplace_back(file);
-    } catch (const std::runtime_error& e) {  // nothing but what cannot be read
+      check(file, files.emplace_back(file).bytes(), any_bytes);
+    } catch (const std::runtime_error& e) {  // what cannot be read, or is no text
       fail_user("{}: {}", key, e.what());
     }
   }

@@ -1,7 +1,9 @@
 // Opens checkpoints for commands that do not train.
 #include "infer/load.h"
 
+#include "base/whole_file.h"
 #include "config/load.h"
+#include "config/toml.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 #include "model/hf_config.h"
@@ -28,7 +30,7 @@ Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
   c.model = model::read_hf_config(files, folder / kModelConfig);
   c.max_positions = c.model.max_positions;
   if (const Path run = folder / kRunConfig; files.exists(run))
-    c.run = config::parse(files.read(run), run.string(), model::settle_family);
+    c.run = config::parse(read_at_most(files, run, config::kMostTomlBytes), run.string(), model::settle_family);
   return c;
 }
 

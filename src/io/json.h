@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 // A UserError "FILE: not valid JSON at byte N: ..." when it does not parse, or has duplicate keys.
 Json parse_json(std::string_view text, std::string_view file_name);
-Json read_json(FileSystem& files, const Path& path);  // a missing file is a UserError too
+Json read_json(FileSystem& files, const Path& path);  // one that is missing or over 64 MiB is a UserError
 
 // Text that others wrote, made fit for a sentence of ours: quoted, control bytes escaped, at most 120 bytes of it.
 std::string in_quotes(std::string_view text);

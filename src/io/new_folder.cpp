@@ -75,11 +75,12 @@ void NewFolder::check(std::string_view where) const {
 // What an interrupted attempt left has a lock that nobody holds, and nothing that we do not make.
 void NewFolder::claim(std::string_view where) {
   std::error_code ignored;
+  const bool is_link = std::filesystem::is_symlink(partial_, ignored);  // to what is not ours, wherever it leads
   const std::vector<std::string> names = files_.list(partial_);
   const bool locked = std::ranges::count(names, kLock) == 1;
   const bool ours =
       std::ranges::all_of(names, [&](std::string_view n) { return n == kLock || (locked && n == kInner); });
-  if (!ours || (files_.exists(partial_) && !std::filesystem::is_directory(partial_, ignored)))
+  if (is_link || !ours || (files_.exists(partial_) && !std::filesystem::is_directory(partial_, ignored)))
     fail_user("{}: {} is in the way, and no interrupted attempt left it; move it away or name another folder", where,
               partial_.string());
   do {  // again where whoever held it removes the folder at this moment

@@ -16,6 +16,13 @@ std::vector<std::string> state_files(const optim::StateTable& table) {
   return files;
 }
 
+std::int64_t state_bytes(const optim::StateTable& table) {
+  std::int64_t bytes = 0;
+  for (const optim::StateArray& a : table)
+    if (!a.file.empty()) bytes += a.elements() * static_cast<std::int64_t>(size_of(a.dtype));
+  return bytes;
+}
+
 std::vector<StateTensor> state_tensors(const optim::StateTable& table, const FlatLayout& layout,
                                        std::string_view file) {
   std::vector<StateTensor> tensors;

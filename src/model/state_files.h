@@ -27,6 +27,9 @@ struct StateTensor {
 std::vector<std::string> state_files(const optim::StateTable& table);
 std::vector<StateTensor> state_tensors(const optim::StateTable& table, const FlatLayout& layout, std::string_view file);
 
+// Bytes of all tensors in those files.
+std::int64_t state_bytes(const optim::StateTable& table);
+
 // Gives all bytes of the tensors in order, in pieces that may end anywhere. `arrays`, one for each row, are memory of the
 // device. The host holds two windows at most (device::kTransferWindow), whatever the tensors' sizes.
 using TakeBytes = std::function<void(std::span<const std::byte> bytes)>;

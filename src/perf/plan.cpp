@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "device/card_overhead.h"
 #include "model/lowering.h"
+#include "model/state_files.h"
 #include "program/planner.h"
 
 namespace redline::perf {
@@ -130,6 +131,7 @@ Plan make_plan(const config::Config& config, const Machine& machine) {
   p.tokens_per_step = options.batch.tokens() * config.train.accumulate;
   p.flops = flops_of(lowered.set, options.batch);
   p.memory = memory_of(lowered.set.memory, machine);
+  p.checkpoint = model::state_bytes(lowered.state);
   if (machine.kind == device::Kind::cuda) p.tuning = tuning_bytes(lowered.set);
   p.fits = p.memory.total() + p.tuning <= machine.memory;
   p.largest = largest_of(lowered.set);

@@ -67,6 +67,7 @@ struct Plan {
   std::int64_t tokens_per_step = 0;
   FlopParts flops;  // a token
   MemoryKinds memory;
+  std::int64_t checkpoint = 0;      // bytes of one on the disk
   std::int64_t tuning = 0;          // bytes wanted for a moment at the start: operands to time products with
   bool fits = false;                // tuning included
   std::vector<NamedBytes> largest;  // activations, where most is alive

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/visible.h"
+
 namespace redline::report {
 namespace {
 
@@ -39,12 +41,12 @@ void LiveLine::show(const std::string& text) {
   if (showing_ && now - last_ < kBetweenRewrites) return;
   last_ = now;
   showing_ = true;
-  write(fmt::format("\r{}\x1b[K", std::string_view(text).substr(0, columns())));
+  write(fmt::format("\r{}\x1b[K", visible(text).substr(0, columns())));
 }
 
 void LiveLine::keep(const std::string& text) {
   clear();
-  write(text + "\n");
+  write(visible(text) + "\n");
   last_ = Clock::now();
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "config/toml.h"
 #include "report/events_file.h"
 #include "report/run_name.h"
@@ -259,7 +260,7 @@ void read_config(FileSystem& files, RunRecord& run) {
     run.problems.push_back("there is no config.toml: the settings are not known");
     return;
   }
-  run.config_text = files.read(path);
+  run.config_text = read_at_most(files, path, config::kMostTomlBytes);
   try {
     for (const config::Setting& s : config::read_toml(run.config_text, path.string()))
       if (!s.table) run.settings.emplace_back(s.name, config::literal(s.value));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <list>
 #include <map>
+#include <numeric>
 
 #include "base/hash.h"
 #include "config/load.h"
@@ -112,6 +113,23 @@ auto read_state(FileSystem& files, const Path& folder, const Read& read) {
 }
 
 }  // namespace
+
+std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t steps) {
+  // Saved are the multiples of `every` and the last step. The newest of them stay in any case.
+  const std::int64_t every = settings.every > 0 ? settings.every : std::max<std::int64_t>(steps, 1);
+  const std::int64_t saved = (steps + every - 1) / every, newest = std::min(settings.keep, saved);
+  if (settings.keep_every == 0) return newest;
+  // Of the multiples of `every` before them, those of `keep_every` too: every n-th.
+  const std::int64_t n = settings.keep_every / std::gcd(every, settings.keep_every);
+  return newest + (saved - newest) / n;
+}
+
+std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
+  const std::string all =
+      kept > 1 ? fmt::format(", the {} that are kept {:.2f} GiB", kept, gib(kept * bytes_of_one)) : "";
+  return fmt::format("a checkpoint takes {:.2f} GiB{}", gib(bytes_of_one), all);
+}
 
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state, const RunTokens& tokens) {

@@ -20,6 +20,12 @@ struct RunState {
   std::optional<data::DataIdentity> eval;  // of data.eval, where it is set
 };
 
+// How many checkpoints stand there when a run of so many steps has ended, by checkpoint.keep and checkpoint.keep_every.
+// While one is written it stands beside them.
+std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t steps);
+// "a checkpoint takes 1.90 GiB, the 3 that are kept 5.70 GiB"
+std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept);
+
 // Whether every parameter is finite: what is not would be loaded again and again.
 bool parameters_finite(model::Engine& engine);
 

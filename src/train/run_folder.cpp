@@ -3,9 +3,12 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/whole_file.h"
 #include "config/load.h"
+#include "config/toml.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
+#include "model/state_files.h"
 
 namespace redline::train {
 namespace {
@@ -17,7 +20,7 @@ void tell_observers(const TrainOptions& options, const Event& event) {
 Path checkpoints_of(const Path& folder) { return folder / "checkpoints"; }
 
 config::Config read_config(FileSystem& files, const Path& path) {
-  return config::parse(files.read(path), path.string(), model::settle_family);
+  return config::parse(read_at_most(files, path, config::kMostTomlBytes), path.string(), model::settle_family);
 }
 
 // The newest checkpoint of which all but the tensors is whole: its copy of the configuration is as it was written.
@@ -166,10 +169,31 @@ void RunFolder::begin(const data::Corpus& documents) {
   io::prepare_checkpoints(files_, checkpoints_);
 }
 
+namespace {
+
+std::string room_in(const Path& folder) {
+  std::error_code unknown;
+  const std::uintmax_t bytes = std::filesystem::space(folder, unknown).available;
+  return unknown ? std::string() : fmt::format(" and there are {:.2f} GiB free", static_cast<double>(bytes) * 0x1p-30);
+}
+
+}  // namespace
+
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
   tell(BeforeCheckpoint{});
   const config::Config config = as_kept(options_.config);
-  save_checkpoint(files_, checkpoints_, engine, config, state, tokens_);
+  try {
+    save_checkpoint(files_, checkpoints_, engine, config, state, tokens_);
+  } catch (const MachineError& e) {
+    const std::string reason = e.what();
+    const auto says = [&](const char* words) { return reason.find(words) != reason.npos; };
+    if (!says("o space left") && !says("quota")) throw;
+    fail_machine(
+        "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
+        "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
+        reason, checkpoints_in_words(model::state_bytes(engine.lowered().state), 1), room_in(checkpoints_),
+        counted(files_.list(checkpoints_).size() + 1, "checkpoint"));
+  }
   io::prune_checkpoints(files_, checkpoints_, config.checkpoint.keep, config.checkpoint.keep_every, state.step);
   tell(Saved{state.step, checkpoints_ / io::checkpoint_name(state.step), steady_seconds() - began});
 }

@@ -34,7 +34,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       keeper_(keeper),
       steps_(total_steps(config_.train)),
       lowering_(model::lowering_options(config_, device.kind())),
-      loader_(data::open_training_source(config_.data), training_options()),
+      loader_(open_loader()),
       held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
       watch_(loader_.corpus()),
       batch_(lowering_.batch),
@@ -44,6 +44,16 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
   if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpus());
   if (config_.train.sample_every > 0) samples_.emplace(config_, lowering_, held_out_);
   lowered_ = model::lower(config_.model, lowering_);
+}
+
+// A batch for which the loader has no room is rather one for which the device has none, and that is what to mend.
+data::Loader StepLoop::open_loader() {
+  try {
+    return data::Loader(data::open_training_source(config_.data), training_options());
+  } catch (const data::NoRoomForBatches&) {
+    train::require_memory(config_, memory_needed(config_, device_.kind()), device_);
+    throw;
+  }
 }
 
 data::LoaderOptions StepLoop::training_options() {

@@ -48,6 +48,7 @@ class StepLoop {
   TrainResult run();  // until the steps are done or a signal asks to stop
 
  private:
+  data::Loader open_loader();
   data::LoaderOptions training_options();
   bool stopping() const { return options_.stop && *options_.stop != 0; }
   void queue_step();

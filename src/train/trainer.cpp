@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/counted.h"
+#include "model/state_files.h"
+#include "train/checkpoint.h"
 #include "train/memory_advice.h"
 #include "train/run_folder.h"
 
@@ -44,6 +46,8 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
     folder.tell(Note{fmt::format("nothing to resume in {}: starting from the beginning", name)});
   folder.tell(Started{header});
   if (options.dry_run) {
+    folder.tell(Note{checkpoints_in_words(model::state_bytes(loop.lowered().state),
+                                          checkpoints_kept(options.config.checkpoint, header.steps))});
     const std::string problem = memory_problem(options.config, header.memory->total, device);
     if (!problem.empty()) folder.tell(Warning{problem});
     return {Outcome::dry_run, loop.step(), {}};

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
@@ -238,6 +239,24 @@ TEST(Replace, ReplacesAndLeavesNothingBeside) {
   real_files().replace(temp / "a", "new");
   EXPECT_EQ(real_files().read(temp / "a"), "new");
   EXPECT_EQ(real_files().list(temp.path()), std::vector<std::string>{"a"});
+}
+
+TEST(Replace, FollowsNoLinkThatSomebodyPutBeside) {
+  const TempFolder temp;
+  real_files().replace(temp / "precious", "theirs");
+  std::filesystem::create_symlink(temp / "precious", temp / "a.partial");
+  EXPECT_THROW(real_files().replace(temp / "a", "ours"), UserError);
+  EXPECT_THROW(real_files().create(temp / "a.partial"), UserError);
+  EXPECT_EQ(real_files().read(temp / "precious"), "theirs");
+}
+
+TEST(WholeFile, IsRefusedBeforeItFillsTheMemory) {
+  const TempFolder temp;
+  real_files().replace(temp / "a", "12345");
+  EXPECT_EQ(read_at_most(real_files(), temp / "a", 5), "12345");
+  EXPECT_THROW(read_at_most(real_files(), temp / "a", 4), UserError);
+  std::filesystem::resize_file(temp / "a", std::uint64_t{20} << 30);  // sparse
+  EXPECT_THROW(real_files().read(temp / "a"), UserError);
 }
 
 TEST(Replace, ShowsTheOldOrTheNewTextWhateverFails) {

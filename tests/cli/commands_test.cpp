@@ -74,6 +74,41 @@ TEST_F(Commands, UnknownNamesGetTheNearest) {
   expect_bad_input({"train", "model.family=lama"}, {"command line: model.family", "qwen3", "did you mean \"llama\"?"});
 }
 
+TEST_F(Commands, FlagsFromElsewhereAreKeysHere) {
+  expect_bad_input({"train", "--lr", "1e-3"}, {"no flag '--lr'", "keys are given as optim.lr=VALUE"});
+  expect_bad_input({"train", "--hidden-size=64"}, {"no flag '--hidden-size'", "model.hidden=VALUE"});
+  expect_bad_input({"plan", "--train.seq_len", "64"}, {"train.seq_len=VALUE"});
+}
+
+TEST_F(Commands, WhatSteersATerminalIsNotPassedOn) {
+  const auto expect_shown = [&](const Ran& ran) {
+    EXPECT_EQ(ran.err.find('\x1b'), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("\\x1b"), std::string::npos) << ran.err;
+  };
+  expect_shown(run({"train", "data.train=\x1b[2Jnothing.txt", "--out", "a"}));
+  expect_shown(run({"train", "\x1b]0;title\x07=1"}));
+  expect_shown(run({"\x1b[31mtrain"}));
+  write("keys.toml", "\"\\u001b[2J\" = 1\n");
+  expect_shown(run({"config", "keys.toml"}));
+}
+
+// In every state of too little memory the program ends, also where its libraries do not get their buffers.
+TEST_F(Commands, EndsUnderAnyLimitOfMemory) {
+  const auto status_of = [&](std::int64_t kib, const std::string& words) {
+    const std::string limited = fmt::format("cd {} && ulimit -v {} && exec timeout -s KILL 60 {} {} >/dev/null 2>&1",
+                                            quoted(folder_.path().string()), kib, quoted(REDLINE_BINARY), words);
+    const int status = std::system(limited.c_str());
+    EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 137) << words << " hangs with ulimit -v " << kib;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  };
+  constexpr std::int64_t kStep = 16 << 10, kMost = 4 << 20;
+  std::int64_t kib = kStep;
+  while (kib < kMost && status_of(kib, "--version") != 0 && !HasFailure()) kib += kStep;
+  if (kib >= kMost) GTEST_SKIP() << "not even the libraries fit into 4 GiB of addresses";
+  for (int more = 0; more < 6 && !HasFailure(); ++more)
+    status_of(kib + more * 2 * kStep, "train train.max_steps=1 train.eval_batches=1 --device cpu --out limited");
+}
+
 TEST_F(Commands, ValuesOfFlags) {
   expect_bad_input({"train", "--out"}, {"--out needs a value"});
   expect_bad_input({"train", "--out", "--resume"}, {"--out needs a value", "--resume"});
@@ -197,6 +232,7 @@ TEST_F(Commands, ADryRunWritesNothing) {
   const Ran ran = train_tiny({"--out", "a", "--dry-run"});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_NE(ran.out.find("parameters"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("a checkpoint takes "), std::string::npos) << ran.out;
   EXPECT_FALSE(exists("a"));
 }
 
@@ -209,6 +245,8 @@ TEST_F(Commands, WhatDoesNotFitIsToldBeforeTheRun) {
   EXPECT_NE(dry.out.find("memory  "), std::string::npos) << dry.out;  // by kind
   for (const std::string& part : parts) EXPECT_NE(dry.out.find(part), std::string::npos) << dry.out;
   expect_bad_input(run_line("profile" + keys), parts);
+  // Also where the loader has no room for so large a batch either.
+  expect_bad_input(run_line("train --out a --device cpu data.workers=1 train.batch_size=1048576"), parts);
   for (const char* left : {"a", "redline-trace.json"}) EXPECT_FALSE(exists(left)) << left;
 }
 

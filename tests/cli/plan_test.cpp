@@ -26,6 +26,7 @@ TEST_F(PlanCommand, TellsAllOfARunAsJson) {
   const Json j = json_of({"plan", "gqa-180m", "--card", "h200", "train.batch_size=64", "train.accumulate=1"});
   EXPECT_EQ(j.at("parameters"), 180910080);
   EXPECT_EQ(j.at("tokens_per_step"), 65536);
+  EXPECT_EQ(j.at("checkpoint_bytes"), std::int64_t{180910080} * 3 * 4);  // parameters and two moments
   EXPECT_LT(j.at("flops_per_token").get<double>(), j.at("flops_per_token_palm").get<double>());
   double parts = 0;
   for (const auto& [name, part] : j.at("flops_per_token_by_part").items()) parts += part.get<double>();
@@ -66,7 +67,7 @@ TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {
   const Ran card = run({"plan", "cs336-350m", "--card", "b200"});
   EXPECT_EQ(card.status, 0) << card.err;
   for (const char* part : {"B200", "datasheet", "attention projections", "scores", "working copies", "moments",
-                           "largest activations", "gate_up", "expected", "mfu", "choice", "train.batch_size="})
+                           "largest activations", "disk ", "that are kept", "gate_up", "expected", "mfu", "choice", "train.batch_size="})
     EXPECT_NE(card.out.find(part), std::string::npos) << part << " in:\n" << card.out;
   const Ran cpu = run({"plan", "--card", "cpu"});
   EXPECT_EQ(cpu.status, 0) << cpu.err;

@@ -123,6 +123,7 @@ TEST_F(TokenizeTest, WhatIsWrongIsSaidWithItsLine) {
   expect_bad_input("tokenize --tokenizer nothing", "nothing");
   expect_bad_input("tokenize --tokenizer bytes none.txt", "none.txt");
   expect_bad_input("tokenize --tokenizer bytes .", "folder");
+  expect_bad_input("tokenize " + gpt2_, "standard input: this is an ELF program", "\x7f\x45LF\x01\x01");
   expect_bad_input("tokenize " + gpt2_, "standard input: the text is not valid UTF-8 at byte 2", "ab\xff");
   expect_bad_input("tokenize --decode --tokenizer bytes", "standard input:2: 999", "97\n98 999\n");
   expect_bad_input("tokenize --decode --tokenizer bytes", "\"x\" is not an id", "97 x 98\n");
@@ -150,17 +151,36 @@ TEST_F(TokenizeTest, TrainsAFileThatItThenReads) {
             std::string::npos);
 }
 
+TEST_F(TokenizeTest, TrainingReadsWhatPrepareReads) {
+  write("a.jsonl", "{\"body\":\"some text\"}\nnot json\n{\"body\":\"more text\"}\n");
+  const std::string words = "tokenizer train --vocab-size 260 --out made/of/it.json a.jsonl";
+  const Ran missing = run(words);
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("the field is \"body\"; name the one that holds the text with --text-field"),
+            std::string::npos)
+      << missing.err;
+  EXPECT_EQ(missing.err.find("skip"), std::string::npos) << missing.err;
+  expect_bad_input(words + " --text-field body", "a.jsonl:2:1");
+  const Ran ran = run(words + " --text-field body --on-error skip");
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("passed over: 1 malformed part, the first: a.jsonl:2:1"), std::string::npos) << ran.out;
+  EXPECT_TRUE(real_files().exists(folder_ / "made/of/it.json"));
+  expect_bad_input(words + " --on-error skip", "all of it was passed over; the first: a.jsonl:1:1");
+}
+
 TEST_F(TokenizeTest, TrainingNamesWhatIsWrong) {
   write("corpus.txt", "some text");
   write("bad.txt", "bad \xff");
   write("empty.txt", "");
+  write("image.txt", "\x89PNG\r\n\x1a\n");
   expect_bad_input("tokenizer grow", "train");
   expect_bad_input("tokenizer train --out t.json corpus.txt", "--vocab-size");
   expect_bad_input("tokenizer train --vocab-size 300 corpus.txt", "--out");
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json", "INPUT");
   expect_bad_input("tokenizer train --vocab-size 256 --out t.json corpus.txt", "257");
   expect_bad_input("tokenizer train --vocab-size 300 --pattern gtp2 --out t.json corpus.txt", "gpt2");
-  expect_bad_input("tokenizer train --vocab-size 300 --out no/t.json corpus.txt", "no folder");
+  expect_bad_input("tokenizer train --vocab-size 300 --out bad.txt/t.json corpus.txt", "bad.txt");
+  expect_bad_input("tokenizer train --vocab-size 300 --out t.json image.txt", "image.txt: this is a PNG image");
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json none.txt", "none.txt");
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json bad.txt", "bad.txt");
   expect_bad_input("tokenizer train --vocab-size 300 --out t.json empty.txt", "empty.txt is empty");

@@ -102,6 +102,122 @@ TEST_F(LoadTest, UnknownNamesAreTold) {
   EXPECT_TRUE(error_of([&] { load({file, "", {}}); }).starts_with(file + ":2: unknown preset"));
 }
 
+TEST_F(LoadTest, NamesFromElsewhereAreKnown) {
+  EXPECT_EQ(override_error("learning_rate=1e-3"),
+            "on the command line: unknown key 'learning_rate'; here it is 'optim.lr' (number >= 0)");
+  EXPECT_EQ(parse_error("[train]\nwarmup_ratio = 0.1\n"),
+            "x.toml:2: unknown key 'train.warmup_ratio'; here it is 'optim.warmup_steps' (integer >= 0, steps)");
+  EXPECT_EQ(parse_error("[optimizer]\nlr = 3\n"), "x.toml:1: unknown section 'optimizer'; did you mean 'optim'?");
+  EXPECT_EQ(parse_error("[TrainingArguments]\nx = 1\n"),
+            "x.toml:1: unknown section 'TrainingArguments'; did you mean 'train'?");
+  EXPECT_TRUE(parse_error("[zebra]\n")
+                  .ends_with("unknown section 'zebra'; the sections are model, data, train, optim, "
+                             "precision, kernels, checkpoint, log"))
+      << parse_error("[zebra]\n");
+  EXPECT_TRUE(override_error("output_dir=x").ends_with("here it is the flag '--out'"))
+      << override_error("output_dir=x");
+  const std::pair<const char*, const char*> names[] = {{"lr", "optim.lr"},
+                                                       {"steps", "train.max_steps"},
+                                                       {"max_iters", "train.max_steps"},
+                                                       {"epochs", "train.epochs"},
+                                                       {"num_train_epochs", "train.epochs"},
+                                                       {"gradient_accumulation_steps", "train.accumulate"},
+                                                       {"per_device_train_batch_size", "train.batch_size"},
+                                                       {"intermediate_size", "model.ffn"},
+                                                       {"hidden_size", "model.hidden"},
+                                                       {"num_layers", "model.layers"},
+                                                       {"num_hidden_layers", "model.layers"},
+                                                       {"n_layer", "model.layers"},
+                                                       {"n_head", "model.heads"},
+                                                       {"n_embd", "model.hidden"},
+                                                       {"save_every", "checkpoint.every"},
+                                                       {"save-steps", "checkpoint.every"},
+                                                       {"eval_interval", "train.eval_every"},
+                                                       {"max_length", "train.seq_len"},
+                                                       {"block_size", "train.seq_len"},
+                                                       {"Vocab_Size", "model.vocab"},
+                                                       {"max_grad_norm", "optim.clip"}};
+  for (const auto& [there, here] : names)
+    EXPECT_NE(unknown_key(there).find(std::string("'") + here + "'"), std::string::npos) << unknown_key(there);
+}
+
+// A row of the table that names no key, or a word that is a key itself, would mislead.
+TEST_F(LoadTest, NamesFromElsewhereLeadToKeys) {
+  for (const Key& key : keys()) {
+    const std::string here = key_elsewhere(key.name);
+    if (!here.empty() && here != "train.seed") {
+      EXPECT_EQ(here, key.name);
+    }
+  }
+  for (const char* there : {"arch",
+                            "n_layers",
+                            "d_model",
+                            "num_heads",
+                            "n_kv_heads",
+                            "head_size",
+                            "d_ff",
+                            "n_vocab",
+                            "wd",
+                            "tie_weights",
+                            "pad_id",
+                            "rope_base",
+                            "n_positions",
+                            "rms_norm_eps",
+                            "resid_pdrop",
+                            "initializer_range",
+                            "dataset",
+                            "val_data",
+                            "tokenizer_name",
+                            "text_column",
+                            "num_workers",
+                            "prefetch_factor",
+                            "bs",
+                            "n_ctx",
+                            "grad_accum",
+                            "iters",
+                            "tokens",
+                            "random_seed",
+                            "eval_steps",
+                            "eval_iters",
+                            "generate_every",
+                            "gradient_checkpointing",
+                            "max_lr",
+                            "eta_min",
+                            "warmup",
+                            "scheduler",
+                            "betas",
+                            "beta_2",
+                            "epsilon",
+                            "grad_clip",
+                            "dtype",
+                            "save_total_limit",
+                            "logging_steps",
+                            "report_to",
+                            "pretrained",
+                            "document_separator"})
+    EXPECT_TRUE(find_key(key_elsewhere(there))) << there << " " << key_elsewhere(there);
+}
+
+TEST_F(LoadTest, SizesAndDepthsAreBounded) {
+  std::string dots = "a";
+  for (int i = 0; i < 50'000; ++i) dots += ".a";
+  EXPECT_EQ(parse_error("\n" + dots + " = 1\n"), "x.toml:2: a key of more than 8 parts");
+  EXPECT_EQ(parse_error("[" + dots + "]\n"), "x.toml:1: a key of more than 8 parts");
+  EXPECT_EQ(parse_error("x = {a = \"\"\"q\"\"\"\", " + dots + " = 1}\n"), "x.toml:1: a key of more than 8 parts");
+  EXPECT_NE(override_error("train.seq_len={" + dots + "=1}"), "no error");
+  EXPECT_NE(parse_error("x = " + std::string(100'000, '[')), "no error");
+  // Dots in strings and comments are no parts of a key.
+  const std::string text =
+      "# ....................\n[data]\ntrain = [\"a.b.c.d.e.f.g.h.i.j.k\", \'..............\']\n"
+      "separator = \"\"\"\n............\\\"\"\"\"\n[train]\nmax_steps = 1\n";
+  EXPECT_EQ(parse(text, "x.toml").data.train.size(), 2u);
+  EXPECT_EQ(load({"", "", {"train.sample_prompts=so.............................."}}).train.sample_prompts.size(), 1u);
+  const std::string large = write("large.toml", "");
+  std::filesystem::resize_file(large, std::uint64_t{20} << 30);  // sparse
+  EXPECT_NE(error_of([&] { load({large, "", {}}); }).find("at most 1048576"), std::string::npos);
+  EXPECT_NE(parse_error(std::string(2 << 20, '\n')).find("larger than"), std::string::npos);
+}
+
 TEST_F(LoadTest, WrongValuesAreTold) {
   EXPECT_EQ(parse_error("[train]\nbatch_size = \"many\"\n"),
             "x.toml:2: train.batch_size must be an integer in [1, 16777216] or \"auto\", not the string \"many\"");

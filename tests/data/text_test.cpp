@@ -131,5 +131,37 @@ TEST_F(TextTest, MistakesAreTold) {
   EXPECT_NE(error_of(data({})), "no error");
 }
 
+TEST_F(TextTest, BytesThatAreNoTextMustBeAskedFor) {
+  std::string program = std::string("\x7f\x45LF", 4) + std::string(300, '\0') + "and letters", table = "PAR1\x15\x04";
+  config::Data d = data({write("program.txt", program)});
+  EXPECT_EQ(error_of(d).find("data.train: "), 0u) << error_of(d);
+  EXPECT_NE(error_of(d).find("program.txt: this is an ELF program"), std::string::npos) << error_of(d);
+  d.tokenizer = "bytes";
+  EXPECT_EQ(text_of(*open_training_source(d)).size() + text_of(*open_held_out_source(d)).size(),
+            program.size() + std::string_view("<end>").size());
+  // Text in a wrapping is never meant as it stands, nor is a table one document.
+  d.train = {write("table.txt", table + std::string(100, 'x'))};
+  EXPECT_NE(error_of(d).find("a Parquet file"), std::string::npos) << error_of(d);
+  d.train = {write("table.csv", "id,text\n1,a\n")};
+  EXPECT_NE(error_of(d).find("data.separator"), std::string::npos) << error_of(d);
+  // The beginning may look like text where the middle does not.
+  d = data({write("mixed", std::string(200'000, 'a') + std::string(200'000, '\0'))});
+  EXPECT_NE(error_of(d).find("not text"), std::string::npos) << error_of(d);
+}
+
+TEST_F(TextTest, ADocumentTakesASixteenthOfTheMemoryAtMost) {
+  config::Data d = data({write("a.jsonl", "{\"text\":\"" + std::string(1 << 18, 'a') + "\"}\n")});
+  d.ram_mib = 1;
+  TextInput input(d.train, input_format(d), "data.train");
+  TextBlock block;
+  try {
+    input.next(block, 1, 1);
+    FAIL() << "a document of a quarter of data.ram_mib";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("65536 bytes, a sixteenth of data.ram_mib (1)"), std::string::npos)
+        << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace redline::data

@@ -33,6 +33,15 @@ TEST(NewFolder, IsWholeAtTheEndAndNotThereBefore) {
   EXPECT_FALSE(real_files().exists(temp / "never.partial"));
 }
 
+TEST(NewFolder, FollowsNoLinkThatSomebodyPutBeside) {
+  const testing::TempFolder temp;
+  real_files().create_folders(temp / "theirs");
+  std::filesystem::create_symlink(temp / "theirs", temp / "out.partial");
+  EXPECT_THROW(NewFolder(real_files(), temp / "out", "--out"), UserError);
+  EXPECT_TRUE(std::filesystem::is_symlink(temp / "out.partial"));
+  EXPECT_EQ(real_files().list(temp / "theirs"), std::vector<std::string>());
+}
+
 TEST(NewFolder, NothingIsWrittenOver) {
   const testing::TempFolder temp;
   real_files().replace(temp / "file", "x");

@@ -160,6 +160,30 @@ TEST(Checkpoint, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
   EXPECT_TRUE(parameters_finite(engine));
 }
 
+TEST(Checkpoint, SizesAreKnownBeforeTheFirstSave) {
+  const auto kept = [](std::int64_t every, std::int64_t keep, std::int64_t keep_every, std::int64_t steps) {
+    return checkpoints_kept({.every = every, .keep = keep, .keep_every = keep_every}, steps);
+  };
+  EXPECT_EQ(kept(0, 2, 0, 100), 1);
+  EXPECT_EQ(kept(10, 2, 0, 100), 2);
+  EXPECT_EQ(kept(10, 99, 0, 95), 10);
+  EXPECT_EQ(kept(10, 2, 50, 100), 3);  // 50, 90, 100
+  EXPECT_EQ(kept(10, 3, 15, 95), 5);   // 30, 60, 80, 90, 95
+  EXPECT_EQ(kept(10, 1, 10, 100), 10);
+  testing::TempFolder temp;
+  device::CpuDevice device;
+  const config::Model model = testing::tiny_model("llama");
+  Engine engine(model, options(), device);
+  save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(1));
+  std::int64_t files = 0;
+  for (const std::string& file : model::state_files(engine.lowered().state))
+    files += static_cast<std::int64_t>(real_files().size(temp.path() / io::checkpoint_name(1) / file));
+  const std::int64_t counted = model::state_bytes(engine.lowered().state);
+  EXPECT_LE(counted, files);
+  EXPECT_LT(files - counted, 16 << 10) << "headers";
+  EXPECT_EQ(checkpoints_in_words(3 << 29, 2), "a checkpoint takes 1.50 GiB, the 2 that are kept 3.00 GiB");
+}
+
 TEST(Checkpoint, ADiskThatIsFullEndsASaveWithNothingUnderWay) {
   testing::TempFolder temp;
   const config::Model model = wide_model();

@@ -94,28 +94,6 @@ class RawMemory final : public ByteStream {
   std::size_t at_ = 0;
 };
 
-// Text that is not compressed. The only thing to check is that it is not compressed after all.
-class Plain final : public ByteStream {
- public:
-  Plain(std::unique_ptr<ByteStream> raw, std::string name) : raw_(std::move(raw)), name_(std::move(name)) {}
-  std::size_t read(std::span<char> to) override {
-    const bool first = raw_->consumed() == 0;
-    const std::size_t got = raw_->read(to);
-    if (first && has_gzip_magic(to.first(got)))
-      fail_user("{}: this is gzip, not text; give it a name that ends in .gz", name_);
-    if (first && has_zstd_magic(to.first(got)))
-      fail_user("{}: this is zstd, not text; give it a name that ends in .zst", name_);
-    return got;
-  }
-  std::int64_t consumed() const override { return raw_->consumed(); }
-  bool seeks() const override { return true; }
-  void seek(std::int64_t offset) override { raw_->seek(offset); }
-
- private:
-  std::unique_ptr<ByteStream> raw_;
-  std::string name_;
-};
-
 // What both decompressors share: a buffer of compressed bytes and the position of its first unread one.
 class Compressed : public ByteStream {
  public:
@@ -254,7 +232,7 @@ std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> raw, const Pa
     case Compression::zstd: return std::make_unique<Zstd>(std::move(raw), name.string(), zstd_window_limit(bytes));
     case Compression::none: break;
   }
-  return std::make_unique<Plain>(std::move(raw), name.string());
+  return raw;
 }
 
 }  // namespace

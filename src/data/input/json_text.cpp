@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "data/utf8.h"
 #include "io/json.h"
@@ -34,11 +36,17 @@ class Scanner {
     text_.clear();
     skip_space();
     if (at_ == end_) fail("an object was expected, the line is empty");
+    if (*at_ == '[')
+      fail(
+          "the line is an array, and must be an object, { ... }; jq -c '.[]' FILE > NEW.jsonl writes its objects a "
+          "line each");
     if (*at_ != '{') fail("the line must be an object, { ... }");
+    if (std::string_view(at_ + 1, end_).find_first_not_of(" \t\r") == std::string_view::npos)
+      fail("an object begins and goes on in other lines; jq -c . FILE > NEW.jsonl writes each on one line");
     object(0);
     skip_space();
     if (at_ != end_) fail("something follows the end of the object");
-    if (!found_) fail_at(begin_, fmt::format("there is no field {}", wanted()));
+    if (!found_) throw JsonProblem{0, fmt::format("there is no field {}; {}", wanted(), fields()), true};
   }
 
  private:
@@ -52,6 +60,25 @@ class Scanner {
     std::string path = names_[0];
     for (std::size_t i = 1; i < names_.size(); ++i) path += "." + names_[i];
     return io::in_quotes(path);
+  }
+
+  // Those of the innermost object that was found on the way, by a second walk over the line.
+  std::string fields() {
+    constexpr std::size_t kShown = 12;
+    std::vector<std::pair<std::size_t, std::string>> names;
+    names_found_ = &names;
+    at_ = begin_;
+    skip_space();
+    object(0);
+    if (names.empty()) return "the object has no fields";
+    const std::size_t depth = std::ranges::max_element(names)->first;
+    std::string outer, list;
+    for (std::size_t i = 0; i < depth; ++i) outer += names_[i] + ".";
+    std::erase_if(names, [&](const auto& name) { return name.first != depth; });
+    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+      list += (i > 0 ? ", " : "") + io::in_quotes(outer + names[i].second);
+    if (names.size() > kShown) list += fmt::format(" and {} more", names.size() - kShown);
+    return fmt::format("the {} {}", names.size() == 1 ? "field is" : "fields are", list);
   }
 
   void skip_space() {
@@ -75,6 +102,7 @@ class Scanner {
       if (peek() != '"') fail("a name in quotes was expected");
       const char* const name_begin = at_;
       const bool matches = name_is(names_[depth]);
+      if (names_found_) names_found_->emplace_back(depth, std::string(name_begin + 1, at_ - 1));
       if (peek() != ':') fail("a colon was expected after the name");
       ++at_;
       peek();
@@ -282,6 +310,7 @@ class Scanner {
   std::string& text_;
   std::string name_, open_;
   bool found_ = false;
+  std::vector<std::pair<std::size_t, std::string>>* names_found_ = nullptr;  // depth and name, where they are wanted
 };
 
 }  // namespace

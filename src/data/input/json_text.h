@@ -13,6 +13,7 @@ namespace redline::data {
 struct JsonProblem {
   std::size_t at = 0;
   std::string reason;
+  bool no_field = false;  // it is good JSON without such a field
 };
 
 class JsonTextField {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/input/byte_stream.h"
+#include "data/input/file_kind.h"
 #include "data/input/json_text.h"
 #include "data/input/paths.h"
 #include "data/utf8.h"
@@ -18,7 +19,7 @@
 namespace redline::data {
 namespace {
 
-constexpr std::size_t kRead = std::size_t{1} << 18;
+constexpr std::size_t kRead = std::size_t{1} << 18, kLook = std::size_t{1} << 14;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
@@ -81,6 +82,17 @@ struct TextInput::Impl {
     }
   }
 
+  // Whether the beginning of a file is that of text or JSON.
+  void check_start(std::size_t f, std::string_view beginning) const {
+    std::string why;
+    if (format.separator.empty()) why = why_not_one_document(files[f], format.separator_key);
+    // What JSON is not, its parser tells better.
+    const std::string_view look =
+        json[f] ? beginning.substr(0, std::min(beginning.find('{'), beginning.size())) : beginning;
+    if (why.empty()) why = why_not_text(look, {}, format.separator, false);
+    if (!why.empty()) fail_user("{}: {}", files[f].string(), why);
+  }
+
   std::size_t index() const { return static_cast<std::size_t>(file); }
   bool done() const { return index() == files.size(); }
   std::int64_t file_bytes() const {  // when it was found
@@ -117,6 +129,7 @@ struct TextInput::Impl {
       const std::size_t got = stream->read(std::span(pending).subspan(had));
       pending.resize(had + got);
       at_end = got < kRead;
+      if (first) check_start(index(), pending);
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception&) {
@@ -182,10 +195,10 @@ struct TextInput::Impl {
 
   // A document that is too long ends the file as far as we are concerned.
   void break_off() {
-    const std::string_view advice = json[index()] ? "a line must be shorter" : "cut it with a separator";
-    broken = std::make_exception_ptr(
-        UserError(fmt::format("{}: byte {}: a document of more than {} bytes; {}", files[index()].string(), offset,
-                              format.longest_document, advice)));
+    const std::string advice = json[index()] ? "a line must be shorter" : "cut it with " + format.separator_key;
+    broken = std::make_exception_ptr(UserError(fmt::format(
+        "{}: byte {}: a document of more than {} bytes{}; {}", files[index()].string(), offset, format.longest_document,
+        format.longest_is.empty() ? "" : fmt::format(", {}", format.longest_is), advice)));
     pending.resize(start);
     scanned = start;
     at_end = true;
@@ -272,17 +285,23 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
   std::string_view bytes = std::string_view(block.bytes).substr(begin, end - begin);
   const std::string name = files[static_cast<std::size_t>(block.file)].string();
   const auto place = [&](std::size_t at) { return block.offset + static_cast<std::int64_t>(begin + at); };
+  const auto where = [&](std::size_t at) {
+    if (block.line == 0) return fmt::format("{}: byte {}", name, place(at));
+    const std::string_view before = std::string_view(block.bytes).substr(0, begin + at);
+    const std::size_t newline = before.rfind('\n');
+    const std::size_t column = newline == before.npos ? before.size() : before.size() - newline - 1;
+    return fmt::format("{}:{}:{}", name, block.line + std::ranges::count(before, '\n'), column + 1);
+  };
   if (json[static_cast<std::size_t>(block.file)]) {
     if (bytes.ends_with('\n')) bytes.remove_suffix(1);
     if (bytes.ends_with('\r')) bytes.remove_suffix(1);
     try {
       field.read(bytes, text);
     } catch (const JsonProblem& problem) {
-      if (block.line == 0) fail_user("{}: byte {}: {}", name, place(problem.at), problem.reason);
-      const std::string_view before = std::string_view(block.bytes).substr(0, begin + problem.at);
-      const std::size_t newline = before.rfind('\n');
-      const std::size_t column = newline == before.npos ? before.size() : before.size() - newline - 1;
-      fail_user("{}:{}:{}: {}", name, block.line + std::ranges::count(before, '\n'), column + 1, problem.reason);
+      if (problem.no_field)
+        throw NoSuchField(fmt::format("{}: {}; name the one that holds the text with {}", where(problem.at),
+                                      problem.reason, format.text_field_key));
+      fail_user("{}: {}", where(problem.at), problem.reason);
     }
     return;
   }
@@ -296,6 +315,18 @@ TextInput::TextInput(const std::vector<std::string>& paths, InputFormat format, 
     : impl_(std::make_unique<Impl>(paths, std::move(format), key)) {}
 TextInput::~TextInput() = default;
 
+void TextInput::check_files() const {
+  std::string start;
+  for (std::size_t f = 0; f < impl_->files.size(); ++f) {
+    start.resize(kLook);
+    try {
+      start.resize(open_byte_stream(impl_->files[f])->read(start));
+    } catch (const UserError&) {
+      continue;  // a broken archive may be passed over: next() tells of it
+    }
+    impl_->check_start(f, start);
+  }
+}
 const std::vector<Path>& TextInput::files() const { return impl_->files; }
 std::int64_t TextInput::bytes_on_disk() const { return impl_->bytes_on_disk; }
 std::int64_t TextInput::bytes_read() const { return impl_->read_so_far; }

@@ -14,11 +14,19 @@
 namespace redline::data {
 
 // How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one JSON
-// object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no text.
+// object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no text. What is
+// neither (data/input/file_kind.h) is an error, and so is a .csv without a separator.
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field
   std::string separator;            // between the documents of a text file; empty: a file is one document
   std::int64_t longest_document = std::int64_t{1} << 30;  // bytes; a longer one is an error, not more memory
+  std::string longest_is = {};                            // where that limit comes from: "a sixteenth of data.ram_mib"
+  std::string text_field_key = "data.text_field", separator_key = "data.separator";  // how both are set
+};
+
+// A line of JSON that has no such field as text_field. To pass over it would be to pass over all of them.
+struct NoSuchField : UserError {
+  using UserError::UserError;
 };
 
 bool is_json_lines(const Path& path);  // by its name
@@ -45,6 +53,9 @@ class TextInput {
   TextInput(const std::vector<std::string>& paths, InputFormat format, std::string key);
   ~TextInput();
 
+  // Looks at the beginning of every file: what is no text is a UserError now, not when its turn comes.
+  void check_files() const;
+
   const std::vector<Path>& files() const;
   std::int64_t bytes_on_disk() const;  // of all files: what progress is counted against
   std::int64_t bytes_read() const;     // of them, as far as next() has come; any thread may ask
@@ -58,7 +69,7 @@ class TextInput {
   void seek(std::int64_t file, std::int64_t offset);
 
   // The text of one document of a block: JSON parsed, separator cut off, checked to be UTF-8. May be empty. Any thread
-  // may call it. A UserError "FILE:LINE:COLUMN: ..." or "FILE: byte N: ..." when it is malformed.
+  // may call it. A UserError "FILE:LINE:COLUMN: ..." or "FILE: byte N: ..." when it is malformed or NoSuchField.
   void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
 
  private:

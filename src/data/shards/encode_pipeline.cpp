@@ -148,6 +148,7 @@ struct EncodePipeline::Impl {
         document.text_bytes = static_cast<std::int64_t>(text.size());
       } catch (const UserError& e) {
         document.problem = e.what();
+        document.no_field = dynamic_cast<const NoSuchField*>(&e) != nullptr;
         out.ids.resize(begin);
       }
       std::uint32_t largest = 0;

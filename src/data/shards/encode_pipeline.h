@@ -19,6 +19,7 @@ struct EncodedBlock {
     std::int64_t end = 0;         // in ids; it begins where the one before ends. Nothing in between: no text
     std::int64_t text_bytes = 0;  // that the tokenizer saw
     std::string problem = {};     // empty: none
+    bool no_field = false;        // which is the problem (NoSuchField)
   };
   std::vector<std::int32_t> ids;
   std::vector<Document> documents;

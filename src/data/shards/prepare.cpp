@@ -45,6 +45,7 @@ class Preparation {
       const auto ids =
           std::span(block.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(d.end - begin));
       begin = d.end;
+      if (d.no_field && !settings_.skip_bad) fail_user("{}", d.problem);
       if (!d.problem.empty()) {
         skip(d.problem, manifest_.skipped_malformed, prepared);
       } else if (ids.empty()) {
@@ -82,6 +83,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   const auto tokenizer = open_tokenizer(settings.tokenizer, "--tokenizer");
   const std::int32_t end_token = end_token_of(settings, *tokenizer);
   TextInput input(settings.inputs, settings.format, "INPUT");
+  if (!settings.skip_bad) input.check_files();
   io::NewFolder folder(files, settings.out, "--out");
 
   Prepared prepared;
@@ -117,8 +119,9 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
     }
   }
   if (prepared.total.documents == 0)
-    fail_user("INPUT: no documents were found in {}{}", counted(input.files().size(), "file"),
-              manifest.skipped_malformed + manifest.skipped_empty > 0 ? ": all of them were skipped" : "");
+    fail_user("INPUT: no documents were found in {}{}{}", counted(input.files().size(), "file"),
+              manifest.skipped_malformed + manifest.skipped_empty > 0 ? ": all of them were skipped" : "",
+              prepared.problems.empty() ? "" : fmt::format("; the first: {}", prepared.problems[0]));
   preparation.finish();
   manifest.source_files = static_cast<std::int64_t>(input.files().size());
   manifest.source_bytes = prepared.total.text_bytes;

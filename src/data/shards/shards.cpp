@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/whole_file.h"
 #include "data/shards/checked_file.h"
 #include "io/json.h"
 
@@ -132,7 +133,7 @@ Manifest read_manifest(const Path& folder) {
   if (!real_files().exists(path))
     fail_user("{}: not a whole folder of shards: there is no {}; run redline data prepare again", folder.string(),
               kManifestFile);
-  return parse_manifest(real_files().read(path), path.string());
+  return parse_manifest(read_at_most(real_files(), path, std::uint64_t{256} << 20), path.string());
 }
 
 std::unique_ptr<DocumentSource> open_shards(const std::vector<Path>& folders, TokenSettings settings) {

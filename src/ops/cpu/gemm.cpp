@@ -2,9 +2,13 @@
 #include "ops/cpu/gemm.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
+#include "base/counted.h"
+#include "base/error.h"
 #include "ops/cpu/row_ranges.h"
 
 namespace redline::ops::cpu {
@@ -47,6 +51,26 @@ Grid choose_grid(std::int64_t m, std::int64_t n, std::int64_t k) {
 // OpenBLAS would start threads of its own otherwise.
 void keep_to_one_thread() { [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true); }
 
+// OpenBLAS packs into a buffer for each thread that calls it, and tries without end where it gets none. So the room under
+// `ulimit -v` is looked for before the first product; without a limit the system gives what is not touched yet.
+void require_buffers(int threads) {
+#ifdef __x86_64__
+  constexpr std::size_t kBuffer = std::size_t{130} << 20;  // BUFFER_SIZE of OpenBLAS and a little
+#else
+  constexpr std::size_t kBuffer = std::size_t{34} << 20;
+#endif
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const std::size_t bytes = kBuffer * static_cast<std::size_t>(threads);
+  void* room = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED)
+    fail_machine(
+        "{} need {} MiB of address space for matrix products, and `ulimit -v` leaves less; raise it, or set "
+        "REDLINE_THREADS lower",
+        counted(threads, "thread"), bytes >> 20);
+  ::munmap(room, bytes);
+}
+
 CBLAS_TRANSPOSE blas(Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; }
 
 }  // namespace
@@ -59,6 +83,7 @@ void gemm_tile(const Gemm& g) {
 }
 
 void gemm(const Gemm& g, ThreadPool& pool) {
+  [[maybe_unused]] static const bool once = (require_buffers(pool.threads()), true);
   const Grid grid = choose_grid(g.m, g.n, g.k);
   run_tasks(pool, grid.rows * grid.columns, [&](std::int64_t tile) {
     const std::int64_t i = tile / grid.columns * grid.tile_m, j = tile % grid.columns * grid.tile_n;

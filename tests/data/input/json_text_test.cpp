@@ -1,6 +1,7 @@
 // The scanner for one field against what strict JSON is: the same verdict and the same text as a general parser.
 #include "data/input/json_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -33,12 +34,26 @@ TEST(JsonText, Fields) {
   EXPECT_EQ(read("{\"text\":\"" + std::string(100, 'x') + "\xC3\xA9\"}"), "=" + std::string(100, 'x') + "\xC3\xA9");
 }
 
+TEST(JsonText, AMissingFieldNamesThoseThatAreThere) {
+  EXPECT_EQ(read("{}"), "0: there is no field \"text\"; the object has no fields");
+  EXPECT_EQ(read(R"( {"url":"a","content":"b"})"),
+            "0: there is no field \"text\"; the fields are \"url\", \"content\"");
+  EXPECT_EQ(read(R"({"a":{"text":"x"}})", "b.text"), "0: there is no field \"b.text\"; the field is \"a\"");
+  EXPECT_EQ(read(R"({"meta":"x"})", "meta.text"), "0: there is no field \"meta.text\"; the field is \"meta\"");
+  EXPECT_EQ(read(R"({"id":1,"meta":{"body":"x"}})", "meta.text"),
+            "0: there is no field \"meta.text\"; the field is \"meta.body\"");
+  std::string many = "{\"f0\":0";
+  for (int i = 1; i < 20; ++i) many += fmt::format(",\"f{}\":0", i);
+  EXPECT_NE(read(many + "}").find("\"f11\" and 8 more"), std::string::npos) << read(many + "}");
+  EXPECT_EQ(read("{\"\x1b[2J\":0}").find('\x1b'), std::string::npos);
+}
+
 TEST(JsonText, Problems) {
   EXPECT_EQ(read(""), "0: an object was expected, the line is empty");
-  EXPECT_EQ(read("[]"), "0: the line must be an object, { ... }");
-  EXPECT_EQ(read("{}"), "0: there is no field \"text\"");
-  EXPECT_EQ(read(R"({"a":{"text":"x"}})", "b.text"), "0: there is no field \"b.text\"");
-  EXPECT_EQ(read(R"({"meta":"x"})", "meta.text"), "0: there is no field \"meta.text\"");
+  EXPECT_EQ(read("1"), "0: the line must be an object, { ... }");
+  EXPECT_EQ(read("[]").find("0: the line is an array, and must be an object, { ... }; jq -c '.[]'"), 0u);
+  EXPECT_EQ(read(" [").find("1: the line is an array"), 0u);
+  EXPECT_EQ(read("{ \t").find("0: an object begins and goes on in other lines; jq -c ."), 0u);
   EXPECT_EQ(read(R"({"text":null})"), "8: the field \"text\" is null, not a string");
   EXPECT_EQ(read(R"({"text":["a"]})"), "8: the field \"text\" is an array, not a string");
   EXPECT_EQ(read(R"({"text":"a","text":"b"})"), "12: the field \"text\" is there twice");

@@ -189,6 +189,40 @@ TEST_F(TextInputTest, NamesMustFitContents) {
   EXPECT_NE(error_of({write("a.jsonl", zstandard("x"))}).find("this is zstd"), std::string::npos);
 }
 
+TEST_F(TextInputTest, WhatIsNoTextIsNamedAndTheNextFileGoesOn) {
+  const std::string good = write("z.txt", "text");
+  std::string tar(257, '\0');
+  tar += "ustar";
+  const std::string packed = write("a.txt.gz", gzipped(tar));
+  TextInput input({packed, good}, {}, "INPUT");
+  EXPECT_THROW(input.check_files(), UserError);
+  TextBlock block;
+  EXPECT_THROW(input.next(block, 1, 1), UserError);
+  ASSERT_TRUE(input.next(block, 1, 1));
+  EXPECT_EQ(block.bytes, "text");
+  EXPECT_NE(error_of({packed}).find("a.txt.gz: this is a tar archive, not text; unpack it"), std::string::npos);
+  EXPECT_NE(error_of({write("a.jsonl", "PAR1\x15\x04{")}).find("pandas.read_parquet(FILE).to_json("),
+            std::string::npos);
+}
+
+TEST_F(TextInputTest, ATableIsNoDocument) {
+  InputFormat format;
+  EXPECT_NE(error_of({write("a.csv", "id,text\n1,a\n")}).find("a.csv: a table is not one document"), std::string::npos);
+  format.separator_key = "--separator";
+  EXPECT_NE(error_of({write("a.tsv.gz", gzipped("id\n"))}, format).find("--separator='\\n'"), std::string::npos);
+  format.separator = "\n";
+  EXPECT_EQ(texts({write("a.csv", "id,text\n1,a\n")}, format), (Texts{"id,text", "1,a"}));
+}
+
+TEST_F(TextInputTest, AMissingFieldSaysHowToNameIt) {
+  InputFormat format;
+  format.text_field_key = "--text-field";
+  const std::string path = write("a.jsonl", "{\"text\":\"a\"}\n{\"body\":\"b\"}\n");
+  EXPECT_EQ(error_of({path}, format), path +
+                                          ":2:1: there is no field \"text\"; the field is \"body\"; name the one "
+                                          "that holds the text with --text-field");
+}
+
 // Cut at every byte: documents before the cut come, then an error with the place, then the next file.
 TEST_F(TextInputTest, TruncatedArchives) {
   std::string lines;
@@ -273,7 +307,7 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
   const std::string good = "{\"text\":\"a\"}\n", bad = "{\"text\":\"" + std::string(2'000'000, 'x') + "\"}\n";
   const std::string path = write("a.jsonl", good + bad + good);
   EXPECT_EQ(error_of({path}, format), path + ": byte 13: a document of more than 1000 bytes; a line must be shorter");
-  EXPECT_NE(error_of({write("a.txt", std::string(1001, 'a'))}, format).find("cut it with a separator"),
+  EXPECT_NE(error_of({write("a.txt", std::string(1001, 'a'))}, format).find("cut it with data.separator"),
             std::string::npos);
   EXPECT_EQ(texts({write("b.txt", std::string(1000, 'a'))}, format).size(), 1u);
   const std::string blank = write("blank.jsonl", std::string(5'000'000, '\n') + good);

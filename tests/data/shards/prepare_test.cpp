@@ -149,6 +149,15 @@ TEST_F(PrepareTest, ValidationSplit) {
   EXPECT_TRUE(val == expected);
 }
 
+TEST_F(PrepareTest, AMissingFieldIsNotToBeSkipped) {
+  const auto path = write("a.jsonl", "{\"body\":\"a\"}\n");
+  PrepareSettings s = settings({path});
+  EXPECT_EQ(error_of(s).find("skip"), std::string::npos) << error_of(s);
+  s.skip_bad = true;
+  EXPECT_NE(error_of(s).find("all of them were skipped; the first: " + path + ":1:1"), std::string::npos)
+      << error_of(s);
+}
+
 TEST_F(PrepareTest, BadDocumentsStopOrAreCounted) {
   const auto bad = write("a.jsonl", "{\"text\":\"a\"}\nnot json\n{\"text\":\"\xff\"}\n{\"text\":\"b\"}\n");
   const auto cut = write("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\3", 10));
