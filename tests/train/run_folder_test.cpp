@@ -166,7 +166,7 @@ TEST(Resume, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
         std::atomic<int>* stop = nullptr;
         void on(const Event& event) override {
           hear(event, [&](const Stepped& e) {
-            if (e.step == 9) *stop = SIGTERM;  // seen after step 10
+            if (e.step == 10) *stop = SIGTERM;
           });
         }
       } at10;
