@@ -1,6 +1,8 @@
 // Holds a run folder's configuration against the one asked for, and keeps what the run leaves in it.
 #include "train/run_folder.h"
 
+#include <cmath>
+
 #include "base/clock.h"
 #include "config/keys.h"
 #include "config/load.h"
@@ -9,6 +11,8 @@
 
 namespace redline::train {
 namespace {
+
+constexpr double kBetweenLooks = 1, kJump = 10;  // seconds
 
 void tell_observers(const TrainOptions& options, const Event& event) {
   for (Observer* o : options.observers) o->on(event);
@@ -123,11 +127,60 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
 void RunFolder::begin() {
   files_.create_folders(options_.folder);
   if (!lock_) lock_.emplace(options_.folder);
-  if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
+  if (!options_.resume && !begun_) check_folder(options_, files_);  // another may have begun while this one loaded
   const std::string text = config::dump(options_.config);
   const Path path = options_.folder / kRunConfig;
   if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
   io::prepare_checkpoints(files_, checkpoints_);
+  if (std::exchange(begun_, true)) return;
+  looked_at_ = steady_seconds();
+  clock_offset_ = options_.wall_clock() - looked_at_;
+}
+
+bool RunFolder::lost() {
+  const double now = steady_seconds();
+  if (now - looked_at_ < kBetweenLooks) return false;
+  looked_at_ = now;
+  tell_of_jumps(now);
+  const bool gone = !files_.exists(options_.folder / kRunConfig) || !files_.exists(checkpoints_);
+  return (gone || !lock_ || !lock_->in_place()) && make_anew(gone);
+}
+
+void RunFolder::tell_of_jumps(double now) {
+  const double offset = options_.wall_clock() - now, jump = offset - std::exchange(clock_offset_, offset);
+  if (std::abs(jump) < kJump) return;
+  tell(Warning{
+      fmt::format("the machine's clock jumped by {:+.0f} s, or the machine slept: times of day in the run's files "
+                  "jump with it, the times of steps do not",
+                  jump)});
+}
+
+// Where nothing can be made the run goes on: perhaps it can be later.
+bool RunFolder::make_anew(bool gone) {
+  const std::string folder = options_.folder.string();
+  const auto tell_once = [&](const std::exception& e) {
+    if (!std::exchange(told_of_loss_, true))
+      tell(Warning{
+          fmt::format("{} is gone and cannot be made anew ({}): nothing can be saved until it can", folder, e.what())});
+    return false;
+  };
+  lock_.reset();
+  try {
+    begin();
+  } catch (const NoPermission& e) {
+    return tell_once(e);
+  } catch (const MachineError& e) {
+    return tell_once(e);
+  } catch (const UserError& e) {
+    fail_user("the .lock of {} was deleted under the run, which cannot go on there: {}", folder, e.what());
+  }
+  told_of_loss_ = false;
+  tell(Warning{
+      gone ? fmt::format("{} was deleted or moved under the run: it is made anew and the run is saved there now; "
+                         "its metrics and events go on with the next --resume",
+                         folder)
+           : fmt::format("the .lock of {} was deleted under the run: it is locked again", folder)});
+  return gone;
 }
 
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {

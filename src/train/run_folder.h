@@ -38,15 +38,24 @@ class RunFolder final : public Keeper {
   void begin();
 
   void tell(const Event& event) override;
+  // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped: what
+  // was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken meanwhile
+  // is a UserError.
+  bool lost() override;
   void save(model::Engine& engine, const RunState& state, double began) override;
 
  private:
   std::string take_up(const Path& checkpoint, StepLoop& loop);
+  void tell_of_jumps(double now);
+  bool make_anew(bool gone);
 
   const TrainOptions& options_;
   FileSystem& files_;
   Path checkpoints_;
   std::optional<RunLock> lock_;
+  bool begun_ = false, told_of_loss_ = false;
+  double looked_at_ = 0;     // steady seconds
+  double clock_offset_ = 0;  // of the wall clock from the steady one
 };
 
 }  // namespace redline::train

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,10 +14,9 @@
 
 namespace redline::train {
 
-RunLock::RunLock(const Path& folder) {
-  const Path file = folder / ".lock";
-  descriptor_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);  // another user's
+RunLock::RunLock(const Path& folder) : file_(folder / ".lock") {
+  descriptor_ = ::open(file_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) descriptor_ = ::open(file_.c_str(), O_RDONLY | O_CLOEXEC);  // another user's
   if (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
   const int why = errno;
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -25,8 +25,16 @@ RunLock::RunLock(const Path& folder) {
     fail_user("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
               folder.string());
   }
-  log::warn("{} cannot be locked ({}): nothing keeps a second run out of this folder", file.string(),
+  log::warn("{} cannot be locked ({}): nothing keeps a second run out of this folder", file_.string(),
             std::strerror(why));
+}
+
+bool RunLock::in_place() const {
+  if (descriptor_ < 0) return true;
+  struct stat ours {
+  }, there{};
+  return ::fstat(descriptor_, &ours) == 0 && ::stat(file_.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
+         ours.st_ino == there.st_ino;
 }
 
 RunLock::~RunLock() {

@@ -11,10 +11,13 @@ class RunLock {
  public:
   explicit RunLock(const Path& folder);
   ~RunLock();
+  bool in_place()
+      const;  // false: its file was deleted, and keeps nobody out any more; true where there could be no lock
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
  private:
+  Path file_;
   int descriptor_ = -1;  // -1: there is no lock
 };
 
