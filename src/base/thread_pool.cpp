@@ -100,6 +100,7 @@ struct ThreadPool::Impl {
   std::atomic<std::int64_t> next{0};  // the first index that nobody has taken
   std::int64_t count = 0;
   const std::function<void(std::int64_t)>* task = nullptr;
+  const StopFlag* stop = nullptr;
 
   std::mutex mutex;  // for the sleeping and for `error`
   std::condition_variable wake, empty;
@@ -126,6 +127,7 @@ struct ThreadPool::Impl {
     const Impl* outer = std::exchange(inside_of, this);
     for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
       try {
+        end_if_asked(stop);
         (*task)(i);
       } catch (...) {
         next.store(count, std::memory_order_relaxed);  // what has not begun is skipped
@@ -208,9 +210,14 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }
 
+void ThreadPool::stop_on(const StopFlag* stop) { impl_->stop = stop; }
+
 void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t)>& task) {
   if (impl_->workers.empty() || count <= 1) {
-    for (std::int64_t i = 0; i < count; ++i) task(i);
+    for (std::int64_t i = 0; i < count; ++i) {
+      end_if_asked(impl_->stop);
+      task(i);
+    }
     return;
   }
   REDLINE_CHECK(Impl::inside_of != impl_.get(), "a task of a thread pool called run() of the same pool");

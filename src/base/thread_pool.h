@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 
+#include "base/interrupt.h"
+
 namespace redline {
 
 class ThreadPool {
@@ -22,6 +24,9 @@ class ThreadPool {
   // exception thrown by a task is rethrown here, and what had not begun by then is skipped. Several threads may call
   // it: one waits for the other. Not reentrant: a task must not call run() of the same pool (a MachineError).
   void run(std::int64_t count, const std::function<void(std::int64_t)>& task);
+
+  // From here on run() ends with an Interrupted where the flag is set, between two tasks; nullptr: it never does.
+  void stop_on(const StopFlag* stop);
 
   // Cuts [0, n) into chunks of at most `grain` and runs body(begin, end) for each.
   template <class Body>

@@ -29,7 +29,7 @@ void end() {
 }
 
 void on_signal(int number) {
-  g_caught.hear(number);
+  if (g_caught.hear(number) > 1) train::end_as_without_us(number);
   ++g_hearing;
   if (!g_held) return end();
   --g_hearing;

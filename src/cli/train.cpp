@@ -103,7 +103,7 @@ int run_train(const Words& words) {
   FileSystem& files = real_files();
   const Choice choice = choose(files, config, out, resume);
   const auto device = device::open_device(device_name);
-  const train::StopSignals signals;
+  const train::StopSignals signals(train::StopSignals::Asked::to_stop_then_to_drop);
   const perf::Peak peak = perf::find_peak(*device);
 
   report::Sinks sinks(files, choice.config, choice.folder, "redline " REDLINE_VERSION, dry_run);
@@ -116,8 +116,10 @@ int run_train(const Words& words) {
   options.dry_run = dry_run;
   options.peak_flops = peak.flops;
   options.peak_source = peak.source;
+  options.peak_was_measured = peak.measured;
   options.observers = {&sinks.observer()};
   options.stop = &signals.caught();
+  options.drop = &signals.drop();
   const auto monitor =
       device->kind() == device::Kind::cpu || dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -207,6 +208,28 @@ class CpuMailbox final : public Mailbox {
   std::deque<std::vector<std::byte>> letters_;
 };
 
+// Work is over when the call that gave it returns: the host's clock is the device's.
+class CpuSpans final : public Spans {
+ public:
+  void begin(std::size_t span) override { at(span).begun = steady_seconds(); }
+  void end(std::size_t span) override { at(span).ended = steady_seconds(); }
+  void wait(std::size_t) override {}
+  double length(std::size_t span) const override { return spans_[span].ended - spans_[span].begun; }
+  double between_ends(std::size_t first, std::size_t second) const override {
+    return spans_[second].ended - spans_[first].ended;
+  }
+
+ private:
+  struct Span {
+    double begun = 0, ended = 0;
+  };
+  Span& at(std::size_t span) {
+    if (span >= spans_.size()) spans_.resize(span + 1);
+    return spans_[span];
+  }
+  std::vector<Span> spans_;
+};
+
 class CpuTransferWindow final : public TransferWindow {
  public:
   explicit CpuTransferWindow(std::int64_t bytes) : memory_(static_cast<std::size_t>(bytes)) {}
@@ -226,6 +249,8 @@ class CpuTransferWindow final : public TransferWindow {
 }  // namespace
 
 std::unique_ptr<Mailbox> CpuDevice::make_mailbox(std::int64_t bytes) { return std::make_unique<CpuMailbox>(bytes); }
+
+std::unique_ptr<Spans> CpuDevice::make_spans() { return std::make_unique<CpuSpans>(); }
 
 std::unique_ptr<TransferWindow> CpuDevice::make_transfer_window(std::int64_t bytes) {
   return std::make_unique<CpuTransferWindow>(bytes);

@@ -40,6 +40,19 @@ class Mailbox {
   virtual void take(void* host_to) = 0;                  // waits for the oldest letter and for nothing else
 };
 
+// Stretches of the work given to a device, timed by the device's own clock. They are numbered by whoever asks for them, and a
+// number may be used again. Their device must outlive them.
+class Spans {
+ public:
+  virtual ~Spans() = default;
+  virtual void begin(std::size_t span) = 0;  // behind the work queued so far; neither waits
+  virtual void end(std::size_t span) = 0;
+  virtual void wait(std::size_t span) = 0;  // until it has ended
+  // In seconds, of spans that have ended.
+  virtual double length(std::size_t span) const = 0;
+  virtual double between_ends(std::size_t first, std::size_t second) const = 0;
+};
+
 // Memory of the host through which much goes to the device or comes from it while the host does something else: fill, send,
 // and wait before it is filled again; or fetch, and wait before it is read. Its device must outlive it.
 class TransferWindow {
@@ -73,6 +86,7 @@ class Device {
   virtual void wait() = 0;              // until all work given to it is done
   virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
   virtual std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) = 0;  // of a letter
+  virtual std::unique_ptr<Spans> make_spans() = 0;
   virtual std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) = 0;
   virtual bool shares_host_memory() const = 0;  // whether the host may use buffers itself, without copies
 };
@@ -92,6 +106,7 @@ class CpuDevice : public Device {
   void wait() override {}
   bool runs_ahead() const override { return false; }
   std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
+  std::unique_ptr<Spans> make_spans() override;
   std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
   bool shares_host_memory() const override { return true; }
   ThreadPool& pool() { return pool_; }

@@ -20,7 +20,7 @@ bool is_still(const Path& file, int descriptor) {
 
 }  // namespace
 
-FileLock::FileLock(const Path& file, IfBusy if_busy) {
+FileLock::FileLock(const Path& file, IfBusy if_busy) : file_(file) {
   for (;;) {
     descriptor_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (descriptor_ < 0) descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);  // another user's
@@ -37,6 +37,8 @@ FileLock::FileLock(const Path& file, IfBusy if_busy) {
 FileLock::~FileLock() {
   if (held()) ::close(descriptor_);
 }
+
+bool FileLock::in_place() const { return !held() || is_still(file_, descriptor_); }
 
 bool FileLock::busy() const { return error_ == EWOULDBLOCK; }
 

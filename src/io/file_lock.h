@@ -16,9 +16,11 @@ class FileLock {
 
   bool held() const { return descriptor_ >= 0; }
   bool busy() const;                      // another process has it
+  bool in_place() const;                  // false: its file was deleted, and the lock keeps nobody out any more
   int why_not() const { return error_; }  // errno, where it is not held
 
  private:
+  Path file_;
   int descriptor_ = -1, error_ = 0;
 };
 

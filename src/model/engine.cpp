@@ -18,7 +18,8 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
       options_(options),
       lowered_(std::move(lowered)),
       executor_(program::make_executor(lowered_.set, device, options.execution)),
-      device_(device) {
+      device_(device),
+      clock_(device) {
   REDLINE_CHECK(options.kind == device.kind(), "programs for another kind of device");
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
 }
@@ -70,11 +71,39 @@ void Engine::set_step(std::uint64_t step, double lr, double inv_pairs, std::uint
   executor_->write(lowered_.step_state, &state, sizeof state);
 }
 
-void Engine::micro_step(bool first, program::NodeTimer* timer) { executor_->run(first ? kFirst : kAccumulate, timer); }
-void Engine::update(program::NodeTimer* timer) { executor_->run(kUpdate, timer); }
+void Engine::run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop) {
+  clock_.begin();
+  executor_->run(program, timer, stop);
+  clock_.end();
+}
+
+void Engine::micro_step(bool first, program::NodeTimer* timer) {
+  run_timed(first ? kFirst : kAccumulate, timer, stop_);
+}
+void Engine::update(program::NodeTimer* timer) { run_timed(kUpdate, timer, nullptr); }
+
+// Full rows are what they are. Documents that are not are those of `batch`, or, where it has full rows, rows of which the
+// last is a token shorter: so a run of full rows meets them, at the end of an epoch.
+void Engine::rehearse(const data::Batch& batch) {
+  const data::BatchShape& shape = batch.shape;
+  data::Batch other(shape);
+  const auto row = static_cast<std::size_t>(shape.seq_len), last = static_cast<std::size_t>(shape.rows) - 1;
+  for (std::size_t i = 0; i <= last; ++i) {
+    const std::size_t length = row - (i == last && row > 1 && batch.full_rows() ? 1 : 0);
+    other.append(std::span(batch.tokens).subspan(i * row, length));
+  }
+  for (const data::Batch* b : {&batch, &std::as_const(other)}) {
+    upload(*b);
+    set_step(0, 0, 0, 0);
+    micro_step(true);
+    if (options_.accumulate) micro_step(false);
+  }
+  device_.wait();
+  clock_.restart();
+}
 
 double Engine::evaluate() {
-  executor_->run(kEvaluate);
+  executor_->run(kEvaluate, nullptr, stop_);
   return loss_sum();
 }
 
@@ -94,6 +123,7 @@ double Engine::loss_sum() {
 void Engine::post_result() {
   const ValueId ids[] = {lowered_.loss_sum, lowered_.update_result};
   executor_->post(ids);
+  clock_.finish();
 }
 
 Engine::StepResult Engine::take_result() {
@@ -102,6 +132,7 @@ Engine::StepResult Engine::take_result() {
   StepResult result;
   std::memcpy(&result.loss_sum, letter.data(), sizeof(double));
   std::memcpy(&result.update, letter.data() + sizeof(double), sizeof(UpdateResult));
+  result.time = clock_.take();
   return result;
 }
 

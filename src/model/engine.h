@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "io/weight_files.h"
 #include "model/lowering.h"
+#include "model/step_clock.h"
 #include "program/cost.h"
 #include "program/executor.h"
 
@@ -59,7 +60,13 @@ class Engine {
   void set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token);
   void micro_step(bool first, program::NodeTimer* timer = nullptr);
   void update(program::NodeTimer* timer = nullptr);
-  double evaluate();            // sum of the uploaded batch's losses
+  double evaluate();  // sum of the uploaded batch's losses
+  // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step that
+  // is dropped before its update has changed nothing that stays.
+  void drop_on(const StopFlag* stop) { stop_ = stop; }
+  // Runs what a micro-step runs once for each kind of batch, on `batch` and on one of the other kind: what a card chooses,
+  // tunes and captures at a program's first run is there before the first step. Only gradients and losses change.
+  void rehearse(const data::Batch& batch);
   std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
 
   double loss_sum();  // of the micro-steps since the last first one
@@ -67,9 +74,11 @@ class Engine {
   struct StepResult {
     double loss_sum = 0;
     UpdateResult update;
+    StepTime time;
   };
   void post_result();
   StepResult take_result();
+  StepClock& clock() { return clock_; }
 
   // FLOPs of a step's micro-batches as MFU counts them, and with T * tokens pairs instead of the mask's (PaLM's way).
   double model_flops(const data::Batch& batch) const;
@@ -77,6 +86,7 @@ class Engine {
 
  private:
   void refresh();  // the working copies, where there are any
+  void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop);
 
   config::Model model_;
   LoweringOptions options_;
@@ -84,6 +94,8 @@ class Engine {
   std::unique_ptr<program::Executor> executor_;
   device::Device& device_;
   program::ModelFlops flops_;  // of a micro-step; nothing without training
+  StepClock clock_;
+  const StopFlag* stop_ = nullptr;
 };
 
 // Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is

@@ -66,7 +66,9 @@ Peak measure_peak(device::Device& device) {
 Peak find_peak(device::Device& device) {
   const Card* card = device.kind() == device::Kind::cuda ? find_card(device.name()) : nullptr;
   if (card) return {card->tflops.bf16 * 1e12, "datasheet, dense bf16"};
-  return measure_peak(device);
+  Peak peak = measure_peak(device);
+  peak.measured = true;
+  return peak;
 }
 
 double measure_copy_rate(device::Device& device) {

@@ -10,6 +10,7 @@ namespace redline::perf {
 struct Peak {
   double flops = 0;    // a second
   std::string source;  // "datasheet, dense bf16", "measured: fp32 product of 1024 x 1024 x 1024"
+  bool measured = false;
 };
 
 // A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s, through

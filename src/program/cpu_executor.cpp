@@ -12,9 +12,11 @@ class CpuExecutor final : public ArenaExecutor {
  public:
   CpuExecutor(const ProgramSet& set, device::CpuDevice& device) : ArenaExecutor(set, device), device_(device) {}
 
-  void run(std::string_view name, NodeTimer* timer) override {
+  void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     const std::size_t program = index_of(name);
+    const Stoppable stoppable(device_.pool(), stop);  // one attention over long rows takes minutes
     for (std::size_t i = 0; i < ops(program).size(); ++i) {
+      end_if_asked(stop);
       const double begin = timer ? steady_seconds() : 0;
       const Node& node = set().programs[program].nodes[i];
       if (node.when != When::wait) std::visit([&](const auto& op) { run(op, device_.pool()); }, ops(program)[i]);
@@ -23,6 +25,12 @@ class CpuExecutor final : public ArenaExecutor {
   }
 
  private:
+  struct Stoppable {
+    Stoppable(ThreadPool& p, const StopFlag* stop) : pool(p) { pool.stop_on(stop); }
+    ~Stoppable() { pool.stop_on(nullptr); }
+    ThreadPool& pool;
+  };
+
   // One overload set for all kernels; the op's own namespace decides which backend function it is.
   template <class Op>
   static void run(const Op& op, ThreadPool& pool) {

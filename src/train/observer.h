@@ -40,7 +40,7 @@ struct RunHeader {
 // One row of metrics.jsonl. report/metrics.h says of each member what it is, its unit and how it is shown.
 struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
-  double time = 0, loss = 0, grad_norm = 0, lr = 0, step_ms = 0;
+  double time = 0, loss = 0, grad_norm = 0, lr = 0, step_ms = 0, device_ms = 0, idle_ms = 0;
   std::int64_t tokens = 0;
   double tokens_per_s = 0, padding = 0, tflops = 0, mfu = 0, mfu_palm = 0, data_wait_ms = 0;
   std::optional<std::int64_t> truncated_tokens;  // where data.long_documents = "truncate"

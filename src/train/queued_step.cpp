@@ -16,7 +16,9 @@ void QueuedStep::clear() {
   documents.clear();
 }
 
-StepMetrics QueuedStep::metrics(double loss, double norm, double seconds, std::int64_t slots, double peak) const {
+StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots,
+                                double peak) const {
+  const double seconds = time.seconds;
   StepMetrics m;
   m.step = step;
   m.time = unix_seconds();
@@ -24,6 +26,8 @@ StepMetrics QueuedStep::metrics(double loss, double norm, double seconds, std::i
   m.grad_norm = norm;
   m.lr = lr;
   m.step_ms = 1e3 * seconds;
+  m.device_ms = 1e3 * time.working;
+  m.idle_ms = std::max(0.0, m.step_ms - m.device_ms);
   m.tokens = pairs;
   m.tokens_per_s = static_cast<double>(pairs) / seconds;
   m.padding = 1 - static_cast<double>(real_tokens) / static_cast<double>(slots);

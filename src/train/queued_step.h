@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "model/step_clock.h"
 #include "train/observer.h"
 
 namespace redline::train {
@@ -19,7 +20,7 @@ struct QueuedStep {
   void clear();
 
   // The figures that the step itself gives; `slots` are the token slots of its batches. A peak of 0: no mfu.
-  StepMetrics metrics(double loss, double norm, double seconds, std::int64_t slots, double peak) const;
+  StepMetrics metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots, double peak) const;
 
   // Ends the run with a NotFinite that names the step, its documents and what to try.
   [[noreturn]] void refuse(double loss, double norm) const;

@@ -1,8 +1,12 @@
 // Holds a run folder's configuration against the one asked for, and keeps what the run leaves in it.
 #include "train/run_folder.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/log.h"
 #include "base/whole_file.h"
 #include "config/load.h"
 #include "config/toml.h"
@@ -12,6 +16,8 @@
 
 namespace redline::train {
 namespace {
+
+constexpr double kBetweenLooks = 1, kJump = 10;  // seconds
 
 void tell_observers(const TrainOptions& options, const Event& event) {
   for (Observer* o : options.observers) o->on(event);
@@ -114,7 +120,7 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
     return problem;
   restore(checkpoint, loop);
   if (!loop.trains()) return io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
-  if (!lock_) lock_.emplace(options_.folder);
+  lock();
   loop.make_engine();
   try {
     loop.load_checkpoint(checkpoint);
@@ -159,14 +165,82 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
 
 void RunFolder::begin(const data::Corpus& documents) {
   tokens_ = run_tokens(files_, options_.config, documents);
+  make();
+}
+
+// A second process that trained into the folder would mix its rows and checkpoints with this one's.
+void RunFolder::lock() {
+  if (lock_) return;
+  const Path file = options_.folder / ".lock";
+  lock_.emplace(file, io::FileLock::IfBusy::leave);
+  if (lock_->held()) return;
+  if (lock_->busy()) {
+    lock_.reset();
+    fail_user("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
+              options_.folder.string());
+  }
+  log::warn("{} cannot be locked ({}): nothing keeps a second run out of this folder", file.string(),
+            std::strerror(lock_->why_not()));
+}
+
+void RunFolder::make() {
   files_.create_folders(options_.folder);
-  if (!lock_) lock_.emplace(options_.folder);
-  if (!options_.resume) check_folder(options_, files_);  // another may have begun while this one loaded
+  lock();
+  if (!options_.resume && !begun_) check_folder(options_, files_);  // another may have begun while this one loaded
   const std::string text = sealed_text(as_kept(options_.config));
   const Path path = options_.folder / kRunConfig;
   if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
   keep_tokenizer(files_, options_.folder, tokens_.files);
   io::prepare_checkpoints(files_, checkpoints_);
+  if (std::exchange(begun_, true)) return;
+  looked_at_ = steady_seconds();
+  clock_offset_ = options_.wall_clock() - looked_at_;
+}
+
+bool RunFolder::lost() {
+  const double now = steady_seconds();
+  if (now - looked_at_ < kBetweenLooks) return false;
+  looked_at_ = now;
+  tell_of_jumps(now);
+  const bool gone = !files_.exists(options_.folder / kRunConfig) || !files_.exists(checkpoints_);
+  return (gone || !lock_ || !lock_->in_place()) && make_anew(gone);
+}
+
+void RunFolder::tell_of_jumps(double now) {
+  const double offset = options_.wall_clock() - now, jump = offset - std::exchange(clock_offset_, offset);
+  if (std::abs(jump) < kJump) return;
+  tell(Warning{
+      fmt::format("the machine's clock jumped by {:+.0f} s, or the machine slept: times of day in the run's files "
+                  "jump with it, the times of steps do not",
+                  jump)});
+}
+
+// Where nothing can be made the run goes on: perhaps it can be later.
+bool RunFolder::make_anew(bool gone) {
+  const std::string folder = options_.folder.string();
+  const auto tell_once = [&](const std::exception& e) {
+    if (!std::exchange(told_of_loss_, true))
+      tell(Warning{
+          fmt::format("{} is gone and cannot be made anew ({}): nothing can be saved until it can", folder, e.what())});
+    return false;
+  };
+  lock_.reset();
+  try {
+    make();
+  } catch (const NoPermission& e) {
+    return tell_once(e);
+  } catch (const MachineError& e) {
+    return tell_once(e);
+  } catch (const UserError& e) {
+    fail_user("the .lock of {} was deleted under the run, which cannot go on there: {}", folder, e.what());
+  }
+  told_of_loss_ = false;
+  tell(Warning{
+      gone ? fmt::format("{} was deleted or moved under the run: it is made anew and the run is saved there now; "
+                         "its metrics and events go on with the next --resume",
+                         folder)
+           : fmt::format("the .lock of {} was deleted under the run: it is locked again", folder)});
+  return gone;
 }
 
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "train/resume_settings.h"
-#include "train/run_lock.h"
 #include "train/run_tokens.h"
 #include "train/step_loop.h"
 
@@ -39,17 +38,28 @@ class RunFolder final : public Keeper {
   void begin(const data::Corpus& documents);
 
   void tell(const Event& event) override;
+  // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped: what
+  // was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken meanwhile
+  // is a UserError.
+  bool lost() override;
   void save(model::Engine& engine, const RunState& state, double began) override;
 
  private:
   std::string take_up(const Path& checkpoint, StepLoop& loop);
   void restore(const Path& checkpoint, StepLoop& loop);
+  void lock();
+  void make();  // what is written first
+  void tell_of_jumps(double now);
+  bool make_anew(bool gone);
 
   const TrainOptions& options_;
   FileSystem& files_;
   Path checkpoints_;
   RunTokens tokens_;
-  std::optional<RunLock> lock_;
+  std::optional<io::FileLock> lock_;
+  bool begun_ = false, told_of_loss_ = false;
+  double looked_at_ = 0;     // steady seconds
+  double clock_offset_ = 0;  // of the wall clock from the steady one
 };
 
 }  // namespace redline::train

@@ -43,9 +43,10 @@ Samples::Samples(const config::Config& config, const model::LoweringOptions& low
   if (const auto end = corpus_.end_token()) options_.stop_tokens = {*end};
 }
 
-std::vector<SampledText> Samples::write(model::Engine& engine) const {
+std::vector<SampledText> Samples::write(model::Engine& engine, const std::function<bool()>& go_on) const {
   model::Decoding decoding(engine);
-  const model::Generated g = model::generate(decoding, prompts_, options_, {});
+  const model::Generated g =
+      model::generate(decoding, prompts_, options_, [&](std::size_t, std::int32_t) { return go_on(); });
   std::vector<SampledText> texts;
   for (std::size_t i = 0; i < prompts_.size(); ++i) {
     // Decoded together, since some tokenizers write a token otherwise at the beginning of a text.

@@ -2,6 +2,7 @@
 // engine. Nothing that a step reads is touched.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "data/loader.h"
@@ -15,7 +16,8 @@ class Samples {
   // Without prompts the first held-out document gives one. A prompt that cannot be used is a UserError.
   Samples(const config::Config& config, const model::LoweringOptions& lowering, data::Loader& held_out);
 
-  std::vector<SampledText> write(model::Engine& engine) const;
+  // Texts end where they are when `go_on` says so.
+  std::vector<SampledText> write(model::Engine& engine, const std::function<bool()>& go_on) const;
 
  private:
   const data::Corpus& corpus_;

@@ -13,6 +13,9 @@
 namespace redline::train {
 namespace {
 
+constexpr double kLongStep = 2, kAhead = 1;  // seconds
+constexpr std::size_t kManySteps = 20;       // that a rate must hold over
+
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 // Parameters that are broken are no checkpoint.
@@ -38,6 +41,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
       watch_(loader_.corpus()),
       batch_(lowering_.batch),
+      rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
   for (const data::Loader* loader : {&loader_, &held_out_})
     data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
@@ -71,7 +75,7 @@ void StepLoop::load_checkpoint(const Path& folder) { load_tensors(folder, *engin
 
 model::LoadProgress StepLoop::tell_loading() {
   return [this](std::uint64_t done, std::uint64_t of) {
-    if (stopping()) throw StoppedLoading{};
+    end_if_asked(options_.stop);
     keeper_.tell(Loading{done, of});
   };
 }
@@ -105,70 +109,82 @@ RunHeader StepLoop::header() const {
 }
 
 // A device that runs ahead is given the next step before the last one's figures are asked for, so that it never waits
-// for the host; they come a step late. Where somebody looks at the parameters, all figures are in first.
+// for the host; they come a step late. Where somebody looks at the parameters, all figures are in first. A step that takes
+// long is waited for, so that a signal need not wait for two.
 TrainResult StepLoop::run() {
   const double began = steady_seconds();
   const std::int64_t first_step = state_.step;
-  const auto finished = [&](std::string text) {
-    Finished ending{std::move(text)};
-    ending.steps = state_.step - first_step;
-    ending.tokens = state_.tokens;
-    ending.resumed = first_step > 0;
-    ending.seconds = steady_seconds() - began;
-    return ending;
-  };
   if (!engine_) {
     make_engine();
     engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
   }
   watch_.start_reading();
   if (eval_watch_) eval_watch_->start_reading();
+  saved_step_ = state_.step;
   if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
   std::optional<double> eval_loss;
-  finished_at_ = steady_seconds();
-  saved_step_ = state_.step;
-  while (state_.step < steps_) {
-    queue_step();
+  engine_->clock().restart();
+  bool dropped = false;
+  while (state_.step < steps_ && !stopping()) {
+    dropped = !queue_step();
+    if (dropped) break;
     const bool last = state_.step == steps_;
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
-    const bool evaluation = due(config_.train.eval_every), checkpoint = due(config_.checkpoint.every);
+    const bool evaluation = due(config_.train.eval_every), checkpoint = due(config_.checkpoint.every) || keeper_.lost();
     const bool sample = samples_ && due(config_.train.sample_every);
-    const bool look = evaluation || checkpoint || sample || stopping() || !device_.runs_ahead();
+    const bool ahead = device_.runs_ahead() && step_seconds_ < kLongStep;
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
-    if (!look) continue;
+    if (ahead && !evaluation && !checkpoint && !sample && !stopping()) continue;
     StepMetrics m = finish_step();
-    if (evaluation && (last || !stopping())) m.eval_loss = eval_loss = held_out_loss();
-    const bool stop = stopping();
+    if (evaluation) m.eval_loss = held_out_loss();
+    if (last || m.eval_loss) eval_loss = m.eval_loss;
     keeper_.tell(Stepped{m});
-    if (sample && (last || !stop)) keeper_.tell(Sampled{m.step, samples_->write(*engine_)});
-    if (checkpoint || stop) save(loader_.state());
-    if (last || stop) tell_dropped();
-    finished_at_ = steady_seconds();
-    if (stop && !last) {
-      Finished ending = finished(fmt::format("stopped by signal {} after step {}", options_.stop->load(), state_.step));
-      ending.stopped = true;
-      ending.next = "continue with --resume";
-      keeper_.tell(ending);
-      return {Outcome::stopped, state_.step, eval_loss};
-    }
+    if (sample && !stopping()) write_samples(m.step);
+    if (checkpoint || stopping()) save(loader_.state());
+    if (evaluation || checkpoint || sample) engine_->clock().restart();
   }
-  Finished ending = finished(fmt::format("{} done", counted(state_.step, "step")));
+  finish_steps();
+  if (state_.step > saved_step_) save(dropped ? before_step_ : loader_.state());
+  tell_dropped();
+  const bool stopped = state_.step < steps_ || !eval_loss;
+  Finished ending{stopped ? how_it_stopped(dropped) : fmt::format("{} done", counted(state_.step, "step"))};
+  if (stopped)
+    ending.next = state_.step == steps_ ? "its held-out loss is what redline eval says" : "continue with --resume";
+  ending.stopped = stopped;
+  ending.steps = state_.step - first_step;
+  ending.tokens = state_.tokens;
+  ending.resumed = first_step > 0;
+  ending.seconds = steady_seconds() - began;
   ending.eval_loss = eval_loss;
   keeper_.tell(ending);
-  return {Outcome::finished, state_.step, eval_loss};
+  return {stopped ? Outcome::stopped : Outcome::finished, state_.step, eval_loss};
 }
 
-// Gives the device one update over `accumulate` micro-batches.
-void StepLoop::queue_step() {
+std::string StepLoop::how_it_stopped(bool dropped) const {
+  const std::string where = state_.step == 0 ? "before the first step" : fmt::format("after step {}", state_.step);
+  return fmt::format("stopped by signal {} {}{}{}", options_.stop->load(), where,
+                     state_.step == steps_ ? ", the last" : "",
+                     dropped ? fmt::format("; step {} was left unfinished", state_.step + 1) : "");
+}
+
+// Gives the device one update over `accumulate` micro-batches. False where it was dropped: it has updated nothing.
+bool StepLoop::queue_step() {
   QueuedStep& s = steps_queued_[queued_++];
   s.step = state_.step + 1;
   s.lr = optim::learning_rate(config_.optim, state_.step, steps_);
-  micro_steps(s);
+  engine_->drop_on(options_.drop);
+  try {
+    micro_steps(s);
+  } catch (const Interrupted&) {
+    --queued_;
+    return false;
+  }
   engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr, 1.0 / static_cast<double>(s.pairs), 0);
   engine_->update();
   engine_->post_result();
   state_.step += 1;
   state_.tokens += s.pairs;
+  return true;
 }
 
 void StepLoop::micro_steps(QueuedStep& sums) {
@@ -179,6 +195,8 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     if (!next_batch()) fail_user("data.train has no documents to train on");
     sums.data_wait += steady_seconds() - wait;
     sums.documents.insert(sums.documents.end(), batch_.sources.begin(), batch_.sources.end());
+    if (!std::exchange(rehearsed_, true)) engine_->rehearse(batch_);
+    engine_->clock().wait_for_all_but(micro_steps_ahead());
     engine_->upload(batch_);
     engine_->set_step(static_cast<std::uint64_t>(state_.step), sums.lr, 0,
                       static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
@@ -193,28 +211,38 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens", sums.step);
 }
 
+// As many as the device does within about a second: what is queued cannot be taken back from a card.
+std::size_t StepLoop::micro_steps_ahead() const {
+  const double seconds = step_seconds_ / static_cast<double>(config_.train.accumulate);
+  return seconds > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / seconds)) : 1;
+}
+
 // What is wrong with the data does not cost the steps before it.
 bool StepLoop::next_batch() {
   try {
     return loader_.next(batch_);
   } catch (const UserError&) {
     --queued_;  // the step that asked
-    while (queued_ > 0) keeper_.tell(Stepped{finish_step()});
+    finish_steps();
     if (state_.step > saved_step_) save(before_step_);
     throw;
   }
 }
 
-// Waits for the oldest step that was queued. Its time is what passed since the one before it was done.
+void StepLoop::finish_steps() {
+  while (queued_ > 0) keeper_.tell(Stepped{finish_step()});
+}
+
+// Waits for the oldest step that was queued.
 StepMetrics StepLoop::finish_step() {
   const model::Engine::StepResult result = engine_->take_result();
-  const double now = steady_seconds(), seconds = now - std::exchange(finished_at_, now);
+  step_seconds_ = result.time.seconds;
   QueuedStep& s = steps_queued_[0];
   const double loss = result.loss_sum / static_cast<double>(s.pairs);
   if (result.update.finite != 1.0f) s.refuse(loss, result.update.grad_norm);
-  if (peak_ > 0) raise_peak(s.flops / seconds);
+  if (options_.peak_was_measured) raise_peak(s.flops / result.time.seconds);
   const std::int64_t slots = batch_.shape.tokens() * config_.train.accumulate;
-  StepMetrics m = s.metrics(loss, result.update.grad_norm, seconds, slots, peak_);
+  StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_);
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();
@@ -223,14 +251,20 @@ StepMetrics StepLoop::finish_step() {
   return m;
 }
 
-// Nothing runs above a true peak: one that is passed was measured while the machine was busy.
+// Nothing runs above a true peak for long: one that most of the last steps pass was measured while the machine was busy.
 void StepLoop::raise_peak(double rate) {
-  if (rate <= peak_) return;
-  peak_ = rate;
+  rates_.push_back(rate);
+  if (rates_.size() < kManySteps) return;
+  if (rates_.size() > kManySteps) rates_.erase(rates_.begin());
+  std::vector<double> sorted = rates_;
+  std::ranges::nth_element(sorted, sorted.begin() + kManySteps / 2);
+  if (sorted[kManySteps / 2] <= peak_) return;
+  peak_ = sorted[kManySteps / 2];
   if (std::exchange(peak_was_low_, true)) return;
-  keeper_.tell(
-      Warning{"a step was faster than the peak that was measured at the start, when the machine was busy: mfu is held "
-              "against the fastest step from here on"});
+  keeper_.tell(Warning{
+      fmt::format("the last {} steps were faster than the peak that was measured at the start, when the machine "
+                  "was busy: mfu is held against them from here on",
+                  kManySteps)});
 }
 
 // What of the data no step has seen.
@@ -244,12 +278,20 @@ void StepLoop::tell_dropped() {
     keeper_.tell(Note{fmt::format("empty documents that were passed over: {}", s.empty_documents)});
 }
 
-double StepLoop::held_out_loss() {
+// Nothing where a signal came before its end.
+std::optional<double> StepLoop::held_out_loss() {
   held_out_.restore({});
-  const model::Evaluation e =
-      model::evaluate(*engine_, held_out_, config_.train.eval_batches, [&](std::int64_t done, std::int64_t of) {
-        keeper_.tell(Evaluating{done, of});
-      });
+  engine_->drop_on(options_.stop);
+  model::Evaluation e;
+  try {
+    end_if_asked(options_.stop);
+    e = model::evaluate(*engine_, held_out_, config_.train.eval_batches, [&](std::int64_t done, std::int64_t of) {
+      end_if_asked(options_.stop);
+      keeper_.tell(Evaluating{done, of});
+    });
+  } catch (const Interrupted&) {
+    return std::nullopt;
+  }
   if (!std::isfinite(e.loss))
     throw NotFinite(
         fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved; try a "
@@ -257,6 +299,11 @@ double StepLoop::held_out_loss() {
                     state_.step, e.loss));
   keeper_.tell(Evaluated{state_.step, e.loss});
   return e.loss;
+}
+
+void StepLoop::write_samples(std::int64_t step) {
+  std::vector<SampledText> texts = samples_->write(*engine_, [&] { return !stopping(); });
+  if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
 
 void StepLoop::save(const data::LoaderState& loader) {

@@ -18,12 +18,11 @@ class Keeper {
  public:
   virtual ~Keeper() = default;
   virtual void tell(const Event& /*event*/) {}
+  // Asked once a step: whether what was kept is gone, and the state is to be saved now.
+  virtual bool lost() { return false; }
   // `began` is when the loop turned to saving, on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
 };
-
-// Ends the loading of weights when a signal has come; no std::exception, since nothing is wrong.
-struct StoppedLoading {};
 
 class StepLoop {
  public:
@@ -36,7 +35,7 @@ class StepLoop {
   void make_engine();                            // where there is none yet; a UserError where the run does not fit
   void load_checkpoint(const Path& folder);      // its parameters and moments
   void load_start();                             // of model.init_from, where it is set (step_loop_start.cpp)
-  model::LoadProgress tell_loading();            // throws StoppedLoading
+  model::LoadProgress tell_loading();            // an Interrupted once a signal has come
 
   std::int64_t step() const { return state_.step; }                          // updates done
   bool trains() const { return !options_.dry_run && state_.step < steps_; }  // steps are left, and wanted
@@ -51,16 +50,20 @@ class StepLoop {
   data::Loader open_loader();
   data::LoaderOptions training_options();
   bool stopping() const { return options_.stop && *options_.stop != 0; }
-  void queue_step();
+  bool queue_step();
   void micro_steps(QueuedStep& sums);
+  std::size_t micro_steps_ahead() const;
   bool next_batch();
+  void finish_steps();
   StepMetrics finish_step();
   void raise_peak(double rate);
   void tell_dropped();
-  double held_out_loss();
   bool are_others(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key,
                   const Path& checkpoint);
   void tell_changed_files();
+  std::optional<double> held_out_loss();
+  void write_samples(std::int64_t step);
+  std::string how_it_stopped(bool dropped) const;
   void save(const data::LoaderState& loader);
 
   const TrainOptions& options_;
@@ -81,8 +84,10 @@ class StepLoop {
   std::int64_t saved_step_ = 0;    // the last one that is safe: resumed from, or saved
   QueuedStep steps_queued_[2];     // oldest first
   int queued_ = 0;
-  double finished_at_ = 0;  // the last step that was waited for, or what held the next one up
+  bool rehearsed_;           // what a card chooses and captures is there, or there is nothing to choose
+  double step_seconds_ = 0;  // of the last step that was waited for
   double peak_;
+  std::vector<double> rates_;  // FLOPs a second of the last steps, where they may raise the peak
   bool peak_was_low_ = false;
   RunState state_;
 };

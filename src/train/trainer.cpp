@@ -29,7 +29,7 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   try {
     checkpoint = folder.resume(loop);
     if (!checkpoint) loop.load_start();
-  } catch (const StoppedLoading&) {
+  } catch (const Interrupted&) {
     folder.tell(
         Note{fmt::format("stopped by signal {} while weights were loaded; nothing was written", options.stop->load())});
     return {Outcome::stopped, loop.step(), {}};

@@ -2,10 +2,11 @@
 // is not finite. It never loses what it has saved.
 #pragma once
 
-#include <atomic>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/files.h"
+#include "base/interrupt.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "train/observer.h"
@@ -22,10 +23,13 @@ struct TrainOptions {
   bool batch_was_chosen = false;  // for the header: see RunHeader
   double peak_flops = 0;
   std::string peak_source;
+  bool peak_was_measured = false;  // it is no datasheet's: a rate that holds over many steps raises it
   std::vector<Observer*> observers;
   const device::GpuMonitor* gpu = nullptr;  // whose samples go into the metrics
-  const std::atomic<int>* stop =
-      nullptr;  // a signal's number once one has come: finish the step, save, return; no step yet: return
+  // Signals' numbers once they have come. `stop`: finish the step, save, return; an evaluation is left. `drop`, which comes
+  // with or after it: leave the step, which has updated nothing, and save the state before it.
+  const StopFlag *stop = nullptr, *drop = nullptr;
+  double (*wall_clock)() = unix_seconds;  // tests let it jump
 };
 
 enum class Outcome { finished, stopped, already_finished, dry_run };

@@ -29,6 +29,23 @@ TEST_P(ThreadPoolOf, RunsEveryIndexOnce) {
   }
 }
 
+TEST_P(ThreadPoolOf, EndsBetweenTasksWhereAskedTo) {
+  ThreadPool pool(GetParam());
+  StopFlag stop = 0;
+  pool.stop_on(&stop);
+  std::atomic<int> runs = 0;
+  const auto task = [&](std::int64_t i) {
+    ++runs;
+    if (i == 5) stop = 2;
+    while (i > 5 && stop == 0) std::this_thread::yield();
+  };
+  EXPECT_THROW(pool.run(1000, task), Interrupted);
+  EXPECT_LE(runs, 5 + GetParam());
+  EXPECT_THROW(pool.run(1, task), Interrupted);
+  pool.stop_on(nullptr);
+  pool.run(1, task);
+}
+
 TEST_P(ThreadPoolOf, RangesCoverEverythingInChunksOfTheGrain) {
   ThreadPool pool(GetParam());
   for (const std::int64_t n : {0, 1, 5, 64, 1001}) {

@@ -1,4 +1,5 @@
-// Ctrl-C and kill as a user meets them in commands that have nothing on the disk before their end: exit status 3, one sentence, nothing cut in two.
+// Ctrl-C and kill as a user meets them: in commands that have nothing on the disk before their end exit status 3, one sentence,
+// nothing cut in two; in a run words at once, and an end that does not wait for a step of minutes.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -189,6 +190,74 @@ TEST_F(Stop, Report) {
   words.insert(words.end(), 50, "run");
   expect_stopped(words, "stopped; nothing was written");
   EXPECT_FALSE(exists("run/report.html") || exists("run/report.html.partial"));
+}
+
+// Rows so long that a single attention takes minutes.
+class StopTraining : public Stop {
+ protected:
+  void start_long_step(const char* eval_every) {
+    std::string text;
+    for (int i = 0; i < 20'000; ++i) text += "the words of a line " + std::to_string(i) + "\n";
+    write("long.txt", text);
+    ::setenv("REDLINE_THREADS", "1", 1);  // it takes long on any machine
+    start({"train", "--device", "cpu", "--out", "run", "data.train=long.txt", "data.eval=long.txt",
+           "train.seq_len=200000", "train.batch_size=1", "train.accumulate=1", "model.layers=2", "model.hidden=32",
+           "model.heads=2", "model.head_dim=16", "model.ffn=48", std::string("train.eval_every=") + eval_every});
+    for (int i = 0; i < 5000 && !exists("run/events.jsonl"); ++i) pause();
+    std::this_thread::sleep_for(std::chrono::seconds(2));  // to be in the middle of it
+    ASSERT_EQ(::waitpid(child_, nullptr, WNOHANG), 0);
+  }
+  // Under load as well; the step itself takes far longer.
+  Ran wait_briefly() {
+    for (int i = 0; i < 5000; ++i, pause())
+      if (siginfo_t info{};
+          ::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
+        return wait();
+    ::kill(child_, SIGKILL);
+    return wait();
+  }
+  bool said(const std::string& words) {
+    for (int i = 0; i < 1000; ++i, pause())
+      if (real_files().read(folder_ / "stderr").find(words) != std::string::npos) return true;
+    return false;
+  }
+};
+
+TEST_F(StopTraining, ATermOrAHangUpDropsTheStep) {
+  for (const int number : {SIGTERM, SIGHUP}) {
+    start_long_step("0");
+    signal(number);
+    const Ran ran = wait_briefly();
+    EXPECT_EQ(ran.status, kStopped);
+    EXPECT_EQ(ran.err,
+              "stopping: the unfinished step is dropped and the state before it saved; again: without saving\n");
+    EXPECT_NE(ran.out.find("stopped by signal " + std::to_string(number) +
+                           " before the first step; step 1 was left unfinished; continue with --resume"),
+              std::string::npos)
+        << ran.out;
+    real_files().remove_all(folder_ / "run");
+  }
+}
+
+TEST_F(StopTraining, CtrlCSaysSoAtOnceAndAgainDropsTheStep) {
+  start_long_step("0");
+  signal(SIGINT);
+  EXPECT_TRUE(said("stopping after this step; again: at once\n"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(::waitpid(child_, nullptr, WNOHANG), 0);
+  signal(SIGINT);
+  const Ran ran = wait_briefly();
+  EXPECT_EQ(ran.status, kStopped);
+  EXPECT_NE(ran.out.find("stopped by signal 2 before the first step"), std::string::npos) << ran.out;
+}
+
+TEST_F(StopTraining, CtrlCLeavesAnEvaluation) {
+  start_long_step("1");
+  signal(SIGINT);
+  const Ran ran = wait_briefly();
+  EXPECT_EQ(ran.status, kStopped);
+  EXPECT_NE(ran.out.find("stopped by signal 2 before the first step; continue with --resume"), std::string::npos)
+      << ran.out;
 }
 
 TEST_F(Stop, Sample) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "testing/letters.h"
+#include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
 namespace redline::device {
@@ -23,6 +24,11 @@ std::string user_error(std::string_view which) {
     return e.what();
   }
   return "no error";
+}
+
+TEST(CpuDevice, SpansAreTimedWhereTheWorkEnds) {
+  CpuDevice cpu(2);
+  testing::expect_spans_by_the_devices_clock(cpu);
 }
 
 TEST(CpuDevice, LettersArriveInOrder) {

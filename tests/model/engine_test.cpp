@@ -93,6 +93,29 @@ TEST_P(Models, NoNodeReadsWhatNothingWrote) {
   for (std::size_t i = 0; i < seen[0].size(); ++i) EXPECT_EQ(seen[0][i], seen[1][i]) << "program " << i;
 }
 
+TEST_P(Models, ARehearsalChangesNothingThatStays) {
+  data::Batch full(kShape);
+  for (std::uint64_t row = 0; row < 2; ++row) full.append(random_document(row, kShape.seq_len, model_.vocab));
+  ASSERT_TRUE(full.full_rows());
+  const data::Batch some = some_batch(model_.vocab);
+  std::vector<std::vector<float>> seen[3];
+  for (const int rehearsed : {0, 1, 2}) {
+    Engine engine(model_, options(), device_);
+    engine.initialise(3);
+    if (rehearsed > 0) engine.rehearse(rehearsed == 1 ? some : full);
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      engine.upload(some);
+      engine.set_step(step, 1e-3, 1.0 / 32, 0);
+      engine.micro_step(true);
+      engine.update();
+    }
+    for (const auto array : {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments, optim::kGradients})
+      seen[rehearsed].push_back(array_of(engine, array));
+  }
+  EXPECT_TRUE(seen[0] == seen[1]);
+  EXPECT_TRUE(seen[0] == seen[2]);
+}
+
 TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
   Engine engine(model_, options(), device_);
   engine.initialise(3);

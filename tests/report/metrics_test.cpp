@@ -27,6 +27,8 @@ train::StepMetrics full_step() {
   m.grad_norm = 1.25;
   m.lr = 3e-4;
   m.step_ms = 152;
+  m.device_ms = 140;
+  m.idle_ms = 12;
   m.tokens = 2045;
   m.tokens_per_s = 13400;
   m.padding = 0.03;

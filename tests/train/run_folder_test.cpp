@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
@@ -166,7 +168,7 @@ TEST(Resume, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
         std::atomic<int>* stop = nullptr;
         void on(const Event& event) override {
           hear(event, [&](const Stepped& e) {
-            if (e.step == 9) *stop = SIGTERM;  // seen after step 10
+            if (e.step == 10) *stop = SIGTERM;
           });
         }
       } at10;
@@ -310,6 +312,97 @@ TEST(Resume, ASignalWhileWeightsAreLoadedEndsItAndNothingIsWritten) {
   EXPECT_FALSE(real_files().exists(temp.path() / "checkpoints/step_00000006"));
   stopper.stop = 0;
   EXPECT_EQ(run(options.config, temp.path(), true).result.outcome, Outcome::finished);
+}
+
+// What happens to a folder, or to the clock, while a run is at its step 7. The run looks once a second.
+struct Meddler final : Observer {
+  std::function<void()> meddle;
+  testing::Recorder seen;
+  void on(const Event& event) override {
+    seen.on(event);
+    hear(event, [&](const Stepped& e) {
+      if (e.step != 7) return;
+      meddle();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    });
+  }
+};
+
+TrainOptions meddled_with(Meddler& meddler, const Path& folder) {
+  TrainOptions options;
+  options.config = tiny_run({"train.max_steps=12", "checkpoint.every=5"});
+  options.folder = folder;
+  options.observers = {&meddler};
+  return options;
+}
+
+TEST(RunFolder, ThatIsDeletedUnderTheRunIsToldMadeAnewAndSavedTo) {
+  testing::TempFolder temp;
+  const Path folder = temp.path() / "run";
+  Meddler meddler;
+  meddler.meddle = [&] { real_files().remove_all(folder); };
+  TrainOptions options = meddled_with(meddler, folder);
+  device::CpuDevice device(2);
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
+  ASSERT_EQ(meddler.seen.warnings.size(), 1u);
+  EXPECT_NE(meddler.seen.warnings[0].find("was deleted or moved under the run"), std::string::npos);
+  EXPECT_EQ(meddler.seen.saves, (std::vector<std::int64_t>{5, 8, 10, 12}));
+  options.config.train.max_steps = 13;
+  EXPECT_EQ(run(options.config, folder, true).seen.steps.size(), 1u);
+}
+
+TEST(RunFolder, WhoseLockIsDeletedIsLockedAgain) {
+  testing::TempFolder temp;
+  Meddler meddler;
+  meddler.meddle = [&] { real_files().remove_all(temp / ".lock"); };
+  const TrainOptions options = meddled_with(meddler, temp.path());
+  bool locked = false;
+  struct Trying final : Observer {
+    std::function<void(std::int64_t)> step;
+    void on(const Event& event) override {
+      hear(event, [&](const Stepped& e) { step(e.step); });
+    }
+  } trying;
+  trying.step = [&](std::int64_t step) {
+    if (step == 9) locked = io::FileLock(temp / ".lock", io::FileLock::IfBusy::leave).busy();
+  };
+  TrainOptions both = options;
+  both.observers.push_back(&trying);
+  device::CpuDevice device(2);
+  EXPECT_EQ(train(both, device, real_files()).outcome, Outcome::finished);
+  ASSERT_EQ(meddler.seen.warnings.size(), 1u);
+  EXPECT_NE(meddler.seen.warnings[0].find("it is locked again"), std::string::npos) << meddler.seen.warnings[0];
+  EXPECT_TRUE(locked);
+  EXPECT_EQ(meddler.seen.saves, (std::vector<std::int64_t>{5, 10, 12}));
+}
+
+TEST(RunFolder, ThatAnotherProcessHasTakenEndsTheRun) {
+  testing::TempFolder temp;
+  std::optional<io::FileLock> another;
+  Meddler meddler;
+  meddler.meddle = [&] {
+    real_files().remove_all(temp / ".lock");
+    another.emplace(temp / ".lock", io::FileLock::IfBusy::leave);
+  };
+  device::CpuDevice device(2);
+  const std::string message = error_of([&] { train(meddled_with(meddler, temp.path()), device, real_files()); });
+  EXPECT_NE(message.find("was deleted under the run"), std::string::npos) << message;
+  EXPECT_NE(message.find("another process is training into this folder"), std::string::npos) << message;
+}
+
+TEST(RunFolder, AClockThatJumpsIsTold) {
+  static double ahead;
+  ahead = 0;
+  testing::TempFolder temp;
+  Meddler meddler;
+  meddler.meddle = [] { ahead = -3600; };
+  TrainOptions options = meddled_with(meddler, temp.path());
+  options.wall_clock = [] { return unix_seconds() + ahead; };
+  device::CpuDevice device(2);
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
+  ASSERT_EQ(meddler.seen.warnings.size(), 1u);
+  EXPECT_TRUE(meddler.seen.warnings[0].starts_with("the machine's clock jumped by -3600 s"))
+      << meddler.seen.warnings[0];
 }
 
 TEST(Resume, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {

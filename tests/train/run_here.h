@@ -1,7 +1,6 @@
 // A run in the test's own process: what it told, and what it left on the disk.
 #pragma once
 
-#include <atomic>
 #include <csignal>
 #include <functional>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "base/files.h"
 #include "io/checkpoint_folder.h"
+#include "testing/watched_device.h"
 #include "train/tiny_run.h"
 
 namespace redline::train {
@@ -21,28 +21,27 @@ struct Ran {
   Recorder seen;
 };
 
-// Asks a run to stop once it has its weights and begins: it makes one step and saves it.
-struct StopsAtOnce final : Observer {
-  std::atomic<int> stop{0};
-  void on(const Event& event) override {
-    if (std::holds_alternative<Started>(event)) stop = SIGTERM;
-  }
-};
-
-inline Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
-               bool stops_at_once = false) {
+// `options` says when to stop; the rest is set here.
+inline Ran run_on(device::CpuDevice& device, TrainOptions options, const config::Config& config, const Path& folder,
+                  bool resume, FileSystem& files) {
   Ran ran;
-  StopsAtOnce stopper;
-  device::CpuDevice device(2);
-  TrainOptions options;
   options.config = config;
   options.folder = folder;
   options.resume = resume;
   options.peak_flops = 1e11;
-  options.observers = {&ran.seen, &stopper};
-  if (stops_at_once) options.stop = &stopper.stop;
+  options.observers = {&ran.seen};
   ran.result = train(options, device, files);
   return ran;
+}
+
+inline Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
+               bool stops_at_once = false) {
+  testing::WatchedDevice device(2);
+  StopFlag stop = 0;
+  if (stops_at_once) device.given = [&](int) { stop = SIGTERM; };  // one step is made and saved
+  TrainOptions options;
+  options.stop = &stop;
+  return run_on(device, options, config, folder, resume, files);
 }
 
 inline std::string error_of(const std::function<void()>& action) {

@@ -15,7 +15,6 @@
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
 #include "train/run_here.h"
-#include "train/run_lock.h"
 #include "train/signals.h"
 
 namespace redline::train {
@@ -68,6 +67,83 @@ TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
   EXPECT_EQ(tensors(temp.path() / "whole", 17), tensors(temp.path() / "parts", 17));
 }
 
+// Two micro-steps and an update a step; a device that runs ahead has tried both kinds of batches before.
+template <class D>
+void expect_dropped_in_step_7() {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=11", "checkpoint.every=0"});
+  const Ran whole = run(c, temp.path() / "whole");
+  for (const int asked_at : {1, 2, 3}) {
+    const Path folder = temp.path() / std::to_string(asked_at);
+    D device(2);
+    StopFlag stop = 0, drop = 0;
+    device.given = [&](int n) {
+      if (n == (device.runs_ahead() ? 2 : 0) + 6 * 3 + asked_at) stop = drop = SIGTERM;
+    };
+    TrainOptions options;
+    options.stop = &stop;
+    options.drop = &drop;
+    const Ran part = run_on(device, options, c, folder, false, real_files());
+    const std::int64_t done = asked_at < 3 ? 6 : 7;  // an update is never dropped
+    EXPECT_EQ(part.result.outcome, Outcome::stopped);
+    EXPECT_EQ(part.result.steps, done);
+    EXPECT_EQ(part.seen.steps.size(), static_cast<std::size_t>(done));
+    EXPECT_EQ(part.seen.saves, std::vector<std::int64_t>{done});
+    EXPECT_EQ(part.seen.endings,
+              std::vector<std::string>{done == 6 ? "stopped by signal 15 after step 6; step 7 was left unfinished; "
+                                                   "continue with --resume"
+                                                 : "stopped by signal 15 after step 7; continue with --resume"});
+    const Ran rest = run(c, folder, true);
+    std::vector<double> seen = losses(part.seen);
+    const std::vector<double> later = losses(rest.seen);
+    seen.insert(seen.end(), later.begin(), later.end());
+    EXPECT_EQ(seen, losses(whole.seen));
+    EXPECT_EQ(tensors(temp.path() / "whole", 11), tensors(folder, 11));
+  }
+}
+TEST(Trainer, ADroppedStepIsAsIfItHadNeverBegun) { expect_dropped_in_step_7<testing::WatchedDevice>(); }
+TEST(Trainer, ADroppedStepIsAsIfItHadNeverBegunOnADeviceThatRunsAhead) {
+  expect_dropped_in_step_7<testing::AheadDevice>();
+}
+
+// Also of the last one, which the run ends with, and the first one, before any step.
+TEST(Trainer, AStopLeavesAnEvaluation) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"train.max_steps=20", "checkpoint.every=0"});
+  for (const std::size_t evaluations : {0u, 1u, 2u}) {
+    struct StopsInEvaluation final : Observer {
+      StopFlag stop = 0;
+      std::size_t left = 0;
+      void on(const Event& event) override {
+        hear(
+            event, [&](const Evaluated&) { --left; },
+            [&](const Evaluating&) {
+              if (left == 0) stop = SIGINT;
+            });
+      }
+    } stopper;
+    stopper.left = evaluations;
+    testing::Recorder seen;
+    device::CpuDevice device(2);
+    TrainOptions options;
+    options.config = c;
+    options.folder = temp.path() / std::to_string(evaluations);
+    options.stop = &stopper.stop;
+    options.observers = {&stopper, &seen};
+    const TrainResult result = train(options, device, real_files());
+    EXPECT_EQ(result.outcome, Outcome::stopped);
+    EXPECT_EQ(result.steps, static_cast<std::int64_t>(10 * evaluations));
+    EXPECT_EQ(seen.evaluations.size(), evaluations);
+    EXPECT_EQ(seen.saves.size(), evaluations > 0 ? 1u : 0u);
+    EXPECT_EQ(seen.endings.size(), 1u);
+    const char* const how[] = {
+        "stopped by signal 2 before the first step; continue with --resume",
+        "stopped by signal 2 after step 10; continue with --resume",
+        "stopped by signal 2 after step 20, the last; its held-out loss is what redline eval says"};
+    EXPECT_EQ(seen.endings[0], how[evaluations]);
+  }
+}
+
 TEST(Trainer, TellsOfTheDataPipelineWhereAsked) {
   testing::TempFolder temp;
   const Ran quiet = run(tiny_run({"train.max_steps=3"}), temp.path() / "quiet");
@@ -96,7 +172,7 @@ TEST(Trainer, AFolderThatAnotherProcessTrainsIntoIsRefused) {
   run(tiny_run({"train.max_steps=2"}), folder);
   const std::string before = real_files().read(folder / "config.toml");
   {
-    const RunLock other(folder);
+    const io::FileLock other(folder / ".lock", io::FileLock::IfBusy::leave);
     const std::string message = error_of([&] { run(tiny_run({"train.max_steps=4"}), folder, true); });
     EXPECT_NE(message.find("another process is training into this folder"), std::string::npos) << message;
     EXPECT_EQ(real_files().read(folder / "config.toml"), before);
@@ -105,24 +181,21 @@ TEST(Trainer, AFolderThatAnotherProcessTrainsIntoIsRefused) {
 }
 
 // Somebody else's lock, which may be read but not written, keeps a run out as well; one that may not even be read is told.
-TEST(RunLock, OfAnotherUserHoldsToo) {
+TEST(Trainer, ALockOfAnotherUserHoldsToo) {
   namespace fs = std::filesystem;
   testing::TempFolder temp;
   fs::permissions(temp.path(), fs::perms::all);
-  const RunLock theirs(temp.path());
+  const auto locked = [&] { return io::FileLock(temp / ".lock", io::FileLock::IfBusy::leave).why_not(); };
+  const io::FileLock theirs(temp / ".lock", io::FileLock::IfBusy::leave);
   {
     const testing::WithoutRights rights(temp / ".lock",
                                         fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
-    const std::string message = error_of([&] { const RunLock ours(temp.path()); });
-    EXPECT_NE(message.find("another process is training into this folder"), std::string::npos) << message;
+    EXPECT_EQ(locked(), EWOULDBLOCK);
   }
-  std::string said;
-  const log::Listener listener([&](bool warning, std::string_view text) { said += warning ? text : ""; });
   {
     const testing::WithoutRights rights(temp / ".lock");
-    const RunLock ours(temp.path());
+    EXPECT_EQ(locked(), EACCES);
   }
-  EXPECT_NE(said.find(".lock cannot be locked (Permission denied)"), std::string::npos) << said;
 }
 
 TEST(Trainer, ADryRunWritesNothing) {
@@ -256,6 +329,33 @@ TEST(StopSignals, TheFirstIsCaughtAndALaterOneEndsTheProcess) {
   };
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(later(), ::testing::KilledBySignal(SIGTERM), "");
+}
+
+// Ctrl-C lets the step end, and again drops it; whoever sends other signals does not wait that long.
+TEST(StopSignals, DropsWhereAskedToAndThenEndsTheProcess) {
+  const auto later = [] { std::this_thread::sleep_for(std::chrono::milliseconds(600)); };
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    StopSignals signals(StopSignals::Asked::to_stop_then_to_drop);
+    std::raise(number);
+    std::raise(number);
+    EXPECT_EQ(signals.caught(), number);
+    EXPECT_EQ(signals.drop(), number == SIGINT ? 0 : number);
+  }
+  const auto thrice = [&] {
+    StopSignals signals(StopSignals::Asked::to_stop_then_to_drop);
+    std::raise(SIGINT);
+    later();
+    std::raise(SIGINT);
+    if (signals.drop() != SIGINT) std::_Exit(1);
+    later();
+    std::raise(SIGINT);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(thrice(), ::testing::KilledBySignal(SIGINT), "stopping after this step; again: at once\nstopping: ");
+  std::signal(SIGHUP, SIG_IGN);  // nohup
+  StopSignals signals(StopSignals::Asked::to_stop_then_to_drop);
+  std::raise(SIGHUP);
+  EXPECT_EQ(signals.caught(), 0);
 }
 
 }  // namespace

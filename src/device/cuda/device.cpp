@@ -86,6 +86,34 @@ class CudaMailbox final : public Mailbox {
   cuda::Event arrived_[kSlots];
 };
 
+// Events that keep the time at which the card came to them.
+class CudaSpans final : public Spans {
+ public:
+  explicit CudaSpans(cudaStream_t stream) : stream_(stream) {}
+  void begin(std::size_t span) override {
+    while (spans_.size() <= span) spans_.emplace_back();
+    REDLINE_CUDA(cudaEventRecord(spans_[span].begun.get(), stream_));
+  }
+  void end(std::size_t span) override { REDLINE_CUDA(cudaEventRecord(spans_[span].ended.get(), stream_)); }
+  void wait(std::size_t span) override { REDLINE_CUDA(cudaEventSynchronize(spans_[span].ended.get())); }
+  double length(std::size_t span) const override { return seconds(spans_[span].begun, spans_[span].ended); }
+  double between_ends(std::size_t first, std::size_t second) const override {
+    return seconds(spans_[first].ended, spans_[second].ended);
+  }
+
+ private:
+  struct Span {
+    cuda::Event begun = cuda::make_event(), ended = cuda::make_event();
+  };
+  static double seconds(const cuda::Event& from, const cuda::Event& to) {
+    float ms = 0;  // too coarse for the hours of a run: only what lies near each other is held against each other
+    REDLINE_CUDA(cudaEventElapsedTime(&ms, from.get(), to.get()));
+    return 1e-3 * static_cast<double>(ms);
+  }
+  cudaStream_t stream_;
+  std::vector<Span> spans_;
+};
+
 // Straight between pinned memory and the card's, on the work's own stream: nothing else runs while weights load or are saved.
 // Where no memory can be pinned, ordinary memory does the same, only slower: a call returns when its copy is done.
 class CudaTransferWindow final : public TransferWindow {
@@ -176,6 +204,8 @@ void CudaDevice::wait() { REDLINE_CUDA(cudaStreamSynchronize(stream_.get())); }
 std::unique_ptr<Mailbox> CudaDevice::make_mailbox(std::int64_t bytes) {
   return std::make_unique<CudaMailbox>(bytes, stream_.get());
 }
+
+std::unique_ptr<Spans> CudaDevice::make_spans() { return std::make_unique<CudaSpans>(stream_.get()); }
 
 std::unique_ptr<TransferWindow> CudaDevice::make_transfer_window(std::int64_t bytes) {
   return std::make_unique<CudaTransferWindow>(bytes, stream_.get());

@@ -33,7 +33,8 @@ class CudaExecutor final : public ArenaExecutor {
     cudaStreamSynchronize(launch_.stream);
   }
 
-  void run(std::string_view name, NodeTimer* timer) override {
+  void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
+    end_if_asked(stop);
     const std::size_t program = index_of(name);
     if (const GraphExec& graph = captured_[program]; graph && !timer) {
       REDLINE_CUDA(cudaGraphLaunch(graph.get(), launch_.stream));

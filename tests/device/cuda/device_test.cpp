@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "testing/letters.h"
 #include "testing/on_card.h"
+#include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
 namespace redline::device {
@@ -32,6 +33,8 @@ TEST_F(Card, BuffersAreAlignedCountedAndFreed) {
 }
 
 TEST_F(Card, LettersArriveInOrder) { testing::expect_letters_in_order(card()); }
+
+TEST_F(Card, SpansAreTimedByTheCard) { testing::expect_spans_by_the_devices_clock(card()); }
 
 TEST_F(Card, WhatGoesThroughWindowsArrives) {
   testing::expect_uploads_arrive(card());

@@ -4,9 +4,12 @@
 #include "model/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
+#include "base/log.h"
 #include "model/tiny.h"
 #include "ops/cuda/attention_backends.h"
 #include "testing/on_card.h"
@@ -196,6 +199,56 @@ TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
     for (int i = 1; i < kSteps; ++i) EXPECT_EQ(step(whole, i), step(resumed, i)) << name_of(compute);
     EXPECT_TRUE(array_of(whole, optim::kParameters) == array_of(resumed, optim::kParameters)) << name_of(compute);
   }
+}
+
+// After a rehearsal nothing is chosen, tuned or captured any more, whatever kind of batch comes; and it changes no bit.
+TEST_P(ModelsOnCard, ARehearsalLeavesNothingToChooseAndChangesNothingThatStays) {
+  LoweringOptions o = options(DType::bf16);
+  o.products.bits = o.attention.bits = ops::Bits::repeat;
+  for (const bool full_rows : {false, true}) {
+    device::CudaDevice own;  // with nothing chosen on it yet
+    Made rehearsed(model_, o, own);
+    rehearsed.rehearse(full_rows ? full_batch(kShape, model_.vocab, 1) : some_batch(model_.vocab));
+    Made other(model_, o, own);  // what is chosen belongs to the card
+    std::vector<std::string> notes;
+    const log::Listener listener([&](bool, std::string_view text) { notes.emplace_back(text); });
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(step(rehearsed, i), step(other, i));
+    rehearsed.upload(full_batch(kShape, model_.vocab, 2));
+    rehearsed.set_step(0, kLr, 0, 0);
+    for (const bool first : {true, false}) rehearsed.micro_step(first);
+    EXPECT_EQ(notes, std::vector<std::string>{}) << "full rows: " << full_rows;
+    for (const auto array : {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments})
+      EXPECT_TRUE(array_of(rehearsed, array) == array_of(other, array)) << array;
+  }
+}
+
+// The times of steps are the card's own: a host that stalls while a step runs does not make the next one faster.
+TEST_P(ModelsOnCard, StepsAreTimedByTheCard) {
+  Made engine = engine_on_card(DType::bf16);
+  const auto queue = [&](int index) {
+    engine.upload(some_batch(model_.vocab));
+    engine.set_step(static_cast<std::uint64_t>(index), kLr, 1.0 / 100, 0);
+    engine.micro_step(true);
+    engine.update();
+    engine.post_result();
+  };
+  for (int i = 0; i < 2; ++i) {  // captured, then replayed
+    queue(i);
+    engine.take_result();
+  }
+  engine.clock().restart();
+  queue(2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  queue(3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const StepTime first = engine.take_result().time, second = engine.take_result().time;
+  for (const StepTime& t : {first, second}) {
+    EXPECT_GT(t.working, 0);
+    EXPECT_LT(t.working, 0.15);
+    EXPECT_GE(t.seconds, t.working);
+  }
+  EXPECT_LT(first.seconds, 0.15);
+  EXPECT_GE(second.seconds, 0.19);
 }
 
 TEST_P(ModelsOnCard, NoNodeReadsWhatNothingWrote) {

@@ -1,0 +1,94 @@
+// The CPU as a device whose steps a test can be in the middle of, and as one that runs ahead of the host.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/step_state.h"
+#include "device/device.h"
+
+namespace redline::testing {
+
+// Tells when the n-th micro-step or update is about to be given, counted from 1: each has its step state written first.
+class WatchedDevice : public device::CpuDevice {
+ public:
+  using CpuDevice::CpuDevice;
+  std::function<void(int n)> given = [](int) {};
+  void copy_in(void* to, const void* from, std::int64_t bytes) override {
+    if (bytes == sizeof(StepState)) given(++n_);
+    CpuDevice::copy_in(to, from, bytes);
+  }
+
+ protected:
+  int n_ = 0;
+};
+
+// Work is done when it is given, but by the device's clock each micro-step and update takes kProgram behind what was queued
+// before it, and its letters come then.
+class AheadDevice final : public WatchedDevice {
+ public:
+  static constexpr double kProgram = 0.01;  // seconds
+  using WatchedDevice::WatchedDevice;
+  bool runs_ahead() const override { return true; }
+  void wait() override { sleep_until(free_); }
+  std::unique_ptr<device::Mailbox> make_mailbox(std::int64_t bytes) override {
+    return std::make_unique<LateMailbox>(*this, CpuDevice::make_mailbox(bytes));
+  }
+  std::unique_ptr<device::Spans> make_spans() override { return std::make_unique<OwnSpans>(*this); }
+
+ private:
+  class LateMailbox final : public device::Mailbox {
+   public:
+    LateMailbox(AheadDevice& device, std::unique_ptr<Mailbox> letters)
+        : device_(device), letters_(std::move(letters)) {}
+    void post(std::span<const Piece> pieces) override {
+      letters_->post(pieces);
+      arrive_.push_back(device_.free_);
+    }
+    void take(void* to) override {
+      sleep_until(arrive_.front());
+      arrive_.pop_front();
+      letters_->take(to);
+    }
+
+   private:
+    AheadDevice& device_;
+    std::unique_ptr<Mailbox> letters_;
+    std::deque<double> arrive_;
+  };
+
+  class OwnSpans final : public device::Spans {
+   public:
+    explicit OwnSpans(AheadDevice& device) : device_(device) {}
+    void begin(std::size_t span) override {
+      if (span >= spans_.size()) spans_.resize(span + 1);
+      device_.free_ = std::max(device_.free_, steady_seconds());
+      spans_[span].first = device_.free_;
+    }
+    void end(std::size_t span) override {
+      device_.free_ += kProgram * (device_.n_ - std::exchange(device_.done_, device_.n_));
+      spans_[span].second = device_.free_;
+    }
+    void wait(std::size_t span) override { sleep_until(spans_[span].second); }
+    double length(std::size_t span) const override { return spans_[span].second - spans_[span].first; }
+    double between_ends(std::size_t first, std::size_t second) const override {
+      return spans_[second].second - spans_[first].second;
+    }
+
+   private:
+    AheadDevice& device_;
+    std::vector<std::pair<double, double>> spans_;
+  };
+
+  static void sleep_until(double when) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(when - steady_seconds()));
+  }
+
+  double free_ = 0;  // when all that was queued is done, on steady_seconds()
+  int done_ = 0;     // of what was given
+};
+
+}  // namespace redline::testing
