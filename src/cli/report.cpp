@@ -1,4 +1,5 @@
 // redline report.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -21,17 +22,17 @@ struct Read {
 };
 
 // One that cannot be read costs a warning, as long as another can.
-Read read_all(FileSystem& files, const std::vector<std::string>& folders) {
+Read read_all(FileSystem& files, const std::vector<Path>& folders) {
   Read read;
   report::LiveLine progress(stderr);
-  for (const std::string& folder : folders) {
+  for (const Path& folder : folders) {
     const auto pass_over = [&](const std::exception& e) {
       if (folders.size() == 1) throw;
       read.unreadable.emplace_back(e.what());
     };
     try {
       read.runs.push_back(report::read_run(files, folder, [&](double share) {
-        progress.show(fmt::format("reading {}, {:.0f}%", folder, 100 * share));
+        progress.show(fmt::format("reading {}, {:.0f}%", folder.string(), 100 * share));
       }));
     } catch (const UserError& e) {
       pass_over(e);
@@ -51,7 +52,8 @@ Read read_all(FileSystem& files, const std::vector<std::string>& folders) {
 std::vector<std::string> files_read(const report::Runs& runs) {
   std::vector<std::string> names;
   for (const report::RunRecord& run : runs)
-    for (const char* name : {"metrics.jsonl", "events.jsonl", "data_pipeline.jsonl", "config.toml", "profile.json"})
+    for (const char* name :
+         {"metrics.jsonl", "events.jsonl", "samples.jsonl", "data_pipeline.jsonl", "config.toml", "profile.json"})
       names.push_back((run.folder / name).string());
   return names;
 }
@@ -75,17 +77,19 @@ std::string summary_line(const report::RunRecord& run, const report::RunSummary&
 }  // namespace
 
 int run_report(const Words& words) {
-  Arguments arguments("report", "a run, or several beside each other, as one HTML file",
-                      "RUN... [--out FILE] [--json] [--tokens N] | --metrics",
-                      {"redline report runs/a                          writes runs/a/report.html",
-                       "redline report runs/a runs/b --out both.html   curves over each other, and what differs",
-                       "redline report runs/a --json --tokens 100e9    figures, and how long 100 billion tokens take"});
-  std::vector<std::string> folders;
+  Arguments arguments(
+      "report", "a run, or several beside each other, as one HTML file",
+      "RUN... [--out FILE] [--json] [--tokens N] | --metrics",
+      {"redline report runs/a                          writes runs/a/report.html",
+       "redline report runs                            all runs in it beside each other: runs/report.html",
+       "redline report runs/a runs/b --out both.html   curves over each other, and what differs",
+       "redline report runs/a --json --tokens 100e9    figures, and how long 100 billion tokens take"});
+  std::vector<std::string> given;
   std::string out;
   double tokens = 0;
   bool json = false, metrics = false;
-  arguments.words("RUN", folders, "the folder of a run; several are compared");
-  arguments.text("--out", "FILE", out, "where the page goes (default: report.html in the first run's folder)");
+  arguments.words("RUN", given, "the folder of a run, or a folder of runs; several are compared");
+  arguments.text("--out", "FILE", out, "where the page goes (default: report.html in the first folder)");
   arguments.number("--tokens", "N", tokens, 1, 1e18,
                    "how long this many tokens would take at the run's pace (default: 1, 10 and 100 billion)");
   arguments.flag("--json", json,
@@ -98,16 +102,21 @@ int run_report(const Words& words) {
     print(report::metrics_as_markdown());
     return kDone;
   }
-  if (folders.empty()) fail_user("report needs a run: redline report runs/NAME");
+  if (given.empty()) fail_user("report needs a run: redline report runs/NAME");
 
   StopAtOnce stopping("stopped; nothing was written");
   FileSystem& files = real_files();
+  std::vector<Path> folders;
+  for (const std::string& folder : given)
+    for (const Path& run : report::runs_of(files, folder))
+      if (std::ranges::find(folders, run) == folders.end()) folders.push_back(run);
   const Read read = read_all(files, folders);
   const std::vector<double> lengths = tokens > 0 ? std::vector<double>{tokens} : std::vector<double>{1e9, 1e10, 1e11};
   std::vector<report::RunSummary> summaries;
   for (const report::RunRecord& run : read.runs) summaries.push_back(report::summarise(run, lengths));
 
-  const Path page = out.empty() ? read.runs[0].folder / "report.html" : Path(out);
+  const Path home = folders[0] == given[0] ? read.runs[0].folder : Path(given[0]);  // a folder of runs is its own
+  const Path page = out.empty() ? home / "report.html" : Path(out);
   const bool writes = !json || !out.empty();
   std::string text;
   if (writes) {

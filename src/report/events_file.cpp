@@ -41,6 +41,7 @@ void EventsFile::start(const train::RunHeader& h) {
        {"tokens_per_step", h.tokens_per_step},
        {"parameters", h.parameters},
        {"device", h.device},
+       {"card", h.card},
        {"device_memory", h.device_memory},
        {"data", h.data},
        {"peak_flops", h.peak_flops},

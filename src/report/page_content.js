@@ -18,18 +18,31 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   if (problems.length) add("div", { class: "note bad" }, "Not everything could be read.",
     html("ul", {}, ...problems.map(p => html("li", {}, p))));
 
+  // Many runs stand below each other, with the figures that one compares first.
+  const turned = runs.length > 4, turn = rows => rows[0].map((_, i) => rows.map(row => row[i]));
+  const compare = (kind, head, rows, caption) => {
+    const all = turned ? turn([head, ...rows]) : [head, ...rows];
+    table(kind, all[0], all.slice(1), caption);
+  };
   if (runs.some(run => run.x.step.length)) {
-    const loss = v => v === null ? "–" : v.toFixed(4), row = (name, value) => [name, ...runs.map(value)];
-    table(several ? "plain" : "tiles", ["", ...names()], [
+    const row = (name, value) => [name, ...runs.map(value)], loss = v => v === null ? "–" : v.toFixed(4);
+    const before = run => run.held_out.step[0] === 0 ? run.held_out.y[0] : null;
+    const began = !turned && runs.some(run => before(run) !== null);
+    const short = figures.filter(f => !turned || ["mean_mfu", "mean_tokens_per_s", "memory_gib"].includes(f.key));
+    const rows = [
       ...(several ? [row("state", run => run.state)] : []),
       row("loss, last 20 steps", run => loss(run.last_loss)),
+      ...(began ? [row("held-out loss, step 0", run => loss(before(run)))] : []),
       row("held-out loss, last", run => loss(run.last_eval_loss)),
       row("held-out loss, best", run => loss(run.best_eval_loss)),
       row("steps", run => grouped(run.steps) + (run.steps_asked ? " of " + grouped(run.steps_asked) : "")),
       row("tokens", run => count(run.tokens)), row("time trained", run => duration(run.seconds)),
-      ...figures.map(f => row(f.title, run => known(run[f.key], f.figure))),
-      ...first.extrapolation.map(({ tokens }, i) => row(`${count(tokens)} token${tokens === 1 ? "" : "s"} at this pace`,
-        run => run.extrapolation[i].seconds === null ? "–" : duration(run.extrapolation[i].seconds)))]);
+      ...short.map(f => row(f.title, run => known(run[f.key], f.figure))),
+      ...(turned ? [] : first.extrapolation).map(({ tokens }, i) =>
+        row(`${count(tokens)} token${tokens === 1 ? "" : "s"} at this pace`,
+          run => run.extrapolation[i].seconds === null ? "–" : duration(run.extrapolation[i].seconds)))];
+    if (several) compare(turned ? "plain turned" : "plain", ["", ...names()], rows, "");
+    else table("tiles", [], rows);
     addBar(runs.map(run => run.run));
   }
   const stepTimes = () => {
@@ -110,12 +123,18 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         (reasons === "power cap" ? ", which is normal under full load)." : ")."));
     }
   });
+  under("Samples", () => {
+    for (const { run, samples } of runs)
+      table("words", ["step", ""], samples.map(({ step, prompt, text }, i) =>
+        [step === samples[i - 1]?.step ? "" : grouped(step), [html("span", { class: "quiet" }, prompt), text]]),
+        several ? run : "");
+  });
   under("What happened", () => {
-    const events = runs.flatMap((run, i) => run.events.toReversed().map(event => ({ ...event, i })));
-    table("words", ["UTC", "step", "what", ""], events.sort((a, b) => a.time - b.time).map(event =>
-      [date(event.time), grouped(event.step), html("span", { class: "kind-" + event.kind }, event.kind),
-        [...(several ? [chip(event.i)] : []), event.text]]));
-    const left = runs.reduce((sum, run) => sum + run.events_left_out, 0);
+    const all = runs.flatMap((run, i) => run.events.toReversed().map(event => ({ ...event, i })));
+    const events = all.sort((a, b) => a.time - b.time).slice(-200);
+    table("words", ["UTC", "step", "what", ""], events.map(event => [date(event.time), grouped(event.step),
+      html("span", { class: "kind-" + event.kind }, event.kind), [...(several ? [chip(event.i)] : []), event.text]]));
+    const left = runs.reduce((sum, run) => sum + run.events_left_out, all.length - events.length);
     if (left) add("p", { class: "quiet" }, `${grouped(left)} more in events.jsonl, before these.`);
   });
   under("Settings", () => {
@@ -123,7 +142,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
     const value = (run, key) => run.settings[key] ?? "–";
     const different = keys.filter(key => runs.some(run => value(run, key) !== value(first, key)));
     if (several && !different.length) add("p", {}, "All runs have the same settings.");
-    table("plain", ["", ...names()], different.map(key => [key, ...runs.map(run => value(run, key))]), "What differs");
+    const rows = different.map(key => [key, ...runs.map(run => value(run, key))]);
+    if (rows.length) compare("plain", ["", ...names()], rows, "What differs");
     const folded = (name, text) => add("details", {}, html("summary", {}, name), html("pre", {}, text));
     for (const run of runs) {
       if (run.header?.length && !several) add("pre", {}, run.header.join("\n"));

@@ -170,7 +170,7 @@ const curves = plot => {
   const line = (s, kind, points) => f.picture.append(svg("polyline", { class: kind, style: colour(s.colour),
     points: points.map(([i, v]) => `${f.px.at(s.x[i]).toFixed(1)},${f.py.at(v).toFixed(1)}`).join(" ") }));
   const dot = (s, i, r) => svg("circle", { style: colour(s.colour), cx: f.px.at(s.x[i]), cy: f.py.at(s.y[i]), r });
-  for (const s of all.filter(s => s.mean !== s.y || s.high !== s.y))
+  for (const s of all.filter(s => all.length < 9 && (s.mean !== s.y || s.high !== s.y)))  // else they hide each other
     line(s, "behind", s.seen.flatMap(i => [[i, s.low[i]], [i, s.high[i]]]));
   for (const s of all) line(s, s.dashed || s.colour > 7 ? "dashed" : "", s.seen.map(i => [i, s.mean[i]]));
   for (const s of all.filter(s => s.dots)) f.picture.append(...s.seen.map(i => dot(s, i, 3.5)));

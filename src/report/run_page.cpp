@@ -12,7 +12,7 @@
 namespace redline::report {
 namespace {
 
-constexpr std::size_t kStretches = 1000, kMostEvents = 200, kMostSaves = 10, kMostStepTimes = 500;
+constexpr std::size_t kStretches = 1000, kMostEvents = 200, kMostSaves = 10, kMostStepTimes = 500, kMostSampled = 20;
 
 // As many digits as can be seen. NaN stays, and JSON writes it as null.
 double rounded(double value, int digits = 5) {
@@ -102,6 +102,20 @@ io::Json step_times(const RunRecord& run) {
   return out;
 }
 
+// Of many steps the first, the last and some between.
+io::Json samples(const RunRecord& run) {
+  std::vector<std::int64_t> steps;
+  for (const Sample& s : run.samples)
+    if (steps.empty() || steps.back() != s.step) steps.push_back(s.step);
+  io::Json out = io::Json::array();
+  const std::size_t n = std::min(steps.size(), kMostSampled);
+  for (std::size_t i = 0; i < n; ++i)
+    for (const Sample& s : run.samples)
+      if (s.step == steps[i == 0 ? 0 : i * (steps.size() - 1) / (n - 1)])
+        out.push_back({{"step", s.step}, {"prompt", s.prompt}, {"text", s.text}});
+  return out;
+}
+
 // Newest first. Many checkpoints say no more than the last ones.
 void add_events(io::Json& out, const RunRecord& run) {
   io::Json events = io::Json::array();
@@ -120,7 +134,7 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
     // On a card the rest of its memory is worth seeing; a host has other things to do with its own.
     out.update({{"program", s.program},
                 {"started", run.sessions.front().time},
-                {"card_memory", s.device.starts_with("CPU") ? 0 : s.device_memory},
+                {"card_memory", s.card ? s.device_memory : 0},
                 {"header", s.header}});
   }
   std::vector<std::size_t> last_rows;
@@ -137,6 +151,7 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
     out["profile"] = *run.profile;
     out["profile"].erase("nodes");  // there are thousands
   }
+  out["samples"] = samples(run);
   add_events(out, run);
   out.update({{"settings", std::move(settings)}, {"config", run.config_text}});
   return out;

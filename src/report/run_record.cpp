@@ -19,6 +19,12 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+// Whether there is anything to read.
+bool holds_run(FileSystem& files, const Path& folder) {
+  return files.exists(folder / "metrics.jsonl") || files.exists(folder / "events.jsonl") ||
+         files.exists(folder / "config.toml");
+}
+
 // No figure of a run is larger: what is would overflow sums and axes, and is as good as none.
 bool plausible(double value) { return std::fabs(value) < 1e100; }
 
@@ -194,6 +200,8 @@ SessionStart session_of(const io::Json& row) {
   s.program = text_or(row, "program");
   s.device = text_or(row, "device");
   s.data = text_or(row, "data");
+  const auto card = row.find("card");  // which earlier versions did not write
+  s.card = card != row.end() && card->is_boolean() ? card->get<bool>() : !s.device.starts_with("CPU");
   if (const auto memory = row.find("memory"); memory != row.end() && memory->is_object())
     for (const auto& entry : memory->items())
       if (const double bytes = number_or(*memory, entry.key(), 0); bytes > 0) s.memory.emplace_back(entry.key(), bytes);
@@ -252,6 +260,21 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
   for (const auto& [stage, times] : slowest) intervals += times;
   const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
   run.pipeline = {{"intervals", intervals}, {"slowest", most->first}, {"stages", std::move(means)}};
+}
+
+void read_samples(FileSystem& files, RunRecord& run) {
+  const Path path = run.folder / "samples.jsonl";
+  if (!files.exists(path)) return;
+  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
+    const auto samples = row.find("samples");
+    const std::int64_t step = integer_or(row, "step", -1);
+    if (step < 0 || samples == row.end() || !samples->is_array()) return false;
+    while (!run.samples.empty() && run.samples.back().step >= step) run.samples.pop_back();  // as for metrics
+    for (const io::Json& sample : *samples)
+      if (sample.is_object()) run.samples.push_back({step, text_or(sample, "prompt"), text_or(sample, "text")});
+    return true;
+  };
+  Rows(files, path, run.problems, {}).read(as_object(take));
 }
 
 void read_config(FileSystem& files, RunRecord& run) {
@@ -353,6 +376,16 @@ void accumulate(RunRecord& run) {
 
 }  // namespace
 
+std::vector<Path> runs_of(FileSystem& files, const Path& folder) {
+  std::vector<Path> runs;
+  std::error_code unlisted;  // a folder that cannot be listed holds no run; whoever reads it says so
+  if (!holds_run(files, folder))
+    for (const auto& entry : std::filesystem::directory_iterator(folder, unlisted))
+      if (holds_run(files, entry.path())) runs.push_back(entry.path());
+  std::ranges::sort(runs);
+  return runs.empty() ? std::vector{folder} : runs;
+}
+
 RunRecord read_run(FileSystem& files, const Path& given, const std::function<void(double)>& progress) {
   RunRecord run;
   run.folder = given.filename() == "metrics.jsonl" ? given.parent_path() : given;
@@ -360,11 +393,11 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   run.name = run_name(run.folder);
   const Path metrics = run.folder / "metrics.jsonl", events = run.folder / "events.jsonl";
   const bool has_metrics = files.exists(metrics), has_events = files.exists(events);
-  if (!has_metrics && !has_events && !files.exists(run.folder / "config.toml")) {
+  if (!holds_run(files, run.folder)) {
     if (!files.exists(run.folder)) fail_user("{}: there is no such folder", given.string());
     fail_user(
         "{} holds no run: it has no metrics.jsonl, events.jsonl or config.toml; give the folder that redline train "
-        "wrote (--out)",
+        "wrote (--out), or one that holds such folders",
         given.string());
   }
   if (has_events) {
@@ -388,6 +421,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   }
   accumulate(run);
   read_pipeline(files, run);
+  read_samples(files, run);
   read_config(files, run);
   read_profile(files, run);
   return run;

@@ -27,9 +27,16 @@ struct Event {
 struct SessionStart {
   std::int64_t first_step = 0, steps = 0, parameters = 0;
   double device_memory = 0, peak_flops = 0, time = 0;
+  bool card = false;  // whether the device is a GPU
   std::string program, device, data;
   std::vector<std::pair<std::string, double>> memory;  // bytes by kind
   std::vector<std::string> header;                     // as the console showed it
+};
+
+// What the model wrote after a step.
+struct Sample {
+  std::int64_t step = 0;
+  std::string prompt, text;
 };
 
 struct RunRecord {
@@ -46,6 +53,7 @@ struct RunRecord {
 
   std::vector<SessionStart> sessions;
   std::vector<Event> events;
+  std::vector<Sample> samples;       // by step
   std::optional<io::Json> pipeline;  // intervals told, the slowest stage of most, and the mean of each stage over them
   std::optional<io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it
@@ -54,6 +62,9 @@ struct RunRecord {
   const std::vector<double>& column(Column c) const { return columns[c.index]; }
   std::size_t rows() const { return steps.size(); }
 };
+
+// The runs that are meant by `folder`: itself, or those in it where it is no run, by name. Itself where there are none.
+std::vector<Path> runs_of(FileSystem& files, const Path& folder);
 
 // `folder` may also be the path of a metrics.jsonl. A folder that holds nothing of a run is a UserError.
 RunRecord read_run(FileSystem& files, const Path& folder, const std::function<void(double share)>& progress = {});

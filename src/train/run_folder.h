@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "io/file_lock.h"
 #include "train/resume_settings.h"
 #include "train/run_tokens.h"
 #include "train/step_loop.h"

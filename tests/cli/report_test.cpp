@@ -63,6 +63,7 @@ TEST_F(ReportTest, AResumedRunTellsOfBothSessions) {
   train("a", {"--resume"});
   const std::string events = text("a/events.jsonl");
   EXPECT_NE(events.find("\"first_step\":20"), std::string::npos);
+  EXPECT_NE(events.find("\"card\":false"), std::string::npos);
   EXPECT_EQ(run({"report", "a"}).status, 0);
   EXPECT_EQ(data("a/report.html")["runs"][0]["resumes"]["step"], io::Json({20}));
 }
@@ -91,6 +92,26 @@ TEST_F(ReportTest, BadInputIsASentenceAndTheRestIsShown) {
   EXPECT_NE(ran.err.find("warning: nowhere: there is no such folder"), std::string::npos) << ran.err;
   EXPECT_NE(ran.err.find("ends in half a line"), std::string::npos) << ran.err;
   EXPECT_NE(text("page.html").find("there is no such folder"), std::string::npos);
+}
+
+TEST_F(ReportTest, AFolderOfRuns) {
+  train("runs/a", {"train.sample_every=10"});
+  train("runs/b");
+  write("runs/notes.txt", "");
+  real_files().create_folders(folder_ / "runs/broken/metrics.jsonl");
+  const Ran ran = run({"report", "runs"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("report: runs/report.html"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.err.find("runs/broken/metrics.jsonl"), std::string::npos) << ran.err;
+  const io::Json page = data("runs/report.html");
+  ASSERT_EQ(page["runs"].size(), 2u);
+  EXPECT_EQ(page["unreadable"].size(), 1u);
+  EXPECT_EQ(page["runs"][1]["run"], "b");
+  EXPECT_TRUE(page["runs"][1]["samples"].empty());
+  ASSERT_EQ(page["runs"][0]["samples"].size(), 3u) << "after steps 10, 20 and 30";
+  EXPECT_EQ(page["runs"][0]["samples"][2]["step"], 30);
+  EXPECT_EQ(run({"report", "runs/b", "runs"}).status, 0);
+  EXPECT_EQ(data("runs/b/report.html")["runs"].size(), 2u) << "each once";
 }
 
 TEST_F(ReportTest, AFileThatCannotBeReadCostsItsRunOnly) {

@@ -19,7 +19,8 @@ import sys
 from packages import SKIPPED
 
 TINY = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1",
-        "train.seq_len=32", "train.eval_batches=1", "train.eval_every=10", "train.max_steps=60", "data.debug=true"]
+        "train.seq_len=32", "train.eval_batches=1", "train.eval_every=10", "train.max_steps=60", "data.debug=true",
+        "train.sample_every=20"]
 
 # A page in a frame of some width, so that a phone's is possible. `found` goes into the title of the page around it.
 FRAME = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0">
@@ -130,6 +131,8 @@ def write_odd_run(folder):
         file.write(json.dumps({"kind": "started", "time": 1e300, "device": text, "data": text, "device_memory": -1,
                                "memory": {"parameters": 1e99, "total": 5}, "header": [text]}) + "\n")
         file.write(json.dumps({"kind": text, "text": text, "time": 5}) + "\n")
+    with open(os.path.join(folder, "samples.jsonl"), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"step": 1, "samples": [{"prompt": text, "text": "a" * 500}]}) + "\n")
     with open(os.path.join(folder, "profile.json"), "w", encoding="utf-8") as file:
         json.dump({"kinds": [None, 5, {"name": text, "ms": "?"}], "step_ms": 0, "device": [text]}, file)
     with open(os.path.join(folder, "config.toml"), "w", encoding="utf-8") as file:
@@ -152,9 +155,16 @@ def main(redline, folder):
         run("train", "--device", "cpu", "--out", at(name), *TINY, f"optim.lr={lr}")
     run("profile", "--run", at("a"), "--device", "cpu", "--steps", "1")
     write_odd_run(at("odd"))
+    with open(at("b/metrics.jsonl"), "r+", encoding="utf-8") as file:  # an evaluation before the first step
+        rows = [row for row in file if json.loads(row)["step"] > 0]
+        file.seek(0)
+        file.writelines([json.dumps({"step": 0, "time": json.loads(rows[0])["time"], "eval_loss": 5.5}) + "\n", *rows])
+    for copy in range(10):
+        shutil.copytree(at("b" if copy % 2 else "a"), at(f"many/run {copy}" + "-long" * 20 * (copy == 7)))
     run("report", at("a"), "--tokens", "1", "--out", at("one.html"))
     run("report", at("a"), at("b"), "--out", at("both.html"))
     run("report", at("odd"), "--out", at("odd.html"))
+    run("report", at("many"))
     run("data", "stats", "ping", "--seq-len", "256", "--documents", "500", "--html", at("lengths.html"))
     run("data", "stats", "ping", "--seq-len", "1", "--documents", "1", "--html", at("least.html"))
 
@@ -168,12 +178,16 @@ def main(redline, folder):
                       "started on CPU", "saved step_", "the whole config.toml", "padding"):
             assert words in found["text"], (page, words)
     assert found["hidden"], "a run goes at a click on its name"
+    assert re.search(r"held-out loss, step 0\s+–\s+5.5000\s", found["text"]), found["text"]
+    assert re.search(r"\nSamples\na\s+step\s+20\s", found["text"]), "what the model wrote"
     assert re.search(r"What differs\s+a\s+b\s+optim.lr\s", found["text"]), "what differs"
     assert not re.search(r"\nmodel.hidden\s", found["text"]), "and nothing else"
     assert "1 token at this pace" in use(chromium, folder, at("one.html"), 390)["text"]
-    for page in ("both.html", "odd.html", "lengths.html", "least.html"):
-        for width in (1280, 390, 320):
+    for page in ("both.html", "odd.html", "many/report.html", "lengths.html", "least.html"):
+        for width in (1280, 840, 390, 320):
             use(chromium, folder, at(page), width)
+    found = use(chromium, folder, at("many/report.html"), 1280)
+    assert re.search(r"10 runs\s", found["text"]) and re.search(r"\nrun 9\s+finished\s", found["text"]), found["text"]
     found = use(chromium, folder, at("lengths.html"), 1280)
     for words in ("How long documents are", "p99", "stream", "At shorter rows", "rows of 128", "best: [", "speed-up"):
         assert words in found["text"], words

@@ -33,7 +33,7 @@ TEST(Page, FetchesNothing) {
   for (std::size_t at = html.find("http"); at != html.npos; at = html.find("http", at + 1))
     EXPECT_TRUE(html.substr(at, 18) == "http://www.w3.org/" || html.substr(at, 10) == "http-equiv")
         << html.substr(at, 40);
-  for (const char* part : {"default-src 'none'", "prefers-color-scheme: dark", "@media print", "max-width: 46rem"})
+  for (const char* part : {"default-src 'none'", "prefers-color-scheme: dark", "@media print", "max-width: 52rem"})
     EXPECT_TRUE(has(html, part)) << part;
 }
 

@@ -225,6 +225,70 @@ TEST_F(RunRecordTest, WithoutMetricsTheRestIsThere) {
   EXPECT_TRUE(testing::page_data(page)["runs"][0]["curves"].empty());
 }
 
+TEST_F(RunRecordTest, SamplesByStep) {
+  write("config.toml", "");
+  write("metrics.jsonl", rows(1, 3));
+  const auto row = [](int step, const std::string& text) {
+    return fmt::format("{{\"step\":{},\"samples\":[{{\"prompt\":\"p\",\"text\":\"{}\"}},{{\"text\":\"b\"}}]}}\n", step,
+                       text);
+  };
+  write("samples.jsonl", row(10, "a") + row(20, "gone") + "{\"step\":5}\n" + row(20, "again") + "{\"step\":3");
+  const RunRecord run = read();
+  ASSERT_EQ(run.samples.size(), 4u);
+  EXPECT_EQ(run.samples[2].step, 20);
+  EXPECT_EQ(run.samples[2].prompt, "p");
+  EXPECT_EQ(run.samples[2].text, "again") << "a later row of a step is the one that holds";
+  EXPECT_TRUE(says(run, "samples.jsonl: 1 line that is not what this version writes, the first at line 3"));
+  EXPECT_TRUE(says(run, "samples.jsonl ends in half a line"));
+
+  std::string many;
+  for (int step = 1; step <= 500; ++step) many += row(step, "t");
+  write("samples.jsonl", many);
+  const RunRecord sampled = read();
+  const io::Json shown = testing::page_data(run_page({sampled}, {summarise(sampled, {})}, {}))["runs"][0]["samples"];
+  ASSERT_EQ(shown.size(), 40u) << "20 steps of two samples";
+  EXPECT_EQ(shown.front()["step"], 1);
+  EXPECT_EQ(shown.back(), io::Json({{"step", 500}, {"prompt", ""}, {"text", "b"}}));
+}
+
+TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsOnThePage) {
+  write("config.toml", "");
+  write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 9) + row(10, ",\"eval_loss\":1.5"));
+  const RunRecord run = read();
+  const io::Json page = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+  EXPECT_EQ(page["held_out"]["step"], io::Json({0, 10}));
+  EXPECT_EQ(page["held_out"]["y"], io::Json({5.5, 1.5}));
+  EXPECT_TRUE(page["curves"]["loss"]["y"][0].is_null());
+}
+
+// A field says whether the device is a card; runs of before it are known by the device's name.
+TEST_F(RunRecordTest, MemoryThatIsFreeIsShownOfCardsOnly) {
+  write("config.toml", "");
+  const auto card_memory = [&](const std::string& fields) {
+    write("events.jsonl", "{\"kind\":\"started\",\"device_memory\":8," + fields + "}\n");
+    const RunRecord run = read();
+    return testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0]["card_memory"].get<int>();
+  };
+  EXPECT_EQ(card_memory("\"device\":\"Cortex\",\"card\":false"), 0);
+  EXPECT_EQ(card_memory("\"device\":\"CPU-like card\",\"card\":true"), 8);
+  EXPECT_EQ(card_memory("\"device\":\"CPU (2 threads)\""), 0);
+  EXPECT_EQ(card_memory("\"device\":\"NVIDIA H200\""), 8);
+}
+
+TEST_F(RunRecordTest, RunsOfAFolder) {
+  EXPECT_EQ(runs_of(real_files(), folder_.path()), std::vector{folder_.path()}) << "none";
+  for (const char* name : {"b", "a10", "a9", "no run"}) real_files().create_folders(folder_ / name);
+  write("notes.txt", "");
+  write("b/metrics.jsonl", "");
+  write("a9/events.jsonl", "");
+  write("a10/config.toml", "");
+  const std::vector<Path> runs = {folder_ / "a10", folder_ / "a9", folder_ / "b"};
+  EXPECT_EQ(runs_of(real_files(), folder_.path()), runs);
+  EXPECT_EQ(runs_of(real_files(), runs[0]), std::vector{runs[0]});
+  EXPECT_EQ(runs_of(real_files(), folder_ / "b/metrics.jsonl"), std::vector{folder_ / "b/metrics.jsonl"});
+  EXPECT_EQ(runs_of(real_files(), folder_ / "missing"), std::vector{folder_ / "missing"});
+}
+
 TEST_F(RunRecordTest, AFolderOfSomethingElseIsRefused) {
   EXPECT_THROW(read(), UserError);
   EXPECT_THROW(read_run(real_files(), folder_ / "missing"), UserError);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "io/checkpoint_folder.h"
+#include "io/file_lock.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "testing/failing_files.h"

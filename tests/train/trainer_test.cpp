@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "io/file_lock.h"
 #include "io/json.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
