@@ -1,5 +1,5 @@
-// What data are, however their files are called: hashes that a checkpoint keeps, so that a run goes on with the same data and
-// with no others. docs/resume.md says what is compared when.
+// What data are, however their files are called: hashes that a checkpoint keeps, so that a run goes on with the same data
+// and with no others. docs/resume.md says what is compared when.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,9 @@
 
 namespace redline::data {
 
-// The size of one of `files` files and what is in it: every byte up to 1 MiB; of more, both ends and blocks that are spread
-// over all of it. Of thousands of files fewer blocks each are looked at, so that a cold disk is asked some thousand times.
+// The size of one of `files` files and what is in it: every byte up to 1 MiB; of more, both ends and blocks that are
+// spread over all of it. Of thousands of files fewer blocks each are read, so that a cold disk is asked some thousand
+// times.
 void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files);
 
 struct DataIdentity {
@@ -32,7 +33,7 @@ struct DataIdentity {
 enum class Likeness {
   same,         // nobody wrote to the files, or the data are generated, or each block is checked when it is read
   same_bytes,   // the files were moved, copied or touched, and hold the same
-  same_blocks,  // they were moved, copied or touched, and the blocks that were looked at are the same: more is not known
+  same_blocks,  // they were moved, copied or touched, and the blocks that were read are the same: more is not known
   other,
   unknown,  // what is known of them cannot be compared
 };
@@ -47,8 +48,8 @@ class DataWatch {
 
   // Hears how many bytes of all were read; what it throws ends the reading.
   using Progress = std::function<void(std::uint64_t done, std::uint64_t of)>;
-  // How these data stand to those of a checkpoint. Where the files are other ones, every byte is read and compared with what
-  // the checkpoint knows of them.
+  // How these data stand to those of a checkpoint. Where the files are other ones, every byte is read and compared with
+  // what the checkpoint knows of them.
   Likeness compare(const DataIdentity& then, const Progress& progress);
 
   // Reads every byte in a thread of its own, where that is not known already and the data are no more than 64 GiB.

@@ -1,4 +1,5 @@
-// What a resume asks for, held against what the run was made with: the table of keys (config/keys.h) says what may change.
+// What a resume asks for, held against what the run was made with: the table of keys (config/keys.h) says what may
+// change.
 #pragma once
 
 #include <string>
@@ -11,8 +12,8 @@ namespace redline::train {
 // The configuration as a run keeps it: its paths mean the same from any working directory.
 config::Config as_kept(config::Config config);
 
-// The text of a run's config.toml. Its last line is a hash of the others: what the run wrote is told from what was changed
-// later, by hand or by a bad disk.
+// The text of a run's config.toml. Its last line is a hash of the others: what the run wrote is told from what was
+// changed later, by hand or by a bad disk.
 std::string sealed_text(const config::Config& config);
 bool is_sealed(std::string_view text);
 
@@ -22,9 +23,9 @@ struct SettingChanges {
   bool new_order = false;         // the order of the data begins anew
 };
 
-// `before` is what `where`, a checkpoint or the run's config.toml, says. A UserError names every key that may not change, or
-// not without --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is
-// a UserError then, whatever the key.
+// `before` is what `where`, a checkpoint or the run, says. A UserError names every key that may not change, or not without
+// --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is a UserError
+// then, whatever the key.
 SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
                                 bool doubted);
 

@@ -134,8 +134,8 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   }
 }
 
-// What is asked for may be another batch or other data than the checkpoint's, where that is allowed. All of it is told: what
-// changes, and what becomes of the state.
+// What is asked for may be another batch or other data than the checkpoint's, where that is allowed. All of it is told:
+// what changes, and what becomes of the state.
 void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
   const SettingChanges changes = compare_with(checkpoint, options_, files_);
   RunState state = read_run_state(files_, checkpoint);

@@ -20,9 +20,9 @@ bool holds_run(FileSystem& files, const Path& folder);
 // The configuration of the run in `folder`, as it was resolved when it started.
 config::Config read_run_config(FileSystem& files, const Path& folder);
 
-// A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in what may
-// not change (train/resume_settings.h). What the run was made with is what its newest checkpoint says, and its config.toml
-// where there is none.
+// A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in what
+// may not change (train/resume_settings.h). What the run was made with is what its newest checkpoint says, and its
+// config.toml where there is none.
 void check_folder(const TrainOptions& options, FileSystem& files);
 
 class RunFolder final : public Keeper {

@@ -1,4 +1,4 @@
-// redline train --resume as it is typed: what was changed since is named with exit 2, and what is meant is said in words.
+// redline train --resume as it is typed: what was changed since is named with exit 2, until it is said to be meant.
 #include <gtest/gtest.h>
 
 #include <filesystem>

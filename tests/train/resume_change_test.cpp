@@ -1,4 +1,4 @@
-// What may change between a stop and a resume, and what is noticed: settings, data that moved, data that are other data.
+// What may change between a stop and a resume, and what is noticed: settings, data that moved, data that are others.
 #include <gtest/gtest.h>
 
 #include <filesystem>
