@@ -173,14 +173,18 @@ const curves = plot => {
   for (const s of all.filter(s => all.length < 9 && (s.mean !== s.y || s.high !== s.y)))  // else they hide each other
     line(s, "behind", s.seen.flatMap(i => [[i, s.low[i]], [i, s.high[i]]]));
   for (const s of all) line(s, s.dashed || s.colour > 7 ? "dashed" : "", s.seen.map(i => [i, s.mean[i]]));
-  for (const s of all.filter(s => s.dots)) f.picture.append(...s.seen.map(i => dot(s, i, 3.5)));
+  for (const s of all.filter(s => s.dots && s.seen.length < 60)) f.picture.append(...s.seen.map(i => dot(s, i, 3.5)));
 
   const layer = f.picture.appendChild(svg("g", {}));
   let began = null;
   const leave = () => { tip.hidden = true; layer.replaceChildren(); };
   const dragged = event => [began, xOf(f.picture, event)].sort((a, b) => a - b).map(f.px.value);
   f.picture.onpointerleave = leave;
-  f.picture.onpointerdown = event => { began = xOf(f.picture, event); };
+  f.picture.onpointerdown = event => {
+    began = xOf(f.picture, event);
+    if (event.isTrusted) f.picture.setPointerCapture(event.pointerId);  // a drag may end outside
+  };
+  f.picture.onpointercancel = () => { began = null; };
   f.picture.onpointermove = event => {
     leave();
     const x = xOf(f.picture, event);
