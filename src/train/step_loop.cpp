@@ -101,16 +101,8 @@ RunHeader StepLoop::header() const {
 // A device that runs ahead is given the next step before the last one's figures are asked for, so that it never waits
 // for the host; they come a step late. Where somebody looks at the parameters, all figures are in first.
 TrainResult StepLoop::run() {
-  const double began = steady_seconds();
-  const std::int64_t first_step = state_.step;
-  const auto finished = [&](std::string text) {
-    Finished ending{std::move(text)};
-    ending.steps = state_.step - first_step;
-    ending.tokens = state_.tokens;
-    ending.resumed = first_step > 0;
-    ending.seconds = steady_seconds() - began;
-    return ending;
-  };
+  began_ = steady_seconds();
+  first_step_ = state_.step;
   if (!engine_) {
     make_engine();
     engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
@@ -137,17 +129,19 @@ TrainResult StepLoop::run() {
     if (last || stop) tell_dropped();
     finished_at_ = steady_seconds();
     if (stop && !last) {
-      Finished ending = finished(fmt::format("stopped by signal {} after step {}", options_.stop->load(), state_.step));
-      ending.stopped = true;
-      ending.next = "continue with --resume";
-      keeper_.tell(ending);
+      keeper_.tell(ending(Outcome::stopped, fmt::format("stopped by signal {} after step {}; continue with --resume",
+                                                        options_.stop->load(), state_.step)));
       return {Outcome::stopped, state_.step, eval_loss};
     }
   }
-  Finished ending = finished(fmt::format("{} done", counted(state_.step, "step")));
-  ending.eval_loss = eval_loss;
-  keeper_.tell(ending);
+  keeper_.tell(ending(Outcome::finished, fmt::format("{} done, held-out loss {:.4f}", counted(state_.step, "step"),
+                                                     eval_loss.value_or(NAN))));
   return {Outcome::finished, state_.step, eval_loss};
+}
+
+Finished StepLoop::ending(Outcome outcome, std::string sentence) const {
+  return {{std::move(sentence)}, outcome == Outcome::stopped, first_step_ > 0, state_.step - first_step_,
+          state_.tokens,         steady_seconds() - began_};
 }
 
 // Gives the device one update over `accumulate` micro-batches.

@@ -53,6 +53,7 @@ class StepLoop {
   StepMetrics finish_step();
   void raise_peak(double rate);
   void tell_dropped();
+  Finished ending(Outcome outcome, std::string sentence) const;
   double held_out_loss();
   void save(const data::LoaderState& loader);
 
@@ -72,7 +73,9 @@ class StepLoop {
   std::int64_t saved_step_ = 0;    // the last one that is safe: resumed from, or saved
   QueuedStep steps_queued_[2];     // oldest first
   int queued_ = 0;
-  double finished_at_ = 0;  // the last step that was waited for, or what held the next one up
+  double began_ = 0;             // run(), on steady_seconds()
+  std::int64_t first_step_ = 0;  // and the updates that were done by then
+  double finished_at_ = 0;       // the last step that was waited for, or what held the next one up
   double peak_;
   bool peak_was_low_ = false;
   RunState state_;
