@@ -121,12 +121,12 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
 }
 
 std::string in_words(const train::Finished& f) {
-  std::string text = f.text;
-  if (f.seconds > 0)
-    text += fmt::format("{} in {}, {}{}", f.resumed ? fmt::format(", the last {}", f.steps) : "", duration(f.seconds),
-                        count(static_cast<double>(f.tokens), "token"), f.resumed ? " in all" : "");
-  if (f.eval_loss) text += ", held-out loss " + plain(*f.eval_loss, 4);
-  return f.next.empty() ? text : text + "; " + f.next;
+  if (f.seconds == 0) return f.text;
+  const std::string figures =
+      fmt::format("{} in {}, {}{}", f.resumed ? fmt::format(", the last {}", f.steps) : "", duration(f.seconds),
+                  count(static_cast<double>(f.tokens), "token"), f.resumed ? " in all" : "");
+  const std::size_t first_part = std::min(f.text.find_first_of(",;"), f.text.size());
+  return f.text.substr(0, first_part) + figures + f.text.substr(first_part);
 }
 
 // Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked at

@@ -39,8 +39,13 @@ void LogFile::write(std::string_view piece) {
   size_ += piece.size();
 }
 
+// A file that is deleted while it is open takes all that is written, and nobody will ever read it.
 void LogFile::sync() {
-  attempt([&] { file_->sync(); });
+  attempt([&] {
+    if (!files_.exists(path_))
+      fail_machine("{} was deleted or moved under the run, with what was in it", path_.string());
+    file_->sync();
+  });
 }
 
 }  // namespace redline::report

@@ -89,14 +89,12 @@ struct Sentence {
 };
 struct Note : Sentence {};     // e.g. "resumed from step 40"
 struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
-// How a run ended: `text` is the first words of it ("200 steps done"), report/console.h has the whole sentence.
+// How a run ended: "200 steps done, held-out loss 3.1416". report/console.h puts the figures into the sentence.
 struct Finished : Sentence {
-  std::string next = {};               // what to do now, where there is something
-  bool stopped = false;                // by a signal: steps are left
-  std::int64_t steps = 0, tokens = 0;  // made by this session; trained on by the whole run
+  bool stopped = false;                // by a signal
   bool resumed = false;                // earlier sessions made steps too
+  std::int64_t steps = 0, tokens = 0;  // made by this session; trained on by the whole run
   double seconds = 0;                  // of this session; 0: it trained nothing
-  std::optional<double> eval_loss = {};
 };
 struct Failed : Sentence {};  // what ended the run; told by whoever caught it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,

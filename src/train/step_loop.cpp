@@ -112,8 +112,8 @@ RunHeader StepLoop::header() const {
 // for the host; they come a step late. Where somebody looks at the parameters, all figures are in first. A step that takes
 // long is waited for, so that a signal need not wait for two.
 TrainResult StepLoop::run() {
-  const double began = steady_seconds();
-  const std::int64_t first_step = state_.step;
+  began_ = steady_seconds();
+  first_step_ = state_.step;
   if (!engine_) {
     make_engine();
     engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
@@ -147,24 +147,24 @@ TrainResult StepLoop::run() {
   if (state_.step > saved_step_) save(dropped ? before_step_ : loader_.state());
   tell_dropped();
   const bool stopped = state_.step < steps_ || !eval_loss;
-  Finished ending{stopped ? how_it_stopped(dropped) : fmt::format("{} done", counted(state_.step, "step"))};
-  if (stopped)
-    ending.next = state_.step == steps_ ? "its held-out loss is what redline eval says" : "continue with --resume";
-  ending.stopped = stopped;
-  ending.steps = state_.step - first_step;
-  ending.tokens = state_.tokens;
-  ending.resumed = first_step > 0;
-  ending.seconds = steady_seconds() - began;
-  ending.eval_loss = eval_loss;
-  keeper_.tell(ending);
-  return {stopped ? Outcome::stopped : Outcome::finished, state_.step, eval_loss};
+  const Outcome outcome = stopped ? Outcome::stopped : Outcome::finished;
+  keeper_.tell(ending(
+      outcome, stopped ? how_it_stopped(dropped)
+                       : fmt::format("{} done, held-out loss {:.4f}", counted(state_.step, "step"), *eval_loss)));
+  return {outcome, state_.step, eval_loss};
 }
 
 std::string StepLoop::how_it_stopped(bool dropped) const {
   const std::string where = state_.step == 0 ? "before the first step" : fmt::format("after step {}", state_.step);
-  return fmt::format("stopped by signal {} {}{}{}", options_.stop->load(), where,
-                     state_.step == steps_ ? ", the last" : "",
+  const std::string by = fmt::format("stopped by signal {} {}", options_.stop->load(), where);
+  if (state_.step == steps_) return by + ", the last; its held-out loss is what redline eval says";
+  return fmt::format("{}{}; continue with --resume", by,
                      dropped ? fmt::format("; step {} was left unfinished", state_.step + 1) : "");
+}
+
+Finished StepLoop::ending(Outcome outcome, std::string sentence) const {
+  return {{std::move(sentence)}, outcome == Outcome::stopped, first_step_ > 0, state_.step - first_step_,
+          state_.tokens,         steady_seconds() - began_};
 }
 
 // Gives the device one update over `accumulate` micro-batches. False where it was dropped: it has updated nothing.

@@ -64,6 +64,7 @@ class StepLoop {
   std::optional<double> held_out_loss();
   void write_samples(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;
+  Finished ending(Outcome outcome, std::string sentence) const;
   void save(const data::LoaderState& loader);
 
   const TrainOptions& options_;
@@ -84,8 +85,10 @@ class StepLoop {
   std::int64_t saved_step_ = 0;    // the last one that is safe: resumed from, or saved
   QueuedStep steps_queued_[2];     // oldest first
   int queued_ = 0;
-  bool rehearsed_;           // what a card chooses and captures is there, or there is nothing to choose
-  double step_seconds_ = 0;  // of the last step that was waited for
+  bool rehearsed_;               // what a card chooses and captures is there, or there is nothing to choose
+  double step_seconds_ = 0;      // of the last step that was waited for
+  double began_ = 0;             // run(), on steady_seconds()
+  std::int64_t first_step_ = 0;  // and the updates that were done by then
   double peak_;
   std::vector<double> rates_;  // FLOPs a second of the last steps, where they may raise the peak
   bool peak_was_low_ = false;

@@ -158,21 +158,17 @@ TEST(Console, TheHeaderBreaksBetweenWords) {
 }
 
 TEST(Console, TheLastLineHasTimeAndTokens) {
-  train::Finished done{"200 steps done"};
-  EXPECT_EQ(in_words(done), "200 steps done");
-  done.steps = 200;
-  done.tokens = 26'200'000;
-  done.seconds = 192;
-  done.eval_loss = 3.14159;
-  EXPECT_EQ(in_words(done), "200 steps done in 3m 12s, 26.2 M tokens, held-out loss 3.1416");
-  train::Finished stopped{"stopped by signal 2 after step 80"};
-  stopped.steps = 30;
-  stopped.tokens = 1'000'000;
-  stopped.seconds = 42;
-  stopped.resumed = stopped.stopped = true;
-  stopped.next = "continue with --resume";
+  const auto ended = [](std::string sentence, train::Finished figures) {
+    figures.text = std::move(sentence);
+    return figures;
+  };
+  const train::Finished done{{}, false, false, 200, 26'200'000, 192}, resumed{{}, true, true, 30, 1'000'000, 42};
+  EXPECT_EQ(in_words(ended("200 steps done, held-out loss 3.1416", done)),
+            "200 steps done in 3m 12s, 26.2 M tokens, held-out loss 3.1416");
+  EXPECT_EQ(in_words(ended("1 step done", done)), "1 step done in 3m 12s, 26.2 M tokens");
+  EXPECT_EQ(in_words(train::Finished{"a: nothing is left to do"}), "a: nothing is left to do");
   Captured out;
-  Console(out.stream(), false).on(stopped);
+  Console(out.stream(), false).on(ended("stopped by signal 2 after step 80; continue with --resume", resumed));
   EXPECT_EQ(out.text(),
             "stopped by signal 2 after step 80, the last 30 in 42 s, 1.00 M tokens in all; continue with --resume\n");
 }

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "io/json.h"
-#include "report/metrics.h"
+#include "report/rows_file.h"
 #include "report/run_record.h"
 #include "report/sinks.h"
 #include "testing/failing_files.h"
@@ -186,6 +186,29 @@ TEST(Logs, ADiskThatWasFullForAWhileCostsNothing) {
               std::string::npos);
     EXPECT_TRUE(read_run(real_files(), run).problems.empty());
   }
+}
+
+// A run whose folder somebody deleted would otherwise write to its end into files that nobody sees.
+TEST(Logs, AFileThatWasDeletedIsToldAndBegunAnew) {
+  const testing::TempFolder folder;
+  const Path path = folder / "run/metrics.jsonl";
+  RowsFile file = metrics_file(real_files(), path);
+  Heard heard;
+  Relay relay;
+  relay.add(file, "metrics.jsonl");
+  relay.add(heard, "heard");
+  relay.on(train::Started{});
+  relay.on(stepped(1));
+  real_files().remove_all(folder / "run");
+  relay.on(train::BeforeCheckpoint{});
+  EXPECT_EQ(heard.count("metrics.jsonl was deleted or moved under the run"), 1);
+  relay.on(stepped(2));
+  relay.on(train::BeforeCheckpoint{});
+  EXPECT_EQ(heard.count("metrics.jsonl can be written again"), 1);
+  relay.on(stepped(3));
+  std::vector<std::int64_t> steps;
+  for (const io::Json& row : rows(path)) steps.push_back(row["step"]);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{2, 3}));
 }
 
 TEST(Logs, ADiskThatStaysFullDoesNotEndTheRun) {
