@@ -16,8 +16,11 @@ constexpr std::string_view kFormat = "redline-preparing";
 // The files that a run makes; a name that is none of them was made by somebody else.
 bool is_ours(std::string_view name) {
   if (name.ends_with(".partial")) name.remove_suffix(8);
-  return name == kPreparingFile || name == kManifestFile || name == "tokenizer.json" || name == "tokenizer.model" ||
-         is_shard_name(name);
+  constexpr std::string_view kOwn[] = {kPreparingFile, kManifestFile, "tokenizer.json", "tokenizer.model",
+                                       "tokenizer_config.json"};
+  for (const std::string_view own : kOwn)
+    if (name == own) return true;
+  return is_shard_name(name);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "data/shards/encode_pipeline.h"
 #include "data/shards/output_folder.h"
 #include "data/shards/writer.h"
+#include "data/tokenizer/tokenizer_files.h"
 
 namespace redline::data {
 namespace {
@@ -97,7 +98,9 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   manifest.val_fraction = settings.val_fraction;
   if (const Path file = tokenizer_file(settings.tokenizer); !file.empty()) {
     manifest.tokenizer_file = file.extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
-    files.replace(folder.path() / manifest.tokenizer_file, files.read(file));
+    for (const auto& [name, text] : tokenizer_files(files, settings.tokenizer))
+      if (name == manifest.tokenizer_file || name == "tokenizer_config.json")  // which names what closes a document
+        files.replace(folder.path() / name, text);
   }
 
   const double start = steady_seconds();
