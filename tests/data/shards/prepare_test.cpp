@@ -115,6 +115,18 @@ TEST_F(PrepareTest, EndTokens) {
   EXPECT_NE(error_of(s).find("--end-token 257"), std::string::npos);
 }
 
+// What closes a document may stand beside the tokenizer alone: the copy knows it, too.
+TEST_F(PrepareTest, TheTokenizersEndGoesAlong) {
+  std::string json = real_files().read(REDLINE_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.tokenizer.json");
+  for (std::size_t at; (at = json.find("<|endoftext|>")) != json.npos;) json.replace(at, 13, "<my_end>");
+  write("tok/tokenizer.json", json);
+  write("tok/tokenizer_config.json", R"({"eos_token": "<my_end>"})");
+  PrepareSettings s = settings({write("a.txt", "a text")});
+  s.tokenizer = (folder_ / "tok").string();
+  run(s);
+  EXPECT_EQ(texts(), std::vector<std::string>{"a text<my_end>"});
+}
+
 TEST_F(PrepareTest, TheSameBytesForAnyNumberOfThreads) {
   PrepareSettings s = settings(many_inputs());
   s.val_fraction = 0.1;
