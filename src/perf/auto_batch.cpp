@@ -25,9 +25,9 @@ Machine machine_now(device::Device& device) {
 }
 
 // From steps of one micro-batch and of a few: all micro-batches but the first take the same time.
-double seconds_of_a_step(const config::Config& config, device::Device& device) {
+double seconds_of_a_step(const config::Config& config, device::Device& device, const StopFlag* stop) {
   const std::int64_t all = config.train.accumulate, few = std::min(all, kTimedMicroBatches);
-  Steps steps(config, device);
+  Steps steps(config, device, stop);
   std::int64_t index = 0;
   const auto run = [&](std::int64_t micro_batches) {
     const StepTimes t = steps.step(index++, micro_batches);
@@ -60,12 +60,14 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
   }
   const std::size_t candidates = result.tried.size();
   for (std::size_t i = 0; options.measure && candidates > 1 && i < candidates; ++i) {
-    if (options.stop && *options.stop != 0) break;
     Tried& t = result.tried[i];
-    if (options.progress) options.progress(t.setting, i + 1, candidates);
     const config::Config c = with_setting(config, t.setting);
     try {
-      t.measured = static_cast<double>(t.setting.rows() * c.train.seq_len) / seconds_of_a_step(c, device);
+      end_if_asked(options.stop);
+      if (options.progress) options.progress(t.setting, i + 1, candidates);
+      t.measured = static_cast<double>(t.setting.rows() * c.train.seq_len) / seconds_of_a_step(c, device, options.stop);
+    } catch (const Interrupted&) {
+      break;
     } catch (const MachineError& e) {  // it did not fit after all; the next one is smaller or computes more again
       t.problem = e.what();
     }

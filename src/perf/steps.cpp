@@ -18,13 +18,14 @@ std::unique_ptr<data::Corpus> source(const config::Config& c) {
 
 }  // namespace
 
-Steps::Steps(const config::Config& c, device::Device& device)
+Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* stop)
     : config_(c),
       lowering_(model::lowering_options(c, device.kind())),
       loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
       engine_(c.model, lowering_, device),
       batch_(lowering_.batch) {
   engine_.initialise(lowering_.seed);
+  engine_.drop_on(stop);
 }
 
 StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {

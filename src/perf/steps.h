@@ -27,7 +27,8 @@ struct StepTimes {
 class Steps {
  public:
   // Data whose vocabulary is larger than the model's is a UserError.
-  Steps(const config::Config& config, device::Device& device);
+  // Where `stop` is set a step ends with an Interrupted.
+  Steps(const config::Config& config, device::Device& device, const StopFlag* stop = nullptr);
 
   // One update over so many micro-batches; it is over when this returns.
   StepTimes step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);

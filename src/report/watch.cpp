@@ -56,7 +56,7 @@ void Watch::start(const train::RunHeader& h) {
 }
 
 bool Watch::may_say(Kind kind, double now) {
-  if (now - said_[kind] < kBetween) {
+  if (now >= said_[kind] && now - said_[kind] < kBetween) {  // a clock that was set back silences nobody
     ++unsaid_[kind];
     return false;
   }

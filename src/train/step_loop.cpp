@@ -13,8 +13,8 @@
 namespace redline::train {
 namespace {
 
-constexpr double kLongStep = 2, kAhead = 1;  // seconds
-constexpr std::size_t kManySteps = 20;       // that a rate must hold over
+constexpr double kAhead = 1;            // seconds of work that may be queued
+constexpr std::size_t kManySteps = 20;  // that a rate must hold over
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
@@ -109,8 +109,8 @@ RunHeader StepLoop::header() const {
 }
 
 // A device that runs ahead is given the next step before the last one's figures are asked for, so that it never waits
-// for the host; they come a step late. Where somebody looks at the parameters, all figures are in first. A step that takes
-// long is waited for, so that a signal need not wait for two.
+// for the host; they come a step late. Where somebody looks at the parameters, all figures are in first. Where
+// a micro-step takes long each step is waited for, so that a signal need not wait for two.
 TrainResult StepLoop::run() {
   began_ = steady_seconds();
   first_step_ = state_.step;
@@ -132,7 +132,7 @@ TrainResult StepLoop::run() {
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
     const bool evaluation = due(config_.train.eval_every), checkpoint = due(config_.checkpoint.every) || keeper_.lost();
     const bool sample = samples_ && due(config_.train.sample_every);
-    const bool ahead = device_.runs_ahead() && step_seconds_ < kLongStep;
+    const bool ahead = device_.runs_ahead() && micro_step_seconds() < kAhead;
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
     if (ahead && !evaluation && !checkpoint && !sample && !stopping()) continue;
     StepMetrics m = finish_step();
@@ -213,7 +213,7 @@ void StepLoop::micro_steps(QueuedStep& sums) {
 
 // As many as the device does within about a second: what is queued cannot be taken back from a card.
 std::size_t StepLoop::micro_steps_ahead() const {
-  const double seconds = step_seconds_ / static_cast<double>(config_.train.accumulate);
+  const double seconds = micro_step_seconds();
   return seconds > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / seconds)) : 1;
 }
 

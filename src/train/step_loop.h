@@ -52,6 +52,7 @@ class StepLoop {
   bool stopping() const { return options_.stop && *options_.stop != 0; }
   bool queue_step();
   void micro_steps(QueuedStep& sums);
+  double micro_step_seconds() const { return step_seconds_ / static_cast<double>(config_.train.accumulate); }
   std::size_t micro_steps_ahead() const;
   bool next_batch();
   void finish_steps();

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "testing/watched_device.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
@@ -50,6 +51,20 @@ TEST(AutoBatch, TakesThePlansWordWhereNothingMayRun) {
   const AutoBatch found = find_batch_size(automatic(), device, options);
   EXPECT_FALSE(found.tried[0].measured.has_value());
   EXPECT_EQ(setting_of(found.config).rows(), 4);
+}
+
+// In the middle of a step that is timed.
+TEST(AutoBatch, ASignalDropsTheStepThatIsTimed) {
+  testing::WatchedDevice device(1);
+  StopFlag stop = 0;
+  device.given = [&](int n) {
+    EXPECT_EQ(n, 1) << "went on";
+    stop = 15;
+  };
+  AutoBatchOptions options;
+  options.stop = &stop;
+  const AutoBatch found = find_batch_size(automatic(), device, options);
+  EXPECT_FALSE(found.tried[0].measured.has_value());
 }
 
 TEST(AutoBatch, ASignalEndsTheSearchWithWhatIsKnown) {

@@ -70,6 +70,16 @@ TEST_F(WatchTest, WaitingForDataIsSaidOnceInTenMinutes) {
   EXPECT_EQ(said_.size(), 2u);
 }
 
+TEST_F(WatchTest, AClockThatIsSetBackSilencesNobody) {
+  train::StepMetrics m = usual();
+  m.data_wait_ms = 5;
+  steps(50, m);
+  EXPECT_EQ(said_.size(), 1u);
+  time_ -= 1e6;
+  steps(50, m);
+  EXPECT_EQ(said_.size(), 2u);
+}
+
 TEST_F(WatchTest, PaddingAboveATenth) {
   train::StepMetrics m = usual();
   m.padding = 0.35;
