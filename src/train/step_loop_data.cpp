@@ -1,6 +1,7 @@
 // Holds a run's data against those of the checkpoint that it goes on from, and looks after their files while it trains.
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "train/step_loop.h"
 
@@ -15,7 +16,7 @@ double gib(std::uint64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 data::DataWatch::Progress tell_reading(std::string_view key, std::function<bool()> stopping) {
   return [key, stopping = std::move(stopping), next = steady_seconds() + kQuiet](std::uint64_t done,
                                                                                  std::uint64_t of) mutable {
-    if (stopping()) throw StoppedLoading{};
+    if (stopping()) throw Interrupted{};
     if (steady_seconds() < next) return;
     next = steady_seconds() + kBetweenNotes;
     log::note("{}: reading its files, which were moved or written to, to compare them: {:.1f} of {:.1f} GiB", key,
