@@ -81,7 +81,6 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
     c.data.tokenizer.clear();
   } else if (!s.data.empty()) {
     c.data.eval = s.data;
-    c.data.packing = "pack";
     if (!s.tokenizer.empty()) {
       c.data.tokenizer = s.tokenizer;
       c.data.train = {"ping"};  // whose tokens are not asked for
@@ -89,10 +88,7 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s)
       c.data.tokenizer = checkpoint.folder.string();
     }
   }
-  if (s.per_document) {
-    c.train.batch_size = c.data.max_segments = 1;
-    c.data.packing = "pad";
-  }
+  if (s.per_document) c.train.batch_size = c.data.max_segments = 1;
   return c;
 }
 
@@ -153,7 +149,7 @@ class Progress {
     std::string text =
         of > 0 ? fmt::format("evaluating, batch {}/{}", done, of) : fmt::format("evaluating, batch {}", done);
     text += ", " + report::token_rate(static_cast<double>(tokens_) / seconds);
-    std::optional<double> share = loader_.corpus().share_before(loader_.state().next);
+    std::optional<double> share = loader_.epochs_read();
     if (of > 0) share = std::max(share.value_or(0), static_cast<double>(done) / static_cast<double>(of));
     if (share && *share > 0)
       text += ", eta " + report::duration(seconds * (1 - std::min(*share, 1.0)) / std::min(*share, 1.0));

@@ -30,13 +30,14 @@ std::uint64_t write_text(FileSystem& files, const Path& path, const std::string&
 io::Json to_json(const RunState& state) {
   const data::LoaderState& l = state.loader;
   io::Json waiting = io::Json::array();
-  for (const auto& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
+  for (const data::PieceId& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
   return {{"format", kFormat},
           {"step", state.step},
           {"tokens", state.tokens},
           {"data", hex64(state.data)},
           {"loader",
-           {{"epoch", l.next.epoch},
+           {{"order", l.order},
+            {"epoch", l.next.epoch},
             {"window", l.next.window},
             {"ordinal", l.next.ordinal},
             {"position", l.next.position},
@@ -57,6 +58,7 @@ RunState state_from(const io::Json& json, const std::string& file) {
   state.data = std::stoull(io::string_at(json, "data", file), nullptr, 16);
   const io::Json& loader = json.at("loader");
   data::LoaderState& l = state.loader;
+  l.order = loader.contains("order") ? io::integer_at(loader, "order", file) : 1;
   l.next.epoch = io::integer_at(loader, "epoch", file);
   l.next.window = io::integer_at(loader, "window", file);
   l.next.ordinal = io::integer_at(loader, "ordinal", file);

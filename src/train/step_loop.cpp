@@ -41,7 +41,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
   for (const data::Loader* loader : {&loader_, &held_out_})
     data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
   state_.data = loader_.corpus().fingerprint();
-  if (config_.train.sample_every > 0) samples_.emplace(config_, lowering_, held_out_);
+  if (config_.train.sample_every > 0) samples_.emplace(config_, held_out_.corpus());
   lowered_ = model::lower(config_.model, lowering_);
 }
 
@@ -52,6 +52,7 @@ data::LoaderOptions StepLoop::training_options() {
 }
 
 void StepLoop::restore(const RunState& state, const Path& checkpoint) {
+  data::require_order(state.loader);
   if (state.data != state_.data)
     fail_user(
         "data.train ({}) is not what {} was trained on; give it back its data, or start another run with another "
@@ -168,8 +169,7 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     sums.flops_palm += engine_->model_flops_palm(batch_);
   }
   sums.truncated_tokens = loader_.state().truncated_tokens;
-  if (sums.pairs == 0)
-    fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens", sums.step);
+  REDLINE_CHECK(sums.pairs > 0, "step {} has no token pairs to predict", sums.step);
 }
 
 // What is wrong with the data does not cost the steps before it.
@@ -220,7 +220,7 @@ void StepLoop::tell_dropped() {
     keeper_.tell(Note{fmt::format("data.long_documents dropped {} of documents that are longer than a row",
                                   counted(s.truncated_tokens, "token"))});
   if (s.empty_documents > 0)
-    keeper_.tell(Note{fmt::format("empty documents that were passed over: {}", s.empty_documents)});
+    keeper_.tell(Note{fmt::format("documents of less than two tokens that were passed over: {}", s.empty_documents)});
 }
 
 double StepLoop::held_out_loss() {
