@@ -25,6 +25,7 @@ StepMetrics QueuedStep::metrics(double loss, double norm, double seconds, std::i
   m.lr = lr;
   m.step_ms = 1e3 * seconds;
   m.tokens = pairs;
+  m.epoch = epoch;
   m.tokens_per_s = static_cast<double>(pairs) / seconds;
   m.padding = 1 - static_cast<double>(real_tokens) / static_cast<double>(slots);
   m.tflops = flops / seconds * 1e-12;

@@ -32,10 +32,11 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       device_(device),
       files_(files),
       keeper_(keeper),
-      steps_(total_steps(config_.train)),
       lowering_(model::lowering_options(config_, device.kind())),
       loader_(data::open_training_source(config_.data), training_options()),
       held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
+      epoch_(loader_.epoch()),
+      steps_(steps_of_run()),
       batch_(lowering_.batch),
       peak_(options.peak_flops) {
   for (const data::Loader* loader : {&loader_, &held_out_})
@@ -49,6 +50,16 @@ data::LoaderOptions StepLoop::training_options() {
   data::LoaderOptions o = data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu);
   if (config_.data.debug) o.report = [this](const data::PipelineFigures& f) { keeper_.tell(Pipeline{f}); };
   return o;
+}
+
+// Epochs must be known as steps before the first one: the learning rate falls towards the last.
+std::int64_t StepLoop::steps_of_run() const {
+  if (config_.train.epochs > 0 && !epoch_)
+    fail_user("{}train.epochs needs data of known length, and data.train ({}) {} train.max_steps instead",
+              config_.origins.prefix({"train.epochs"}), loader_.corpus().name(),
+              loader_.corpus().endless() ? "has no end; give"
+                                         : "is counted only by reading it; run redline data prepare on it, or give");
+  return total_steps(config_.train, epoch_ ? std::optional(epoch_->batches) : std::nullopt);
 }
 
 void StepLoop::restore(const RunState& state, const Path& checkpoint) {
@@ -83,10 +94,15 @@ void StepLoop::make_engine() {
 
 RunHeader StepLoop::header() const {
   const model::LoweredModel& lowered = this->lowered();
+  std::optional<double> epochs;
+  if (epoch_) epochs = static_cast<double>(steps_ * config_.train.accumulate) / epoch_->batches;
   return {.config = &config_,
           .folder = options_.folder,
           .device = device_.name(),
           .data = loader_.corpus().name(),
+          .training_data = epoch_,
+          .held_out_data = held_out_.epoch_size(),
+          .epochs = epochs,
           .card = device_.kind() != device::Kind::cpu,
           .device_memory = device_.memory_bytes(),
           .parameters = model::parameter_count(lowered.table),
@@ -169,7 +185,9 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     sums.flops_palm += engine_->model_flops_palm(batch_);
   }
   sums.truncated_tokens = loader_.state().truncated_tokens;
+  sums.epoch = loader_.epochs_read();
   REDLINE_CHECK(sums.pairs > 0, "step {} has no token pairs to predict", sums.step);
+  warn_of_repeats();
 }
 
 // What is wrong with the data does not cost the steps before it.
@@ -210,6 +228,14 @@ void StepLoop::raise_peak(double rate) {
   keeper_.tell(
       Warning{"a step was faster than the peak that was measured at the start, when the machine was busy: mfu is held "
               "against the fastest step from here on"});
+}
+
+// Where train.epochs is set, the run ends with them.
+void StepLoop::warn_of_repeats() {
+  if (config_.train.epochs > 0 || before_step_.next.epoch > 0 || loader_.state().next.epoch == 0) return;
+  keeper_.tell(Warning{fmt::format(
+      "step {} begins to read the training data a second time; train.epochs says how often a run is to read them",
+      state_.step + 1)});
 }
 
 // What of the data no step has seen.

@@ -46,6 +46,7 @@ class StepLoop {
 
  private:
   data::LoaderOptions training_options();
+  std::int64_t steps_of_run() const;
   bool stopping() const { return options_.stop && *options_.stop != 0; }
   void queue_step();
   void micro_steps(QueuedStep& sums);
@@ -53,6 +54,7 @@ class StepLoop {
   StepMetrics finish_step();
   void raise_peak(double rate);
   void tell_dropped();
+  void warn_of_repeats();
   double held_out_loss();
   void save(const data::LoaderState& loader);
 
@@ -61,9 +63,10 @@ class StepLoop {
   device::Device& device_;
   FileSystem& files_;
   Keeper& keeper_;
-  std::int64_t steps_;
   model::LoweringOptions lowering_;
   data::Loader loader_, held_out_;
+  std::optional<data::Epoch> epoch_;  // of the training data
+  std::int64_t steps_;
   data::Batch batch_;
   std::optional<Samples> samples_;
   model::LoweredModel lowered_;  // until there is an engine, which has it then

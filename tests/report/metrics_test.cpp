@@ -27,6 +27,7 @@ train::StepMetrics full_step() {
   m.lr = 3e-4;
   m.step_ms = 152;
   m.tokens = 2045;
+  m.epoch = 1.37;
   m.tokens_per_s = 13400;
   m.padding = 0.03;
   m.tflops = 0.05;
