@@ -70,8 +70,8 @@ struct ChunkReader::Impl {
     counters.read.tokens += static_cast<std::int64_t>(chunk.tokens.size());  // known only now
   }
 
-  // After an error in make(): the pieces before the bad one are as good as ever. Whoever shuffles them with what never came
-  // meets the error first.
+  // After an error in make(): the pieces before the bad one are as good as ever. Whoever shuffles them with what never
+  // came meets the error first.
   static bool keeps_part(Chunk& chunk) {
     chunk.ends_epoch = false;
     return !chunk.pieces.empty();

@@ -1,5 +1,5 @@
-// Draws pieces of documents one by one from the chunks of a feed: gathers windows, shuffles what is to be shuffled, passes
-// over empty pieces, and knows its place.
+// Draws pieces of documents one by one from the chunks of a feed: gathers windows, shuffles what is to be shuffled,
+// passes over empty pieces, and knows its place.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Pieces of documents in the order in which a run reads them, some at a time: a chunk. What a chunk holds is decided one
-// after another (take); reading and tokenizing it is left to any thread (make). What comes out does not depend on how many
-// there are.
+// Pieces of documents in the order in which a run reads them, some at a time: a chunk. What a chunk holds is decided
+// one after another (take); reading and tokenizing it is left to any thread (make). What comes out does not depend on
+// how many there are.
 #pragma once
 
 #include <atomic>
@@ -84,19 +84,19 @@ class Feed {
   // The next chunk, not made yet; false at the end, which only comes without `repeat`. One thread at a time.
   virtual bool take(Chunk& chunk) = 0;
   virtual std::unique_ptr<ChunkMaker> maker() = 0;
-  // These pieces (or what is left of them) again, in their order; take() must be preceded by seek() after it. A UserError
-  // when there can be no such piece.
+  // These pieces (or what is left of them) again, in their order; take() must be preceded by seek() after it. A
+  // UserError when there can be no such piece.
   virtual void fetch(const std::vector<PieceId>& ids, Chunk& chunk) = 0;
   // A window ends with the document that fills it to so many pieces. 0: chunks are in their order as they are.
   virtual std::int64_t window_pieces() const { return 0; }
-  // Whether a window comes in the order of the files and is to be shuffled by whoever has the whole of it: the piece that
-  // stands at `index` of the window's `pieces`.
+  // Whether a window comes in the order of the files and is to be shuffled by whoever has the whole of it: the piece
+  // that stands at `index` of the window's `pieces`.
   virtual bool shuffles_windows() const { return false; }
   virtual std::int64_t shuffled(const FeedPlace&, std::int64_t index, std::int64_t /*pieces*/) const { return index; }
   virtual std::string_view maker_stage() const = 0;  // what make() does: "read" or "tokenize"
 
-  // Where these can be told before the epoch was read: what it holds, the first lengths of its first epoch in their order,
-  // and the share of an epoch that stands before a place.
+  // Where these can be told before the epoch was read: what it holds, the first lengths of its first epoch in their
+  // order, and the share of an epoch that stands before a place.
   virtual std::optional<EpochSize> size() const { return {}; }
   virtual std::vector<PieceLength> first_lengths(std::int64_t /*most*/) const { return {}; }
   virtual std::optional<double> share_before(const FeedPlace& /*place*/) const { return {}; }

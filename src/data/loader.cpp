@@ -275,8 +275,8 @@ std::optional<double> Loader::epochs_read() const {
 std::int64_t Loader::workers() const { return impl_->options.workers; }
 void Loader::report_now() { impl_->report(true); }
 
-// The packer looks at no more than the next piece: of several it would take the longest first, and the first batches would
-// not be a sample of all.
+// The packer looks at no more than the next piece: of several it would take the longest first, and the first batches
+// would not be a sample of all.
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
   LoaderOptions o;
   o.packer = {.shape = shape, .packing = Packing::pack, .truncate = data.long_documents == "truncate", .lookahead = 1};

@@ -29,9 +29,9 @@ struct LoaderOptions {
 
 // As a configuration says. `computes_on_cpu`: the model takes the same cores, so that fewer workers are the default.
 LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu);
-// For held-out documents: once over all pieces, in no other thread. They come in an order that no setting changes and that
-// mixes all documents (those of a stream: of a window), each where it stands in it, so that the first batches are a fair
-// sample of the whole.
+// For held-out documents: once over all pieces, in no other thread. They come in an order that no setting changes and
+// that mixes all documents (those of a stream: of a window), each where it stands in it, so that the first batches are
+// a fair sample of the whole.
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape);
 
 // What an epoch comes to, where the corpus can tell before it was read.

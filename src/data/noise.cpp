@@ -1,5 +1,5 @@
-// Documents of 2^16 uniform tokens and the target of the last: the loader cuts them into full rows, every token of which has
-// a target.
+// Documents of 2^16 uniform tokens and the target of the last: the loader cuts them into full rows, every token of
+// which has a target.
 #include "data/noise.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// Which pieces of documents make the next batch, decided from lengths alone: a pure function of the settings and of what
-// was offered, in its order. It holds no tokens, so statistics can ask it as well as the loader.
+// Which pieces of documents make the next batch, decided from lengths alone: a pure function of the settings and of
+// what was offered, in its order. It holds no tokens, so statistics can ask it as well as the loader.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The unit of order: documents are cut into pieces of a row's tokens before anything is put in order, so that neighbours in
-// a batch are no neighbours in a text.
+// The unit of order: documents are cut into pieces of a row's tokens before anything is put in order, so that
+// neighbours in a batch are no neighbours in a text.
 #pragma once
 
 #include <cstdint>

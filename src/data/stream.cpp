@@ -1,5 +1,5 @@
-// Documents are read in the order of the files, and shuffled in windows by whoever draws their pieces: a place is a window's
-// beginning and a position in it. Where blocks are cut is the input's affair and changes nothing.
+// Documents are read in the order of the files, and shuffled in windows by whoever draws their pieces: a place is a
+// window's beginning and a position in it. Where blocks are cut is the input's affair and changes nothing.
 #include "data/stream.h"
 
 #include <algorithm>

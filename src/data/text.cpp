@@ -1,4 +1,5 @@
-// Text files as documents: a file, or the stretch of it that is this part's, is one, and any part of it is read by itself.
+// Text files as documents: a file, or the stretch of it that is this part's, is one, and any part of it is read by
+// itself.
 #include "data/text.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// From lengths alone: every token of every piece is placed once, pieces stay whole, and the fill is what each way of packing
-// promises.
+// From lengths alone: every token of every piece is placed once, pieces stay whole, and the fill is what each way of
+// packing promises.
 #include "data/packer.h"
 
 #include <gtest/gtest.h>

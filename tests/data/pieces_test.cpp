@@ -1,4 +1,5 @@
-// Pieces cover their documents, begin at multiples of a row, always have something to predict, and are found by their number.
+// Pieces cover their documents, begin at multiples of a row, always have something to predict, and are found by their
+// number.
 #include "data/pieces.h"
 
 #include <gtest/gtest.h>

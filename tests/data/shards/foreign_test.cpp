@@ -98,7 +98,8 @@ TEST_F(ForeignTest, NanoGpt) {
   EXPECT_NE(error_of({a}, s).find("holds the id 50256"), std::string::npos);
 }
 
-// Characters as nanoGPT's first example has them: no end token at all, so one document, the end of which can be held out.
+// Characters as nanoGPT's first example has them: no end token at all, so one document, the end of which can be held
+// out.
 TEST_F(ForeignTest, OneLongRowIsOneDocument) {
   std::vector<std::uint16_t> ids;
   for (int i = 0; i < 200'000; ++i) ids.push_back(static_cast<std::uint16_t>(i % 65));
