@@ -17,7 +17,6 @@ inline void read_all(const data::DocumentSource& source, std::size_t most) {
     source.read(i, tokens);
     require(!tokens.empty(), "an empty document");
     for (const std::int32_t id : tokens) require(id >= 0 && id < source.vocabulary(), "an id outside the vocabulary");
-    require(source.token_after(i) < source.vocabulary(), "a next id outside the vocabulary");
     total += tokens.size();
     require(total <= most, "more tokens than bytes");
   }

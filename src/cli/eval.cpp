@@ -82,7 +82,6 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s,
     c.data.tokenizer.clear();
   } else if (!s.data.empty()) {
     c.data.eval = s.data;
-    c.data.packing = "pack";
     c.data.train = {"ping"};  // whose tokens are not asked for
     // Plain text of a run on plain text is read as it was there.
     const bool plain = s.tokenizer.empty() && c.data.tokenizer.empty() && tokenizer.tokenizer &&
@@ -91,10 +90,7 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s,
   } else if (tokenizer.tokenizer) {
     c.data.tokenizer = tokenizer.name;
   }
-  if (s.per_document) {
-    c.train.batch_size = c.data.max_segments = 1;
-    c.data.packing = "pad";
-  }
+  if (s.per_document) c.train.batch_size = c.data.max_segments = 1;
   return c;
 }
 
@@ -168,7 +164,7 @@ class Progress {
     std::string text =
         of > 0 ? fmt::format("evaluating, batch {}/{}", done, of) : fmt::format("evaluating, batch {}", done);
     text += ", " + report::token_rate(static_cast<double>(tokens_) / seconds);
-    std::optional<double> share = loader_.corpus().share_before(loader_.state().next);
+    std::optional<double> share = loader_.epochs_read();
     if (of > 0) share = std::max(share.value_or(0), static_cast<double>(done) / static_cast<double>(of));
     if (share && *share > 0)
       text += ", eta " + report::duration(seconds * (1 - std::min(*share, 1.0)) / std::min(*share, 1.0));

@@ -27,6 +27,7 @@ struct Planned {
   perf::Machine machine;
   perf::Plan plan;
   perf::Choice choice;
+  // 0: only train.epochs says when to end, which are counted in the data.
   std::int64_t steps() const { return train::total_steps(config.train); }
   std::int64_t checkpoints_kept() const { return train::checkpoints_kept(config.checkpoint, steps()); }
   double hours() const { return static_cast<double>(steps()) * plan.expected.step_seconds / 3600; }
@@ -95,6 +96,10 @@ void print_expected(const Planned& p) {
                   "to reach)\n",
                   report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
                   report::percent(e.mfu_palm)));
+  if (p.steps() == 0)
+    return print(
+        "          the time of the run is not known: train.epochs are counted in the data, which a plan does not "
+        "read\n");
   print(fmt::format("          {} for {}, {}\n", report::duration(3600 * p.hours()), report::grouped(p.steps(), "step"),
                     report::count(static_cast<double>(p.steps() * p.plan.tokens_per_step), "token")));
 }
@@ -190,8 +195,8 @@ io::Json to_json(const Planned& p) {
             {"tokens_per_s", plan.expected.tokens_per_s},
             {"mfu", plan.expected.mfu},
             {"mfu_palm", plan.expected.mfu_palm},
-            {"steps", p.steps()},
-            {"hours", p.hours()}}},
+            {"steps", p.steps() > 0 ? io::Json(p.steps()) : io::Json(nullptr)},
+            {"hours", p.steps() > 0 ? io::Json(p.hours()) : io::Json(nullptr)}}},
           {"choice", std::move(choice)},
           {"runners_up", std::move(runners_up)},
           {"why", perf::why(p.choice, p.machine)}};

@@ -47,7 +47,7 @@ struct Data {
   std::string long_documents = "split";       // split | truncate
   std::int64_t max_segments = 32;             // documents a row, at most, in the mean over a batch
   bool shuffle = true;
-  std::int64_t shuffle_buffer = 2048;  // documents, where the data are read from front to back
+  std::int64_t shuffle_buffer = 2048;  // pieces of documents, where the data are read from front to back
   std::int64_t workers = -1;           // threads; -1: as the machine allows, 0: none
   std::int64_t prefetch = 4;           // batches
   std::int64_t ram_mib = 1024;
@@ -60,8 +60,9 @@ struct Data {
 struct Train {
   std::int64_t batch_size = 8, seq_len = 256, accumulate = 1;
   bool automatic_batch_size = false;  // "auto": batch_size is then the number it stands in for
-  std::int64_t max_steps = 0;         // 0: as max_tokens says
-  std::int64_t max_tokens = 0;        // 0: as max_steps says; both: whichever comes first
+  std::int64_t max_steps = 0;         // these three end the run, 0: not; of several, whichever comes first
+  std::int64_t max_tokens = 0;
+  double epochs = 0;
   std::int64_t seed = 0;
   std::int64_t eval_every = 0;  // 0: at the end only
   std::int64_t eval_batches = 8;

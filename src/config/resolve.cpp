@@ -50,8 +50,9 @@ void resolve_model(Model& m, const Rules& rules) {
 void check_steps(const Config& c, const Rules& rules) {
   const Train& t = c.train;
   const Optim& o = c.optim;
-  rules.require(t.max_steps > 0 || t.max_tokens > 0, {"train.max_steps", "train.max_tokens"},
-                "train.max_steps and train.max_tokens are both 0: set one of them, so that training ends");
+  rules.require(t.max_steps > 0 || t.max_tokens > 0 || t.epochs > 0,
+                {"train.max_steps", "train.max_tokens", "train.epochs"},
+                "train.max_steps, train.max_tokens and train.epochs are all 0: set one of them, so that training ends");
   rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
                 o.min_lr, o.lr);
   rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,

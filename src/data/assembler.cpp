@@ -1,4 +1,4 @@
-// Documents are copied out of their chunks when they are drawn, so that one that waits does not hold a whole chunk.
+// Pieces are copied out of their chunks when they are drawn, so that one that waits does not hold a whole chunk.
 #include "data/assembler.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace redline::data {
 
 Assembler::Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, StageCounters& counters)
     : packer_(settings), drawer_(reader, repeat), reader_(reader), counters_(counters) {
-  drawer_.seek({}, 0);
+  drawer_.seek({}, {});
 }
 
 bool Assembler::fill(Batch& batch) {
@@ -22,7 +22,7 @@ bool Assembler::fill(Batch& batch) {
     while (packer_.wants()) {
       const std::optional<Drawer::Drawn> d = drawer_.draw(packer_.waiting().empty());
       if (!d) break;
-      packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()));
+      packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()), d->after == kNoTarget);
     }
     const std::optional<PlacedPiece> piece = packer_.place();
     if (!piece) break;
@@ -38,9 +38,11 @@ bool Assembler::fill(Batch& batch) {
 }
 
 LoaderState Assembler::state() const {
-  LoaderState state{drawer_.place(), {}, truncated_tokens_, drawer_.empty_documents()};
-  for (const Packer::Waiting& w : packer_.waiting())
-    state.waiting.push_back({slots_[static_cast<std::size_t>(w.document)].id, w.begin});
+  LoaderState state{drawer_.place(), {}, drawer_.passed().truncated_tokens, drawer_.passed().empty_documents};
+  for (const Packer::Waiting& w : packer_.waiting()) {
+    const PieceId id = slots_[static_cast<std::size_t>(w.piece)].id;
+    state.waiting.push_back({id.document, id.begin + w.begin});
+  }
   return state;
 }
 
@@ -48,23 +50,18 @@ bool Assembler::restore(const LoaderState& state) {
   packer_.clear();
   free_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
-  truncated_tokens_ = state.truncated_tokens;
   if (state.waiting.size() > packer_.lookahead()) return false;
-  std::vector<std::int64_t> ids;
-  for (const LoaderState::Piece& piece : state.waiting) ids.push_back(piece.document);
   Chunk chunk;
-  if (!ids.empty()) reader_.fetch(ids, chunk);
+  if (!state.waiting.empty()) reader_.fetch(state.waiting, chunk);
   std::int64_t begin = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const Chunk::Document& d = chunk.documents[i];
+  for (const Chunk::Piece& p : chunk.pieces) {
+    const std::int64_t length = p.end - std::exchange(begin, p.end);
+    if (length == 0) return false;
     const auto tokens = std::span<const std::int32_t>(chunk.tokens)
-                            .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(d.end - begin));
-    const std::int64_t length = d.end - std::exchange(begin, d.end), from = state.waiting[i].begin;
-    const PackerSettings& settings = packer_.settings();
-    if (from < 0 || from >= (settings.truncate ? std::min(length, settings.shape.seq_len) : length)) return false;
-    packer_.offer(store({d.id, tokens, d.after}), length, from);
+                            .subspan(static_cast<std::size_t>(p.end - length), static_cast<std::size_t>(length));
+    packer_.offer(store({p, tokens, p.after}), length, p.after == kNoTarget);
   }
-  drawer_.seek(state.next, state.empty_documents);
+  drawer_.seek(state.next, {state.truncated_tokens, state.empty_documents});
   return true;
 }
 
@@ -82,15 +79,14 @@ std::int64_t Assembler::store(const Drawer::Drawn& d) {
   return static_cast<std::int64_t>(at);
 }
 
-// The target of a piece's last token is what follows in the source, whether or not a batch will hold that.
-void Assembler::add(const PlacedPiece& piece, Batch& batch) {
-  const Slot& slot = slots_[static_cast<std::size_t>(piece.document)];
-  const auto begin = static_cast<std::size_t>(piece.begin), length = static_cast<std::size_t>(piece.length);
+// The target of its last token is what follows in the document, whether or not a batch will hold that.
+void Assembler::add(const PlacedPiece& placed, Batch& batch) {
+  const Slot& slot = slots_[static_cast<std::size_t>(placed.piece)];
+  const auto begin = static_cast<std::size_t>(placed.begin), length = static_cast<std::size_t>(placed.length);
   const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
-  const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, slot.id);
+  const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, slot.id.document);
   REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
-  truncated_tokens_ += piece.dropped;
-  if (piece.last) free_.push_back(static_cast<std::size_t>(piece.document));
+  if (placed.last) free_.push_back(static_cast<std::size_t>(placed.piece));
 }
 
 }  // namespace redline::data

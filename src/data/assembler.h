@@ -23,14 +23,14 @@ class Assembler {
   bool restore(const LoaderState& state);
 
  private:
-  // A document that waits or is being placed.
+  // A piece that waits or is being placed.
   struct Slot {
-    std::int64_t id = 0;
+    PieceId id;
     std::vector<std::int32_t> tokens;
     std::int32_t after = kNoTarget;
   };
   std::int64_t store(const Drawer::Drawn& drawn);
-  void add(const PlacedPiece& piece, Batch& batch);
+  void add(const PlacedPiece& placed, Batch& batch);
 
   Packer packer_;
   Drawer drawer_;
@@ -38,7 +38,6 @@ class Assembler {
   StageCounters& counters_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;  // of slots_
-  std::int64_t truncated_tokens_ = 0;
 };
 
 }  // namespace redline::data

@@ -65,18 +65,16 @@ struct ChunkReader::Impl {
   void make(ChunkMaker& maker, Chunk& chunk) {
     const StageTimer timer(counters.tokenize.busy_ns);
     maker.make(chunk);
-    counters.tokenize.items += static_cast<std::int64_t>(chunk.documents.size());
+    counters.tokenize.items += static_cast<std::int64_t>(chunk.pieces.size());
     counters.tokenize.tokens += static_cast<std::int64_t>(chunk.tokens.size());
     counters.read.tokens += static_cast<std::int64_t>(chunk.tokens.size());  // known only now
   }
 
-  // After an error in make(): the documents before the bad one are as good as ever, unless they are to be shuffled with
-  // what never came.
-  bool keeps_part(Chunk& chunk) const {
-    if (feed->shuffles_windows() || chunk.documents.empty()) return false;
-    chunk.ends_window = true;
+  // After an error in make(): the pieces before the bad one are as good as ever. Whoever shuffles them with what never
+  // came meets the error first.
+  static bool keeps_part(Chunk& chunk) {
     chunk.ends_epoch = false;
-    return true;
+    return !chunk.pieces.empty();
   }
 
   // The chunk that next() needs may always be taken; others while there is room.
@@ -176,7 +174,7 @@ ChunkReader::~ChunkReader() { impl_->join(); }
 
 void ChunkReader::stop() { impl_->stop(); }
 
-void ChunkReader::fetch(const std::vector<std::int64_t>& ids, Chunk& chunk) {
+void ChunkReader::fetch(const std::vector<PieceId>& ids, Chunk& chunk) {
   impl_->join();
   impl_->feed->fetch(ids, chunk);
 }

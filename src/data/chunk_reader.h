@@ -19,7 +19,7 @@ class ChunkReader {
 
   // Ends the threads and goes to a place; the next next() starts them again. Returns what Feed::seek() does.
   std::int64_t seek(const FeedPlace& place);
-  void fetch(const std::vector<std::int64_t>& ids, Chunk& chunk);  // ends the threads, then as Feed::fetch()
+  void fetch(const std::vector<PieceId>& ids, Chunk& chunk);  // ends the threads, then as Feed::fetch()
   void stop();  // ends the threads; a next() that waits returns nothing. Any thread may call it
 
   // Nothing at the end of the documents. What a thread threw comes out here, after all chunks before it.

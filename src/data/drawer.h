@@ -1,5 +1,5 @@
-// Draws documents one by one from the chunks of a feed: gathers what is shuffled together, shuffles it, passes over empty
-// documents, and knows its place.
+// Draws pieces of documents one by one from the chunks of a feed: gathers windows, shuffles what is to be shuffled,
+// passes over empty pieces, and knows its place.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace redline::data {
 class Drawer {
  public:
   struct Drawn {
-    std::int64_t id = 0;
+    PieceId id;
     std::span<const std::int32_t> tokens;  // until the next draw()
     std::int32_t after = 0;
   };
@@ -26,29 +26,37 @@ class Drawer {
   // a document is a UserError.
   std::optional<Drawn> draw(bool may_begin_epoch);
 
-  void seek(const FeedPlace& place, std::int64_t empty_documents);
+  struct Passed {
+    std::int64_t truncated_tokens = 0, empty_documents = 0;  // dropped and passed over so far
+  };
+  void seek(const FeedPlace& place, Passed passed);
   const FeedPlace& place() const { return place_; }
-  std::int64_t empty_documents() const { return empty_documents_; }
+  const Passed& passed() const { return passed_; }
   std::int64_t waited_ns() const { return waited_ns_; }  // for chunks, in all
 
  private:
   struct At {
-    std::uint32_t chunk = 0, document = 0;
+    std::uint32_t chunk = 0, piece = 0;
   };
   bool next_window();
-  void leave_window();
+  bool next_chunk();
+  void gather(std::int64_t most);
+  void leave_window(bool all);
 
   ChunkReader& reader_;
   bool repeat_;
   std::vector<std::unique_ptr<Chunk>> chunks_;  // of the window
+  std::size_t rest_ = 0;                        // the first piece of the last of them that is not of this window
   std::vector<At> order_;
+  std::int64_t window_tokens_ = 0;
   FeedPlace window_;
   bool ends_epoch_ = false;
   std::size_t next_ = 0;   // in order_
-  std::int64_t skip_ = 0;  // documents of the window that comes which were drawn before
+  std::int64_t skip_ = 0;  // pieces of the window that comes which were drawn before
   bool any_in_epoch_ = false;
   FeedPlace place_;
-  std::int64_t empty_documents_ = 0, waited_ns_ = 0;
+  Passed passed_;
+  std::int64_t waited_ns_ = 0;
 };
 
 }  // namespace redline::data

@@ -13,23 +13,72 @@ namespace {
 
 // Large enough that handing a chunk over (some microseconds) is nothing, small enough that the first batch comes at once.
 constexpr std::int64_t kChunkTokens = 1 << 16;
-constexpr std::int64_t kFirstChunk = 16, kMostDocuments = 1024;
+constexpr std::int64_t kFirstChunk = 16, kMostAtOnce = 1024;
 
-class IndexedFeed final : public Feed {
+// How much to read at once, by what was read so far: where chunks are cut changes nothing but the time.
+class ChunkSize {
  public:
-  IndexedFeed(const DocumentSource& source, const FeedOptions& options) : source_(source), options_(options) {
+  std::int64_t next() const {
+    const std::int64_t count = count_, tokens = tokens_;
+    if (tokens == 0) return kFirstChunk;
+    return std::clamp<std::int64_t>(kChunkTokens * count / tokens, 1, kMostAtOnce);
+  }
+  void add(const Chunk& chunk) {
+    count_ += chunk.count;
+    tokens_ += static_cast<std::int64_t>(chunk.tokens.size());
+  }
+
+ private:
+  std::atomic<std::int64_t> count_{0}, tokens_{0};
+};
+
+// Adds the piece that begins at `begin`, with its target: the token that follows is read with it.
+void append_piece(const DocumentSource& source, const PieceNumbers::Place& at, const Cut& cut, Chunk& chunk) {
+  Chunk::Piece piece{{at.document, at.begin}, 0, 0, 0, kNoTarget};
+  const std::int64_t end = cut.end(at.begin, at.length);
+  if (end - at.begin > 1 || end < at.length) {
+    source.append(at.document, at.begin, std::min(end + 1, at.length) - at.begin, chunk.tokens);
+    if (end < at.length) {
+      piece.after = chunk.tokens.back();
+      chunk.tokens.pop_back();
+    }
+    if (cut.truncate) piece.dropped = at.length - end;
+  }
+  piece.end = static_cast<std::int64_t>(chunk.tokens.size());
+  chunk.pieces.push_back(piece);
+}
+
+// What waits was drawn once, so that it has tokens to learn from.
+void fetch_pieces(const DocumentSource& source, const std::vector<PieceId>& ids, const Cut& cut, Chunk& chunk) {
+  chunk.clear();
+  for (const PieceId& id : ids) {
+    if (id.document < 0 || (source.documents() != 0 && id.document >= source.documents()))
+      fail_user("{}: there is no document {}", source.name(), id.document);
+    const std::int64_t length = source.length(id.document);
+    if (id.begin < 0 || id.begin >= (cut.truncate ? std::min(length, cut.row) : length))
+      fail_user("{}: document {} of {} tokens has no piece at {}", source.name(), id.document, length, id.begin);
+    append_piece(source, {id.document, id.begin, length}, cut, chunk);
+  }
+}
+
+// Pieces of a known number of documents, in any order.
+class PieceFeed final : public Feed {
+ public:
+  PieceFeed(const DocumentSource& source, const FeedOptions& options)
+      : source_(source),
+        options_(options),
+        numbers_(source, options.cut),
+        seed_(options.seed.value_or(source.order_seed())) {
     const auto [rank, ranks] = options.share;
-    REDLINE_CHECK(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
-    const std::int64_t documents = source.documents();
-    if (documents == 0) return;
-    of_epoch_ = (documents - rank + ranks - 1) / ranks;
+    of_epoch_ = (numbers_.pieces() - rank + ranks - 1) / ranks;
     if (of_epoch_ <= 0)
-      fail_user("{}: {} documents are too few for {} ranks; give more, or split them", source.name(), documents, ranks);
+      fail_user("{}: {} pieces of documents are too few for {} ranks; give more, or split them", source.name(),
+                numbers_.pieces(), ranks);
   }
 
   std::int64_t seek(const FeedPlace& place) override {
-    if (place.epoch < 0 || place.position < 0 || (of_epoch_ > 0 && place.position > of_epoch_))
-      fail_user("{}: there is no document {} of epoch {}", source_.name(), place.position, place.epoch);
+    if (place.epoch < 0 || place.position < 0 || place.position > of_epoch_)
+      fail_user("{}: there is no piece {} of epoch {}", source_.name(), place.position, place.epoch);
     next_ = {.epoch = place.epoch, .position = place.position};
     ended_ = false;
     return 0;
@@ -40,11 +89,9 @@ class IndexedFeed final : public Feed {
   bool take(Chunk& chunk) override {
     if (ended_) return false;
     chunk.place = next_;
-    chunk.count = documents_at_once();
-    if (of_epoch_ > 0) chunk.count = std::min(chunk.count, of_epoch_ - next_.position);
-    chunk.ends_window = true;
+    chunk.count = std::min(size_.next(), of_epoch_ - next_.position);
     next_.position += chunk.count;
-    chunk.ends_epoch = of_epoch_ > 0 && next_.position == of_epoch_;
+    chunk.ends_epoch = next_.position == of_epoch_;
     if (chunk.ends_epoch) {
       next_ = {.epoch = next_.epoch + 1};
       ended_ = !options_.repeat;
@@ -53,80 +100,146 @@ class IndexedFeed final : public Feed {
   }
 
   std::unique_ptr<ChunkMaker> maker() override { return std::make_unique<Maker>(*this); }
+  void fetch(const std::vector<PieceId>& ids, Chunk& chunk) override {
+    fetch_pieces(source_, ids, options_.cut, chunk);
+  }
+  std::string_view maker_stage() const override { return "read"; }
 
-  void fetch(const std::vector<std::int64_t>& ids, Chunk& chunk) override {
-    chunk.clear();
-    std::vector<std::int32_t> document;
-    for (const std::int64_t id : ids) {
-      if (id < 0 || (source_.documents() != 0 && id >= source_.documents()))
-        fail_user("{}: there is no document {}", source_.name(), id);
-      append(id, document, chunk);
+  std::optional<EpochSize> size() const override {
+    return EpochSize{source_.documents(), numbers_.tokens(), numbers_.pieces()};
+  }
+  std::vector<PieceLength> first_lengths(std::int64_t most) const override {
+    std::vector<PieceLength> lengths;
+    for (std::int64_t i = 0; i < std::min(most, of_epoch_); ++i) {
+      const PieceNumbers::Place at = piece_at(0, i);
+      const std::int64_t end = options_.cut.end(at.begin, at.length);
+      if (at.length > 1) lengths.push_back({static_cast<std::int32_t>(end - at.begin), end == at.length});
     }
+    return lengths;
+  }
+  std::optional<double> share_before(const FeedPlace& place) const override {
+    return static_cast<double>(place.position) / static_cast<double>(of_epoch_);
   }
 
+ private:
+  class Maker final : public ChunkMaker {
+   public:
+    explicit Maker(PieceFeed& feed) : feed_(feed) {}
+    void make(Chunk& chunk) override {
+      for (std::int64_t i = 0; i < chunk.count; ++i)
+        append_piece(feed_.source_, feed_.piece_at(chunk.place.epoch, chunk.place.position + i), feed_.options_.cut,
+                     chunk);
+      feed_.size_.add(chunk);
+    }
+
+   private:
+    PieceFeed& feed_;
+  };
+
+  PieceNumbers::Place piece_at(std::int64_t epoch, std::int64_t position) const {
+    const std::int64_t at = options_.share.rank + position * options_.share.ranks;
+    return numbers_.at(options_.shuffle ? shuffled_at(epoch * numbers_.pieces() + at, numbers_.pieces(), seed_) : at);
+  }
+
+  const DocumentSource& source_;
+  FeedOptions options_;
+  PieceNumbers numbers_;
+  std::uint64_t seed_;
+  std::int64_t of_epoch_ = 0;  // pieces of an epoch that are this share's
+  FeedPlace next_;
+  bool ended_ = false;
+  ChunkSize size_;
+};
+
+// Documents without end, by their index. How many pieces stand before one is not known: each is a window of its own.
+class EndlessFeed final : public Feed {
+ public:
+  EndlessFeed(const DocumentSource& source, const FeedOptions& options) : source_(source), options_(options) {}
+
+  std::int64_t seek(const FeedPlace& place) override {
+    const auto [rank, ranks] = options_.share;
+    if (place.epoch != 0 || place.window < 0 || place.position < 0)
+      fail_user("{}: there is no piece {} of document {}", source_.name(), place.position, place.window);
+    next_ = place.window == 0 ? rank : place.window;
+    if (next_ % ranks != rank) fail_user("{}: document {} is another rank's", source_.name(), next_);
+    return place.position;
+  }
+  bool take(Chunk& chunk) override {
+    chunk.place = {};
+    chunk.ordinal = next_;
+    chunk.count = size_.next();
+    chunk.ends_epoch = false;
+    next_ += chunk.count * options_.share.ranks;
+    return true;
+  }
+  std::unique_ptr<ChunkMaker> maker() override { return std::make_unique<Maker>(*this); }
+  void fetch(const std::vector<PieceId>& ids, Chunk& chunk) override {
+    fetch_pieces(source_, ids, options_.cut, chunk);
+  }
+  std::int64_t window_pieces() const override { return 1; }
   std::string_view maker_stage() const override { return "read"; }
 
  private:
   class Maker final : public ChunkMaker {
    public:
-    explicit Maker(IndexedFeed& feed) : feed_(feed) {}
+    explicit Maker(EndlessFeed& feed) : feed_(feed) {}
     void make(Chunk& chunk) override {
-      for (std::int64_t i = 0; i < chunk.count; ++i)
-        feed_.append(feed_.id_at(chunk.place.epoch, chunk.place.position + i), document_, chunk);
-      feed_.documents_read_ += chunk.count;
-      feed_.tokens_read_ += static_cast<std::int64_t>(chunk.tokens.size());
+      for (std::int64_t i = 0; i < chunk.count; ++i) {
+        const std::int64_t id = chunk.ordinal + i * feed_.options_.share.ranks;
+        feed_.source_.read(id, document_);
+        const auto from = static_cast<std::int64_t>(chunk.tokens.size());
+        chunk.tokens.insert(chunk.tokens.end(), document_.begin(), document_.end());
+        chunk.cut_document(id, 0, from, feed_.options_.cut);
+      }
+      feed_.size_.add(chunk);
     }
 
    private:
-    IndexedFeed& feed_;
+    EndlessFeed& feed_;
     std::vector<std::int32_t> document_;
   };
 
-  std::int64_t id_at(std::int64_t epoch, std::int64_t position) const {
-    const std::int64_t documents = source_.documents();
-    const std::int64_t at = options_.share.rank + position * options_.share.ranks;
-    if (documents == 0 || !options_.shuffle) return at;
-    return document_at(epoch * documents + at, documents, source_.order_seed());
-  }
-
-  void append(std::int64_t id, std::vector<std::int32_t>& document, Chunk& chunk) const {
-    source_.read(id, document);
-    chunk.tokens.insert(chunk.tokens.end(), document.begin(), document.end());
-    chunk.documents.push_back({id, static_cast<std::int64_t>(chunk.tokens.size()), source_.token_after(id)});
-  }
-
-  // By what documents were like so far: where chunks are cut changes nothing but the time.
-  std::int64_t documents_at_once() const {
-    const std::int64_t documents = documents_read_, tokens = tokens_read_;
-    if (tokens == 0) return kFirstChunk;
-    return std::clamp<std::int64_t>(kChunkTokens * documents / tokens, 1, kMostDocuments);
-  }
-
   const DocumentSource& source_;
   FeedOptions options_;
-  std::int64_t of_epoch_ = 0;  // documents of an epoch that are this part's; 0: endless
-  FeedPlace next_;
-  bool ended_ = false;
-  std::atomic<std::int64_t> documents_read_{0}, tokens_read_{0};
+  std::int64_t next_ = 0;
+  ChunkSize size_;
 };
 
 }  // namespace
 
+void Chunk::cut_document(std::int64_t id, std::int64_t document_ordinal, std::int64_t from, const Cut& cut) {
+  const std::int64_t length = static_cast<std::int64_t>(tokens.size()) - from, parts = cut.pieces(length);
+  for (std::int64_t i = 0, begin = 0; i < parts; ++i) {
+    Piece piece{{id, begin}, document_ordinal, from, 0, kNoTarget};
+    if (length > 1) {
+      begin = cut.end(begin, length);
+      piece.end = from + begin;
+      if (begin < length) piece.after = tokens[static_cast<std::size_t>(piece.end)];
+    }
+    pieces.push_back(piece);
+  }
+  if (cut.truncate) pieces.back().dropped = std::max<std::int64_t>(length - cut.row, 0);
+  tokens.resize(static_cast<std::size_t>(pieces.back().end));
+}
+
 std::int64_t Chunk::bytes() const {
   return static_cast<std::int64_t>(sizeof(Chunk) + tokens.capacity() * sizeof(tokens[0]) +
-                                   documents.capacity() * sizeof(Document) + raw.bytes.capacity() +
+                                   pieces.capacity() * sizeof(Piece) + raw.bytes.capacity() +
                                    raw.ends.capacity() * sizeof(raw.ends[0]));
 }
 
 void Chunk::clear() {
   tokens.clear();
-  documents.clear();
+  pieces.clear();
   raw.bytes.clear();
   raw.ends.clear();
 }
 
 std::unique_ptr<Feed> DocumentSource::feed(const FeedOptions& options) const {
-  return std::make_unique<IndexedFeed>(*this, options);
+  const auto [rank, ranks] = options.share;
+  REDLINE_CHECK(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
+  if (endless()) return std::make_unique<EndlessFeed>(*this, options);
+  return std::make_unique<PieceFeed>(*this, options);
 }
 
 }  // namespace redline::data

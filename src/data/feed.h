@@ -1,54 +1,70 @@
-// Documents in the order in which a run reads them, cut into chunks. What a chunk holds is decided one after another
-// (take); reading and tokenizing it is left to any thread (make). What comes out does not depend on how many there are.
+// Pieces of documents in the order in which a run reads them, some at a time: a chunk. What a chunk holds is decided
+// one after another (take); reading and tokenizing it is left to any thread (make). What comes out does not depend on
+// how many there are.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "data/input/text_input.h"
+#include "data/pieces.h"
 
 namespace redline::data {
 
-// The share of the documents that this process reads: all shares are disjoint, and together complete in each epoch.
+// The share that this process reads, of the pieces or (streams) of the documents: all shares are disjoint, and together
+// complete in each epoch.
 struct Share {
   std::int64_t rank = 0, ranks = 1;
 };
 
 struct FeedOptions {
+  Cut cut = {};
   bool shuffle = true;
-  std::int64_t shuffle_buffer = 2048;  // documents that a stream shuffles among themselves
+  std::int64_t shuffle_buffer = 2048;  // pieces that a stream shuffles among themselves
   bool repeat = true;                  // over epochs; else the documents come once
-  Share share;
+  Share share = {};
+  std::optional<std::uint64_t> seed = {};  // of the order, where it is not the corpus's
 };
 
-// A place between two documents of the order.
+// A place between two pieces of the order. A window is what is put in order together: of a stream, documents of some
+// thousand pieces; of documents without end, one.
 struct FeedPlace {
   std::int64_t epoch = 0;
-  std::int64_t window = 0;    // streams: the id of the first document of the shuffled window
+  std::int64_t window = 0;    // the id of its first document; pieces with random access have no windows
   std::int64_t ordinal = 0;   // streams: how many documents of the files stand before the window
-  std::int64_t position = 0;  // documents of this part drawn: in the epoch, or in the window of a stream
+  std::int64_t position = 0;  // pieces of this share drawn: of the window, or of the epoch where there are no windows
   bool operator==(const FeedPlace&) const = default;
 };
 
+// Some tokens of a document, from `begin` to the end of the piece that holds it.
+struct PieceId {
+  std::int64_t document = 0, begin = 0;
+  bool operator==(const PieceId&) const = default;
+};
+
 struct Chunk {
-  struct Document {
-    std::int64_t id = 0;     // what fetch() takes
-    std::int64_t end = 0;    // in `tokens`; it begins where the one before ends
-    std::int32_t after = 0;  // the token that follows in the source, or kNoTarget
+  struct Piece : PieceId {
+    std::int64_t ordinal = 0;  // streams: how many documents of the files stand before its document
+    std::int64_t end = 0;      // in `tokens`; it begins where the one before ends
+    std::int64_t dropped = 0;  // tokens of the document behind it that nobody will see
+    std::int32_t after = 0;    // the token that follows in the document, or kNoTarget
   };
-  FeedPlace place;           // of its first document
-  std::int64_t count = 0;    // documents to read where they have indices
-  TextBlock raw;             // where they do not: what was read,
+  FeedPlace place;           // of its first piece; of a window only the epoch
+  std::int64_t count = 0;    // what to read where it has numbers: pieces, or documents without end
+  TextBlock raw;             // where it does not: what was read,
   std::int64_t ordinal = 0;  // and how many documents of the files stand before it
-  bool ends_window = true;   // the last chunk of what is shuffled together
   bool ends_epoch = false;
 
   std::vector<std::int32_t> tokens;
-  std::vector<Document> documents;  // an empty one has no tokens, and a place in the order all the same
+  std::vector<Piece> pieces;  // of whole documents where there are windows. One that no token can be learnt from is
+                              // empty, and has a place in the order all the same
 
+  // Makes pieces of the document that `tokens` hold from `from` on.
+  void cut_document(std::int64_t id, std::int64_t document_ordinal, std::int64_t from, const Cut& cut);
   std::int64_t bytes() const;  // of memory
   void clear();                // keeps the memory
 };
@@ -63,21 +79,27 @@ class ChunkMaker {
 class Feed {
  public:
   virtual ~Feed() = default;
-  // take() goes on from there. Returns how many documents of the first window were drawn before.
+  // take() goes on from there. Returns how many pieces of the first window were drawn before.
   virtual std::int64_t seek(const FeedPlace& place) = 0;
   // The next chunk, not made yet; false at the end, which only comes without `repeat`. One thread at a time.
   virtual bool take(Chunk& chunk) = 0;
   virtual std::unique_ptr<ChunkMaker> maker() = 0;
-  // The documents of these ids again, in their order; take() must be preceded by seek() after it. A UserError when
-  // there can be no such document.
-  virtual void fetch(const std::vector<std::int64_t>& ids, Chunk& chunk) = 0;
-  // Whether windows come in the order of the files and are to be shuffled by whoever has a whole one: the document that
-  // stands at `index` of the window's `documents`.
+  // These pieces (or what is left of them) again, in their order; take() must be preceded by seek() after it. A
+  // UserError when there can be no such piece.
+  virtual void fetch(const std::vector<PieceId>& ids, Chunk& chunk) = 0;
+  // A window ends with the document that fills it to so many pieces. 0: chunks are in their order as they are.
+  virtual std::int64_t window_pieces() const { return 0; }
+  // Whether a window comes in the order of the files and is to be shuffled by whoever has the whole of it: the piece
+  // that stands at `index` of the window's `pieces`.
   virtual bool shuffles_windows() const { return false; }
-  virtual std::int64_t shuffled(const FeedPlace&, std::int64_t index, std::int64_t /*documents*/) const {
-    return index;
-  }
+  virtual std::int64_t shuffled(const FeedPlace&, std::int64_t index, std::int64_t /*pieces*/) const { return index; }
   virtual std::string_view maker_stage() const = 0;  // what make() does: "read" or "tokenize"
+
+  // Where these can be told before the epoch was read: what it holds, the first lengths of its first epoch in their
+  // order, and the share of an epoch that stands before a place.
+  virtual std::optional<EpochSize> size() const { return {}; }
+  virtual std::vector<PieceLength> first_lengths(std::int64_t /*most*/) const { return {}; }
+  virtual std::optional<double> share_before(const FeedPlace& /*place*/) const { return {}; }
 };
 
 }  // namespace redline::data

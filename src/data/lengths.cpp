@@ -29,27 +29,11 @@ class Reporter {
   const Progress& progress_;
 };
 
-void join_pieces(const DocumentSource& source, const std::vector<std::int64_t>& lengths, LengthSurvey& survey) {
-  const auto count = static_cast<std::int64_t>(lengths.size());
-  const auto goes_on = [&](std::int64_t i) { return i + 1 < count && source.token_after(i) != kNoTarget; };
-  std::int64_t whole = 0;
-  while (whole < count && !goes_on(whole)) ++whole;
-  survey.in_pieces = whole < count;
-  if (!survey.in_pieces) return;
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    sum += lengths[static_cast<std::size_t>(i)];
-    if (goes_on(i)) continue;
-    survey.joined.push_back(sum);
-    sum = 0;
-  }
-}
-
-// `documents` becomes how many there are with tokens: counted, or judged by the sample.
+// `documents` becomes how many there are with something to predict: counted, or judged by the sample.
 void leave_out_empty(LengthSurvey& survey) {
   if (survey.lengths.empty()) return;
   const auto all = static_cast<double>(survey.lengths.size());
-  survey.empty = static_cast<std::int64_t>(std::erase(survey.lengths, 0));
+  survey.empty = static_cast<std::int64_t>(std::erase_if(survey.lengths, [](std::int64_t n) { return n < 2; }));
   survey.documents =
       std::llround(static_cast<double>(survey.documents) * static_cast<double>(survey.lengths.size()) / all);
 }
@@ -57,33 +41,21 @@ void leave_out_empty(LengthSurvey& survey) {
 LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& options, ThreadPool& pool) {
   const bool endless = source.documents() == 0;
   const std::int64_t population = endless ? options.of_endless : source.documents();
-  const auto permuted = [&](std::int64_t i) { return document_at(i, population, source.order_seed()); };
-  LengthSurvey survey{.source = source.name(), .documents = population};
+  LengthSurvey survey{.source = source.name(), .shuffled = !endless, .documents = population};
   survey.exact = options.sample == 0 || options.sample >= population;
   const std::int64_t count = survey.exact ? population : options.sample;
 
-  // All lengths are read in the order of the source, which is that of the disk, and then put into training's.
-  std::vector<std::int64_t> measured(static_cast<std::size_t>(count));
+  survey.lengths.resize(static_cast<std::size_t>(count));
   const Reporter report(options.progress);
   for (std::int64_t begin = 0; begin < count; begin += kBetweenReports) {
     report("reading lengths", begin, count);
     const std::int64_t n = std::min(kBetweenReports, count - begin);
     pool.for_ranges(n, 256, [&](std::int64_t from, std::int64_t to) {
       for (std::int64_t i = begin + from; i < begin + to; ++i)
-        measured[static_cast<std::size_t>(i)] = source.length(survey.exact ? i : permuted(i));
+        survey.lengths[static_cast<std::size_t>(i)] =
+            source.length(survey.exact ? i : shuffled_at(i, population, source.order_seed()));
     });
   }
-  if (survey.exact) {
-    join_pieces(source, measured, survey);
-    survey.lengths.reserve(measured.size());
-    for (std::int64_t i = 0; i < count; ++i)
-      survey.lengths.push_back(measured[static_cast<std::size_t>(endless ? i : permuted(i))]);
-  } else {
-    for (std::int64_t i = 0; i < count && !survey.in_pieces; ++i)
-      survey.in_pieces = source.token_after(permuted(i)) != kNoTarget;
-    survey.lengths = std::move(measured);
-  }
-  std::erase(survey.joined, 0);
   leave_out_empty(survey);
   return survey;
 }
@@ -136,7 +108,7 @@ std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, s
   }
   input.seek(0, 0);
   std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < std::min(sample, population); ++i) chosen.push_back(document_at(i, population, seed));
+  for (std::int64_t i = 0; i < std::min(sample, population); ++i) chosen.push_back(shuffled_at(i, population, seed));
   std::ranges::sort(chosen);
   return chosen;
 }
@@ -147,16 +119,14 @@ LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& option
   const std::size_t files = input.files().size();
   LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
   const Reporter report(options.progress);
-  const auto seed = static_cast<std::uint64_t>(data.seed);
   std::vector<std::int64_t> chosen;
   std::int64_t population = 0;
   if (options.sample > 0) {
-    chosen = choose_sample(input, options.sample, seed, population, report);
+    chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(data.seed), population, report);
     survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
   }
 
   Tokenizing tokenizing(input, *tokenizer, pool);
-  std::vector<std::int64_t> lengths;
   std::vector<TextBlock> blocks;
   std::int64_t before = 0;
   for (bool more = true; more;) {
@@ -168,13 +138,10 @@ LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& option
     }
     tokenizing.append_lengths(
         blocks, [&](std::int64_t n) { return survey.exact || std::ranges::binary_search(chosen, before + n); },
-        lengths);
+        survey.lengths);
     for (const TextBlock& block : blocks) before += block.documents();
     report("tokenizing", input.bytes_read(), input.bytes_on_disk());
   }
-  const auto count = static_cast<std::int64_t>(lengths.size());
-  for (std::int64_t i = 0; i < count; ++i)
-    survey.lengths.push_back(lengths[static_cast<std::size_t>(document_at(i, count, seed))]);
   survey.documents = before;
   leave_out_empty(survey);
   return survey;

@@ -18,14 +18,11 @@ using Progress = std::function<void(std::string_view doing, double done, double 
 
 struct LengthSurvey {
   std::string source;  // "ping (generated)"
-  // One for each document that training is served, in an order that it could read them in. Never empty, no entry is 0.
+  // Of each document, in the order of the source. Never empty; no entry is below 2.
   std::vector<std::int64_t> lengths = {};
-  // The same joined, where a source serves long documents in several pieces (text files as bytes); empty where it does
-  // not, and for a sample, which sees pieces by themselves.
-  std::vector<std::int64_t> joined = {};
-  bool in_pieces = false;      // some of `lengths` are pieces
+  bool shuffled = true;        // training reads their pieces in another order
   std::int64_t documents = 0;  // of the corpus, of which `lengths` may be a sample
-  std::int64_t empty = 0;      // documents without a token, which training passes over; not in the counts above
+  std::int64_t empty = 0;      // documents of no token or one, which training passes over; not in the counts above
   bool exact = true;
 };
 

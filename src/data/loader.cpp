@@ -15,9 +15,13 @@
 #include "base/log.h"
 #include "data/assembler.h"
 #include "data/chunk_reader.h"
+#include "data/statistics.h"
 
 namespace redline::data {
 namespace {
+
+constexpr std::uint64_t kEvaluationSeed = 0x68656C64ull;  // "held"
+constexpr std::int64_t kAskedOfPacker = 1 << 17;          // pieces
 
 std::int64_t batch_bytes(const BatchShape& shape) {
   return 12 * shape.tokens() + 12 * shape.documents();  // tokens, targets, positions; doc_offsets and sources
@@ -26,6 +30,16 @@ std::int64_t batch_bytes(const BatchShape& shape) {
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
 
 }  // namespace
+
+void require_order(const LoaderState& state) {
+  if (state.order == LoaderState::kOrder) return;
+  fail_user(
+      "the checkpoint was written by a redline that read the data in another order ({}, now {}: pieces of documents "
+      "are "
+      "shuffled, no longer whole documents), so that its place in the data means nothing here; finish the run with the "
+      "redline that began it, or begin a new one from its weights with model.init_from",
+      state.order, LoaderState::kOrder);
+}
 
 struct Loader::Impl {
   // A batch that is ready, or the end, or what went wrong instead.
@@ -55,12 +69,18 @@ struct Loader::Impl {
   Impl(std::unique_ptr<Corpus> c, LoaderOptions o)
       : corpus(std::move(c)),
         options(std::move(o)),
-        reader(corpus->feed(options.feed), options.workers, options.ram_bytes - queue_bytes(options), counters),
+        reader(corpus->feed(cut_to_rows(options)), options.workers, options.ram_bytes - queue_bytes(options), counters),
         assembler(reader, options.packer, options.feed.repeat, counters.pack),
         reporter(counters, reader.feed().maker_stage(), options.workers) {
     state = assembler.state();
   }
   ~Impl() { stop(); }
+
+  static FeedOptions cut_to_rows(const LoaderOptions& o) {
+    FeedOptions feed = o.feed;
+    feed.cut = o.packer.cut();
+    return feed;
+  }
 
   static std::int64_t queue_bytes(const LoaderOptions& o) {
     if (o.workers == 0) return 0;
@@ -178,6 +198,7 @@ struct Loader::Impl {
   }
 
   void restore(const LoaderState& to) {
+    require_order(to);
     stop();
     while (!queue.empty()) {
       if (queue.front().batch) spare.push_back(std::move(queue.front().batch));
@@ -223,19 +244,50 @@ void Loader::restore(const LoaderState& state) {
 }
 
 const Corpus& Loader::corpus() const { return *impl_->corpus; }
+
+std::optional<EpochSize> Loader::epoch_size() const { return impl_->reader.feed().size(); }
+
+std::optional<Epoch> Loader::epoch() const {
+  const std::optional<EpochSize> size = epoch_size();
+  if (!size) return {};
+  const std::vector<PieceLength> lengths = impl_->reader.feed().first_lengths(kAskedOfPacker);
+  Epoch epoch{*size, 0};
+  if (lengths.empty()) return epoch;
+  const Packed packed = run_packer(impl_->options.packer, lengths);
+  const double mine = static_cast<double>(size->pieces) / static_cast<double>(impl_->options.feed.share.ranks);
+  const double asked = std::min(mine, static_cast<double>(kAskedOfPacker));
+  const double rows = mine / asked * static_cast<double>(packed.rows);
+  epoch.batches = rows / static_cast<double>(impl_->options.packer.shape.rows);
+  return epoch;
+}
+
+std::optional<double> Loader::epochs_read() const {
+  const LoaderState& s = impl_->state;
+  const std::optional<double> share = impl_->reader.feed().share_before(s.next);
+  if (!share) return {};
+  double read = static_cast<double>(s.next.epoch) + *share;
+  if (const auto size = epoch_size())  // what waits in the packer was drawn, and is in no batch yet
+    read -= static_cast<double>(static_cast<std::int64_t>(s.waiting.size()) * impl_->options.feed.share.ranks) /
+            static_cast<double>(size->pieces);
+  return std::max(read, 0.0);
+}
+
 std::int64_t Loader::workers() const { return impl_->options.workers; }
 void Loader::report_now() { impl_->report(true); }
 
+// The packer looks at no more than the next piece: of several it would take the longest first, and the first batches
+// would not be a sample of all.
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
   LoaderOptions o;
-  o.packer = packer_settings(data, shape);
-  o.feed = {.shuffle = data.shuffle, .shuffle_buffer = data.shuffle_buffer, .repeat = false, .share = {}};
+  o.packer = {.shape = shape, .packing = Packing::pack, .truncate = data.long_documents == "truncate", .lookahead = 1};
+  o.feed = {.shuffle_buffer = data.shuffle_buffer, .repeat = false, .seed = kEvaluationSeed};
   return o;
 }
 
 LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu) {
-  LoaderOptions o = evaluation_options(data, shape);
-  o.feed.repeat = true;
+  LoaderOptions o;
+  o.packer = packer_settings(data, shape);
+  o.feed = {.shuffle = data.shuffle, .shuffle_buffer = data.shuffle_buffer};
   o.prefetch = data.prefetch;
   o.ram_bytes = data.ram_mib << 20;
   o.workers = data.workers;

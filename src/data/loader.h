@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "config/config.h"
 #include "data/batch.h"
@@ -28,12 +29,19 @@ struct LoaderOptions {
 
 // As a configuration says. `computes_on_cpu`: the model takes the same cores, so that fewer workers are the default.
 LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu);
-// For held-out documents: once over them, in no other thread.
+// For held-out documents: once over all pieces, in no other thread. They come in an order that no setting changes and
+// that mixes all documents (those of a stream: of a window), each where it stands in it, so that the first batches are
+// a fair sample of the whole.
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape);
 
 // ram_bytes leaves no room for the batches that are to be made ahead.
 struct NoRoomForBatches : UserError {
   using UserError::UserError;
+};
+
+// What an epoch comes to, where the corpus can tell before it was read.
+struct Epoch : EpochSize {
+  double batches = 0;
 };
 
 class Loader {
@@ -49,6 +57,11 @@ class Loader {
   const LoaderState& state() const;        // after the last batch that next() gave, however far the threads are
   void restore(const LoaderState& state);  // a UserError when the corpus cannot be the one that the state is from
   const Corpus& corpus() const;
+  // Asks the packer, over the first 2^17 pieces: of more the rest is judged by them, to about a thousandth.
+  std::optional<Epoch> epoch() const;
+  std::optional<EpochSize> epoch_size() const;  // the same without the packer
+  // How often the documents were read up to state(), as 1.37; nothing where an epoch has no end or no known length.
+  std::optional<double> epochs_read() const;
   std::int64_t workers() const;
   void report_now();  // what the pipeline did since the last report
 

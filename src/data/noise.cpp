@@ -1,6 +1,8 @@
-// Documents of 2^16 uniform tokens each: the loader cuts them into full rows, every token of which has a target.
+// Documents of 2^16 uniform tokens and the target of the last: the loader cuts them into full rows, every token of
+// which has a target.
 #include "data/noise.h"
 
+#include <array>
 #include <charconv>
 
 #include "base/error.h"
@@ -9,7 +11,7 @@
 namespace redline::data {
 namespace {
 
-constexpr std::int64_t kLength = 1 << 16;
+constexpr std::int64_t kLength = (1 << 16) + 1;
 constexpr std::string_view kPrefix = "random:";
 
 class Noise final : public DocumentSource {
@@ -21,18 +23,21 @@ class Noise final : public DocumentSource {
   std::int64_t vocabulary() const override { return vocabulary_; }
   std::uint64_t fingerprint() const override { return Random(seed_, 0).bits(static_cast<std::uint64_t>(vocabulary_)); }
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
+    tokens.clear();
+    append(index, 0, kLength, tokens);
+  }
+  void append(std::int64_t index, std::int64_t begin, std::int64_t count,
+              std::vector<std::int32_t>& tokens) const override {
     const Random random(seed_, static_cast<std::uint64_t>(index));
-    tokens.resize(kLength);
-    for (std::int64_t i = 0; i < kLength; i += 4) {
-      const auto words = random.words(static_cast<std::uint64_t>(i / 4));
-      for (std::int64_t j = 0; j < 4; ++j)  // the high half of the product: uniform without a division
-        tokens[static_cast<std::size_t>(i + j)] = static_cast<std::int32_t>(
-            (std::uint64_t{words[static_cast<std::size_t>(j)]} * static_cast<std::uint64_t>(vocabulary_)) >> 32);
+    std::array<std::uint32_t, 4> words{};
+    for (std::int64_t i = begin; i < begin + count; ++i) {
+      if (i == begin || i % 4 == 0) words = random.words(static_cast<std::uint64_t>(i / 4));
+      // The high half of the product: uniform without a division.
+      tokens.push_back(static_cast<std::int32_t>(
+          (std::uint64_t{words[static_cast<std::size_t>(i % 4)]} * static_cast<std::uint64_t>(vocabulary_)) >> 32));
     }
   }
-  std::int32_t token_after(std::int64_t index) const override {
-    return static_cast<std::int32_t>(index % vocabulary_);  // anything will do, as long as it is a token
-  }
+  std::int64_t length(std::int64_t) const override { return kLength; }
   std::string decode(const std::vector<std::int32_t>& tokens) const override {
     return fmt::format("{}", fmt::join(tokens, " "));
   }

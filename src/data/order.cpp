@@ -30,22 +30,21 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t n, const Random& rando
 
 }  // namespace
 
-std::int64_t shuffled_in_window(std::int64_t position, std::int64_t documents, std::uint64_t seed, std::int64_t epoch,
+std::int64_t shuffled_in_window(std::int64_t position, std::int64_t count, std::uint64_t seed, std::int64_t epoch,
                                 std::int64_t window) {
-  if (documents <= 1) return 0;
+  if (count <= 1) return 0;
   const std::uint64_t epoch_seed = Random(seed ^ kWindowStreams, static_cast<std::uint64_t>(epoch)).bits(0);
   const Random random(epoch_seed, static_cast<std::uint64_t>(window));
   return static_cast<std::int64_t>(
-      permuted(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(documents), random));
+      permuted(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(count), random));
 }
 
-std::int64_t document_at(std::int64_t position, std::int64_t documents, std::uint64_t seed) {
-  if (documents == 0) return position;
-  if (documents == 1) return 0;
-  const auto epoch = static_cast<std::uint64_t>(position / documents);
+std::int64_t shuffled_at(std::int64_t position, std::int64_t count, std::uint64_t seed) {
+  if (count == 1) return 0;
+  const auto epoch = static_cast<std::uint64_t>(position / count);
   const Random random(seed ^ kOrderStreams, epoch);
   return static_cast<std::int64_t>(
-      permuted(static_cast<std::uint64_t>(position % documents), static_cast<std::uint64_t>(documents), random));
+      permuted(static_cast<std::uint64_t>(position % count), static_cast<std::uint64_t>(count), random));
 }
 
 }  // namespace redline::data

@@ -1,4 +1,4 @@
-// A short list of waiting documents, from which each batch is filled.
+// A short list of waiting pieces, from which each batch is filled.
 #include "data/packer.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace redline::data {
 namespace {
 
-// On ping in rows of 1024, 64 waiting documents fill 99.8% of a batch of 8 rows; more gain nothing that can be seen.
+// On ping in rows of 1024, 64 waiting pieces fill 99.8% of a batch of 8 rows; more gain nothing that can be seen.
 constexpr std::size_t kLookahead = 64;
 
 // Enough for one bucket to be full at all times up to 32 rows of 1024; what waits is part of every checkpoint.
@@ -41,6 +41,7 @@ Packer::Packer(PackerSettings settings) : settings_(std::move(settings)), lookah
   const BatchShape& shape = settings_.shape;
   REDLINE_CHECK(shape.rows > 0 && shape.seq_len > 0 && shape.max_segments > 0, "a batch has room for something");
   if (settings_.packing == Packing::stream) lookahead_ = 1;
+  if (settings_.lookahead > 0) lookahead_ = static_cast<std::size_t>(settings_.lookahead);
   if (settings_.packing != Packing::bucket) return;
 
   std::vector<std::int64_t>& edges = settings_.buckets;
@@ -53,7 +54,7 @@ Packer::Packer(PackerSettings settings) : settings_(std::move(settings)), lookah
   // One more than can wait without any bucket being full.
   std::int64_t enough = 1;
   for (std::size_t b = 0; b < edges.size(); ++b) enough += bucket_capacity(b) - 1;
-  lookahead_ = static_cast<std::size_t>(std::min(enough, kMostInBuckets));
+  if (settings_.lookahead == 0) lookahead_ = static_cast<std::size_t>(std::min(enough, kMostInBuckets));
 }
 
 std::int64_t Packer::bucket_capacity(std::size_t bucket) const {
@@ -65,21 +66,12 @@ std::int32_t Packer::bucket_of(std::int64_t length) const {
   return static_cast<std::int32_t>(it - settings_.buckets.begin());
 }
 
-// Where a document ends for us. What is left of one that was begun stays with its end.
-std::int64_t Packer::end_of(const Waiting& w) const {
-  return settings_.truncate ? std::min(w.length, settings_.shape.seq_len) : w.length;
-}
-
-std::int64_t Packer::piece_length(const Waiting& w) const {
-  return std::min(end_of(w) - w.begin, settings_.shape.seq_len);
-}
-
-void Packer::offer(std::int64_t document, std::int64_t length, std::int64_t begin) {
-  REDLINE_CHECK(wants(), "{} documents wait already", waiting_.size());
-  Waiting w{document, length, begin};
-  REDLINE_CHECK(begin >= 0 && begin < end_of(w), "nothing is left of a document of {} tokens at {}", length, begin);
+void Packer::offer(std::int64_t piece, std::int64_t length, bool ends) {
+  REDLINE_CHECK(wants(), "{} pieces wait already", waiting_.size());
+  REDLINE_CHECK(length > 0 && length <= settings_.shape.seq_len, "a piece of {} tokens", length);
+  Waiting w{piece, length, ends};
   if (settings_.packing == Packing::bucket) {
-    w.bucket = bucket_of(piece_length(w));
+    w.bucket = bucket_of(length);
     ++bucket_counts_[static_cast<std::size_t>(w.bucket)];
   }
   waiting_.push_back(w);
@@ -95,8 +87,8 @@ std::optional<PlacedPiece> Packer::place() {
   return take(chosen);
 }
 
-// The full bucket with the oldest document; when none is full (the end of an epoch, or batches too large for the list),
-// that of the oldest document of all.
+// The full bucket with the oldest piece; when none is full (the end of an epoch, or batches too large for the list),
+// that of the oldest of all.
 std::int32_t Packer::bucket_to_open() const {
   const auto full = [&](const Waiting& w) {
     const auto bucket = static_cast<std::size_t>(w.bucket);
@@ -128,7 +120,7 @@ std::size_t Packer::best_fit() const {
   std::int64_t best_length = 0;
   const std::int64_t most = room();
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
-    const std::int64_t length = piece_length(waiting_[i]);
+    const std::int64_t length = waiting_[i].length;
     if (length <= most && length > best_length) {
       best = i;
       best_length = length;
@@ -137,23 +129,21 @@ std::size_t Packer::best_fit() const {
   return best;
 }
 
-// What is left of a long document goes to the back, so that neighbouring rows come from different documents; a stream
-// holds one document at a time, and goes on with it.
+// What is left of a piece that a stream cut opens the next batch, unless it is one token without a target: that was the
+// target of what is placed here.
 PlacedPiece Packer::take(std::size_t chosen) {
   const auto it = waiting_.begin() + static_cast<std::ptrdiff_t>(chosen);
-  Waiting w = *it;
-  PlacedPiece piece{w.document, w.begin, piece_length(w)};
-  if (settings_.packing == Packing::stream) piece.length = std::min(piece.length, room());
-  w.begin += piece.length;
-  piece.last = w.begin == end_of(w);
-  if (piece.last) piece.dropped = w.length - w.begin;
-  tokens_ += piece.length;
+  const std::int64_t left = it->length - it->begin;
+  PlacedPiece placed{it->piece, it->begin, std::min(left, room())};
+  placed.last = left == placed.length || (left == placed.length + 1 && it->ends);
+  tokens_ += placed.length;
   ++pieces_;
-
-  waiting_.erase(it);
-  if (settings_.packing == Packing::bucket) --bucket_counts_[static_cast<std::size_t>(w.bucket)];
-  if (!piece.last) offer(w.document, w.length, w.begin);
-  return piece;
+  if (settings_.packing == Packing::bucket) --bucket_counts_[static_cast<std::size_t>(it->bucket)];
+  if (placed.last)
+    waiting_.erase(it);
+  else
+    it->begin += placed.length;
+  return placed;
 }
 
 void Packer::clear() {

@@ -1,5 +1,5 @@
-// Which pieces of which documents make the next batch, decided from lengths alone: a pure function of the settings and
-// of what was offered, in its order. It holds no tokens, so statistics can ask it as well as the loader.
+// Which pieces of documents make the next batch, decided from lengths alone: a pure function of the settings and of
+// what was offered, in its order. It holds no tokens, so statistics can ask it as well as the loader.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@
 
 #include "config/config.h"
 #include "data/batch.h"
+#include "data/pieces.h"
 
 namespace redline::data {
 
 enum class Packing {
   pad,     // at most one piece a row: the baseline
   bucket,  // pieces of similar length, as many as rows of their bucket's length the batch has tokens for
-  pack,    // best fit, documents whole
+  pack,    // best fit, pieces whole
   stream,  // joined and cut at the end of the batch, in their order
 };
 Packing packing_named(std::string_view name);
@@ -25,9 +26,12 @@ Packing packing_named(std::string_view name);
 struct PackerSettings {
   BatchShape shape;
   Packing packing = Packing::pack;
-  bool truncate = false;  // documents longer than a row lose their rest instead of being split
-  std::vector<std::int64_t>
-      buckets;  // their longest lengths; those above seq_len do not count, seq_len itself always does
+  bool truncate = false;  // documents longer than a row lose their rest instead of being split, before any is offered
+  // Their longest lengths; those above seq_len do not count, seq_len itself always does.
+  std::vector<std::int64_t> buckets = {};
+  std::int64_t lookahead = 0;  // pieces that may wait; 0: as many as the packing gains from
+
+  Cut cut() const { return {shape.seq_len, truncate}; }  // of what is offered
 };
 
 PackerSettings packer_settings(const config::Data& data, BatchShape shape);
@@ -35,34 +39,34 @@ PackerSettings packer_settings(const config::Data& data, BatchShape shape);
 // Powers of two from 64 up to a row: what "bucket" does where no edges are given.
 std::vector<std::int64_t> default_buckets(std::int64_t seq_len);
 
-// Some tokens of an offered document, never more than a row of them.
+// An offered piece, or (stream) what a batch had room for of it.
 struct PlacedPiece {
-  std::int64_t document = 0;  // the number it was offered under
+  std::int64_t piece = 0;  // the number it was offered under
   std::int64_t begin = 0, length = 0;
-  std::int64_t dropped = 0;  // tokens after the piece that no batch will hold
-  bool last = false;         // of its document
+  bool last = false;  // nothing of it is left to be placed
 };
 
-// The caller offers documents while the packer wants() them and there are any, then places pieces one by one:
+// The caller offers pieces while the packer wants() them and there are any, then places them one by one:
 //
 //   for (;;) {
-//     while (packer.wants() && more documents) packer.offer(...);
+//     while (packer.wants() && more pieces) packer.offer(...);
 //     if (const auto piece = packer.place()) ... else the batch is closed (empty, when nothing waits)
 //   }
 //
-// A document of no tokens must not be offered.
+// A piece of no tokens must not be offered, nor one of more than a row.
 class Packer {
  public:
   struct Waiting {
-    std::int64_t document = 0, length = 0;
-    std::int64_t begin = 0;  // > 0: what is left of a document, from this token on
+    std::int64_t piece = 0, length = 0;
+    bool ends = true;        // its last token has no target
+    std::int64_t begin = 0;  // > 0: what is left of a piece, from this token on
     std::int32_t bucket = 0;
   };
 
   explicit Packer(PackerSettings settings);
 
   bool wants() const { return waiting_.size() < lookahead_; }
-  void offer(std::int64_t document, std::int64_t length, std::int64_t begin = 0);
+  void offer(std::int64_t piece, std::int64_t length, bool ends);
   std::optional<PlacedPiece> place();  // nothing: the batch is closed, and the next call opens another
 
   std::span<const Waiting> waiting() const { return waiting_; }  // in the order in which they would be offered again
@@ -72,8 +76,6 @@ class Packer {
 
  private:
   std::int64_t room() const { return settings_.shape.tokens() - tokens_; }
-  std::int64_t end_of(const Waiting& w) const;
-  std::int64_t piece_length(const Waiting& w) const;
   std::int32_t bucket_of(std::int64_t length) const;
   std::int64_t bucket_capacity(std::size_t bucket) const;
   std::int32_t bucket_to_open() const;

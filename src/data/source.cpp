@@ -71,15 +71,18 @@ InputFormat input_format(const config::Data& data) {
   return format;
 }
 
+void DocumentSource::append(std::int64_t index, std::int64_t begin, std::int64_t count,
+                            std::vector<std::int32_t>& tokens) const {
+  std::vector<std::int32_t> whole;
+  read(index, whole);
+  const auto from = whole.begin() + begin;
+  tokens.insert(tokens.end(), from, from + count);
+}
+
 std::int64_t DocumentSource::length(std::int64_t index) const {
   std::vector<std::int32_t> tokens;
   read(index, tokens);
   return static_cast<std::int64_t>(tokens.size());
-}
-
-std::optional<double> DocumentSource::share_before(const FeedPlace& place) const {
-  if (documents() == 0) return {};
-  return place.epoch > 0 ? 1.0 : static_cast<double>(place.position) / static_cast<double>(documents());
 }
 
 std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer) {

@@ -36,8 +36,6 @@ class Corpus {
   virtual std::optional<std::int32_t> end_token() const { return {}; }  // what closes a document, where that is known
   // By id, how many bytes of text it stands for (Tokenizer::text_bytes); nothing where tokens stand for no known text.
   virtual std::optional<std::vector<std::int32_t>> bytes_of_ids() const { return {}; }
-  // The share of an epoch's documents before a place, where that can be told.
-  virtual std::optional<double> share_before(const FeedPlace& /*place*/) const { return {}; }
 };
 
 class DocumentSource : public Corpus {
@@ -45,12 +43,12 @@ class DocumentSource : public Corpus {
   virtual std::int64_t documents() const = 0;  // 0: endless
   // Replaces `tokens`. Any thread may call it. Whoever draws passes over an empty one.
   virtual void read(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;
+  // Adds `count` of its tokens to `tokens`, from `begin` on. Where that can be done without reading the others, it is.
+  virtual void append(std::int64_t index, std::int64_t begin, std::int64_t count,
+                      std::vector<std::int32_t>& tokens) const;
   // How many tokens read() would give. Where that can be told without reading them, it is.
   virtual std::int64_t length(std::int64_t index) const;
-  // The token that follows in the source when "document" `index` is a piece of a longer one; kNoTarget at a true end.
-  virtual std::int32_t token_after(std::int64_t /*index*/) const { return kNoTarget; }
   bool endless() const override { return documents() == 0; }
-  std::optional<double> share_before(const FeedPlace& place) const override;
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override;
 };
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kShortestRow = 16;
 constexpr int kRowLengths = 4;          // N, N/2, N/4, N/8
 constexpr std::size_t kStretches = 20;  // whose scatter tells the error; of fewer batches than that, each is one
 constexpr double kCappedShare = 0.01;
-constexpr std::int64_t kBetweenTicks = 1 << 14;  // documents
+constexpr std::int64_t kBetweenTicks = 1 << 14;  // pieces
 
 // Edges at equal ratios: as many a doubling as stay within kMostBins, so that a log-normal spread looks like a bell.
 std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
@@ -78,14 +78,10 @@ std::int64_t rows_used(const PackerSettings& settings, std::int64_t pieces, std:
 }
 
 // How many pieces there are of each length.
-std::map<std::int64_t, std::int64_t> pieces_of(std::span<const std::int64_t> lengths, std::int64_t row, bool truncate) {
-  std::map<std::int64_t, std::int64_t> pieces;
-  for (const std::int64_t length : lengths) {
-    const std::int64_t whole = truncate ? length >= row : length / row, rest = length - whole * row;
-    if (whole > 0) pieces[row] += whole;
-    if (rest > 0 && !(truncate && whole > 0)) ++pieces[rest];
-  }
-  return pieces;
+std::map<std::int64_t, std::int64_t> count_lengths(std::span<const PieceLength> pieces) {
+  std::map<std::int64_t, std::int64_t> counts;
+  for (const PieceLength& piece : pieces) ++counts[piece.length];
+  return counts;
 }
 
 }  // namespace
@@ -121,7 +117,7 @@ LengthSummary summarise(std::vector<std::int64_t> lengths) {
   return s;
 }
 
-Packed run_packer(const PackerSettings& given, std::span<const std::int64_t> lengths,
+Packed run_packer(const PackerSettings& given, std::span<const PieceLength> offered,
                   const std::function<void(std::int64_t)>& tick) {
   Packer packer(given);
   const PackerSettings& settings = packer.settings();
@@ -129,19 +125,19 @@ Packed run_packer(const PackerSettings& given, std::span<const std::int64_t> len
   Packed out;
   Scatter scatter;
   std::int64_t next = 0, pieces = 0, tokens = 0, longest = 0;
-  const auto count = static_cast<std::int64_t>(lengths.size());
+  const auto count = static_cast<std::int64_t>(offered.size());
   for (;;) {
     while (packer.wants() && next < count) {
-      packer.offer(next, lengths[static_cast<std::size_t>(next)]);
+      const PieceLength& piece = offered[static_cast<std::size_t>(next)];
+      packer.offer(next, piece.length, piece.ends);
       if (++next % kBetweenTicks == 0 && tick) tick(kBetweenTicks);
     }
-    if (const auto piece = packer.place()) {
+    if (const auto placed = packer.place()) {
       ++pieces;
-      tokens += piece->length;
-      longest = std::max(longest, piece->length);
-      out.dropped_tokens += piece->dropped;
-      out.cut_documents += piece->last && piece->begin > 0;
-      out.score_pairs += 0.5 * static_cast<double>(piece->length) * static_cast<double>(piece->length + 1);
+      tokens += placed->length;
+      longest = std::max(longest, placed->length);
+      out.cut_pieces += placed->last && placed->begin > 0 && offered[static_cast<std::size_t>(placed->piece)].sole;
+      out.score_pairs += 0.5 * static_cast<double>(placed->length) * static_cast<double>(placed->length + 1);
       continue;
     }
     if (pieces == 0) break;
@@ -179,9 +175,9 @@ std::int64_t scaled(std::int64_t n, const Scale& scale) {
   return scale.exact ? n : std::llround(static_cast<double>(n) * scale.factor);
 }
 
-ModeFigures figures_of(const PackerSettings& settings, std::span<const std::int64_t> lengths, const Scale& scale,
-                       const ModelCost& model, const std::function<void(std::int64_t)>& tick) {
-  const Packed packed = run_packer(settings, lengths, tick);
+ModeFigures figures_of(const PackerSettings& settings, std::span<const PieceLength> pieces, const RowLength& row_length,
+                       const Scale& scale, const ModelCost& model, const std::function<void(std::int64_t)>& tick) {
+  const Packed packed = run_packer(settings, pieces, tick);
   const auto row = static_cast<double>(settings.shape.seq_len);
   ModeFigures m{.packing = settings.packing};
   const double real = static_cast<double>(packed.real_tokens) * scale.factor;
@@ -195,8 +191,8 @@ ModeFigures figures_of(const PackerSettings& settings, std::span<const std::int6
     m.rows = std::llround(std::ceil(real / (row * m.utilisation)));
   }
   m.tokens_per_row = m.utilisation * row;
-  m.dropped_tokens = scaled(packed.dropped_tokens, scale);
-  m.cut_documents = scaled(packed.cut_documents, scale);
+  m.dropped_tokens = settings.truncate ? row_length.tokens_beyond : 0;
+  m.cut_documents = (settings.truncate ? 0 : row_length.split_documents) + scaled(packed.cut_pieces, scale);
   m.capped = static_cast<double>(packed.capped_batches) > kCappedShare * static_cast<double>(packed.batches);
   const double slots = real / m.utilisation;
   m.cost = model.per_slot * slots + model.per_pair * packed.score_pairs * scale.factor;
@@ -210,15 +206,18 @@ double speedup(const ModeFigures& m, const ModeFigures& over) {
 }
 
 std::vector<RowLength> row_lengths_of(const BatchShape& shape, const LengthSurvey& survey, const Scale& scale) {
-  const auto& documents = survey.joined.empty() ? survey.lengths : survey.joined;
   std::vector<RowLength> out;
   for (int i = 0; i < kRowLengths; ++i) {
     const std::int64_t row = shape.seq_len >> i;
     if (i > 0 && (row < kShortestRow || shape.seq_len % (std::int64_t{1} << i) != 0)) break;
     RowLength r{.shape = {shape.rows << i, row, shape.max_segments}};
-    for (const std::int64_t length : documents) r.long_documents += length > row;
-    for (const std::int64_t length : survey.lengths) r.tokens_beyond += std::max<std::int64_t>(0, length - row);
+    for (const std::int64_t length : survey.lengths) {
+      r.long_documents += length > row;
+      r.split_documents += Cut{row}.pieces(length) > 1;
+      r.tokens_beyond += std::max<std::int64_t>(0, length - row);
+    }
     r.long_documents = scaled(r.long_documents, scale);
+    r.split_documents = scaled(r.split_documents, scale);
     r.tokens_beyond = scaled(r.tokens_beyond, scale);
     out.push_back(r);
   }
@@ -228,9 +227,8 @@ std::vector<RowLength> row_lengths_of(const BatchShape& shape, const LengthSurve
 }  // namespace
 
 Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, ThreadPool& pool) {
-  const std::span<const std::int64_t> lengths = survey.lengths;
   Analysis a;
-  a.lengths = summarise(survey.joined.empty() ? survey.lengths : survey.joined);
+  a.lengths = summarise(survey.lengths);
   Scale scale;
   a.documents = static_cast<double>(a.lengths.documents);
   a.tokens = static_cast<double>(a.lengths.tokens);
@@ -249,28 +247,34 @@ Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, T
   a.usual_edges = Packer({settings.shape, Packing::bucket, settings.truncate, settings.edges}).settings().buckets;
   const std::int64_t buckets =
       settings.buckets > 0 ? settings.buckets : static_cast<std::int64_t>(a.usual_edges.size());
-  a.best_edges =
-      best_bucket_edges(pieces_of(lengths, settings.shape.seq_len, settings.truncate), buckets, settings.shape);
+  std::vector<std::vector<PieceLength>> pieces(a.row_lengths.size());
+  pool.run(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t row) {
+    const auto at = static_cast<std::size_t>(row);
+    pieces[at] = pieces_of(survey.lengths, {a.row_lengths[at].shape.seq_len, settings.truncate}, survey.shuffled);
+  });
+  a.best_edges = best_bucket_edges(count_lengths(pieces[0]), buckets, settings.shape);
 
   // One task for each run of the packer; the last is that with the best edges.
   const std::size_t runs = a.row_lengths.size() * kPackings.size() + 1;
-  const double all_steps = static_cast<double>(runs) * static_cast<double>(lengths.size());
+  double all_steps = static_cast<double>(pieces[0].size());
+  for (const auto& of_row : pieces) all_steps += static_cast<double>(of_row.size() * kPackings.size());
   std::mutex reporting;
   double steps = 0;
-  const auto tick = [&](std::int64_t documents) {
+  const auto tick = [&](std::int64_t offered) {
     const std::lock_guard lock(reporting);
-    steps += static_cast<double>(documents);
+    steps += static_cast<double>(offered);
     if (settings.progress) settings.progress("packing", steps, all_steps);
   };
   pool.run(static_cast<std::int64_t>(runs), [&](std::int64_t task) {
     const std::size_t mode = static_cast<std::size_t>(task) % kPackings.size();
     const std::size_t row = static_cast<std::size_t>(task) / kPackings.size();
     const bool best = row == a.row_lengths.size();
-    const RowLength& r = a.row_lengths[best ? 0 : row];
+    const std::size_t at = best ? 0 : row;
+    const RowLength& r = a.row_lengths[at];
     PackerSettings packer{r.shape, kPackings[mode], settings.truncate, settings.edges};
     if (best) packer = {r.shape, Packing::bucket, settings.truncate, a.best_edges.edges};
     ModeFigures& to = best ? a.with_best_edges : a.row_lengths[row].modes[mode];
-    to = figures_of(packer, lengths, scale, model, tick);
+    to = figures_of(packer, pieces[at], r, scale, model, tick);
     to.truncated_tokens = packer.packing == Packing::stream ? to.dropped_tokens : r.tokens_beyond;
   });
   for (RowLength& r : a.row_lengths) {

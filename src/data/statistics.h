@@ -37,11 +37,11 @@ struct LengthSummary {
 inline constexpr std::size_t kMostBins = 24;
 LengthSummary summarise(std::vector<std::int64_t> lengths);
 
-// What a packer did with documents of given lengths, once.
+// What a packer did with pieces of given lengths, once.
 struct Packed {
   std::int64_t batches = 0, rows = 0, pieces = 0;
-  std::int64_t real_tokens = 0, dropped_tokens = 0;
-  std::int64_t cut_documents = 0;   // that ended up in more than one piece
+  std::int64_t real_tokens = 0;
+  std::int64_t cut_pieces = 0;      // the only ones of their documents that a stream cut all the same
   std::int64_t capped_batches = 0;  // closed by max_segments with room for more tokens
   double score_pairs = 0;           // (query, key) pairs that the mask keeps
   // Of the batches before the documents ran out, which say what a longer corpus would do. 0: there was none.
@@ -49,11 +49,11 @@ struct Packed {
   std::optional<double> utilisation_error;  // standard error of steady_tokens / steady_slots, from its scatter
 };
 
-// Rows are of settings.shape.seq_len tokens. Batches that the end of the documents left unfilled count with the rows they
+// Rows are of settings.shape.seq_len tokens. Batches that the end of the pieces left unfilled count with the rows they
 // use: in training the next epoch fills the rest.
-// `tick`, where there is one, is told of documents now and then as they are offered.
-Packed run_packer(const PackerSettings& settings, std::span<const std::int64_t> lengths,
-                  const std::function<void(std::int64_t documents)>& tick = {});
+// `tick`, where there is one, is told of pieces now and then as they are offered.
+Packed run_packer(const PackerSettings& settings, std::span<const PieceLength> pieces,
+                  const std::function<void(std::int64_t pieces)>& tick = {});
 
 // What a model computes, counted as MFU counts it.
 struct ModelCost {
@@ -80,8 +80,9 @@ struct ModeFigures {
 
 struct RowLength {
   BatchShape shape;
-  std::int64_t long_documents = 0;  // longer than a row
-  std::int64_t tokens_beyond = 0;   // of them, after the first row
+  std::int64_t long_documents = 0;   // longer than a row
+  std::int64_t split_documents = 0;  // that make several pieces: a token beyond a row is only a target
+  std::int64_t tokens_beyond = 0;    // of them, after the first row
   std::array<ModeFigures, kPackings.size()> modes = {};
   const ModeFigures& at(Packing packing) const;
 };

@@ -1,5 +1,5 @@
-// Windows of a fixed number of documents are read in the order of the files and shuffled within themselves, so a place is
-// the window's beginning and a position in it. Where blocks are cut is the input's affair and changes nothing.
+// Documents are read in the order of the files, and shuffled in windows by whoever draws their pieces: a place is a
+// window's beginning and a position in it. Where blocks are cut is the input's affair and changes nothing.
 #include "data/stream.h"
 
 #include <algorithm>
@@ -23,8 +23,7 @@ namespace {
 
 constexpr std::int64_t kHeldOutEvery = 64;
 constexpr std::int64_t kBlockBytes = 1 << 18, kBlockDocuments = 1024;
-constexpr std::int64_t kWindowBytes = 1 << 25;  // of text; long documents make a window of fewer
-constexpr int kOffsetBits = 40;                 // a terabyte a file, and eight million files
+constexpr int kOffsetBits = 40;  // a terabyte a file, and eight million files
 constexpr std::int64_t kMostFiles = std::int64_t{1} << (62 - kOffsetBits);
 
 std::int64_t id_of(std::int64_t file, std::int64_t offset) { return file << kOffsetBits | offset; }
@@ -40,21 +39,6 @@ bool is_ours(std::int64_t ordinal, Part part, Share share) {
     number = held_out ? ordinal / kHeldOutEvery : ordinal - ordinal / kHeldOutEvery;
   }
   return number % share.ranks == share.rank;
-}
-
-// Cuts `block` behind its first `documents` and returns the others.
-TextBlock split(TextBlock& block, std::int64_t documents) {
-  const std::int64_t cut = block.begin(documents);
-  TextBlock rest;
-  rest.file = block.file;
-  rest.offset = block.offset + cut;
-  rest.line = block.line == 0 ? 0 : block.line + std::count(block.bytes.begin(), block.bytes.begin() + cut, '\n');
-  rest.bytes = block.bytes.substr(static_cast<std::size_t>(cut));
-  for (std::int64_t i = documents; i < block.documents(); ++i)
-    rest.ends.push_back(block.ends[static_cast<std::size_t>(i)] - cut);
-  block.bytes.resize(static_cast<std::size_t>(cut));
-  block.ends.resize(static_cast<std::size_t>(documents));
-  return rest;
 }
 
 struct StreamSettings {
@@ -99,6 +83,11 @@ class StreamFeed final : public Feed {
     if (static_cast<std::int64_t>(input_.files().size()) >= kMostFiles)
       fail_user("{}: {} files are too many to stream from; prepare them, or join them", settings.key,
                 input_.files().size());
+    bytes_before_ = {0};
+    for (const Path& file : input_.files())
+      bytes_before_.push_back(bytes_before_.back() + static_cast<double>(real_files().size(file)));
+    const auto packed = [](const Path& file) { return compression_of(file) != Compression::none; };
+    if (std::ranges::any_of(input_.files(), packed)) bytes_before_.clear();
   }
 
   std::int64_t seek(const FeedPlace& place) override {
@@ -106,9 +95,8 @@ class StreamFeed final : public Feed {
         file_of(place.window) > static_cast<std::int64_t>(input_.files().size()))
       fail_user("{}: there is no such place in these files", settings_.key);
     input_.seek(file_of(place.window), offset_of(place.window));
-    carried_ = {};
-    window_ = {.epoch = place.epoch, .window = place.window, .ordinal = place.ordinal};
-    in_window_ = bytes_in_window_ = 0;
+    epoch_ = place.epoch;
+    ordinal_ = place.ordinal;
     ended_ = false;
     return place.position;
   }
@@ -116,27 +104,18 @@ class StreamFeed final : public Feed {
   bool take(Chunk& chunk) override {
     if (ended_) return false;
     TextBlock& block = chunk.raw;
-    const std::int64_t most = options_.shuffle_buffer * options_.share.ranks;
     const bool more = next_block(block);
-    if (in_window_ == 0 && more) window_.window = id_of(block.file, block.offset);
-    chunk.place = window_;
-    chunk.ends_window = chunk.ends_epoch = !more;
+    chunk.place = {.epoch = epoch_};
+    chunk.ordinal = ordinal_;
+    chunk.ends_epoch = !more;
+    ordinal_ += block.documents();
     if (!more) {
-      window_ = {.epoch = window_.epoch + 1};
-      in_window_ = bytes_in_window_ = 0;
+      ++epoch_;
+      ordinal_ = 0;
       ended_ = !options_.repeat;
       input_.seek(0, 0);
-      return true;
-    }
-    if (block.offset + static_cast<std::int64_t>(block.bytes.size()) >= std::int64_t{1} << kOffsetBits)
+    } else if (block.offset + static_cast<std::int64_t>(block.bytes.size()) >= std::int64_t{1} << kOffsetBits) {
       fail_user("{}: more than a terabyte of text in one file; split it", name_of(block.file));
-    cut_at_window(block, most - in_window_);
-    chunk.ordinal = window_.ordinal + in_window_;
-    in_window_ += block.documents();
-    chunk.ends_window = in_window_ >= most || bytes_in_window_ >= kWindowBytes * options_.share.ranks;
-    if (chunk.ends_window) {
-      window_.ordinal += in_window_;
-      in_window_ = bytes_in_window_ = 0;
     }
     return true;
   }
@@ -144,30 +123,54 @@ class StreamFeed final : public Feed {
   std::unique_ptr<ChunkMaker> maker() override { return std::make_unique<Maker>(*this); }
 
   // One pass over the files in their order: a compressed file cannot be entered in the middle.
-  void fetch(const std::vector<std::int64_t>& ids, Chunk& chunk) override {
+  void fetch(const std::vector<PieceId>& ids, Chunk& chunk) override {
     std::vector<std::size_t> order(ids.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::sort(order, {}, [&](std::size_t i) { return ids[i]; });
+    std::ranges::sort(order, {}, [&](std::size_t i) { return ids[i].document; });
     std::vector<std::vector<std::int32_t>> found(ids.size());
+    std::vector<std::int32_t> document;
+    std::vector<Chunk::Piece> pieces(ids.size());
     TextBlock block;
     Maker maker(*this);
+    std::optional<std::int64_t> encoded;
     for (const std::size_t i : order) {
-      go_to(ids[i], block);
-      const std::int64_t document = find(ids[i], block);
-      maker.encode(block, document, found[i]);
+      const auto [id, begin] = ids[i];
+      if (encoded != id) {
+        go_to(id, block);
+        document.clear();
+        maker.encode(block, find(id, block), document);
+        encoded = id;
+      }
+      const auto length = static_cast<std::int64_t>(document.size());
+      if (begin < 0 || begin >= (options_.cut.truncate ? std::min(length, options_.cut.row) : length))
+        fail_user("{}: the document at byte {} has no piece at token {} any more; has the file changed?",
+                  name_of(file_of(id)), offset_of(id), begin);
+      const std::int64_t end = options_.cut.end(begin, length);
+      found[i].assign(document.begin() + begin, document.begin() + end);
+      pieces[i] = {{id, begin}, 0, 0, 0, end < length ? document[static_cast<std::size_t>(end)] : kNoTarget};
     }
     chunk.clear();
     for (std::size_t i = 0; i < ids.size(); ++i) {
       chunk.tokens.insert(chunk.tokens.end(), found[i].begin(), found[i].end());
-      chunk.documents.push_back({ids[i], static_cast<std::int64_t>(chunk.tokens.size()), kNoTarget});
+      pieces[i].end = static_cast<std::int64_t>(chunk.tokens.size());
+      chunk.pieces.push_back(pieces[i]);
     }
   }
 
+  std::int64_t window_pieces() const override { return options_.shuffle ? options_.shuffle_buffer : 1; }
   bool shuffles_windows() const override { return options_.shuffle; }
-  std::int64_t shuffled(const FeedPlace& window, std::int64_t index, std::int64_t documents) const override {
-    return shuffled_in_window(index, documents, settings_.seed, window.epoch, window.ordinal);
+  std::int64_t shuffled(const FeedPlace& window, std::int64_t index, std::int64_t pieces) const override {
+    const std::uint64_t seed = options_.seed.value_or(settings_.seed);
+    return shuffled_in_window(index, pieces, seed, window.epoch, window.ordinal);
   }
   std::string_view maker_stage() const override { return "tokenize"; }
+
+  // By bytes, which those of an archive do not tell.
+  std::optional<double> share_before(const FeedPlace& place) const override {
+    if (bytes_before_.empty() || bytes_before_.back() == 0) return {};
+    const auto file = static_cast<std::size_t>(file_of(place.window));
+    return (bytes_before_[file] + static_cast<double>(offset_of(place.window))) / bytes_before_.back();
+  }
 
  private:
   class Maker final : public ChunkMaker {
@@ -175,13 +178,15 @@ class StreamFeed final : public Feed {
     explicit Maker(const StreamFeed& feed)
         : feed_(feed), encoder_(feed.settings_.tokenizer->encoder()), end_(feed.settings_.tokenizer->end_token()) {}
 
+    // A window may hold many chunks: the text is not kept with the tokens.
     void make(Chunk& chunk) override {
-      const TextBlock& block = chunk.raw;
+      const TextBlock block = std::exchange(chunk.raw, {});
       for (std::int64_t i = 0; i < block.documents(); ++i) {
         if (!is_ours(chunk.ordinal + i, feed_.settings_.part, feed_.options_.share)) continue;
+        const auto from = static_cast<std::int64_t>(chunk.tokens.size());
         encode(block, i, chunk.tokens);
-        chunk.documents.push_back({id_of(block.file, block.offset + block.begin(i)),
-                                   static_cast<std::int64_t>(chunk.tokens.size()), kNoTarget});
+        chunk.cut_document(id_of(block.file, block.offset + block.begin(i)), chunk.ordinal + i, from,
+                           feed_.options_.cut);
       }
     }
 
@@ -205,10 +210,6 @@ class StreamFeed final : public Feed {
   std::string name_of(std::int64_t file) const { return input_.files()[static_cast<std::size_t>(file)].string(); }
 
   bool next_block(TextBlock& block) {
-    if (carried_.documents() > 0) {
-      block = std::exchange(carried_, {});
-      return true;
-    }
     for (;;) {
       try {
         return input_.next(block, kBlockBytes, kBlockDocuments);
@@ -216,15 +217,6 @@ class StreamFeed final : public Feed {
         bad_parts_.stop_or_skip(problem);
       }
     }
-  }
-
-  // Documents behind the one that fills the window are left for the next.
-  void cut_at_window(TextBlock& block, std::int64_t most) {
-    const std::int64_t limit = kWindowBytes * options_.share.ranks, before = bytes_in_window_;
-    std::int64_t documents = 0;
-    while (documents < std::min(block.documents(), most) && bytes_in_window_ < limit)
-      bytes_in_window_ = before + block.ends[static_cast<std::size_t>(documents++)];
-    if (documents < block.documents()) carried_ = split(block, documents);
   }
 
   // Makes `block` hold the place, or stand right before it.
@@ -253,9 +245,8 @@ class StreamFeed final : public Feed {
   const StreamSettings& settings_;
   FeedOptions options_;
   TextInput input_;
-  TextBlock carried_;                                 // read, and of the next window
-  FeedPlace window_;                                  // the one being taken
-  std::int64_t in_window_ = 0, bytes_in_window_ = 0;  // documents of the files taken of it
+  std::vector<double> bytes_before_;      // each file, and in all; empty where any is compressed
+  std::int64_t epoch_ = 0, ordinal_ = 0;  // of the chunk that is taken next
   bool ended_ = false;
   mutable BadParts bad_parts_{settings_.skip_bad};
 };
@@ -283,18 +274,6 @@ class Stream final : public Corpus {
   std::optional<std::int32_t> end_token() const override { return settings_.tokenizer->end_token(); }
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
     return data::bytes_of_ids(*settings_.tokenizer);
-  }
-  // By bytes, which those of an archive do not tell.
-  std::optional<double> share_before(const FeedPlace& place) const override {
-    if (place.epoch > 0) return 1.0;
-    double before = static_cast<double>(offset_of(place.window)), all = 0;
-    for (std::size_t f = 0; f < files_.size(); ++f) {
-      if (compression_of(files_[f]) != Compression::none) return {};
-      const auto size = static_cast<double>(real_files().size(files_[f]));
-      all += size;
-      if (static_cast<std::int64_t>(f) < file_of(place.window)) before += size;
-    }
-    return all > 0 ? std::optional(before / all) : std::nullopt;
   }
 
   // What decides documents and ids, and the files.

@@ -1,10 +1,9 @@
-// Text files served as documents of bounded length: a file of gigabytes is many pieces, each of which knows the token
-// that comes after it, so nothing is lost at the cuts and no read is longer than a piece.
+// Text files as documents: a file, or the stretch of it that is this part's, is one, and any part of it is read by
+// itself.
 #include "data/text.h"
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "base/counted.h"
 #include "base/error.h"
@@ -17,29 +16,22 @@ namespace redline::data {
 namespace {
 
 constexpr std::int64_t kSmallestText = 64;  // bytes that can be split into training and held-out text
-constexpr std::int64_t kLargestPiece = 1 << 16, kSmallestPiece = 1 << 12;
 
 // A stretch of one file that belongs to this part.
 struct Stretch {
   std::span<const std::byte> bytes;
   bool ends;  // with the file: <end> follows
-  std::int64_t first_piece = 0;
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(bytes.size()) + (ends ? 1 : 0); }
-  std::int32_t token(std::int64_t i) const {
-    return i < static_cast<std::int64_t>(bytes.size())
-               ? std::to_integer<std::int32_t>(bytes[static_cast<std::size_t>(i)])
-               : kEndOfDocument;
-  }
 };
 
-struct Cut {
+struct HeldOutCut {
   std::size_t file = 0;
   std::size_t offset = 0;  // within the file
 };
 
 // Where the last twentieth of the bytes begins, moved back to the start of a line or file if one is near.
-Cut held_out_cut(const std::vector<TextFile>& files, const std::string& key) {
+HeldOutCut held_out_cut(const std::vector<TextFile>& files, const std::string& key) {
   std::size_t total = 0;
   for (const TextFile& file : files) total += file.bytes().size();
   if (total < static_cast<std::size_t>(kSmallestText)) {
@@ -47,7 +39,7 @@ Cut held_out_cut(const std::vector<TextFile>& files, const std::string& key) {
   }
   const std::size_t reach = total / 20, near = std::max(reach, std::min<std::size_t>(256, total / 4));
   std::size_t at = total - reach;
-  Cut cut;
+  HeldOutCut cut;
   while (at >= files[cut.file].bytes().size()) at -= files[cut.file++].bytes().size();
   const auto bytes = files[cut.file].bytes();
   for (std::size_t back = 0; back <= std::min(at, near); ++back) {
@@ -59,7 +51,7 @@ Cut held_out_cut(const std::vector<TextFile>& files, const std::string& key) {
 }
 
 std::vector<Stretch> stretches_of(const std::vector<TextFile>& files, Part part, const std::string& key) {
-  const Cut cut = part == Part::all ? Cut{} : held_out_cut(files, key);
+  const HeldOutCut cut = part == Part::all ? HeldOutCut{} : held_out_cut(files, key);
   std::vector<Stretch> stretches;
   for (std::size_t f = 0; f < files.size(); ++f) {
     const auto bytes = files[f].bytes();
@@ -76,20 +68,10 @@ class Text final : public DocumentSource {
   Text(const std::vector<std::string>& paths, const std::string& key, Part part, std::int64_t seed, bool any_bytes)
       : files_(open_text_files(paths, key, any_bytes)),
         stretches_(stretches_of(files_, part, key)),
-        seed_(static_cast<std::uint64_t>(seed)) {
-    std::int64_t total = 0;
-    for (const Stretch& s : stretches_) total += s.tokens();
-    // Pieces are what shuffling moves: small enough that a small text has many, large enough to hold a long row.
-    piece_ = std::clamp(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(total) / 64)),
-                        kSmallestPiece, kLargestPiece);
-    for (Stretch& s : stretches_) {
-      s.first_piece = pieces_;
-      pieces_ += (s.tokens() + piece_ - 1) / piece_;
-    }
-  }
+        seed_(static_cast<std::uint64_t>(seed)) {}
 
   std::string name() const override { return counted(files_.size(), "text file"); }
-  std::int64_t documents() const override { return pieces_; }
+  std::int64_t documents() const override { return static_cast<std::int64_t>(stretches_.size()); }
   std::int64_t vocabulary() const override { return text_roles().size(); }
   std::uint64_t fingerprint() const override {
     Hasher hasher;
@@ -110,36 +92,29 @@ class Text final : public DocumentSource {
   }
 
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
-    const auto [stretch, begin, end] = locate(index);
-    tokens.resize(static_cast<std::size_t>(end - begin));
-    for (std::int64_t i = begin; i < end; ++i) tokens[static_cast<std::size_t>(i - begin)] = stretch.token(i);
+    tokens.clear();
+    append(index, 0, length(index), tokens);
   }
-
-  std::int64_t length(std::int64_t index) const override {
-    const Piece piece = locate(index);
-    return piece.end - piece.begin;
+  void append(std::int64_t index, std::int64_t begin, std::int64_t count,
+              std::vector<std::int32_t>& tokens) const override {
+    const Stretch& stretch = at(index);
+    REDLINE_CHECK(begin >= 0 && count >= 0 && begin + count <= stretch.tokens(), "tokens {} to {} of {}", begin,
+                  begin + count, stretch.tokens());
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(stretch.bytes.data());
+    const std::int64_t end = std::min(begin + count, static_cast<std::int64_t>(stretch.bytes.size()));
+    tokens.insert(tokens.end(), bytes + begin, bytes + std::max(begin, end));
+    if (end < begin + count) tokens.push_back(kEndOfDocument);
   }
-
-  std::int32_t token_after(std::int64_t index) const override {
-    const auto [stretch, begin, end] = locate(index);
-    return end < stretch.tokens() ? stretch.token(end) : kNoTarget;
-  }
+  std::int64_t length(std::int64_t index) const override { return at(index).tokens(); }
 
  private:
-  struct Piece {
-    const Stretch& stretch;
-    std::int64_t begin, end;  // tokens of the stretch
-  };
-  Piece locate(std::int64_t index) const {
-    REDLINE_CHECK(index >= 0 && index < pieces_, "no document {} among {}", index, pieces_);
-    const Stretch& stretch = *std::prev(std::ranges::upper_bound(stretches_, index, {}, &Stretch::first_piece));
-    const std::int64_t begin = (index - stretch.first_piece) * piece_;
-    return {stretch, begin, std::min(begin + piece_, stretch.tokens())};
+  const Stretch& at(std::int64_t index) const {
+    REDLINE_CHECK(index >= 0 && index < documents(), "no document {} among {}", index, documents());
+    return stretches_[static_cast<std::size_t>(index)];
   }
 
   std::vector<TextFile> files_;
   std::vector<Stretch> stretches_;
-  std::int64_t piece_ = 0, pieces_ = 0;
   std::uint64_t seed_;
 };
 

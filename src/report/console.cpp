@@ -104,6 +104,23 @@ std::string_view packing_in_words(std::string_view packing) {
   return packing == "stream" ? "joined" : "packed";
 }
 
+std::string size_in_words(const data::EpochSize& size) {
+  return fmt::format("{}, {}", grouped(size.documents, "document"), count(static_cast<double>(size.tokens), "token"));
+}
+
+std::string data_line(const train::RunHeader& h) {
+  std::string text = h.data;
+  if (h.training_data) text += fmt::format(": {}", size_in_words(*h.training_data));
+  text += fmt::format(", {}", packing_in_words(h.config->data.packing));
+  if (h.epochs && *h.epochs < 1) text += fmt::format("; the run reads {} of them", percent(*h.epochs));
+  if (h.epochs && *h.epochs >= 1) text += fmt::format("; the run reads them {} times", plain(*h.epochs, 2));
+  if (h.epochs && h.config->train.epochs > 1.01 * *h.epochs)
+    text += fmt::format(", though train.epochs is {}: train.max_steps or train.max_tokens comes first",
+                        plain(h.config->train.epochs, 2));
+  if (h.held_out_data) text += fmt::format("; held out: {}", size_in_words(*h.held_out_data));
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t columns) {
@@ -113,7 +130,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("device", h.device);
   line("kernels", kernels_line(h));
   line("batch", batch_line(h));
-  line("data", fmt::format("{}, {}", h.data, packing_in_words(h.config->data.packing)));
+  line("data", data_line(h));
   if (h.memory) line("memory", memory_line(*h.memory));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   line("run", h.folder.string());
@@ -132,7 +149,7 @@ std::string in_words(const train::Finished& f) {
 // Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked at
 // first.
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds, std::size_t columns) {
-  constexpr int kStays = 0, kLast = 5;
+  constexpr int kStays = 0, kLast = 6;
   struct Field {
     std::string text;
     int leaves;  // as the first, the second ...
@@ -140,6 +157,7 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
   const std::string of = fmt::format("{}", steps);
   std::vector<Field> fields = {
       {fmt::format("step {:>{}}/{}  loss {}", m.step, of.size(), of, plain(m.loss, 4)), kStays},
+      {m.epoch ? fmt::format("  epoch {}", plain(*m.epoch, 2)) : "", kLast - 1},
       {fmt::format("  grad {:>4}", plain(m.grad_norm, 2)), kLast},
       {fmt::format("  lr {}", short_exponent(m.lr)), 1},
       {fmt::format("  {:>6}  {:>11}", duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s)), kStays},

@@ -100,15 +100,8 @@ std::string sampling_sentence(const DataStats& stats) {
 }
 
 std::string caveat_sentence(const DataStats& stats) {
-  std::string words;
-  if (stats.survey.in_pieces && stats.survey.exact)
-    words = "long files are served to training in pieces, and the packer was given those; lengths are of whole files";
-  if (stats.survey.in_pieces && !stats.survey.exact)
-    words = "long files are served to training in pieces, and a sample takes each of them for a document";
-  if (stats.survey.empty > 0)
-    words +=
-        fmt::format("{}{} without text left out", words.empty() ? "" : "; ", grouped(stats.survey.empty, "document"));
-  return words;
+  if (stats.survey.empty == 0) return {};
+  return fmt::format("{} without two tokens left out", grouped(stats.survey.empty, "document"));
 }
 
 std::string buckets_sentence(const DataStats& stats) {

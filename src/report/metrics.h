@@ -116,6 +116,11 @@ inline constexpr auto kMetrics = [] {
              {"step_idle_seconds", "Time of the last step in which the device stood still.", 1e-3},
              {Section::speed, 4, "Device stands still, a step", Figure::milliseconds, kCurve}),
       metric("tokens", read<&M::tokens>, "", "real targets of the step", "", {}, {}, kRequired),
+      metric(
+          "epoch", read<&M::epoch>, "",
+          "how often the training data were read so far, as 1.37; where they have no end or are compressed, it is not "
+          "there",
+          "data/epoch", {"epoch", "How often the training data were read so far."}),
       metric("tokens_per_s", read<&M::tokens_per_s>, "1/s", "`tokens` over the step's time", "speed/tokens_per_s",
              {"tokens_per_second", "Real tokens a second."},
              {Section::speed, 2, "Tokens a second", Figure::rate, kCurve}, kRequired),

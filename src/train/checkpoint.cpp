@@ -47,13 +47,14 @@ data::DataIdentity identity_from(const io::Json& json, const std::string& file) 
 io::Json to_json(const RunState& state) {
   const data::LoaderState& l = state.loader;
   io::Json waiting = io::Json::array();
-  for (const auto& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
+  for (const data::PieceId& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
   io::Json json = {{"format", kFormat},
                    {"step", state.step},
                    {"tokens", state.tokens},
                    {"data", to_json(state.data)},
                    {"loader",
-                    {{"epoch", l.next.epoch},
+                    {{"order", l.order},
+                     {"epoch", l.next.epoch},
                      {"window", l.next.window},
                      {"ordinal", l.next.ordinal},
                      {"position", l.next.position},
@@ -87,6 +88,7 @@ data::LoaderState loader_from(const io::Json& json, const std::string& file) {
     fail_user("{}: checkpoint format {}, whose place in the data this redline cannot read", file, format);
   const io::Json& loader = json.at("loader");
   data::LoaderState l;
+  l.order = loader.contains("order") ? io::integer_at(loader, "order", file) : 1;
   l.next.epoch = io::integer_at(loader, "epoch", file);
   l.next.window = io::integer_at(loader, "window", file);
   l.next.ordinal = io::integer_at(loader, "ordinal", file);

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/overloaded.h"
 #include "config/config.h"
+#include "data/pieces.h"
 #include "data/stage_figures.h"
 #include "device/gpu_monitor.h"
 #include "program/program.h"
@@ -23,8 +24,10 @@ namespace redline::train {
 struct RunHeader {
   const config::Config* config = nullptr;
   Path folder;
-  std::string device;              // "CPU (2 threads, Neoverse-V1)"
-  std::string data;                // "ping (generated)"
+  std::string device;                                           // "CPU (2 threads, Neoverse-V1)"
+  std::string data;                                             // "ping (generated)"
+  std::optional<data::EpochSize> training_data, held_out_data;  // where it is known what they hold
+  std::optional<double> epochs;    // that the whole run reads of the training data; nothing where they never end
   bool card = false;               // whether the device is a GPU
   std::int64_t device_memory = 0;  // bytes, in all
   std::int64_t parameters = 0;
@@ -42,6 +45,7 @@ struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
   double time = 0, loss = 0, grad_norm = 0, lr = 0, step_ms = 0, device_ms = 0, idle_ms = 0;
   std::int64_t tokens = 0;
+  std::optional<double> epoch;  // where the training data have an end, and a length that is known
   double tokens_per_s = 0, padding = 0, tflops = 0, mfu = 0, mfu_palm = 0, data_wait_ms = 0;
   std::optional<std::int64_t> truncated_tokens;  // where data.long_documents = "truncate"
   double memory_gib = 0;

@@ -29,6 +29,7 @@ StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime&
   m.device_ms = 1e3 * time.working;
   m.idle_ms = std::max(0.0, m.step_ms - m.device_ms);
   m.tokens = pairs;
+  m.epoch = epoch;
   m.tokens_per_s = static_cast<double>(pairs) / seconds;
   m.padding = 1 - static_cast<double>(real_tokens) / static_cast<double>(slots);
   m.tflops = flops / seconds * 1e-12;

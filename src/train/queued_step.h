@@ -15,6 +15,7 @@ struct QueuedStep {
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
   std::int64_t truncated_tokens = 0;    // of the run so far
+  std::optional<double> epoch;          // that it reached
   std::vector<std::int64_t> documents;  // of the source, in its batches
 
   void clear();

@@ -114,11 +114,11 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
   return changes;
 }
 
-std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step) {
-  const auto rate = [](const config::Config& c, std::int64_t s) {
-    return optim::learning_rate(c.optim, s, total_steps(c.train));
-  };
-  const std::int64_t had = total_steps(before.train), has = total_steps(now.train);
+std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
+                            std::optional<double> batches_of_epoch) {
+  const auto steps = [&](const config::Config& c) { return total_steps(c.train, batches_of_epoch); };
+  const auto rate = [&](const config::Config& c, std::int64_t s) { return optim::learning_rate(c.optim, s, steps(c)); };
+  const std::int64_t had = steps(before), has = steps(now);
   if (step >= has) return {};
   const bool ended = step >= had;
   const double next = rate(now, step), end = rate(now, has - 1), would = rate(before, ended ? had - 1 : step);

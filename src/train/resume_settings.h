@@ -2,6 +2,7 @@
 // change.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
                                 bool doubted);
 
 // Where the rate stood after `step` and how it goes on; empty where it goes on as `before` had it.
-std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step);
+std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
+                            std::optional<double> batches_of_epoch);
 
 // A UserError for data that are not where the run had them.
 void require_data_there(const config::Data& data);

@@ -159,7 +159,8 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
                           anew ? "; begun anew: the order of the data" : ", and the place in the data")});
   if (files_.exists(checkpoint / kRunConfig)) {
     const config::Config before = read_config(files_, checkpoint / kRunConfig);
-    if (std::string told = schedule_change(before, options_.config, state.step); !told.empty()) tell(Note{told});
+    const std::string told = schedule_change(before, options_.config, state.step, loop.batches_of_epoch());
+    if (!told.empty()) tell(Note{told});
   }
 }
 

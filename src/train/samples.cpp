@@ -11,22 +11,23 @@ namespace {
 
 constexpr std::size_t kOwnPrompt = 8;  // tokens of a held-out document
 
-std::vector<std::int32_t> beginning_of(data::Loader& held_out, const data::BatchShape& shape) {
-  data::Batch batch(shape);
-  held_out.restore({});
-  const bool any = held_out.next(batch);
-  held_out.restore({});
-  if (!any)
-    fail_user("train.sample_every: there is no held-out document to begin a sample with; set train.sample_prompts");
-  const auto length = static_cast<std::size_t>(batch.doc_offsets[1]);
-  const auto tokens = std::span(batch.tokens).first(std::min(length, kOwnPrompt));
-  return {tokens.begin(), tokens.end()};
+std::vector<std::int32_t> beginning_of(const data::Corpus& held_out) {
+  const auto feed = held_out.feed({.shuffle = false, .repeat = false});
+  const auto maker = feed->maker();
+  feed->seek({});
+  for (data::Chunk chunk; feed->take(chunk); chunk.clear()) {
+    maker->make(chunk);
+    if (chunk.tokens.empty()) continue;  // documents without text
+    const auto first = std::ranges::find_if(chunk.pieces, [](const auto& piece) { return piece.end > 0; });
+    chunk.tokens.resize(std::min(static_cast<std::size_t>(first->end), kOwnPrompt));
+    return chunk.tokens;
+  }
+  fail_user("train.sample_every: there is no held-out document to begin a sample with; set train.sample_prompts");
 }
 
 }  // namespace
 
-Samples::Samples(const config::Config& config, const model::LoweringOptions& lowering, data::Loader& held_out)
-    : corpus_(held_out.corpus()) {
+Samples::Samples(const config::Config& config, const data::Corpus& held_out) : corpus_(held_out) {
   const config::Train& t = config.train;
   const std::int64_t most = std::min(model::kSamplePromptTokens, t.seq_len);
   for (const std::string& prompt : t.sample_prompts) {
@@ -36,7 +37,7 @@ Samples::Samples(const config::Config& config, const model::LoweringOptions& low
       fail_user("{}train.sample_prompts: \"{}\" has {}; a prompt has from 1 to {}",
                 config.origins.prefix({"train.sample_prompts"}), prompt, counted(tokens, "token"), most);
   }
-  if (prompts_.empty()) prompts_.push_back(beginning_of(held_out, lowering.batch));
+  if (prompts_.empty()) prompts_.push_back(beginning_of(held_out));
   options_.tokens = t.sample_tokens;
   options_.choice.temperature = t.sample_temperature;
   options_.seed = static_cast<std::uint64_t>(t.seed);

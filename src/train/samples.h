@@ -14,7 +14,7 @@ namespace redline::train {
 class Samples {
  public:
   // Without prompts the first held-out document gives one. A prompt that cannot be used is a UserError.
-  Samples(const config::Config& config, const model::LoweringOptions& lowering, data::Loader& held_out);
+  Samples(const config::Config& config, const data::Corpus& held_out);
 
   // Texts end where they are when `go_on` says so.
   std::vector<SampledText> write(model::Engine& engine, const std::function<bool()>& go_on) const;

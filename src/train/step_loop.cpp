@@ -35,18 +35,19 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       device_(device),
       files_(files),
       keeper_(keeper),
-      steps_(total_steps(config_.train)),
       lowering_(model::lowering_options(config_, device.kind())),
       loader_(open_loader()),
       held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
       watch_(loader_.corpus()),
+      epoch_(loader_.epoch()),
+      steps_(steps_of_run()),
       batch_(lowering_.batch),
       rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
   for (const data::Loader* loader : {&loader_, &held_out_})
     data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
   if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpus());
-  if (config_.train.sample_every > 0) samples_.emplace(config_, lowering_, held_out_);
+  if (config_.train.sample_every > 0) samples_.emplace(config_, held_out_.corpus());
   lowered_ = model::lower(config_.model, lowering_);
 }
 
@@ -64,6 +65,20 @@ data::LoaderOptions StepLoop::training_options() {
   data::LoaderOptions o = data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu);
   if (config_.data.debug) o.report = [this](const data::PipelineFigures& f) { keeper_.tell(Pipeline{f}); };
   return o;
+}
+
+// Epochs must be known as steps before the first one: the learning rate falls towards the last.
+std::int64_t StepLoop::steps_of_run() const {
+  if (config_.train.epochs > 0 && !epoch_)
+    fail_user("{}train.epochs needs data of known length, and data.train ({}) {} train.max_steps instead",
+              config_.origins.prefix({"train.epochs"}), loader_.corpus().name(),
+              loader_.corpus().endless() ? "has no end; give"
+                                         : "is counted only by reading it; run redline data prepare on it, or give");
+  return total_steps(config_.train, batches_of_epoch());
+}
+
+std::optional<double> StepLoop::batches_of_epoch() const {
+  return epoch_ ? std::optional(epoch_->batches) : std::nullopt;
 }
 
 void StepLoop::restore(const RunState& state) {
@@ -92,10 +107,15 @@ void StepLoop::make_engine() {
 
 RunHeader StepLoop::header() const {
   const model::LoweredModel& lowered = this->lowered();
+  std::optional<double> epochs;
+  if (epoch_) epochs = static_cast<double>(steps_ * config_.train.accumulate) / epoch_->batches;
   return {.config = &config_,
           .folder = options_.folder,
           .device = device_.name(),
           .data = loader_.corpus().name(),
+          .training_data = epoch_,
+          .held_out_data = held_out_.epoch_size(),
+          .epochs = epochs,
           .card = device_.kind() != device::Kind::cpu,
           .device_memory = device_.memory_bytes(),
           .parameters = model::parameter_count(lowered.table),
@@ -207,8 +227,9 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     sums.flops_palm += engine_->model_flops_palm(batch_);
   }
   sums.truncated_tokens = loader_.state().truncated_tokens;
-  if (sums.pairs == 0)
-    fail_user("step {}: the batch holds no token pairs to predict; give documents of at least 2 tokens", sums.step);
+  sums.epoch = loader_.epochs_read();
+  REDLINE_CHECK(sums.pairs > 0, "step {} has no token pairs to predict", sums.step);
+  warn_of_repeats();
 }
 
 // As many as the device does within about a second: what is queued cannot be taken back from a card.
@@ -267,6 +288,14 @@ void StepLoop::raise_peak(double rate) {
                   kManySteps)});
 }
 
+// Where train.epochs is set, the run ends with them.
+void StepLoop::warn_of_repeats() {
+  if (config_.train.epochs > 0 || before_step_.next.epoch > 0 || loader_.state().next.epoch == 0) return;
+  keeper_.tell(Warning{fmt::format(
+      "step {} begins to read the training data a second time; train.epochs says how often a run is to read them",
+      state_.step + 1)});
+}
+
 // What of the data no step has seen.
 void StepLoop::tell_dropped() {
   loader_.report_now();
@@ -275,7 +304,7 @@ void StepLoop::tell_dropped() {
     keeper_.tell(Note{fmt::format("data.long_documents dropped {} of documents that are longer than a row",
                                   counted(s.truncated_tokens, "token"))});
   if (s.empty_documents > 0)
-    keeper_.tell(Note{fmt::format("empty documents that were passed over: {}", s.empty_documents)});
+    keeper_.tell(Note{fmt::format("documents of less than two tokens that were passed over: {}", s.empty_documents)});
 }
 
 // Nothing where a signal came before its end.

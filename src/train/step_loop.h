@@ -39,7 +39,8 @@ class StepLoop {
 
   std::int64_t step() const { return state_.step; }                          // updates done
   bool trains() const { return !options_.dry_run && state_.step < steps_; }  // steps are left, and wanted
-  void require_memory() const;                                               // a UserError where the run does not fit
+  std::optional<double> batches_of_epoch() const;  // of the training data, where it can be told
+  void require_memory() const;                     // a UserError where the run does not fit
   RunHeader header() const;
   const data::Corpus& documents() const { return loader_.corpus(); }  // that it trains on
   const model::LoweredModel& lowered() const { return engine_ ? engine_->lowered() : lowered_; }
@@ -49,6 +50,7 @@ class StepLoop {
  private:
   data::Loader open_loader();
   data::LoaderOptions training_options();
+  std::int64_t steps_of_run() const;
   bool stopping() const { return options_.stop && *options_.stop != 0; }
   bool queue_step();
   void micro_steps(QueuedStep& sums);
@@ -59,6 +61,7 @@ class StepLoop {
   StepMetrics finish_step();
   void raise_peak(double rate);
   void tell_dropped();
+  void warn_of_repeats();
   bool are_others(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key,
                   const Path& checkpoint);
   void tell_changed_files();
@@ -73,11 +76,12 @@ class StepLoop {
   device::Device& device_;
   FileSystem& files_;
   Keeper& keeper_;
-  std::int64_t steps_;
   model::LoweringOptions lowering_;
   data::Loader loader_, held_out_;
   data::DataWatch watch_;
   std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
+  std::optional<data::Epoch> epoch_;           // of the training data
+  std::int64_t steps_;
   data::Batch batch_;
   std::optional<Samples> samples_;
   model::LoweredModel lowered_;  // until there is an engine, which has it then

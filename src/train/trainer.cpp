@@ -2,6 +2,8 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/counted.h"
 #include "model/state_files.h"
@@ -11,12 +13,16 @@
 
 namespace redline::train {
 
-std::int64_t total_steps(const config::Train& t) {
+std::int64_t total_steps(const config::Train& t, std::optional<double> batches_of_epoch) {
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::int64_t tokens_per_step = t.batch_size * t.seq_len * t.accumulate;
-  const std::int64_t by_tokens = (t.max_tokens + tokens_per_step - 1) / tokens_per_step;
-  if (t.max_tokens == 0) return t.max_steps;
-  if (t.max_steps == 0) return by_tokens;
-  return std::min(t.max_steps, by_tokens);
+  std::int64_t steps = t.max_steps > 0 ? t.max_steps : kNever;
+  if (t.max_tokens > 0) steps = std::min(steps, (t.max_tokens + tokens_per_step - 1) / tokens_per_step);
+  if (t.epochs > 0 && batches_of_epoch) {
+    const double batches = t.epochs * *batches_of_epoch / static_cast<double>(t.accumulate);
+    steps = std::min(steps, std::max<std::int64_t>(1, std::llround(batches)));
+  }
+  return steps == kNever ? 0 : steps;
 }
 
 // What cannot start leaves no run behind: weights that there are, of a checkpoint or of model.init_from, are in memory

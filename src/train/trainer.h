@@ -43,8 +43,9 @@ struct TrainResult {
 // A folder that already holds a run is an error without `resume`. A loss or norm that is not finite is a NotFinite.
 TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files);
 
-// The number of steps a configuration asks for: max_steps or max_tokens, whichever comes first.
-std::int64_t total_steps(const config::Train& train);
+// The number of steps a configuration asks for: by max_steps, max_tokens or epochs, whichever comes first. Epochs count
+// where it is known how many batches one has; 0: nothing else was asked for, and it is not.
+std::int64_t total_steps(const config::Train& train, std::optional<double> batches_of_epoch = {});
 
 // The run cannot go on: step, batch and what to try. The update was not made; the last checkpoint stays.
 struct NotFinite : std::runtime_error {

@@ -285,7 +285,7 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
   const std::string steps = "train.max_steps = 100\n";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"train.seq_len = 8\n",
-       "train.max_steps and train.max_tokens are both 0: set one of them, so that training ends"},
+       "train.max_steps, train.max_tokens and train.epochs are all 0: set one of them, so that training ends"},
       {steps + "model.heads = 3\n",
        "x.toml:2: model.hidden (256) must be a multiple of model.heads (3) unless model.head_dim is set"},
       {steps + "model.kv_heads = 3\n", "x.toml:2: model.heads (4) must be a multiple of model.kv_heads (3)"},

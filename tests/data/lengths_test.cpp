@@ -52,9 +52,8 @@ TEST_F(LengthsTest, PingIsReadWhole) {
   const LengthSurvey survey = survey_lengths(data, {}, pool_);
   EXPECT_TRUE(survey.exact);
   EXPECT_EQ(survey.documents, 5000);
-  EXPECT_EQ(sorted(survey.lengths), sorted(expected));
-  EXPECT_NE(survey.lengths, expected);  // training shuffles
-  EXPECT_TRUE(survey.joined.empty());
+  EXPECT_EQ(survey.lengths, expected);
+  EXPECT_TRUE(survey.shuffled);
 }
 
 TEST_F(LengthsTest, OfAnEndlessSourceTheFirst) {
@@ -62,20 +61,15 @@ TEST_F(LengthsTest, OfAnEndlessSourceTheFirst) {
   EXPECT_EQ(survey.lengths.size(), 300u);
   EXPECT_EQ(survey.documents, 300);
   const LengthSurvey noise = survey_lengths(data_at({"random:100"}), {.of_endless = 3, .progress = {}}, pool_);
-  EXPECT_EQ(noise.joined, Lengths{3 << 16});
+  EXPECT_EQ(noise.lengths, Lengths(3, (1 << 16) + 1));
+  EXPECT_FALSE(noise.shuffled);
 }
 
-TEST_F(LengthsTest, TextFilesAreDocumentsAlsoWhereTheyAreServedInPieces) {
-  write("a.txt", std::string(10'000, 'a'));
+TEST_F(LengthsTest, TextFilesAreDocuments) {
+  write("a.txt", std::string(1'000'000, 'a'));
   write("b.txt", std::string(99, 'b'));
   const LengthSurvey survey = survey_lengths(data_at({folder_.path().string()}), {}, pool_);
-  EXPECT_EQ(survey.joined, (Lengths{10'001, 100}));  // and <end>
-  EXPECT_EQ(sorted(survey.lengths), (Lengths{100, 1809, 4096, 4096}));
-  EXPECT_TRUE(survey.in_pieces);
-  write("a.txt", std::string(1000, 'a'));
-  const LengthSurvey whole = survey_lengths(data_at({folder_.path().string()}), {}, pool_);
-  EXPECT_EQ(sorted(whole.lengths), (Lengths{100, 1001}));
-  EXPECT_TRUE(whole.joined.empty());
+  EXPECT_EQ(survey.lengths, (Lengths{1'000'001, 100}));  // and <end>
 }
 
 TEST_F(LengthsTest, LinesOfJsonAreTokenized) {

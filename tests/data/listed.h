@@ -18,8 +18,8 @@ using Tokens = std::vector<std::int32_t>;
 // Documents of given lengths. Tokens name their place: document * 10000 + position.
 class Listed final : public DocumentSource {
  public:
-  explicit Listed(std::vector<std::int64_t> lengths, bool endless = false, bool goes_on = false)
-      : lengths_(std::move(lengths)), endless_(endless), goes_on_(goes_on) {}
+  explicit Listed(std::vector<std::int64_t> lengths, bool endless = false)
+      : lengths_(std::move(lengths)), endless_(endless) {}
   std::string name() const override { return "listed"; }
   std::int64_t documents() const override { return endless_ ? 0 : static_cast<std::int64_t>(lengths_.size()); }
   std::uint64_t fingerprint() const override { return 0; }
@@ -28,16 +28,15 @@ class Listed final : public DocumentSource {
     tokens.clear();
     for (std::int64_t i = 0; i < length(index); ++i) tokens.push_back(static_cast<std::int32_t>(index * 10000 + i));
   }
-  std::int32_t token_after(std::int64_t index) const override {
-    return goes_on_ ? static_cast<std::int32_t>(index * 10000 + length(index)) : kNoTarget;
+  std::int64_t length(std::int64_t index) const override {
+    return lengths_[static_cast<std::size_t>(index) % lengths_.size()];
   }
   std::string decode(const Tokens&) const override { return ""; }
   Tokens encode(const std::string&) const override { return {}; }
 
  private:
-  std::int64_t length(std::int64_t index) const { return lengths_[static_cast<std::size_t>(index) % lengths_.size()]; }
   std::vector<std::int64_t> lengths_;
-  bool endless_, goes_on_;
+  bool endless_;
 };
 
 inline std::vector<std::int64_t> random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed) {
@@ -58,6 +57,7 @@ inline void expect_whole(const Batch& b, std::int64_t longest) {
     ASSERT_LT(begin, end);
     ASSERT_LE(end - begin, longest);
     scores += (end - begin) * (end - begin + 1) / 2;
+    ASSERT_NE(b.targets[static_cast<std::size_t>(begin)], kNoTarget) << "a piece that nothing can be learnt from";
     for (std::int64_t i = begin; i < end; ++i) {
       const auto at = static_cast<std::size_t>(i);
       ASSERT_EQ(b.positions[at], i - begin);
@@ -87,7 +87,7 @@ inline bool same(const Batch& a, const Batch& b) {
 inline LoaderOptions options_for(BatchShape shape, const std::string& packing, std::int64_t workers = 0,
                                  bool repeat = true) {
   LoaderOptions o;
-  o.packer = {shape, packing_named(packing), false, {}};
+  o.packer = {shape, packing_named(packing)};
   o.feed.repeat = repeat;
   o.workers = workers;
   o.prefetch = 3;

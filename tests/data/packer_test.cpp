@@ -1,5 +1,5 @@
-// From lengths alone: every token of every document is placed once or counted as dropped, documents that fit stay whole,
-// and the fill is what each way of packing promises.
+// From lengths alone: every token of every piece is placed once, pieces stay whole, and the fill is what each way of
+// packing promises.
 #include "data/packer.h"
 
 #include <gtest/gtest.h>
@@ -41,14 +41,14 @@ const Lengths& ping_lengths() {
 
 using Pieces = std::vector<PlacedPiece>;
 
-// All batches that documents of these lengths make.
-std::vector<Pieces> batches_of(const PackerSettings& settings, const Lengths& lengths) {
+// All batches that these pieces make.
+std::vector<Pieces> batches_of(const PackerSettings& settings, const std::vector<PieceLength>& offered) {
   Packer packer(settings);
   std::vector<Pieces> batches(1);
   std::size_t next = 0;
   for (;;) {
-    while (packer.wants() && next < lengths.size()) {
-      packer.offer(static_cast<std::int64_t>(next), lengths[next]);
+    while (packer.wants() && next < offered.size()) {
+      packer.offer(static_cast<std::int64_t>(next), offered[next].length, offered[next].ends);
       ++next;
     }
     EXPECT_LE(packer.waiting().size(), packer.lookahead());
@@ -60,9 +60,14 @@ std::vector<Pieces> batches_of(const PackerSettings& settings, const Lengths& le
       batches.emplace_back();
   }
   EXPECT_TRUE(packer.waiting().empty());
-  EXPECT_EQ(next, lengths.size());
+  EXPECT_EQ(next, offered.size());
   batches.pop_back();
   return batches;
+}
+
+// That documents of these lengths make.
+std::vector<Pieces> batches_of(const PackerSettings& settings, const Lengths& lengths) {
+  return batches_of(settings, pieces_of(lengths, settings.cut()));
 }
 
 std::int64_t tokens_of(const Pieces& pieces) {
@@ -83,42 +88,38 @@ double fill(const PackerSettings& settings, const Lengths& lengths, std::size_t 
 
 void expect_all_placed(const PackerSettings& settings, const Lengths& lengths) {
   const BatchShape& shape = settings.shape;
+  const std::vector<PieceLength> pieces = pieces_of(lengths, settings.cut());
   std::map<std::int64_t, std::int64_t> at;
   std::size_t finished = 0;
-  for (const Pieces& batch : batches_of(settings, lengths)) {
+  for (const Pieces& batch : batches_of(settings, pieces)) {
     ASSERT_LE(tokens_of(batch), shape.tokens());
     ASSERT_LE(static_cast<std::int64_t>(batch.size()), shape.documents());
     if (settings.packing == Packing::pad) {
       ASSERT_LE(static_cast<std::int64_t>(batch.size()), shape.rows);
     }
     for (const PlacedPiece& p : batch) {
-      const std::int64_t length = lengths[static_cast<std::size_t>(p.document)];
-      ASSERT_EQ(p.begin, at[p.document]);
+      const PieceLength& piece = pieces[static_cast<std::size_t>(p.piece)];
+      ASSERT_EQ(p.begin, at[p.piece]);
       ASSERT_GT(p.length, 0);
-      ASSERT_LE(p.length, shape.seq_len);
-      if (length <= shape.seq_len && settings.packing != Packing::stream) {
-        ASSERT_EQ(p.length, length);
+      if (settings.packing != Packing::stream) {
+        ASSERT_EQ(p.length, piece.length);
       }
-      at[p.document] += p.length;
-      ASSERT_EQ(p.last, at[p.document] + p.dropped == length);
+      at[p.piece] += p.length;
+      // One token more than the batch has room for is left out where it has no target.
+      const std::int64_t left = piece.length - at[p.piece];
+      ASSERT_EQ(p.last, left == 0 || (left == 1 && piece.ends));
       finished += p.last;
-      if (!settings.truncate || length <= shape.seq_len) {
-        ASSERT_EQ(p.dropped, 0);
-      }
-      if (settings.truncate) {
-        ASSERT_LE(p.begin + p.length, shape.seq_len);
-      }
     }
   }
-  EXPECT_EQ(finished, lengths.size());
+  EXPECT_EQ(finished, pieces.size());
 }
 
-TEST(Packer, EveryTokenIsPlacedOnceOrCountedAsDropped) {
+TEST(Packer, EveryTokenIsPlacedOnce) {
   for (const Packing packing : kAll) {
     for (const bool truncate : {false, true}) {
       for (const BatchShape shape : {BatchShape{1, 8, 4}, {2, 64, 1}, {4, 32, 3}, {3, 1, 1}, {2, 128, 200}}) {
         const PackerSettings settings{shape, packing, truncate, {16, 40}};
-        for (const Lengths& lengths : {Lengths{1},
+        for (const Lengths& lengths : {Lengths{2},
                                        {8},
                                        {9},
                                        {1, 2, 8, 9, 16, 17, 1, 1, 1, 100},
@@ -166,20 +167,18 @@ TEST(Packer, DefaultBucketsArePowersOfTwoUpToARow) {
   EXPECT_EQ(default_buckets(5), (Lengths{5}));
 }
 
-TEST(Packer, AStreamKeepsTheOrderAndCutsOnlyAtTheEndsOfBatchesAndRows) {
-  const Lengths lengths = random_lengths(200, 40, 6);
+TEST(Packer, AStreamKeepsTheOrderAndCutsOnlyAtTheEndsOfBatches) {
   const BatchShape shape{2, 32, 64};
-  const auto batches = batches_of({shape, Packing::stream, false, {}}, lengths);
-  std::int64_t document = 0;
+  const auto batches = batches_of({shape, Packing::stream, false, {}}, random_lengths(200, 40, 6));
+  std::int64_t piece = 0;
   for (std::size_t b = 0; b < batches.size(); ++b) {
     if (b + 1 < batches.size()) {
       EXPECT_EQ(tokens_of(batches[b]), shape.tokens());
     }
     for (const PlacedPiece& p : batches[b]) {
-      EXPECT_EQ(p.document, document);
-      const bool cut_by_batch = &p == &batches[b].back();
-      EXPECT_TRUE(p.last || cut_by_batch || p.length == shape.seq_len);
-      document += p.last;
+      EXPECT_EQ(p.piece, piece);
+      EXPECT_TRUE(p.last || &p == &batches[b].back());
+      piece += p.last;
     }
   }
 }
@@ -187,14 +186,14 @@ TEST(Packer, AStreamKeepsTheOrderAndCutsOnlyAtTheEndsOfBatchesAndRows) {
 TEST(Packer, WhatWaitsCanBeOfferedToAnother) {
   for (const Packing packing : kAll) {
     const PackerSettings settings{{2, 64, 16}, packing, false, {}};
-    const Lengths lengths = random_lengths(1000, 150, 8);
+    const auto offered = pieces_of(random_lengths(1000, 150, 8), settings.cut());
     Packer packer(settings);
     std::size_t next = 0;
     const auto batch = [&](Packer& from, std::size_t& at) {
       Pieces pieces;
       for (;;) {
-        while (from.wants() && at < lengths.size()) {
-          from.offer(static_cast<std::int64_t>(at), lengths[at]);
+        while (from.wants() && at < offered.size()) {
+          from.offer(static_cast<std::int64_t>(at), offered[at].length, offered[at].ends);
           ++at;
         }
         const auto piece = from.place();
@@ -204,23 +203,27 @@ TEST(Packer, WhatWaitsCanBeOfferedToAnother) {
     };
     for (int round = 0; round < 50; ++round) {
       Packer other(settings);
-      for (const Packer::Waiting& w : packer.waiting()) other.offer(w.document, w.length, w.begin);
+      std::map<std::int64_t, std::int64_t> begins;  // what is left of a piece is offered as one
+      for (const Packer::Waiting& w : packer.waiting()) {
+        other.offer(w.piece, w.length - w.begin, w.ends);
+        begins[w.piece] = w.begin;
+      }
       std::size_t at = next;
       const Pieces mine = batch(packer, next), theirs = batch(other, at);
       ASSERT_EQ(mine.size(), theirs.size());
       for (std::size_t i = 0; i < mine.size(); ++i) {
-        EXPECT_EQ(mine[i].document, theirs[i].document);
-        EXPECT_EQ(mine[i].begin, theirs[i].begin);
+        EXPECT_EQ(mine[i].piece, theirs[i].piece);
+        EXPECT_EQ(mine[i].begin, begins[theirs[i].piece] + theirs[i].begin);
         EXPECT_EQ(mine[i].length, theirs[i].length);
       }
     }
   }
 }
 
-TEST(Packer, AnEmptyDocumentIsOurOwnMistake) {
+TEST(Packer, AnEmptyOrTooLongPieceIsOurOwnMistake) {
   Packer packer({{1, 8, 4}, Packing::pack, false, {}});
-  EXPECT_THROW(packer.offer(0, 0), MachineError);
-  EXPECT_THROW(packer.offer(0, 5, 5), MachineError);
+  EXPECT_THROW(packer.offer(0, 0, true), MachineError);
+  EXPECT_THROW(packer.offer(0, 9, true), MachineError);
 }
 
 }  // namespace

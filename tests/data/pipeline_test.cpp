@@ -42,12 +42,12 @@ TEST(ChunkReader, ChunksComeInOrderFromAnyNumberOfWorkers) {
   for (const std::int64_t workers : {0, 1, 2, 5}) {
     PipelineCounters counters;
     ChunkReader reader(source.feed({}), workers, 1 << 20, counters);
-    reader.seek({.position = 100});
+    reader.seek({.window = 100});
     std::int64_t expected = 100;
     for (int i = 0; i < 200; ++i) {
       std::unique_ptr<Chunk> chunk = reader.next();
       ASSERT_NE(chunk, nullptr);
-      for (const Chunk::Document& d : chunk->documents) EXPECT_EQ(d.id, expected++);
+      for (const Chunk::Piece& p : chunk->pieces) EXPECT_EQ(p.document, expected++);
       reader.give_back(std::move(chunk));
     }
     EXPECT_GE(counters.tokenize.items, expected - 100);
@@ -81,7 +81,7 @@ TEST(ChunkReader, EndsAtOnceWhateverItsThreadsDo) {
     ChunkReader reader(source.feed({}), 3, 1 << 20, counters);
     reader.seek({});
     if (trial % 2) reader.give_back(reader.next());
-    if (trial % 3) reader.seek({.position = 7});
+    if (trial % 3) reader.seek({.window = 7});
   }
 }
 

@@ -32,38 +32,39 @@ double pairs_of(const Lengths& pieces) {
   return pairs;
 }
 
+// Documents in this order, cut where they stand.
+Packed packed_of(const PackerSettings& settings, const Lengths& lengths) {
+  return run_packer(settings, pieces_of(lengths, settings.cut()));
+}
+
 Lengths split(const Lengths& lengths, std::int64_t row) {
   Lengths pieces;
   for (const std::int64_t length : lengths)
-    for (std::int64_t at = 0; at < length; at += row) pieces.push_back(std::min(row, length - at));
+    for (std::int64_t at = 0; at + 1 < length; at += row) pieces.push_back(std::min(row, length - at));
   return pieces;
 }
 
 TEST(Statistics, PadTakesARowForEachPiece) {
-  const Lengths lengths = {3, 10, 11, 1, 25, 7};
-  const Packed p = run_packer({{4, 10, 8}, Packing::pad, false, {}}, lengths);
-  EXPECT_EQ(p.rows, 1 + 1 + 2 + 1 + 3 + 1);
-  EXPECT_EQ(p.real_tokens, 57);
-  EXPECT_EQ(p.dropped_tokens, 0);
-  EXPECT_EQ(p.cut_documents, 2);
-  EXPECT_EQ(p.score_pairs, pairs_of({3, 10, 10, 1, 1, 10, 10, 5, 7}));
+  const Lengths lengths = {3, 10, 11, 1, 25, 7};  // the last token of 11 is only a target, and that of 1 nothing
+  const Packed p = packed_of({{4, 10, 8}, Packing::pad, false, {}}, lengths);
+  EXPECT_EQ(p.rows, 1 + 1 + 1 + 0 + 3 + 1);
+  EXPECT_EQ(p.real_tokens, 55);
+  EXPECT_EQ(p.score_pairs, pairs_of({3, 10, 10, 10, 10, 5, 7}));
 
-  const Packed truncated = run_packer({{4, 10, 8}, Packing::pad, true, {}}, lengths);
-  EXPECT_EQ(truncated.rows, 6);
-  EXPECT_EQ(truncated.real_tokens, 57 - 16);
-  EXPECT_EQ(truncated.dropped_tokens, 1 + 15);
-  EXPECT_EQ(truncated.cut_documents, 0);
+  const Packed truncated = packed_of({{4, 10, 8}, Packing::pad, true, {}}, lengths);
+  EXPECT_EQ(truncated.rows, 5);
+  EXPECT_EQ(truncated.real_tokens, 3 + 10 + 10 + 10 + 7);
 }
 
 TEST(Statistics, PackByHand) {
   // The oldest opens a batch, then the largest that fits: 6+4, 5+3+2.
-  const Packed full = run_packer({{1, 10, 8}, Packing::pack, false, {}}, Lengths{6, 5, 4, 3, 2});
+  const Packed full = packed_of({{1, 10, 8}, Packing::pack, false, {}}, Lengths{6, 5, 4, 3, 2});
   EXPECT_EQ(full.rows, 2);
   EXPECT_EQ(full.real_tokens, 20);
-  const Packed half = run_packer({{1, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6, 6});
+  const Packed half = packed_of({{1, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6, 6});
   EXPECT_EQ(half.rows, 3);
   // 12 tokens of a batch of 4 rows use two of them; the documents are over, so the others are not counted.
-  EXPECT_EQ(run_packer({{4, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6}).rows, 2);
+  EXPECT_EQ(packed_of({{4, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6}).rows, 2);
 }
 
 // Best fit written again, for lists that the packer can see whole.
@@ -88,8 +89,9 @@ std::int64_t rows_of_best_fit(Lengths waiting, const BatchShape& shape) {
 TEST(Statistics, PackAgreesWithBestFitWrittenAgain) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const BatchShape shape{static_cast<std::int64_t>(1 + seed % 3), 50, seed % 5 == 0 ? 2 : 40};
-    const Lengths lengths = random_lengths(60, 50, seed);
-    const Packed p = run_packer({shape, Packing::pack, false, {}}, lengths);
+    Lengths lengths = random_lengths(60, 50, seed);
+    std::erase(lengths, 1);
+    const Packed p = packed_of({shape, Packing::pack, false, {}}, lengths);
     EXPECT_EQ(p.rows, rows_of_best_fit(lengths, shape)) << seed;
     EXPECT_EQ(p.real_tokens, sum(lengths));
     EXPECT_EQ(p.score_pairs, pairs_of(lengths));
@@ -100,40 +102,43 @@ TEST(Statistics, AStreamFillsEveryRow) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const BatchShape shape{static_cast<std::int64_t>(1 + seed % 4), 32, 64};
     const Lengths lengths = random_lengths(200, 90, seed);
-    const Packed p = run_packer({shape, Packing::stream, false, {}}, lengths);
-    // Pieces end with their document, with the batch, or with a row's worth of tokens.
+    const Packed p = packed_of({shape, Packing::stream, false, {}}, lengths);
+    // Pieces end with their document, with the batch, or with a row's worth of tokens from their document's first.
     Lengths pieces;
     std::int64_t at = 0, cut = 0;
     for (const std::int64_t length : lengths) {
+      if (length < 2) continue;
       const std::size_t before = pieces.size();
-      for (std::int64_t left = length; left > 0; left -= pieces.back(), at += pieces.back())
-        pieces.push_back(std::min({left, shape.seq_len, shape.tokens() - at % shape.tokens()}));
-      cut += pieces.size() > before + 1;
+      for (std::int64_t begin = 0; begin < length - 1; begin += pieces.back(), at += pieces.back())
+        pieces.push_back(
+            std::min({length - begin, shape.seq_len - begin % shape.seq_len, shape.tokens() - at % shape.tokens()}));
+      cut += length <= shape.seq_len + 1 && pieces.size() > before + 1;
     }
-    EXPECT_EQ(p.rows, (sum(lengths) + 31) / 32);
+    EXPECT_EQ(p.rows, (at + 31) / 32);
     EXPECT_EQ(p.pieces, static_cast<std::int64_t>(pieces.size()));
-    EXPECT_EQ(p.cut_documents, cut);
+    EXPECT_EQ(p.cut_pieces, cut);
     EXPECT_EQ(p.score_pairs, pairs_of(pieces));
-    EXPECT_EQ(p.real_tokens, sum(lengths));
+    EXPECT_EQ(p.real_tokens, at);
   }
 }
 
 TEST(Statistics, BucketsByHand) {
   // A batch of 16 tokens: four pieces of up to 4 (13 tokens), then two of up to 8 (15).
-  const Packed p = run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4});
+  const Packed p = packed_of({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4});
   EXPECT_EQ(p.batches, 2);
   EXPECT_EQ(p.rows, 4);
   EXPECT_EQ(p.real_tokens, 28);
   // Short pieces take the whole of their bucket's length: four of 4 slots are two rows.
-  EXPECT_EQ(run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{1, 1, 1, 1}).rows, 2);
+  EXPECT_EQ(packed_of({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{2, 2, 2, 2}).rows, 2);
   // One piece more opens a batch of which it uses one row.
-  EXPECT_EQ(run_packer({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4, 1}).rows, 5);
+  EXPECT_EQ(packed_of({{2, 8, 8}, Packing::bucket, false, {4}}, Lengths{3, 4, 8, 2, 7, 4, 2}).rows, 5);
 }
 
 TEST(Statistics, BucketsCostWhatTheRuleSays) {
   const BatchShape shape{4, 64, 32};
-  const Lengths lengths = random_lengths(20000, 64, 5);
-  const Packed p = run_packer({shape, Packing::bucket, false, {10, 30}}, lengths);
+  Lengths lengths = random_lengths(20000, 64, 5);
+  std::erase(lengths, 1);
+  const Packed p = packed_of({shape, Packing::bucket, false, {10, 30}}, lengths);
   double slots = 0;
   for (const std::int64_t length : lengths) slots += slots_per_piece(shape, length <= 10 ? 10 : length <= 30 ? 30 : 64);
   EXPECT_NEAR(static_cast<double>(p.rows * 64), slots, 3.0 * static_cast<double>(shape.tokens()));
@@ -141,8 +146,8 @@ TEST(Statistics, BucketsCostWhatTheRuleSays) {
 
 TEST(Statistics, MaxSegmentsIsSeenWhenItBinds) {
   const Lengths lengths(1000, 2);
-  EXPECT_GT(run_packer({{2, 64, 4}, Packing::pack, false, {}}, lengths).capped_batches, 10);
-  EXPECT_EQ(run_packer({{2, 64, 40}, Packing::pack, false, {}}, lengths).capped_batches, 0);
+  EXPECT_GT(packed_of({{2, 64, 4}, Packing::pack, false, {}}, lengths).capped_batches, 10);
+  EXPECT_EQ(packed_of({{2, 64, 40}, Packing::pack, false, {}}, lengths).capped_batches, 0);
 }
 
 TEST(Statistics, PercentilesAreLengthsOfDocuments) {
@@ -187,6 +192,7 @@ TEST(Statistics, BinsHoldEveryDocumentOnce) {
 
 LengthSurvey survey_of(Lengths lengths) {
   LengthSurvey survey;
+  std::erase(lengths, 1);
   survey.documents = static_cast<std::int64_t>(lengths.size());
   survey.lengths = std::move(lengths);
   return survey;
@@ -201,10 +207,12 @@ TEST(Statistics, SpeedupFollowsTheCostOfTheModel) {
     const ModeFigures& t = tokens.row_lengths[0].at(packing);
     EXPECT_NEAR(t.speedup_over_pad, t.utilisation / tokens.row_lengths[0].at(Packing::pad).utilisation, 1e-9);
     EXPECT_NEAR(t.wasted / t.cost, 1 - t.utilisation, 1e-9);
-    EXPECT_NEAR(t.utilisation * 128 * static_cast<double>(t.rows), tokens.tokens, 1e-3);
+    // A stream leaves a last token out where it would open a batch.
+    EXPECT_NEAR(t.utilisation * 128 * static_cast<double>(t.rows), tokens.tokens,
+                packing == Packing::stream ? 20 : 1e-3);
   }
   // Counted again, for pad: every row pays its products, pairs are those of the documents.
-  const double pairs = pairs_of(survey.lengths), slots = 3000 * 128;
+  const double pairs = pairs_of(survey.lengths), slots = static_cast<double>(survey.lengths.size()) * 128;
   const ModeFigures& pad = model.row_lengths[0].at(Packing::pad);
   EXPECT_NEAR(pad.cost, 100 * slots + pairs, 1e-3);
   EXPECT_NEAR(pad.wasted, 100 * (slots - model.tokens), 1e-3);
@@ -272,7 +280,8 @@ TEST(Statistics, GivenEdgesAreUsed) {
   AnalysisSettings settings{.shape = {4, 64, 32}, .model = {}, .progress = {}};
   settings.edges = {20, 40};
   const Analysis a = analyse(survey, settings, pool);
-  const Packed packed = run_packer({settings.shape, Packing::bucket, false, {20, 40}}, survey.lengths);
+  const Packed packed = run_packer({settings.shape, Packing::bucket, false, {20, 40}},
+                                   pieces_of(survey.lengths, {64, false}, survey.shuffled));
   EXPECT_EQ(a.row_lengths[0].at(Packing::bucket).rows, packed.rows);
   EXPECT_EQ(a.usual_edges, (Lengths{20, 40, 64}));
 }

@@ -64,7 +64,7 @@ class StreamTest : public ::testing::Test {
   }
   // The whole documents of one epoch, in the order of the batches.
   static std::vector<std::string> read_all(std::unique_ptr<Corpus> corpus, LoaderOptions o) {
-    o.packer = {{1, 4096, 64}, Packing::stream, false, {}};
+    o.packer = {{1, 4096, 64}, Packing::pack, false, {}, 1};
     o.feed.repeat = false;
     Loader loader(std::move(corpus), o);
     Batch batch(o.packer.shape);
@@ -109,6 +109,29 @@ TEST_F(StreamTest, EveryDocumentOfEveryKindOfFileComesOnceAndInAnotherOrder) {
       const auto at = std::ranges::find(expected, shuffled[i]) - expected.begin();
       EXPECT_LT(std::abs(at - static_cast<std::ptrdiff_t>(i)), 50);
     }
+  }
+}
+
+TEST_F(StreamTest, PiecesOfLongDocumentsAreShuffledAmongThoseOfOthers) {
+  std::vector<std::string> documents;
+  for (int d = 0; d < 12; ++d) documents.push_back(std::string(999, static_cast<char>('a' + d)));  // 10 pieces of 100
+  LoaderOptions o = options_for({1, 100, 1}, "pack", 2, false);
+  o.feed.shuffle_buffer = 40;
+  Loader loader(bytes({write("long.jsonl", json_lines(documents))}), o);
+  Batch batch(o.packer.shape);
+  std::string order;
+  while (loader.next(batch)) {
+    EXPECT_EQ(batch.pairs, batch.targets[99] == kNoTarget ? 99 : 100);
+    order += static_cast<char>(batch.tokens[0]);
+  }
+  ASSERT_EQ(order.size(), 120u);
+  for (std::size_t window = 0; window < 3; ++window) {  // of four documents each
+    const std::string pieces = order.substr(40 * window, 40);
+    int repeats = 0;
+    for (std::size_t i = 1; i < pieces.size(); ++i) repeats += pieces[i] == pieces[i - 1];
+    EXPECT_LT(repeats, 20) << pieces;
+    for (std::size_t d = 0; d < 4; ++d)
+      EXPECT_EQ(std::ranges::count(pieces, static_cast<char>('a' + 4 * window + d)), 10) << pieces;
   }
 }
 

@@ -84,6 +84,33 @@ TEST(ProgressLine, ReadsAsPromised) {
       "eta   12 s");
 }
 
+TEST(ProgressLine, SaysHowOftenTheDataWereRead) {
+  train::StepMetrics m = metrics(40);
+  m.epoch = 1.372;
+  EXPECT_NE(progress_line(m, 120, 12).find("epoch 1.37"), std::string::npos);
+}
+
+TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
+  SmallRun run(100);
+  const auto data_line = [&] {
+    std::string all;
+    for (const std::string& line : header_lines(run.header)) all += line + " ";
+    return all;
+  };
+  EXPECT_NE(data_line().find("ping (generated), packed "), std::string::npos) << data_line();
+  run.header.training_data = data::EpochSize{12'345, 6'800'000, 0};
+  run.header.held_out_data = data::EpochSize{1, 500'000, 0};
+  run.header.epochs = 5.781;
+  for (const char* part :
+       {"12,345 documents", "6.80 M tokens", "the run reads them 5.78 times", "held out: 1 document,"})
+    EXPECT_NE(data_line().find(part), std::string::npos) << part << " in " << data_line();
+  EXPECT_EQ(data_line().find("train.epochs"), std::string::npos);
+  run.config.train.epochs = 10;
+  EXPECT_NE(data_line().find("though train.epochs is 10.00"), std::string::npos) << data_line();
+  run.header.epochs = 0.05;
+  EXPECT_NE(data_line().find("the run reads 5.0% of them"), std::string::npos) << data_line();
+}
+
 // What the line is for is there in a run of any length: mfu both ways, tokens and FLOPs a second, padding, what is left.
 TEST(ProgressLine, ALongRunOnACardLosesOnlyTheLearningRate) {
   train::StepMetrics m = metrics(100'000);

@@ -131,7 +131,7 @@ TEST(DataStats, ThePageHasTheFiguresAndTheSentences) {
 
 TEST(DataStats, PagesOfOddCorporaAreWholeToo) {
   for (const std::vector<std::int64_t>& lengths :
-       {std::vector<std::int64_t>{1}, {7}, {1, 1000000}, std::vector<std::int64_t>(100, 16)}) {
+       {std::vector<std::int64_t>{2}, {7}, {2, 1000000}, std::vector<std::int64_t>(100, 16)}) {
     for (const std::int64_t row : {1, 16, 1000}) {
       const Analysed example(survey_of(lengths), {.shape = {1, row, 4}, .model = {}, .progress = {}});
       const std::string text = data_stats_text(example.stats, true);

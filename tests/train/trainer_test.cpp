@@ -314,6 +314,60 @@ TEST(TotalSteps, IsWhatComesFirst) {
   EXPECT_EQ(total_steps(t), 2);
   t.max_steps = 1;
   EXPECT_EQ(total_steps(t), 1);
+  t.max_steps = 5;
+  t.max_tokens = 0;
+  t.epochs = 2.5;
+  EXPECT_EQ(total_steps(t, 3.0), 3);  // 7.5 batches, 3 a step
+  EXPECT_EQ(total_steps(t, 300.0), 5);
+  t.max_steps = 0;
+  EXPECT_EQ(total_steps(t, 300.0), 250);
+  EXPECT_EQ(total_steps(t, 0.1), 1);
+  EXPECT_EQ(total_steps(t), 0);  // nobody knows yet
+}
+
+TEST(Trainer, EpochsEndARunAndAreToldOnTheWay) {
+  testing::TempFolder temp;
+  const Ran ran = run(tiny_run({"data.documents=40", "train.max_steps=0", "train.epochs=2"}), temp.path() / "run");
+  ASSERT_GT(ran.seen.steps.size(), 20u);
+  const double a_step = 2.0 / static_cast<double>(ran.seen.steps.size());
+  double before = 0;
+  for (const StepMetrics& m : ran.seen.steps) {
+    ASSERT_TRUE(m.epoch.has_value());
+    EXPECT_GE(*m.epoch, before);
+    before = *m.epoch;
+  }
+  EXPECT_NEAR(before, 2, 2 * a_step);
+  EXPECT_EQ(ran.seen.steps.back().lr, tiny_run().optim.min_lr);  // the schedule knew
+  EXPECT_TRUE(ran.seen.warnings.empty());
+}
+
+TEST(Trainer, ReadingTheDataASecondTimeIsToldOnce) {
+  testing::TempFolder temp;
+  const config::Config c = tiny_run({"data.documents=10", "train.max_steps=12"});
+  const Ran ran = run(c, temp.path() / "run");
+  ASSERT_GT(*ran.seen.steps.back().epoch, 1.2);
+  ASSERT_EQ(ran.seen.warnings.size(), 1u);
+  EXPECT_NE(ran.seen.warnings[0].find("a second time"), std::string::npos) << ran.seen.warnings[0];
+  const Ran endless = run(tiny_run({"train.max_steps=3"}), temp.path() / "endless");
+  EXPECT_TRUE(endless.seen.warnings.empty());
+  EXPECT_FALSE(endless.seen.steps.back().epoch.has_value());
+}
+
+TEST(Trainer, EpochsOfDataWithoutAKnownLengthAreRefused) {
+  testing::TempFolder temp;
+  const std::string endless = error_of([&] {
+    run(tiny_run({"train.max_steps=0", "train.epochs=2"}), temp.path() / "endless");
+  });
+  EXPECT_NE(endless.find("train.epochs"), std::string::npos) << endless;
+  EXPECT_NE(endless.find("has no end"), std::string::npos) << endless;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) lines += "{\"text\": \"some text\"}\n";
+  real_files().replace(temp.path() / "a.jsonl", lines);
+  const std::string stream = error_of([&] {
+    run(tiny_run({"train.epochs=2", "data.tokenizer=bytes", "data.train=" + (temp.path() / "a.jsonl").string()}),
+        temp.path() / "stream");
+  });
+  EXPECT_NE(stream.find("redline data prepare"), std::string::npos) << stream;
 }
 
 // `timeout` sends a signal twice, and means one.

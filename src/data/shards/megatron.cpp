@@ -78,12 +78,22 @@ class MegatronFile {
   const TokenArray& ids() const { return ids_; }
   const std::string& name() const { return name_; }
 
-  void read(std::int64_t document, std::int64_t vocabulary, std::vector<std::int32_t>& tokens) const {
-    if (!kept_.empty()) document = static_cast<std::int64_t>(kept_[static_cast<std::size_t>(document)]);
-    for (std::int64_t s = bound(document); s < bound(document + 1); ++s) {
-      const std::int64_t begin = pointer(s) / size_of(ids_.type);
-      if (!ids_.append(begin, begin + length(s), vocabulary, tokens))
+  std::int64_t document_length(std::int64_t document) const {
+    document = original(document);
+    std::int64_t tokens = 0;
+    for (std::int64_t s = bound(document); s < bound(document + 1); ++s) tokens += length(s);
+    return tokens;
+  }
+  void append(std::int64_t document, std::int64_t from, std::int64_t count, std::int64_t vocabulary,
+              std::vector<std::int32_t>& tokens) const {
+    document = original(document);
+    for (std::int64_t s = bound(document); s < bound(document + 1) && count > 0; ++s) {
+      const std::int64_t skipped = std::min(from, length(s)), taken = std::min(count, length(s) - skipped);
+      const std::int64_t begin = pointer(s) / size_of(ids_.type) + skipped;
+      if (!ids_.append(begin, begin + taken, vocabulary, tokens))
         fail_user("{}: document {}: an id is not below the vocabulary of {}", name_, document, vocabulary);
+      from -= skipped;
+      count -= taken;
     }
   }
   void add_to(Hasher& hasher, std::size_t files) const {
@@ -94,6 +104,9 @@ class MegatronFile {
  private:
   static constexpr std::int64_t kGrain = 1 << 16;
 
+  std::int64_t original(std::int64_t document) const {
+    return kept_.empty() ? document : static_cast<std::int64_t>(kept_[static_cast<std::size_t>(document)]);
+  }
   std::int64_t length(std::int64_t s) const { return load<std::int32_t>(lengths_ + 4 * s); }
   std::int64_t pointer(std::int64_t s) const { return load<std::int64_t>(pointers_ + 8 * s); }
   std::int64_t bound(std::int64_t d) const { return load<std::int64_t>(bounds_ + 8 * d); }
@@ -186,10 +199,17 @@ class MegatronSource final : public TokenDocuments {
     for (const auto& f : files_) f->add_to(hasher, files_.size());
     return hasher.digest();
   }
-  void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
-    const auto after = std::ranges::upper_bound(files_, index, {}, [](const auto& f) { return f->first(); });
-    const MegatronFile& file = **std::prev(after);
-    file.read(index - file.first(), vocabulary(), tokens);
+  const MegatronFile& file_of(std::int64_t index) const {
+    return **std::prev(std::ranges::upper_bound(files_, index, {}, [](const auto& f) { return f->first(); }));
+  }
+  void append_tokens(std::int64_t index, std::int64_t begin, std::int64_t count,
+                     std::vector<std::int32_t>& tokens) const override {
+    const MegatronFile& file = file_of(index);
+    file.append(index - file.first(), begin, count, vocabulary(), tokens);
+  }
+  std::int64_t document_length(std::int64_t index) const override {
+    const MegatronFile& file = file_of(index);
+    return file.document_length(index - file.first());
   }
 
   std::string name_;

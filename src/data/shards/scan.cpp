@@ -84,17 +84,7 @@ FoundDocuments find_documents(const TokenArray& ids, EndTokens ends, const std::
   const std::vector<Chunk> chunks = scan(ids, &ends, name, pool);
   FoundDocuments found;
   found.largest_id = largest_of(chunks);
-  const auto add_pieces = [&](std::uint64_t until) {
-    if (found.starts.empty()) return;
-    for (std::uint64_t at = found.starts.back() + kLargestPiece; at < until; at += kLargestPiece)
-      found.starts.push_back(at);
-  };
-  for (const Chunk& c : chunks)
-    for (const std::uint64_t start : c.starts) {
-      add_pieces(start);
-      found.starts.push_back(start);
-    }
-  add_pieces(static_cast<std::uint64_t>(ids.count));
+  for (const Chunk& c : chunks) found.starts.insert(found.starts.end(), c.starts.begin(), c.starts.end());
   return found;
 }
 

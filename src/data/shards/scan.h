@@ -11,14 +11,11 @@
 
 namespace redline::data {
 
-// Longer documents are served in pieces of so many tokens.
-inline constexpr std::int64_t kLargestPiece = 1 << 16;
-
 // One or two ids that close a document.
 using EndTokens = std::array<std::int64_t, 2>;
 
 struct FoundDocuments {
-  std::vector<std::uint64_t> starts;  // of each document or piece; it reaches to the next one's start, or the end
+  std::vector<std::uint64_t> starts;  // of each document; it reaches to the next one's start, or the end
   std::int64_t largest_id = -1;       // of all ids; for a signed type, negative ones count as huge
 };
 

@@ -101,6 +101,7 @@ class ScannedSource final : public TokenDocuments {
       ends_ = ends;
       files_.push_back(std::move(file));
     }
+    if (s.part != Part::all && documents > 0 && documents < kHeldOutOf) documents += part_last_document();
     set(documents, vocabulary > 0 ? vocabulary : kind.vocabulary > 0 ? kind.vocabulary : largest + 1, false);
   }
 
@@ -112,32 +113,44 @@ class ScannedSource final : public TokenDocuments {
   }
 
  private:
+  // Of one long row of ids the last 64th becomes a document of its own, to be held out. Returns how many were made.
+  std::int64_t part_last_document() {
+    std::int64_t tokens = 0;
+    for (const ScannedFile& f : files_) tokens += f.ids.count;
+    const auto last =
+        std::ranges::find_if(files_.rbegin(), files_.rend(), [](const auto& f) { return !f.starts.empty(); });
+    const auto begin = static_cast<std::int64_t>(last->starts.back());
+    const std::int64_t cut = last->ids.count - std::max<std::int64_t>(tokens / kHeldOutOf, 2);
+    if (cut - begin < 2) return 0;
+    last->starts.push_back(static_cast<std::uint64_t>(cut));
+    for (auto file = files_.rbegin(); file != last; ++file) ++file->first;
+    return 1;
+  }
+
   struct Place {
     const ScannedFile& file;
-    std::int64_t begin, end, next;  // tokens; end tokens beyond the first are between end and next
+    std::int64_t begin, end;  // tokens; end tokens beyond the first are left out
   };
   Place locate(std::int64_t index) const {
     const ScannedFile& file = *std::prev(std::ranges::upper_bound(files_, index, {}, &ScannedFile::first));
     const auto i = static_cast<std::size_t>(index - file.first);
     const auto begin = static_cast<std::int64_t>(file.starts[i]);
-    const std::int64_t next =
-        i + 1 < file.starts.size() ? static_cast<std::int64_t>(file.starts[i + 1]) : file.ids.count;
-    std::int64_t end = next;
+    std::int64_t end = i + 1 < file.starts.size() ? static_cast<std::int64_t>(file.starts[i + 1]) : file.ids.count;
     while (end - begin >= 2 && is_end(file.ids.at(end - 1)) && is_end(file.ids.at(end - 2))) --end;
-    return {file, begin, end, next};
+    return {file, begin, end};
   }
   bool is_end(std::int64_t id) const { return id == ends_[0] || id == ends_[1]; }
 
-  void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
+  void append_tokens(std::int64_t index, std::int64_t begin, std::int64_t count,
+                     std::vector<std::int32_t>& tokens) const override {
     const Place p = locate(index);
-    if (!p.file.ids.append(p.begin, p.end, vocabulary(), tokens))
+    if (!p.file.ids.append(p.begin + begin, p.begin + begin + count, vocabulary(), tokens))
       fail_user("{}: an id of document {} is not below the vocabulary of {}; has the file changed?", name_, index,
                 vocabulary());
   }
-  std::int32_t after(std::int64_t index) const override {
+  std::int64_t document_length(std::int64_t index) const override {
     const Place p = locate(index);
-    if (p.end < p.next || p.next >= p.file.ids.count || is_end(p.file.ids.at(p.end - 1))) return kNoTarget;
-    return static_cast<std::int32_t>(p.file.ids.at(p.next));
+    return p.end - p.begin;
   }
   std::uint64_t contents() const override {
     Hasher hasher;

@@ -42,9 +42,11 @@ class MappedShard {
     return {static_cast<std::int64_t>(place[0]), static_cast<std::int64_t>(place[1])};
   }
 
-  void read(std::int64_t document, std::int64_t vocabulary, std::vector<std::int32_t>& tokens) const {
-    const auto [begin, end] = place_of(document);
-    const std::int64_t width = size_of(ids_.type);
+  void append(std::int64_t document, std::int64_t from, std::int64_t count, std::int64_t vocabulary,
+              std::vector<std::int32_t>& tokens) const {
+    const Place place = place_of(document);
+    const std::int64_t begin = place.begin + from, end = begin + count, width = size_of(ids_.type);
+    REDLINE_CHECK(from >= 0 && count >= 0 && end <= place.end, "tokens {} to {} of {}", begin, end, place.end);
     tokens_.bytes(begin * width, end * width);  // checks the blocks
     if (!ids_.append(begin, end, vocabulary, tokens))
       fail_user("{}: document {}: an id is not below the vocabulary of {}; prepare the data again", tokens_.path(),
@@ -107,9 +109,10 @@ class ShardSource final : public TokenDocuments {
   const MappedShard& shard_of(std::int64_t index) const {
     return **std::prev(std::ranges::upper_bound(shards_, index, {}, [](const auto& s) { return s->first(); }));
   }
-  void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
+  void append_tokens(std::int64_t index, std::int64_t begin, std::int64_t count,
+                     std::vector<std::int32_t>& tokens) const override {
     const MappedShard& shard = shard_of(index);
-    shard.read(index - shard.first(), vocabulary(), tokens);
+    shard.append(index - shard.first(), begin, count, vocabulary(), tokens);
   }
   std::int64_t document_length(std::int64_t index) const override {
     const MappedShard& shard = shard_of(index);

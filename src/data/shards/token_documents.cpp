@@ -29,7 +29,7 @@ void TokenDocuments::set(std::int64_t all_documents, std::int64_t vocabulary, bo
   count_ = all_documents;
   if (count_ == 0) fail_user("{}: {} holds no documents", settings_.key, name());
   if (split || settings_.part == Part::all) return;
-  const std::int64_t held_out = std::max<std::int64_t>(1, all_documents / 64);
+  const std::int64_t held_out = std::max<std::int64_t>(1, all_documents / kHeldOutOf);
   if (all_documents < 2)
     fail_user("{}: one document is too few to hold a part out for evaluation; set data.eval", settings_.key);
   if (settings_.part == Part::held_out) first_ = all_documents - held_out;
@@ -65,26 +65,19 @@ std::optional<std::vector<std::int32_t>> TokenDocuments::bytes_of_ids() const {
 }
 
 void TokenDocuments::read(std::int64_t index, std::vector<std::int32_t>& tokens) const {
-  REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
   tokens.clear();
-  read_document(first_ + index, tokens);
+  append(index, 0, length(index), tokens);
+}
+
+void TokenDocuments::append(std::int64_t index, std::int64_t begin, std::int64_t count,
+                            std::vector<std::int32_t>& tokens) const {
+  REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
+  append_tokens(first_ + index, begin, count, tokens);
 }
 
 std::int64_t TokenDocuments::length(std::int64_t index) const {
   REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
   return document_length(first_ + index);
-}
-
-std::int64_t TokenDocuments::document_length(std::int64_t index) const {
-  std::vector<std::int32_t> tokens;
-  read_document(index, tokens);
-  return static_cast<std::int64_t>(tokens.size());
-}
-
-// What follows the last document of a part belongs to the other part.
-std::int32_t TokenDocuments::token_after(std::int64_t index) const {
-  REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
-  return index + 1 < count_ ? after(first_ + index) : kNoTarget;
 }
 
 }  // namespace redline::data

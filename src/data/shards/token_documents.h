@@ -36,6 +36,9 @@ struct TokenSettings {
   std::optional<std::int32_t> end_token = {};  // of formats without an index; empty: the format's usual one
 };
 
+// Of documents that nobody split, the last in so many are held out.
+inline constexpr std::int64_t kHeldOutOf = 64;
+
 class TokenDocuments : public DocumentSource {
  public:
   std::int64_t documents() const final { return count_; }
@@ -48,7 +51,8 @@ class TokenDocuments : public DocumentSource {
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const final;
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const final;
   std::int64_t length(std::int64_t index) const final;
-  std::int32_t token_after(std::int64_t index) const final;
+  void append(std::int64_t index, std::int64_t begin, std::int64_t count,
+              std::vector<std::int32_t>& tokens) const final;
 
  protected:
   TokenDocuments(TokenSettings settings, std::string tokenizer, std::optional<std::uint64_t> tokenizer_hash);
@@ -58,9 +62,9 @@ class TokenDocuments : public DocumentSource {
   const TokenSettings& settings() const { return settings_; }
 
   // With indices among all documents; the public ones are of the part.
-  virtual void read_document(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;
-  virtual std::int64_t document_length(std::int64_t index) const;  // by reading it, unless there is a quicker way
-  virtual std::int32_t after(std::int64_t /*index*/) const { return kNoTarget; }
+  virtual void append_tokens(std::int64_t index, std::int64_t begin, std::int64_t count,
+                             std::vector<std::int32_t>& tokens) const = 0;
+  virtual std::int64_t document_length(std::int64_t index) const = 0;
   virtual std::uint64_t contents() const = 0;  // a number that other contents do not share
 
  private:

@@ -72,7 +72,6 @@ TEST_F(ForeignTest, LlmcGpt2) {
   EXPECT_EQ(all_documents(*source), (Documents{{1, 2, 50256}, {3, 50256}, {4}, {5, 50256}, {6}}));
   EXPECT_EQ(source->vocabulary(), 50257);
   EXPECT_EQ(source->name(), "2 llm.c files");
-  for (std::int64_t i = 0; i < source->documents(); ++i) EXPECT_EQ(source->token_after(i), kNoTarget);
   EXPECT_EQ(source->decode({1, 2}), "<1><2>");
   EXPECT_THROW(source->encode("x"), UserError);
 }
@@ -99,27 +98,28 @@ TEST_F(ForeignTest, NanoGpt) {
   EXPECT_NE(error_of({a}, s).find("holds the id 50256"), std::string::npos);
 }
 
-// Characters as nanoGPT's first example has them: no end token at all, so pieces that know what follows.
-TEST_F(ForeignTest, LongDocumentsComeInPieces) {
+// Characters as nanoGPT's first example has them: no end token at all, so one document, the end of which can be held
+// out.
+TEST_F(ForeignTest, OneLongRowIsOneDocument) {
   std::vector<std::uint16_t> ids;
   for (int i = 0; i < 200'000; ++i) ids.push_back(static_cast<std::uint16_t>(i % 65));
-  const auto source = open({write("char.bin", raw(ids))});
+  const std::string path = write("char.bin", raw(ids));
+  const auto source = open({path});
   EXPECT_EQ(source->vocabulary(), 65);
-  const Documents pieces = all_documents(*source);
-  ASSERT_EQ(pieces.size(), 4u);
-  std::vector<std::uint16_t> joined;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    EXPECT_LE(static_cast<std::int64_t>(pieces[i].size()), kLargestPiece);
-    const std::int32_t next = i + 1 < pieces.size() ? pieces[i + 1][0] : kNoTarget;
-    EXPECT_EQ(source->token_after(static_cast<std::int64_t>(i)), next);
-    joined.insert(joined.end(), pieces[i].begin(), pieces[i].end());
-  }
-  EXPECT_TRUE(joined == ids);
-  // The piece before the held-out part does not know what follows it.
-  const auto training = open({(folder_ / "char.bin").string()}, settings(Part::training));
-  EXPECT_EQ(training->documents(), 3);
-  EXPECT_EQ(training->token_after(2), kNoTarget);
-  EXPECT_EQ(all_documents(*open({(folder_ / "char.bin").string()}, settings(Part::held_out)))[0], pieces[3]);
+  EXPECT_EQ(source->documents(), 1);
+  EXPECT_EQ(source->length(0), 200'000);
+  Ids part;
+  source->append(0, 70'001, 3, part);
+  EXPECT_EQ(part, (Ids{70'001 % 65, 70'002 % 65, 70'003 % 65}));
+  const auto training = open({path}, settings(Part::training)), held_out = open({path}, settings(Part::held_out));
+  EXPECT_EQ(training->documents(), 1);
+  EXPECT_EQ(training->length(0), 200'000 - 3125);
+  EXPECT_EQ(held_out->documents(), 1);
+  EXPECT_EQ(held_out->length(0), 3125);
+  Documents both = all_documents(*training);
+  const Documents rest = all_documents(*held_out);
+  both[0].insert(both[0].end(), rest[0].begin(), rest[0].end());
+  EXPECT_TRUE(std::ranges::equal(both[0], ids));
 }
 
 // Ends at every place around the scan's stretches and chunks.

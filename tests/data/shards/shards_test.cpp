@@ -90,7 +90,6 @@ TEST_F(ShardsTest, DocumentsComeBack) {
   EXPECT_EQ(source->order_seed(), 3u);
   EXPECT_EQ(source->decode({'h', 'i', 256}), "hi<end>");
   EXPECT_EQ(source->encode("hi"), (Ids{'h', 'i'}));
-  EXPECT_EQ(source->token_after(0), kNoTarget);
 }
 
 TEST_F(ShardsTest, WithoutAValSplitTheLastPartIsHeldOut) {

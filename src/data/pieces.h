@@ -1,0 +1,65 @@
+// The unit of order: documents are cut into pieces of a row's tokens before anything is put in order, so that
+// neighbours in a batch are no neighbours in a text.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace redline::data {
+
+class DocumentSource;
+
+// Every piece but a document's last has the tokens of a row, counted from the document's first token. A last token that
+// would be a piece of its own is none: it is the target of the one before, and has none itself.
+struct Cut {
+  std::int64_t row = std::numeric_limits<std::int64_t>::max();  // tokens
+  bool truncate = false;                                        // only the first piece of a document is read
+
+  // At least one: that of a document of less than two tokens is empty, and passed over by whoever draws it.
+  std::int64_t pieces(std::int64_t length) const { return truncate || length < 2 ? 1 : (length - 2) / row + 1; }
+  // Where the piece ends that holds token `at` of a document.
+  std::int64_t end(std::int64_t at, std::int64_t length) const {
+    const std::int64_t begin = at - at % row;
+    return length - begin <= row ? length : begin + row;
+  }
+};
+
+// What an epoch holds, whatever the share of this process.
+struct EpochSize {
+  std::int64_t documents = 0, tokens = 0, pieces = 0;
+};
+
+// What a packer must know of a piece.
+struct PieceLength {
+  std::int32_t length = 0;
+  bool ends = true;  // its last token has no target: the document ends there
+  bool sole = true;  // of its document
+};
+
+// The pieces that documents of these lengths make, in their order or in one that training could read them in.
+std::vector<PieceLength> pieces_of(std::span<const std::int64_t> lengths, const Cut& cut, bool shuffled = false);
+
+// The pieces of all documents, numbered. It keeps a number for every 64 documents, and none where each document is one
+// piece: 13 MB for 100 million documents.
+class PieceNumbers {
+ public:
+  PieceNumbers(const DocumentSource& source, const Cut& cut);  // asks for every length; all cores take part
+
+  struct Place {
+    std::int64_t document = 0, begin = 0;
+    std::int64_t length = 0;  // of the document
+  };
+  Place at(std::int64_t piece) const;
+  std::int64_t pieces() const { return pieces_; }
+  std::int64_t tokens() const { return tokens_; }
+
+ private:
+  const DocumentSource& source_;
+  Cut cut_;
+  std::vector<std::int64_t> before_;  // pieces before each block of documents, and in all
+  std::int64_t pieces_ = 0, tokens_ = 0;
+};
+
+}  // namespace redline::data
