@@ -1,5 +1,5 @@
-// A permutation of [0, n) that needs no memory: a Feistel network over the next even power of two, walked along its
-// cycle until it lands inside. At most four in the mean, since the power is below 4n.
+// A permutation of [0, n) that needs no memory: a Feistel network over the next power of two, walked along its cycle
+// until it lands inside. At most two rounds of it in the mean, since the power is below 2n.
 #include "data/order.h"
 
 #include <bit>
@@ -13,17 +13,21 @@ constexpr std::uint64_t kOrderStreams = 0x6F72646572ull;  // "order": keeps thes
 constexpr std::uint64_t kWindowStreams = 0x77696E646F77ull;  // "window"
 constexpr int kRounds = 8;
 
+// The halves of an odd number of bits differ by one, and change sides with each round: an even number of rounds brings
+// both back.
 std::uint64_t permuted(std::uint64_t index, std::uint64_t n, const Random& random) {
-  const int half = (std::bit_width(n - 1) + 1) / 2;
-  const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
+  const int bits = std::bit_width(n - 1), low = (bits + 1) / 2, high = bits - low;
+  const auto ones = [](int count) { return (std::uint64_t{1} << count) - 1; };
+  const std::uint64_t masks[] = {ones(high), ones(low)};
+  static_assert(kRounds % 2 == 0);
   do {
-    std::uint64_t left = index >> half, right = index & mask;
+    std::uint64_t left = index >> low, right = index & masks[1];
     for (std::uint64_t round = 0; round < kRounds; ++round) {
-      const std::uint64_t next = left ^ (random.bits(right << 3 | round) & mask);
+      const std::uint64_t next = left ^ (random.bits(right << 3 | round) & masks[round % 2]);
       left = right;
       right = next;
     }
-    index = left << half | right;
+    index = left << low | right;
   } while (index >= n);
   return index;
 }
