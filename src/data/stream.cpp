@@ -46,6 +46,7 @@ TextBlock split(TextBlock& block, std::int64_t documents) {
   const std::int64_t cut = block.begin(documents);
   TextBlock rest;
   rest.file = block.file;
+  rest.too_long = block.too_long;
   rest.offset = block.offset + cut;
   rest.line = block.line == 0 ? 0 : block.line + std::count(block.bytes.begin(), block.bytes.begin() + cut, '\n');
   rest.bytes = block.bytes.substr(static_cast<std::size_t>(cut));
