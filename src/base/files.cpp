@@ -142,7 +142,8 @@ class RealFiles final : public FileSystem {
 
   std::string read(const Path& path) override {
     constexpr std::uint64_t kMost = std::uint64_t{4} << 30;  // metrics.jsonl of some million steps
-    if (const std::uint64_t bytes = size(path); bytes > kMost)
+    const auto bytes = static_cast<std::uint64_t>(status_of(open_to_read(path), path).st_size);
+    if (bytes > kMost)
       fail_user("{}: {} bytes are more than such a file has; it is damaged, or not what its name says", path.string(),
                 bytes);
     std::string text;
@@ -316,8 +317,8 @@ void InputFile::fetch(std::uint64_t offset, std::uint64_t bytes) const {
 void FileSystem::replace(const Path& path, std::string_view text) {
   Path beside = path;
   beside += ".partial";
+  const std::unique_ptr<FileWriter> writer = create(beside);  // what cannot be made is not ours to remove
   try {
-    const std::unique_ptr<FileWriter> writer = create(beside);
     writer->write(text);
     writer->sync();
     writer->close();

@@ -19,7 +19,7 @@ Character first_of(std::string_view text) {
   const auto byte = [&](std::size_t i) { return std::uint32_t{static_cast<unsigned char>(text[i])}; };
   const std::uint32_t lead = byte(0);
   const std::size_t bytes = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-  if (bytes > text.size()) return {};
+  if (bytes == 0 || bytes > text.size()) return {};
   std::uint32_t code = bytes < 2 ? lead : lead & (0x7fu >> bytes);
   for (std::size_t i = 1; i < bytes; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return {};

@@ -66,8 +66,9 @@ TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
 TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {
   const Ran card = run({"plan", "cs336-350m", "--card", "b200"});
   EXPECT_EQ(card.status, 0) << card.err;
-  for (const char* part : {"B200", "datasheet", "attention projections", "scores", "working copies", "moments",
-                           "largest activations", "disk ", "that are kept", "gate_up", "expected", "mfu", "choice", "train.batch_size="})
+  for (const char* part :
+       {"B200", "datasheet", "attention projections", "scores", "working copies", "moments", "largest activations",
+        "disk ", "that are kept", "gate_up", "expected", "mfu", "choice", "train.batch_size="})
     EXPECT_NE(card.out.find(part), std::string::npos) << part << " in:\n" << card.out;
   const Ran cpu = run({"plan", "--card", "cpu"});
   EXPECT_EQ(cpu.status, 0) << cpu.err;

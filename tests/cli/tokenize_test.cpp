@@ -118,6 +118,21 @@ TEST_F(TokenizeProgress, OfLines) {
   expect_line(shown);
 }
 
+// A file gets the bytes as they are, a terminal what a person can read of them.
+TEST_F(TokenizeTest, ATerminalIsNotSteered) {
+  write("ids", "27 91 50 74 195 169\n");
+  EXPECT_EQ(run("tokenize --decode --tokenizer bytes ids").out, "\x1b[2J\u00e9");
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_TRUE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
+  const int slave = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);  // kept: what is read stays readable
+  EXPECT_EQ(run("tokenize --decode --tokenizer bytes ids >" + std::string(::ptsname(terminal))).status, 0);
+  char text[1000];
+  const ssize_t n = ::read(terminal, text, sizeof text);
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(std::max<ssize_t>(n, 0))), "\\x1b[2J\u00e9");
+  ::close(slave);
+  ::close(terminal);
+}
+
 TEST_F(TokenizeTest, WhatIsWrongIsSaidWithItsLine) {
   expect_bad_input("tokenize", "--tokenizer");
   expect_bad_input("tokenize --tokenizer nothing", "nothing");

@@ -152,7 +152,9 @@ TEST_F(TextTest, ADocumentTakesASixteenthOfTheMemoryAtMost) {
   TextInput input(d.train, input_format(d), "data.train");
   TextBlock block;
   try {
-    input.next(block, 1, 1);
+    std::string text;
+    ASSERT_TRUE(input.next(block, 1, 1));
+    input.parse(block, 0, text);
     FAIL() << "a document of a quarter of data.ram_mib";
   } catch (const UserError& e) {
     EXPECT_NE(std::string(e.what()).find("65536 bytes, a sixteenth of data.ram_mib (1)"), std::string::npos)

@@ -101,14 +101,14 @@ std::string why_not_text(std::string_view start, std::string_view middle, std::s
   if (any_bytes) return {};
   // Text in an encoding of old has some bytes that are no UTF-8, and dirty text some control characters. Programs and
   // numbers have far more: a sample of random bytes has 11% control characters and 45% outside of UTF-8.
-  constexpr std::size_t kControlsOneIn = 100, kOutsideOneIn = 10, kCut = 6;
+  constexpr std::size_t kControlsOneIn = 100, kOutsideOneIn = 10, kFew = 2, kCut = 6;
   std::size_t controls = 0, outside = 0;
   for (const std::string_view sample : {start, middle}) {
     controls += static_cast<std::size_t>(std::ranges::count_if(sample, [&](char c) { return no_text(c, separator); }));
     outside += outside_utf8(sample);
   }
   const std::size_t bytes = start.size() + middle.size();
-  if (controls * kControlsOneIn > bytes)
+  if (controls > kFew && controls * kControlsOneIn > bytes)
     return fmt::format("this is not text: of {} bytes {} are control characters; {}", bytes, controls, kBytes);
   if (outside > kCut && outside * kOutsideOneIn > bytes)
     return fmt::format(

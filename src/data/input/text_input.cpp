@@ -68,6 +68,7 @@ struct TextInput::Impl {
   std::int64_t offset = 0;    // of pending[start] in the file
   std::int64_t line = 1;      // there; 0: not known
   bool at_end = false;        // of the file: nothing more to read
+  bool passing = false;       // over the rest of a line that is too long
   std::exception_ptr broken;  // the file ends here because of this
   std::atomic<std::int64_t> read_so_far{0};
 
@@ -109,7 +110,7 @@ struct TextInput::Impl {
     start = scanned = 0;
     offset = 0;
     line = 1;
-    at_end = false;
+    at_end = passing = false;
     broken = nullptr;
     read_so_far = done() ? bytes_on_disk : bytes_before[index()];
   }
@@ -193,15 +194,37 @@ struct TextInput::Impl {
     offset += static_cast<std::int64_t>(bytes);
   }
 
-  // A document that is too long ends the file as far as we are concerned.
+  std::string too_long(std::size_t f) const {
+    return fmt::format("a document of more than {} bytes{}; {}", format.longest_document,
+                       format.longest_is.empty() ? "" : ", " + format.longest_is,
+                       json[f] ? "a line must be shorter" : "cut it with " + format.separator_key);
+  }
+  // A text that is too long ends the file as far as we are concerned.
   void break_off() {
-    const std::string advice = json[index()] ? "a line must be shorter" : "cut it with " + format.separator_key;
-    broken = std::make_exception_ptr(UserError(fmt::format(
-        "{}: byte {}: a document of more than {} bytes{}; {}", files[index()].string(), offset, format.longest_document,
-        format.longest_is.empty() ? "" : fmt::format(", {}", format.longest_is), advice)));
+    broken = std::make_exception_ptr(
+        UserError(fmt::format("{}: byte {}: {}", files[index()].string(), offset, too_long(index()))));
     pending.resize(start);
     scanned = start;
     at_end = true;
+  }
+  // A line that is too long is one malformed document: its beginning stands for it, and the next line is found again.
+  void give_beginning(TextBlock& block) {
+    constexpr std::size_t kShown = 64;
+    block.too_long = passing = true;
+    block.file = file;
+    block.offset = offset;
+    block.line = line;
+    block.bytes.assign(pending, start, std::min(kShown, pending.size() - start));
+    block.ends = {static_cast<std::int64_t>(block.bytes.size())};
+  }
+  void pass_over_line() {
+    while (passing) {
+      const std::size_t newline = pending.find('\n', start);
+      advance((newline == pending.npos ? pending.size() : newline + 1) - start);
+      scanned = start;
+      passing = newline == pending.npos && !at_end;
+      if (passing) read_more();
+    }
   }
 
   bool next(TextBlock& block, std::int64_t target, std::int64_t most);
@@ -212,6 +235,8 @@ struct TextInput::Impl {
 bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t most) {
   block.ends.clear();
   block.bytes.clear();
+  block.too_long = false;
+  if (passing) pass_over_line();
   while (!done()) {
     std::size_t taken = 0;  // bytes from `start` on that are whole documents
     const auto full = [&] { return block.documents() >= most || static_cast<std::int64_t>(scanned - start) >= target; };
@@ -221,7 +246,9 @@ bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t m
       if (block.ends.empty()) drop_blank_lines();
       const std::size_t length = (found ? end : pending.size()) - start - taken;
       if (length > static_cast<std::size_t>(format.longest_document)) {
-        if (block.ends.empty()) break_off();
+        if (!block.ends.empty()) break;
+        if (json[index()]) return give_beginning(block), true;
+        break_off();
         break;
       }
       if (found) {
@@ -292,6 +319,7 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
     const std::size_t column = newline == before.npos ? before.size() : before.size() - newline - 1;
     return fmt::format("{}:{}:{}", name, block.line + std::ranges::count(before, '\n'), column + 1);
   };
+  if (block.too_long) fail_user("{}: {}", where(0), too_long(static_cast<std::size_t>(block.file)));
   if (json[static_cast<std::size_t>(block.file)]) {
     if (bytes.ends_with('\n')) bytes.remove_suffix(1);
     if (bytes.ends_with('\r')) bytes.remove_suffix(1);

@@ -41,6 +41,7 @@ struct TextBlock {
   std::int64_t offset = 0;  // of bytes[0] in the file, counted after decompression
   std::int64_t line = 0;    // .jsonl: the number of the first line, counted from 1; 0 after a seek in a plain file
   std::string bytes;
+  bool too_long = false;  // its one document is over InputFormat::longest_document, and only the beginning is here
   std::vector<std::int64_t> ends;  // document i is bytes [ends[i-1] or 0, ends[i]), its separator or newline included
 
   std::int64_t documents() const { return static_cast<std::int64_t>(ends.size()); }
@@ -61,7 +62,7 @@ class TextInput {
   std::int64_t bytes_read() const;     // of them, as far as next() has come; any thread may ask
 
   // The next documents, about `target_bytes` of them and at most `most_documents`; never across files, at least one
-  // document unless it is the end (false). A truncated archive, a document over the limit or a failing disk is a
+  // document unless it is the end (false). A truncated archive, a text over the limit or a failing disk is a
   // UserError or MachineError that names file and offset; what stood before it has been given, and the next call goes on
   // with the next file.
   bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);

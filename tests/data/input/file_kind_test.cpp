@@ -55,6 +55,7 @@ TEST(FileKind, OtherBytesPassWhereBytesAreAskedFor) {
 TEST(FileKind, TextPasses) {
   EXPECT_EQ(why(""), "");
   EXPECT_EQ(why("a"), "");
+  EXPECT_EQ(why("one\0or two"sv), "") << "too few to tell";
   EXPECT_EQ(why("MZ was a letter pair"), "");
   EXPECT_EQ(why("PAR1 and BM and GIF8 begin a text\n"), "");
   EXPECT_EQ(why("\xEF\xBB\xBFtext"), "");

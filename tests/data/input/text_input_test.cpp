@@ -306,7 +306,29 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
   format.longest_document = 1000;
   const std::string good = "{\"text\":\"a\"}\n", bad = "{\"text\":\"" + std::string(2'000'000, 'x') + "\"}\n";
   const std::string path = write("a.jsonl", good + bad + good);
-  EXPECT_EQ(error_of({path}, format), path + ": byte 13: a document of more than 1000 bytes; a line must be shorter");
+  EXPECT_EQ(error_of({path}, format), path + ":2:1: a document of more than 1000 bytes; a line must be shorter");
+  // It is one malformed document: what stands behind it is read, with its line and its place.
+  for (const std::string& end : {good, std::string()}) {
+    TextInput input({write("l.jsonl", good + bad + bad + good + end), write("m.jsonl", bad.substr(0, 5000)), path},
+                    format, "INPUT");
+    TextBlock block;
+    std::vector<std::string> seen;
+    while (input.next(block, 1, 1)) {
+      std::string text;
+      try {
+        input.parse(block, 0, text);
+      } catch (const UserError& e) {
+        text = "too long";
+      }
+      seen.push_back(fmt::format("{}:{}:{} {}", block.file, block.line, block.offset, text));
+    }
+    Texts expected = {"0:1:0 a", "0:2:13 too long", fmt::format("0:3:{} too long", 13 + bad.size()),
+                      fmt::format("0:4:{} a", 13 + 2 * bad.size())};
+    if (!end.empty()) expected.push_back(fmt::format("0:5:{} a", 26 + 2 * bad.size()));
+    expected.insert(expected.end(),
+                    {"1:1:0 too long", "2:1:0 a", "2:2:13 too long", fmt::format("2:3:{} a", 13 + bad.size())});
+    EXPECT_EQ(seen, expected);
+  }
   EXPECT_NE(error_of({write("a.txt", std::string(1001, 'a'))}, format).find("cut it with data.separator"),
             std::string::npos);
   EXPECT_EQ(texts({write("b.txt", std::string(1000, 'a'))}, format).size(), 1u);
