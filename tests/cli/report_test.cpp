@@ -32,7 +32,7 @@ TEST_F(ReportTest, OneRunAndTwo) {
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_NE(ran.out.find("a: finished after 30 steps"), std::string::npos) << ran.out;
   EXPECT_EQ(ran.err, "");
-  EXPECT_EQ(data("a/report.html")["runs"][0]["held_out"]["step"], io::Json({10, 20, 30}));
+  EXPECT_EQ(data("a/report.html")["runs"][0]["held_out"]["step"], io::Json({0, 10, 20, 30}));
   EXPECT_EQ(run({"report", "a"}).status, 0) << "again, over the page of before";
   ran = run({"report", "a", "b", "--out", "both.html"});
   EXPECT_EQ(ran.status, 0) << ran.err;

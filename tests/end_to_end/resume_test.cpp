@@ -113,8 +113,11 @@ TEST(Resume, ASignalEndsTheRunWithAStatusOfItsOwnAndNothingIsLost) {
   for (int signal : {SIGTERM, SIGINT}) {
     const Path run = temp.path() / fmt::format("{}", signal), log = temp.path() / "log";
     const pid_t pid = start(run, false, log);
-    while (!real_files().exists(run / "metrics.jsonl") || real_files().size(run / "metrics.jsonl") == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const auto stepped = [&] {
+      return real_files().exists(run / "metrics.jsonl") &&
+             real_files().read(run / "metrics.jsonl").find("\"step\":1,") != std::string::npos;
+    };
+    while (!stepped()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     kill(pid, signal);
     EXPECT_EQ(wait_for(pid), 3) << real_files().read(log);
     const auto found = io::newest_whole_checkpoint(real_files(), run / "checkpoints", [](auto&) {});

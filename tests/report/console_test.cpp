@@ -94,7 +94,8 @@ TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
   SmallRun run(100);
   const auto data_line = [&] {
     std::string all;
-    for (const std::string& line : header_lines(run.header)) all += line + " ";
+    for (const std::string& line : header_lines(run.header))  // in one line, however it was wrapped
+      all += line.substr(line.find_first_not_of(' ')) + " ";
     return all;
   };
   EXPECT_NE(data_line().find("ping (generated), packed "), std::string::npos) << data_line();

@@ -154,13 +154,13 @@ TEST(Resume, AStateOfBeforePiecesWerePutInOrderIsKnownAsSuch) {
   testing::TempFolder temp;
   run(tiny_run({"train.max_steps=2"}), temp.path() / "run");
   const Path folder = temp.path() / "run/checkpoints" / io::checkpoint_name(2);
-  EXPECT_EQ(read_run_state(real_files(), folder).loader.order, data::LoaderState::kOrder);
+  EXPECT_EQ(read_loader_state(real_files(), folder).order, data::LoaderState::kOrder);
   std::string state = real_files().read(folder / "state.json");
   const std::string order = fmt::format("\"order\":{},", data::LoaderState::kOrder);
   ASSERT_NE(state.find(order), std::string::npos) << state;
   state.erase(state.find(order), order.size());
   real_files().replace(folder / "state.json", state);
-  EXPECT_EQ(read_run_state(real_files(), folder).loader.order, 1);
+  EXPECT_EQ(read_loader_state(real_files(), folder).order, 1);
 }
 
 TEST(Resume, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
