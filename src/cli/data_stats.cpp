@@ -50,7 +50,7 @@ void declare(Arguments& arguments, Given& given) {
   arguments.integer("--documents", "N", given.documents, 1, kMost,
                     "documents of a source without end, such as ping (default: 20000)");
   arguments.integer("--sample", "N", given.sample, 1, kMost,
-                    "measure only so many documents, drawn with a fixed seed, and say the error (default: all)");
+                    "measure only so many documents, drawn with a fixed seed (default: all)");
   arguments.text("--html", "FILE", given.html, "write a page with plots as well");
   arguments.flag("--json", given.json, "print one JSON document");
 }

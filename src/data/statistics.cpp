@@ -13,8 +13,7 @@ namespace redline::data {
 namespace {
 
 constexpr std::int64_t kShortestRow = 16;
-constexpr int kRowLengths = 4;          // N, N/2, N/4, N/8
-constexpr std::size_t kStretches = 20;  // whose scatter tells the error; of fewer batches than that, each is one
+constexpr int kRowLengths = 4;  // N, N/2, N/4, N/8
 constexpr double kCappedShare = 0.01;
 constexpr std::int64_t kBetweenTicks = 1 << 14;  // pieces
 
@@ -42,31 +41,6 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
   }
   return bins;
 }
-
-// Batch by batch, for the error: slots and tokens of stretches of them.
-class Scatter {
- public:
-  void add(std::int64_t tokens) { batches_.push_back(static_cast<double>(tokens)); }
-
-  std::optional<double> error(double slots_per_batch) const {
-    const std::size_t stretches = std::min(batches_.size(), kStretches);
-    if (stretches < 2) return {};
-    double sum = 0, squares = 0;
-    for (std::size_t s = 0; s < stretches; ++s) {
-      const std::size_t begin = s * batches_.size() / stretches, end = (s + 1) * batches_.size() / stretches;
-      const double tokens = std::accumulate(batches_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                            batches_.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
-      const double filled = tokens / (static_cast<double>(end - begin) * slots_per_batch);
-      sum += filled;
-      squares += filled * filled;
-    }
-    const double n = static_cast<double>(stretches);
-    return std::sqrt(std::max(0.0, squares - sum * sum / n) / (n - 1) / n);
-  }
-
- private:
-  std::vector<double> batches_;
-};
 
 // Rows that the pieces of a batch take up.
 std::int64_t rows_used(const PackerSettings& settings, std::int64_t pieces, std::int64_t tokens, std::int64_t longest) {
@@ -123,7 +97,6 @@ Packed run_packer(const PackerSettings& given, std::span<const PieceLength> offe
   const PackerSettings& settings = packer.settings();
   const BatchShape& shape = settings.shape;
   Packed out;
-  Scatter scatter;
   std::int64_t next = 0, pieces = 0, tokens = 0, longest = 0;
   const auto count = static_cast<std::int64_t>(offered.size());
   for (;;) {
@@ -149,12 +122,10 @@ Packed run_packer(const PackerSettings& given, std::span<const PieceLength> offe
     if (!ended) {
       out.steady_tokens += tokens;
       out.steady_slots += shape.tokens();
-      scatter.add(tokens);
       out.capped_batches += pieces == shape.documents() && settings.packing != Packing::pad && tokens < shape.tokens();
     }
     pieces = tokens = longest = 0;
   }
-  out.utilisation_error = scatter.error(static_cast<double>(shape.tokens()));
   return out;
 }
 
@@ -167,8 +138,7 @@ namespace {
 // A corpus as a multiple of what was measured of it.
 struct Scale {
   bool exact = true;
-  double factor = 1;      // documents of the corpus over those measured
-  double correction = 1;  // of standard errors: the larger the part that was drawn, the less it errs
+  double factor = 1;  // documents of the corpus over those measured
 };
 
 std::int64_t scaled(std::int64_t n, const Scale& scale) {
@@ -184,10 +154,8 @@ ModeFigures figures_of(const PackerSettings& settings, std::span<const PieceLeng
   m.rows = packed.rows;
   m.utilisation = static_cast<double>(packed.real_tokens) / (static_cast<double>(packed.rows) * row);
   if (!scale.exact) {
-    if (packed.steady_slots > 0) {
+    if (packed.steady_slots > 0)
       m.utilisation = static_cast<double>(packed.steady_tokens) / static_cast<double>(packed.steady_slots);
-      if (packed.utilisation_error) m.utilisation_error = *packed.utilisation_error * scale.correction;
-    }
     m.rows = std::llround(std::ceil(real / (row * m.utilisation)));
   }
   m.tokens_per_row = m.utilisation * row;
@@ -233,14 +201,9 @@ Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, T
   a.documents = static_cast<double>(a.lengths.documents);
   a.tokens = static_cast<double>(a.lengths.tokens);
   if (!survey.exact) {
-    const double n = a.documents, all = static_cast<double>(survey.documents);
-    scale = {false, all / n, std::sqrt(std::max(0.0, 1 - n / all))};
-    a.documents = all;
+    scale = {false, static_cast<double>(survey.documents) / a.documents};
+    a.documents = static_cast<double>(survey.documents);
     a.tokens *= scale.factor;
-    if (n > 1) {
-      a.mean_error = a.lengths.deviation / std::sqrt(n) * scale.correction;
-      a.tokens_error = *a.mean_error * all;
-    }
   }
   const ModelCost model = settings.model.value_or(ModelCost{});
   a.row_lengths = row_lengths_of(settings.shape, survey, scale);

@@ -46,7 +46,6 @@ struct Packed {
   double score_pairs = 0;           // (query, key) pairs that the mask keeps
   // Of the batches before the documents ran out, which say what a longer corpus would do. 0: there was none.
   std::int64_t steady_tokens = 0, steady_slots = 0;
-  std::optional<double> utilisation_error;  // standard error of steady_tokens / steady_slots, from its scatter
 };
 
 // Rows are of settings.shape.seq_len tokens. Batches that the end of the pieces left unfilled count with the rows they
@@ -66,7 +65,6 @@ struct ModeFigures {
   std::int64_t rows = 0;
   double tokens_per_row = 0;
   double utilisation = 0;  // real tokens over tokens computed
-  std::optional<double> utilisation_error = {};
   // What data.long_documents = "truncate" drops or would drop; a stream, which joins documents anyway, only where it is set.
   std::int64_t truncated_tokens = 0;
   std::int64_t dropped_tokens = 0;  // with the setting at hand
@@ -98,11 +96,10 @@ struct AnalysisSettings {
 
 struct Analysis {
   LengthSummary lengths;
-  double documents = 0, tokens = 0;                // of the corpus
-  std::optional<double> mean_error, tokens_error;  // standard errors, of a sample
-  std::vector<RowLength> row_lengths;              // that of the settings, then half of it, a quarter...
-  std::vector<std::int64_t> usual_edges;           // what the figures of "bucket" are for
-  BucketEdges best_edges;                          // that waste least at the row length of the settings
+  double documents = 0, tokens = 0;       // of the corpus; estimates of a sample
+  std::vector<RowLength> row_lengths;     // that of the settings, then half of it, a quarter...
+  std::vector<std::int64_t> usual_edges;  // what the figures of "bucket" are for
+  BucketEdges best_edges;                 // that waste least at the row length of the settings
   ModeFigures with_best_edges;
 };
 

@@ -8,14 +8,11 @@
 namespace redline::report {
 namespace {
 
-io::Json or_null(const std::optional<double>& value) { return value ? io::Json(*value) : io::Json(nullptr); }
-
 io::Json mode_json(const data::ModeFigures& m, bool has_model) {
   const io::Json none = nullptr;
   return {{"rows", m.rows},
           {"tokens_per_row", m.tokens_per_row},
           {"utilisation", m.utilisation},
-          {"utilisation_error", or_null(m.utilisation_error)},
           {"truncated_tokens", m.truncated_tokens},
           {"dropped_tokens", m.dropped_tokens},
           {"cut_documents", m.cut_documents},
@@ -54,10 +51,7 @@ io::Json data_stats_json(const DataStats& stats) {
                   {"exact", stats.survey.exact},
                   {"empty_documents", stats.survey.empty}};
   out["sample"] = nullptr;
-  if (!stats.survey.exact)
-    out["sample"] = {{"documents", a.lengths.documents},
-                     {"mean_error", or_null(a.mean_error)},
-                     {"tokens_error", or_null(a.tokens_error)}};
+  if (!stats.survey.exact) out["sample"] = {{"documents", a.lengths.documents}};
   out["mean"] = a.lengths.mean;
   out["standard_deviation"] = a.lengths.deviation;
   out["min"] = a.lengths.shortest;

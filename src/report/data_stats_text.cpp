@@ -53,12 +53,7 @@ std::string percentiles(const data::LengthSummary& s) {
   return out + fmt::format("max {}, mean {}", s.longest, plain(s.mean, 1));
 }
 
-std::string utilisation(const data::ModeFigures& m, bool blocks) {
-  if (!m.utilisation_error) return percent(m.utilisation);
-  return fmt::format("{} {}{:.2f}", percent(m.utilisation), blocks ? "±" : "+-", 100 * *m.utilisation_error);
-}
-
-std::string modes_table(const DataStats& stats, const data::RowLength& r, bool blocks) {
+std::string modes_table(const DataStats& stats, const data::RowLength& r) {
   const bool has_model = !stats.model.empty();
   std::string out = fmt::format("\n{:<14}  {:>12}  {:>10}  {:>14}  {:>{}}  {:>10}  {:>8}\n",
                                 fmt::format("rows of {}", r.shape.seq_len), "rows", "tokens/row", "utilisation",
@@ -67,7 +62,7 @@ std::string modes_table(const DataStats& stats, const data::RowLength& r, bool b
     std::string wasted = percent(m.wasted / m.cost);
     if (has_model) wasted = fmt::format("{} ({})", flops(m.wasted), wasted);
     out += fmt::format("{:<14}  {:>12}  {:>10}  {:>14}  {:>{}}  {:>10}  {:>7.2f}x\n", data::name_of(m.packing),
-                       grouped(m.rows), plain(m.tokens_per_row, 1), utilisation(m, blocks), wasted, has_model ? 19 : 6,
+                       grouped(m.rows), plain(m.tokens_per_row, 1), percent(m.utilisation), wasted, has_model ? 19 : 6,
                        count(static_cast<double>(m.truncated_tokens)), m.speedup_over_pad);
   }
   return out;
@@ -104,7 +99,7 @@ std::string data_stats_text(const DataStats& stats, bool blocks) {
   out += histogram(stats, blocks);
   out += "\n" + paragraph("shape", settings_sentence(stats));
   out += paragraph("counted", counting_sentence(stats));
-  for (const data::RowLength& r : a.row_lengths) out += modes_table(stats, r, blocks);
+  for (const data::RowLength& r : a.row_lengths) out += modes_table(stats, r);
   const bool any_long = std::ranges::any_of(a.row_lengths, [](const auto& r) { return r.tokens_beyond > 0; });
   if (any_long && !stats.settings.truncate)
     out += "\n" + paragraph("note",

@@ -32,9 +32,8 @@ std::string which_to_use(const DataStats& stats, const data::RowLength& row) {
         "compute for the same documents ({})",
         percent(m.utilisation), percent(pad.utilisation), m.speedup_over_pad, by);
   };
-  const bool error_known = stats.survey.exact || pack.utilisation_error;
-  const double margin = kWorthCutting + 3 * pack.utilisation_error.value_or(0);
-  if (!pack.capped && error_known && stream.utilisation - pack.utilisation > margin)
+  const double margin = stats.survey.exact ? kWorthCutting : 2 * kWorthCutting;  // a sample must say it clearly
+  if (!pack.capped && stream.utilisation - pack.utilisation > margin)
     return fmt::format(
         "Train with data.packing = \"stream\": {}. \"pack\" fills {}; the price is that {} of {} "
         "are cut where a batch ends.",
@@ -86,17 +85,9 @@ std::string counting_sentence(const DataStats& stats) {
 }
 
 std::string sampling_sentence(const DataStats& stats) {
-  const data::Analysis& a = stats.analysis;
   if (stats.survey.exact) return {};
-  std::string words = fmt::format("{} of {}, drawn by the seeded permutation; ", grouped(a.lengths.documents),
-                                  grouped(stats.survey.documents, "document"));
-  if (!a.mean_error) return words + "too few to tell an error";
-  words += fmt::format("one standard error of the mean length is {} ({}), of the tokens {}", plain(*a.mean_error, 1),
-                       percent(*a.mean_error / a.lengths.mean), count(*a.tokens_error));
-  const auto& error = a.row_lengths[0].at(Packing::pad).utilisation_error;
-  if (!error) return words + "; the batches are too few to tell the error of utilisations";
-  words += fmt::format(", of the utilisation of pad {} points", plain(100 * *error, 2));
-  return words;
+  return fmt::format("{} of {}, drawn by the seeded permutation; what is said of all of them is an estimate",
+                     grouped(stats.analysis.lengths.documents), grouped(stats.survey.documents, "document"));
 }
 
 std::string caveat_sentence(const DataStats& stats) {

@@ -159,12 +159,10 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
 const lengthsPage = d => {
   const modes = ["pad", "bucket", "pack", "stream"], say = d.sentences, bins = d.histogram, end = bins.at(-1).to + 1;
   const sum = key => bins.reduce((sum, bin) => sum + bin[key], 0), documents = sum("documents"), tokens = sum("tokens");
-  const plusMinus = m => percent(m.utilisation) +
-    (m.utilisation_error === null ? "" : ` ± ${(100 * m.utilisation_error).toFixed(2)}`);
   const speedUp = m => m.speedup_over_pad.toFixed(2) + " ×";
   const modesTable = (of, caption) => table("bars",
     ["", "", "utilisation", "rows", "tokens a row", d.model ? "FLOPs wasted" : "wasted", "truncated", "speed-up"],
-    modes.map((name, i) => [name, bar([[of[name].utilisation, i]]), plusMinus(of[name]), grouped(of[name].rows),
+    modes.map((name, i) => [name, bar([[of[name].utilisation, i]]), percent(of[name].utilisation), grouped(of[name].rows),
       of[name].tokens_per_row.toFixed(1),
       (d.model ? flops(of[name].wasted_flops) + ", " : "") + percent(of[name].wasted),
       grouped(of[name].truncated_tokens), speedUp(of[name])]), caption);
@@ -204,7 +202,7 @@ const lengthsPage = d => {
   const made = [["usual: " + edges(d.buckets.usual_edges), d.modes.bucket],
     ["best: " + edges(d.buckets.best_edges), d.buckets.with_best_edges]];
   table("plain", ["edges", "rows", "utilisation", "speed-up"],
-    made.map(([name, m]) => [name, grouped(m.rows), plusMinus(m), speedUp(m)]));
+    made.map(([name, m]) => [name, grouped(m.rows), percent(m.utilisation), speedUp(m)]));
   paragraph(say.buckets);
 };
 

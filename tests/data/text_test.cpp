@@ -109,6 +109,8 @@ TEST_F(TextTest, FoldersAndGlobs) {
   write("f/a/z.txt", "1");
   write("f/empty.txt", "");
   write("f/c.md", "3");
+  write("f/.DS_Store", std::string("\0\0\0\1Bud1", 8));  // hidden files and folders are not data
+  write("f/.git/config", "4");
   const std::string folder = (folder_.path() / "f").string();
   EXPECT_EQ(text_of(*open_training_source(data({folder}, {"x"}))), "1<end>2<end>3<end>");
   EXPECT_EQ(text_of(*open_training_source(data({folder + "/*.md", folder + "/b*"}, {"x"}))), "3<end>2<end>");

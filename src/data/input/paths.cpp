@@ -17,8 +17,12 @@ std::vector<Path> files_below(const Path& folder, const std::string& key) {
   std::vector<Path> files;
   std::error_code error;
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    // An empty file in a folder is nobody's mistake; one that is named is.
+    // An empty or hidden file in a folder (.DS_Store) is nobody's mistake; one that is named is.
     std::error_code ignored;
+    if (it->path().filename().string().starts_with('.')) {
+      it.disable_recursion_pending();
+      continue;
+    }
     if (it->is_regular_file(ignored) && it->file_size(ignored) > 0) files.push_back(it->path());
   }
   if (error) fail_user("{}: the folder {} cannot be read: {}", key, folder.string(), error.message());
