@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
@@ -63,7 +64,15 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
         model::take_model(config, train::read_run_config(files, out).model, run_config.string());
       model::settle_family(config);
     };
-  return {config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
+  Choice choice{config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
+  std::string& tokenizer = choice.config.data.tokenizer;
+  if (const Path kept = choice.folder / "tokenizer";
+      resume && tokenizer.starts_with('/') && !files.exists(tokenizer) && files.exists(kept)) {
+    log::note("data.tokenizer: there is no {} any more; the run goes on with its own copy, {}", tokenizer,
+              kept.string());
+    tokenizer = kept.string();
+  }
+  return choice;
 }
 
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that

@@ -70,6 +70,21 @@ TEST_F(ResumeCommand, ARunThatMovedGoesOnWithItsDataWhereverTheyAre) {
   EXPECT_EQ(resume({"train.max_steps=6", "--allow-change"}, "far/run").status, 0);
 }
 
+TEST_F(ResumeCommand, ATokenizerThatMovedIsInTheRun) {
+  fs::create_directories(folder_ / "t");
+  fs::copy_file(Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers/gpt2.tokenizer.json",
+                folder_ / "t/tokenizer.json");
+  const Ran began = run({"train", "--out", "b", "--device", "cpu", "model.layers=1", "model.hidden=32", "model.heads=2",
+                         "model.head_dim=16", "model.ffn=48", "model.vocab=60000", "train.seq_len=64",
+                         "train.batch_size=2", "train.max_steps=2", "train.eval_batches=1", "data.train=text.txt",
+                         "data.eval=text.txt", "data.tokenizer=t"});
+  ASSERT_EQ(began.status, 0) << began.err;
+  fs::rename(folder_ / "t", folder_ / "elsewhere");
+  const Ran ran = resume({"train.max_steps=3"}, "b");
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.err.find("the run goes on with its own copy, b/tokenizer"), std::string::npos) << ran.err;
+}
+
 TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {
   expect_bad_input({"train", "--allow-change", "--out", "b"}, {"--allow-change", "--resume"});
 }
