@@ -172,6 +172,9 @@ TABLES = {
     "h200-loss": ("h200_loss", columns(
         ("`train.seed`", "{seed}"), ("CPU, fp32", "{cpu_fp32:.3f}"), ("H200, fp32", "{card_fp32:.3f}"),
         ("H200, tf32", "{card_tf32:.3f}"), ("H200, bf16", "{card_bf16:.3f}"))),
+    "h200-text": ("h200_text", columns(
+        ("program", "{program}"), ("data", "{data}"), ("seed", "{seed}"), ("held-out loss", "{held_out:.3f}"),
+        ("a step", "{step_ms:.1f} ms"))),
     "h200-plan": ("h200_plan", columns(
         ("model, batch, recompute", plan_name), ("memory, plan", "{plan[arena_gib]:.1f} GiB"),
         ("measured", lambda row: filled("{memory_gib:.1f}", row) + (" (*)" if row["logits_8192_rows"] else "")),

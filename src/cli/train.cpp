@@ -46,9 +46,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   // anybody meant: the folder may be misspelt.
   const bool own = resume && sources.file.empty() && sources.preset.empty();
   if (own) {
-    if (!files.exists(run_config) && train::holds_run(files, out))
-      fail_user("{} holds a run without its {}; give the configuration it was started with", out, train::kRunConfig);
-    if (!files.exists(run_config))
+    if (!files.exists(run_config) && !train::holds_run(files, out))
       fail_user(
           "--resume: there is no run in {}; name the folder of one, give the configuration to begin with, or leave "
           "--resume out",
@@ -67,7 +65,8 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   Choice choice{config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
   std::string& tokenizer = choice.config.data.tokenizer;
   if (const Path kept = choice.folder / "tokenizer";
-      resume && tokenizer.starts_with('/') && !files.exists(tokenizer) && files.exists(kept)) {
+      resume && !choice.config.origins.on_command_line("data.tokenizer") && tokenizer.starts_with('/') &&
+      !files.exists(tokenizer) && files.exists(kept)) {
     log::note("data.tokenizer: there is no {} any more; the run goes on with its own copy, {}", tokenizer,
               kept.string());
     tokenizer = kept.string();

@@ -102,8 +102,8 @@ void DataWatch::start_reading() {
   });
 }
 
-DataIdentity DataWatch::identity() {
-  if (reading_.joinable() && (ended_ || bytes_ <= kWaitedFor)) {
+DataIdentity DataWatch::identity(bool wait) {
+  if (reading_.joinable() && (ended_ || (wait && bytes_ <= kWaitedFor))) {
     reading_.join();
     identity_.whole = read_;
   }

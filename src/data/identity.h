@@ -55,7 +55,7 @@ class DataWatch {
   // Reads every byte in a thread of its own, where that is not known already and the data are no more than 64 GiB.
   void start_reading();
   // As the data were when they were opened. Up to 1 GiB are waited for, so that the first checkpoint knows all of them.
-  DataIdentity identity();
+  DataIdentity identity(bool wait = true);
 
   // Files that were written to, replaced or removed since they were opened; each is told once. One stat() a file.
   std::vector<Path> changed();

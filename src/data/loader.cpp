@@ -280,7 +280,7 @@ void Loader::report_now() { impl_->report(true); }
 LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
   LoaderOptions o;
   o.packer = {.shape = shape, .packing = Packing::pack, .truncate = data.long_documents == "truncate", .lookahead = 1};
-  o.feed = {.shuffle_buffer = data.shuffle_buffer, .repeat = false, .seed = kEvaluationSeed};
+  o.feed = {.repeat = false, .seed = kEvaluationSeed};
   return o;
 }
 

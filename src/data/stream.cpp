@@ -59,6 +59,7 @@ class BadParts {
 
   void stop_or_skip(const UserError& problem) {
     if (!skip_ && dynamic_cast<const NoSuchField*>(&problem)) throw NoSuchField(problem.what());
+    if (dynamic_cast<const TooLong*>(&problem)) throw TooLong(problem.what());
     if (!skip_) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
     const std::lock_guard lock(mutex_);
     if (told_.contains(problem.what()) || told_.size() > kTold) return;

@@ -2,6 +2,7 @@
 #include "train/resume_settings.h"
 
 #include <filesystem>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -116,7 +117,12 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
 
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch) {
-  const auto steps = [&](const config::Config& c) { return total_steps(c.train, batches_of_epoch); };
+  const auto limits = [](const config::Train& t) { return std::tuple(t.epochs, t.max_steps, t.max_tokens); };
+  if (before.optim == now.optim && limits(before.train) == limits(now.train) && rows(before) == rows(now)) return {};
+  const auto steps = [&](const config::Config& c) {  // a batch of fewer rows makes more of them
+    const double share = static_cast<double>(now.train.batch_size) / static_cast<double>(c.train.batch_size);
+    return total_steps(c.train, batches_of_epoch ? std::optional(share * *batches_of_epoch) : std::nullopt);
+  };
   const auto rate = [&](const config::Config& c, std::int64_t s) { return optim::learning_rate(c.optim, s, steps(c)); };
   const std::int64_t had = steps(before), has = steps(now);
   if (step >= has) return {};

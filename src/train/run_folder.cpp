@@ -19,6 +19,10 @@ namespace {
 
 constexpr double kBetweenLooks = 1, kJump = 10;  // seconds
 
+struct FolderTaken : UserError {
+  using UserError::UserError;
+};
+
 void tell_observers(const TrainOptions& options, const Event& event) {
   for (Observer* o : options.observers) o->on(event);
 }
@@ -57,8 +61,12 @@ bool holds_run(FileSystem& files, const Path& folder) {
 
 config::Config read_run_config(FileSystem& files, const Path& folder) {
   const Path path = folder / kRunConfig;
-  if (!files.exists(path))
+  if (!files.exists(path)) {
+    if (const std::optional<Path> checkpoint = newest_checkpoint(files, folder))
+      fail_user("{} holds a run without its {}; put the copy of its newest checkpoint in its place: {}",
+                folder.string(), kRunConfig, (*checkpoint / kRunConfig).string());
     fail_user("{} holds no run (no {}); give the configuration, or another --out", folder.string(), kRunConfig);
+  }
   try {
     return read_config(files, path);
   } catch (const NoPermission&) {
@@ -99,6 +107,8 @@ void RunFolder::tell(const Event& event) { tell_observers(options_, event); }
 
 std::optional<Path> RunFolder::resume(StepLoop& loop) {
   if (!options_.resume) return std::nullopt;
+  // Before the newest is chosen: the process that made the run may still be saving it.
+  if (!options_.dry_run && holds_run(files_, options_.folder)) lock();
   std::string newest_problem;
   const auto damaged = [&](const io::PassedOver& passed) {
     if (newest_problem.empty()) newest_problem = passed.problem;
@@ -177,8 +187,9 @@ void RunFolder::lock() {
   if (lock_->held()) return;
   if (lock_->busy()) {
     lock_.reset();
-    fail_user("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
-              options_.folder.string());
+    throw FolderTaken(
+        fmt::format("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
+                    options_.folder.string()));
   }
   log::warn("{} cannot be locked ({}): nothing keeps a second run out of this folder", file.string(),
             std::strerror(lock_->why_not()));
@@ -203,6 +214,10 @@ bool RunFolder::lost() {
   if (now - looked_at_ < kBetweenLooks) return false;
   looked_at_ = now;
   tell_of_jumps(now);
+  return made_anew();
+}
+
+bool RunFolder::made_anew() {
   const bool gone = !files_.exists(options_.folder / kRunConfig) || !files_.exists(checkpoints_);
   return (gone || !lock_ || !lock_->in_place()) && make_anew(gone);
 }
@@ -228,12 +243,10 @@ bool RunFolder::make_anew(bool gone) {
   lock_.reset();
   try {
     make();
-  } catch (const NoPermission& e) {
-    return tell_once(e);
-  } catch (const MachineError& e) {
-    return tell_once(e);
-  } catch (const UserError& e) {
+  } catch (const FolderTaken& e) {
     fail_user("the .lock of {} was deleted under the run, which cannot go on there: {}", folder, e.what());
+  } catch (const std::exception& e) {
+    return tell_once(e);
   }
   told_of_loss_ = false;
   tell(Warning{
@@ -255,6 +268,7 @@ std::string room_in(const Path& folder) {
 }  // namespace
 
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
+  if (begun_) made_anew();
   tell(BeforeCheckpoint{});
   const config::Config config = as_kept(options_.config);
   try {

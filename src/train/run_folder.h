@@ -51,6 +51,7 @@ class RunFolder final : public Keeper {
   void lock();
   void make();  // what is written first
   void tell_of_jumps(double now);
+  bool made_anew();  // what was deleted, if anything was
   bool make_anew(bool gone);
 
   const TrainOptions& options_;

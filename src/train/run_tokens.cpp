@@ -2,6 +2,7 @@
 #include "train/run_tokens.h"
 
 #include <algorithm>
+#include <filesystem>
 
 namespace redline::train {
 
@@ -18,13 +19,13 @@ RunTokens run_tokens(FileSystem& files, const config::Config& config, const data
 
 void keep_tokenizer(FileSystem& files, const Path& run, const data::TokenizerFiles& tokenizer) {
   const Path folder = run / "tokenizer";
-  data::TokenizerFiles there;
-  for (const std::string& name : files.list(folder)) there.emplace(name, files.read(folder / name));
-  if (there == tokenizer) return;
-  files.remove_all(folder);
-  if (tokenizer.empty()) return;
-  files.create_folders(folder);
-  for (const auto& [name, text] : tokenizer) files.replace(folder / name, text);
+  if (!tokenizer.empty()) files.create_folders(folder);
+  for (const auto& [name, text] : tokenizer)
+    if (!files.exists(folder / name) || files.read(folder / name) != text) files.replace(folder / name, text);
+  std::error_code ignored;
+  for (const std::string& name : files.list(folder))  // of another tokenizer
+    if (!tokenizer.contains(name) && std::filesystem::is_regular_file(folder / name, ignored))
+      files.remove_all(folder / name);
 }
 
 }  // namespace redline::train

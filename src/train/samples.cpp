@@ -9,17 +9,17 @@
 namespace redline::train {
 namespace {
 
-constexpr std::size_t kOwnPrompt = 8;  // tokens of a held-out document
+constexpr std::int64_t kOwnPrompt = 8;  // tokens of a held-out document
 
 std::vector<std::int32_t> beginning_of(const data::Corpus& held_out) {
-  const auto feed = held_out.feed({.shuffle = false, .repeat = false});
+  const auto feed = held_out.feed({.cut = {.row = kOwnPrompt}, .shuffle = false, .repeat = false});
   const auto maker = feed->maker();
   feed->seek({});
   for (data::Chunk chunk; feed->take(chunk); chunk.clear()) {
     maker->make(chunk);
     if (chunk.tokens.empty()) continue;  // documents without text
     const auto first = std::ranges::find_if(chunk.pieces, [](const auto& piece) { return piece.end > 0; });
-    chunk.tokens.resize(std::min(static_cast<std::size_t>(first->end), kOwnPrompt));
+    chunk.tokens.resize(static_cast<std::size_t>(std::min(first->end, kOwnPrompt)));
     return chunk.tokens;
   }
   fail_user("train.sample_every: there is no held-out document to begin a sample with; set train.sample_prompts");

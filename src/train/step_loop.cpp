@@ -150,7 +150,7 @@ TrainResult StepLoop::run() {
     if (dropped) break;
     const bool last = state_.step == steps_;
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
-    const bool evaluation = due(config_.train.eval_every), checkpoint = due(config_.checkpoint.every) || keeper_.lost();
+    const bool evaluation = due(config_.train.eval_every), checkpoint = keeper_.lost() || due(config_.checkpoint.every);
     const bool sample = samples_ && due(config_.train.sample_every);
     const bool ahead = device_.runs_ahead() && micro_step_seconds() < kAhead;
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
@@ -242,10 +242,14 @@ std::size_t StepLoop::micro_steps_ahead() const {
 bool StepLoop::next_batch() {
   try {
     return loader_.next(batch_);
-  } catch (const UserError&) {
+  } catch (const std::exception&) {
     --queued_;  // the step that asked
     finish_steps();
-    if (state_.step > saved_step_) save(before_step_);
+    try {
+      if (state_.step > saved_step_) save(before_step_);
+    } catch (const MachineError& disk) {  // the first of the two says more
+      keeper_.tell(Warning{disk.what()});
+    }
     throw;
   }
 }
@@ -340,8 +344,8 @@ void StepLoop::save(const data::LoaderState& loader) {
   require_finite_parameters(*engine_, state_.step);
   tell_changed_files();
   state_.loader = loader;
-  state_.data = watch_.identity();
-  state_.eval = eval_watch_ ? std::optional(eval_watch_->identity()) : std::nullopt;
+  state_.data = watch_.identity(!stopping());
+  state_.eval = eval_watch_ ? std::optional(eval_watch_->identity(!stopping())) : std::nullopt;
   saved_step_ = state_.step;
   keeper_.save(*engine_, state_, began);
 }

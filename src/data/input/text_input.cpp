@@ -202,7 +202,7 @@ struct TextInput::Impl {
   // A text that is too long ends the file as far as we are concerned.
   void break_off() {
     broken = std::make_exception_ptr(
-        UserError(fmt::format("{}: byte {}: {}", files[index()].string(), offset, too_long(index()))));
+        TooLong(fmt::format("{}: byte {}: {}", files[index()].string(), offset, too_long(index()))));
     pending.resize(start);
     scanned = start;
     at_end = true;
@@ -319,7 +319,7 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
     const std::size_t column = newline == before.npos ? before.size() : before.size() - newline - 1;
     return fmt::format("{}:{}:{}", name, block.line + std::ranges::count(before, '\n'), column + 1);
   };
-  if (block.too_long) fail_user("{}: {}", where(0), too_long(static_cast<std::size_t>(block.file)));
+  if (block.too_long) throw TooLong(fmt::format("{}: {}", where(0), too_long(static_cast<std::size_t>(block.file))));
   if (json[static_cast<std::size_t>(block.file)]) {
     if (bytes.ends_with('\n')) bytes.remove_suffix(1);
     if (bytes.ends_with('\r')) bytes.remove_suffix(1);
@@ -353,6 +353,11 @@ void TextInput::check_files() const {
       continue;  // a broken archive may be passed over: next() tells of it
     }
     impl_->check_start(f, start);
+    // A text that is one document, and too long, need not be read to be told.
+    const Path& file = impl_->files[f];
+    if (!impl_->json[f] && impl_->format.separator.empty() && compression_of(file) == Compression::none &&
+        real_files().size(file) > static_cast<std::uint64_t>(impl_->format.longest_document))
+      throw TooLong(fmt::format("{}: {}", file.string(), impl_->too_long(f)));
   }
 }
 const std::vector<Path>& TextInput::files() const { return impl_->files; }

@@ -29,6 +29,11 @@ struct NoSuchField : UserError {
   using UserError::UserError;
 };
 
+// A document that takes more memory than there is for it. Which documents there are must not follow from that.
+struct TooLong : UserError {
+  using UserError::UserError;
+};
+
 bool is_json_lines(const Path& path);  // by its name
 
 // A separator as it is typed or stands in a configuration: \n, \r, \t, \0 and \\ are what they are in C. `key` leads the
