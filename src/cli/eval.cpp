@@ -14,6 +14,7 @@
 #include "data/noise.h"
 #include "data/shards/shards.h"
 #include "data/shards/token_files.h"
+#include "data/stream.h"
 #include "infer/model_tokenizer.h"
 #include "io/json.h"
 #include "model/evaluate.h"
@@ -86,7 +87,7 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s,
     // Plain text of a run on plain text is read as it was there.
     const bool plain = s.tokenizer.empty() && c.data.tokenizer.empty() && tokenizer.tokenizer &&
                        tokenizer.tokenizer->name() == "bytes";
-    if (!plain) c.data.tokenizer = tokenizer.name;
+    if (!plain || data::needs_stream(c.data.eval, "--data")) c.data.tokenizer = tokenizer.name;
   } else if (tokenizer.tokenizer) {
     c.data.tokenizer = tokenizer.name;
   }

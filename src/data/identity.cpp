@@ -18,8 +18,10 @@ void add_number(Hasher& hasher, std::uint64_t n) { hasher.update(std::as_bytes(s
 std::uint64_t stamp_of(const Path& path) {
   struct stat s {};
   if (::stat(path.c_str(), &s) != 0) return 0;
-  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(s.st_size), static_cast<std::uint64_t>(s.st_mtim.tv_sec),
-                                   static_cast<std::uint64_t>(s.st_mtim.tv_nsec), static_cast<std::uint64_t>(s.st_ino)};
+  const std::uint64_t numbers[] = {
+      static_cast<std::uint64_t>(s.st_size),         static_cast<std::uint64_t>(s.st_mtim.tv_sec),
+      static_cast<std::uint64_t>(s.st_mtim.tv_nsec), static_cast<std::uint64_t>(s.st_ctim.tv_sec),
+      static_cast<std::uint64_t>(s.st_ctim.tv_nsec), static_cast<std::uint64_t>(s.st_ino)};
   return hash64(std::as_bytes(std::span(numbers)));
 }
 

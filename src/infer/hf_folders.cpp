@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "infer/model_tokenizer.h"
 #include "io/checkpoint_folder.h"
@@ -74,7 +75,7 @@ Hashes write_texts(FileSystem& files, const Checkpoint& c, const model::HfDetail
   hashes[kConfig] = folder.write(kConfig, model::hf_config(c.model, details).dump(2) + "\n");
   const Path own = c.folder / kGeneration;
   hashes[kGeneration] = files.exists(own)
-                            ? folder.copy(own, kGeneration)
+                            ? folder.write(kGeneration, read_at_most(files, own, io::kMostJsonBytes))
                             : folder.write(kGeneration, model::hf_generation(c.model, details).dump(2) + "\n");
   return hashes;
 }

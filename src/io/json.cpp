@@ -174,7 +174,7 @@ Json parse_json(std::string_view text, std::string_view file_name) {
 
 Json read_json(FileSystem& files, const Path& path) {
   if (!files.exists(path)) fail_user("{}: there is no such file", path.string());
-  return parse_json(read_at_most(files, path, std::uint64_t{64} << 20), path.string());
+  return parse_json(read_at_most(files, path, kMostJsonBytes), path.string());
 }
 
 std::int64_t integer_at(const Json& object, std::string_view key, std::string_view file_name) {

@@ -15,7 +15,8 @@ using Json = nlohmann::ordered_json;
 
 // A UserError "FILE: not valid JSON at byte N: ..." when it does not parse, or has duplicate keys.
 Json parse_json(std::string_view text, std::string_view file_name);
-Json read_json(FileSystem& files, const Path& path);  // one that is missing or over 64 MiB is a UserError
+inline constexpr std::uint64_t kMostJsonBytes = std::uint64_t{64} << 20;  // of a whole file
+Json read_json(FileSystem& files, const Path& path);  // one that is missing or larger is a UserError
 
 // Text that others wrote, made fit for a sentence of ours: quoted, control bytes escaped, at most 120 bytes of it.
 std::string in_quotes(std::string_view text);

@@ -128,9 +128,12 @@ class Stream {
     if (first == not_finite_.end()) return;
     const StoredTensor& t = *s_.wanted[static_cast<std::size_t>(first - not_finite_.begin())];
     const auto others = std::count_if(first + 1, not_finite_.end(), bad);
-    fail_user("{}: {} of the {} of {} {} NaN or infinite{}; such weights compute nothing", s_.file.path().string(),
-              first->load(), counted(t.elements(), "number"), in_quotes(t.name), *first == 1 ? "is" : "are",
-              others > 0 ? fmt::format(", and so are numbers of {}", counted(others, "other tensor")) : "");
+    fail_user(
+        "{}: {} of the {} of {} {} NaN or infinite{}; such weights compute nothing: take them from another file or "
+        "checkpoint",
+        s_.file.path().string(), first->load(), counted(t.elements(), "number"), in_quotes(t.name),
+        *first == 1 ? "is" : "are",
+        others > 0 ? fmt::format(", and so are numbers of {}", counted(others, "other tensor")) : "");
   }
 
   // The parts of the next window; false when there is none. No element is cut in two.

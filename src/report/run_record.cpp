@@ -45,6 +45,8 @@ std::string text_or(const io::Json& object, std::string_view key, std::string ot
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
 }
 
+constexpr std::size_t kLongestLine = 1 << 24;
+
 // Gives every line to `take`, and says of those that it does not know what is wrong with them.
 class Rows {
  public:
@@ -56,12 +58,22 @@ class Rows {
     const double size = static_cast<double>(std::max<std::uint64_t>(files_.size(path_), 1));
     std::string rest;
     double seen = 0;
+    bool passing = false;  // a line that is longer than any that we write
     files_.read_pieces(path_, [&](std::span<const std::byte> piece) {
       rest.append(reinterpret_cast<const char*>(piece.data()), piece.size());
       std::size_t begin = 0;
+      if (passing) {
+        begin = std::min(rest.find('\n'), rest.size() - 1) + 1;
+        passing = rest[begin - 1] != '\n';
+      }
       for (std::size_t end; (end = rest.find('\n', begin)) != rest.npos; begin = end + 1)
         line(std::string_view(rest).substr(begin, end - begin), take);
       rest.erase(0, begin);
+      if (rest.size() > kLongestLine) {
+        line({}, take);
+        passing = true;
+        rest.clear();
+      }
       seen += static_cast<double>(piece.size());
       if (progress_) progress_(seen / size);
     });

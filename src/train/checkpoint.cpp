@@ -126,11 +126,15 @@ std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t s
   return newest + (saved - newest) / n;
 }
 
+std::string in_bytes(std::int64_t bytes) {
+  if (bytes < 10 << 20) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) * 0x1p-10);
+  if (bytes < std::int64_t{1} << 30) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) * 0x1p-20);
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) * 0x1p-30);
+}
+
 std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
-  const std::string all =
-      kept > 1 ? fmt::format(", the {} that are kept {:.2f} GiB", kept, gib(kept * bytes_of_one)) : "";
-  return fmt::format("a checkpoint takes {:.2f} GiB{}", gib(bytes_of_one), all);
+  const std::string all = kept > 1 ? fmt::format(", the {} that are kept {}", kept, in_bytes(kept * bytes_of_one)) : "";
+  return fmt::format("a checkpoint takes {}{}", in_bytes(bytes_of_one), all);
 }
 
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,

@@ -23,6 +23,7 @@ struct RunState {
 // How many checkpoints stand there when a run of so many steps has ended, by checkpoint.keep and checkpoint.keep_every.
 // While one is written it stands beside them.
 std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t steps);
+std::string in_bytes(std::int64_t bytes);  // "1.50 GiB"
 // "a checkpoint takes 1.90 GiB, the 3 that are kept 5.70 GiB"
 std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept);
 

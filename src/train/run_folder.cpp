@@ -262,7 +262,7 @@ namespace {
 std::string room_in(const Path& folder) {
   std::error_code unknown;
   const std::uintmax_t bytes = std::filesystem::space(folder, unknown).available;
-  return unknown ? std::string() : fmt::format(" and there are {:.2f} GiB free", static_cast<double>(bytes) * 0x1p-30);
+  return unknown ? std::string() : fmt::format(" and {} are free", in_bytes(static_cast<std::int64_t>(bytes)));
 }
 
 }  // namespace

@@ -295,9 +295,9 @@ void StepLoop::raise_peak(double rate) {
 // Where train.epochs is set, the run ends with them.
 void StepLoop::warn_of_repeats() {
   if (config_.train.epochs > 0 || before_step_.next.epoch > 0 || loader_.state().next.epoch == 0) return;
-  keeper_.tell(Warning{fmt::format(
-      "step {} begins to read the training data a second time; train.epochs says how often a run is to read them",
-      state_.step + 1)});
+  keeper_.tell(Warning{
+      fmt::format("step {} begins to read the training data a second time; {} says how often a run is to read them",
+                  state_.step + 1, epoch_ ? "train.epochs" : "train.epochs, once the data are prepared,")});
 }
 
 // What of the data no step has seen.

@@ -93,6 +93,11 @@ std::size_t outside_utf8(std::string_view sample) {
 
 }  // namespace
 
+std::string_view known_format(std::string_view start) {
+  const Format* const format = known(start);
+  return format && format->magic.size() >= 4 ? format->name : std::string_view();
+}
+
 std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes) {
   constexpr std::string_view kBytes = "name text files, or set data.tokenizer=bytes to train on bytes of any kind";
   if (const Format* f = known(start); f && (!any_bytes || !f->instead.empty()))

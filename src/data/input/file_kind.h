@@ -14,6 +14,9 @@ namespace redline::data {
 // text in a wrapping, which nobody means.
 std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes);
 
+// "an ELF program" where bytes begin as no file of tokens would by chance, which a magic number of two bytes may be.
+std::string_view known_format(std::string_view start);
+
 // The same for a .csv or .tsv, by its name (less .gz or .zst): its rows would be one long document. `separator_key` is how
 // a separator is set, which makes documents of them.
 std::string why_not_one_document(const Path& path, std::string_view separator_key);

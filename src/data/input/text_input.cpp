@@ -91,6 +91,11 @@ struct TextInput::Impl {
     const std::string_view look =
         json[f] ? beginning.substr(0, std::min(beginning.find('{'), beginning.size())) : beginning;
     if (why.empty()) why = why_not_text(look, {}, format.separator, false);
+    const std::size_t first = beginning.find_first_not_of(" \t\r\n");
+    if (why.empty() && json[f] && first != beginning.npos && beginning[first] == '[')
+      why =
+          "this is one JSON array, and must be objects, { ... }, a line each; jq -c '.[]' FILE > NEW.jsonl writes them "
+          "so";
     if (!why.empty()) fail_user("{}: {}", files[f].string(), why);
   }
 

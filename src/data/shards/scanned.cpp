@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/identity.h"
+#include "data/input/file_kind.h"
 #include "data/shards/foreign.h"
 #include "data/shards/map_tokens.h"
 #include "data/shards/scan.h"
@@ -179,6 +180,15 @@ std::unique_ptr<DocumentSource> open_llmc(const std::vector<Path>& files, TokenS
 }
 
 std::unique_ptr<DocumentSource> open_nanogpt(const std::vector<Path>& files, TokenSettings settings) {
+  // Any bytes may be tokens, but what a known format begins with is none.
+  for (const Path& file : files) {
+    const MappedFile mapped = map_tokens(file);
+    const auto start = mapped.bytes().first(std::min<std::size_t>(mapped.bytes().size(), 512));
+    const std::string_view format = known_format({reinterpret_cast<const char*>(start.data()), start.size()});
+    if (!format.empty())
+      fail_user("{}: {}: this is {}, and no file of tokens; give its text, tokenized with redline data prepare",
+                settings.key, file.string(), format);
+  }
   return std::make_unique<ScannedSource>(files, false, std::move(settings));
 }
 

@@ -233,5 +233,20 @@ TEST_F(ForeignTest, KindsAreToldApart) {
   EXPECT_EQ(open_held_out_source(data)->name(), "1 nanoGPT file");
 }
 
+// Whatever a file is called: what begins as a program does is no tokens.
+TEST(ForeignFormats, OthersUnderTheNameOfTokensAreNamed) {
+  const redline::testing::TempFolder temp;
+  for (const auto& [magic, name] :
+       {std::pair{"\x7f\x45LF", "an ELF program"}, std::pair{"PAR1\x15\x04", "a Parquet file"}}) {
+    real_files().replace(temp / "train.bin", magic + std::string(4096, '\1'));
+    try {
+      open_nanogpt({temp / "train.bin"}, TokenSettings{"data.train", Part::all, false, 0, "", {}});
+      ADD_FAILURE() << name;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace redline::data
