@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kWhole = 1 << 20, kEnd = 1 << 16, kBlock = 1 << 14;
 constexpr std::size_t kFewestBlocks = 4, kMostBlocks = 256, kBlocksInAll = 4096;
 constexpr std::uint64_t kWaitedFor = std::uint64_t{1} << 30, kMostRead = std::uint64_t{64} << 30;
+constexpr std::uint64_t kSoonRead = std::uint64_t{1} << 26;  // also where a signal asks to stop
 
 void add_number(Hasher& hasher, std::uint64_t n) { hasher.update(std::as_bytes(std::span(&n, 1))); }
 
@@ -105,7 +106,7 @@ void DataWatch::start_reading() {
 }
 
 DataIdentity DataWatch::identity(bool wait) {
-  if (reading_.joinable() && (ended_ || (wait && bytes_ <= kWaitedFor))) {
+  if (reading_.joinable() && (ended_ || bytes_ <= (wait ? kWaitedFor : kSoonRead))) {
     reading_.join();
     identity_.whole = read_;
   }
