@@ -100,6 +100,14 @@ TEST_F(RunRecordTest, LinesThatAreNotOursArePassedOver) {
   EXPECT_TRUE(says(run, "3 lines that are not what this version writes, the first at line 4")) << run.problems[0];
 }
 
+TEST_F(RunRecordTest, ALineWithoutEndIsPassedOver) {
+  write("config.toml", "");
+  write("metrics.jsonl", rows(1, 3) + std::string(40 << 20, ' ') + "\n" + rows(4, 5));
+  const RunRecord run = read();
+  EXPECT_EQ(run.rows(), 5u);
+  EXPECT_TRUE(says(run, "1 line that is not what this version writes, the first at line 4"));
+}
+
 // A step without its row still was made.
 TEST_F(RunRecordTest, TotalsCountTheStepsWhoseRowsAreLost) {
   write("config.toml", "");

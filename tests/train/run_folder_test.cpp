@@ -365,6 +365,32 @@ TEST(RunFolder, ThatIsDeletedUnderTheRunIsToldMadeAnewAndSavedTo) {
   EXPECT_EQ(run(options.config, folder, true).seen.steps.size(), 1u);
 }
 
+// Also by the save that comes next, before the run has looked: what is saved can be resumed.
+TEST(RunFolder, ThatIsDeletedBeforeASaveIsMadeAnewByIt) {
+  testing::TempFolder temp;
+  const Path folder = temp.path() / "run";
+  Meddler meddler;
+  meddler.meddle = [&] { real_files().remove_all(folder); };
+  TrainOptions options = meddled_with(meddler, folder);
+  options.config.checkpoint.every = 1;
+  device::CpuDevice device(2);
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
+  EXPECT_EQ(meddler.seen.warnings.size(), 1u);
+  EXPECT_TRUE(real_files().exists(folder / "config.toml"));
+  EXPECT_TRUE(real_files().exists(folder / "tokenizer/tokenizer.json"));
+  options.config.train.max_steps = 13;
+  EXPECT_EQ(run(options.config, folder, true).seen.steps.size(), 1u);
+}
+
+TEST(RunFolder, AStrayFolderBesideTheTokenizerIsNobodysConcern) {
+  testing::TempFolder temp;
+  real_files().create_folders(temp / "tokenizer/.ipynb_checkpoints");
+  real_files().replace(temp / "tokenizer/old.model", "of another tokenizer");
+  keep_tokenizer(real_files(), temp.path(), {{"tokenizer.json", "{}"}});
+  EXPECT_EQ(real_files().read(temp / "tokenizer/tokenizer.json"), "{}");
+  EXPECT_FALSE(real_files().exists(temp / "tokenizer/old.model"));
+}
+
 TEST(RunFolder, WhoseLockIsDeletedIsLockedAgain) {
   testing::TempFolder temp;
   Meddler meddler;

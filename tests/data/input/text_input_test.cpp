@@ -205,6 +205,16 @@ TEST_F(TextInputTest, WhatIsNoTextIsNamedAndTheNextFileGoesOn) {
             std::string::npos);
 }
 
+TEST_F(TextInputTest, AnArrayIsToldBeforeAnythingIsRead) {
+  const TextInput input({write("a.json", "[\n {\"text\": \"a\"},\n {\"text\": \"b\"}\n]\n")}, {}, "data.train");
+  try {
+    input.check_files();
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("a.json: this is one JSON array"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(TextInputTest, ATableIsNoDocument) {
   InputFormat format;
   EXPECT_NE(error_of({write("a.csv", "id,text\n1,a\n")}).find("a.csv: a table is not one document"), std::string::npos);
