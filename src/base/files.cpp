@@ -235,8 +235,8 @@ Path parent_of(const Path& path) {
 }
 
 namespace {
-// What is mapped now, for whoever must tell whose byte could not be read. A handler reads it without the lock: the process
-// ends there, and a list that changes at that moment costs the sentence, no more.
+// What is mapped now, for whoever must tell whose byte could not be read. A handler reads it without the lock: the
+// process ends there, and a list that changes at that moment costs the sentence, no more.
 struct Mapping {
   std::span<const std::byte> bytes;
   Path path;

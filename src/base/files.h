@@ -1,6 +1,6 @@
-// The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError with the
-// path and the system's reason; what may not be read or written, or is no file, is a UserError. A missing file is asked for with
-// exists() first, by whoever can say what to do about it.
+// The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError with
+// the path and the system's reason; what may not be read or written, or is no file, is a UserError. A missing file is
+// asked for with exists() first, by whoever can say what to do about it.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,8 @@ struct MappedByte {
 };
 MappedByte mapped_at(const void* address);
 
-// A file that threads read parts of. Where all of a large one is wanted this is the quicker way: a mapping costs a fault
-// every few pages, which takes longer than the copy.
+// A file that threads read parts of. Where all of a large one is wanted this is the quicker way: a mapping costs a
+// fault every few pages, which takes longer than the copy.
 class InputFile {
  public:
   explicit InputFile(const Path& path);
@@ -60,7 +60,8 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
   void read(std::uint64_t offset, std::span<std::byte> into) const;  // UserError where the file ends before
-  // Brings bytes from the disk into the system's memory, from where read() copies them, and returns when they are there.
+  // Brings bytes from the disk into the system's memory, from where read() copies them, and returns when they are
+  // there.
   void fetch(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:

@@ -1,5 +1,5 @@
-// A file that is read whole because it is small. One that is not (damaged, or somebody's trap) is refused before its bytes
-// fill the memory.
+// A file that is read whole because it is small. One that is not (damaged, or somebody's trap) is refused before its
+// bytes fill the memory.
 #pragma once
 
 #include <cstdint>

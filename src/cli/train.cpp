@@ -42,8 +42,8 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
   if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
   const Path run_config = Path(out) / train::kRunConfig;
-  // A run that goes on without being told its configuration keeps its own. Where there is none, the built-in one is not what
-  // anybody meant: the folder may be misspelt.
+  // A run that goes on without being told its configuration keeps its own. Where there is none, the built-in one is not
+  // what anybody meant: the folder may be misspelt.
   const bool own = resume && sources.file.empty() && sources.preset.empty();
   if (own) {
     if (!files.exists(run_config) && !train::holds_run(files, out))
@@ -74,8 +74,8 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   return choice;
 }
 
-// Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder that
-// may not be used is refused before anything is searched.
+// Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder
+// that may not be used is refused before anything is searched.
 std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files) {
   options.batch_was_chosen = true;
   if (options.resume && files.exists(options.folder / train::kRunConfig)) {

@@ -1,6 +1,7 @@
 // The one table of configuration keys: where each lives in Config, what it may be, what it means. Parsing, validation,
-// --help, the resolved dump and docs/config.md all come from it, so a key is written down once. The names of model.family
-// are known on a higher floor: any word passes here, and whoever knows the families refuses it (config::Complete).
+// --help, the resolved dump and docs/config.md all come from it, so a key is written down once. The names of
+// model.family are known on a higher floor: any word passes here, and whoever knows the families refuses it
+// (config::Complete).
 #pragma once
 
 #include <cstdint>

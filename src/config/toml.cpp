@@ -33,9 +33,9 @@ Value value_of(const toml::node& node) {
   return {};
 }
 
-// The library walks down the parts of a key by recursion, and 50,000 of them are more than a stack holds. So the dots of
-// a key, outside of strings and comments, are counted before it sees them; values inside each other it counts itself.
-// Returns what is wrong, and the line.
+// The library walks down the parts of a key by recursion, and 50,000 of them are more than a stack holds. So the dots
+// of a key, outside of strings and comments, are counted before it sees them; values inside each other it counts
+// itself. Returns what is wrong, and the line.
 std::pair<std::string, int> bounds_problem(std::string_view text) {
   constexpr int kMostDots = 8;
   if (text.size() > kMostTomlBytes)

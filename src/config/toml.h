@@ -20,8 +20,8 @@ struct Setting {
   bool table = false;  // a section: it has a name and a line, its settings come by themselves
 };
 
-// All settings in the order of their lines. A syntax error is a UserError: "FILE:LINE: ..."; so is a file that is too large,
-// or a key of too many parts, before the library sees it.
+// All settings in the order of their lines. A syntax error is a UserError: "FILE:LINE: ..."; so is a file that is too
+// large, or a key of too many parts, before the library sees it.
 std::vector<Setting> read_toml(std::string_view text, std::string_view file_name);
 
 // One value on its own ("64", "\"x\"", "[1, 2]"); nothing when the text is not TOML.

@@ -18,8 +18,8 @@ class Assembler {
 
   bool fill(Batch& batch);  // false, and an empty batch, at the end of the documents
   LoaderState state() const;
-  // False when the corpus cannot be the one that the state is from; what the feed finds is thrown. Either leaves nothing
-  // to go on with but another restore().
+  // False when the corpus cannot be the one that the state is from; what the feed finds is thrown. Either leaves
+  // nothing to go on with but another restore().
   bool restore(const LoaderState& state);
 
  private:

@@ -1,5 +1,5 @@
-// Taking is done by one worker at a time and numbers the chunks; making is done by all of them at once; next() hands the
-// chunks out by number. One mutex guards the books, and no work is done under it.
+// Taking is done by one worker at a time and numbers the chunks; making is done by all of them at once; next() hands
+// the chunks out by number. One mutex guards the books, and no work is done under it.
 #include "data/chunk_reader.h"
 
 #include <algorithm>

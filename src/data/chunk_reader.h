@@ -1,5 +1,5 @@
-// Chunks of a feed in their order, made by worker threads: whoever is free makes the next one, and a chunk that is ready
-// early waits for those before it.
+// Chunks of a feed in their order, made by worker threads: whoever is free makes the next one, and a chunk that is
+// ready early waits for those before it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace redline::data {
 
 class ChunkReader {
  public:
-  // workers = 0: chunks are made in next(). `limit_bytes` bounds the chunks that exist at a time; one chunk always may, so
-  // that nothing waits for ever.
+  // workers = 0: chunks are made in next(). `limit_bytes` bounds the chunks that exist at a time; one chunk always may,
+  // so that nothing waits for ever.
   ChunkReader(std::unique_ptr<Feed> feed, std::int64_t workers, std::int64_t limit_bytes, PipelineCounters& counters);
   ~ChunkReader();
 

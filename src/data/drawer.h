@@ -22,8 +22,8 @@ class Drawer {
 
   Drawer(ChunkReader& reader, bool repeat) : reader_(reader), repeat_(repeat) {}
 
-  // Nothing at the end of an epoch unless the next one may begin, and at the end of the documents. A whole epoch without
-  // a document is a UserError.
+  // Nothing at the end of an epoch unless the next one may begin, and at the end of the documents. A whole epoch
+  // without a document is a UserError.
   std::optional<Drawn> draw(bool may_begin_epoch);
 
   struct Passed {

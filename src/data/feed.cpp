@@ -1,5 +1,5 @@
-// The feed of documents with random access: a position of the order is all there is to decide, so chunks cost nothing to
-// take and are read by whoever is free.
+// The feed of documents with random access: a position of the order is all there is to decide, so chunks cost nothing
+// to take and are read by whoever is free.
 #include "data/feed.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace redline::data {
 namespace {
 
-// Large enough that handing a chunk over (some microseconds) is nothing, small enough that the first batch comes at once.
+// Large enough that handing a chunk over (some microseconds) is nothing, small enough that the first batch comes at
+// once.
 constexpr std::int64_t kChunkTokens = 1 << 16;
 constexpr std::int64_t kFirstChunk = 16, kMostAtOnce = 1024;
 
@@ -84,8 +85,8 @@ class PieceFeed final : public Feed {
     return 0;
   }
 
-  // The end of an epoch is a chunk's, and a place at the very end gives a chunk of nothing: whoever draws from it decides
-  // when the next epoch may begin.
+  // The end of an epoch is a chunk's, and a place at the very end gives a chunk of nothing: whoever draws from it
+  // decides when the next epoch may begin.
   bool take(Chunk& chunk) override {
     if (ended_) return false;
     chunk.place = next_;

@@ -1,5 +1,5 @@
-// What data are, however their files are called: hashes that a checkpoint keeps, so that a run goes on with the same data
-// and with no others. docs/resume.md says what is compared when.
+// What data are, however their files are called: hashes that a checkpoint keeps, so that a run goes on with the same
+// data and with no others. docs/resume.md says what is compared when.
 #pragma once
 
 #include <atomic>

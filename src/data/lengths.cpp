@@ -60,8 +60,8 @@ LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& op
   return survey;
 }
 
-// Lengths of the documents of some blocks. A task of the pool takes every threads-th block, so that each has an encoder of
-// its own, caches and all.
+// Lengths of the documents of some blocks. A task of the pool takes every threads-th block, so that each has an encoder
+// of its own, caches and all.
 class Tokenizing {
  public:
   Tokenizing(const TextInput& input, const Tokenizer& tokenizer, ThreadPool& pool)

@@ -50,8 +50,8 @@ class Loader {
   Loader(std::unique_ptr<Corpus> corpus, LoaderOptions options);
   ~Loader();
 
-  // Fills `batch`. Without `repeat` the documents come once: the last batch may be a part of one, then comes false. What
-  // went wrong in a thread is thrown here, after the batches before it.
+  // Fills `batch`. Without `repeat` the documents come once: the last batch may be a part of one, then comes false.
+  // What went wrong in a thread is thrown here, after the batches before it.
   bool next(Batch& batch);
 
   const LoaderState& state() const;        // after the last batch that next() gave, however far the threads are

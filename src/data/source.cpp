@@ -65,7 +65,8 @@ InputFormat input_format(const config::Data& data) {
   InputFormat format;
   format.text_field = data.text_field;
   format.separator = separator_of(data.separator, "data.separator");
-  // In all its forms (as it was read, parsed, as tokens, one more read ahead) a document takes up to 30 times its bytes.
+  // In all its forms (as it was read, parsed, as tokens, one more read ahead) a document takes up to 30 times its
+  // bytes.
   format.longest_document = std::min(format.longest_document, (data.ram_mib << 20) / 16);
   format.longest_is = fmt::format("a sixteenth of data.ram_mib ({}), which may be raised", data.ram_mib);
   return format;

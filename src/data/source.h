@@ -64,9 +64,9 @@ std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer);
 // How documents stand in text files and .jsonl, as a configuration says.
 InputFormat input_format(const config::Data& data);
 
-// What the text of a configuration's data becomes tokens with, as open_tokenizer() takes it: data.tokenizer, the one that a
-// folder was prepared with, or what generated data and plain text have. Nothing where the tokens stand for no known text; data
-// that are not there, and without which nobody knows, are a UserError.
+// What the text of a configuration's data becomes tokens with, as open_tokenizer() takes it: data.tokenizer, the one
+// that a folder was prepared with, or what generated data and plain text have. Nothing where the tokens stand for no
+// known text; data that are not there, and without which nobody knows, are a UserError.
 std::optional<std::string> data_tokenizer(const config::Data& data);
 
 // The same data, with paths that mean the same from any working directory.

@@ -23,7 +23,8 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
   for (const int per_doubling : {4, 2, 1, 0}) {
     bins.clear();
     const double step = per_doubling == 0 ? 2.0 : 1.0 / per_doubling;  // octaves a bin
-    // A power of two ends a bin, as it ends a row. Edges are rounded; those that fall together at short lengths are one.
+    // A power of two ends a bin, as it ends a row. Edges are rounded; those that fall together at short lengths are
+    // one.
     std::int64_t before = 0;  // the last length of the bin before
     for (double octave = 0; before < sorted.back(); octave += step) {
       const auto to = static_cast<std::int64_t>(std::llround(std::exp2(octave)));

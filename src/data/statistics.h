@@ -1,5 +1,5 @@
-// What lengths alone tell about a corpus: how they are spread, and what each way of packing makes of them. The packer of
-// training is asked, not a formula, so the figures are what a run will do.
+// What lengths alone tell about a corpus: how they are spread, and what each way of packing makes of them. The packer
+// of training is asked, not a formula, so the figures are what a run will do.
 #pragma once
 
 #include <array>
@@ -65,7 +65,8 @@ struct ModeFigures {
   std::int64_t rows = 0;
   double tokens_per_row = 0;
   double utilisation = 0;  // real tokens over tokens computed
-  // What data.long_documents = "truncate" drops or would drop; a stream, which joins documents anyway, only where it is set.
+  // What data.long_documents = "truncate" drops or would drop; a stream, which joins documents anyway, only where it is
+  // set.
   std::int64_t truncated_tokens = 0;
   std::int64_t dropped_tokens = 0;  // with the setting at hand
   std::int64_t cut_documents = 0;

@@ -51,8 +51,8 @@ struct StreamSettings {
   bool skip_bad = false;
 };
 
-// What is wrong with a part of the files: the end, or a line on standard error. Each is told of once, whatever the epoch,
-// and the first few only: more would bury the rest.
+// What is wrong with a part of the files: the end, or a line on standard error. Each is told of once, whatever the
+// epoch, and the first few only: more would bury the rest.
 class BadParts {
  public:
   explicit BadParts(bool skip) : skip_(skip) {}

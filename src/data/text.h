@@ -13,7 +13,8 @@ namespace redline::data {
 // Held out is the last twentieth or so of the bytes; the cut stands at the start of a line.
 //
 // Each path is a file, a folder (all files below it, sorted) or a glob. What is missing, empty or unreadable is a
-// UserError that starts with `key`, the configuration key that named it; so is what is no text, unless `any_bytes` are wanted.
+// UserError that starts with `key`, the configuration key that named it; so is what is no text, unless `any_bytes` are
+// wanted.
 std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, Part part,
                                           std::int64_t seed, bool any_bytes = false);
 

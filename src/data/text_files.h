@@ -22,8 +22,8 @@ class TextFile {
   std::optional<MappedFile> large_;
 };
 
-// The files of paths, folders and globs, in that order and sorted within each; never empty. `key` leads the errors. What is no
-// text is one of them (data/input/file_kind.h), unless `any_bytes` are wanted.
+// The files of paths, folders and globs, in that order and sorted within each; never empty. `key` leads the errors.
+// What is no text is one of them (data/input/file_kind.h), unless `any_bytes` are wanted.
 std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, const std::string& key, bool any_bytes);
 
 }  // namespace redline::data

@@ -92,7 +92,8 @@ std::int64_t host_memory() {
   return std::min(physical, container_limit().value_or(physical));
 }
 
-// What processes may still have of the machine's memory, caches that give way counted in; nothing where it does not say.
+// What processes may still have of the machine's memory, caches that give way counted in; nothing where it does not
+// say.
 std::optional<std::int64_t> machine_available() {
   FileSystem& files = real_files();
   const Path path = "/proc/meminfo";

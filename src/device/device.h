@@ -40,8 +40,8 @@ class Mailbox {
   virtual void take(void* host_to) = 0;                  // waits for the oldest letter and for nothing else
 };
 
-// Stretches of the work given to a device, timed by the device's own clock. They are numbered by whoever asks for them, and a
-// number may be used again. Their device must outlive them.
+// Stretches of the work given to a device, timed by the device's own clock. They are numbered by whoever asks for them,
+// and a number may be used again. Their device must outlive them.
 class Spans {
  public:
   virtual ~Spans() = default;
@@ -53,8 +53,8 @@ class Spans {
   virtual double between_ends(std::size_t first, std::size_t second) const = 0;
 };
 
-// Memory of the host through which much goes to the device or comes from it while the host does something else: fill, send,
-// and wait before it is filled again; or fetch, and wait before it is read. Its device must outlive it.
+// Memory of the host through which much goes to the device or comes from it while the host does something else: fill,
+// send, and wait before it is filled again; or fetch, and wait before it is read. Its device must outlive it.
 class TransferWindow {
  public:
   virtual ~TransferWindow() = default;        // no copy is under way any more
@@ -65,8 +65,8 @@ class TransferWindow {
   virtual void fetch(std::byte* to, const void* device_from, std::int64_t bytes) = 0;
   virtual void wait() = 0;  // until all that was sent or fetched is there, and for nothing that was queued after it
 };
-// Bytes of one where there is much to move. Twice that is pinned, which costs up to half a millisecond for each MiB: what fits
-// into less takes less.
+// Bytes of one where there is much to move. Twice that is pinned, which costs up to half a millisecond for each MiB:
+// what fits into less takes less.
 inline constexpr std::int64_t kTransferWindow = std::int64_t{32} << 20;
 
 class Device {

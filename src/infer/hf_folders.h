@@ -15,9 +15,9 @@ struct Moved {
   std::string note;                          // about the tokenizer; empty when there is nothing to say
 };
 
-// A folder that transformers loads: config.json, generation_config.json, weights, the tokenizer's files. `out` must be new
-// or empty, and is there whole or not at all: when options.stop says so, Stopped is thrown and nothing is left. `tokenizer` is
-// what --tokenizer gave (infer/model_tokenizer.h).
+// A folder that transformers loads: config.json, generation_config.json, weights, the tokenizer's files. `out` must be
+// new or empty, and is there whole or not at all: when options.stop says so, Stopped is thrown and nothing is left.
+// `tokenizer` is what --tokenizer gave (infer/model_tokenizer.h).
 Moved export_model(FileSystem& files, const Checkpoint& checkpoint, const Path& out, const WriteWeights& options,
                    const std::string& tokenizer = {});
 

@@ -35,8 +35,8 @@ class Vocabulary {
  public:
   // A UserError when there is none, or when it knows more than the model.
   Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const std::string& given = {});
-  // Behind what the tokenizer of a Hugging Face folder puts before a text, unless the text begins with it: such a model has
-  // seen no text without. A run of ours has seen none with it. A UserError when the model does not know a token.
+  // Behind what the tokenizer of a Hugging Face folder puts before a text, unless the text begins with it: such a model
+  // has seen no text without. A run of ours has seen none with it. A UserError when the model does not know a token.
   std::vector<std::int32_t> encode(const std::string& text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
   // What ends a text: the tokenizer's token, and those that generation_config.json or config.json name.

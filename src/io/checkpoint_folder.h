@@ -26,8 +26,8 @@ inline constexpr const char* kManifest = "manifest.json";
 std::string checkpoint_name(std::int64_t step);                      // "step_00001000"
 std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inverse; nothing for other names
 
-// Before a run makes its first step: what stands in the way of writing checkpoints (rights, somebody else's leftovers) is
-// told now, not after hours.
+// Before a run makes its first step: what stands in the way of writing checkpoints (rights, somebody else's leftovers)
+// is told now, not after hours.
 void prepare_checkpoints(FileSystem& files, const Path& parent);
 
 // `fill` writes the files into the folder it is given and returns name -> XXH3-64 of each. Then manifest, syncs, a
@@ -35,13 +35,14 @@ void prepare_checkpoints(FileSystem& files, const Path& parent);
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
                       const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill);
 
-// The last file of a checkpoint: sizes and hashes of the others, which must be there. Syncs them, itself and the folder.
+// The last file of a checkpoint: sizes and hashes of the others, which must be there. Syncs them, itself and the
+// folder.
 void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
                     const std::map<std::string, std::uint64_t>& hashes);
 
 // Empty when every file of the manifest is there with its size and hash; else one sentence that names the file and what
-// is wrong with it (missing, truncated, changed), or says that the manifest itself is missing, broken or empty. Every byte
-// is read: `progress` hears how many of them so far, and what it throws ends the reading.
+// is wrong with it (missing, truncated, changed), or says that the manifest itself is missing, broken or empty. Every
+// byte is read: `progress` hears how many of them so far, and what it throws ends the reading.
 using ReadingProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
 std::string checkpoint_problem(FileSystem& files, const Path& folder, const ReadingProgress& progress = {});
 
@@ -55,7 +56,8 @@ struct FoundCheckpoint {
 // Newest first, whole or not; one for each step. Changes nothing on the disk, nor does newest_whole_checkpoint: another
 // process may be writing.
 std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent);
-// One that is not whole, what is wrong with it, and the next older one, which gets its turn; none where it was the last.
+// One that is not whole, what is wrong with it, and the next older one, which gets its turn; none where it was the
+// last.
 struct PassedOver {
   FoundCheckpoint checkpoint;
   std::string problem;
@@ -63,25 +65,26 @@ struct PassedOver {
 };
 std::string in_words(const PassedOver& passed);
 // The newest whole one; every newer one that is not is told to `damaged`. Where `use` is given it does
-// what the checkpoint is wanted for and finds damage of the tensors on the way, so that they are read once: it returns what
-// is wrong, nothing where all is well. Everything else was found whole before.
+// what the checkpoint is wanted for and finds damage of the tensors on the way, so that they are read once: it returns
+// what is wrong, nothing where all is well. Everything else was found whole before.
 using Damaged = std::function<void(const PassedOver&)>;
 using UseCheckpoint = std::function<std::string(const FoundCheckpoint&)>;
 std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
                                                        const UseCheckpoint& use = {});
 
 // Removes .partial leftovers and all but the last `keep` (at least one) and every `keep_every`-th step (0: none). Those
-// that are visibly damaged do not count among the last; one of another step's name stays. Call after a write succeeded, with the step that was written:
+// that are visibly damaged do not count among the last; one of another step's name stays. Call after a write succeeded,
+// with the step that was written:
 // it is never removed. Without it (-1) the newest one is read through first, so that a whole one surely stays.
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
                        std::int64_t written = -1);
 
 // A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder, or a Hugging Face
-// folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a UserError.
-// Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads them
-// (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` and throws DamagedWeights
-// (io/weight_files.h), a warning says so and a run's checkpoint before gets its turn; a folder that was named is refused.
-// Without it nothing is told of what is passed over: whoever reads the weights will.
+// folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a
+// UserError. Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads
+// them (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` and throws
+// DamagedWeights (io/weight_files.h), a warning says so and a run's checkpoint before gets its turn; a folder that was
+// named is refused. Without it nothing is told of what is passed over: whoever reads the weights will.
 using UseWeights = std::function<void(const Path& folder)>;
 Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeights& use = {});
 

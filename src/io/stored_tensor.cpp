@@ -34,7 +34,8 @@ float f32_from_f16(std::uint16_t bits) {
 // To nearest, ties to even. A carry out of the mantissa grows the exponent, which is what rounding up does.
 std::uint16_t bf16_from_f32(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  // A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a NaN.
+  // A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a
+  // NaN.
   if (value != value) return static_cast<std::uint16_t>(bits >> 16 | (bits & 0x007f0000u ? 0u : 0x0040u));
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
@@ -66,8 +67,8 @@ void convert_all(const std::byte* from, std::int64_t count, std::byte* out, cons
   }
 }
 
-// NaN and infinity are the numbers whose exponent has every bit set. The first pass only asks for the largest exponent, in several
-// vectors side by side: 47 GB/s on a core of a Neoverse-V1, where counting in one vector was 19.
+// NaN and infinity are the numbers whose exponent has every bit set. The first pass only asks for the largest exponent,
+// in several vectors side by side: 47 GB/s on a core of a Neoverse-V1, where counting in one vector was 19.
 template <class Bits>
 std::int64_t count_not_finite(std::span<const std::byte> bytes, Bits exponent) {
   const std::size_t n = bytes.size() / sizeof(Bits);

@@ -1,6 +1,6 @@
-// Cuts the file into parts that threads take in order: each copies one out of the system's memory, where a thread of its
-// own has brought it, hashes it when its turn comes, and converts it. Threads that read the disk side by side took 1.6
-// times as long for a cold file as one that goes straight through it.
+// Cuts the file into parts that threads take in order: each copies one out of the system's memory, where a thread of
+// its own has brought it, hashes it when its turn comes, and converts it. Threads that read the disk side by side took
+// 1.6 times as long for a cold file as one that goes straight through it.
 #include "io/tensor_stream.h"
 
 #include <sys/mman.h>
@@ -32,8 +32,8 @@ struct Stretch {
   PiecePlace target = {};  // of a part of it
 };
 
-// Makes the pages of memory that is about to be written, without waiting for the disk: 3.4 GB of them cost 80 ms. Where the
-// system cannot be asked, the write makes them.
+// Makes the pages of memory that is about to be written, without waiting for the disk: 3.4 GB of them cost 80 ms. Where
+// the system cannot be asked, the write makes them.
 void prepare(std::span<std::byte> memory) {
 #ifdef MADV_POPULATE_WRITE
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
@@ -45,8 +45,8 @@ void prepare(std::span<std::byte> memory) {
 #endif
 }
 
-// Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin. Each
-// waits at a gate of its own: a turn that is over wakes the next one and nobody else.
+// Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin.
+// Each waits at a gate of its own: a turn that is over wakes the next one and nobody else.
 class Turns {
  public:
   void restart(std::size_t count) {

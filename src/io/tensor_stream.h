@@ -12,8 +12,8 @@
 
 namespace redline::io {
 
-// Bytes of the file that are under way at a time. Threads wait for each other at the end of each window, so that where a
-// window needs no memory of its own it is a long one.
+// Bytes of the file that are under way at a time. Threads wait for each other at the end of each window, so that where
+// a window needs no memory of its own it is a long one.
 inline constexpr std::int64_t kStreamWindow = std::int64_t{32} << 20, kLongStreamWindow = std::int64_t{256} << 20;
 
 // Elements [first, first + count) of wanted[index].
@@ -35,9 +35,9 @@ struct TensorStream {
   bool new_memory = false;  // what is placed was never written: its pages are made while the disk is waited for
 };
 
-// Window after window: `place` says where each piece goes and what it is converted to (as StoredTensor::convert), in order
-// and from this thread; when all of a window are there, `done` hears of them. What is placed must stay until then. Pieces of
-// a tensor come in order.
+// Window after window: `place` says where each piece goes and what it is converted to (as StoredTensor::convert), in
+// order and from this thread; when all of a window are there, `done` hears of them. What is placed must stay until
+// then. Pieces of a tensor come in order.
 struct PiecePlace {
   std::byte* at = nullptr;
   DType dtype = DType::f32;

@@ -1,5 +1,5 @@
-// What decoders of LLaMA's kind are made of: their table of parameters, RoPE's constants, and the forward pass with a norm
-// before each branch, which LLaMA and Qwen3 share. A family's DecoderDescription says in what it differs.
+// What decoders of LLaMA's kind are made of: their table of parameters, RoPE's constants, and the forward pass with a
+// norm before each branch, which LLaMA and Qwen3 share. A family's DecoderDescription says in what it differs.
 #pragma once
 
 #include "model/family.h"
@@ -8,10 +8,12 @@ namespace redline::model {
 
 ParameterTable decoder_table(const config::Model& m);
 
-// "rope table", [positions, head_dim]: cos and sin of every position and frequency, stretched as model.rope_scaling says.
+// "rope table", [positions, head_dim]: cos and sin of every position and frequency, stretched as model.rope_scaling
+// says.
 std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions);
 
-// A forward pass is embed_tokens, layers, final_norm. The branch is what has not joined the residual stream yet, or absent.
+// A forward pass is embed_tokens, layers, final_norm. The branch is what has not joined the residual stream yet, or
+// absent.
 program::ValueId embed_tokens(program::Builder& b, const config::Model& m, const NamedValues& values,
                               const program::BatchValues& in);
 ForwardValues final_norm(program::Builder& b, const config::Model& m, const NamedValues& values,

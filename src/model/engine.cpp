@@ -82,8 +82,8 @@ void Engine::micro_step(bool first, program::NodeTimer* timer) {
 }
 void Engine::update(program::NodeTimer* timer) { run_timed(kUpdate, timer, nullptr); }
 
-// Full rows are what they are. Documents that are not are those of `batch`, or, where it has full rows, rows of which the
-// last is a token shorter: so a run of full rows meets them, at the end of an epoch.
+// Full rows are what they are. Documents that are not are those of `batch`, or, where it has full rows, rows of which
+// the last is a token shorter: so a run of full rows meets them, at the end of an epoch.
 void Engine::rehearse(const data::Batch& batch) {
   const data::BatchShape& shape = batch.shape;
   data::Batch other(shape);

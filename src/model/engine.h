@@ -61,11 +61,12 @@ class Engine {
   void micro_step(bool first, program::NodeTimer* timer = nullptr);
   void update(program::NodeTimer* timer = nullptr);
   double evaluate();  // sum of the uploaded batch's losses
-  // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step that
-  // is dropped before its update has changed nothing that stays.
+  // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
+  // that is dropped before its update has changed nothing that stays.
   void drop_on(const StopFlag* stop) { stop_ = stop; }
-  // Runs what a micro-step runs once for each kind of batch, on `batch` and on one of the other kind: what a card chooses,
-  // tunes and captures at a program's first run is there before the first step. Only gradients and losses change.
+  // Runs what a micro-step runs once for each kind of batch, on `batch` and on one of the other kind: what a card
+  // chooses, tunes and captures at a program's first run is there before the first step. Only gradients and losses
+  // change.
   void rehearse(const data::Batch& batch);
   std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
 

@@ -1,5 +1,5 @@
-// How tensors of files reach an engine's flat arrays: straight, where the host may write there; else through two windows of
-// the host's memory, one of which is filled by all threads while the other is on its way.
+// How tensors of files reach an engine's flat arrays: straight, where the host may write there; else through two
+// windows of the host's memory, one of which is filled by all threads while the other is on its way.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -29,8 +29,8 @@ std::int64_t file_window(const Engine::FileToLoad& file, std::span<const Tensor>
   return device::kTransferWindow / static_cast<std::int64_t>(growth);
 }
 
-// Values go where there is room in a window, then to the device, run by run. One that leaves early waits for what is under
-// way: its windows do.
+// Values go where there is room in a window, then to the device, run by run. One that leaves early waits for what is
+// under way: its windows do.
 class Uploads {
  public:
   Uploads(device::Device& device, std::int64_t window_bytes) : device_(device), bytes_(window_bytes) {}

@@ -1,5 +1,5 @@
-// The families of models redline knows. A family owns its parameters, its constants, its forward pass and its Hugging Face
-// face; nobody else knows a family by name. One file a family; registry.cpp lists them.
+// The families of models redline knows. A family owns its parameters, its constants, its forward pass and its Hugging
+// Face face; nobody else knows a family by name. One file a family; registry.cpp lists them.
 #pragma once
 
 #include <map>
@@ -75,8 +75,8 @@ struct Family {
 std::span<const Family* const> families();
 const Family& family_of(const config::Model& model);
 
-// For config::load() and config::parse(): fills what the family decides (model.qk_norm). A name that no family has, and a
-// setting that the family cannot have, is a UserError that says where it was written.
+// For config::load() and config::parse(): fills what the family decides (model.qk_norm). A name that no family has, and
+// a setting that the family cannot have, is a UserError that says where it was written.
 void settle_family(config::Config& config);
 
 // The table of keys, with the families as the choices of model.family.

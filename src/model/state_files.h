@@ -1,5 +1,5 @@
-// Which tensors of a checkpoint's files the rows of the state table are, and how they get there: straight from memory that is
-// the host's, else through two windows, one of which is on its way while the other is written.
+// Which tensors of a checkpoint's files the rows of the state table are, and how they get there: straight from memory
+// that is the host's, else through two windows, one of which is on its way while the other is written.
 #pragma once
 
 #include <functional>
@@ -30,8 +30,8 @@ std::vector<StateTensor> state_tensors(const optim::StateTable& table, const Fla
 // Bytes of all tensors in those files.
 std::int64_t state_bytes(const optim::StateTable& table);
 
-// Gives all bytes of the tensors in order, in pieces that may end anywhere. `arrays`, one for each row, are memory of the
-// device. The host holds two windows at most (device::kTransferWindow), whatever the tensors' sizes.
+// Gives all bytes of the tensors in order, in pieces that may end anywhere. `arrays`, one for each row, are memory of
+// the device. The host holds two windows at most (device::kTransferWindow), whatever the tensors' sizes.
 using TakeBytes = std::function<void(std::span<const std::byte> bytes)>;
 void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
                 const TakeBytes& take);

@@ -13,8 +13,8 @@ struct Peak {
   bool measured = false;
 };
 
-// A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s, through
-// the same kernel that training uses: fp32 on the CPU, bf16 on a card.
+// A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s,
+// through the same kernel that training uses: fp32 on the CPU, bf16 on a card.
 Peak find_peak(device::Device& device);
 Peak measure_peak(device::Device& device);  // whatever a datasheet says
 

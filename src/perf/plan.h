@@ -1,5 +1,5 @@
-// What a run will be, before anything runs: its memory by kind, its FLOPs by part, the step expected of a machine; and the
-// batch size and recompute that would be fastest there. Lowers programs and plans their memory; touches no device.
+// What a run will be, before anything runs: its memory by kind, its FLOPs by part, the step expected of a machine; and
+// the batch size and recompute that would be fastest there. Lowers programs and plans their memory; touches no device.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ struct Setting {
 };
 
 Setting setting_of(const config::Config& config);
-// The configuration with the setting in its place. Where a step has other rows than before, learning rates follow the root
-// of their ratio.
+// The configuration with the setting in its place. Where a step has other rows than before, learning rates follow the
+// root of their ratio.
 config::Config with_setting(const config::Config& config, const Setting& setting);
 
 struct Plan {
@@ -76,9 +76,9 @@ struct Plan {
 };
 Plan make_plan(const config::Config& config, const Machine& machine);
 
-// Ways to run the same steps that fit the machine, fastest first. They keep the rows of a step; where every way that does
-// is much slower than one that cannot (a number of rows with no useful divisor), the nearest number of rows that can be is
-// taken, and `changed` says so. Recompute is chosen as well, unless the configuration sets it.
+// Ways to run the same steps that fit the machine, fastest first. They keep the rows of a step; where every way that
+// does is much slower than one that cannot (a number of rows with no useful divisor), the nearest number of rows that
+// can be is taken, and `changed` says so. Recompute is chosen as well, unless the configuration sets it.
 struct Choice {
   std::vector<Plan> best;  // empty: nothing fits
   bool changed = false;

@@ -74,18 +74,20 @@ constexpr Efficiency kCpu[] = {
 constexpr double kCopyShare = 4.30 / 4.80;          // of the bandwidth on an H200's datasheet
 constexpr double kLargeProductShare = 783 / 989.5;  // of an 8192^3 product: what an unknown card is measured with
 
-// A product whose smallest extent is this reaches half of what large ones do (a card's; fitted to extents of 640 to 2304).
+// A product whose smallest extent is this reaches half of what large ones do (a card's; fitted to extents of 640 to
+// 2304).
 constexpr double kHalfRate = 75;
 // Attention alike, by the tokens of a row; and heads narrower than this leave the matrix units waiting for the softmax.
 constexpr double kHalfRateTokens = 462, kHalfRateTokensGrad = 745, kWideHead = 128, kNarrowHeadLoss = 0.42;
-// In tf32 it is our own kernel, which reaches 0.4 to 0.6 of what cuDNN's shares would make of that rate; in fp32 about all of it.
+// In tf32 it is our own kernel, which reaches 0.4 to 0.6 of what cuDNN's shares would make of that rate; in fp32 about
+// all of it.
 constexpr double kTf32Attention = 0.5;
 
 // Between two nodes of a graph on the card; a CPU's are function calls.
 constexpr double kCardGap = 1.2e-6;
 
-// It differs by driver and by how many of the libraries' kernels a run loads: on an H200 with CUDA 13.0 `nvidia-smi` showed 50
-// to 60 MiB less than a plan with it, for five models.
+// It differs by driver and by how many of the libraries' kernels a run loads: on an H200 with CUDA 13.0 `nvidia-smi`
+// showed 50 to 60 MiB less than a plan with it, for five models.
 constexpr std::int64_t kContextBytes = std::int64_t{600} << 20;
 
 constexpr const Efficiency* find(std::span<const Efficiency> table, std::string_view op) {

@@ -1,8 +1,8 @@
 // The backward pass: a reverse walk in which each op has one rule that appends its gradient's nodes.
 //
-// A gradient is written by its value's last reader and added to by the others. The residual stream makes this cheap: the
-// gradient of a residual add is the same for both its inputs, so one buffer runs down the whole model and each norm adds
-// its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the rest add.
+// A gradient is written by its value's last reader and added to by the others. The residual stream makes this cheap:
+// the gradient of a residual add is the same for both its inputs, so one buffer runs down the whole model and each norm
+// adds its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the rest add.
 #include "program/backward.h"
 
 #include <algorithm>
@@ -172,8 +172,8 @@ class Backward {
     REDLINE_CHECK(false, "{} stands in a forward pass", Other::kName);
   }
 
-  // The gradient of an op's output: somebody above must have written it. It is held until the rule has ended: its nodes read
-  // it, so none of them may add to it.
+  // The gradient of an op's output: somebody above must have written it. It is held until the rule has ended: its nodes
+  // read it, so none of them may add to it.
   ValueId take(ValueId output) {
     const ValueId gradient = w_.gradient_of(output);
     REDLINE_CHECK(gradient.present(), "no gradient has reached {}", w_.at(output).full_name());
@@ -181,8 +181,8 @@ class Backward {
     return gradient;
   }
 
-  // The gradient of an op's input: put(where, add) appends the node that writes it, or adds it to another reader's where
-  // it can and may.
+  // The gradient of an op's input: put(where, add) appends the node that writes it, or adds it to another reader's
+  // where it can and may.
   template <class Put>
   void give(ValueId input, std::string_view what, bool can_add, const Put& put) {
     const ValueId before = w_.gradient_of(input);

@@ -23,8 +23,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Work is queued in order; only read() and take() wait for it. With a timer the run is over when it returns. Where `stop`
-  // is set the run ends with an Interrupted, before it begins or, on the CPU, wherever it is: what it writes is undefined then.
+  // Work is queued in order; only read() and take() wait for it. With a timer the run is over when it returns. Where
+  // `stop` is set the run ends with an Interrupted, before it begins or, on the CPU, wherever it is: what it writes is
+  // undefined then.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr, const StopFlag* stop = nullptr) = 0;
   // The kind of the batch that comes next: runs take the program's variant for it, where there is one.
   virtual void expect(ops::Documents documents) = 0;

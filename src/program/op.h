@@ -1,5 +1,5 @@
-// The op set as one variant, over ValueId in a program and over Tensor when bound. docs/tour.md has what else an op needs;
-// from its line here on the compiler asks for it.
+// The op set as one variant, over ValueId in a program and over Tensor when bound. docs/tour.md has what else an op
+// needs; from its line here on the compiler asks for it.
 #pragma once
 
 #include <string_view>

@@ -72,8 +72,8 @@ class Layer {
     return writes;
   }
 
-  // Where the residual stream enters a layer as a sum, the sum is what is kept, so that neither addend has to be: its norm
-  // is taken again of the sum as it was stored.
+  // Where the residual stream enters a layer as a sum, the sum is what is kept, so that neither addend has to be: its
+  // norm is taken again of the sum as it was stored.
   Node from_kept_sum(Node node) const {
     auto* norm = std::get_if<ops::AddNorm<ValueId>>(&node.op);
     if (!norm || !norm->branch.present() || made_here_.contains(set_.owner(norm->branch))) return node;

@@ -1,5 +1,6 @@
 // events.jsonl: what happened in a run besides its steps, one object an event: where it started and with what, what was
-// chosen, resumes, checkpoints, warnings, and how it ended. It is a history: a resume adds to it and takes nothing back.
+// chosen, resumes, checkpoints, warnings, and how it ended. It is a history: a resume adds to it and takes nothing
+// back.
 #pragma once
 
 #include <string>

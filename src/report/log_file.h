@@ -1,5 +1,5 @@
-// A file that a run adds to, a piece at a time: a row, a record. A piece that could not be written leaves nothing behind,
-// and may be written again.
+// A file that a run adds to, a piece at a time: a row, a record. A piece that could not be written leaves nothing
+// behind, and may be written again.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The table of metrics: every figure of a step, written down once. metrics.jsonl, TensorBoard, Prometheus, the report of a
-// run and docs/monitoring.md walk it, so a new metric is a member of train::StepMetrics and a row here.
+// The table of metrics: every figure of a step, written down once. metrics.jsonl, TensorBoard, Prometheus, the report
+// of a run and docs/monitoring.md walk it, so a new metric is a member of train::StepMetrics and a row here.
 #pragma once
 
 #include <algorithm>
@@ -181,8 +181,8 @@ using Column = KeyOf<kMetrics>;
 // The metric as a number: a text is 1 where it says something. Nothing where the step has none.
 std::optional<double> number_of(const Metric& metric, const train::StepMetrics& m);
 
-// A row of metrics.jsonl with its newline. Doubles in the shortest form that reads back the same; what is not finite is null.
-// Equal numbers give equal text, so two runs can be compared as files.
+// A row of metrics.jsonl with its newline. Doubles in the shortest form that reads back the same; what is not finite is
+// null. Equal numbers give equal text, so two runs can be compared as files.
 std::string metrics_row(const train::StepMetrics& m);
 
 // The row of an evaluation that no step went before: when it was and what it gave, and nothing else.

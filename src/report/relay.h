@@ -1,5 +1,6 @@
 // One observer in front of many: what a run tells, and what is logged by other threads meanwhile, reaches them one at a
-// time and in one order. A sink that fails costs the run nothing: it is told, and what it missed comes when it works again.
+// time and in one order. A sink that fails costs the run nothing: it is told, and what it missed comes when it works
+// again.
 #pragma once
 
 #include <deque>

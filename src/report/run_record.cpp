@@ -318,8 +318,8 @@ void read_profile(FileSystem& files, RunRecord& run) {
   }
 }
 
-// Rows of a metrics.jsonl in its order. A row that goes back begins a session that made those steps anew, and the rows from
-// it on hold; where the next row goes on as if it had not been there, its number is damaged.
+// Rows of a metrics.jsonl in its order. A row that goes back begins a session that made those steps anew, and the rows
+// from it on hold; where the next row goes on as if it had not been there, its number is damaged.
 class RowsInOrder {
  public:
   explicit RowsInOrder(RunRecord& run) : run_(run) {}
@@ -364,7 +364,8 @@ std::vector<double> missing_before(RunRecord& run) {
 }
 
 // Sums of the rows. A session that went on from a checkpoint begins where the row before it ended. A time that is not
-// between those beside it is of a damaged row, or of a clock that was set: such a step counts for as long as it says it took.
+// between those beside it is of a damaged row, or of a clock that was set: such a step counts for as long as it says it
+// took.
 void accumulate(RunRecord& run) {
   double tokens = 0, seconds = 0;
   const auto &time = run.column("time"), &ms = run.column("step_ms"), &n = run.column("tokens");

@@ -13,7 +13,8 @@ struct Extrapolation {
   double tokens = 0, seconds = 0;
 };
 
-// What is made of a column: means over time (weighed by step_ms) or over steps, or the share that its mean is of a step's.
+// What is made of a column: means over time (weighed by step_ms) or over steps, or the share that its mean is of a
+// step's.
 enum class Statistic { mean_over_time, mean, largest, median, p95, share_of_step };
 
 struct SummaryFigure {
@@ -52,7 +53,8 @@ inline constexpr auto kSummary = [] {
 // A figure's place, from its key: one that is not there does not compile.
 using SummaryKey = KeyOf<kSummary>;
 
-// What is not known is NaN. Speeds leave out each session's first steps, in which kernels are tuned and graphs captured.
+// What is not known is NaN. Speeds leave out each session's first steps, in which kernels are tuned and graphs
+// captured.
 struct RunSummary {
   std::string state;               // "finished", "stopped", "failed", "not finished"
   std::int64_t steps = 0, of = 0;  // done, and asked for (0: not known)

@@ -44,7 +44,8 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
     if (chosen("tensorboard")) add(std::make_unique<TensorboardFile>(files, folder), "TensorBoard's file");
     if (chosen("prometheus")) add(std::make_unique<PrometheusFile>(files, folder / "metrics.prom"), "metrics.prom");
   }
-  // Neither needs to hear what is on standard error already. The console is cleared by the relay, so it is kept in any case.
+  // Neither needs to hear what is on standard error already. The console is cleared by the relay, so it is kept in any
+  // case.
   const bool shown = dry_run || chosen("console");
   if (!shown) add(std::make_unique<WarningsOnly>(), "standard error", false);
   if (shown) relay_->add(*console, "the console", false);

@@ -1,5 +1,5 @@
-// Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on. Each kind of warning is
-// said at most every ten minutes, so that a log shows it and is not made of it.
+// Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on.
+// Each kind of warning is said at most every ten minutes, so that a log shows it and is not made of it.
 #pragma once
 
 #include <array>

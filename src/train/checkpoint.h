@@ -1,6 +1,6 @@
 // What a checkpoint holds: parameters and moments by Hugging Face name, and the little that is needed to go on exactly.
-// The folder is also a Hugging Face folder (config.json, model.safetensors, the tokenizer's files). docs/formats.md writes it
-// down.
+// The folder is also a Hugging Face folder (config.json, model.safetensors, the tokenizer's files). docs/formats.md
+// writes it down.
 #pragma once
 
 #include "config/config.h"
@@ -37,8 +37,8 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
 // What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 
-// From a folder that was found whole (io/checkpoint_folder.h): where the run stood, but for the loader's state. That one
-// is asked for by who goes on in the old order of the data; one that cannot be read is a UserError.
+// From a folder that was found whole (io/checkpoint_folder.h): where the run stood, but for the loader's state. That
+// one is asked for by who goes on in the old order of the data; one that cannot be read is a UserError.
 RunState read_run_state(FileSystem& files, const Path& folder);
 data::LoaderState read_loader_state(FileSystem& files, const Path& folder);
 

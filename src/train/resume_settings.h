@@ -24,9 +24,10 @@ struct SettingChanges {
   bool new_order = false;         // the order of the data begins anew
 };
 
-// `before` is what `where`, a checkpoint or the run, says. A UserError names every key that may not change, or not without
-// --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is a UserError
-// then, whatever the key.
+// `before` is what `where`, a checkpoint or the run, says. A UserError names every key that may not change, or not
+// without
+// --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is a
+// UserError then, whatever the key.
 SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
                                 bool doubted);
 

@@ -123,8 +123,8 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
   return std::nullopt;
 }
 
-// The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one takes
-// the place of all that was loaded.
+// The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one
+// takes the place of all that was loaded.
 std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   if (std::string problem = missing_from_checkpoint(files_, checkpoint, loop.lowered().state); !problem.empty())
     return problem;
@@ -136,8 +136,8 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
     loop.load_checkpoint(checkpoint);
     return {};
   } catch (const std::exception&) {
-    // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where it
-    // has nothing to say the checkpoint is whole and does not fit this run, or the device failed.
+    // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where
+    // it has nothing to say the checkpoint is whole and does not fit this run, or the device failed.
     std::string problem = io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
     if (problem.empty()) throw;
     return problem;

@@ -1,5 +1,5 @@
-// The folder of a run: its lock, its config.toml, its checkpoints and the observers that write the rest. A new run begins
-// in an empty one, and the same run goes on in its own.
+// The folder of a run: its lock, its config.toml, its checkpoints and the observers that write the rest. A new run
+// begins in an empty one, and the same run goes on in its own.
 #pragma once
 
 #include <optional>
@@ -29,19 +29,19 @@ class RunFolder final : public Keeper {
  public:
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
 
-  // Goes on from the newest whole checkpoint: the loop is given one after the other, newest first, until nothing is wrong
-  // with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none. A
-  // UserError when it has saved some and none can be read: starting over would destroy them.
+  // Goes on from the newest whole checkpoint: the loop is given one after the other, newest first, until nothing is
+  // wrong with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none.
+  // A UserError when it has saved some and none can be read: starting over would destroy them.
   std::optional<Path> resume(StepLoop& loop);
 
-  // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told, the
-  // tokenizer of its documents, and the place of the checkpoints.
+  // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told,
+  // the tokenizer of its documents, and the place of the checkpoints.
   void begin(const data::Corpus& documents);
 
   void tell(const Event& event) override;
-  // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped: what
-  // was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken meanwhile
-  // is a UserError.
+  // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped:
+  // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
+  // meanwhile is a UserError.
   bool lost() override;
   void save(model::Engine& engine, const RunState& state, double began) override;
 

@@ -1,5 +1,5 @@
-// Text from the model while it trains (train.sample_every): the run's own weights through the decoding programs of its own
-// engine. Nothing that a step reads is touched.
+// Text from the model while it trains (train.sample_every): the run's own weights through the decoding programs of its
+// own engine. Nothing that a step reads is touched.
 #pragma once
 
 #include <functional>

@@ -276,7 +276,8 @@ StepMetrics StepLoop::finish_step() {
   return m;
 }
 
-// Nothing runs above a true peak for long: one that most of the last steps pass was measured while the machine was busy.
+// Nothing runs above a true peak for long: one that most of the last steps pass was measured while the machine was
+// busy.
 void StepLoop::raise_peak(double rate) {
   rates_.push_back(rate);
   if (rates_.size() < kManySteps) return;

@@ -1,5 +1,5 @@
-// The steps of a run: engine, data, schedule, evaluations and samples. What is told and what is kept goes to whoever keeps
-// the run: the folder it has (train/run_folder.h), or nobody.
+// The steps of a run: engine, data, schedule, evaluations and samples. What is told and what is kept goes to whoever
+// keeps the run: the folder it has (train/run_folder.h), or nobody.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// redline eval and sample as a user meets them: figures checked by hand, the same packed or one at a time, and sentences.
+// redline eval and sample as a user meets them: figures checked by hand, the same packed or one at a time, and
+// sentences.
 #include <sys/stat.h>
 
 #include <cmath>

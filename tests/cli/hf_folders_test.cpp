@@ -1,5 +1,5 @@
-// export, import and model.init_from as a user runs them: the same weights on every way, and one sentence for each thing
-// that is wrong.
+// export, import and model.init_from as a user runs them: the same weights on every way, and one sentence for each
+// thing that is wrong.
 #include <sys/resource.h>
 
 #include <cstring>
@@ -364,7 +364,8 @@ TEST_F(HfFolders, WhatIsNotSupportedIsRefusedByName) {
   refused([](io::Json& j) { j["rms_norm_eps"] = -1e-6; }, "rms_norm_eps");
 }
 
-// Whether the head is the embedding decides what the model says: where config.json and the file disagree, nobody guesses.
+// Whether the head is the embedding decides what the model says: where config.json and the file disagree, nobody
+// guesses.
 TEST_F(HfFolders, AHeadOfItsOwnInATiedModelIsNotThrownAway) {
   const std::string untied = REDLINE_SOURCE_DIR "/tests/fixtures/llama-mha";
   std::filesystem::copy(untied, folder_ / "hf");

@@ -1,5 +1,5 @@
-// Ctrl-C and kill as a user meets them: in commands that have nothing on the disk before their end exit status 3, one sentence,
-// nothing cut in two; in a run words at once, and an end that does not wait for a step of minutes.
+// Ctrl-C and kill as a user meets them: in commands that have nothing on the disk before their end exit status 3, one
+// sentence, nothing cut in two; in a run words at once, and an end that does not wait for a step of minutes.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

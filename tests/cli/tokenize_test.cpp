@@ -62,8 +62,8 @@ TEST_F(TokenizeTest, EndsWhereNobodyReads) {
   EXPECT_EQ(real_files().read(folder_ / "out"), "{\"ids\": [97]}\n");
 }
 
-// Starts it with a terminal for standard error, and lets it work for a sixth of the time that passes: the moment in which no
-// line is shown is then over before its work is, on any machine.
+// Starts it with a terminal for standard error, and lets it work for a sixth of the time that passes: the moment in
+// which no line is shown is then over before its work is, on any machine.
 class TokenizeProgress : public TokenizeTest {
  protected:
   std::string shown_of(const std::string& line) {

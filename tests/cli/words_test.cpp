@@ -1,5 +1,5 @@
-// What every command says, read as a person reads it: counts agree with their nouns, and help, examples and pages name only
-// flags that are there.
+// What every command says, read as a person reads it: counts agree with their nouns, and help, examples and pages name
+// only flags that are there.
 #include <filesystem>
 #include <map>
 #include <regex>

@@ -1,5 +1,5 @@
-// Figures of every way of packing against counting by hand and against a packing written a second time; percentiles, bins
-// and the error of a sample.
+// Figures of every way of packing against counting by hand and against a packing written a second time; percentiles,
+// bins and the error of a sample.
 #include "data/statistics.h"
 
 #include <gtest/gtest.h>

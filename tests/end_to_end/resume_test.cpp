@@ -86,8 +86,8 @@ TEST(Resume, ARunKilledThreeTimesEndsToTheBitAsOneThatWasNot) {
     const Path killed = temp.path() / fmt::format("killed {}", round);
     for (int kills = 0; kills < 3; ++kills) {
       const pid_t pid = start(killed, true, log);
-      // After a random number of rows more than there are, and a random time within a step, an evaluation or a save: each
-      // kill but the first comes after some that counted, and none after the end.
+      // After a random number of rows more than there are, and a random time within a step, an evaluation or a save:
+      // each kill but the first comes after some that counted, and none after the end.
       const auto rows = [&] {
         const std::string text =
             real_files().exists(killed / "metrics.jsonl") ? real_files().read(killed / "metrics.jsonl") : "";

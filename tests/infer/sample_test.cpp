@@ -32,8 +32,8 @@ TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
   EXPECT_EQ(a.texts[0].tokens.size(), 20u);
 }
 
-// The models that Hugging Face made, with grouped queries, scaled rotary positions and QK-norm: greedy text with the cache
-// is that of whole windows through the logits program.
+// The models that Hugging Face made, with grouped queries, scaled rotary positions and QK-norm: greedy text with the
+// cache is that of whole windows through the logits program.
 TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
   device::CpuDevice device(2);
   for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {

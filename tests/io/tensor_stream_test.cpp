@@ -1,5 +1,5 @@
-// Streams of tensors: every element arrives once, converted as a whole tensor would be, whatever windows and pieces cut it
-// into; a file that is not the one of its hash is refused; who waits hears how far it is.
+// Streams of tensors: every element arrives once, converted as a whole tensor would be, whatever windows and pieces cut
+// it into; a file that is not the one of its hash is refused; who waits hears how far it is.
 #include "io/tensor_stream.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,8 @@
 namespace redline::io {
 namespace {
 
-// Halves of every kind in tensors of odd sizes; together several windows, and none of them begins at an even address of one.
+// Halves of every kind in tensors of odd sizes; together several windows, and none of them begins at an even address of
+// one.
 class Streams : public ::testing::Test {
  protected:
   Streams() {

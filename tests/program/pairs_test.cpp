@@ -1,5 +1,5 @@
-// Work beside other work: a pair of nodes over the same operands. What it uses stays its own between its two ends, and the
-// checker sees it when somebody would meet it there.
+// Work beside other work: a pair of nodes over the same operands. What it uses stays its own between its two ends, and
+// the checker sees it when somebody would meet it there.
 #include <gtest/gtest.h>
 
 #include "program/small_program.h"

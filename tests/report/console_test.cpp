@@ -112,7 +112,8 @@ TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
   EXPECT_NE(data_line().find("the run reads 5.0% of them"), std::string::npos) << data_line();
 }
 
-// What the line is for is there in a run of any length: mfu both ways, tokens and FLOPs a second, padding, what is left.
+// What the line is for is there in a run of any length: mfu both ways, tokens and FLOPs a second, padding, what is
+// left.
 TEST(ProgressLine, ALongRunOnACardLosesOnlyTheLearningRate) {
   train::StepMetrics m = metrics(100'000);
   m.step_ms = 2554;

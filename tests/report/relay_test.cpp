@@ -1,4 +1,5 @@
-// A sink that fails costs the run nothing: it is told, training goes on, and what it missed is there when it works again.
+// A sink that fails costs the run nothing: it is told, training goes on, and what it missed is there when it works
+// again.
 #include "report/relay.h"
 
 #include <gtest/gtest.h>

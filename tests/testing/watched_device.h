@@ -26,8 +26,8 @@ class WatchedDevice : public device::CpuDevice {
   int n_ = 0;
 };
 
-// Work is done when it is given, but by the device's clock each micro-step and update takes kProgram behind what was queued
-// before it, and its letters come then.
+// Work is done when it is given, but by the device's clock each micro-step and update takes kProgram behind what was
+// queued before it, and its letters come then.
 class AheadDevice final : public WatchedDevice {
  public:
   static constexpr double kProgram = 0.01;  // seconds

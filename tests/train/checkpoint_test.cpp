@@ -1,4 +1,5 @@
-// What a save writes is what a load finds, bit for bit, whatever rows the optimizer has; and a save holds two windows of it.
+// What a save writes is what a load finds, bit for bit, whatever rows the optimizer has; and a save holds two windows
+// of it.
 #include "train/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -49,8 +50,8 @@ config::Model wide_model() {
   return m;
 }
 
-// Other bits for every element of the state, which make finite floats; those of a device whose memory is the host's behind its
-// back.
+// Other bits for every element of the state, which make finite floats; those of a device whose memory is the host's
+// behind its back.
 void fill(Engine& engine, std::uint64_t seed) {
   for (const Tensor& array : engine.state())
     for (std::int64_t i = 0; i < array.bytes(); ++i)
@@ -108,7 +109,8 @@ TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
   EXPECT_NE(error.find("exp_avg.model.embed_tokens.weight has another shape or type"), std::string::npos) << error;
 }
 
-// The most memory that this process had at once since it was reset, and has now; nothing where the system does not tell.
+// The most memory that this process had at once since it was reset, and has now; nothing where the system does not
+// tell.
 std::int64_t status_bytes(std::string_view key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

@@ -1,5 +1,5 @@
-// The steps of a run do not depend on who keeps it: with a keeper that does nothing they are the same, and nothing is left. Their
-// times are the device's own, whatever the host does.
+// The steps of a run do not depend on who keeps it: with a keeper that does nothing they are the same, and nothing is
+// left. Their times are the device's own, whatever the host does.
 #include "train/step_loop.h"
 
 #include <gtest/gtest.h>

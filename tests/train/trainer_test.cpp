@@ -1,5 +1,5 @@
-// What a run promises: it learns, it repeats to the bit, it stops when asked or when numbers break, and it never writes over
-// another.
+// What a run promises: it learns, it repeats to the bit, it stops when asked or when numbers break, and it never writes
+// over another.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -182,7 +182,8 @@ TEST(Trainer, AFolderThatAnotherProcessTrainsIntoIsRefused) {
   run(tiny_run({"train.max_steps=4"}), folder, true);
 }
 
-// Somebody else's lock, which may be read but not written, keeps a run out as well; one that may not even be read is told.
+// Somebody else's lock, which may be read but not written, keeps a run out as well; one that may not even be read is
+// told.
 TEST(Trainer, ALockOfAnotherUserHoldsToo) {
   namespace fs = std::filesystem;
   testing::TempFolder temp;

@@ -1,5 +1,5 @@
-// A scanner that walks the line once. Strings, which are nearly all of the bytes, go eight bytes at a time up to the next
-// quote, backslash or control character.
+// A scanner that walks the line once. Strings, which are nearly all of the bytes, go eight bytes at a time up to the
+// next quote, backslash or control character.
 #include "data/input/json_text.h"
 
 #include <fmt/format.h>

@@ -13,9 +13,9 @@
 
 namespace redline::data {
 
-// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one JSON
-// object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no text. What is
-// neither (data/input/file_kind.h) is an error, and so is a .csv without a separator.
+// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one
+// JSON object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no
+// text. What is neither (data/input/file_kind.h) is an error, and so is a .csv without a separator.
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field
   std::string separator;            // between the documents of a text file; empty: a file is one document
@@ -36,8 +36,8 @@ struct TooLong : UserError {
 
 bool is_json_lines(const Path& path);  // by its name
 
-// A separator as it is typed or stands in a configuration: \n, \r, \t, \0 and \\ are what they are in C. `key` leads the
-// UserError.
+// A separator as it is typed or stands in a configuration: \n, \r, \t, \0 and \\ are what they are in C. `key` leads
+// the UserError.
 std::string separator_of(const std::string& typed, std::string_view key);
 
 // Some whole documents, as they stand in one file.
@@ -68,8 +68,8 @@ class TextInput {
 
   // The next documents, about `target_bytes` of them and at most `most_documents`; never across files, at least one
   // document unless it is the end (false). A truncated archive, a text over the limit or a failing disk is a
-  // UserError or MachineError that names file and offset; what stood before it has been given, and the next call goes on
-  // with the next file.
+  // UserError or MachineError that names file and offset; what stood before it has been given, and the next call goes
+  // on with the next file.
   bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
   // Goes to a place where a document begins (after decompressing up to it), so that next() goes on from there.
   void seek(std::int64_t file, std::int64_t offset);

@@ -1,5 +1,5 @@
-// A queue of jobs in the order of the text. The reader adds at its back, workers take the first one that nobody has, and
-// the caller takes from the front what is done; the queue is bounded in jobs and in bytes.
+// A queue of jobs in the order of the text. The reader adds at its back, workers take the first one that nobody has,
+// and the caller takes from the front what is done; the queue is bounded in jobs and in bytes.
 #include "data/shards/encode_pipeline.h"
 
 #include <chrono>

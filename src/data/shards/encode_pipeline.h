@@ -33,8 +33,8 @@ class EncodePipeline {
   ~EncodePipeline();  // may be called at any time; waits for the threads
 
   enum class Got { block, nothing_yet, end };
-  // The next block; nothing_yet after a tenth of a second, so that the caller can look around. What is not the fault of a
-  // document (the disk, memory, a tokenizer gone wrong) is thrown here.
+  // The next block; nothing_yet after a tenth of a second, so that the caller can look around. What is not the fault of
+  // a document (the disk, memory, a tokenizer gone wrong) is thrown here.
   Got next(EncodedBlock& block);
 
  private:

@@ -1,5 +1,5 @@
-// Megatron's pairs: NAME.bin holds ids back to back, NAME.idx says where sequences stand in it and which sequences make a
-// document.
+// Megatron's pairs: NAME.bin holds ids back to back, NAME.idx says where sequences stand in it and which sequences make
+// a document.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

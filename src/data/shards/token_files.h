@@ -10,8 +10,8 @@
 
 namespace redline::data {
 
-// Prepared folders (with manifest.json), Megatron pairs (NAME.bin with NAME.idx beside it, or the bare NAME), llm.c's and
-// headerless .bin files. Null when the paths are none of these, text for instance; a mixture is a UserError.
+// Prepared folders (with manifest.json), Megatron pairs (NAME.bin with NAME.idx beside it, or the bare NAME), llm.c's
+// and headerless .bin files. Null when the paths are none of these, text for instance; a mixture is a UserError.
 std::unique_ptr<DocumentSource> open_token_files(const std::vector<std::string>& paths, TokenSettings settings);
 
 // Whether the paths are any of these. One that is not there is a UserError.

@@ -36,8 +36,8 @@ class Tokenizer {
   virtual std::string written(std::int32_t id) const {
     return decode({&id, 1});
   }  // a token in the tokenizer's own files
-  // Bytes of text that an id stands for: none for what closes a document; kUnknownBytes for an id that any text may hide
-  // behind.
+  // Bytes of text that an id stands for: none for what closes a document; kUnknownBytes for an id that any text may
+  // hide behind.
   static constexpr std::int32_t kUnknownBytes = -1;
   virtual std::int32_t text_bytes(std::int32_t id) const = 0;
 

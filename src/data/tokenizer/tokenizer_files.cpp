@@ -41,8 +41,8 @@ TokenizerFiles tokenizer_files(FileSystem& files, const std::string& name) {
 
 void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const TokenizerUse& use) {
   io::Json config = read_object(files, kConfig);
-  // Without a class transformers takes that of the model's family, which would put its own way of splitting text in place of
-  // the file's.
+  // Without a class transformers takes that of the model's family, which would put its own way of splitting text in
+  // place of the file's.
   if (!config.contains("tokenizer_class")) {
     const bool pieces = !files.contains(kJson);
     config["tokenizer_class"] = pieces ? "LlamaTokenizer" : "PreTrainedTokenizerFast";

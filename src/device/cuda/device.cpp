@@ -114,8 +114,9 @@ class CudaSpans final : public Spans {
   std::vector<Span> spans_;
 };
 
-// Straight between pinned memory and the card's, on the work's own stream: nothing else runs while weights load or are saved.
-// Where no memory can be pinned, ordinary memory does the same, only slower: a call returns when its copy is done.
+// Straight between pinned memory and the card's, on the work's own stream: nothing else runs while weights load or are
+// saved. Where no memory can be pinned, ordinary memory does the same, only slower: a call returns when its copy is
+// done.
 class CudaTransferWindow final : public TransferWindow {
  public:
   CudaTransferWindow(std::int64_t bytes, cudaStream_t stream)

@@ -51,8 +51,8 @@ Grid choose_grid(std::int64_t m, std::int64_t n, std::int64_t k) {
 // OpenBLAS would start threads of its own otherwise.
 void keep_to_one_thread() { [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true); }
 
-// OpenBLAS packs into a buffer for each thread that calls it, and tries without end where it gets none. So the room under
-// `ulimit -v` is looked for before the first product; without a limit the system gives what is not touched yet.
+// OpenBLAS packs into a buffer for each thread that calls it, and tries without end where it gets none. So the room
+// under `ulimit -v` is looked for before the first product; without a limit the system gives what is not touched yet.
 void require_buffers(int threads) {
 #ifdef __x86_64__
   constexpr std::size_t kBuffer = std::size_t{130} << 20;  // BUFFER_SIZE of OpenBLAS and a little

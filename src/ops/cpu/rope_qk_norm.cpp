@@ -1,4 +1,5 @@
-// Optional RMSNorm of each q and k head or of all q and all k, then the rotation:  x[j] <- a c - b s,  x[j + half] <- b c + a s.
+// Optional RMSNorm of each q and k head or of all q and all k, then the rotation:
+//   x[j] <- a c - b s,  x[j + half] <- b c + a s.
 // Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
 // x * rstd. A task is a range of tokens, every q and k head of a token in turn, in place. With a norm's gradient the
 // ranges are the kRowGroups groups, each with its partial sums [dq_norm | dk_norm].
@@ -25,8 +26,8 @@ void rotate(float* x, const float* table, std::int64_t head_dim, float direction
   }
 }
 
-// Normalises one head or projection in place and returns its rstd. Inlined for the sake of bits: compiled by itself GCC adds
-// the lanes up in another order.
+// Normalises one head or projection in place and returns its rstd. Inlined for the sake of bits: compiled by itself GCC
+// adds the lanes up in another order.
 [[gnu::always_inline]] inline float normalise(float* x, const float* weight, std::int64_t width, float eps) {
   const float squares = lane_sum(width, [=](std::int64_t j) { return x[j] * x[j]; });
   const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(width) + eps);

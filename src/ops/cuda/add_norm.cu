@@ -1,6 +1,7 @@
 // Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
-// RMSNorm of a branch and its addition (norm_add):  rstd = 1 / sqrt(mean(branch^2) + eps);  out = r + branch * rstd * w.
-// Gradient of both, h = dy * w, r what was normalised:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
+// RMSNorm of a branch and its addition:  rstd = 1 / sqrt(mean(branch^2) + eps);  out = r + branch * rstd * w.
+// Gradient of both, h = dy * w, r what was normalised:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r)),
+//   dw (+)= sum over rows of dy * r * rstd.
 // Forward, a row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product.
 // Backward, a block is one of kRowGroups groups of rows; a thread keeps its columns for all of them, and with them its
 // part of dw. kRows rows are in flight at once for each threadIdx.y: their sums share one barrier.

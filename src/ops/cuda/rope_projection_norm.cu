@@ -1,9 +1,9 @@
 // RMSNorm of all of q and of all of k, then the rotation:  x[j] <- a c - b s,  x[j + half] <- b c + a s.
 // Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
 // x * rstd. A pair is a vector of the lower half of a head and its partner of the upper. A token's q and k heads are
-// blockDim.x threads with up to kPairs pairs each, held in registers between the sums and the rotation. Backward, a block is
-// one of kRowGroups groups of tokens; a thread keeps its pairs for all of them, and with them its part of dw, and reads one
-// round ahead.
+// blockDim.x threads with up to kPairs pairs each, held in registers between the sums and the rotation. Backward, a
+// block is one of kRowGroups groups of tokens; a thread keeps its pairs for all of them, and with them its part of dw,
+// and reads one round ahead.
 #include <algorithm>
 
 #include "device/cuda/copy_ahead.cuh"

@@ -9,8 +9,9 @@
 
 namespace redline::ops::cuda {
 
-// The end of a kernel whose block has a group of rows, threadIdx.y several at once: its row of `partial` is the sum of what
-// `store(to)` writes for each threadIdx.y. `shared` held what was read ahead; rounds past the end may still be under way.
+// The end of a kernel whose block has a group of rows, threadIdx.y several at once: its row of `partial` is the sum of
+// what `store(to)` writes for each threadIdx.y. `shared` held what was read ahead; rounds past the end may still be
+// under way.
 template <class Store>
 __device__ void sum_over_block_rows(std::byte* shared, std::int32_t columns, float* partial, const Store& store) {
   device::cuda::await_copies();

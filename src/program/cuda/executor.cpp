@@ -1,5 +1,5 @@
-// The CUDA executor. A program's first run launches node by node, which also makes the plans of its products; then it is
-// captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
+// The CUDA executor. A program's first run launches node by node, which also makes the plans of its products; then it
+// is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/troubleshooting.h"
@@ -90,8 +90,8 @@ class CudaExecutor final : public ArenaExecutor {
       optim::cuda::run(op, on);
   }
 
-  // An event before the first node and after each: what the host takes to launch a node counts where the card waited. Pairs
-  // run at their start, so that each node has its time.
+  // An event before the first node and after each: what the host takes to launch a node counts where the card waited.
+  // Pairs run at their start, so that each node has its time.
   void run_timed(std::size_t program, NodeTimer& timer) {
     const std::vector<Node>& nodes = set().programs[program].nodes;
     while (marks_.size() <= nodes.size()) marks_.push_back(device::cuda::make_event());

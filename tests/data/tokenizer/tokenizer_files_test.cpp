@@ -1,4 +1,5 @@
-// The files of a tokenizer say the same wherever they are read: by redline again, and by whoever reads a tokenizer.json.
+// The files of a tokenizer say the same wherever they are read: by redline again, and by whoever reads a
+// tokenizer.json.
 #include "data/tokenizer/tokenizer_files.h"
 
 #include <gtest/gtest.h>

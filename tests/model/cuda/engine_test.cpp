@@ -293,8 +293,8 @@ TEST_P(ModelsOnCard, PlansAreWhatIsAllocated) {
   EXPECT_EQ(card().allocated_bytes(), 0);
 }
 
-// Each attention in captured graphs: batches of full rows and of documents take turns, and none is the one that the graph was
-// made with.
+// Each attention in captured graphs: batches of full rows and of documents take turns, and none is the one that the
+// graph was made with.
 class AttentionOnCard : public testing::OnCard<::testing::TestWithParam<const char*>> {};
 
 TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {

@@ -1,6 +1,6 @@
-// Attention by cuDNN, through its header-only frontend. The library is loaded when it is first asked for: a program that
-// was built with it runs without it. A plan is built once a case (about half a second) and then only launched; all that
-// changes from batch to batch is read from device memory, so a captured graph stays true.
+// Attention by cuDNN, through its header-only frontend. The library is loaded when it is first asked for: a program
+// that was built with it runs without it. A plan is built once a case (about half a second) and then only launched; all
+// that changes from batch to batch is read from device memory, so a captured graph stays true.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -189,8 +189,8 @@ std::unique_ptr<CudnnPlan> build(const AttentionCase& c, cudnnHandle_t handle) {
   return plan;
 }
 
-// The library's handle on a card and all plans made with it. The handle stays with the process: the library may be gone by
-// the time the card is closed.
+// The library's handle on a card and all plans made with it. The handle stays with the process: the library may be gone
+// by the time the card is closed.
 class CudnnPlans {
  public:
   CudnnPlans() {
