@@ -7,7 +7,8 @@
 
 namespace redline {
 
-enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8, u16, u32 };
+// e4m3 and e5m2 are the two of eight bits that products take (base/small_floats.h).
+enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8, u16, u32, e4m3, e5m2 };
 
 constexpr std::size_t size_of(DType t) {
   switch (t) {
@@ -19,7 +20,9 @@ constexpr std::size_t size_of(DType t) {
     case DType::bf16:
     case DType::f16:
     case DType::u16: return 2;
-    case DType::u8: return 1;
+    case DType::u8:
+    case DType::e4m3:
+    case DType::e5m2: return 1;
   }
   return 0;
 }
@@ -35,8 +38,12 @@ constexpr std::string_view name_of(DType t) {
     case DType::u8: return "u8";
     case DType::u16: return "u16";
     case DType::u32: return "u32";
+    case DType::e4m3: return "e4m3";
+    case DType::e5m2: return "e5m2";
   }
   return "?";
 }
+
+constexpr bool is_fp8(DType t) { return t == DType::e4m3 || t == DType::e5m2; }
 
 }  // namespace redline

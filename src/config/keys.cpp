@@ -174,7 +174,13 @@ std::vector<Key> build_table() {
      "largest norm of the whole gradient; 0: no clipping"},
 
     {"precision.matmul", allowed, in<&Config::precision, &Precision::matmul>(), any(), {"bf16", "fp8", "tf32", "fp32"}, "",
-     "what matrix products take on a GPU (fp8 is refused: nothing computes it yet); the CPU backend computes in fp32"},
+     "what matrix products take on a GPU; the CPU backend computes in fp32, or simulates fp8 (docs/fp8.md)"},
+    {"precision.fp8", allowed, in<&Config::precision, &Precision::fp8>(), any(), {"auto", "all"}, "",
+     "which products of linears take fp8 where matmul is fp8; auto: those that it makes faster on this card, with their casts"},
+    {"precision.fp8_products", allowed, in<&Config::precision, &Precision::fp8_products>(), any(), {}, "",
+     "the products that take fp8, as auto chose them: LINEAR/forward, LINEAR/input, LINEAR/weight; empty: yet to be chosen"},
+    {"precision.head", allowed, in<&Config::precision, &Precision::head>(), any(), {"bf16", "fp8"}, "",
+     "what the gradients of the head take where matmul is fp8; logits are always of bf16"},
 
     {"kernels.graphs", free, in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/small_floats.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 
@@ -14,8 +15,6 @@ namespace redline::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
-
-float f32_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 float f32_from_f16(std::uint16_t bits) {
   const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16;
@@ -29,15 +28,6 @@ float f32_from_f16(std::uint16_t bits) {
     wide = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
   }
   return std::bit_cast<float>(sign | wide);
-}
-
-// To nearest, ties to even. A carry out of the mantissa grows the exponent, which is what rounding up does.
-std::uint16_t bf16_from_f32(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  // A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a
-  // NaN.
-  if (value != value) return static_cast<std::uint16_t>(bits >> 16 | (bits & 0x007f0000u ? 0u : 0x0040u));
-  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 std::uint16_t f16_from_f32(float value) {

@@ -6,6 +6,7 @@
 #include "base/step_state.h"
 #include "io/weight_files.h"
 #include "model/family.h"
+#include "model/fp8_linears.h"
 #include "program/cost.h"
 #include "program/planner.h"
 
@@ -49,15 +50,9 @@ class Lower {
     return std::span(kAll).first(options_.kind == device::Kind::cuda ? 2 : 1);
   }
 
-  ValueId declare(optim::StateArray array, Role role) {
-    const ValueId value = b_.declare(array.name, {array.elements()}, array.dtype, role);
-    m_.state.push_back(std::move(array));
-    m_.state_values.push_back(value);
-    return value;
-  }
   // An array with an element for every one of the parameters'.
   ValueId declare_all(std::string_view name, DType dtype, Role role, const char* file = "") {
-    return declare({.name = std::string(name), .dtype = dtype, .range = m_.layout.whole(), .file = file}, role);
+    return m_.declare(b_, {.name = std::string(name), .dtype = dtype, .range = m_.layout.whole(), .file = file}, role);
   }
 
   // The table's parameters as views into a flat array.
@@ -80,7 +75,8 @@ class Lower {
         views(declare_all(optim::kGradients, DType::f32, Role::gradient), " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout))
-      declare(std::move(array), Role::moment);
+      m_.declare(b_, std::move(array), Role::moment);
+    fp8_.declare(b_, m_, options_.fp8, parameters);
   }
 
   void declare_batch_and_results() {
@@ -111,6 +107,7 @@ class Lower {
     lowering.kind = options_.kind;
     lowering.products = options_.products;
     lowering.attention = attention_;
+    lowering.fp8 = fp8_.linears();
     b_.begin(std::string(name), lowering);
   }
 
@@ -134,6 +131,7 @@ class Lower {
                   m_.update_result,
                   static_cast<float>(options_.optim.clip)});
     options_.optimizer->update(b_, m_, options_.optim);
+    fp8_.follow(b_, m_, m_.update_result);
     b_.end();
   }
 
@@ -198,6 +196,7 @@ class Lower {
     begin(kRefresh, {});
     b_.at(program::Part::update);
     b_.refresh({m_.at(optim::kParameters), m_.at(optim::kWorking)});
+    fp8_.follow(b_, m_, program::kAbsent);
     b_.end();
   }
 
@@ -208,9 +207,17 @@ class Lower {
   LoweredModel m_;
   Builder b_;
   NamedValues values_;
+  Fp8Values fp8_;
 };
 
 }  // namespace
+
+ValueId LoweredModel::declare(Builder& b, optim::StateArray array, Role role) {
+  const ValueId value = b.declare(array.name, {array.elements()}, array.dtype, role);
+  state.push_back(std::move(array));
+  state_values.push_back(value);
+  return value;
+}
 
 std::size_t LoweredModel::row(std::string_view array) const {
   return static_cast<std::size_t>(std::ranges::find(state, array, &optim::StateArray::name) - state.begin());

@@ -55,6 +55,7 @@ struct LoweringOptions {
   device::Kind kind = device::Kind::cpu;  // whose kernels run the programs
   ops::ProductHow products = {};
   ops::AttentionHow attention = {};  // its documents are the programs' variants
+  std::vector<std::string> fp8 = {};  // products with operands in eight bits (model/fp8_linears.h), in training alone
   config::Optim optim;
   const Optimizer* optimizer = &kAdamW;
   std::uint64_t seed = 0;                   // of dropout
@@ -88,6 +89,8 @@ struct LoweredModel {
   program::ValueId step_state, update_result, losses, loss_sum, logits;
   DecodeValues decode;
 
+  // Adds a row and its value.
+  program::ValueId declare(program::Builder& b, optim::StateArray array, program::Role role);
   // The first row of that name, and its value; where there is none, as many as there are rows, and an absent one.
   std::size_t row(std::string_view array) const;
   program::ValueId at(std::string_view array) const;

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/family.h"
+#include "model/fp8_linears.h"
 #include "model/lowering.h"
 
 namespace redline::model {
@@ -45,9 +47,6 @@ DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t pro
 }
 
 LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
-  if (c.precision.matmul == "fp8")
-    fail_user("{}precision.matmul = \"fp8\": no device computes that yet; use bf16, tf32 or fp32",
-              c.origins.prefix({"precision.matmul"}));
   LoweringOptions o;
   o.batch = batch_shape(c);
   o.accumulate = c.train.accumulate > 1;
@@ -61,6 +60,11 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   if (c.train.sample_every > 0)
     o.decode = decode_shape(kind, std::max<std::int64_t>(static_cast<std::int64_t>(c.train.sample_prompts.size()), 1),
                             std::min(kSamplePromptTokens, c.train.seq_len), c.train.sample_tokens, c.train.seq_len);
+  if (c.precision.matmul == "fp8") {  // on any device: the CPU is the truth for the others
+    o.compute = DType::bf16;
+    o.fp8 = c.precision.fp8_products;
+    if (o.fp8.empty()) o.fp8 = fp8_candidates(family_of(c.model).table(c.model), o.batch.tokens()).products;
+  }
   if (kind != device::Kind::cuda) return o;
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")
     fail_user(

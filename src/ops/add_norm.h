@@ -9,6 +9,7 @@
 
 #include "base/operand.h"
 #include "base/tensor.h"
+#include "ops/fp8.h"
 
 namespace redline::ops {
 
@@ -22,9 +23,10 @@ struct AddNorm {
   T branch;        // [n, d] or absent
   T weight;        // [d]
   T residual_out;  // [n, d]  =   absent with branch
-  T y;             // [n, d]  =
+  T y;             // [n, d]  =   or absent with fp8
   T rstd;          // [n]     =
   float eps{};
+  Fp8Copies<T> fp8{};  // of y
 
   template <class F>
   auto map(F f) const {
@@ -35,7 +37,8 @@ struct AddNorm {
                       f("residual_out", residual_out, Access::write),
                       f("y", y, Access::write),
                       f("rstd", rstd, Access::write),
-                      eps};
+                      eps,
+                      fp8.map(f)};
   }
 };
 
@@ -51,6 +54,7 @@ struct AddNormGrad {
   T partial;    // [kRowGroups, d]  scratch
   bool accumulate_residual{};
   bool accumulate_weight{};
+  Fp8Copies<T> fp8{};  // of dresidual
 
   template <class F>
   auto map(F f) const {
@@ -63,7 +67,8 @@ struct AddNormGrad {
                           f("dweight", dweight, written_or_added(accumulate_weight)),
                           f("partial", partial, Access::write),
                           accumulate_residual,
-                          accumulate_weight};
+                          accumulate_weight,
+                          fp8.map(f)};
   }
 };
 

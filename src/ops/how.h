@@ -13,6 +13,7 @@ enum class Bits : std::uint8_t { free, repeat };  // repeat: nothing whose bits 
 struct ProductHow {
   Math math = Math::full;
   Bits bits = Bits::free;
+  bool fast_sums = false;  // of fp8 operands: sums keep some 14 bits over a few products before they are added in fp32
   auto operator<=>(const ProductHow&) const = default;
 };
 

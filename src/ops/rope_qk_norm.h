@@ -12,6 +12,7 @@
 #include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/add_norm.h"
+#include "ops/fp8.h"
 
 namespace redline::ops {
 
@@ -76,11 +77,12 @@ struct RopeQkNormGrad {
   HeadLayout layout{};
   bool accumulate{};
   NormOver over{};
+  Fp8Copies<T> fp8{};  // of dqkv, which is then only read
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dqkv, Access::read));
-    return RopeQkNormGrad<U>{f("dqkv", dqkv, Access::update),
+    return RopeQkNormGrad<U>{f("dqkv", dqkv, fp8.present() ? Access::read : Access::update),
                              f("q_norm", q_norm, Access::read),
                              f("k_norm", k_norm, Access::read),
                              f("positions", positions, Access::read),
@@ -92,7 +94,8 @@ struct RopeQkNormGrad {
                              f("partial", partial, Access::write),
                              layout,
                              accumulate,
-                             over};
+                             over,
+                             fp8.map(f)};
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/operand.h"
 #include "base/tensor.h"
+#include "ops/fp8.h"
 
 namespace redline::ops {
 
@@ -11,12 +12,13 @@ template <class T>
 struct SwiGlu {
   static constexpr std::string_view kName = "swiglu";
   T gate_up;  // [n, 2 f]
-  T y;        // [n, f]  =
+  T y;        // [n, f]  =  or absent with fp8
+  Fp8Copies<T> fp8{};  // of y
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", y, Access::read));
-    return SwiGlu<U>{f("gate_up", gate_up, Access::read), f("y", y, Access::write)};
+    return SwiGlu<U>{f("gate_up", gate_up, Access::read), f("y", y, Access::write), fp8.map(f)};
   }
 };
 
@@ -25,13 +27,14 @@ struct SwiGluGrad {
   static constexpr std::string_view kName = "swiglu_grad";
   T gate_up;   // [n, 2 f]
   T dy;        // [n, f]
-  T dgate_up;  // [n, 2 f]  =   may be gate_up itself
+  T dgate_up;  // [n, 2 f]  =   may be gate_up itself; or absent with fp8
+  Fp8Copies<T> fp8{};  // of dgate_up
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dy, Access::read));
     return SwiGluGrad<U>{f("gate_up", gate_up, Access::read), f("dy", dy, Access::read),
-                         f("dgate_up", dgate_up, Access::write)};
+                         f("dgate_up", dgate_up, Access::write), fp8.map(f)};
   }
 };
 

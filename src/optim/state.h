@@ -41,5 +41,6 @@ inline constexpr std::string_view kWorking = "working copies";  // where product
 inline constexpr std::string_view kGradients = "gradients";
 
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kFp8File = "fp8.safetensors";  // scales; a checkpoint of another precision has none
 
 }  // namespace redline::optim

@@ -19,7 +19,8 @@ constexpr bool kNeverForward =
     kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>, ops::LinearInputGrad<ValueId>,
            ops::LinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
            ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
-           optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>>;
+           ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>,
+           ops::Fp8Product<ValueId>, optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>>;
 
 class Backward {
  public:

@@ -5,6 +5,7 @@
 
 #include "base/step_state.h"
 #include "program/backward.h"
+#include "program/fp8.h"
 
 namespace redline::program {
 
@@ -173,10 +174,16 @@ void Builder::grad_norm(optim::GradNorm<ValueId> op) {
 
 void Builder::adamw(optim::AdamW<ValueId> op, std::string name) { w_.append(op, Phase::update, std::move(name)); }
 void Builder::refresh(optim::Refresh<ValueId> op) { w_.append(op, Phase::update, "refresh"); }
+void Builder::move_scales(ops::MoveScales<ValueId> op, std::string name) {
+  w_.append(op, Phase::update, std::move(name));
+}
+void Builder::bound_scale(ops::BoundScale<ValueId> op) { w_.append(op, Phase::update, "scale of a norm"); }
+void Builder::quantize_weight(ops::QuantizeWeight<ValueId> op) { w_.append(op, Phase::update, "weight to fp8"); }
 
 void Builder::backward() {
   REDLINE_CHECK(w_.lowering().training, "backward() of a program that kept nothing for it");
   append_backward(w_);
+  if (w_.lowering().fp8) products_in_fp8(w_, *w_.lowering().fp8);
   recompute(set_, w_.program(), w_.lowering().recompute);
 }
 

@@ -82,6 +82,9 @@ class Builder {
   void grad_norm(optim::GradNorm<ValueId> op);
   void adamw(optim::AdamW<ValueId> op, std::string name = "adamw");
   void refresh(optim::Refresh<ValueId> op);
+  void move_scales(ops::MoveScales<ValueId> op, std::string name);
+  void bound_scale(ops::BoundScale<ValueId> op);
+  void quantize_weight(ops::QuantizeWeight<ValueId> op);
 
  private:
   ProgramSet& set_;

@@ -1,5 +1,11 @@
-// The CPU executor: node by node, on the device's thread pool.
+// The CPU executor: node by node, on the device's thread pool. Kernels compute in fp32; a value that the program keeps in bf16
+// is taken to fp32 for the node that reads it, and rounded by the node that writes it.
+#include <algorithm>
+#include <array>
+#include <functional>
+
 #include "base/clock.h"
+#include "base/small_floats.h"
 #include "ops/cpu/kernels.h"
 #include "optim/cpu/kernels.h"
 #include "program/arena_executor.h"
@@ -19,7 +25,7 @@ class CpuExecutor final : public ArenaExecutor {
       end_if_asked(stop);
       const double begin = timer ? steady_seconds() : 0;
       const Node& node = set().programs[program].nodes[i];
-      if (node.when != When::wait) std::visit([&](const auto& op) { run(op, device_.pool()); }, ops(program)[i]);
+      if (node.when != When::wait) std::visit([&](const auto& op) { run_in_f32(op); }, ops(program)[i]);
       if (timer) timer->node(node, begin, steady_seconds());
     }
   }
@@ -31,6 +37,43 @@ class CpuExecutor final : public ArenaExecutor {
     ThreadPool& pool;
   };
 
+  template <class Op>
+  void run_in_f32(const Op& op) {
+    struct Wide {
+      Tensor narrow, wide;
+      Access access;
+    };
+    std::array<Wide, kMostOperands> wide;
+    std::size_t count = 0;
+    const auto widened = op.map([&](std::string_view, const Tensor& t, Access access) {
+      if (t.dtype != DType::bf16) return t;
+      REDLINE_CHECK(count < wide.size(), "{} has too many operands", Op::kName);
+      std::vector<float>& memory = wide_[count];
+      if (std::ssize(memory) < t.elements()) memory.resize(static_cast<std::size_t>(t.elements()));
+      Wide& w = wide[count++] = {t, {memory.data(), DType::f32, t.shape}, access};
+      if (access != Access::write) to_f32(t, w.wide);
+      return w.wide;
+    });
+    run(widened, device_.pool());
+    for (const Wide& w : std::span(wide).first(count))
+      if (w.access != Access::read) to_bf16(w.wide, w.narrow);
+  }
+
+  static constexpr std::int64_t kGrain = 1 << 16;
+  template <class Body>
+  void for_elements(std::int64_t n, const Body& body) {
+    const auto task = [&](std::int64_t i) {
+      for (std::int64_t j = i * kGrain; j < std::min(n, (i + 1) * kGrain); ++j) body(j);
+    };
+    device_.pool().run((n + kGrain - 1) / kGrain, std::cref(task));
+  }
+  void to_f32(const Tensor& from, const Tensor& to) {
+    for_elements(from.elements(), [&](std::int64_t i) { to.f32()[i] = f32_from_bf16(from.as<std::uint16_t>()[i]); });
+  }
+  void to_bf16(const Tensor& from, const Tensor& to) {
+    for_elements(from.elements(), [&](std::int64_t i) { to.as<std::uint16_t>()[i] = bf16_from_f32(from.f32()[i]); });
+  }
+
   // One overload set for all kernels; the op's own namespace decides which backend function it is.
   template <class Op>
   static void run(const Op& op, ThreadPool& pool) {
@@ -40,7 +83,10 @@ class CpuExecutor final : public ArenaExecutor {
       optim::cpu::run(op, pool);
   }
 
+  static constexpr std::size_t kMostOperands = 16;
+
   device::CpuDevice& device_;
+  std::array<std::vector<float>, kMostOperands> wide_;  // by operand of a node
 };
 
 }  // namespace

@@ -12,6 +12,8 @@
 
 namespace redline::program {
 
+struct Fp8Linears;
+
 struct Lowering {
   bool training = false;          // keep what the backward pass needs, and draw dropout
   bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
@@ -21,6 +23,7 @@ struct Lowering {
   device::Kind kind = device::Kind::cpu;  // whose kernels: those of a card want scratch
   ops::ProductHow products = {};
   ops::AttentionHow attention = {};
+  Fp8Linears* fp8 = nullptr;  // linears whose products take operands in eight bits (program/fp8.h); none: none
 
   bool on_card() const { return kind == device::Kind::cuda; }
   // Whether attention may be a library's, which wants memory of its own.

@@ -10,6 +10,7 @@
 #include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
+#include "ops/fp8.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/norm_add.h"
@@ -39,5 +40,10 @@ void run(const LmLoss<Tensor>& op, ThreadPool& pool);
 void run(const Dropout<Tensor>& op, ThreadPool& pool);
 void run(const CacheStore<Tensor>& op, ThreadPool& pool);
 void run(const AttentionCached<Tensor>& op, ThreadPool& pool);
+void run(const Quantize<Tensor>& op, ThreadPool& pool);
+void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool);
+void run(const BoundScale<Tensor>& op, ThreadPool& pool);
+void run(const MoveScales<Tensor>& op, ThreadPool& pool);
+void run(const Fp8Product<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::ops::cpu

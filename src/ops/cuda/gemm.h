@@ -9,7 +9,8 @@
 namespace redline::ops::cuda {
 
 // C[m, n] = op(A) * op(B) + beta * C, row-major and dense with the given leading dimensions; a and b bf16 or fp32, c
-// bf16 (of bf16 inputs) or fp32, accumulated in fp32; beta 0 or 1.
+// bf16 (of bf16 inputs) or fp32, accumulated in fp32; beta 0 or 1. Or a and b e4m3 and e5m2, with the scales that the
+// product is multiplied by: A as it is times B turned over then, all extents multiples of 16.
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
@@ -19,7 +20,8 @@ struct Gemm {
   std::int64_t ldb = 0;
   void* c = nullptr;
   std::int64_t ldc = 0;
-  DType input = DType::bf16, output = DType::bf16;
+  DType input = DType::bf16, input_b = DType::bf16, output = DType::bf16;
+  const float *a_scale = nullptr, *b_scale = nullptr;  // of fp8 operands
   float beta = 0;
   ProductHow how = {};
   void* workspace = nullptr;  // device memory that the library may use

@@ -15,7 +15,14 @@ std::uint32_t alignment(const void* p) {
   return std::uint32_t{1} << std::countr_zero(address);
 }
 
-cudaDataType_t data_type(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t data_type(DType t) {
+  switch (t) {
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::e4m3: return CUDA_R_8F_E4M3;
+    case DType::e5m2: return CUDA_R_8F_E5M2;
+    default: return CUDA_R_32F;
+  }
+}
 
 // A row-major [rows, columns] is a column-major [columns, rows].
 LtLayout layout(DType type, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
@@ -35,6 +42,10 @@ LtOperation operation(const GemmShape& s) {
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b);  // its A is our B
   set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a);
+  if (s.fast_sums) {
+    const std::int8_t fast = 1;
+    REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+  }
   return owned;
 }
 
@@ -74,22 +85,30 @@ GemmShape::GemmShape(const Gemm& g)
       ldb(g.ldb),
       ldc(g.ldc),
       input(g.input),
+      input_b(g.input_b),
       output(g.output),
       accumulate(g.beta != 0),
       tf32(g.how.math == Math::tf32 && g.input == DType::f32),
+      fast_sums(g.how.fast_sums && is_fp8(g.input)),
       align_a(alignment(g.a)),
       align_b(alignment(g.b)),
       align_c(alignment(g.c)),
       workspace(g.workspace_bytes) {
   const auto taken = [](DType t) { return t == DType::bf16 || t == DType::f32; };
-  REDLINE_CHECK(taken(input) && taken(output) && !(input == DType::f32 && output == DType::bf16),
-                "no product of {} gives {}", name_of(input), name_of(output));
+  const bool fp8 = is_fp8(input) && is_fp8(input_b) && !(input == DType::e5m2 && input_b == DType::e5m2);
+  REDLINE_CHECK(taken(output) && (fp8 || (taken(input) && input == input_b &&
+                                          !(input == DType::f32 && output == DType::bf16))),
+                "no product of {} and {} gives {}", name_of(input), name_of(input_b), name_of(output));
+  REDLINE_CHECK(!fp8 || (g.a_scale && g.b_scale && !transpose_a && transpose_b), "{} without scales, or not by rows",
+                str());
   REDLINE_CHECK(g.beta == 0 || g.beta == 1, "beta is {}", g.beta);
 }
 
 std::string GemmShape::str() const {
   return fmt::format("{}x{}x{} {}{} {}>{}{}{} ld {},{},{} align {},{},{}", m, n, k, transpose_a ? 'T' : 'N',
-                     transpose_b ? 'T' : 'N', name_of(input), name_of(output), tf32 ? " tf32" : "",
+                     transpose_b ? 'T' : 'N',
+                     input == input_b ? std::string(name_of(input)) : fmt::format("{}x{}", name_of(input), name_of(input_b)),
+                     name_of(output), tf32 ? " tf32" : fast_sums ? " fast" : "",
                      accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c);
 }
 
@@ -98,7 +117,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
       shape_(s),
       operation_(operation(s)),
       a_(s.transpose_a ? layout(s.input, s.k, s.m, s.lda) : layout(s.input, s.m, s.k, s.lda)),
-      b_(s.transpose_b ? layout(s.input, s.n, s.k, s.ldb) : layout(s.input, s.k, s.n, s.ldb)),
+      b_(s.transpose_b ? layout(s.input_b, s.n, s.k, s.ldb) : layout(s.input_b, s.k, s.n, s.ldb)),
       c_(layout(s.output, s.m, s.n, s.ldc)) {}
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const {
@@ -153,15 +172,23 @@ bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<std::size_t>(shape_.workspace);
 }
 
-cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
-                                 void* workspace, const Launch& launch) const {
+cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const Operands& with,
+                                 const Launch& launch) const {
   const float alpha = 1, beta = shape_.accumulate ? 1.0f : 0.0f;
-  return cublasLtMatmul(handle_, operation_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, c, c_.get(), c, c_.get(),
-                        &algorithm, workspace, static_cast<std::size_t>(shape_.workspace), launch.stream);
+  if (is_fp8(shape_.input)) {  // where the scales are is said for each launch: layers share a plan
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const float* scale) {
+      REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &scale, sizeof scale));
+    };
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, with.b_scale);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, with.a_scale);
+  }
+  return cublasLtMatmul(handle_, operation_.get(), &alpha, with.b, b_.get(), with.a, a_.get(), &beta, with.c, c_.get(),
+                        with.c, c_.get(), &algorithm, with.workspace, static_cast<std::size_t>(shape_.workspace),
+                        launch.stream);
 }
 
 void GemmPlan::run(const Gemm& g, const Launch& launch) const {
-  const cublasStatus_t status = try_run(algorithm_, g.a, g.b, g.c, g.workspace, launch);
+  const cublasStatus_t status = try_run(algorithm_, {g.a, g.b, g.c, g.workspace, g.a_scale, g.b_scale}, launch);
   if (status != CUBLAS_STATUS_SUCCESS)
     fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(), cublasLtGetStatusString(status));
 }

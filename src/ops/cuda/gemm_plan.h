@@ -36,9 +36,10 @@ struct GemmShape {
 
   bool transpose_a, transpose_b;
   std::int64_t m, n, k, lda, ldb, ldc;
-  DType input, output;
+  DType input, input_b, output;
   bool accumulate;                          // beta is 1
   bool tf32;                                // of fp32 inputs only
+  bool fast_sums;                           // of fp8 inputs only
   std::uint32_t align_a, align_b, align_c;  // bytes, at most 256: what cuBLASLt asks for
   std::int64_t workspace;                   // bytes that an algorithm may use
 
@@ -61,8 +62,12 @@ class GemmPlan {
   void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
   void run(const Gemm& g, const Launch& launch) const;
   // With any algorithm; what it cannot do is no error here.
-  cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c, void* workspace,
-                         const Launch& launch) const;
+  struct Operands {
+    const void *a, *b;
+    void *c, *workspace;
+    const float *a_scale = nullptr, *b_scale = nullptr;
+  };
+  cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const Operands& with, const Launch& launch) const;
 
   const GemmShape& shape() const { return shape_; }
 

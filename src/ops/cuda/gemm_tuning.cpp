@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "base/small_floats.h"
 #include "device/cuda/stopwatch.h"
 
 namespace redline::ops::cuda {
@@ -41,6 +42,8 @@ DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream)
     const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(random.uniform(i)) - 0.5f);
     if (type == DType::bf16)
       reinterpret_cast<std::uint16_t*>(piece.data())[i] = static_cast<std::uint16_t>(bits >> 16);
+    else if (is_fp8(type))
+      reinterpret_cast<std::uint8_t*>(piece.data())[i] = fp8_from_f32(std::bit_cast<float>(bits), fp8_format(type));
     else
       reinterpret_cast<std::uint32_t*>(piece.data())[i] = bits;
   }
@@ -62,15 +65,18 @@ std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& lau
   const GemmShape& s = plan.shape();
   GemmTrial trial(plan, launch);
   trial.a_ = random_array(s.input, (s.transpose_a ? s.k : s.m) * s.lda, launch.stream);
-  trial.b_ = random_array(s.input, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
+  trial.b_ = random_array(s.input_b, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
   trial.c_ = random_array(s.output, s.m * s.ldc, launch.stream);
   trial.workspace_ = device::cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(s.workspace, 1)));
-  if (!trial.a_ || !trial.b_ || !trial.c_ || !trial.workspace_) return std::nullopt;
+  trial.scale_ = random_array(DType::f32, 1, launch.stream);
+  if (!trial.a_ || !trial.b_ || !trial.c_ || !trial.workspace_ || !trial.scale_) return std::nullopt;
   return trial;
 }
 
 bool GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
-  return plan_->try_run(algorithm, a_.get(), b_.get(), c_.get(), workspace_.get(), launch_) == CUBLAS_STATUS_SUCCESS;
+  const float* const scale = reinterpret_cast<const float*>(scale_.get());
+  return plan_->try_run(algorithm, {a_.get(), b_.get(), c_.get(), workspace_.get(), scale, scale}, launch_) ==
+         CUBLAS_STATUS_SUCCESS;
 }
 
 double GemmTrial::time(const TimedAlgorithm& timed, double for_seconds) const {

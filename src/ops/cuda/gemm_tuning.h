@@ -33,7 +33,7 @@ class GemmTrial {
 
   const GemmPlan* plan_;
   Launch launch_;
-  device::cuda::DeviceBytes a_, b_, c_, workspace_;
+  device::cuda::DeviceBytes a_, b_, c_, workspace_, scale_;
 };
 
 // Finalists take turns for so many rounds: the mean time of each, in their order. An algorithm runs in a round for the

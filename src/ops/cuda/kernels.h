@@ -11,6 +11,7 @@
 #include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
+#include "ops/fp8.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/norm_add.h"
@@ -42,5 +43,10 @@ void run(const LmLoss<Tensor>& op, const Launch& launch);
 void run(const Dropout<Tensor>& op, const Launch& launch);
 void run(const CacheStore<Tensor>& op, const Launch& launch);
 void run(const AttentionCached<Tensor>& op, const Launch& launch);
+void run(const Quantize<Tensor>& op, const Launch& launch);
+void run(const QuantizeWeight<Tensor>& op, const Launch& launch);
+void run(const BoundScale<Tensor>& op, const Launch& launch);
+void run(const MoveScales<Tensor>& op, const Launch& launch);
+void run(const Fp8Product<Tensor>& op, const Launch& launch);
 
 }  // namespace redline::ops::cuda

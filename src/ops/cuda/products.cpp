@@ -31,6 +31,7 @@ Gemm output(const Matrix& x, const Matrix& weight, const Matrix& y) {
           .c = y.data,
           .ldc = y.stride,
           .input = x.dtype,
+          .input_b = weight.dtype,
           .output = y.dtype};
 }
 
@@ -45,6 +46,7 @@ Gemm input_grad(const Matrix& dy, const Matrix& weight, const Matrix& dx, bool a
           .c = dx.data,
           .ldc = dx.stride,
           .input = dy.dtype,
+          .input_b = weight.dtype,
           .output = dx.dtype,
           .beta = accumulate ? 1.0f : 0.0f};
 }
@@ -60,7 +62,8 @@ Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool 
           .ldb = x.stride,
           .c = dweight.data,
           .ldc = dweight.stride,
-          .input = x.dtype,
+          .input = dy.dtype,
+          .input_b = x.dtype,
           .output = dweight.dtype,
           .beta = accumulate ? 1.0f : 0.0f};
 }
@@ -82,6 +85,14 @@ Gemm product(const LinearInputGrad<Tensor>& op) {
 }
 Gemm product(const LinearWeightGrad<Tensor>& op) {
   return as_told(op, weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate));
+}
+
+Gemm product(const Fp8Product<Tensor>& op) {
+  Gemm g = as_told(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
+  g.beta = op.accumulate ? 1.0f : 0.0f;
+  g.a_scale = &op.a_scale.as<Fp8Scale>()->inverse;
+  g.b_scale = &op.b_scale.as<Fp8Scale>()->inverse;
+  return g;
 }
 
 LogitsChunk logits_chunk(const Tensor& logits) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/cuda/gemm.h"
+#include "ops/fp8.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 
@@ -10,6 +11,7 @@ namespace redline::ops::cuda {
 Gemm product(const Linear<Tensor>& op);
 Gemm product(const LinearInputGrad<Tensor>& op);
 Gemm product(const LinearWeightGrad<Tensor>& op);
+Gemm product(const Fp8Product<Tensor>& op);
 
 // A head's rows of logits exist in chunks. Where rows of the vocabulary's length would not be aligned, which costs products
 // and loads alike several times over, fewer rows stand a little further apart.

@@ -71,7 +71,10 @@ void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
 void run(const AdamW<Tensor>& op, ThreadPool& pool) {
   const StepState& state = *op.state.as<StepState>();
   const UpdateResult& result = *op.result.as<UpdateResult>();
-  if (result.finite != 1.0f) return;
+  if (result.finite != 1.0f) {  // working copies are written whatever happened
+    if (op.working.present()) std::copy_n(op.parameters.f32(), op.parameters.elements(), op.working.f32());
+    return;
+  }
   const AdamWSettings& s = op.settings;
   const Factors factors{s.beta1,           s.beta2,          s.eps, s.weight_decay, result.grad_scale, state.lr,
                         state.correction1, state.correction2};
@@ -80,11 +83,13 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
     const std::int64_t begin = range * kRange, count = std::min(n - begin, kRange);
     update(op.parameters.f32() + begin, op.gradients.f32() + begin, op.moment1.f32() + begin, op.moment2.f32() + begin,
            count, factors);
+    if (op.working.present()) std::copy_n(op.parameters.f32() + begin, count, op.working.f32() + begin);
   };
   pool.run((n + kRange - 1) / kRange, std::cref(update_range));
 }
 
-// Programs for the CPU take fp32 throughout: there is nothing to copy to.
-void run(const Refresh<Tensor>&, ThreadPool&) { REDLINE_CHECK(false, "the CPU backend has no working copies"); }
+void run(const Refresh<Tensor>& op, ThreadPool&) {
+  std::copy_n(op.parameters.f32(), op.parameters.elements(), op.working.f32());
+}
 
 }  // namespace redline::optim::cpu

@@ -105,7 +105,10 @@ class GemmOnCard : public testing::OnCard<> {
           out.data(),
           ldc,
           t.input,
+          t.input,
           t.output,
+          nullptr,
+          nullptr,
           c.beta,
           {.math = t.tf32 ? Math::tf32 : Math::full}},
          card().launch());
@@ -174,6 +177,7 @@ TEST_F(GemmOnCard, OperandsNeedOnlyTheAlignmentOfTheirElements) {
                .c = after_first(c, 4),
                .ldc = 32,
                .input = DType::bf16,
+               .input_b = DType::bf16,
                .output = DType::f32};
   gemm(g, card().launch());
   std::vector<float> want = c.values;

@@ -1,0 +1,112 @@
+// Which products there are, the values that they need from step to step, and the nodes of the update.
+#include "model/fp8_linears.h"
+
+#include <algorithm>
+
+#include "base/small_floats.h"
+
+namespace redline::model {
+namespace {
+
+using program::Role;
+using program::ValueId;
+
+constexpr std::int64_t kMultiple = 16;  // that cuBLASLt asks of every extent
+
+// What is cast may grow by so much from one step to the next. Room costs nothing: there are 2^15 between the largest and the
+// smallest normal number of e4m3, 2^30 of e5m2, and gradients differ more from step to step than activations do.
+constexpr float kInputHeadroom = 4, kGradientHeadroom = 64;
+
+constexpr std::string_view kInputScales = "fp8 input scales", kGradientScales = "fp8 gradient scales";
+constexpr std::string_view kInputAmax = "fp8 input amax", kGradientAmax = "fp8 gradient amax";
+
+// "qkv" of "layer 3/qkv"; empty: no linear of a block.
+std::string_view linear_of(const ParameterSpec& p) {
+  const std::size_t slash = p.name.find('/');
+  return p.shape.rank() == 2 && slash != std::string::npos ? std::string_view(p.name).substr(slash + 1) : "";
+}
+
+bool contains(const std::vector<std::string>& products, std::string_view linear, std::string_view product) {
+  return std::ranges::find(products, fmt::format("{}/{}", linear, product)) != products.end();
+}
+
+}  // namespace
+
+Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens) {
+  Fp8Candidates found;
+  std::vector<std::string_view> seen;
+  for (const ParameterSpec& p : table) {
+    const std::string_view linear = linear_of(p);
+    if (linear.empty() || std::ranges::find(seen, linear) != seen.end()) continue;
+    seen.push_back(linear);
+    if (p.shape[0] % kMultiple || p.shape[1] % kMultiple) {
+      found.refused.push_back(fmt::format("{} is {} x {}: not multiples of {}", linear, p.shape[0], p.shape[1], kMultiple));
+      continue;
+    }
+    for (const std::string_view product : {kFp8Forward, kFp8Input}) found.products.push_back(fmt::format("{}/{}", linear, product));
+    if (tokens % kMultiple == 0)
+      found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
+  }
+  if (tokens % kMultiple)
+    found.refused.push_back(fmt::format("gradients of weights: a micro-batch has {} tokens, not a multiple of {}", tokens, kMultiple));
+  return found;
+}
+
+void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products,
+                        const std::vector<ValueId>& weights) {
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < m.table.size(); ++i) {
+    const std::string_view linear = linear_of(m.table[i]);
+    for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
+      if (!linear.empty() && contains(products, linear, product) && (rows.empty() || rows.back() != i)) rows.push_back(i);
+  }
+  if (rows.empty()) return;
+  const auto count = static_cast<std::int64_t>(rows.size());
+  // Scales are saved, so that a run goes on with the bits it would have had; what was recorded is 0 between steps.
+  const auto scales = [&](std::string_view name, const char* stored_as) {
+    return m.declare(b, {.name = std::string(name), .independent = count * ops::kScaleFloats, .file = optim::kFp8File, .stored_as = stored_as},
+                     Role::moment);
+  };
+  const auto records = [&](std::string_view name) {
+    return m.declare(b, {.name = std::string(name), .independent = count}, Role::gradient);
+  };
+  const ValueId inputs = scales(kInputScales, "inputs"), gradients = scales(kGradientScales, "gradients");
+  const ValueId input_amax = records(kInputAmax), gradient_amax = records(kGradientAmax);
+  const ValueId of_weights = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::working);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ParameterSpec& p = m.table[rows[static_cast<std::size_t>(i)]];
+    const std::string_view linear = linear_of(p);
+    const auto scale = [&](ValueId of, std::string_view what) {
+      return b.view(of, fmt::format("{} {} scale", p.name, what), {ops::kScaleFloats}, i * ops::kScaleFloats * 4);
+    };
+    const auto amax = [&](ValueId of, std::string_view what) {
+      return b.view(of, fmt::format("{} {} amax", p.name, what), {1}, i * 4);
+    };
+    const auto copy = [&](bool wanted, std::string_view what, Shape shape) {
+      return wanted ? b.declare(fmt::format("{} {}", p.name, what), shape, DType::e4m3, Role::working) : program::kAbsent;
+    };
+    program::Fp8Linear l;
+    l.output = contains(products, linear, kFp8Forward);
+    l.input_grad = contains(products, linear, kFp8Input);
+    l.weight_grad = contains(products, linear, kFp8Weight);
+    l.weight_rows = copy(l.output, "in fp8", p.shape);
+    l.weight_columns = copy(l.input_grad, "in fp8 by columns", {p.shape[1], p.shape[0]});
+    l.weight_scale = scale(of_weights, "weight");
+    l.x = {scale(inputs, "input"), amax(input_amax, "input")};
+    l.dy = {scale(gradients, "gradient"), amax(gradient_amax, "gradient")};
+    linears_.by_weight.emplace(weights[rows[static_cast<std::size_t>(i)]], l);
+  }
+}
+
+void Fp8Values::follow(program::Builder& b, const LoweredModel& m, ValueId result) const {
+  if (linears_.by_weight.empty()) return;
+  b.move_scales({m.at(kInputScales), m.at(kInputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
+  b.move_scales({m.at(kGradientScales), m.at(kGradientAmax), result, kE5m2.largest / kGradientHeadroom},
+                "scales of gradients");
+  for (const auto& [scale, weight] : linears_.bounds) b.bound_scale({weight, scale});
+  for (const auto& [weight, l] : linears_.by_weight)
+    if (l.weight_rows.present() || l.weight_columns.present())
+      b.quantize_weight({weight, l.weight_rows, l.weight_columns, l.weight_scale});
+}
+
+}  // namespace redline::model

@@ -1,0 +1,136 @@
+// Casts to eight bits as cards make them, their scales, and products of them. The truth for the casts is
+// base/small_floats.h; here values are what bf16 keeps of them, as on a card. A product's operands are taken back to fp32,
+// which is exact, and the work is gemm's.
+#include <algorithm>
+#include <cmath>
+
+#include "base/small_floats.h"
+#include "base/step_state.h"
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/row_ranges.h"
+
+namespace redline::ops::cpu {
+namespace {
+
+constexpr std::int64_t kTile = 64;  // rows and columns that are turned over at a time
+
+// The largest magnitude; NaN where one is.
+float largest(const float* x, std::int64_t n, ThreadPool& pool) {
+  constexpr std::int64_t kParts = 64;
+  float parts[kParts] = {};
+  run_tasks(pool, kParts, [&](std::int64_t part) {
+    float most = 0;
+    bool ordered = true;
+    for (std::int64_t i = part * n / kParts; i < (part + 1) * n / kParts; ++i) {
+      const float magnitude = std::abs(x[i]);
+      ordered = ordered && magnitude == magnitude;
+      most = std::max(most, magnitude);
+    }
+    parts[part] = ordered ? most : NAN;
+  });
+  float most = 0;
+  for (const float part : parts) most = part == part ? std::max(most, part) : part;
+  return most;
+}
+
+// byte(row, column) to rows [n, d] and to columns [d, n], whichever is there.
+template <class Byte>
+void write_copies(const Tensor& rows, const Tensor& columns, std::int64_t n, std::int64_t d, ThreadPool& pool,
+                  const Byte& byte) {
+  run_tasks(pool, (n + kTile - 1) / kTile, [&](std::int64_t tile) {
+    const std::int64_t end = std::min(n, (tile + 1) * kTile);
+    for (std::int64_t left = 0; left < d; left += kTile) {
+      const std::int64_t right = std::min(d, left + kTile);
+      for (std::int64_t i = tile * kTile; i < end; ++i) {
+        for (std::int64_t j = left; j < right; ++j) {
+          const std::uint8_t b = byte(i, j);
+          if (rows.present()) rows.as<std::uint8_t>()[i * d + j] = b;
+          if (columns.present()) columns.as<std::uint8_t>()[j * n + i] = b;
+        }
+      }
+    }
+  });
+}
+
+void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scale, ThreadPool& pool) {
+  const std::int64_t n = x.rows(), d = x.columns();
+  const Fp8Format& format = fp8_format(rows.present() ? rows.dtype : columns.dtype);
+  write_copies(rows, columns, n, d, pool, [&](std::int64_t i, std::int64_t j) {
+    return fp8_from_f32(f32_from_bf16(bf16_from_f32(x.f32()[i * d + j])) * scale, format);
+  });
+}
+
+void set_scale(const Tensor& entry, float amax, float target) {
+  auto& s = *entry.as<Fp8Scale>();
+  s = {.scale = scale_for(amax, target), .inverse = 0, .next = 0, .amax = amax, .history = {}};
+  s.inverse = 1.0f / s.scale;
+}
+
+// In memory of its own: the truth need not be lean.
+std::vector<float> numbers_of(const Tensor& t, ThreadPool& pool) {
+  static constexpr auto kOfE4m3 = fp8_numbers(kE4m3), kOfE5m2 = fp8_numbers(kE5m2);
+  const auto& numbers = t.dtype == DType::e5m2 ? kOfE5m2 : kOfE4m3;
+  std::vector<float> values(static_cast<std::size_t>(t.elements()));
+  for_rows(pool, t.rows(), t.columns(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin * t.columns(); i < end * t.columns(); ++i)
+      values[static_cast<std::size_t>(i)] = numbers[t.as<std::uint8_t>()[i]];
+  });
+  return values;
+}
+
+}  // namespace
+
+void run(const Quantize<Tensor>& op, ThreadPool& pool) {
+  if (is_fp8(op.x.dtype)) {
+    REDLINE_CHECK(!op.to.rows.present(), "{} is in fp8 already", op.x.shape.str());
+    const std::int64_t d = op.x.columns();
+    return write_copies({}, op.to.columns, op.x.rows(), d, pool,
+                        [&](std::int64_t i, std::int64_t j) { return op.x.as<std::uint8_t>()[i * d + j]; });
+  }
+  cast(op.x, op.to.rows, op.to.columns, op.to.scale.as<Fp8Scale>()->scale, pool);
+  if (!op.to.amax.present()) return;
+  float& amax = *op.to.amax.f32();
+  const float most = f32_from_bf16(bf16_from_f32(largest(op.x.f32(), op.x.elements(), pool)));
+  amax = most == most && amax == amax ? std::max(amax, most) : NAN;
+}
+
+void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool) {
+  const float most = f32_from_bf16(bf16_from_f32(largest(op.weight.f32(), op.weight.elements(), pool)));
+  set_scale(op.scale, most, fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
+  cast(op.weight, op.rows, op.columns, op.scale.as<Fp8Scale>()->scale, pool);
+}
+
+void run(const BoundScale<Tensor>& op, ThreadPool& pool) {
+  const float most = f32_from_bf16(bf16_from_f32(largest(op.weight.f32(), op.weight.elements(), pool)));
+  set_scale(op.scale, std::sqrt(static_cast<float>(op.weight.elements())) * most, kE4m3.largest);
+}
+
+void run(const MoveScales<Tensor>& op, ThreadPool&) {
+  const bool made = !op.result.present() || op.result.as<UpdateResult>()->finite == 1.0f;
+  auto* const scales = op.scales.as<Fp8Scale>();
+  for (std::int64_t i = 0; i < op.amax.elements(); ++i) {
+    if (made) move(scales[i], op.amax.f32()[i], op.target);
+    op.amax.f32()[i] = 0;
+  }
+}
+
+void run(const Fp8Product<Tensor>& op, ThreadPool& pool) {
+  const std::vector<float> a = numbers_of(op.a, pool), b = numbers_of(op.b, pool);
+  const std::int64_t k = op.a.columns();
+  gemm({.tb = Transpose::yes,
+        .m = op.a.rows(),
+        .n = op.b.rows(),
+        .k = k,
+        .a = a.data(),
+        .lda = k,
+        .b = b.data(),
+        .ldb = k,
+        .c = op.c.f32(),
+        .ldc = op.b.rows(),
+        .alpha = op.a_scale.as<Fp8Scale>()->inverse * op.b_scale.as<Fp8Scale>()->inverse,
+        .beta = op.accumulate ? 1.0f : 0.0f},
+       pool);
+}
+
+}  // namespace redline::ops::cpu

@@ -1,0 +1,112 @@
+// Casts to eight bits inside kernels, and tiles that turn over. What is cast is what bf16 keeps of a value, so a kernel that
+// writes its result in eight bits gives the bytes that quantize makes of its bf16 result.
+//
+// A tile is kTileRows rows of 64 columns; a warp has 16 rows of it at a time. A lane has 8 columns (lane % 8) of 4 rows that
+// follow each other (lane / 8 says which four): four words of each four columns, turned over in registers, go to the
+// tile's columns in shared memory, a word each. Words of a column are 16 bytes apart in groups that depend on the column:
+// neither the writes nor the reads of 16 bytes meet in a bank.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include "device/cuda/vectors.cuh"
+#include "ops/fp8.h"
+
+namespace redline::ops::cuda {
+
+// The operands of ops::Fp8Copies as a kernel takes them.
+struct CastTo {
+  std::uint8_t *rows, *columns;  // either may be null
+  const Fp8Scale* scale;
+  float* amax;  // or null
+  bool e5m2;
+};
+inline CastTo cast_to(const Fp8Copies<Tensor>& to) {
+  const Tensor& any = to.rows.present() ? to.rows : to.columns;
+  return {to.rows.as<std::uint8_t>(), to.columns.as<std::uint8_t>(), to.scale.as<Fp8Scale>(), to.amax.f32(),
+          any.dtype == DType::e5m2};
+}
+
+// Four numbers, the first in the lowest byte, rounded to nearest even and saturating.
+template <bool kE5m2>
+__device__ std::uint32_t cast_4(float a, float b, float c, float d) {
+  constexpr __nv_fp8_interpretation_t kFormat = kE5m2 ? __NV_E5M2 : __NV_E4M3;
+  const std::uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kFormat);
+  const std::uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kFormat);
+  return low | high << 16;
+}
+
+// Eight values of bf16, scaled.
+template <bool kE5m2>
+__device__ uint2 cast_8(const device::cuda::Vector<device::cuda::bf16, 8>& x, float scale) {
+  return {cast_4<kE5m2>(x[0] * scale, x[1] * scale, x[2] * scale, x[3] * scale),
+          cast_4<kE5m2>(x[4] * scale, x[5] * scale, x[6] * scale, x[7] * scale)};
+}
+
+// The largest magnitude of what a thread has seen, as the bits of bf16 in either half of a word: magnitudes of floats are
+// in the order of their bits, and NaN is above all.
+struct LargestBits {
+  std::uint32_t low = 0, high = 0;
+
+  __device__ void add(const device::cuda::Vector<device::cuda::bf16, 8>& x) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      low = max(low, x.pairs[i] & 0x7FFFu);
+      high = max(high, x.pairs[i] & 0x7FFF0000u);
+    }
+  }
+  // Of the warp, to memory. Which warp comes first does not matter.
+  __device__ void record(float* amax) const {
+    const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
+    if (threadIdx.x % device::cuda::kWarp == 0) atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
+  }
+};
+
+inline constexpr int kTileColumns = 64, kTileUnit = 16;  // rows that a warp has at a time
+
+// A word of four rows, for each of four columns, from words of four columns.
+__device__ inline void turn_4x4(const std::uint32_t (&rows)[4], std::uint32_t (&columns)[4]) {
+  const std::uint32_t low01 = __byte_perm(rows[0], rows[1], 0x5140), high01 = __byte_perm(rows[0], rows[1], 0x7362);
+  const std::uint32_t low23 = __byte_perm(rows[2], rows[3], 0x5140), high23 = __byte_perm(rows[2], rows[3], 0x7362);
+  columns[0] = __byte_perm(low01, low23, 0x5410);
+  columns[1] = __byte_perm(low01, low23, 0x7632);
+  columns[2] = __byte_perm(high01, high23, 0x5410);
+  columns[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// The columns of a tile of kRows rows, in shared memory: 64 * kRows bytes, aligned to 16.
+template <int kRows>
+struct TurnedTile {
+  static constexpr int kChunks = kRows / 16;  // of 16 bytes, of a column
+  static_assert(kChunks == 8, "the order of chunks is made for eight");
+  uint4 chunks[kTileColumns * kChunks];
+
+  // What a lane has: four rows from `row` (a multiple of 4) by eight columns from `column` (a multiple of 8).
+  __device__ void put(int row, int column, const uint2 (&bytes)[4]) {
+    std::uint32_t* const words = reinterpret_cast<std::uint32_t*>(chunks);
+    const int chunk = row / 16, word = row / 4 % 4, swizzled = chunk ^ (column / 8);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t rows[4], columns[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) rows[r] = half == 0 ? bytes[r].x : bytes[r].y;
+      turn_4x4(rows, columns);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) words[((column + 4 * half + c) * kChunks + swizzled) * 4 + word] = columns[c];
+    }
+  }
+  __device__ uint4 chunk(int column, int index) const { return chunks[column * kChunks + (index ^ (column / 8))]; }
+
+  // All of it to [d, n], from row `row` and column `column` of [n, d], by a block's threads, behind a barrier. n is a multiple
+  // of 16.
+  __device__ void store(std::uint8_t* to, std::int64_t row, std::int32_t column, std::int64_t n, std::int32_t d,
+                        int thread, int threads) const {
+    for (int i = thread; i < kTileColumns * kChunks; i += threads) {
+      const int c = i / kChunks, index = i % kChunks;
+      if (column + c >= d || row + 16 * index >= n) continue;
+      *reinterpret_cast<uint4*>(to + static_cast<std::int64_t>(column + c) * n + row + 16 * index) = chunk(c, index);
+    }
+  }
+};
+
+}  // namespace redline::ops::cuda

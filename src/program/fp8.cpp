@@ -1,0 +1,203 @@
+// First what products want of which value; then the nodes once more, with copies behind whoever made a value, and products
+// over the copies.
+#include "program/fp8.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "program/cost.h"
+
+namespace redline::program {
+namespace {
+
+using Nodes = std::vector<Node>;
+
+// An op that can write one of its results in eight bits by itself (its header says what `fp8` is of): where, and the result,
+// which may be absent then, or stays, or is not written any more.
+enum class Result { optional, stays, unwritten };
+struct Caster {
+  ops::Fp8Copies<ValueId>* to = nullptr;
+  ValueId* result = nullptr;
+  Result then = Result::optional;
+};
+Caster caster(ops::AddNorm<ValueId>& op) { return {&op.fp8, &op.y}; }
+Caster caster(ops::AddNormGrad<ValueId>& op) { return {&op.fp8, &op.dresidual, Result::stays}; }
+Caster caster(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y}; }
+Caster caster(ops::SwiGluGrad<ValueId>& op) { return {&op.fp8, &op.dgate_up}; }
+Caster caster(ops::RopeQkNormGrad<ValueId>& op) { return {&op.fp8, &op.dqkv, Result::unwritten}; }
+template <class Other>
+Caster caster(Other&) {
+  return {};
+}
+
+// One value as it is behind one node, in eight bits.
+struct Copies {
+  std::size_t maker = 0;  // node
+  ValueId of;
+  Fp8Entry entry;
+  DType dtype = DType::e4m3;
+  bool rows = false, columns = false;  // wanted
+  ValueId row_copy = {}, column_copy = {};
+};
+
+// A product of the program: the values whose copies it takes, as indices, or the weight.
+struct Product {
+  std::size_t node = 0;
+  const Fp8Linear* linear = nullptr;
+  std::optional<std::size_t> x, dy;
+};
+
+class Pass {
+ public:
+  Pass(Writer& writer, Fp8Linears& linears) : w_(writer), linears_(linears), nodes_(writer.program().nodes) {
+    for (const auto& [weight, linear] : linears.by_weight) weight_of_[w_.gradient_of_parameter(weight)] = weight;
+  }
+
+  void run() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      std::visit([&](const auto& op) { look_at(i, op); }, nodes_[i].op);
+    Nodes written;
+    std::size_t product = 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (product < products_.size() && products_[product].node == i) {
+        nodes_[i].op = in_fp8(products_[product++], nodes_[i].op);
+        nodes_[i].cost = cost_of(nodes_[i].op, w_.set().values);
+      }
+      const std::size_t at = written.size();
+      written.push_back(std::move(nodes_[i]));
+      for (Copies& c : copies_)
+        if (c.maker == i) make(c, written, at);
+    }
+    w_.program().nodes = std::move(written);
+  }
+
+ private:
+  void look_at(std::size_t i, const ops::Linear<ValueId>& op) {
+    const Fp8Linear* const linear = find(op.weight);
+    if (linear && linear->output) products_.push_back({i, linear, want(i, op.x, linear->x, DType::e4m3, true), {}});
+  }
+  void look_at(std::size_t i, const ops::LinearInputGrad<ValueId>& op) {
+    const Fp8Linear* const linear = find(op.weight);
+    if (linear && linear->input_grad)
+      products_.push_back({i, linear, {}, want(i, op.dy, linear->dy, DType::e5m2, true)});
+  }
+  void look_at(std::size_t i, const ops::LinearWeightGrad<ValueId>& op) {
+    const auto weight = weight_of_.find(op.dweight);
+    const Fp8Linear* const linear = weight == weight_of_.end() ? nullptr : find(weight->second);
+    if (!linear || !linear->weight_grad) return;
+    const std::size_t x = want(i, op.x, linear->x, DType::e4m3, false);
+    products_.push_back({i, linear, x, want(i, op.dy, linear->dy, DType::e5m2, false)});
+  }
+  template <class Other>
+  void look_at(std::size_t, const Other&) {}
+
+  const Fp8Linear* find(ValueId weight) const {
+    const auto it = linears_.by_weight.find(weight);
+    return it == linears_.by_weight.end() ? nullptr : &it->second;
+  }
+
+  // The copies of a value as node `reader` finds it, by rows or by columns.
+  std::size_t want(std::size_t reader, ValueId value, const Fp8Entry& entry, DType dtype, bool rows) {
+    const std::size_t maker = maker_of(reader, value);
+    auto it = std::ranges::find_if(copies_, [&](const Copies& c) { return c.maker == maker && c.of == value; });
+    if (it == copies_.end()) it = copies_.insert(it, {.maker = maker, .of = value, .entry = entry, .dtype = dtype});
+    REDLINE_CHECK(it->entry.scale == entry.scale, "two linears read {}", w_.at(value).full_name());
+    (rows ? it->rows : it->columns) = true;
+    return static_cast<std::size_t>(it - copies_.begin());
+  }
+
+  std::size_t maker_of(std::size_t reader, ValueId value) const {
+    for (std::size_t i = reader; i-- > 0;)
+      if (writes(nodes_[i], value)) return i;
+    fail_machine("nothing has written {} before {}", w_.at(value).full_name(), nodes_[reader].full_name());
+  }
+  bool touches(const Node& node, ValueId value, auto holds) const {
+    bool found = false;
+    each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
+      found = found || (holds(access) && w_.set().owner(id) == w_.set().owner(value));
+    });
+    return found;
+  }
+  bool writes(const Node& node, ValueId value) const {
+    return touches(node, value, [](Access a) { return a != Access::read; });
+  }
+
+  // Makes the copies: by the node at `at` itself, or by one behind all of them.
+  void make(Copies& c, Nodes& written, std::size_t at) {
+    const Node& maker = written[at];
+    const Shape shape = w_.shape(c.of);
+    const auto copy = [&](bool wanted, std::string_view what, Shape s) {
+      if (!wanted) return kAbsent;
+      w_.stand(maker.place);
+      return w_.make(fmt::format("{} {}", w_.at(c.of).name, what), s, Role::activation, c.dtype);
+    };
+    c.row_copy = copy(c.rows, "in fp8", shape);
+    c.column_copy = copy(c.columns, "in fp8 by columns", {shape[1], shape[0]});
+    ops::Fp8Copies<ValueId> to{c.row_copy, c.column_copy, c.entry.scale, c.entry.amax};
+    if (const auto* norm = std::get_if<ops::AddNorm<ValueId>>(&maker.op); norm && norm->y == c.of) {
+      to.amax = kAbsent;
+      linears_.bounds[c.entry.scale] = norm->weight;
+    }
+    if (w_.lowering().on_card() && made_by_itself(c, to, written[at])) return;
+    Node node{ops::Quantize<ValueId>{c.of, to}, maker.phase, {}, fmt::format("{}/cast", maker.name), maker.place};
+    node.cost = cost_of(node.op, w_.set().values);
+    written.push_back(std::move(node));
+  }
+
+  // A card's kernels cast what they have in registers, where they can; the bytes are the same.
+  bool made_by_itself(const Copies& c, const ops::Fp8Copies<ValueId>& to, Node& maker) const {
+    const Caster by = std::visit(
+        []<class Made>(Made& op) { return requires { Made::kCastsOnCard; } ? caster(op) : Caster{}; },
+        maker.op);
+    if (!by.to || *by.result != c.of) return false;
+    const bool others = read_by_others(c);
+    if (by.then == Result::unwritten && others) return false;
+    *by.to = to;
+    if (by.then == Result::optional && !others) *by.result = kAbsent;
+    maker.cost = cost_of(maker.op, w_.set().values);
+    return true;
+  }
+
+  // Whether anybody but products in eight bits reads the value as its maker left it.
+  bool read_by_others(const Copies& c) const {
+    for (std::size_t i = c.maker + 1; i < nodes_.size(); ++i) {
+      const bool product = std::ranges::find(products_, i, &Product::node) != products_.end();
+      if (!product && touches(nodes_[i], c.of, [](Access a) { return a != Access::write; })) return true;
+      if (writes(nodes_[i], c.of)) return false;
+    }
+    return false;
+  }
+
+  Op in_fp8(const Product& p, const Op& op) const {
+    const Fp8Linear& l = *p.linear;
+    const auto copy = [&](const std::optional<std::size_t>& index) -> const Copies& { return copies_[*index]; };
+    ops::Fp8Product<ValueId> product;
+    if (const auto* linear = std::get_if<ops::Linear<ValueId>>(&op)) {
+      product = {copy(p.x).row_copy, l.weight_rows, l.x.scale, l.weight_scale, linear->y};
+      product.workspace = linear->workspace, product.how = linear->how;
+      product.how.fast_sums = true;  // in forward passes alone: gradients keep all bits of their sums
+    } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&op)) {
+      product = {copy(p.dy).row_copy, l.weight_columns, l.dy.scale, l.weight_scale, input->dx, input->accumulate};
+      product.workspace = input->workspace, product.how = input->how;
+    } else {
+      const auto& weight = std::get<ops::LinearWeightGrad<ValueId>>(op);
+      product = {copy(p.dy).column_copy, copy(p.x).column_copy, l.dy.scale, l.x.scale, weight.dweight,
+                 weight.accumulate};
+      product.workspace = weight.workspace, product.how = weight.how;
+    }
+    return product;
+  }
+
+  Writer& w_;
+  Fp8Linears& linears_;
+  Nodes& nodes_;
+  std::map<ValueId, ValueId> weight_of_;  // by its gradient
+  std::vector<Copies> copies_;
+  std::vector<Product> products_;  // in the order of their nodes
+};
+
+}  // namespace
+
+void products_in_fp8(Writer& writer, Fp8Linears& linears) { Pass(writer, linears).run(); }
+
+}  // namespace redline::program
