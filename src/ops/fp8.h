@@ -20,15 +20,17 @@ namespace redline::ops {
 
 inline constexpr int kAmaxHistory = 16;
 
-// A tensor's entry among the scales: floats, since checkpoints hold them as such.
+// A tensor's entry among the scales: floats, since checkpoints hold them as such. A library reads `inverse` where it is,
+// aligned to 16 bytes, as all its operands.
 struct Fp8Scale {
-  float scale;                  // values are multiplied by it
-  float inverse;                // products are
+  float inverse;                // products are multiplied by it
+  float scale;                  // values are
   float next;                   // where in the history the next step's goes
   float amax;                   // the largest magnitude in the last step that had one
   float history[kAmaxHistory];  // of steps
 };
 inline constexpr std::int64_t kScaleFloats = sizeof(Fp8Scale) / sizeof(float);
+static_assert(sizeof(Fp8Scale) % 16 == 0);
 
 // What an op writes of a result in eight bits, beside the result or instead of it.
 template <class T>

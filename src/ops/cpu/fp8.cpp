@@ -63,8 +63,8 @@ void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scal
 
 void set_scale(const Tensor& entry, float amax, float target) {
   auto& s = *entry.as<Fp8Scale>();
-  s = {.scale = scale_for(amax, target), .inverse = 0, .next = 0, .amax = amax, .history = {}};
-  s.inverse = 1.0f / s.scale;
+  const float scale = scale_for(amax, target);
+  s = {.inverse = 1.0f / scale, .scale = scale, .next = 0, .amax = amax, .history = {}};
 }
 
 // In memory of its own: the truth need not be lean.

@@ -118,7 +118,19 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
       operation_(operation(s)),
       a_(s.transpose_a ? layout(s.input, s.k, s.m, s.lda) : layout(s.input, s.m, s.k, s.lda)),
       b_(s.transpose_b ? layout(s.input_b, s.n, s.k, s.ldb) : layout(s.input_b, s.k, s.n, s.ldb)),
-      c_(layout(s.output, s.m, s.n, s.ldc)) {}
+      c_(layout(s.output, s.m, s.n, s.ldc)) {
+  // The heuristic wants to know that there are scales, and looks at none.
+  const auto* const somewhere = reinterpret_cast<const float*>(std::uintptr_t{kFullAlignment});
+  if (is_fp8(s.input)) set_scales(somewhere, somewhere);
+}
+
+void GemmPlan::set_scales(const float* a, const float* b) const {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const float* scale) {
+    REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &scale, sizeof scale));
+  };
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
+  set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
+}
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const {
   cublasLtMatmulHeuristicResult_t results[kCandidates];
@@ -175,13 +187,7 @@ bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
 cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const Operands& with,
                                  const Launch& launch) const {
   const float alpha = 1, beta = shape_.accumulate ? 1.0f : 0.0f;
-  if (is_fp8(shape_.input)) {  // where the scales are is said for each launch: layers share a plan
-    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const float* scale) {
-      REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &scale, sizeof scale));
-    };
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, with.b_scale);
-    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, with.a_scale);
-  }
+  if (is_fp8(shape_.input)) set_scales(with.a_scale, with.b_scale);  // for each launch: layers share a plan
   return cublasLtMatmul(handle_, operation_.get(), &alpha, with.b, b_.get(), with.a, a_.get(), &beta, with.c, c_.get(),
                         with.c, c_.get(), &algorithm, with.workspace, static_cast<std::size_t>(shape_.workspace),
                         launch.stream);

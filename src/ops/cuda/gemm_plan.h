@@ -76,6 +76,7 @@ class GemmPlan {
   GemmShape shape_;
   LtOperation operation_;
   LtLayout a_, b_, c_;  // of our A, B and C
+  void set_scales(const float* a, const float* b) const;
   cublasLtMatmulAlgo_t algorithm_{};
 };
 
