@@ -55,10 +55,16 @@ struct LargestBits {
       high = max(high, x.pairs[i] & 0x7FFF0000u);
     }
   }
-  // Of the warp, to memory. Which warp comes first does not matter.
-  __device__ void record(float* amax) const {
+  // Of the block, to memory: before a barrier each thread puts its own, behind it one thread records all. Which block comes
+  // first does not matter. An atomic for each warp made quantize take twice as long: all of them meet at one address.
+  __device__ void put(std::uint32_t (&of_warps)[device::cuda::kMaxWarps], int thread) const {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
-    if (threadIdx.x % device::cuda::kWarp == 0) atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
+    if (thread % device::cuda::kWarp == 0) of_warps[thread / device::cuda::kWarp] = most;
+  }
+  __device__ static void record(const std::uint32_t (&of_warps)[device::cuda::kMaxWarps], int warps, float* amax) {
+    std::uint32_t most = 0;
+    for (int warp = 0; warp < warps; ++warp) most = max(most, of_warps[warp]);
+    atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
   }
 };
 

@@ -1,5 +1,5 @@
 // Copies in eight bits: rows = cast(x * scale), columns = rows turned over; amax = max(amax, |x|).
-// A block has a tile of 128 rows and 64 columns, a warp 16 rows of it and all of its lanes' loads under way at once; the
+// A block has two tiles of 128 rows and 64 columns, a warp 16 rows of them and all of its lanes' loads under way at once; the
 // columns go through shared memory (fp8_casts.cuh). Weights have their largest magnitude first, by a kernel whose last block
 // makes the scale of it.
 #include <algorithm>
@@ -14,57 +14,81 @@ namespace {
 
 using namespace device::cuda;
 
-constexpr int kTileRows = 128, kThreads = 2 * kTileRows, kUnits = kTileRows / kTileUnit;
-static_assert(kThreads == kUnits * kWarp, "a warp a unit");
+constexpr int kTileRows = 128, kThreads = 2 * kTileRows;
+static_assert(kThreads == kTileRows / kTileUnit * kWarp, "a warp for 16 rows");
+constexpr int kTiles = 2;  // of a block, beside each other
 
-// Eight elements of a row, in eight bits.
-template <bool kE5m2>
-__device__ uint2 eight(const bf16* from, bool inside, float scale, LargestBits& largest) {
-  const auto x = inside ? load_once<8>(from) : Vector<bf16, 8>{};
-  largest.add(x);
-  return cast_8<kE5m2>(x, scale);
-}
-template <bool kE5m2>
-__device__ uint2 eight(const std::uint8_t* from, bool inside, float, LargestBits&) {
-  return inside ? __ldcs(reinterpret_cast<const uint2*>(from)) : uint2{};
-}
+// Eight elements of a row, and what they are in eight bits.
+template <class T>
+struct Eight;
+template <>
+struct Eight<bf16> {
+  Vector<bf16, 8> x;
+  __device__ static Eight load(const bf16* from, bool inside) { return {inside ? load_once<8>(from) : Vector<bf16, 8>{}}; }
+  template <bool kE5m2>
+  __device__ uint2 cast(float scale, LargestBits& largest) const {
+    largest.add(x);
+    return cast_8<kE5m2>(x, scale);
+  }
+};
+template <>
+struct Eight<std::uint8_t> {
+  uint2 x;
+  __device__ static Eight load(const std::uint8_t* from, bool inside) {
+    return {inside ? __ldcs(reinterpret_cast<const uint2*>(from)) : uint2{}};
+  }
+  template <bool kE5m2>
+  __device__ uint2 cast(float, LargestBits&) const {
+    return x;
+  }
+};
 
 template <class T, bool kE5m2>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     quantize(const T* x, const CastTo to, std::int64_t n, std::int32_t d) {
-  __shared__ TurnedTile<kTileRows> tile;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int row = warp * kTileUnit + lane / 8 * 4, column = lane % 8 * 8;
+  __shared__ TurnedTile<kTileRows> tiles[kTiles];
+  __shared__ std::uint32_t largest_of_warps[kMaxWarps];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  const int row = thread / kWarp * kTileUnit + lane / 8 * 4, column = lane % 8 * 8;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kTileRows;
-  const std::int32_t first_column = static_cast<std::int32_t>(blockIdx.x) * kTileColumns;
+  const std::int32_t first_column = static_cast<std::int32_t>(blockIdx.x) * kTiles * kTileColumns;
   const float scale = to.scale ? to.scale->scale : 1.0f;
-  LargestBits largest;
-  uint2 bytes[4];
+  const auto inside = [&](int r, int t) {
+    return first_row + row + r < n && first_column + t * kTileColumns + column < d;
+  };
+  const auto place = [&](int r, int t) {
+    return (first_row + row + r) * d + first_column + t * kTileColumns + column;
+  };
+  Eight<T> read[kTiles][4];
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const std::int64_t at = first_row + row + r;
-    const bool inside = at < n && first_column + column < d;
-    bytes[r] = eight<kE5m2>(x + at * d + first_column + column, inside, scale, largest);
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) read[t][r] = Eight<T>::load(x + place(r, t), inside(r, t));
   }
-  if (to.rows) {
+  LargestBits largest;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    uint2 bytes[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const std::int64_t at = first_row + row + r;
-      if (at < n && first_column + column < d)
-        *reinterpret_cast<uint2*>(to.rows + at * d + first_column + column) = bytes[r];
+      bytes[r] = read[t][r].template cast<kE5m2>(scale, largest);
+      if (to.rows && inside(r, t)) *reinterpret_cast<uint2*>(to.rows + place(r, t)) = bytes[r];
     }
+    if (to.columns) tiles[t].put(row, column, bytes);
   }
-  if (to.amax) largest.record(to.amax);
-  if (!to.columns) return;
-  tile.put(row, column, bytes);
+  if (to.amax) largest.put(largest_of_warps, thread);
   __syncthreads();
-  tile.store(to.columns, first_row, first_column, n, d, static_cast<int>(threadIdx.x), kThreads);
+  if (to.amax && thread == 0) LargestBits::record(largest_of_warps, kThreads / kWarp, to.amax);
+  if (!to.columns) return;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+    tiles[t].store(to.columns, first_row, first_column + t * kTileColumns, n, d, thread, kThreads);
 }
 
 void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
   const std::int64_t n = x.rows(), d = x.columns();
   REDLINE_CHECK(n % 16 == 0 && d % 16 == 0, "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
-  const dim3 blocks(blocks_for(d, kTileColumns), blocks_for(n, kTileRows));
+  const dim3 blocks(blocks_for(d, kTiles * kTileColumns), blocks_for(n, kTileRows));
   REDLINE_CHECK(blocks.y < 65536, "{} rows are too many", n);
   const auto d32 = static_cast<std::int32_t>(d);
   if (is_fp8(x.dtype)) {
@@ -88,16 +112,18 @@ __device__ Fp8Scale entry(float amax, float target) {
 
 // While it runs, the entry's history holds the largest so far and how many blocks are done.
 __global__ void __launch_bounds__(kThreads) scale_of(const bf16* x, std::int64_t vectors, Fp8Scale* scale, float target) {
+  __shared__ std::uint32_t largest_of_warps[kMaxWarps];
   LargestBits largest;
 #pragma unroll 4
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors;
        i += static_cast<std::int64_t>(gridDim.x) * kThreads)
     largest.add(load<8>(x + 8 * i));
-  float* const so_far = scale->history;
-  largest.record(so_far);
-  __threadfence();
+  largest.put(largest_of_warps, static_cast<int>(threadIdx.x));
   __syncthreads();
   if (threadIdx.x != 0) return;
+  float* const so_far = scale->history;
+  LargestBits::record(largest_of_warps, kThreads / kWarp, so_far);
+  __threadfence();
   unsigned* const done = reinterpret_cast<unsigned*>(scale->history + 1);
   if (atomicAdd(done, 1u) + 1 < gridDim.x) return;
   __threadfence();
