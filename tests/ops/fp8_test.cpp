@@ -129,7 +129,8 @@ TEST(BoundScale, NoOutputOfTheNormSaturates) {
   for (const std::int64_t d : {16, 48, 1000}) {
     for (const double size : {0.01, 1.0, 30.0}) {
       Memory memory;
-      const Tensor weight = memory.uniform({d}, -size, size), scale = scale_entry(memory, 1), x = memory.zeros({kRows, d});
+      const Tensor weight = memory.uniform({d}, -size, size), scale = scale_entry(memory, 1),
+                   x = memory.zeros({kRows, d});
       run_checked(memory, BoundScale<Tensor>{weight, scale}, kRun);
       // The worst that a norm can make: all of a row in one place.
       for (std::int64_t i = 0; i < kRows; ++i) x.f32()[i * d + i % d] = i % 2 ? 1e3f : -1e3f;
