@@ -256,17 +256,11 @@ TEST(Fp8Product, MatchesDoubles) {
                 static_cast<std::uint8_t>((one - 12 + drawn[static_cast<std::size_t>(i)]) | (i % 3 ? 0x80 : 0));
           return t;
         };
-        const auto values = [](const Tensor& t) {
-          Values v;
-          for (std::int64_t i = 0; i < t.elements(); ++i)
-            v.push_back(static_cast<double>(f32_from_fp8(t.as<std::uint8_t>()[i], fp8_format(t.dtype))));
-          return v;
-        };
         const Tensor a = numbers(of_a, {m, k}, 1), b = numbers(of_b, {n, k}, 2), c = memory.uniform({m, n});
         const Fp8Product<Tensor> op{a, b, scale_entry(memory, 0x1p5f), scale_entry(memory, 0x1p-3f), c, accumulate};
         const Values base = accumulate ? values_of(c) : Values();
         run_checked(memory, op, kRun);
-        Values want = product_of(values(a), values(b), m, n, k);
+        Values want = product_of(values_of(a), values_of(b), m, n, k);
         for (double& x : want) x *= 0x1p-2;
         expect_close("c", c, want, 1e-5, base);
       }
