@@ -25,7 +25,7 @@ class CpuExecutor final : public ArenaExecutor {
       end_if_asked(stop);
       const double begin = timer ? steady_seconds() : 0;
       const Node& node = set().programs[program].nodes[i];
-      if (node.when != When::wait) std::visit([&](const auto& op) { run_in_f32(op); }, ops(program)[i]);
+      if (node.when != When::wait) std::visit([&](const auto& op) { run_node(op); }, ops(program)[i]);
       if (timer) timer->node(node, begin, steady_seconds());
     }
   }
@@ -36,6 +36,17 @@ class CpuExecutor final : public ArenaExecutor {
     ~Stoppable() { pool.stop_on(nullptr); }
     ThreadPool& pool;
   };
+
+  // The norm is of the sum as it is stored, as on a card: that is what the backward pass sees, and what it is made again of.
+  void run_node(const ops::AddNorm<Tensor>& op) {
+    if (op.residual_out.dtype != DType::bf16) return run_in_f32(op);
+    run_in_f32(ops::Add<Tensor>{op.residual_in, op.branch, op.residual_out});
+    run_in_f32(ops::AddNorm<Tensor>{op.residual_out, {}, op.weight, {}, op.y, op.rstd, op.eps, op.fp8});
+  }
+  template <class Op>
+  void run_node(const Op& op) {
+    run_in_f32(op);
+  }
 
   template <class Op>
   void run_in_f32(const Op& op) {

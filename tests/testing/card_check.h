@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 
+#include "base/small_floats.h"
 #include "testing/on_card.h"
 #include "testing/op_check.h"
 
@@ -24,9 +25,10 @@ inline std::uint16_t to_bf16(float x) {
 
 // Of operands that are fp32 whatever the activations are, and of scratch that nobody else reads.
 inline bool always_float(const std::string& name) {
-  static const std::set<std::string> kNames = {"rstd",    "table",     "losses",  "partial",    "dweight",
-                                               "dq_norm", "dk_norm",   "pieces",  "parameters", "moment1",
-                                               "moment2", "gradients", "loss_sum"};
+  static const std::set<std::string> kNames = {"rstd",    "table",     "losses",   "partial",    "dweight",
+                                               "dq_norm", "dk_norm",   "pieces",   "parameters", "moment1",
+                                               "moment2", "gradients", "loss_sum", "fp8 scale",  "fp8 amax",
+                                               "a_scale", "b_scale",   "scales",   "amax"};
   return kNames.contains(name);
 }
 inline bool is_scratch(const std::string& name) {
@@ -147,10 +149,26 @@ class CardOp {
   Op op_;  // after the arrays, which it makes
 };
 
+// Bit for bit, but for which NaN a NaN is.
+inline void expect_same_numbers(const std::string& what, const Bytes& got, const Tensor& want) {
+  const auto same = [&](std::int64_t i) {
+    if (is_fp8(want.dtype)) {
+      const std::uint8_t bytes[] = {got[static_cast<std::size_t>(i)], want.as<std::uint8_t>()[i]};
+      return bytes[0] == bytes[1] || (std::isnan(f32_from_fp8(bytes[0], fp8_format(want.dtype))) &&
+                                      std::isnan(f32_from_fp8(bytes[1], fp8_format(want.dtype))));
+    }
+    float number;
+    std::memcpy(&number, got.data() + 4 * i, 4);
+    return std::memcmp(&number, want.f32() + i, 4) == 0 || (std::isnan(number) && std::isnan(want.f32()[i]));
+  };
+  for (std::int64_t i = 0; i < want.elements(); ++i) ASSERT_TRUE(same(i)) << what << "[" << i << "]";
+}
+
 struct Agreement {
   double f32 = 1e-5, bf16 = 1e-2;  // the norm of the difference over the norm of what the CPU has
   std::vector<DType> types = {DType::f32, DType::bf16};
   std::vector<std::int64_t> shifts = {0, 1};  // 1: nothing is aligned, so kernels take elements one by one
+  bool exact = false;                         // to the bit, of what is in fp32 or in eight bits on either side
 };
 
 inline void expect_near_in_norm(const std::string& what, const Values& got, const Values& want, double tolerance) {
@@ -217,6 +235,10 @@ std::vector<std::map<std::string, Values>> expect_agreement(device::CudaDevice& 
     auto& values = results.emplace_back();
     for (const NamedOperand& o : operands) {
       if (o.access == Access::read || is_scratch(o.name) || o.host.dtype == DType::u8) continue;
+      if (within.exact && (is_fp8(o.host.dtype) || always_float(o.name))) {
+        expect_same_numbers(fmt::format("{} of {} {}", o.name, how, o.host.shape.str()), run.on_card->bytes(o), o.host);
+        continue;
+      }
       values[o.name] = run.on_card->values(o);
       if (o.host.dtype == DType::bf16) continue;  // the CPU has none of it
       expect_near_in_norm(fmt::format("{} of {} {}", o.name, how, o.host.shape.str()), values[o.name],

@@ -15,6 +15,7 @@
 
 #include "base/operand.h"
 #include "base/random.h"
+#include "base/small_floats.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
 
@@ -129,7 +130,10 @@ void run_checked(Memory& memory, const Op& op, const Run& run) {
 inline Values values_of(const Tensor& t) {
   Values v(static_cast<std::size_t>(t.elements()));
   for (std::size_t i = 0; i < v.size(); ++i) {
-    v[i] = t.dtype == DType::f64 ? t.as<double>()[i] : static_cast<double>(t.f32()[i]);
+    if (is_fp8(t.dtype))
+      v[i] = static_cast<double>(f32_from_fp8(t.as<std::uint8_t>()[i], fp8_format(t.dtype)));
+    else
+      v[i] = t.dtype == DType::f64 ? t.as<double>()[i] : static_cast<double>(t.f32()[i]);
   }
   return v;
 }

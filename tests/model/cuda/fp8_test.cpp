@@ -1,0 +1,198 @@
+// A training step in eight bits on a card against the CPU's, whose casts are the same: losses and gradients agree as they do in
+// bf16, graphs and repetition change no bit, nor does recompute in the deterministic mode, and documents stay apart.
+#include <cmath>
+#include <cstring>
+
+#include "model/tiny_fp8.h"
+#include "testing/on_card.h"
+
+namespace redline::model {
+namespace {
+
+using device::Kind;
+using program::Recompute;
+using testing::array_of;
+using testing::batch_of;
+using testing::fp8_options;
+using testing::random_document;
+using testing::tiny_fp8_model;
+
+constexpr data::BatchShape kShape{.rows = 2, .seq_len = 96, .max_segments = 4};
+constexpr double kLr = 1e-3;
+
+struct ModelCase {
+  const char* name;
+  const char* family;
+  double dropout;
+  std::int64_t hidden, head_dim, ffn;
+};
+const ModelCase kCases[] = {{"llama", "llama", 0, 48, 16, 80},
+                            {"llama_wide_dropout", "llama", 0.2, 256, 64, 688},
+                            {"qwen3", "qwen3", 0, 192, 128, 208},
+                            {"olmo2", "olmo2", 0.2, 128, 64, 336}};
+void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
+
+data::Batch some_batch(std::int64_t vocab, std::uint64_t key = 0) {
+  return batch_of(kShape, {random_document(10 * key + 1, 13, vocab), random_document(10 * key + 2, 1, vocab),
+                           random_document(10 * key + 3, 90, vocab), random_document(10 * key + 4, 2, vocab),
+                           random_document(10 * key + 5, 70, vocab)});
+}
+
+class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
+ protected:
+  Fp8OnCard() : model_(tiny_fp8_model(GetParam().family)) {
+    model_.dropout = GetParam().dropout;
+    model_.hidden = GetParam().hidden;
+    model_.head_dim = GetParam().head_dim;
+    model_.ffn = GetParam().ffn;
+    model_.init_std = 0.6 / std::sqrt(static_cast<double>(model_.hidden));
+  }
+  void SetUp() override {
+    OnCard::SetUp();
+    if (IsSkipped()) return;
+    const auto& launch = card().launch();
+    if (10 * launch.major + launch.minor < 89) GTEST_SKIP() << "this card has no products in eight bits";
+  }
+  struct Made : Engine {
+    Made(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
+      initialise(3);
+      upload(some_batch(m.vocab));
+      set_step(0, kLr, 1.0 / 32, 0);
+      testing::find_scales(*this);
+    }
+    // One step over two micro-batches; returns the loss sum.
+    double step(std::uint64_t index) {
+      for (const std::uint64_t micro : {0, 1}) {
+        upload(some_batch(model().vocab, 2 * index + micro));
+        set_step(index, kLr, 1.0 / 340, micro * static_cast<std::uint64_t>(kShape.tokens()));
+        micro_step(micro == 0);
+      }
+      update();
+      post_result();
+      const StepResult result = take_result();
+      EXPECT_EQ(result.update.finite, 1.0f);
+      return result.loss_sum;
+    }
+    std::vector<float> losses() {
+      std::vector<float> all(static_cast<std::size_t>(kShape.tokens()));
+      executor().read(lowered().losses, all.data(), static_cast<std::int64_t>(all.size() * sizeof(float)));
+      return all;
+    }
+  };
+  LoweringOptions options(Kind kind = Kind::cuda) const { return fp8_options(model_, kShape, kind); }
+  config::Model model_;
+  device::CpuDevice cpu_{2};
+};
+
+double cosine(std::span<const float> a, std::span<const float> b) {
+  double aa = 0, bb = 0, ab = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = a[i], y = b[i];
+    aa += x * x, bb += y * y, ab += x * y;
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+// At the tolerances of bf16: where a sum falls on the other side of a tie of bf16, a cast may follow it.
+TEST_P(Fp8OnCard, AgreesWithTheCpu) {
+  Made ours(model_, options(), card()), cpu(model_, options(Kind::cpu), cpu_);
+  // Scales are powers of two of amax: a step of them may differ where an amax stands beside one.
+  for (const char* scales : {"fp8 input scales", "fp8 gradient scales"}) {
+    const std::vector<float> a = array_of(ours, scales), b = array_of(cpu, scales);
+    for (std::size_t i = 0; i < a.size(); i += static_cast<std::size_t>(ops::kScaleFloats))
+      EXPECT_LE(std::abs(std::log2(a[i] / b[i])), 1)
+          << scales << " " << i / static_cast<std::size_t>(ops::kScaleFloats);
+  }
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(ours.step(i) / cpu.step(i), 1, 2e-2) << "step " << i;
+    if (i > 0) continue;  // later ones are of other parameters
+    EXPECT_GE(cosine(array_of(ours, optim::kGradients), array_of(cpu, optim::kGradients)), 0.999);
+  }
+}
+
+TEST_P(Fp8OnCard, GraphsAndRepetitionChangeNoBit) {
+  std::vector<std::vector<float>> parameters, scales;
+  std::vector<double> losses;
+  for (const bool graphs : {true, false, true}) {
+    LoweringOptions o = options();
+    o.execution.graphs = graphs;
+    o.products.bits = o.attention.bits = ops::Bits::repeat;
+    Made engine(model_, o, card());
+    for (std::uint64_t i = 0; i < 3; ++i) losses.push_back(engine.step(i));
+    parameters.push_back(array_of(engine, optim::kParameters));
+    scales.push_back(array_of(engine, "fp8 gradient scales"));
+  }
+  for (const std::size_t other : {1, 2}) {
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(losses[i], losses[3 * other + i]) << "step " << i;
+    EXPECT_TRUE(parameters[0] == parameters[other]) << (other == 1 ? "with and without graphs" : "twice the same");
+    EXPECT_TRUE(scales[0] == scales[other]) << (other == 1 ? "with and without graphs" : "twice the same");
+  }
+}
+
+TEST_P(Fp8OnCard, RecomputeChangesNoBitOfADeterministicStep) {
+  model_.layers = 3;
+  std::vector<float> kept, kept_losses;
+  for (const auto what : {Recompute::none, Recompute::mlp, Recompute::block}) {
+    LoweringOptions o = options();
+    o.recompute = what;
+    o.products.bits = o.attention.bits = ops::Bits::repeat;
+    Made engine(model_, o, card());
+    for (const bool first : {true, false}) {
+      engine.executor().poison_transients();
+      engine.micro_step(first);
+    }
+    const std::vector<float> gradients = array_of(engine, optim::kGradients), losses = engine.losses();
+    if (what == Recompute::none) kept = gradients, kept_losses = losses;
+    EXPECT_TRUE(gradients == kept) << static_cast<int>(what);
+    EXPECT_TRUE(losses == kept_losses) << static_cast<int>(what);
+  }
+}
+
+TEST_P(Fp8OnCard, DocumentsCannotSeeEachOther) {
+  Made engine(model_, options(), card());
+  const data::Batch batch = some_batch(model_.vocab);
+  engine.micro_step(true);
+  const std::vector<float> before = engine.losses();
+  for (std::int64_t d = 0; d < batch.documents; ++d) {
+    const auto begin = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)]);
+    const auto end = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d) + 1]);
+    data::Batch changed = batch;
+    changed.tokens[begin] = (changed.tokens[begin] + 1) % static_cast<std::int32_t>(model_.vocab);
+    engine.upload(changed);
+    engine.micro_step(true);
+    const std::vector<float> after = engine.losses();
+    for (std::size_t t = 0; t < before.size(); ++t)
+      EXPECT_TRUE((t >= begin && t < end) || before[t] == after[t]) << "document " << d << ", token " << t;
+  }
+}
+
+// The arena is what the plan says, and a run goes on from its state to the bit.
+TEST_P(Fp8OnCard, ARunGoesOnFromCopiedState) {
+  LoweringOptions o = options();
+  o.products.bits = o.attention.bits = ops::Bits::repeat;
+  Made whole(model_, o, card());
+  Engine resumed(model_, o, card());
+  EXPECT_EQ(card().allocated_bytes(), 2 * whole.programs().memory.total);
+  whole.step(0);
+  for (const std::string_view array : {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments,
+                                       std::string_view("fp8 input scales"), std::string_view("fp8 gradient scales")}) {
+    const std::vector<float> state = array_of(whole, array);
+    const auto bytes = static_cast<std::int64_t>(state.size() * sizeof(float));
+    resumed.executor().write(resumed.lowered().at(array), state.data(), bytes);
+  }
+  resumed.executor().run(kRefresh);
+  for (const bool first : {true, false}) {
+    for (Engine* engine : {static_cast<Engine*>(&whole), &resumed}) {
+      engine->upload(some_batch(model_.vocab, first ? 5 : 6));
+      engine->set_step(1, kLr, 1.0 / 340, 0);
+      engine->micro_step(first);
+    }
+    EXPECT_TRUE(array_of(whole, optim::kGradients) == array_of(resumed, optim::kGradients));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Fp8OnCard, ::testing::ValuesIn(kCases),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+}  // namespace
+}  // namespace redline::model

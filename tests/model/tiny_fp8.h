@@ -1,0 +1,52 @@
+// Tiny models whose products can take operands in eight bits, and how they are lowered so.
+#pragma once
+
+#include "model/fp8_linears.h"
+#include "model/tiny.h"
+
+namespace redline::testing {
+
+// All extents are multiples of 16.
+inline config::Model tiny_fp8_model(const std::string& family, bool tied = false) {
+  config::Model m = tiny_model(family, tied);
+  m.hidden = 48;
+  m.head_dim = 16;
+  m.ffn = 80;
+  return m;
+}
+
+// Every product that may be in eight bits is.
+inline model::LoweringOptions fp8_options(const config::Model& m, const data::BatchShape& shape,
+                                          device::Kind kind = device::Kind::cpu) {
+  model::LoweringOptions o;
+  o.batch = shape;
+  o.logits = true;
+  o.compute = DType::bf16;
+  o.loss_chunk = 64;
+  o.seed = 5;
+  o.kind = kind;
+  o.fp8 = model::fp8_candidates(model::family_of(m).table(m), shape.tokens()).products;
+  return o;
+}
+
+// Scales from the uploaded batch, as a fresh run finds them: a pass for those of activations, and another for those of
+// gradients, which the first pass has seen through casts with a scale of 1.
+inline void find_scales(model::Engine& engine) {
+  for (int pass = 0; pass < 2; ++pass) {
+    engine.micro_step(true);
+    engine.executor().run(model::kRefresh);
+  }
+}
+
+inline bool has_fp8_node(const program::Program& p) {
+  for (const program::Node& node : p.nodes) {
+    bool found = std::holds_alternative<ops::Quantize<program::ValueId>>(node.op) ||
+                 std::holds_alternative<ops::Fp8Product<program::ValueId>>(node.op);
+    program::each_operand(
+        node.op, [&](std::string_view name, program::ValueId, Access) { found = found || name.starts_with("fp8 "); });
+    if (found) return true;
+  }
+  return false;
+}
+
+}  // namespace redline::testing
