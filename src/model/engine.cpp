@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "model/fp8_linears.h"
+
 namespace redline::model {
 
 using program::ValueId;
@@ -35,6 +37,32 @@ void Engine::initialise(std::uint64_t seed) {
                      offset * static_cast<std::int64_t>(sizeof(float)));
   });
   refresh();
+  calibrated_ = !has_scales();
+}
+
+bool Engine::has_scales() const { return lowered_.at(kFp8InputScales).present(); }
+
+void Engine::forget_records() {
+  for (const std::string_view record : {kFp8InputAmax, kFp8GradientAmax})
+    if (const ValueId value = lowered_.at(record); value.present()) executor_->clear(value);
+}
+
+void Engine::forget_scales() {
+  for (const std::string_view scales : {kFp8InputScales, kFp8GradientScales})
+    if (const ValueId value = lowered_.at(scales); value.present()) executor_->clear(value);
+  forget_records();
+  calibrated_ = !has_scales();
+}
+
+// Twice, since what the first pass casts without scales is rough. A step's first micro-step writes losses and gradients
+// anew, so nothing but scales stays.
+void Engine::calibrate() {
+  for (int pass = 0; pass < 2; ++pass) {
+    executor_->run(kFirst, nullptr, stop_);
+    executor_->run(kRefresh);  // moves scales by what the pass recorded
+  }
+  clock_.restart();
+  calibrated_ = true;
 }
 
 std::vector<Tensor> Engine::state() const {
@@ -78,6 +106,7 @@ void Engine::run_timed(std::string_view program, program::NodeTimer* timer, cons
 }
 
 void Engine::micro_step(bool first, program::NodeTimer* timer) {
+  if (!calibrated_) calibrate();
   run_timed(first ? kFirst : kAccumulate, timer, stop_);
 }
 void Engine::update(program::NodeTimer* timer) { run_timed(kUpdate, timer, nullptr); }
@@ -98,6 +127,7 @@ void Engine::rehearse(const data::Batch& batch) {
     micro_step(true);
     if (options_.accumulate) micro_step(false);
   }
+  forget_records();
   device_.wait();
   clock_.restart();
 }

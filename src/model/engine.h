@@ -58,6 +58,7 @@ class Engine {
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
   void set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token);
+  // Operands in eight bits that have no scales yet, a checkpoint's or their own, are given some first: see calibrate().
   void micro_step(bool first, program::NodeTimer* timer = nullptr);
   void update(program::NodeTimer* timer = nullptr);
   double evaluate();  // sum of the uploaded batch's losses
@@ -66,7 +67,7 @@ class Engine {
   void drop_on(const StopFlag* stop) { stop_ = stop; }
   // Runs what a micro-step runs once for each kind of batch, on `batch` and on one of the other kind: what a card
   // chooses, tunes and captures at a program's first run is there before the first step. Only gradients and losses
-  // change.
+  // change, and scales where there are none yet.
   void rehearse(const data::Batch& batch);
   std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
 
@@ -86,7 +87,11 @@ class Engine {
   double model_flops_palm(const data::Batch& batch) const;
 
  private:
-  void refresh();  // the working copies, where there are any
+  void refresh();    // the working copies, where there are any
+  void calibrate();  // scales from the uploaded batch; losses, gradients and moments of the steps are not touched
+  bool has_scales() const;
+  void forget_records();  // of magnitudes, from which scales would move
+  void forget_scales();
   void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop);
 
   config::Model model_;
@@ -97,6 +102,7 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
+  bool calibrated_ = true;  // or nothing is cast to eight bits
 };
 
 // Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is

@@ -7,6 +7,7 @@
 
 #include "io/tensor_stream.h"
 #include "model/engine.h"
+#include "model/fp8_linears.h"
 #include "model/state_files.h"
 #include "model/weights.h"
 
@@ -105,6 +106,8 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   const auto has_parameters = [&](const FileToLoad& f) {
     return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
   };
+  const bool parameters = std::ranges::any_of(files, has_parameters);
+  if (parameters) forget_scales();
   for (const FileToLoad& f : files) {
     const auto place = [&](const io::TensorPiece& piece) {
       const Target& target = f.targets[piece.index];
@@ -133,7 +136,11 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
     before += bytes;
   }
   uploads.wait();
-  if (std::ranges::any_of(files, has_parameters)) refresh();
+  if (!parameters) return;
+  refresh();
+  calibrated_ = !has_scales() || std::ranges::any_of(files, [&](const FileToLoad& f) {
+    return std::ranges::find(f.targets, lowered_.row(kFp8InputScales), &Target::row) != f.targets.end();
+  });
 }
 
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights) {

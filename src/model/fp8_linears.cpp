@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/small_floats.h"
+#include "model/family.h"
 
 namespace redline::model {
 namespace {
@@ -16,9 +17,6 @@ constexpr std::int64_t kMultiple = 16;  // that cuBLASLt asks of every extent
 // What is cast may grow by so much from one step to the next. Room costs nothing: there are 2^15 between the largest and the
 // smallest normal number of e4m3, 2^30 of e5m2, and gradients differ more from step to step than activations do.
 constexpr float kInputHeadroom = 4, kGradientHeadroom = 64;
-
-constexpr std::string_view kInputScales = "fp8 input scales", kGradientScales = "fp8 gradient scales";
-constexpr std::string_view kInputAmax = "fp8 input amax", kGradientAmax = "fp8 gradient amax";
 
 // "qkv" of "layer 3/qkv"; empty: no linear of a block.
 std::string_view linear_of(const ParameterSpec& p) {
@@ -39,6 +37,7 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens) {
     const std::string_view linear = linear_of(p);
     if (linear.empty() || std::ranges::find(seen, linear) != seen.end()) continue;
     seen.push_back(linear);
+    found.linears.emplace_back(linear);
     if (p.shape[0] % kMultiple || p.shape[1] % kMultiple) {
       found.refused.push_back(fmt::format("{} is {} x {}: not multiples of {}", linear, p.shape[0], p.shape[1], kMultiple));
       continue;
@@ -50,6 +49,45 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens) {
   if (tokens % kMultiple)
     found.refused.push_back(fmt::format("gradients of weights: a micro-batch has {} tokens, not a multiple of {}", tokens, kMultiple));
   return found;
+}
+
+Fp8Products fp8_products(const config::Config& c) {
+  Fp8Products result;
+  if (c.precision.matmul != "fp8") return result;
+  Fp8Candidates candidates =
+      fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len);
+  std::vector<std::string> every;
+  for (const std::string& linear : candidates.linears)
+    for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
+      every.push_back(fmt::format("{}/{}", linear, product));
+  const std::vector<std::string>& named = c.precision.fp8_products;
+  const bool none = named.size() == 1 && named[0] == kNoFp8Products;
+  for (const std::string& name : named)
+    if (!none && std::ranges::find(every, name) == every.end())
+      fail_user("{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of {}",
+                c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
+                fmt::join(candidates.linears, ", "));
+  for (std::string& product : every) {
+    const bool wanted = named.empty() || std::ranges::find(named, product) != named.end();
+    const bool can = std::ranges::find(candidates.products, product) != candidates.products.end();
+    (wanted && can ? result.taken : result.left).push_back(std::move(product));
+  }
+  result.refused = std::move(candidates.refused);
+  return result;
+}
+
+std::string in_words(const Fp8Products& p, const std::map<std::string, std::string>& why) {
+  const std::size_t all = p.taken.size() + p.left.size();
+  std::string text = fmt::format("{} of {} products", p.taken.empty() ? "none" : std::to_string(p.taken.size()), all);
+  std::vector<std::string> left;
+  for (const std::string& name : p.left) {
+    const auto it = why.find(name);
+    left.push_back(it == why.end() ? name : fmt::format("{} ({})", name, it->second));
+  }
+  if (!left.empty() && left.size() < all) text += fmt::format("; bf16: {}", fmt::join(left, ", "));
+  if (left.size() == all && !why.empty()) text += fmt::format(": {}", fmt::join(left, ", "));
+  if (!p.refused.empty()) text += fmt::format("; {}", fmt::join(p.refused, "; "));
+  return text;
 }
 
 void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products,
@@ -70,8 +108,8 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
   const auto records = [&](std::string_view name) {
     return m.declare(b, {.name = std::string(name), .independent = count}, Role::gradient);
   };
-  const ValueId inputs = scales(kInputScales, "inputs"), gradients = scales(kGradientScales, "gradients");
-  const ValueId input_amax = records(kInputAmax), gradient_amax = records(kGradientAmax);
+  const ValueId inputs = scales(kFp8InputScales, "inputs"), gradients = scales(kFp8GradientScales, "gradients");
+  const ValueId input_amax = records(kFp8InputAmax), gradient_amax = records(kFp8GradientAmax);
   const ValueId of_weights = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::working);
   for (std::int64_t i = 0; i < count; ++i) {
     const ParameterSpec& p = m.table[rows[static_cast<std::size_t>(i)]];
@@ -100,8 +138,8 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
 
 void Fp8Values::follow(program::Builder& b, const LoweredModel& m, ValueId result) const {
   if (linears_.by_weight.empty()) return;
-  b.move_scales({m.at(kInputScales), m.at(kInputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
-  b.move_scales({m.at(kGradientScales), m.at(kGradientAmax), result, kE5m2.largest / kGradientHeadroom},
+  b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
+  b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
                 "scales of gradients");
   for (const auto& [scale, weight] : linears_.bounds) b.bound_scale({weight, scale});
   for (const auto& [weight, l] : linears_.by_weight)

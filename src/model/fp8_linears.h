@@ -2,6 +2,7 @@
 // cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h the products.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,29 @@ namespace redline::model {
 // A linear's products, by the linear's name in the parameter table ("qkv") and which of the three it is.
 inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", kFp8Weight = "weight";
 
+// Rows of the state table. Scales are saved; what steps recorded is 0 between them.
+inline constexpr std::string_view kFp8InputScales = "fp8 input scales", kFp8GradientScales = "fp8 gradient scales";
+inline constexpr std::string_view kFp8InputAmax = "fp8 input amax", kFp8GradientAmax = "fp8 gradient amax";
+
 // Every product that operands in eight bits may have: "qkv/forward". Extents must be multiples of 16, the tokens of a
 // micro-batch only for gradients of weights.
 struct Fp8Candidates {
   std::vector<std::string> products;
   std::vector<std::string> refused;  // sentences: which, and why
+  std::vector<std::string> linears;  // of the model, each with three products
 };
 Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens);
+
+// What a configuration comes to, in the order of the candidates: those of precision.fp8_products that the shapes allow, or
+// all that they allow where it names none. A name that is no product of the model is a UserError.
+inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
+struct Fp8Products {
+  std::vector<std::string> taken, left;  // left to bf16
+  std::vector<std::string> refused;      // sentences: what the shapes do not allow
+};
+Fp8Products fp8_products(const config::Config& config);  // nothing of either where matmul is not fp8
+// "11 of 12 products; bf16: out/weight (0.31 ms against 0.33)". `why` is by product.
+std::string in_words(const Fp8Products& products, const std::map<std::string, std::string>& why = {});
 
 class Fp8Values {
  public:

@@ -63,7 +63,7 @@ struct LoweringOptions {
 };
 
 // What a configuration asks for on a kind of device: the one place that says which device computes in what.
-// precision.matmul counts on a GPU and not on the CPU; what a GPU cannot do yet is a UserError.
+// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. What does not go together is a UserError.
 data::BatchShape batch_shape(const config::Config& config);
 std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "model/family.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
 
@@ -62,8 +61,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
                             std::min(kSamplePromptTokens, c.train.seq_len), c.train.sample_tokens, c.train.seq_len);
   if (c.precision.matmul == "fp8") {  // on any device: the CPU is the truth for the others
     o.compute = DType::bf16;
-    o.fp8 = c.precision.fp8_products;
-    if (o.fp8.empty()) o.fp8 = fp8_candidates(family_of(c.model).table(c.model), o.batch.tokens()).products;
+    o.fp8 = fp8_products(c).taken;
   }
   if (kind != device::Kind::cuda) return o;
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")

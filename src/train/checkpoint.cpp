@@ -165,8 +165,12 @@ std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const
   std::vector<std::string> needed = model::state_files(table);
   needed.insert(needed.begin(), kState);
   for (const std::string& name : needed)
-    if (!named.contains(name)) return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
+    if (name != optim::kFp8File && !named.contains(name)) return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
   return {};
+}
+
+bool has_scales(FileSystem& files, const Path& folder) {
+  return io::checkpoint_hashes(files, folder).contains(optim::kFp8File);
 }
 
 RunState read_run_state(FileSystem& files, const Path& folder) { return read_state(files, folder, state_from); }
@@ -175,12 +179,12 @@ data::LoaderState read_loader_state(FileSystem& files, const Path& folder) {
   return read_state(files, folder, loader_from);
 }
 
-void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress) {
+void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress, bool with_scales) {
   const io::WeightFiles weights(real_files(), folder);
   std::vector<model::Engine::FileToLoad> all = model::weights_to_load(engine, weights);
   std::list<io::WeightFiles::File> others;  // they stay where they are
   for (const std::string& name : model::state_files(engine.lowered().state))
-    if (name != io::kWeightsFile)
+    if (name != io::kWeightsFile && (with_scales || name != optim::kFp8File))
       all.push_back(
           model::state_to_load(engine, others.emplace_back(io::open_hashed(real_files(), folder, name)), name));
   engine.load(all, progress);

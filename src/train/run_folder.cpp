@@ -133,7 +133,9 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   lock();
   loop.make_engine();
   try {
-    loop.load_checkpoint(checkpoint);
+    std::optional<config::Config> before;
+    if (files_.exists(checkpoint / kRunConfig)) before = read_config(files_, checkpoint / kRunConfig);
+    loop.load_checkpoint(checkpoint, before ? &*before : nullptr);
     return {};
   } catch (const std::exception&) {
     // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "model/evaluate.h"
+#include "model/fp8_linears.h"
 #include "optim/schedule.h"
 #include "train/memory_advice.h"
 
@@ -86,7 +87,19 @@ void StepLoop::restore(const RunState& state) {
   state_ = state;
 }
 
-void StepLoop::load_checkpoint(const Path& folder) { load_tensors(folder, *engine_, tell_loading()); }
+void StepLoop::load_checkpoint(const Path& folder, const config::Config* before) {
+  std::string problem;
+  if (!lowering_.fp8.empty()) {
+    if (!has_scales(files_, folder))
+      problem = "has no scales of fp8 products";
+    else if (before && (model::fp8_products(*before).taken != lowering_.fp8 ||
+                        before->precision.head != config_.precision.head))
+      problem = "has scales of other fp8 products";
+  }
+  load_tensors(folder, *engine_, tell_loading(), problem.empty());
+  if (!problem.empty())
+    keeper_.tell(Note{fmt::format("{} {}: they are found anew, on the first batch", folder.string(), problem)});
+}
 
 model::LoadProgress StepLoop::tell_loading() {
   return [this](std::uint64_t done, std::uint64_t of) {

@@ -33,7 +33,9 @@ class StepLoop {
                        const Path& checkpoint);  // step_loop_data.cpp: a UserError, if not allowed
   void restore(const RunState& state);           // of the checkpoint, but for what the data are
   void make_engine();                            // where there is none yet; a UserError where the run does not fit
-  void load_checkpoint(const Path& folder);      // its parameters and moments
+  // Its parameters and moments, and its scales of operands in eight bits where they are those of this run's products.
+  // `before` is its configuration, where it has one. Told where they are not.
+  void load_checkpoint(const Path& folder, const config::Config* before);
   void load_start();                             // of model.init_from, where it is set (step_loop_start.cpp)
   model::LoadProgress tell_loading();            // an Interrupted once a signal has come
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "model/fp8_linears.h"
 #include "model/lowering.h"
 
 namespace redline::model {
@@ -54,8 +55,50 @@ TEST(LoweringOptions, ACardComputesInWhatIsAsked) {
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).compute, DType::f32);
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).products.math, ops::Math::tf32);
   EXPECT_EQ(lowering_options(with_matmul("tf32"), Kind::cuda).attention.math, ops::Math::tf32);
-  for (const Kind kind : {Kind::cuda, Kind::cpu})  // where the CPU is the truth for cards
-    EXPECT_EQ(lowering_options(with_matmul("fp8"), kind).compute, DType::bf16);
+}
+
+config::Config in_fp8(std::vector<std::string> products = {}) {
+  config::Config c = with_matmul("fp8");
+  c.model.kv_heads = 4, c.model.head_dim = 64;
+  c.precision.fp8_products = std::move(products);
+  return c;
+}
+
+TEST(LoweringOptions, Fp8IsWhatTheListSaysOnAnyDeviceAndElseAllThatCan) {
+  for (const Kind kind : {Kind::cuda, Kind::cpu}) {
+    const LoweringOptions all = lowering_options(in_fp8(), kind);
+    EXPECT_EQ(all.compute, DType::bf16);
+    EXPECT_EQ(all.fp8.size(), 12u);
+    EXPECT_EQ(lowering_options(in_fp8({"down/weight", "qkv/forward"}), kind).fp8,
+              (std::vector<std::string>{"qkv/forward", "down/weight"}))
+        << "in the order of the model, whatever the list's";
+    EXPECT_TRUE(lowering_options(in_fp8({"none"}), kind).fp8.empty());
+    EXPECT_TRUE(lowering_options(with_matmul("bf16"), kind).fp8.empty());
+    EXPECT_THROW(lowering_options(in_fp8({"qkv/backward"}), kind), UserError);
+    EXPECT_THROW(lowering_options(in_fp8({"none", "qkv/forward"}), kind), UserError);
+  }
+}
+
+TEST(Fp8Products, SayWhatIsLeftToBf16AndWhy) {
+  EXPECT_EQ(in_words(fp8_products(in_fp8())), "12 of 12 products");
+  config::Config c = in_fp8();
+  for (const std::string& p : fp8_products(c).taken)
+    if (p != "out/weight") c.precision.fp8_products.push_back(p);
+  EXPECT_EQ(in_words(fp8_products(c)), "11 of 12 products; bf16: out/weight");
+  EXPECT_EQ(in_words(fp8_products(c), {{"out/weight", "0.31 ms against 0.33"}}),
+            "11 of 12 products; bf16: out/weight (0.31 ms against 0.33)");
+  EXPECT_EQ(in_words(fp8_products(in_fp8({"none"}))), "none of 12 products");
+
+  c = in_fp8();
+  c.train.batch_size = 1, c.train.seq_len = 100;  // 100 tokens: no multiple of 16
+  EXPECT_EQ(in_words(fp8_products(c)),
+            "8 of 12 products; bf16: qkv/weight, out/weight, gate_up/weight, down/weight; gradients of weights: a "
+            "micro-batch has 100 tokens, not a multiple of 16");
+  c = in_fp8();
+  c.model.ffn = 712;  // gate_up has 1424 rows
+  const Fp8Products odd = fp8_products(c);
+  EXPECT_EQ(odd.taken.size(), 9u);
+  EXPECT_EQ(odd.refused, std::vector<std::string>{"down is 256 x 712: not multiples of 16"});
 }
 
 TEST(LoweringOptions, BitsThatRepeatLeaveAttentionToUs) {
