@@ -19,6 +19,7 @@ inline constexpr std::int64_t kRowGroups = 264;
 template <class T>
 struct AddNorm {
   static constexpr std::string_view kName = "add_norm";
+  static constexpr bool kCastsOnCard = true;
   T residual_in;   // [n, d]
   T branch;        // [n, d] or absent
   T weight;        // [d]
@@ -45,6 +46,7 @@ struct AddNorm {
 template <class T>
 struct AddNormGrad {
   static constexpr std::string_view kName = "add_norm_grad";
+  static constexpr bool kCastsOnCard = true;
   T dy;         // [n, d]
   T residual;   // [n, d]  what was normalised
   T weight;     // [d]

@@ -11,6 +11,7 @@
 namespace redline::ops::cpu {
 
 void run(const AddNorm<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(op.y.present() && !op.fp8.present(), "{} casts nothing on the CPU", op.kName);
   const std::int64_t n = op.y.rows(), d = op.y.columns();
   const float* weight = op.weight.f32();
   for_rows(pool, n, d, [&](std::int64_t begin, std::int64_t end) {
@@ -39,6 +40,7 @@ void run(const AddNorm<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const AddNormGrad<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(!op.fp8.present(), "{} casts nothing on the CPU", op.kName);
   const std::int64_t n = op.dy.rows(), d = op.dy.columns();
   const float* weight = op.weight.f32();
   for_row_groups(pool, n, op.partial.f32(), d, [&](std::int64_t begin, std::int64_t end, float* dweight) {

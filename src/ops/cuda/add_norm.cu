@@ -1,15 +1,10 @@
 // Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
 // RMSNorm of a branch and its addition:  rstd = 1 / sqrt(mean(branch^2) + eps);  out = r + branch * rstd * w.
-// Gradient of both, h = dy * w, r what was normalised:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r)),
-//   dw (+)= sum over rows of dy * r * rstd.
-// Forward, a row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product.
-// Backward, a block is one of kRowGroups groups of rows; a thread keeps its columns for all of them, and with them its
-// part of dw. kRows rows are in flight at once for each threadIdx.y: their sums share one barrier.
+// A row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product.
 #include <algorithm>
 
-#include "device/cuda/copy_ahead.cuh"
+#include "ops/cuda/fp8_row_tiles.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/row_groups.cuh"
 
 namespace redline::ops::cuda {
 namespace {
@@ -22,23 +17,19 @@ constexpr int kVectorsOfThread = kWidth == 1 ? 8 : 4;
 template <int kWidth>
 constexpr int kRowThreads = kWidth == 1 ? 1024 : 512;
 
-// add_norm with kAddFirst, else norm_add, which has no y.
-template <class T, int kWidth, bool kAddFirst>
-__global__ void __launch_bounds__(kRowThreads<kWidth>)
-    residual_norm(const T* residual_in, const T* branch, const T* weight, T* residual_out, T* y, float* rstd_out,
-                  std::int64_t n, std::int32_t d, float eps) {
-  constexpr int kVectors = kVectorsOfThread<kWidth>;
-  __shared__ float parts[kMaxWarps];
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
-  const auto inside = [&](int v) { return row < n && column_of(v) < d; };
+template <class T>
+struct NormArguments {
+  const T *residual_in, *branch, *weight;
+  T *residual_out, *y;
+  float* rstd;
+  std::int64_t n;
+  std::int32_t d;
+  float eps;
+};
 
-  Vector<T, kWidth> from[kVectors], added[kVectors];
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    from[v] = inside(v) ? load<kWidth>(residual_in + row * d + column_of(v)) : Vector<T, kWidth>{};
-    added[v] = branch && inside(v) ? load<kWidth>(branch + row * d + column_of(v)) : Vector<T, kWidth>{};
-  }
+// A thread's part of the sum of squares; with kAddFirst `from` becomes the sum of both.
+template <bool kAddFirst, class T, int kWidth, int kVectors>
+__device__ float squares_of(Vector<T, kWidth> (&from)[kVectors], const Vector<T, kWidth> (&added)[kVectors]) {
   float squares = 0;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -50,210 +41,109 @@ __global__ void __launch_bounds__(kRowThreads<kWidth>)
     }
     const Vector<T, kWidth>& normed = kAddFirst ? from[v] : added[v];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) squares += normed[e] * normed[e];
+    for (int e = 0; e < kWidth; ++e) squares = fmaf(normed[e], normed[e], squares);
   }
-  const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + eps);
-  if (row < n && threadIdx.x == 0) rstd_out[row] = rstd;
+  return squares;
+}
+
+// add_norm with kAddFirst, else norm_add, which has no y. With kCasts y in eight bits as well, or instead.
+template <class T, int kWidth, bool kAddFirst, bool kCasts>
+__global__ void __launch_bounds__(kRowThreads<kWidth>) residual_norm(const NormArguments<T> a, const CastTo to) {
+  constexpr int kVectors = kVectorsOfThread<kWidth>;
+  __shared__ float parts[kMaxWarps];
+  const std::int32_t d = a.d;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
+  const auto inside = [&](int v) { return row < a.n && column_of(v) < d; };
+
+  Vector<T, kWidth> from[kVectors], added[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    from[v] = inside(v) ? load<kWidth>(a.residual_in + row * d + column_of(v)) : Vector<T, kWidth>{};
+    added[v] = a.branch && inside(v) ? load<kWidth>(a.branch + row * d + column_of(v)) : Vector<T, kWidth>{};
+  }
+  const float squares = squares_of<kAddFirst>(from, added);
+  const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + a.eps);
+  if (row < a.n && threadIdx.x == 0) a.rstd[row] = rstd;
+  [[maybe_unused]] LargestBits largest;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (!inside(v)) continue;
-    const auto w = load<kWidth>(weight + column_of(v));
+    const std::int64_t at = row * d + column_of(v);
+    const auto w = load<kWidth>(a.weight + column_of(v));
     float out[kWidth];
 #pragma unroll
     for (int e = 0; e < kWidth; ++e)
       out[e] = kAddFirst ? from[v][e] * rstd * w[e] : from[v][e] + added[v][e] * rstd * w[e];
-    if (kAddFirst && branch) store(residual_out + row * d + column_of(v), from[v]);
-    store((kAddFirst ? y : residual_out) + row * d + column_of(v), out);
+    if (kAddFirst && a.branch) store(a.residual_out + at, from[v]);
+    const auto result = Vector<T, kWidth>::from(out);
+    T* const kept = kAddFirst ? a.y : a.residual_out;
+    if (!kCasts || kept) store(kept + at, result);
+    if constexpr (kCasts) {
+      *reinterpret_cast<uint2*>(to.rows + at) = cast_8(result, to.scale->scale, to.e5m2);
+      largest.add(result);
+    }
   }
+  if constexpr (kCasts) {
+    if (to.amax) largest.record(to.amax);
+  }
+}
+
+template <class T>
+NormArguments<T> arguments_of(const Tensor& residual_in, const Tensor& branch, const Tensor& weight,
+                              const Tensor& residual_out, const Tensor& y, const Tensor& rstd, float eps) {
+  return {residual_in.as<T>(), branch.as<T>(), weight.as<T>(), residual_out.as<T>(), y.as<T>(), rstd.f32(),
+          residual_in.rows(), static_cast<std::int32_t>(residual_in.columns()), eps};
+}
+
+template <bool kAddFirst, bool kCasts, class T, int kWidth>
+void launch_norm(const NormArguments<T>& a, const CastTo& to, cudaStream_t stream) {
+  const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(a.d / kWidth, kVectorsOfThread<kWidth>));
+  REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for a norm", a.d);
+  const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
+  const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
+  residual_norm<T, kWidth, kAddFirst, kCasts><<<blocks_for(a.n, rows), block, 0, stream>>>(a, to);
+  REDLINE_LAUNCHED();
 }
 
 template <bool kAddFirst>
 void launch_norm(const Tensor& residual_in, const Tensor& branch, const Tensor& weight, const Tensor& residual_out,
                  const Tensor& y, const Tensor& rstd, float eps, cudaStream_t stream) {
-  const std::int64_t n = residual_in.rows(), d = residual_in.columns();
-  const bool vectors = in_vectors(d, {residual_in, branch, weight, residual_out, y});
+  const bool vectors = in_vectors(residual_in.columns(), {residual_in, branch, weight, residual_out, y});
   for_type_and_width(residual_in.dtype, vectors, [&]<class T, int kWidth>() {
-    const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectorsOfThread<kWidth>));
-    REDLINE_CHECK(threads <= kRowThreads<kWidth>, "rows of {} elements are too wide for a norm", d);
-    const std::int64_t rows = std::max<std::int64_t>(1, 128 / threads);
-    const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
-    residual_norm<T, kWidth, kAddFirst><<<blocks_for(n, rows), block, 0, stream>>>(
-        residual_in.as<T>(), branch.as<T>(), weight.as<T>(), residual_out.as<T>(), y.as<T>(), rstd.f32(), n,
-        static_cast<std::int32_t>(d), eps);
+    launch_norm<kAddFirst, false, T, kWidth>(
+        arguments_of<T>(residual_in, branch, weight, residual_out, y, rstd, eps), {}, stream);
   });
-  REDLINE_LAUNCHED();
 }
 
-template <class T>
-struct GradArguments {
-  const T *dy, *residual, *weight;
-  const float* rstd;
-  T* dresidual;
-  float* partial;
-  std::int64_t n;
-  std::int32_t d;
-  bool accumulate;
-};
-
-// A thread has one vector of two rows at a time, or two of one row (1.5% faster with rows of 2048 and 2304, but 0.7%
-// slower with 768), or, where a row is wider than that, kWideElements of it. Two blocks a multiprocessor: 2 x 132 are
-// kRowGroups. What comes next is read ahead: without it 3.3 TB/s.
-constexpr int kGradThreads = 320, kWideThreads = 512;                           // of a block
-constexpr int kLongRow = 192, kWideRow = 2 * kGradThreads, kWideElements = 16;  // rows in vectors
-
-template <class T, int kWidth, int kVectors, int kRows>
-using GradReads = CopyAhead<T, kWidth, 3 * kRows * kVectors>;
-
-template <class T, int kWidth, int kVectors, int kRows, int kThreads>
-__global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1) add_norm_grad(const GradArguments<T> a) {
-  __shared__ float parts[2][kRows][kMaxWarps];
-  extern __shared__ __align__(16) std::byte shared[];  // what is read ahead, then dweight of each threadIdx.y: [y, d]
-  const std::int32_t step = kRows * static_cast<std::int32_t>(blockDim.y);
-  const RowRange rows = rows_of_group(blockIdx.x, a.n, step);
-  const std::int32_t d = a.d, count = static_cast<std::int32_t>(rows.end - rows.begin);
-  const T *dy_of_group = a.dy + rows.begin * d, *residual = a.residual + rows.begin * d;
-  T* dresidual = a.dresidual + rows.begin * d;
-  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * kWidth); };
-  const auto row_of = [](std::int32_t first, int k) {
-    return static_cast<std::int32_t>(first + k * blockDim.y + threadIdx.y);
-  };
-
-  let_next_kernel_start();
-  await_kernel_before();
-  GradReads<T, kWidth, kVectors, kRows> reads(shared);
-  const auto ask = [&](std::int32_t first) {
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const bool inside = row_of(first, k) < count && column_of(v) < d;
-        const std::int32_t at = inside ? row_of(first, k) * d + column_of(v) : 0;
-        const int slot = 3 * (k * kVectors + v);
-        reads.ask(slot, dy_of_group + at, inside);
-        reads.ask(slot + 1, residual + at, inside);
-        reads.ask(slot + 2, dresidual + at, inside && a.accumulate);
-      }
-    }
-  };
-  ask(0);
-
-  float dweight[kVectors][kWidth] = {};
-  int buffer = 0;  // sums of one round are still read when the next are written
-  for (std::int32_t first = 0; first < count; first += step, buffer ^= 1) {
-    const auto inside = [&](int k, int v) { return row_of(first, k) < count && column_of(v) < d; };
-    Vector<T, kWidth> dy[kRows][kVectors], r[kRows][kVectors], above[kRows][kVectors];
-    float rstd[kRows], product[kRows];
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) rstd[k] = row_of(first, k) < count ? a.rstd[rows.begin + row_of(first, k)] : 0.0f;
-    reads.await();
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const int slot = 3 * (k * kVectors + v);
-        dy[k][v] = reads.take(slot), r[k][v] = reads.take(slot + 1), above[k][v] = reads.take(slot + 2);
-      }
-    }
-    ask(first + step);
-    Vector<T, kWidth> w[kVectors];  // from the first-level cache: a round is long enough
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v)
-      w[v] = column_of(v) < d ? load<kWidth>(a.weight + column_of(v)) : Vector<T, kWidth>{};
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      product[k] = 0;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) product[k] += dy[k][v][e] * w[v][e] * r[k][v][e];
-      }
-      product[k] = warp_sum(product[k]);
-    }
-    const int warps = static_cast<int>(blockDim.x) / kWarp;
-    if (warps > 1) {
-      const int row = static_cast<int>(threadIdx.y) * warps;
-      if (threadIdx.x % kWarp == 0) {
-#pragma unroll
-        for (int k = 0; k < kRows; ++k) parts[buffer][k][row + threadIdx.x / kWarp] = product[k];
-      }
-      __syncthreads();
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        product[k] = 0;
-        for (int warp = 0; warp < warps; ++warp) product[k] += parts[buffer][k][row + warp];
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const float slope = product[k] * rstd[k] * rstd[k] / static_cast<float>(d);
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        float out[kWidth];
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) {
-          dweight[v][e] += dy[k][v][e] * (r[k][v][e] * rstd[k]);
-          out[e] = above[k][v][e] + rstd[k] * (dy[k][v][e] * w[v][e] - r[k][v][e] * slope);
-        }
-        if (inside(k, v)) store(dresidual + row_of(first, k) * d + column_of(v), out);
-      }
-    }
+// Rows by the kernel that has them; columns from the rows, or from y where nobody asked for rows.
+void launch_casting(const AddNorm<Tensor>& op, const Launch& launch) {
+  const std::int64_t n = op.residual_in.rows(), d = op.residual_in.columns();
+  check_copies(op.fp8, n, d);
+  REDLINE_CHECK(op.residual_in.dtype == DType::bf16 &&
+                    in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out, op.y}),
+                "{} is not cast to fp8 by add_norm", name_of(op.residual_in.dtype));
+  const auto a =
+      arguments_of<bf16>(op.residual_in, op.branch, op.weight, op.residual_out, op.y, op.rstd, op.eps);
+  if (op.fp8.rows.present()) {
+    launch_norm<true, true, bf16, 8>(a, cast_to(op.fp8), launch.stream);
+    if (op.fp8.columns.present()) run(Quantize<Tensor>{op.fp8.rows, {.columns = op.fp8.columns}}, launch);
+  } else {
+    REDLINE_CHECK(op.y.present(), "rows of {} elements are too wide for columns alone", d);
+    launch_norm<true, false, bf16, 8>(a, {}, launch.stream);
+    run(Quantize<Tensor>{op.y, op.fp8}, launch);
   }
-
-  sum_over_block_rows(shared, d, a.partial, [&](float* to) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        if (column_of(v) < d) to[column_of(v) + e] = dweight[v][e];
-      }
-    }
-  });
 }
 
 }  // namespace
 
 void run(const AddNorm<Tensor>& op, const Launch& launch) {
+  if (op.fp8.present()) return launch_casting(op, launch);
   launch_norm<true>(op.residual_in, op.branch, op.weight, op.residual_out, op.y, op.rstd, op.eps, launch.stream);
 }
 
 void run(const NormAdd<Tensor>& op, const Launch& launch) {
   launch_norm<false>(op.residual_in, op.branch, op.weight, op.residual_out, {}, op.rstd, op.eps, launch.stream);
-}
-
-void run(const AddNormGrad<Tensor>& op, const Launch& launch) {
-  const std::int64_t n = op.dy.rows(), d = op.dy.columns();
-  for_type_and_width(
-      op.dy.dtype, in_vectors(d, {op.dy, op.residual, op.weight, op.dresidual}), [&]<class T, int kWidth>() {
-        const GradArguments<T> arguments{op.dy.as<T>(),
-                                         op.residual.as<T>(),
-                                         op.weight.as<T>(),
-                                         op.rstd.f32(),
-                                         op.dresidual.as<T>(),
-                                         op.partial.f32(),
-                                         n,
-                                         static_cast<std::int32_t>(d),
-                                         op.accumulate_residual};
-        const auto launch_with = [&]<int kVectors, int kRows, int kThreads>() {
-          const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(d / kWidth, kVectors));
-          REDLINE_CHECK(threads <= kThreads, "rows of {} elements are too wide for add_norm_grad", d);
-          const std::int64_t rows = std::max<std::int64_t>(1, kGradThreads / threads);
-          const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
-          const std::size_t shared = std::max(GradReads<T, kWidth, kVectors, kRows>::bytes(threads * rows),
-                                              static_cast<std::size_t>(rows * d) * sizeof(float));
-          const auto kernel = add_norm_grad<T, kWidth, kVectors, kRows, kThreads>;
-          allow_shared(kernel, shared);
-          launch_early(launch, kernel, kRowGroups, block, shared, arguments);
-        };
-        const std::int64_t vectors = d / kWidth;
-        if (vectors < kLongRow) {
-          launch_with.template operator()<1, 2, kGradThreads>();
-        } else if (vectors <= kWideRow) {
-          launch_with.template operator()<2, 1, kGradThreads>();
-        } else {
-          launch_with.template operator()<kWideElements / kWidth, 1, kWideThreads>();
-        }
-      });
-  sum_row_groups(op.partial, d, op.dweight.f32(), nullptr, op.accumulate_weight, launch);
 }
 
 }  // namespace redline::ops::cuda

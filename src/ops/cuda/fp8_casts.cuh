@@ -55,7 +55,12 @@ struct LargestBits {
       high = max(high, x.pairs[i] & 0x7FFF0000u);
     }
   }
-  // Of the block, to memory: before a barrier each thread puts its own, behind it one thread records all. Which block comes
+  // Of a warp, to memory: for kernels of few blocks.
+  __device__ void record(float* amax) const {
+    const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
+    if (threadIdx.x % device::cuda::kWarp == 0) atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
+  }
+  // Of the block: before a barrier each thread puts its own, behind it one thread records all. Which block comes
   // first does not matter. An atomic for each warp made quantize take twice as long: all of them meet at one address.
   __device__ void put(std::uint32_t (&of_warps)[device::cuda::kMaxWarps], int thread) const {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
   const std::int64_t n = x.rows(), d = x.columns();
-  REDLINE_CHECK(n % 16 == 0 && d % 16 == 0, "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
+  REDLINE_CHECK((n % 16 == 0 || !to.columns) && d % 16 == 0,
+                "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
   const dim3 blocks(blocks_for(d, kTiles * kTileColumns), blocks_for(n, kTileRows));
   REDLINE_CHECK(blocks.y < 65536, "{} rows are too many", n);
   const auto d32 = static_cast<std::int32_t>(d);

@@ -1,5 +1,6 @@
-// Residual add and RMSNorm on the card, with and without a branch, over rows of a warp, of several and of a block.
-#include "ops/cuda/both_backends.h"
+// Residual add and RMSNorm on the card, with and without a branch, over rows of a warp, of several and of a block; and what
+// they write in eight bits by themselves.
+#include "ops/cuda/fp8_check.h"
 
 namespace redline::ops {
 namespace {
@@ -39,6 +40,71 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAddNormTest,
 INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaAddNormTest, ::testing::ValuesIn(random_cases<AddNormCase>(6, [](auto draw) {
                            const std::int64_t n = draw(700);
                            return AddNormCase{n, 4 + draw(3000)};  // of 1 the gradient is a difference of equals
+                         })));
+
+constexpr std::int64_t kWidest = 0;  // of rows that are turned over where they are made
+
+class CudaAddNormFp8Test : public OnCard<::testing::TestWithParam<AddNormCase>> {};
+
+TEST_P(CudaAddNormFp8Test, BytesAreThoseOfQuantize) {
+  const auto [n, d] = GetParam();
+  for (const bool with_branch : {true, false}) {
+    Memory memory;
+    const Tensor absent, residual_in = memory.uniform({n, d}, -2, 2), weight = memory.uniform({d}, 0.5, 1.5);
+    const Tensor branch = with_branch ? memory.uniform({n, d}) : absent;
+    const Tensor residual_out = with_branch ? memory.zeros({n, d}) : absent;
+    const Tensor y = memory.zeros({n, d}), rstd = memory.zeros({n});
+    for (Fp8Ask ask : kRowsOrColumns) {
+      if (ask.columns && n % 16 != 0) continue;
+      for (const bool keeps : {true, false}) {
+        if (!keeps && !ask.rows && d > kWidest) continue;  // no kernel has such columns by itself
+        ask.scale = with_branch ? 64 : 256;                // the latter saturates
+        ask.records = keeps;
+        expect_bytes_of_quantize(card(), memory,
+                                 AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f},
+                                 &AddNorm<Tensor>::y, keeps, ask);
+      }
+    }
+  }
+}
+
+TEST_P(CudaAddNormFp8Test, BytesOfTheGradientAreThoseOfQuantize) {
+  const auto [n, d] = GetParam();
+  for (const bool accumulate : {true, false}) {
+    Memory memory;
+    const Tensor residual = memory.uniform({n, d}, -2, 2), weight = memory.uniform({d}, 0.5, 1.5);
+    const Tensor rstd = memory.uniform({n}, 0.5, 1.5), dy = memory.uniform({n, d});
+    const Tensor dresidual = memory.uniform({n, d}), dweight = memory.uniform({d});
+    const Tensor partial = memory.zeros({kRowGroups, d});
+    for (Fp8Ask ask : kRowsOrColumns) {
+      if (ask.columns && n % 16 != 0) continue;
+      ask.dtype = accumulate ? DType::e5m2 : DType::e4m3;
+      ask.scale = accumulate ? 1024 : 128;
+      ask.amax = ask.rows ? 0.0f : 1e6f;  // the latter stays
+      // Columns are made in tiles, and the sums over rows go with them.
+      const std::set<std::string> near = ask.columns ? std::set<std::string>{"dweight"} : std::set<std::string>{};
+      expect_bytes_of_quantize(card(), memory,
+                               AddNormGrad<Tensor>{dy, residual, weight, rstd, dresidual, dweight, partial, accumulate,
+                                                   accumulate},
+                               &AddNormGrad<Tensor>::dresidual, true, ask, near);
+    }
+  }
+}
+
+// Of the tiles of a block there is one, or several, or the last is not whole; rows only need no multiple of 16.
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaAddNormFp8Test,
+                         ::testing::Values(AddNormCase{16, 64}, AddNormCase{16, 4096}, AddNormCase{48, 80},
+                                           AddNormCase{48, 2304}, AddNormCase{1040, 640}, AddNormCase{1040, 768},
+                                           AddNormCase{2064, 1024}, AddNormCase{80, 1280}, AddNormCase{80, 1296},
+                                           AddNormCase{1040, 1520}, AddNormCase{1040, 1536}, AddNormCase{1040, 2048},
+                                           AddNormCase{528, 2560}, AddNormCase{528, 2576}, AddNormCase{96, 5120},
+                                           AddNormCase{96, 5136}, AddNormCase{48, 6144}, AddNormCase{16, 8192},
+                                           AddNormCase{33808, 64}, AddNormCase{8528, 1312}, AddNormCase{4304, 2576},
+                                           AddNormCase{37, 96}, AddNormCase{1, 2048}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaAddNormFp8Test,
+                         ::testing::ValuesIn(random_cases<AddNormCase>(8, [](auto draw) {
+                           const std::int64_t n = 16 * draw(130);
+                           return AddNormCase{n, 48 + 16 * draw(253)};
                          })));
 
 }  // namespace
