@@ -5,8 +5,8 @@ file as bench/results has them, from which bench/make_tables.py makes the tables
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
 says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's head
 names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes
---runs MODEL:BATCH:bf16:default:cudnn:CHUNKS runs the same model right after, on the same card, for ping-95m on padded rows as
-well. With --build, the program is built and its tests pass before anything is measured.
+--runs MODEL:BATCH:PRECISION:default:cudnn:CHUNKS runs the same model right after, on the same card, for ping-95m on padded rows
+as well. With --precision bf16,fp8 each model runs in both. With --build, the program is built and its tests pass before anything is measured.
 
   bench/gpu_models.py
   bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
@@ -39,6 +39,8 @@ def arguments():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
+    parser.add_argument("--precision", default="bf16", help="of products: bf16, fp8 or both, with a comma (default: bf16)")
+    parser.add_argument("--keys", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the runs in fp8")
     parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")
     parser.add_argument("--results", metavar="FILE", help="a JSON file of all rows; written anew after each of them")
     parser.add_argument("--commit", help="of the program, for that file (default: what git says of this folder)")
@@ -121,6 +123,7 @@ def train(given, model, keys):
             pass
         if len(rows) < WARM_UP + 3:
             sys.exit(f"{model}: only {len(rows)} steps in {given.seconds:g} s; give it more --seconds\n{said[-800:]}")
+        rows = [row for row in rows if "step_ms" in row]  # the first says where the run begins
         return rows, rows[0]["time"] - begin, memory
 
 
@@ -198,10 +201,10 @@ def peer_row(given, model, arguments):
     return row
 
 
-def peer_of(given, model, batch):
+def peer_of(given, model, batch, precision):
     if not given.peer:
         return None
-    row = peer_row(given, model, [given.peer, "--runs", f"{model}:{batch}:bf16:default:cudnn:8", "--steps", "10"])
+    row = peer_row(given, model, [given.peer, "--runs", f"{model}:{batch}:{precision}:default:cudnn:8", "--steps", "10"])
     return {"ktokens_per_s": row["ktok_s"], "mfu_percent": row["mfu_causal"], "mfu_palm_percent": row["mfu_palm"],
             "memory_gib": row["mem_gib"], "first_step_s": row["first_step_s"]}
 
@@ -213,18 +216,20 @@ def measured(rows, first):
             "first_step_s": round(first, 2)}
 
 
-def full_rows(given, table, model, batch):
+def full_rows(given, table, model, batch, precision):
     sizes = tomllib.loads(output_of([given.redline, "config", "--preset", model]))
-    keys = keys_of(batch, [f"data.train=random:{sizes['model']['vocab']}"])
+    more = given.keys if precision == "fp8" else []
+    keys = keys_of(batch, [f"data.train=random:{sizes['model']['vocab']}", f"precision.matmul={precision}", *more])
     rows, first, memory = train(given, model, keys)
     plan = json.loads(output_of([given.redline, "plan", "--preset", model, *keys, "--json"]))
     expected = plan.get("expected")
     tokens = sizes["train"]["seq_len"]
-    table.add(f"{model} {batch}x{tokens}", {
-        "model": model, "batch_size": int(batch), "seq_len": tokens, "rows": "full", **measured(rows, first),
+    table.add(f"{model} {batch}x{tokens} {precision}", {
+        "model": model, "batch_size": int(batch), "seq_len": tokens, "rows": "full", "precision": precision,
+        **measured(rows, first),
         "memory_gib": round(rows[-1]["memory_gib"], 3), "nvidia_smi_gib": memory and round(memory, 3),
         "plan": {"total_gib": round(plan["memory"]["total"] / 2**30, 3), "step_ms": expected and round(expected["step_ms"], 2)},
-        "peer": peer_of(given, model, batch)})
+        "peer": peer_of(given, model, batch, precision)})
 
 
 def documents(given, table, model, batch):
@@ -259,7 +264,8 @@ def main():
         sys.exit("tools/check_gpu.sh failed: nothing was measured")
     table = Table(given)
     for model, batch in runs:
-        full_rows(given, table, model, batch)
+        for precision in given.precision.split(","):
+            full_rows(given, table, model, batch, precision)
         if model == "ping-95m" and not given.no_packing:
             documents(given, table, model, batch)
 
