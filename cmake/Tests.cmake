@@ -62,6 +62,7 @@ if(Python3_Interpreter_FOUND)
   # docs/benchmarks.md shows what bench/results holds.
   add_test(NAME bench/make_tables COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables.py" --check)
   add_test(NAME bench/make_tables_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables_test.py")
+  add_test(NAME bench/fp8_parity_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/fp8_parity_test.py")
   # Compares with the Hugging Face and sentencepiece packages, which it installs into the build folder; 77 is "no pip".
   add_test(NAME interop/tokenizers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tokenizers_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop")
