@@ -2,6 +2,7 @@
 // rate of a large copy on the same card, and of a copy that moves as many bytes and is timed in the same way: below
 // 300 MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and
 // again after a training step has filled the arena: bytes are those that the op must move once (program/cost.h).
+// Casts to eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms.
 //   cuda_kernels_bench [PRESET:BATCH ...]      default: the five models of docs/benchmarks.md
 #include <algorithm>
 #include <cstdio>
@@ -131,6 +132,96 @@ std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& 
   return timed;
 }
 
+// Arrays on the card, of numbers between 1/2 and 1 of either sign, whether read as bf16 or as fp32.
+class Arrays {
+ public:
+  explicit Arrays(device::CudaDevice& device) : device_(device), piece_(std::size_t{1} << 21) {
+    const Random random(7, 1);
+    for (std::size_t i = 0; i < piece_.size(); ++i)
+      piece_[i] = static_cast<std::uint16_t>((random.bits(i) & 0x807Fu) | 0x3F00u);
+  }
+  Tensor make(DType dtype, const Shape& shape) {
+    Tensor t{nullptr, dtype, shape};
+    buffers_.push_back(device_.allocate(t.bytes()));
+    t.data = buffers_.back()->data();
+    const auto piece = static_cast<std::int64_t>(piece_.size() * sizeof piece_[0]);
+    for (std::int64_t at = 0; at < t.bytes(); at += piece)
+      device_.copy_in(t.as<std::byte>() + at, piece_.data(), std::min(piece, t.bytes() - at));
+    return t;
+  }
+  Tensor scale() {
+    const ops::Fp8Scale one{.scale = 1, .inverse = 1, .next = 0, .amax = 0, .history = {}};
+    const Tensor t = make(DType::u8, {static_cast<std::int64_t>(sizeof one)});
+    device_.copy_in(t.data, &one, sizeof one);
+    return t;
+  }
+
+ private:
+  device::CudaDevice& device_;
+  std::vector<std::uint16_t> piece_;
+  std::vector<std::unique_ptr<device::Buffer>> buffers_;
+};
+
+// As program/cost.h counts, for an op over arrays.
+template <class Op>
+double bytes_of(const Op& op) {
+  double bytes = 0;
+  op.map([&](std::string_view name, const Tensor& t, Access access) {
+    if (t.present() && name != "partial") bytes += static_cast<double>(t.bytes()) * (access == Access::update ? 2 : 1);
+    return 0;
+  });
+  return bytes;
+}
+
+std::vector<Timed> time_casts(std::int64_t n, std::int64_t d, device::CudaDevice& device, const Copies& copies) {
+  Arrays arrays(device);
+  const Tensor absent, residual = arrays.make(DType::bf16, {n, d}), branch = arrays.make(DType::bf16, {n, d});
+  const Tensor sum = arrays.make(DType::bf16, {n, d}), y = arrays.make(DType::bf16, {n, d});
+  const Tensor weight = arrays.make(DType::bf16, {d}), rstd = arrays.make(DType::f32, {n});
+  const Tensor dweight = arrays.make(DType::f32, {d}), partial = arrays.make(DType::f32, {ops::kRowGroups, d});
+  const Tensor linear = arrays.make(DType::bf16, {4 * d, d});
+  const Tensor linear_rows = arrays.make(DType::e4m3, {4 * d, d});
+  const Tensor linear_columns = arrays.make(DType::e4m3, {d, 4 * d});
+  const Tensor scale = arrays.scale(), amax = arrays.make(DType::f32, {1});
+  const auto copies_in = [&](DType dtype) {
+    return ops::Fp8Copies<Tensor>{arrays.make(dtype, {n, d}), arrays.make(dtype, {d, n}), scale, amax};
+  };
+  const ops::Fp8Copies<Tensor> e4m3 = copies_in(DType::e4m3), e5m2 = copies_in(DType::e5m2);
+  const auto with = [](ops::Fp8Copies<Tensor> to, bool rows, bool columns, bool records) {
+    if (!rows) to.rows = {};
+    if (!columns) to.columns = {};
+    if (!records) to.amax = {};
+    return to;
+  };
+  std::vector<Timed> timed;
+  const auto time = [&](std::string_view how, const auto& op) {
+    const double bytes = bytes_of(op), seconds = time_runs([&] { launch(op, device.launch()); }, device.launch());
+    timed.push_back({fmt::format("{} {}", op.kName, how), bytes, seconds, copies.rate(bytes)});
+  };
+  struct Way {
+    const char* name;
+    bool rows, columns;
+  };
+  constexpr Way kWays[] = {{"rows", true, false}, {"columns", false, true}, {"both", true, true}};
+  for (const auto& [name, rows, columns] : kWays) {
+    const auto of_norm = with(e4m3, rows, columns, false), of_gradient = with(e5m2, rows, columns, true);
+    time(name, ops::Quantize<Tensor>{y, of_gradient});
+    time(fmt::format("{}, y", name), ops::AddNorm<Tensor>{residual, branch, weight, sum, y, rstd, 1e-5f, of_norm});
+    if (rows) time(name, ops::AddNorm<Tensor>{residual, branch, weight, sum, absent, rstd, 1e-5f, of_norm});
+    time(name, ops::AddNormGrad<Tensor>{branch, residual, weight, rstd, y, dweight, partial, true, true, of_gradient});
+  }
+  time("turned over", ops::Quantize<Tensor>{e4m3.rows, {.columns = e4m3.columns}});
+  time("both", ops::QuantizeWeight<Tensor>{linear, linear_rows, linear_columns, scale});
+  std::ranges::stable_sort(timed, {}, [](const Timed& t) { return t.name.substr(0, t.name.find(' ')); });
+  return timed;
+}
+
+void print(const std::vector<Timed>& timed, double copy) {
+  for (const Timed& t : timed)
+    std::printf("  %-22s %9.1f us %8.1f MB %8.0f GB/s %6.1f%% %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds,
+                1e-6 * t.bytes, 1e-9 * t.rate(), 100 * t.rate() / copy, 100 * t.rate() / t.copy_rate);
+}
+
 int run(std::vector<std::string> models) {
   if (models.empty()) models = {"ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"};
   if (device::cuda_status().cards.empty()) {
@@ -149,9 +240,8 @@ int run(std::vector<std::string> models) {
     const config::Config config = config::load({.file = "", .preset = word.substr(0, colon), .overrides = overrides});
     std::printf("%s, %lld rows of %lld\n", config.preset.c_str(), static_cast<long long>(config.train.batch_size),
                 static_cast<long long>(config.train.seq_len));
-    for (const Timed& t : time_model(config, device, copies))
-      std::printf("  %-18s %9.1f us %8.1f MB %8.0f GB/s %6.1f%% %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds,
-                  1e-6 * t.bytes, 1e-9 * t.rate(), 100 * t.rate() / copy, 100 * t.rate() / t.copy_rate);
+    print(time_model(config, device, copies), copy);
+    print(time_casts(config.train.batch_size * config.train.seq_len, config.model.hidden, device, copies), copy);
   }
   return 0;
 }

@@ -1,8 +1,11 @@
 // Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
 // RMSNorm of a branch and its addition:  rstd = 1 / sqrt(mean(branch^2) + eps);  out = r + branch * rstd * w.
-// A row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product.
+// A row is blockDim.x threads with up to kVectors vectors each, held in registers between sum and product. Where
+// columns in eight bits are asked for a block has tiles of rows (fp8_row_tiles.cuh), blockDim.y of them at once, and
+// reads ahead.
 #include <algorithm>
 
+#include "device/cuda/copy_ahead.cuh"
 #include "ops/cuda/fp8_row_tiles.cuh"
 #include "ops/cuda/kernels.h"
 
@@ -62,6 +65,7 @@ __global__ void __launch_bounds__(kRowThreads<kWidth>) residual_norm(const NormA
     from[v] = inside(v) ? load<kWidth>(a.residual_in + row * d + column_of(v)) : Vector<T, kWidth>{};
     added[v] = a.branch && inside(v) ? load<kWidth>(a.branch + row * d + column_of(v)) : Vector<T, kWidth>{};
   }
+  [[maybe_unused]] const float scale = kCasts ? to.scale->scale : 0.0f;
   const float squares = squares_of<kAddFirst>(from, added);
   const float rstd = rsqrtf(row_sum(squares, parts) / static_cast<float>(d) + a.eps);
   if (row < a.n && threadIdx.x == 0) a.rstd[row] = rstd;
@@ -80,13 +84,80 @@ __global__ void __launch_bounds__(kRowThreads<kWidth>) residual_norm(const NormA
     T* const kept = kAddFirst ? a.y : a.residual_out;
     if (!kCasts || kept) store(kept + at, result);
     if constexpr (kCasts) {
-      *reinterpret_cast<uint2*>(to.rows + at) = cast_8(result, to.scale->scale, to.e5m2);
+      *reinterpret_cast<uint2*>(to.rows + at) = cast_8(result, scale, to.e5m2);
       largest.add(result);
     }
   }
   if constexpr (kCasts) {
     if (to.amax) largest.record(to.amax);
   }
+}
+
+constexpr int kTileThreads = 512;  // of a multiprocessor
+constexpr int kTileVectors = kVectorsOfThread<8>;
+using TileReads = CopyAhead<bf16, 8, 2 * kTileVectors>;
+
+// add_norm with y in eight bits by columns, and by rows where they are asked for. Sums are as above: the same bits.
+__global__ void __launch_bounds__(kTileThreads)
+    add_norm_tiles(const NormArguments<bf16> a, const CastTo to, const RowTiles tiles) {
+  __shared__ float parts[2][kMaxWarps];
+  extern __shared__ __align__(16) std::byte shared[];  // the tile, then what is read ahead
+  const std::int32_t d = a.d, step = static_cast<std::int32_t>(blockDim.y);
+  const auto column_of = [](int v) { return static_cast<std::int32_t>((threadIdx.x + v * blockDim.x) * 8); };
+  const auto row_of = [](std::int32_t first) { return static_cast<std::int32_t>(first + threadIdx.y); };
+
+  TileReads reads(shared + tiles.bytes());
+  const auto ask = [&](RowRun run, std::int32_t first) {
+#pragma unroll
+    for (int v = 0; v < kTileVectors; ++v) {
+      const bool inside = row_of(first) < run.count && column_of(v) < d;
+      const std::int64_t at = inside ? (run.begin + row_of(first)) * d + column_of(v) : 0;
+      reads.ask(2 * v, a.residual_in + at, inside);
+      reads.ask(2 * v + 1, a.branch + at, inside && a.branch);
+    }
+  };
+  RowRun run = tiles.run_of_block(0, a.n);
+  ask(run, 0);
+
+  const float scale = to.scale->scale;
+  LargestBits largest;
+  int buffer = 0;  // sums of one round are still read when the next are written
+  for (std::int32_t tile = 1; run.count > 0; ++tile) {
+    const RowRun next = tiles.run_of_block(tile, a.n);
+    for (std::int32_t first = 0; first < run.count; first += step, buffer ^= 1) {
+      Vector<bf16, 8> from[kTileVectors], added[kTileVectors];
+      reads.await();
+#pragma unroll
+      for (int v = 0; v < kTileVectors; ++v) from[v] = reads.take(2 * v), added[v] = reads.take(2 * v + 1);
+      const bool last = first + step >= run.count;
+      ask({last ? next.begin : run.begin, last ? next.count : run.count}, last ? 0 : first + step);
+
+      const float squares = squares_of<true>(from, added);
+      const float rstd = rsqrtf(row_sum(squares, parts[buffer]) / static_cast<float>(d) + a.eps);
+      const std::int32_t row = row_of(first);
+      if (row >= run.count) continue;
+      if (threadIdx.x == 0) a.rstd[run.begin + row] = rstd;
+#pragma unroll
+      for (int v = 0; v < kTileVectors; ++v) {
+        if (column_of(v) >= d) continue;
+        const std::int64_t at = (run.begin + row) * d + column_of(v);
+        const auto w = load<8>(a.weight + column_of(v));
+        float out[8];
+#pragma unroll
+        for (int e = 0; e < 8; ++e) out[e] = from[v][e] * rstd * w[e];
+        const auto result = Vector<bf16, 8>::from(out);
+        const uint2 bytes = cast_8(result, scale, to.e5m2);
+        if (a.branch) store(a.residual_out + at, from[v]);
+        if (a.y) store(a.y + at, result);
+        if (to.rows) *reinterpret_cast<uint2*>(to.rows + at) = bytes;
+        tiles.put(shared, row, column_of(v), bytes);
+        largest.add(result);
+      }
+    }
+    tiles.store_columns(shared, to.columns, run.begin, a.n, d);
+    run = next;
+  }
+  if (to.amax) largest.record(to.amax);
 }
 
 template <class T>
@@ -116,7 +187,23 @@ void launch_norm(const Tensor& residual_in, const Tensor& branch, const Tensor& 
   });
 }
 
-// Rows by the kernel that has them; columns from the rows, or from y where nobody asked for rows.
+// Whether there are tiles for such rows; nothing is launched otherwise.
+bool launch_tiles(const NormArguments<bf16>& a, const CastTo& to, const Launch& launch) {
+  const std::int64_t threads = whole_warps(ceil_div<std::int64_t>(a.d / 8, kTileVectors));
+  const auto rows = [&](int blocks) { return std::max<std::int64_t>(1, kTileThreads / blocks / threads); };
+  const TilePlan plan = plan_row_tiles(a.d, [&](int blocks) { return TileReads::bytes(threads * rows(blocks)); });
+  if (plan.blocks == 0) return false;
+  const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows(plan.blocks)));
+  const unsigned blocks = std::min(blocks_for(a.n, plan.tiles.rows()),
+                                   static_cast<unsigned>(plan.blocks * launch.multiprocessors));
+  allow_shared(add_norm_tiles, plan.shared);
+  add_norm_tiles<<<blocks, block, plan.shared, launch.stream>>>(a, to, plan.tiles);
+  REDLINE_LAUNCHED();
+  return true;
+}
+
+// Rows by the kernel that has them. Columns too, but where rows are too wide for tiles: from the rows then, or from y
+// where nobody asked for rows.
 void launch_casting(const AddNorm<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.residual_in.rows(), d = op.residual_in.columns();
   check_copies(op.fp8, n, d);
@@ -125,9 +212,11 @@ void launch_casting(const AddNorm<Tensor>& op, const Launch& launch) {
                 "{} is not cast to fp8 by add_norm", name_of(op.residual_in.dtype));
   const auto a =
       arguments_of<bf16>(op.residual_in, op.branch, op.weight, op.residual_out, op.y, op.rstd, op.eps);
-  if (op.fp8.rows.present()) {
-    launch_norm<true, true, bf16, 8>(a, cast_to(op.fp8), launch.stream);
-    if (op.fp8.columns.present()) run(Quantize<Tensor>{op.fp8.rows, {.columns = op.fp8.columns}}, launch);
+  const CastTo to = cast_to(op.fp8);
+  if (to.columns && launch_tiles(a, to, launch)) return;
+  if (to.rows) {
+    launch_norm<true, true, bf16, 8>(a, to, launch.stream);
+    if (to.columns) run(Quantize<Tensor>{op.fp8.rows, {.columns = op.fp8.columns}}, launch);
   } else {
     REDLINE_CHECK(op.y.present(), "rows of {} elements are too wide for columns alone", d);
     launch_norm<true, false, bf16, 8>(a, {}, launch.stream);

@@ -1,5 +1,5 @@
-// Ops that write a result in eight bits by themselves: the bytes must be those that quantize makes of the bf16 result, and
-// everything else must stay as it is without. Only for tests under a cuda/ folder.
+// Ops that write a result in eight bits by themselves: the bytes must be those that quantize makes of the bf16 result,
+// and everything else must stay as it is without. Only for tests under a cuda/ folder.
 #pragma once
 
 #include <set>
@@ -57,13 +57,14 @@ std::map<std::string, Bytes> run_in_bf16(device::CudaDevice& card, const Op& op)
   return written;
 }
 
-// `result` is the operand of Op that op.fp8 holds copies of; `keeps`: whether the op that casts writes it too, else it is
-// absent there. `near`: sums that may be taken in another order, in fp32.
+// `result` is the operand of Op that op.fp8 holds copies of; `keeps`: whether the op that casts writes it too, else it
+// is absent there. `near`: sums that may be taken in another order, in fp32.
 template <class Op>
 void expect_bytes_of_quantize(device::CudaDevice& card, Memory& memory, Op op, Tensor Op::*result, bool keeps,
                               const Fp8Ask& ask, const std::set<std::string>& near = {}) {
   const Tensor whole = op.*result;
-  const std::string how = fmt::format("{} {} {}{}", Op::kName, whole.shape.str(), text_of(ask), keeps ? " and bf16" : "");
+  const std::string how =
+      fmt::format("{} {} {}{}", Op::kName, whole.shape.str(), text_of(ask), keeps ? " and bf16" : "");
   op.fp8 = {};
   for (const NamedOperand& o : operands_of(op))  // what is only written starts as NaN
     if (o.access == Access::write) std::memset(o.host.data, 0xFF, static_cast<std::size_t>(o.host.bytes()));
