@@ -11,7 +11,7 @@ namespace redline::testing {
 
 inline Tensor scale_entry(Memory& memory, float scale) {
   const Tensor t = memory.zeros({ops::kScaleFloats});
-  *t.as<ops::Fp8Scale>() = {.scale = scale, .inverse = 1 / scale, .next = 0, .amax = 0, .history = {}};
+  *t.as<ops::Fp8Scale>() = {.inverse = 1 / scale, .scale = scale, .next = 0, .amax = 0, .history = {}};
   return t;
 }
 

@@ -33,7 +33,7 @@ inline Fp8Copies<Tensor> copies_of(Memory& memory, const Fp8Ask& ask, std::int64
   };
   if (ask.rows) to.rows = nan({n, d});
   if (ask.columns) to.columns = nan({d, n});
-  to.scale = memory.object(Fp8Scale{.scale = ask.scale, .inverse = 1 / ask.scale, .next = 0, .amax = 0, .history = {}});
+  to.scale = memory.object(Fp8Scale{.inverse = 1 / ask.scale, .scale = ask.scale, .next = 0, .amax = 0, .history = {}});
   if (ask.records) {
     to.amax = memory.zeros({1});
     *to.amax.f32() = ask.amax;
