@@ -18,22 +18,29 @@ inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", 
 // micro-batch only for gradients of weights.
 struct Fp8Candidates {
   std::vector<std::string> products;
+  bool head = false;                 // the two gradients of the head, where they are asked for
   std::vector<std::string> refused;  // sentences: which, and why
 };
-Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens);
+Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
 class Fp8Values {
  public:
-  // Declares rows of the state, and copies of the weights of those products; `weights` are the parameters in the order of
-  // their table, as products read them.
-  void declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products,
+  // Declares rows of the state, and copies of the weights of those products and of the head; `weights` are the parameters in
+  // the order of their table, as products read them.
+  void declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,
                const std::vector<program::ValueId>& weights);
-  program::Fp8Linears* linears() { return linears_.by_weight.empty() ? nullptr : &linears_; }
+  program::Fp8Linears* linears() {
+    return linears_.by_weight.empty() && !linears_.head_weight.present() ? nullptr : &linears_;
+  }
 
   // Scales of the step that was, then the weights as they are now. Without a result the step is taken to have been made.
   void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:
+  // A copy of the weight by columns, which a tied head has for itself, and scales. Nothing of it is saved: all of it follows
+  // from the parameters.
+  void declare_head(program::Builder& b, const LoweredModel& m, const std::vector<program::ValueId>& weights);
+
   program::Fp8Linears linears_;
 };
 

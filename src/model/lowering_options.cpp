@@ -62,8 +62,10 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
                             std::min(kSamplePromptTokens, c.train.seq_len), c.train.sample_tokens, c.train.seq_len);
   if (c.precision.matmul == "fp8") {  // on any device: the CPU is the truth for the others
     o.compute = DType::bf16;
-    o.fp8 = c.precision.fp8_products;
-    if (o.fp8.empty()) o.fp8 = fp8_candidates(family_of(c.model).table(c.model), o.batch.tokens()).products;
+    const Fp8Candidates can =
+        fp8_candidates(family_of(c.model).table(c.model), o.batch.tokens(), c.precision.head == "fp8");
+    o.fp8 = c.precision.fp8_products.empty() ? can.products : c.precision.fp8_products;
+    o.fp8_head = can.head;
   }
   if (kind != device::Kind::cuda) return o;
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")

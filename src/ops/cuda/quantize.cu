@@ -31,7 +31,7 @@ __device__ uint2 eight(const std::uint8_t* from, bool inside, float, LargestBits
 
 template <class T, bool kE5m2>
 __global__ void __launch_bounds__(kThreads)
-    quantize(const T* x, const CastTo to, std::int64_t n, std::int32_t d) {
+    quantize(const T* x, std::int64_t stride, const CastTo to, std::int64_t n, std::int32_t d) {
   __shared__ TurnedTile<kTileRows> tile;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int row = warp * kTileUnit + lane / 8 * 4, column = lane % 8 * 8;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < 4; ++r) {
     const std::int64_t at = first_row + row + r;
     const bool inside = at < n && first_column + column < d;
-    bytes[r] = eight<kE5m2>(x + at * d + first_column + column, inside, scale, largest);
+    bytes[r] = eight<kE5m2>(x + at * stride + first_column + column, inside, scale, largest);
   }
   if (to.rows) {
 #pragma unroll
@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kThreads)
   tile.store(to.columns, first_row, first_column, n, d, static_cast<int>(threadIdx.x), kThreads);
 }
 
-void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
+// The rows of x are `stride` apart.
+void launch_quantize(const Tensor& x, std::int64_t stride, const CastTo& to, cudaStream_t stream) {
   const std::int64_t n = x.rows(), d = x.columns();
   REDLINE_CHECK(n % 16 == 0 && d % 16 == 0, "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
   const dim3 blocks(blocks_for(d, kTileColumns), blocks_for(n, kTileRows));
@@ -69,11 +70,11 @@ void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
   const auto d32 = static_cast<std::int32_t>(d);
   if (is_fp8(x.dtype)) {
     REDLINE_CHECK(!to.rows && to.columns, "what is in fp8 can only be turned over");
-    quantize<std::uint8_t, false><<<blocks, kThreads, 0, stream>>>(x.as<std::uint8_t>(), to, n, d32);
+    quantize<std::uint8_t, false><<<blocks, kThreads, 0, stream>>>(x.as<std::uint8_t>(), stride, to, n, d32);
   } else {
     REDLINE_CHECK(x.dtype == DType::bf16, "{} is not cast to fp8", name_of(x.dtype));
     const auto kernel = to.e5m2 ? quantize<bf16, true> : quantize<bf16, false>;
-    kernel<<<blocks, kThreads, 0, stream>>>(x.as<bf16>(), to, n, d32);
+    kernel<<<blocks, kThreads, 0, stream>>>(x.as<bf16>(), stride, to, n, d32);
   }
   REDLINE_LAUNCHED();
 }
@@ -124,7 +125,13 @@ __global__ void __launch_bounds__(256)
 
 }  // namespace
 
-void run(const Quantize<Tensor>& op, const Launch& launch) { launch_quantize(op.x, cast_to(op.to), launch.stream); }
+void run(const Quantize<Tensor>& op, const Launch& launch) {
+  launch_quantize(op.x, op.x.columns(), cast_to(op.to), launch.stream);
+}
+
+void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, cudaStream_t stream) {
+  launch_quantize(rows, stride, cast_to({.columns = columns}), stream);
+}
 
 void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.weight.dtype == DType::bf16 && op.weight.elements() % 8 == 0, "no cast of {} {}",
@@ -137,7 +144,7 @@ void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
       op.weight.as<bf16>(), vectors, op.scale.as<Fp8Scale>(),
       fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
   REDLINE_LAUNCHED();
-  launch_quantize(op.weight, cast_to(to), launch.stream);
+  launch_quantize(op.weight, op.weight.columns(), cast_to(to), launch.stream);
 }
 
 void run(const BoundScale<Tensor>& op, const Launch& launch) {
