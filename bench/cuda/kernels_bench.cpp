@@ -3,7 +3,8 @@
 // 300 MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and
 // again after a training step has filled the arena: bytes are those that the op must move once (program/cost.h).
 // Casts to eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms.
-//   cuda_kernels_bench [PRESET:BATCH ...]      default: the five models of docs/benchmarks.md
+//   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/benchmarks.md; fp8: with products and
+//                                                    the head's gradients in eight bits
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -234,12 +235,16 @@ int run(std::vector<std::string> models) {
               device.name().c_str(), copy * 1e-9);
   const Copies copies(device);
   for (const std::string& word : models) {
-    const std::size_t colon = word.find(':');
+    const bool fp8 = word.ends_with(":fp8");
+    const std::string shape = fp8 ? word.substr(0, word.rfind(':')) : word;
+    const std::size_t colon = shape.find(':');
     std::vector<std::string> overrides = {"model.dropout=0.1", "train.accumulate=1"};
-    if (colon != std::string::npos) overrides.push_back("train.batch_size=" + word.substr(colon + 1));
-    const config::Config config = config::load({.file = "", .preset = word.substr(0, colon), .overrides = overrides});
-    std::printf("%s, %lld rows of %lld\n", config.preset.c_str(), static_cast<long long>(config.train.batch_size),
-                static_cast<long long>(config.train.seq_len));
+    if (fp8) overrides.insert(overrides.end(), {"precision.matmul=fp8", "precision.fp8=all", "precision.head=fp8"});
+    if (colon != std::string::npos) overrides.push_back("train.batch_size=" + shape.substr(colon + 1));
+    const config::Config config = config::load({.file = "", .preset = shape.substr(0, colon), .overrides = overrides});
+    std::printf("%s, %lld rows of %lld, products in %s\n", config.preset.c_str(),
+                static_cast<long long>(config.train.batch_size), static_cast<long long>(config.train.seq_len),
+                config.precision.matmul.c_str());
     print(time_model(config, device, copies), copy);
     print(time_casts(config.train.batch_size * config.train.seq_len, config.model.hidden, device, copies), copy);
   }

@@ -12,7 +12,7 @@ namespace {
 using program::Role;
 using program::ValueId;
 
-constexpr std::int64_t kMultiple = 16;  // that cuBLASLt asks of every extent
+constexpr std::int64_t kMultiple = ops::kFp8Multiple;
 
 // What is cast may grow by so much from one step to the next. Room costs nothing: there are 2^15 between the largest and the
 // smallest normal number of e4m3, 2^30 of e5m2, and gradients differ more from step to step than activations do.
@@ -24,13 +24,21 @@ std::string_view linear_of(const ParameterSpec& p) {
   return p.shape.rank() == 2 && slash != std::string::npos ? std::string_view(p.name).substr(slash + 1) : "";
 }
 
+// The row whose weight the head multiplies by: its own, or the embedding's.
+std::size_t head_row(const ParameterTable& table) {
+  const auto named = [&](std::string_view name) { return std::ranges::find(table, name, &ParameterSpec::name); };
+  const auto head = named("head") != table.end() ? named("head") : named("embedding");
+  REDLINE_CHECK(head != table.end(), "a table without an embedding");
+  return static_cast<std::size_t>(head - table.begin());
+}
+
 bool contains(const std::vector<std::string>& products, std::string_view linear, std::string_view product) {
   return std::ranges::find(products, fmt::format("{}/{}", linear, product)) != products.end();
 }
 
 }  // namespace
 
-Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens) {
+Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head) {
   Fp8Candidates found;
   std::vector<std::string_view> seen;
   for (const ParameterSpec& p : table) {
@@ -46,6 +54,12 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens) {
     if (tokens % kMultiple == 0)
       found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
   }
+  if (const Shape& s = table[head_row(table)].shape; head) {
+    found.head = s[0] % kMultiple == 0 && s[1] % kMultiple == 0 && tokens % kMultiple == 0;
+    if (!found.head)
+      found.refused.push_back(fmt::format("gradients of the head: {} x {} by {} tokens of a micro-batch: not multiples of {}", s[0],
+                                          s[1], tokens, kMultiple));
+  }
   if (tokens % kMultiple)
     found.refused.push_back(fmt::format("gradients of weights: a micro-batch has {} tokens, not a multiple of {}", tokens, kMultiple));
   return found;
@@ -55,7 +69,7 @@ Fp8Products fp8_products(const config::Config& c) {
   Fp8Products result;
   if (c.precision.matmul != "fp8") return result;
   Fp8Candidates candidates =
-      fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len);
+      fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len, c.precision.head == "fp8");
   std::vector<std::string> every;
   for (const std::string& linear : candidates.linears)
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
@@ -73,6 +87,7 @@ Fp8Products fp8_products(const config::Config& c) {
     (wanted && can ? result.taken : result.left).push_back(std::move(product));
   }
   result.refused = std::move(candidates.refused);
+  result.head = candidates.head;
   return result;
 }
 
@@ -90,8 +105,23 @@ std::string in_words(const Fp8Products& p, const std::map<std::string, std::stri
   return text;
 }
 
-void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products,
+void Fp8Values::declare_head(program::Builder& b, const LoweredModel& m, const std::vector<ValueId>& weights) {
+  const std::size_t row = head_row(m.table);
+  const Shape& shape = m.table[row].shape;
+  const ValueId scales = b.declare("fp8 head scales", {2 * ops::kScaleFloats}, DType::f32, Role::working);
+  std::vector<float> of_dlogits(ops::kScaleFloats);
+  of_dlogits[0] = 1 / ops::kDlogitsScale, of_dlogits[1] = ops::kDlogitsScale;  // as Fp8Scale has them
+  linears_.head_weight = weights[row];
+  linears_.head = {
+      .x_scale = b.view(scales, "head input scale", {ops::kScaleFloats}, 0),
+      .weight = b.declare("head in fp8 by columns", {shape[1], shape[0]}, DType::e4m3, Role::working),
+      .weight_scale = b.view(scales, "head weight scale", {ops::kScaleFloats}, ops::kScaleFloats * 4),
+      .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, std::move(of_dlogits))};
+}
+
+void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,
                         const std::vector<ValueId>& weights) {
+  if (head) declare_head(b, m, weights);
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < m.table.size(); ++i) {
     const std::string_view linear = linear_of(m.table[i]);
@@ -137,14 +167,17 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
 }
 
 void Fp8Values::follow(program::Builder& b, const LoweredModel& m, ValueId result) const {
-  if (linears_.by_weight.empty()) return;
-  b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
-  b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
-                "scales of gradients");
+  if (!linears_.by_weight.empty()) {
+    b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
+    b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
+                  "scales of gradients");
+  }
   for (const auto& [scale, weight] : linears_.bounds) b.bound_scale({weight, scale});
   for (const auto& [weight, l] : linears_.by_weight)
     if (l.weight_rows.present() || l.weight_columns.present())
       b.quantize_weight({weight, l.weight_rows, l.weight_columns, l.weight_scale});
+  if (linears_.head_weight.present())
+    b.quantize_weight({linears_.head_weight, program::kAbsent, linears_.head.weight, linears_.head.weight_scale});
 }
 
 }  // namespace redline::model

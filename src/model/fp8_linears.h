@@ -23,16 +23,18 @@ inline constexpr std::string_view kFp8InputAmax = "fp8 input amax", kFp8Gradient
 // micro-batch only for gradients of weights.
 struct Fp8Candidates {
   std::vector<std::string> products;
+  bool head = false;                 // the two gradients of the head, where they are asked for
   std::vector<std::string> refused;  // sentences: which, and why
   std::vector<std::string> linears;  // of the model, each with three products
 };
-Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens);
+Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
 // What a configuration comes to, in the order of the candidates: those of precision.fp8_products that the shapes allow, or
 // all that they allow where it names none. A name that is no product of the model is a UserError.
 inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
 struct Fp8Products {
   std::vector<std::string> taken, left;  // left to bf16
+  bool head = false;                     // its gradients too
   std::vector<std::string> refused;      // sentences: what the shapes do not allow
 };
 Fp8Products fp8_products(const config::Config& config);  // nothing of either where matmul is not fp8
@@ -41,16 +43,22 @@ std::string in_words(const Fp8Products& products, const std::map<std::string, st
 
 class Fp8Values {
  public:
-  // Declares rows of the state, and copies of the weights of those products; `weights` are the parameters in the order of
-  // their table, as products read them.
-  void declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products,
+  // Declares rows of the state, and copies of the weights of those products and of the head; `weights` are the parameters in
+  // the order of their table, as products read them.
+  void declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,
                const std::vector<program::ValueId>& weights);
-  program::Fp8Linears* linears() { return linears_.by_weight.empty() ? nullptr : &linears_; }
+  program::Fp8Linears* linears() {
+    return linears_.by_weight.empty() && !linears_.head_weight.present() ? nullptr : &linears_;
+  }
 
   // Scales of the step that was, then the weights as they are now. Without a result the step is taken to have been made.
   void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:
+  // A copy of the weight by columns, which a tied head has for itself, and scales. Nothing of it is saved: all of it follows
+  // from the parameters.
+  void declare_head(program::Builder& b, const LoweredModel& m, const std::vector<program::ValueId>& weights);
+
   program::Fp8Linears linears_;
 };
 

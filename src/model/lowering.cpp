@@ -76,7 +76,7 @@ class Lower {
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout))
       m_.declare(b_, std::move(array), Role::moment);
-    fp8_.declare(b_, m_, options_.fp8, parameters);
+    fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
   }
 
   void declare_batch_and_results() {

@@ -61,7 +61,9 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
                             std::min(kSamplePromptTokens, c.train.seq_len), c.train.sample_tokens, c.train.seq_len);
   if (c.precision.matmul == "fp8") {  // on any device: the CPU is the truth for the others
     o.compute = DType::bf16;
-    o.fp8 = fp8_products(c).taken;
+    const Fp8Products fp8 = fp8_products(c);
+    o.fp8 = fp8.taken;
+    o.fp8_head = fp8.head;
   }
   if (kind != device::Kind::cuda) return o;
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")

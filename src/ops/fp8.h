@@ -19,6 +19,7 @@
 namespace redline::ops {
 
 inline constexpr int kAmaxHistory = 16;
+inline constexpr std::int64_t kFp8Multiple = 16;  // that products of them ask of every extent
 
 // A tensor's entry among the scales: floats, since checkpoints hold them as such. A library reads `inverse` where it is,
 // aligned to 16 bytes, as all its operands.

@@ -144,8 +144,14 @@ class NodeTime {
   double products(const ops::LmLoss<ValueId>& op, const Cost& cost, const Efficiency& e) const {
     const program::Value& chunk = set_.at(op.logits);
     const double logits = static_cast<double>(set_.at(op.x).shape[0]) * static_cast<double>(chunk.shape[1]);
-    return at_rate(cost.flops, e, smallest_extent(op.logits, op.weight), type_of(op.x), op.how.math) +
-           2 * logits * static_cast<double>(size_of(chunk.dtype)) / (e.moving * machine_.copy_rate);
+    const double size = static_cast<double>(size_of(chunk.dtype)), extent = smallest_extent(op.logits, op.weight);
+    const auto moving = [&](double bytes) { return logits * bytes / (e.moving * machine_.copy_rate); };
+    if (!op.fp8.present())
+      return at_rate(cost.flops, e, extent, type_of(op.x), op.how.math) + moving(2 * size);
+    // dlogits in eight bits are written, read and written once more by columns.
+    const Efficiency& fp8 = *find(efficiencies(machine_.kind), ops::Fp8Product<ValueId>::kName);
+    return at_rate(cost.flops / 3, e, extent, type_of(op.x), op.how.math) +
+           at_rate(cost.flops * 2 / 3, fp8, extent, type_of(op.fp8.weight), op.how.math) + moving(size + 3);
   }
   double products(const ops::Attention<ValueId>& op, const Cost& cost, const Efficiency& e) const {
     return attention(cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokens, type_of(op.qkv), op.how.math);
@@ -168,7 +174,8 @@ class NodeTime {
 
   double rate(DType type, ops::Math math) const {
     const ProductRates& r = machine_.tflops;
-    if (is_fp8(type)) return 1e12 * (machine_.kind == device::Kind::cpu ? r.fp32 : r.fp8);
+    if (machine_.kind == device::Kind::cpu) return 1e12 * r.fp32;  // whatever is simulated
+    if (is_fp8(type)) return 1e12 * r.fp8;
     return 1e12 * (type == DType::bf16 ? r.bf16 : math == ops::Math::tf32 ? r.tf32 : r.fp32);
   }
 

@@ -139,8 +139,12 @@ ValueId Builder::dropout(ValueId x, float p, std::string_view name) {
 }
 
 void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss) {
-  const std::int64_t n = w_.shape(x)[0], chunk = std::min(n, w_.lowering().loss_chunk);
-  const ValueId logits = w_.scratch("logits chunk", {chunk, w_.shape(weight)[0]}, w_.lowering().compute);
+  const Fp8Linears* const fp8 = w_.lowering().training ? w_.lowering().fp8 : nullptr;
+  const bool in_fp8 = fp8 && fp8->head_weight == weight;
+  const std::int64_t n = w_.shape(x)[0], vocab = w_.shape(weight)[0];
+  std::int64_t chunk = std::min(n, w_.lowering().loss_chunk);
+  if (in_fp8) chunk = std::max(chunk / ops::kFp8Multiple, std::int64_t{1}) * ops::kFp8Multiple;
+  const ValueId logits = w_.scratch("logits chunk", {chunk, vocab}, w_.lowering().compute);
   ops::LmLoss<ValueId> op{.x = x,
                           .weight = weight,
                           .targets = targets,
@@ -152,6 +156,11 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
   op.accumulate_loss = w_.lowering().accumulate;
   op.workspace = w_.product_workspace();
   op.how = w_.lowering().products;
+  op.stored = w_.lowering().compute;
+  if (in_fp8) {  // x in eight bits comes with the pass over the finished program
+    op.fp8 = fp8->head;
+    op.fp8.dlogits = w_.scratch("dlogits chunk", {vocab, chunk}, DType::e5m2);
+  }
   if (w_.lowering().training) {
     op.dx = w_.activation("final norm gradient", w_.shape(x));
     REDLINE_CHECK(!w_.gradient_of(x).present(), "{} has a loss already", w_.at(x).full_name());

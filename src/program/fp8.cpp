@@ -57,10 +57,14 @@ class Pass {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       std::visit([&](const auto& op) { look_at(i, op); }, nodes_[i].op);
     Nodes written;
-    std::size_t product = 0;
+    std::size_t product = 0, head = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (product < products_.size() && products_[product].node == i) {
         nodes_[i].op = in_fp8(products_[product++], nodes_[i].op);
+        nodes_[i].cost = cost_of(nodes_[i].op, w_.set().values);
+      }
+      if (head < heads_.size() && heads_[head].node == i) {
+        std::get<ops::LmLoss<ValueId>>(nodes_[i].op).fp8.x = copies_[*heads_[head++].x].column_copy;
         nodes_[i].cost = cost_of(nodes_[i].op, w_.set().values);
       }
       const std::size_t at = written.size();
@@ -87,6 +91,14 @@ class Pass {
     if (!linear || !linear->weight_grad) return;
     const std::size_t x = want(i, op.x, linear->x, DType::e4m3, false);
     products_.push_back({i, linear, x, want(i, op.dy, linear->dy, DType::e5m2, false)});
+  }
+  // Its logits read x as well, so whoever makes x still writes it; and x has a bound, since a norm makes it.
+  void look_at(std::size_t i, const ops::LmLoss<ValueId>& op) {
+    if (!op.fp8.weight.present()) return;
+    const std::size_t x = want(i, op.x, {op.fp8.x_scale, kAbsent}, DType::e4m3, false);
+    REDLINE_CHECK(std::holds_alternative<ops::AddNorm<ValueId>>(nodes_[copies_[x].maker].op), "{} is no norm's output",
+                  w_.at(op.x).full_name());
+    heads_.push_back({i, nullptr, x, {}});
   }
   template <class Other>
   void look_at(std::size_t, const Other&) {}
@@ -193,7 +205,7 @@ class Pass {
   Nodes& nodes_;
   std::map<ValueId, ValueId> weight_of_;  // by its gradient
   std::vector<Copies> copies_;
-  std::vector<Product> products_;  // in the order of their nodes
+  std::vector<Product> products_, heads_;  // in the order of their nodes
 };
 
 }  // namespace

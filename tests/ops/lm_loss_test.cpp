@@ -1,5 +1,8 @@
-// Head and cross entropy: loss alone and with gradients, in chunks that do and do not divide the rows.
+// Head and cross entropy: loss alone and with gradients, in chunks that do and do not divide the rows; with what is kept
+// between the products rounded, and with the gradients' operands in eight bits.
+#include "base/small_floats.h"
 #include "ops/cpu/kernels.h"
+#include "ops/head_in_fp8.h"
 #include "testing/op_check.h"
 
 namespace redline::ops {
@@ -87,6 +90,126 @@ TEST(LmLoss, HoldsWithLargeLogits) {
   for (const Tensor& t : {losses, sum, dx, dweight}) {
     for (double v : values_of(t)) EXPECT_TRUE(std::isfinite(v));
   }
+}
+
+float rounded(float x) { return f32_from_bf16(bf16_from_f32(x)); }
+
+// Where a card keeps logits and dlogits in bf16, so does the truth for it.
+TEST(LmLoss, RoundsWhatIsStoredInBf16) {
+  constexpr std::int64_t kTokens = 24, kWidth = 16, kVocab = 101;
+  for (const bool gradient : {false, true}) {
+    Memory memory;
+    const Tensor x = memory.uniform({kTokens, kWidth}), weight = memory.uniform({kVocab, kWidth});
+    const std::vector<std::int64_t> ids = random_integers(kTokens, kVocab, 4);
+    const Tensor losses = memory.zeros({kTokens}), sum = memory.doubles(1), logits = memory.zeros({kTokens, kVocab});
+    LmLoss<Tensor> op{x, weight, memory.integers(ids), losses, sum, logits, {}, {}, false, false};
+    op.stored = DType::bf16;
+    if (gradient) op.dx = memory.zeros(x.shape), op.dweight = memory.zeros(weight.shape);
+    run_checked(memory, op, kRun);
+    double error = 0;
+    for (std::int64_t i = 0; i < kTokens; ++i) {
+      double exponentials = 0, dlogits = 0;
+      for (std::int64_t v = 0; v < kVocab; ++v) {
+        const float stored = logits.f32()[i * kVocab + v];
+        EXPECT_EQ(stored, rounded(stored));
+        exponentials += std::exp(static_cast<double>(stored));
+        dlogits += static_cast<double>(stored);
+      }
+      if (gradient) {
+        EXPECT_NEAR(dlogits, 0, 0x1p-8) << "they add up to nothing, but for their rounding";
+        error = std::max(error, std::abs(dlogits));
+        continue;
+      }
+      const auto target = static_cast<std::int64_t>(ids[static_cast<std::size_t>(i)]);
+      EXPECT_NEAR(losses.f32()[i], std::log(exponentials) - logits.f32()[i * kVocab + target], 2e-6);
+    }
+    EXPECT_EQ(error > 1e-5, gradient);
+  }
+}
+
+struct Fp8Case {
+  std::int64_t n, d, vocab, chunk;
+};
+class LmLossInFp8 : public ::testing::TestWithParam<Fp8Case> {};
+
+// Of the gradient that fp32 has, all of it but the error of one cast of each operand, which has no direction.
+TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
+  const auto [n, d, vocab, chunk] = GetParam();
+  for (const bool accumulate : {false, true}) {
+    Memory memory;
+    std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
+    for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
+    const double size = 4 / std::sqrt(static_cast<double>(d));
+    LmLoss<Tensor> op{memory.uniform({n, d}),
+                      memory.uniform({vocab, d}, -size, size),
+                      memory.integers(ids),
+                      memory.zeros({n}),
+                      memory.doubles(1),
+                      memory.zeros({chunk, vocab}),
+                      memory.zeros({n, d}),
+                      memory.zeros({vocab, d}),
+                      accumulate,
+                      accumulate};
+    round_to_bf16(op.x), round_to_bf16(op.weight);
+    const Values start = values_of(memory.uniform({vocab, d}));
+    const auto restart = [&] { std::ranges::transform(start, op.dweight.f32(), [](double v) { return static_cast<float>(v); }); };
+    restart();
+    run_checked(memory, op, kRun);
+    const Values want_dx = values_of(op.dx), want_dweight = values_of(op.dweight), want_losses = values_of(op.losses);
+
+    op.fp8 = head_in_fp8(memory, op, *all_pools().back());
+    restart();
+    run_checked(memory, op, kRun);
+    EXPECT_EQ(values_of(op.losses), want_losses) << "logits are what they were";
+    const auto expect_cast_error = [&](const char* what, const Tensor& got, const Values& want, const Values& base) {
+      double squares = 0, errors = 0, sum = 0;
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const double made = want[i] - (base.empty() ? 0 : base[i]), error = static_cast<double>(got.f32()[i]) - want[i];
+        squares += made * made, errors += error * error, sum += error;
+      }
+      const auto count = static_cast<double>(want.size());
+      EXPECT_LT(std::sqrt(errors), 0.06 * std::sqrt(squares)) << what;
+      EXPECT_GT(std::sqrt(errors), 0.005 * std::sqrt(squares)) << what << ": was it cast at all?";
+      EXPECT_LT(std::abs(sum / count), 4 * std::sqrt(errors / count) / std::sqrt(count) + 1e-3 * std::sqrt(squares / count))
+          << what;
+    };
+    expect_cast_error("dx", op.dx, want_dx, {});
+    expect_cast_error("dweight", op.dweight, want_dweight, accumulate ? start : Values());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      for (std::int64_t j = 0; ids[i] < 0 && j < d; ++j)
+        ASSERT_EQ(op.dx.f32()[static_cast<std::int64_t>(i) * d + j], 0.0f) << "no target, no gradient";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, LmLossInFp8,
+                         ::testing::Values(Fp8Case{16, 16, 16, 16}, Fp8Case{64, 48, 272, 64}, Fp8Case{80, 32, 272, 32},
+                                           Fp8Case{128, 64, 1024, 48}, Fp8Case{32, 32, 4112, 16}));
+
+// The casts are those of quantize, by columns of the last chunk.
+TEST(LmLoss, DlogitsInFp8AreTheCastsOfDlogits) {
+  constexpr std::int64_t kTokens = 32, kWidth = 16, kVocab = 48;
+  Memory memory;
+  std::vector<std::int64_t> ids = random_integers(kTokens, kVocab, 4);
+  ids[3] = -1;
+  LmLoss<Tensor> op{memory.uniform({kTokens, kWidth}),
+                    memory.uniform({kVocab, kWidth}),
+                    memory.integers(ids),
+                    memory.zeros({kTokens}),
+                    memory.doubles(1),
+                    memory.zeros({kTokens, kVocab}),
+                    memory.zeros({kTokens, kWidth}),
+                    memory.zeros({kVocab, kWidth}),
+                    false,
+                    false};
+  op.stored = DType::bf16;
+  run_checked(memory, op, kRun);
+  const Tensor dlogits = memory.zeros({kTokens, kVocab}), columns = memory.array(DType::e5m2, {kVocab, kTokens});
+  std::memcpy(dlogits.data, op.logits.data, static_cast<std::size_t>(dlogits.bytes()));
+  op.fp8 = head_in_fp8(memory, op, *all_pools().back());
+  cpu::run(Quantize<Tensor>{dlogits, {.columns = columns, .scale = op.fp8.dlogits_scale}}, *all_pools().back());
+  run_checked(memory, op, kRun);
+  EXPECT_EQ(std::memcmp(op.fp8.dlogits.data, columns.data, static_cast<std::size_t>(columns.bytes())), 0);
 }
 
 }  // namespace

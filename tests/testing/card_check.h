@@ -32,7 +32,7 @@ inline bool always_float(const std::string& name) {
   return kNames.contains(name);
 }
 inline bool is_scratch(const std::string& name) {
-  static const std::set<std::string> kNames = {"partial", "logits", "pieces", "temporary", "workspace"};
+  static const std::set<std::string> kNames = {"partial", "logits", "dlogits", "pieces", "temporary", "workspace"};
   return kNames.contains(name);
 }
 

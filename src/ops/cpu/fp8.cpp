@@ -6,6 +6,7 @@
 
 #include "base/small_floats.h"
 #include "base/step_state.h"
+#include "ops/cpu/fp8_casts.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/row_ranges.h"
@@ -53,6 +54,14 @@ void write_copies(const Tensor& rows, const Tensor& columns, std::int64_t n, std
   });
 }
 
+void set_scale(const Tensor& entry, float amax, float target) {
+  auto& s = *entry.as<Fp8Scale>();
+  const float scale = scale_for(amax, target);
+  s = {.inverse = 1.0f / scale, .scale = scale, .next = 0, .amax = amax, .history = {}};
+}
+
+}  // namespace
+
 void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scale, ThreadPool& pool) {
   const std::int64_t n = x.rows(), d = x.columns();
   const Fp8Format& format = fp8_format(rows.present() ? rows.dtype : columns.dtype);
@@ -61,13 +70,6 @@ void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scal
   });
 }
 
-void set_scale(const Tensor& entry, float amax, float target) {
-  auto& s = *entry.as<Fp8Scale>();
-  const float scale = scale_for(amax, target);
-  s = {.inverse = 1.0f / scale, .scale = scale, .next = 0, .amax = amax, .history = {}};
-}
-
-// In memory of its own: the truth need not be lean.
 std::vector<float> numbers_of(const Tensor& t, ThreadPool& pool) {
   static constexpr auto kOfE4m3 = fp8_numbers(kE4m3), kOfE5m2 = fp8_numbers(kE5m2);
   const auto& numbers = t.dtype == DType::e5m2 ? kOfE5m2 : kOfE4m3;
@@ -78,8 +80,6 @@ std::vector<float> numbers_of(const Tensor& t, ThreadPool& pool) {
   });
   return values;
 }
-
-}  // namespace
 
 void run(const Quantize<Tensor>& op, ThreadPool& pool) {
   if (is_fp8(op.x.dtype)) {

@@ -27,6 +27,9 @@ inline CastTo cast_to(const Fp8Copies<Tensor>& to) {
           any.dtype == DType::e5m2};
 }
 
+// Of fp8 rows [n, d] that are `stride` apart: columns [d, n], as quantize makes them of rows without gaps.
+void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, cudaStream_t stream);
+
 // Four numbers, the first in the lowest byte, rounded to nearest even and saturating.
 template <bool kE5m2>
 __device__ std::uint32_t cast_4(float a, float b, float c, float d) {

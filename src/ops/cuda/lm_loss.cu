@@ -3,9 +3,12 @@
 // The products are gemm's, a chunk at a time. Between them a row of logits is blockDim.x threads: one pass for the
 // largest and the sum of exp, which leaves what fits of the row in shared memory, and one that turns it into dlogits,
 // each thread over the vectors it has read itself. A block is one row, or several where a row is a warp's.
+// Gradients in eight bits: the second pass writes dlogits as e5m2 to the front of the row that it reads, and another kernel
+// turns them over. That moves 5 bytes a logit; with tiles that make both forms of the logits it would be 6.
 #include <algorithm>
 
 #include "device/cuda/vectors.cuh"
+#include "ops/cuda/fp8_casts.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/products.h"
 
@@ -23,9 +26,13 @@ struct Rows {
   std::int32_t cached;         // vectors of a row in shared memory
 };
 
-template <class T, int kWidth, bool kGradient>
+// What becomes of a row of logits: it stays, or is dlogits in its own type or in eight bits.
+enum class Leave { logits, dlogits, e5m2 };
+
+template <class T, int kWidth, Leave kLeave>
 __global__ void __launch_bounds__(1024)
-    cross_entropy(T* logits, const std::int32_t* targets, float* losses, const Rows rows) {
+    cross_entropy(T* logits, const std::int32_t* targets, float* losses, const Rows rows, const Fp8Scale* dlogits_scale) {
+  constexpr bool kGradient = kLeave != Leave::logits;
   using Part = Vector<T, kWidth>;
   extern __shared__ uint4 cache[];
   __shared__ float tops[kMaxWarps], sums[kMaxWarps];
@@ -38,7 +45,8 @@ __global__ void __launch_bounds__(1024)
 
   if (target < 0) {
     if (thread == 0) losses[row] = 0;
-    for (std::int32_t v = thread; kGradient && v < vectors; v += threads) store(x + v * kWidth, Part{});
+    const std::int32_t written = kLeave == Leave::e5m2 ? vectors / 2 : vectors;
+    for (std::int32_t v = thread; kGradient && v < written; v += threads) store(x + v * kWidth, Part{});
     return;
   }
   // The thread that will overwrite the target's logit reads it.
@@ -77,17 +85,37 @@ __global__ void __launch_bounds__(1024)
   sum = row_sum(sum * __expf(top - row_top), sums);
   if (has_target) losses[row] = logf(sum) + (row_top - at_target);
 
-  if constexpr (kGradient) {
-    const float scale = 1.0f / sum;
-#pragma unroll 2
-    for (std::int32_t v = thread; v < vectors; v += threads) {
-      const Part part = v < rows.cached ? kept[v] : load<kWidth>(x + v * kWidth);
-      float out[kWidth];
+  const float scale = 1.0f / sum;
+  const auto dlogits = [&](std::int32_t v) {
+    const Part part = v < rows.cached ? kept[v] : load<kWidth>(x + v * kWidth);
+    float out[kWidth];
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        out[e] = __expf(logit(part, v, e) - row_top) * scale - (v * kWidth + e == target ? 1.0f : 0.0f);
-      }
-      store(x + v * kWidth, out);
+    for (int e = 0; e < kWidth; ++e) {
+      out[e] = __expf(logit(part, v, e) - row_top) * scale - (v * kWidth + e == target ? 1.0f : 0.0f);
+    }
+    return Part::from(out);
+  };
+  if constexpr (kLeave == Leave::dlogits) {
+#pragma unroll 2
+    for (std::int32_t v = thread; v < vectors; v += threads) store(x + v * kWidth, dlogits(v));
+  }
+  if constexpr (kLeave == Leave::e5m2) {
+    // Vector v goes to where vector v / 2 was, which another thread may have read. All have made the first pass here, so what
+    // they have kept is safe.
+    const float cast_scale = dlogits_scale->scale;
+    uint2* const to = reinterpret_cast<uint2*>(x);
+    __syncwarp();
+    if (vectors <= 2 * rows.cached) {
+#pragma unroll 2
+      for (std::int32_t v = thread; v < vectors; v += threads) to[v] = cast_8<true>(dlogits(v), cast_scale);
+      return;
+    }
+    // What was not kept is read again: nobody writes before all have read as far as that.
+    for (std::int32_t first = 0; first < vectors; first += threads) {
+      const std::int32_t v = first + thread;
+      const uint2 eight = v < vectors ? cast_8<true>(dlogits(v), cast_scale) : uint2{};
+      __syncthreads();
+      if (v < vectors) to[v] = eight;
     }
   }
 }
@@ -109,21 +137,32 @@ int shared_limit() {
   return bytes - 1024;  // what the kernel has of its own
 }
 
-template <class T, int kWidth, bool kGradient>
-void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses, Rows rows, cudaStream_t stream) {
+template <class T, int kWidth, Leave kLeave>
+void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses, Rows rows, const Fp8Scale* dlogits_scale,
+                          cudaStream_t stream) {
   const std::int64_t vectors = ceil_div(rows.vocab, kWidth);
   const std::int64_t threads =
       std::min<std::int64_t>(1024, whole_warps(ceil_div<std::int64_t>(vectors, kVectorsOfThread)));
   const std::int64_t rows_of_block = threads == kWarp ? 8 : 1;
   const auto vector_bytes = static_cast<std::int64_t>(sizeof(Vector<T, kWidth>));
   const int limit = shared_limit();
-  if (kGradient) rows.cached = static_cast<std::int32_t>(std::min(vectors, limit / vector_bytes / rows_of_block));
+  if (kLeave != Leave::logits)
+    rows.cached = static_cast<std::int32_t>(std::min(vectors, limit / vector_bytes / rows_of_block));
   const auto shared = static_cast<std::size_t>(rows.cached * vector_bytes * rows_of_block);
-  const auto kernel = cross_entropy<T, kWidth, kGradient>;
+  const auto kernel = cross_entropy<T, kWidth, kLeave>;
   allow_shared(kernel, static_cast<std::size_t>(limit));  // of all vocabularies alike: graphs outlive a launch
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows_of_block));
-  kernel<<<blocks_for(rows.count, rows_of_block), block, shared, stream>>>(logits, targets, losses, rows);
+  kernel<<<blocks_for(rows.count, rows_of_block), block, shared, stream>>>(logits, targets, losses, rows,
+                                                                                   dlogits_scale);
   REDLINE_LAUNCHED();
+}
+
+void check_fp8(const LmLoss<Tensor>& op, const LogitsChunk& chunk) {
+  for (const std::int64_t extent : {op.x.rows(), op.x.columns(), op.weight.rows(), chunk.rows})
+    REDLINE_CHECK(extent % 16 == 0, "a head in fp8 of {} x {}, {} tokens in chunks of {}: not multiples of 16",
+                  op.weight.rows(), op.x.columns(), op.x.rows(), chunk.rows);
+  REDLINE_CHECK(op.x.dtype == DType::bf16 && op.fp8.dlogits.dtype == DType::e5m2 && in_vectors(16, {op.logits}),
+                "a head in fp8 of {}, dlogits in {}", name_of(op.x.dtype), name_of(op.fp8.dlogits.dtype));
 }
 
 }  // namespace
@@ -131,16 +170,27 @@ void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses,
 void run(const LmLoss<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.x.rows(), vocab = op.weight.rows();
   const LogitsChunk chunk = logits_chunk(op.logits);
+  const bool in_fp8 = op.dx.present() && op.fp8.present();
+  if (in_fp8) check_fp8(op, chunk);
   for (std::int64_t first = 0; first < n; first += chunk.rows) {
     const HeadProducts products = head_products(op, first);
     gemm(products.logits, launch);
-    for_type_and_width(op.x.dtype, in_vectors(chunk.stride, {op.logits}), [&]<class T, int kWidth>() {
-      const auto launch_kernel =
-          op.dx.present() ? launch_cross_entropy<T, kWidth, true> : launch_cross_entropy<T, kWidth, false>;
-      launch_kernel(op.logits.as<T>(), op.targets.i32() + first, op.losses.f32() + first,
-                    {products.logits.m, static_cast<std::int32_t>(vocab), static_cast<std::int32_t>(chunk.stride), 0},
-                    launch.stream);
-    });
+    const Rows rows{products.logits.m, static_cast<std::int32_t>(vocab), static_cast<std::int32_t>(chunk.stride), 0};
+    const auto pass = [&](const auto& kernel, auto* logits) {
+      kernel(logits, op.targets.i32() + first, op.losses.f32() + first, rows, op.fp8.dlogits_scale.as<Fp8Scale>(),
+             launch.stream);
+    };
+    if (in_fp8) {
+      pass(launch_cross_entropy<bf16, 8, Leave::e5m2>, op.logits.as<bf16>());
+      const Tensor by_rows{op.logits.data, op.fp8.dlogits.dtype, {rows.count, vocab}};
+      turn_over(by_rows, products.dx.lda, op.fp8.dlogits, launch.stream);
+    } else {
+      for_type_and_width(op.x.dtype, in_vectors(chunk.stride, {op.logits}), [&]<class T, int kWidth>() {
+        pass(op.dx.present() ? launch_cross_entropy<T, kWidth, Leave::dlogits>
+                             : launch_cross_entropy<T, kWidth, Leave::logits>,
+             op.logits.as<T>());
+      });
+    }
     if (!op.dx.present()) continue;
     gemm(products.dx, launch);
     gemm(products.dweight, launch);

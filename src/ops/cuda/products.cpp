@@ -77,6 +77,14 @@ Gemm as_told(const Op& op, Gemm g) {
   return g;
 }
 
+// Of operands in eight bits.
+Gemm scaled(Gemm g, const Tensor& a_scale, const Tensor& b_scale, bool accumulate) {
+  g.a_scale = &a_scale.as<Fp8Scale>()->inverse;
+  g.b_scale = &b_scale.as<Fp8Scale>()->inverse;
+  g.beta = accumulate ? 1.0f : 0.0f;
+  return g;
+}
+
 }  // namespace
 
 Gemm product(const Linear<Tensor>& op) { return as_told(op, output(matrix(op.x), matrix(op.weight), matrix(op.y))); }
@@ -88,11 +96,8 @@ Gemm product(const LinearWeightGrad<Tensor>& op) {
 }
 
 Gemm product(const Fp8Product<Tensor>& op) {
-  Gemm g = as_told(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
-  g.beta = op.accumulate ? 1.0f : 0.0f;
-  g.a_scale = &op.a_scale.as<Fp8Scale>()->inverse;
-  g.b_scale = &op.b_scale.as<Fp8Scale>()->inverse;
-  return g;
+  const Gemm g = as_told(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
+  return scaled(g, op.a_scale, op.b_scale, op.accumulate);
 }
 
 LogitsChunk logits_chunk(const Tensor& logits) {
@@ -110,8 +115,21 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   HeadProducts products;
   products.logits = as_told(op, output(x, weight, logits));
   if (!op.dx.present()) return products;
-  products.dx = as_told(op, input_grad(logits, weight, rows_of(op.dx, first, rows), false));
-  products.dweight = as_told(op, weight_grad(x, logits, matrix(op.dweight), first > 0 || op.accumulate_weight));
+  const Matrix dx = rows_of(op.dx, first, rows), dweight = matrix(op.dweight);
+  const bool accumulate = first > 0 || op.accumulate_weight;
+  if (const HeadInFp8<Tensor>& fp8 = op.fp8; fp8.present()) {
+    const std::int64_t row_bytes = chunk.stride * static_cast<std::int64_t>(size_of(op.logits.dtype));
+    const Matrix by_rows{op.logits.data, fp8.dlogits.dtype, rows, op.weight.rows(), row_bytes};
+    const Matrix by_columns{fp8.dlogits.data, fp8.dlogits.dtype, op.weight.rows(), rows, rows};
+    const Matrix x_columns{fp8.x.as<std::byte>() + first, fp8.x.dtype, fp8.x.rows(), rows, fp8.x.columns()};
+    products.dx = as_told(op, output(by_rows, matrix(fp8.weight), dx));
+    products.dx = scaled(products.dx, fp8.dlogits_scale, fp8.weight_scale, false);
+    products.dweight = as_told(op, output(by_columns, x_columns, dweight));
+    products.dweight = scaled(products.dweight, fp8.dlogits_scale, fp8.x_scale, accumulate);
+    return products;
+  }
+  products.dx = as_told(op, input_grad(logits, weight, dx, false));
+  products.dweight = as_told(op, weight_grad(x, logits, dweight, accumulate));
   return products;
 }
 

@@ -45,7 +45,7 @@ struct Eight<std::uint8_t> {
 
 template <class T, bool kE5m2>
 __global__ void __launch_bounds__(kThreads, 4)
-    quantize(const T* x, const CastTo to, std::int64_t n, std::int32_t d) {
+    quantize(const T* x, std::int64_t stride, const CastTo to, std::int64_t n, std::int32_t d) {
   __shared__ TurnedTile<kTileRows> tiles[kTiles];
   __shared__ std::uint32_t largest_of_warps[kMaxWarps];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) read[t][r] = Eight<T>::load(x + place(r, t), inside(r, t));
+    for (int r = 0; r < 4; ++r) read[t][r] = Eight<T>::load(x + (first_row + row + r) * stride + first_column + t * kTileColumns + column, inside(r, t));
   }
   LargestBits largest;
 #pragma unroll
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     tiles[t].store(to.columns, first_row, first_column + t * kTileColumns, n, d, thread, kThreads);
 }
 
-void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
+// The rows of x are `stride` apart.
+void launch_quantize(const Tensor& x, std::int64_t stride, const CastTo& to, cudaStream_t stream) {
   const std::int64_t n = x.rows(), d = x.columns();
   REDLINE_CHECK((n % 16 == 0 || !to.columns) && d % 16 == 0,
                 "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
@@ -94,11 +95,11 @@ void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
   const auto d32 = static_cast<std::int32_t>(d);
   if (is_fp8(x.dtype)) {
     REDLINE_CHECK(!to.rows && to.columns, "what is in fp8 can only be turned over");
-    quantize<std::uint8_t, false><<<blocks, kThreads, 0, stream>>>(x.as<std::uint8_t>(), to, n, d32);
+    quantize<std::uint8_t, false><<<blocks, kThreads, 0, stream>>>(x.as<std::uint8_t>(), stride, to, n, d32);
   } else {
     REDLINE_CHECK(x.dtype == DType::bf16, "{} is not cast to fp8", name_of(x.dtype));
     const auto kernel = to.e5m2 ? quantize<bf16, true> : quantize<bf16, false>;
-    kernel<<<blocks, kThreads, 0, stream>>>(x.as<bf16>(), to, n, d32);
+    kernel<<<blocks, kThreads, 0, stream>>>(x.as<bf16>(), stride, to, n, d32);
   }
   REDLINE_LAUNCHED();
 }
@@ -151,7 +152,13 @@ __global__ void __launch_bounds__(256)
 
 }  // namespace
 
-void run(const Quantize<Tensor>& op, const Launch& launch) { launch_quantize(op.x, cast_to(op.to), launch.stream); }
+void run(const Quantize<Tensor>& op, const Launch& launch) {
+  launch_quantize(op.x, op.x.columns(), cast_to(op.to), launch.stream);
+}
+
+void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, cudaStream_t stream) {
+  launch_quantize(rows, stride, cast_to({.columns = columns}), stream);
+}
 
 void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.weight.dtype == DType::bf16 && op.weight.elements() % 8 == 0, "no cast of {} {}",
@@ -164,7 +171,7 @@ void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
       op.weight.as<bf16>(), vectors, op.scale.as<Fp8Scale>(),
       fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
   REDLINE_LAUNCHED();
-  launch_quantize(op.weight, cast_to(to), launch.stream);
+  launch_quantize(op.weight, op.weight.columns(), cast_to(to), launch.stream);
 }
 
 void run(const BoundScale<Tensor>& op, const Launch& launch) {

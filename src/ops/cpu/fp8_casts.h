@@ -1,0 +1,17 @@
+// Casts to eight bits and back on the CPU, for whoever makes products of them.
+#pragma once
+
+#include <vector>
+
+#include "base/tensor.h"
+#include "base/thread_pool.h"
+
+namespace redline::ops::cpu {
+
+// x [n, d] in fp32, as bf16 keeps it, times the scale: to rows [n, d] and to columns [d, n], whichever is there.
+void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scale, ThreadPool& pool);
+
+// What an fp8 tensor holds, before its scale, in memory of its own: the truth need not be lean.
+std::vector<float> numbers_of(const Tensor& t, ThreadPool& pool);
+
+}  // namespace redline::ops::cpu

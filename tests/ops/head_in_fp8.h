@@ -1,0 +1,29 @@
+// The operands of a head whose gradients are in eight bits, for tests: as the update and the final norm make them.
+#pragma once
+
+#include "base/small_floats.h"
+#include "ops/cpu/kernels.h"
+#include "testing/op_check.h"
+
+namespace redline::testing {
+
+inline void round_to_bf16(const Tensor& t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = f32_from_bf16(bf16_from_f32(t.f32()[i]));
+}
+
+// x has the scale of numbers up to 1.
+inline ops::HeadInFp8<Tensor> head_in_fp8(Memory& memory, const ops::LmLoss<Tensor>& op, ThreadPool& pool) {
+  const auto scale = [&](float of) { return memory.object(ops::Fp8Scale{of, 1 / of, 0, 0, {}}); };
+  const std::int64_t n = op.x.rows(), d = op.x.columns(), vocab = op.weight.rows();
+  const ops::HeadInFp8<Tensor> head{.x = memory.array(DType::e4m3, {d, n}),
+                                    .x_scale = scale(ops::scale_for(1, kE4m3.largest)),
+                                    .weight = memory.array(DType::e4m3, {d, vocab}),
+                                    .weight_scale = scale(1),
+                                    .dlogits_scale = scale(ops::kDlogitsScale),
+                                    .dlogits = memory.array(DType::e5m2, {vocab, op.logits.rows()})};
+  ops::cpu::run(ops::Quantize<Tensor>{op.x, {.columns = head.x, .scale = head.x_scale}}, pool);
+  ops::cpu::run(ops::QuantizeWeight<Tensor>{op.weight, {}, head.weight, head.weight_scale}, pool);
+  return head;
+}
+
+}  // namespace redline::testing
