@@ -2,7 +2,7 @@
 // rate of a large copy on the same card, and of a copy that moves as many bytes and is timed in the same way: below
 // 300 MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and
 // again after a training step has filled the arena: bytes are those that the op must move once (program/cost.h).
-//   cuda_kernels_bench [PRESET:BATCH ...]      default: the five models of docs/benchmarks.md
+//   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/benchmarks.md, then three in fp8
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -132,7 +132,10 @@ std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& 
 }
 
 int run(std::vector<std::string> models) {
-  if (models.empty()) models = {"ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"};
+  if (models.empty()) {
+    models = {"ping-95m:128",   "gqa-180m:64",      "cs336-350m:32",      "llama-1.36b:24",
+              "qwen3-1.8b:8",   "ping-95m:128:fp8", "llama-1.36b:24:fp8", "qwen3-1.8b:8:fp8"};
+  }
   if (device::cuda_status().cards.empty()) {
     std::puts("no GPU");
     return 0;
@@ -142,13 +145,18 @@ int run(std::vector<std::string> models) {
   std::printf("%s, a large copy: %.0f GB/s; shares are of its rate, then of that of a copy of as many bytes\n",
               device.name().c_str(), copy * 1e-9);
   const Copies copies(device);
-  for (const std::string& word : models) {
-    const std::size_t colon = word.find(':');
+  for (std::string word : models) {
     std::vector<std::string> overrides = {"model.dropout=0.1", "train.accumulate=1"};
+    const bool fp8 = word.ends_with(":fp8");
+    if (fp8) {
+      word.resize(word.size() - 4);
+      overrides.push_back("precision.matmul=fp8");
+    }
+    const std::size_t colon = word.find(':');
     if (colon != std::string::npos) overrides.push_back("train.batch_size=" + word.substr(colon + 1));
     const config::Config config = config::load({.file = "", .preset = word.substr(0, colon), .overrides = overrides});
-    std::printf("%s, %lld rows of %lld\n", config.preset.c_str(), static_cast<long long>(config.train.batch_size),
-                static_cast<long long>(config.train.seq_len));
+    std::printf("%s, %lld rows of %lld%s\n", config.preset.c_str(), static_cast<long long>(config.train.batch_size),
+                static_cast<long long>(config.train.seq_len), fp8 ? ", products in fp8" : "");
     for (const Timed& t : time_model(config, device, copies))
       std::printf("  %-18s %9.1f us %8.1f MB %8.0f GB/s %6.1f%% %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds,
                   1e-6 * t.bytes, 1e-9 * t.rate(), 100 * t.rate() / copy, 100 * t.rate() / t.copy_rate);

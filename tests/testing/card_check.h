@@ -26,7 +26,7 @@ inline std::uint16_t to_bf16(float x) {
 inline bool always_float(const std::string& name) {
   static const std::set<std::string> kNames = {"rstd",    "table",     "losses",  "partial",    "dweight",
                                                "dq_norm", "dk_norm",   "pieces",  "parameters", "moment1",
-                                               "moment2", "gradients", "loss_sum"};
+                                               "moment2", "gradients", "loss_sum", "fp8 amax"};
   return kNames.contains(name);
 }
 inline bool is_scratch(const std::string& name) {

@@ -46,8 +46,10 @@ __device__ uint2 cast_8(const device::cuda::Vector<device::cuda::bf16, 8>& x, fl
 // The largest magnitude of what a thread has seen, as the bits of bf16 in either half of a word: magnitudes of floats are
 // in the order of their bits, and NaN is above all.
 struct LargestBits {
-  std::uint32_t low = 0, high = 0;
+  std::uint32_t low = 0, high = 0, seen = 0;
 
+  // What is recorded already is left alone: a card's warps would queue for the one address otherwise.
+  __device__ void start(const float* amax) { seen = amax ? __ldcg(reinterpret_cast<const unsigned*>(amax)) : 0; }
   __device__ void add(const device::cuda::Vector<device::cuda::bf16, 8>& x) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -58,11 +60,24 @@ struct LargestBits {
   // Of the warp, to memory. Which warp comes first does not matter.
   __device__ void record(float* amax) const {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
-    if (threadIdx.x % device::cuda::kWarp == 0) atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
+    if (threadIdx.x % device::cuda::kWarp == 0 && most > seen)
+      atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
   }
 };
 
 inline constexpr int kTileColumns = 64, kTileUnit = 16;  // rows that a warp has at a time
+
+// What a thread has of its block's tile: four rows from `row`, eight columns from `column`.
+struct TileThread {
+  static constexpr int kRows = 128, kThreads = kRows / kTileUnit * device::cuda::kWarp;
+  int row, column;
+
+  __device__ TileThread() {
+    const int lane = static_cast<int>(threadIdx.x) % device::cuda::kWarp;
+    row = static_cast<int>(threadIdx.x) / device::cuda::kWarp * kTileUnit + lane / 8 * 4;
+    column = lane % 8 * 8;
+  }
+};
 
 // A word of four rows, for each of four columns, from words of four columns.
 __device__ inline void turn_4x4(const std::uint32_t (&rows)[4], std::uint32_t (&columns)[4]) {

@@ -14,8 +14,7 @@ namespace {
 
 using namespace device::cuda;
 
-constexpr int kTileRows = 128, kThreads = 2 * kTileRows, kUnits = kTileRows / kTileUnit;
-static_assert(kThreads == kUnits * kWarp, "a warp a unit");
+constexpr int kTileRows = TileThread::kRows, kThreads = TileThread::kThreads;
 
 // Eight elements of a row, in eight bits.
 template <bool kE5m2>
@@ -33,12 +32,12 @@ template <class T, bool kE5m2>
 __global__ void __launch_bounds__(kThreads)
     quantize(const T* x, const CastTo to, std::int64_t n, std::int32_t d) {
   __shared__ TurnedTile<kTileRows> tile;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int row = warp * kTileUnit + lane / 8 * 4, column = lane % 8 * 8;
+  const auto [row, column] = TileThread();
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kTileRows;
   const std::int32_t first_column = static_cast<std::int32_t>(blockIdx.x) * kTileColumns;
   const float scale = to.scale ? to.scale->scale : 1.0f;
   LargestBits largest;
+  largest.start(to.amax);
   uint2 bytes[4];
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
@@ -63,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_quantize(const Tensor& x, const CastTo& to, cudaStream_t stream) {
   const std::int64_t n = x.rows(), d = x.columns();
-  REDLINE_CHECK(n % 16 == 0 && d % 16 == 0, "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
+  REDLINE_CHECK((n % 16 == 0 || !to.columns) && d % 16 == 0, "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
   const dim3 blocks(blocks_for(d, kTileColumns), blocks_for(n, kTileRows));
   REDLINE_CHECK(blocks.y < 65536, "{} rows are too many", n);
   const auto d32 = static_cast<std::int32_t>(d);
