@@ -151,7 +151,7 @@ class Arrays {
     return t;
   }
   Tensor scale() {
-    const ops::Fp8Scale one{.scale = 1, .inverse = 1, .next = 0, .amax = 0, .history = {}};
+    const ops::Fp8Scale one{.inverse = 1, .scale = 1, .next = 0, .amax = 0, .history = {}};
     const Tensor t = make(DType::u8, {static_cast<std::int64_t>(sizeof one)});
     device_.copy_in(t.data, &one, sizeof one);
     return t;
@@ -224,7 +224,10 @@ void print(const std::vector<Timed>& timed, double copy) {
 }
 
 int run(std::vector<std::string> models) {
-  if (models.empty()) models = {"ping-95m:128", "gqa-180m:64", "cs336-350m:32", "llama-1.36b:24", "qwen3-1.8b:8"};
+  if (models.empty()) {
+    models = {"ping-95m:128",   "gqa-180m:64",      "cs336-350m:32",      "llama-1.36b:24",
+              "qwen3-1.8b:8",   "ping-95m:128:fp8", "llama-1.36b:24:fp8", "qwen3-1.8b:8:fp8"};
+  }
   if (device::cuda_status().cards.empty()) {
     std::puts("no GPU");
     return 0;

@@ -64,6 +64,7 @@ struct RopeQkNorm {
 template <class T>
 struct RopeQkNormGrad {
   static constexpr std::string_view kName = "rope_qk_norm_grad";
+  static constexpr bool kCastsOnCard = true;
   T dqkv;       // [n, (heads + 2 kv_heads) * head_dim]  in place
   T q_norm;     // [q_width] or absent; so are k_norm, raw, rstd, dq_norm, dk_norm and partial
   T k_norm;     // [k_width]
@@ -77,12 +78,17 @@ struct RopeQkNormGrad {
   HeadLayout layout{};
   bool accumulate{};
   NormOver over{};
-  Fp8Copies<T> fp8{};  // of dqkv, which is then only read
+  Fp8Copies<T> fp8{};  // of dqkv, v and all: nobody may read it afterwards
 
+  // With fp8 it is only read where heads are of 16, 32, 64 or 128 and have norms of their own, if any.
+  bool updates_dqkv() const {
+    const std::int64_t d = layout.head_dim;
+    return !fp8.present() || over == NormOver::projection || !(d == 16 || d == 32 || d == 64 || d == 128);
+  }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dqkv, Access::read));
-    return RopeQkNormGrad<U>{f("dqkv", dqkv, fp8.present() ? Access::read : Access::update),
+    return RopeQkNormGrad<U>{f("dqkv", dqkv, updates_dqkv() ? Access::update : Access::read),
                              f("q_norm", q_norm, Access::read),
                              f("k_norm", k_norm, Access::read),
                              f("positions", positions, Access::read),
@@ -107,7 +113,10 @@ inline Cost cost(const RopeQkNorm<Tensor>& op) {
   return {.bytes = moved_qk_bytes(op.qkv, op.layout) + static_cast<double>(op.raw.bytes() + op.rstd.bytes())};
 }
 inline Cost cost(const RopeQkNormGrad<Tensor>& op) {
-  return {.bytes = moved_qk_bytes(op.dqkv, op.layout) + static_cast<double>(op.raw.bytes() + op.rstd.bytes())};
+  double bytes = static_cast<double>(op.raw.bytes() + op.rstd.bytes());
+  if (op.updates_dqkv()) bytes += moved_qk_bytes(op.dqkv, op.layout);
+  if (op.fp8.present()) bytes += static_cast<double>(op.dqkv.bytes() + op.fp8.rows.bytes() + op.fp8.columns.bytes());
+  return {.bytes = bytes};
 }
 
 }  // namespace redline::ops

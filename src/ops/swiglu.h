@@ -11,6 +11,7 @@ namespace redline::ops {
 template <class T>
 struct SwiGlu {
   static constexpr std::string_view kName = "swiglu";
+  static constexpr bool kCastsOnCard = true;
   T gate_up;  // [n, 2 f]
   T y;        // [n, f]  =  or absent with fp8
   Fp8Copies<T> fp8{};  // of y
@@ -25,6 +26,7 @@ struct SwiGlu {
 template <class T>
 struct SwiGluGrad {
   static constexpr std::string_view kName = "swiglu_grad";
+  static constexpr bool kCastsOnCard = true;
   T gate_up;   // [n, 2 f]
   T dy;        // [n, f]
   T dgate_up;  // [n, 2 f]  =   may be gate_up itself; or absent with fp8

@@ -78,6 +78,7 @@ void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(!op.fp8.present(), "{} does not cast here", op.kName);
   const HeadLayout& l = op.layout;
   const std::int64_t n = op.dqkv.rows(), hd = l.head_dim, qk_width = l.qk_heads() * hd;
   const auto undo_rotation = [&](std::int64_t i) {

@@ -9,6 +9,7 @@
 namespace redline::ops::cpu {
 
 void run(const SwiGlu<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(!op.fp8.present(), "{} does not cast here", op.kName);
   const std::int64_t n = op.y.rows(), f = op.y.columns();
   for_rows(pool, n, f, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -22,6 +23,7 @@ void run(const SwiGlu<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const SwiGluGrad<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(!op.fp8.present(), "{} does not cast here", op.kName);
   const std::int64_t n = op.dy.rows(), f = op.dy.columns();
   for_rows(pool, n, f, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {

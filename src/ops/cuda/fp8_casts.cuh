@@ -78,6 +78,18 @@ struct LargestBits {
 
 inline constexpr int kTileColumns = 64, kTileUnit = 16;  // rows that a warp has at a time
 
+// What a thread has of its block's tile: four rows from `row`, eight columns from `column`.
+struct TileThread {
+  static constexpr int kRows = 128, kThreads = kRows / kTileUnit * device::cuda::kWarp;
+  int row, column;
+
+  __device__ TileThread() {
+    const int lane = static_cast<int>(threadIdx.x) % device::cuda::kWarp;
+    row = static_cast<int>(threadIdx.x) / device::cuda::kWarp * kTileUnit + lane / 8 * 4;
+    column = lane % 8 * 8;
+  }
+};
+
 // A word of four rows, for each of four columns, from words of four columns.
 __device__ inline void turn_4x4(const std::uint32_t (&rows)[4], std::uint32_t (&columns)[4]) {
   const std::uint32_t low01 = __byte_perm(rows[0], rows[1], 0x5140), high01 = __byte_perm(rows[0], rows[1], 0x7362);

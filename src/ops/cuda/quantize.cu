@@ -14,8 +14,7 @@ namespace {
 
 using namespace device::cuda;
 
-constexpr int kTileRows = 128, kThreads = 2 * kTileRows;
-static_assert(kThreads == kTileRows / kTileUnit * kWarp, "a warp for 16 rows");
+constexpr int kTileRows = TileThread::kRows, kThreads = TileThread::kThreads;
 constexpr int kTiles = 2;  // of a block, beside each other
 
 // Eight elements of a row, and what they are in eight bits.
@@ -48,22 +47,23 @@ __global__ void __launch_bounds__(kThreads, 4)
     quantize(const T* x, std::int64_t stride, const CastTo to, std::int64_t n, std::int32_t d) {
   __shared__ TurnedTile<kTileRows> tiles[kTiles];
   __shared__ std::uint32_t largest_of_warps[kMaxWarps];
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
-  const int row = thread / kWarp * kTileUnit + lane / 8 * 4, column = lane % 8 * 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto [row, column] = TileThread();
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kTileRows;
   const std::int32_t first_column = static_cast<std::int32_t>(blockIdx.x) * kTiles * kTileColumns;
   const float scale = to.scale ? to.scale->scale : 1.0f;
-  const auto inside = [&](int r, int t) {
-    return first_row + row + r < n && first_column + t * kTileColumns + column < d;
-  };
-  const auto place = [&](int r, int t) {
-    return (first_row + row + r) * d + first_column + t * kTileColumns + column;
-  };
+  const std::int64_t own_row = first_row + row;
+  const std::int32_t own_column = first_column + column;
+  const auto inside = [=](int r, int t) { return own_row + r < n && own_column + t * kTileColumns < d; };
+  const auto place = [=](int r, int t) { return (own_row + r) * d + own_column + t * kTileColumns; };
   Eight<T> read[kTiles][4];
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) read[t][r] = Eight<T>::load(x + (first_row + row + r) * stride + first_column + t * kTileColumns + column, inside(r, t));
+    for (int r = 0; r < 4; ++r) {
+      const T* const from = x + (own_row + r) * stride + own_column + t * kTileColumns;
+      read[t][r] = Eight<T>::load(from, inside(r, t));
+    }
   }
   LargestBits largest;
 #pragma unroll

@@ -4,12 +4,15 @@
 // the upper. Forward, and backward without a norm, one such group has one head of one token, and as many threads as fit
 // are resident: four heads a group, sharing the angles, reached 82% of the copy rate instead of 92. With a norm's
 // gradient a block has one of kRowGroups groups of tokens, as many of them at once as fit; a lane keeps its head and
-// its columns for all of them, and with them its part of dw, and reads ahead.
+// its columns for all of them, and with them its part of dw, and reads ahead. Gradients in eight bits are another
+// kernel's (rope_grad_cast), where it takes the heads.
 #include <algorithm>
 #include <bit>
 
 #include "device/cuda/copy_ahead.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/rope_grad_cast.h"
+#include "ops/cuda/rope_math.cuh"
 #include "ops/cuda/rope_projection_norm.h"
 #include "ops/cuda/row_groups.cuh"
 
@@ -39,11 +42,6 @@ struct Heads {
   __host__ __device__ std::int32_t qk_heads() const { return heads + kv_heads; }
   __host__ __device__ std::int64_t qkv_width() const { return std::int64_t{heads + 2 * kv_heads} * head_dim; }
 };
-
-__device__ float head_sum(float value, std::int32_t lanes) {
-  for (std::int32_t offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
 
 template <class T>
 struct RopeArguments {
@@ -112,9 +110,8 @@ __global__ void __launch_bounds__(kThreads, (kResident<kWidth, kNorm>))
     }
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const float c = cosine[e], s = op.direction * sine[e], kept = a[e];
-      a[e] = kept * c - b[e] * s;
-      b[e] = b[e] * c + kept * s;
+      const Rotated out = rotated(a[e], b[e], cosine[e], op.direction * sine[e]);
+      a[e] = out.lower, b[e] = out.upper;
     }
     store_once(x + j, Vector<T, kWidth>::from(a));
     store_once(x + half + j, Vector<T, kWidth>::from(b));
@@ -227,22 +224,22 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
       const auto cosine = load<kWidth>(angles + j), sine = load<kWidth>(angles + half + j);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        a[step][e] = lower[step][e] * cosine[e] + upper[step][e] * sine[e];
-        b[step][e] = upper[step][e] * cosine[e] - lower[step][e] * sine[e];
+        const Rotated dy = rotated(lower[step][e], upper[step][e], cosine[e], -sine[e]);
+        a[step][e] = dy.lower, b[step][e] = dy.upper;
         const float a_x = a[step][e] * x_lower[step][e], b_x = b[step][e] * x_upper[step][e];
-        product += a_x * w_lower[step][e];
-        product += b_x * w_upper[step][e];
+        product = fmaf(a_x, w_lower[step][e], product);
+        product = fmaf(b_x, w_upper[step][e], product);
         dw_lower[step][e] += a_x * rstd;
         dw_upper[step][e] += b_x * rstd;
       }
     }
-    const float slope = head_sum(product, lanes) * rstd * rstd * rstd / static_cast<float>(head_dim);
+    const float slope = norm_slope(head_sum(product, lanes), rstd, head_dim);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        a[step][e] = a[step][e] * (rstd * w_lower[step].again(e)) - x_lower[step].again(e) * slope;
-        b[step][e] = b[step][e] * (rstd * w_upper[step].again(e)) - x_upper[step].again(e) * slope;
+        a[step][e] = norm_dx(a[step][e], x_lower[step].again(e), w_lower[step].again(e), rstd, slope);
+        b[step][e] = norm_dx(b[step][e], x_upper[step].again(e), w_upper[step].again(e), rstd, slope);
       }
       if (left <= 0 || !is_column(step)) continue;
       store_once(dx + column_of(step), Vector<T, kWidth>::from(a[step]));
@@ -314,20 +311,8 @@ void rotate(RopeArguments<T> arguments, std::int64_t tokens, const HeadLayout& l
   REDLINE_LAUNCHED();
 }
 
-}  // namespace
-
-void run(const RopeQkNorm<Tensor>& op, const Launch& launch) {
-  if (op.over == NormOver::projection) return rope_projection_norm(op, launch);
-  const bool vectors = heads_in_vectors(op.layout, {op.qkv, op.q_norm, op.k_norm, op.table, op.raw});
-  for_type_and_width(op.qkv.dtype, vectors, [&]<class T, int kWidth>() {
-    rotate<T, kWidth>({op.qkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
-                       op.raw.as<T>(), op.rstd.f32(), 0, op.eps, 1.0f},
-                      op.qkv.rows(), op.layout, launch.stream);
-  });
-}
-
-void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
-  if (op.over == NormOver::projection) return rope_projection_norm_grad(op, launch);
+// In place, by heads.
+void update_gradient(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
   const bool vectors = heads_in_vectors(op.layout, {op.dqkv, op.q_norm, op.k_norm, op.table, op.raw});
   for_type_and_width(op.dqkv.dtype, vectors, [&]<class T, int kWidth>() {
     if (!op.raw.present()) {
@@ -353,6 +338,27 @@ void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
                  heads, pass);
     sum_row_groups(op.partial, op.layout.head_dim, op.dq_norm.f32(), op.dk_norm.f32(), op.accumulate, launch);
   });
+}
+
+}  // namespace
+
+void run(const RopeQkNorm<Tensor>& op, const Launch& launch) {
+  if (op.over == NormOver::projection) return rope_projection_norm(op, launch);
+  const bool vectors = heads_in_vectors(op.layout, {op.qkv, op.q_norm, op.k_norm, op.table, op.raw});
+  for_type_and_width(op.qkv.dtype, vectors, [&]<class T, int kWidth>() {
+    rotate<T, kWidth>({op.qkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
+                       op.raw.as<T>(), op.rstd.f32(), 0, op.eps, 1.0f},
+                      op.qkv.rows(), op.layout, launch.stream);
+  });
+}
+
+void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
+  if (op.fp8.present() && !op.updates_dqkv()) return rope_grad_cast(op, launch);
+  if (op.over == NormOver::projection)
+    rope_projection_norm_grad(op, launch);
+  else
+    update_gradient(op, launch);
+  if (op.fp8.present()) run(Quantize<Tensor>{op.dqkv, op.fp8}, launch);
 }
 
 }  // namespace redline::ops::cuda

@@ -1,6 +1,6 @@
 // Rotary embedding on the card without QK-norm, with one over each head and with one over each projection; v is not
-// touched.
-#include "ops/cuda/both_backends.h"
+// touched. Gradients cast to eight bits, v among them.
+#include "ops/cuda/fp8_check.h"
 
 namespace redline::ops {
 namespace {
@@ -16,38 +16,64 @@ struct Norm {
 constexpr Norm kNorms[] = {{false, NormOver::head}, {true, NormOver::head}, {true, NormOver::projection}};
 class CudaRopeQkNormTest : public OnCard<::testing::TestWithParam<RopeCase>> {};
 
+constexpr std::int64_t kPositions = 40;
+
+// Operands that a case and a norm share.
+struct RopeOperands {
+  RopeOperands(Memory& m, const RopeCase& c, const Norm& with) : memory(m), n(c.n), l(c.layout), norm(with) {
+    table = memory.zeros({kPositions, l.head_dim});
+    positions = memory.integers(random_integers(n, kPositions, 8));
+    const std::int64_t half = l.head_dim / 2;
+    for (std::int64_t i = 0; i < kPositions * half; ++i) {
+      const double angle = 0.37 * static_cast<double>(i);
+      table.f32()[i / half * l.head_dim + i % half] = static_cast<float>(std::cos(angle));
+      table.f32()[i / half * l.head_dim + half + i % half] = static_cast<float>(std::sin(angle));
+    }
+    const bool whole = norm.over == NormOver::projection;
+    of_q = {(whole ? l.heads : 1) * l.head_dim}, of_k = {(whole ? l.kv_heads : 1) * l.head_dim};
+    of_raw = {n, l.qk_heads() * l.head_dim}, of_rstd = {n, norms_of(l, norm.over)};
+    q_norm = when(norm.present, of_q, 0.5, 1.5), k_norm = when(norm.present, of_k, 0.5, 1.5);
+  }
+  Tensor when(bool present, const Shape& shape, double low, double high) const {
+    return present ? memory.uniform(shape, low, high) : Tensor{};
+  }
+  RopeQkNormGrad<Tensor> gradient(bool accumulate) const {
+    return {memory.uniform({n, l.qkv_width()}),
+            q_norm,
+            k_norm,
+            positions,
+            table,
+            when(norm.present, of_raw, -1, 1),
+            when(norm.present, of_rstd, 0.5, 2),
+            when(norm.present, of_q, -1, 1),
+            when(norm.present, of_k, -1, 1),
+            when(norm.present, {kRowGroups, of_q[0] + of_k[0]}, 0, 1),
+            l,
+            accumulate,
+            norm.over};
+  }
+
+  Memory& memory;
+  std::int64_t n;
+  HeadLayout l;
+  Norm norm;
+  Tensor table, positions, q_norm, k_norm;
+  Shape of_q, of_k, of_raw, of_rstd;
+};
+
 TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
   const auto& [n, l] = GetParam();
-  constexpr std::int64_t kPositions = 40;
-  for (const auto& [norm, over] : kNorms) {
+  for (const Norm& norm : kNorms) {
     for (bool backward : {false, true}) {  // what is kept; whether the gradient of the norms adds
       Memory memory;
-      const Tensor absent, table = memory.zeros({kPositions, l.head_dim});
-      const Tensor positions = memory.integers(random_integers(n, kPositions, 8));
-      const std::int64_t half = l.head_dim / 2;
-      for (std::int64_t i = 0; i < kPositions * half; ++i) {
-        const double angle = 0.37 * static_cast<double>(i);
-        table.f32()[i / half * l.head_dim + i % half] = static_cast<float>(std::cos(angle));
-        table.f32()[i / half * l.head_dim + half + i % half] = static_cast<float>(std::sin(angle));
-      }
-      const auto when = [&](bool present, const Shape& shape, double low, double high) {
-        return present ? memory.uniform(shape, low, high) : absent;
-      };
-      const bool whole = over == NormOver::projection;
-      const Shape of_raw{n, l.qk_heads() * l.head_dim}, of_rstd{n, norms_of(l, over)};
-      const Shape of_q{(whole ? l.heads : 1) * l.head_dim}, of_k{(whole ? l.kv_heads : 1) * l.head_dim};
-      const Tensor q_norm = when(norm, of_q, 0.5, 1.5), k_norm = when(norm, of_k, 0.5, 1.5);
+      const RopeOperands o(memory, GetParam(), norm);
+      const bool kept = norm.present && backward;
       expect_agreement(card(),
-                       RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
-                                          when(norm && backward, of_raw, 0, 1), when(norm && backward, of_rstd, 0, 1),
-                                          l, 1e-6f, over},
+                       RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), o.q_norm, o.k_norm, o.positions, o.table,
+                                          o.when(kept, o.of_raw, 0, 1), o.when(kept, o.of_rstd, 0, 1), l, 1e-6f,
+                                          norm.over},
                        kOnCpu, kOnCard);
-      expect_agreement(card(),
-                       RopeQkNormGrad<Tensor>{memory.uniform({n, l.qkv_width()}), q_norm, k_norm, positions, table,
-                                              when(norm, of_raw, -1, 1), when(norm, of_rstd, 0.5, 2),
-                                              when(norm, of_q, -1, 1), when(norm, of_k, -1, 1),
-                                              when(norm, {kRowGroups, of_q[0] + of_k[0]}, 0, 1), l, backward, over},
-                       kOnCpu, kOnCard);
+      expect_agreement(card(), o.gradient(backward), kOnCpu, kOnCard);
     }
   }
 }
@@ -67,6 +93,41 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaRopeQkNormTest, ::testing::ValuesIn(random_cases<RopeCase>(6, [](auto draw) {
                            const std::int64_t n = draw(600), kv_heads = draw(6), group = draw(5);
                            return RopeCase{n, {kv_heads * group, kv_heads, 2 * (3 + draw(90))}};
+                         })));
+
+class CudaRopeFp8Test : public OnCard<::testing::TestWithParam<RopeCase>> {};
+
+TEST_P(CudaRopeFp8Test, GivesTheBytesOfQuantize) {
+  const std::int64_t n = GetParam().n;
+  for (const Norm& norm : kNorms) {
+    Memory memory;
+    const RopeOperands o(memory, GetParam(), norm);
+    for (Fp8Ask ask : kRowsOrColumns) {
+      if (ask.columns && n % 16 != 0) continue;
+      for (const bool accumulate : {false, true}) {
+        ask.dtype = accumulate ? DType::e4m3 : DType::e5m2, ask.scale = accumulate ? 0x1p9f : 0x1p-13f;
+        ask.amax = accumulate ? 100.0f : 0.0f;
+        const RopeQkNormGrad<Tensor> op = o.gradient(accumulate);
+        expect_bytes_of_quantize(card(), memory, op, &RopeQkNormGrad<Tensor>::dqkv, true, ask, {"dq_norm", "dk_norm"});
+      }
+    }
+  }
+}
+
+// Among them: less than a tile; more units of work than blocks, and one block's units in several rows of tiles; heads
+// of 64 where one unit has q and k, or k and v; all three in one unit; a last unit that is not full; heads that are cast
+// behind the update of dqkv (48, 96, 256); tokens that only rows can be made of.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaRopeFp8Test,
+    ::testing::Values(RopeCase{16, {4, 4, 64}}, RopeCase{48, {4, 2, 128}}, RopeCase{1040, {4, 2, 64}},
+                      RopeCase{128, {3, 1, 64}}, RopeCase{144, {7, 1, 64}}, RopeCase{1040, {16, 8, 128}},
+                      RopeCase{4096, {16, 8, 128}}, RopeCase{8192, {12, 12, 64}}, RopeCase{272, {5, 1, 32}},
+                      RopeCase{16, {1, 1, 16}}, RopeCase{528, {9, 3, 16}}, RopeCase{2064, {6, 2, 32}},
+                      RopeCase{40960, {2, 1, 128}}, RopeCase{336, {8, 2, 48}}, RopeCase{336, {3, 3, 96}},
+                      RopeCase{160, {2, 1, 256}}, RopeCase{1, {2, 1, 64}}, RopeCase{263, {5, 2, 128}}));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaRopeFp8Test, ::testing::ValuesIn(random_cases<RopeCase>(6, [](auto draw) {
+                           const std::int64_t n = 16 * draw(100), kv_heads = draw(6), group = draw(5);
+                           return RopeCase{n, {kv_heads * group, kv_heads, std::int64_t{8} << draw(4)}};
                          })));
 
 }  // namespace

@@ -1,0 +1,31 @@
+// The arithmetic of RoPE and of a head's norm, where kernels with casts and without must agree to the bit: what is
+// fused is said, for compilers choose otherwise from one kernel to the next.
+#pragma once
+
+#include <cstdint>
+
+namespace redline::ops::cuda {
+
+struct Rotated {
+  float lower, upper;
+};
+// By the angle with cosine c and sine s; with -s by the opposite one.
+__device__ inline Rotated rotated(float lower, float upper, float c, float s) {
+  return {fmaf(lower, c, -(upper * s)), fmaf(upper, c, lower * s)};
+}
+
+// Over the lanes that have a head, a power of two of them; each gets the same bits.
+__device__ inline float head_sum(float value, std::int32_t lanes) {
+  for (std::int32_t offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
+  return value;
+}
+
+// A head's norm: `product` is the sum of dy * w * x over the head.
+__device__ inline float norm_slope(float product, float rstd, std::int32_t head_dim) {
+  return product * rstd * rstd * rstd / static_cast<float>(head_dim);
+}
+__device__ inline float norm_dx(float dy, float x, float w, float rstd, float slope) {
+  return fmaf(dy, rstd * w, -(x * slope));
+}
+
+}  // namespace redline::ops::cuda
