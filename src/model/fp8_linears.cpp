@@ -54,11 +54,13 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, b
     if (tokens % kMultiple == 0)
       found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
   }
-  if (const Shape& s = table[head_row(table)].shape; head) {
+  if (head) {
+    const Shape& s = table[head_row(table)].shape;
     found.head = s[0] % kMultiple == 0 && s[1] % kMultiple == 0 && tokens % kMultiple == 0;
     if (!found.head)
-      found.refused.push_back(fmt::format("gradients of the head: {} x {} by {} tokens of a micro-batch: not multiples of {}", s[0],
-                                          s[1], tokens, kMultiple));
+      found.refused.push_back(
+          fmt::format("gradients of the head: {} x {} by {} tokens of a micro-batch: not multiples of {}", s[0], s[1],
+                      tokens, kMultiple));
   }
   if (tokens % kMultiple)
     found.refused.push_back(fmt::format("gradients of weights: a micro-batch has {} tokens, not a multiple of {}", tokens, kMultiple));
@@ -112,11 +114,10 @@ void Fp8Values::declare_head(program::Builder& b, const LoweredModel& m, const s
   std::vector<float> of_dlogits(ops::kScaleFloats);
   of_dlogits[0] = 1 / ops::kDlogitsScale, of_dlogits[1] = ops::kDlogitsScale;  // as Fp8Scale has them
   linears_.head_weight = weights[row];
-  linears_.head = {
-      .x_scale = b.view(scales, "head input scale", {ops::kScaleFloats}, 0),
-      .weight = b.declare("head in fp8 by columns", {shape[1], shape[0]}, DType::e4m3, Role::working),
-      .weight_scale = b.view(scales, "head weight scale", {ops::kScaleFloats}, ops::kScaleFloats * 4),
-      .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, std::move(of_dlogits))};
+  linears_.head = {.x_scale = b.view(scales, "head input scale", {ops::kScaleFloats}, 0),
+                   .weight = b.declare("head in fp8 by columns", {shape[1], shape[0]}, DType::e4m3, Role::working),
+                   .weight_scale = b.view(scales, "head weight scale", {ops::kScaleFloats}, ops::kScaleFloats * 4),
+                   .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, std::move(of_dlogits))};
 }
 
 void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,

@@ -43,8 +43,8 @@ std::string in_words(const Fp8Products& products, const std::map<std::string, st
 
 class Fp8Values {
  public:
-  // Declares rows of the state, and copies of the weights of those products and of the head; `weights` are the parameters in
-  // the order of their table, as products read them.
+  // Declares rows of the state, and copies of the weights of those products and of the head; `weights` are the
+  // parameters in the order of their table, as products read them.
   void declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,
                const std::vector<program::ValueId>& weights);
   program::Fp8Linears* linears() {
@@ -55,8 +55,8 @@ class Fp8Values {
   void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:
-  // A copy of the weight by columns, which a tied head has for itself, and scales. Nothing of it is saved: all of it follows
-  // from the parameters.
+  // A copy of the weight by columns, which a tied head has for itself, and scales. Nothing of it is saved: all of it
+  // follows from the parameters.
   void declare_head(program::Builder& b, const LoweredModel& m, const std::vector<program::ValueId>& weights);
 
   program::Fp8Linears linears_;

@@ -14,12 +14,12 @@
 
 namespace redline::ops {
 
-// dlogits are in [-1, 1] and not scaled by anything, so their scale is known beforehand. e5m2 holds up to 57344, and with
-// this scale down to 2^-31: softmax gives less than that to a token only where it does not matter.
+// dlogits are in [-1, 1] and not scaled by anything, so their scale is known beforehand. e5m2 holds up to 57344, and
+// with this scale down to 2^-31: softmax gives less than that to a token only where it does not matter.
 inline constexpr float kDlogitsScale = 0x1p15f;
 
-// What the gradients of a head take in eight bits. Everything by rows of what is summed over: tokens or the vocabulary, of
-// which both are multiples of 16, as are the rows of a chunk.
+// What the gradients of a head take in eight bits. Everything by rows of what is summed over: tokens or the vocabulary,
+// of which both are multiples of 16, as are the rows of a chunk.
 template <class T>
 struct HeadInFp8 {
   T x{};              // [d, n]  e4m3: x by columns

@@ -146,8 +146,7 @@ class NodeTime {
     const double logits = static_cast<double>(set_.at(op.x).shape[0]) * static_cast<double>(chunk.shape[1]);
     const double size = static_cast<double>(size_of(chunk.dtype)), extent = smallest_extent(op.logits, op.weight);
     const auto moving = [&](double bytes) { return logits * bytes / (e.moving * machine_.copy_rate); };
-    if (!op.fp8.present())
-      return at_rate(cost.flops, e, extent, type_of(op.x), op.how.math) + moving(2 * size);
+    if (!op.fp8.present()) return at_rate(cost.flops, e, extent, type_of(op.x), op.how.math) + moving(2 * size);
     // dlogits in eight bits are written, read and written once more by columns.
     const Efficiency& fp8 = *find(efficiencies(machine_.kind), ops::Fp8Product<ValueId>::kName);
     return at_rate(cost.flops / 3, e, extent, type_of(op.x), op.how.math) +

@@ -24,8 +24,8 @@ struct Fp8Linear {
 
 struct Fp8Linears {
   std::map<ValueId, Fp8Linear> by_weight;
-  ValueId head_weight;              // absent: the head's gradients take what its logits do
-  ops::HeadInFp8<ValueId> head;     // what persists of them; x and dlogits are a program's own
+  ValueId head_weight;           // absent: the head's gradients take what its logits do
+  ops::HeadInFp8<ValueId> head;  // what persists of them; x and dlogits are a program's own
   // Scales that follow from a norm's weights rather than from what was recorded: found by the pass.
   std::map<ValueId, ValueId> bounds;  // scale to weights
 };

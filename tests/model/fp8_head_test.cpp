@@ -1,5 +1,5 @@
-// A head whose gradients are products in eight bits: whole models lower, their plans have no fault, and they learn as with
-// a head in bf16.
+// A head whose gradients are products in eight bits: whole models lower, their plans have no fault, and they learn as
+// with a head in bf16.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -93,9 +93,9 @@ Learned learn(const config::Config& c, int steps, bool head_alone = false) {
   if (head_alone) o.fp8.clear();
   Engine engine(c.model, o, device);
   engine.initialise(3);
-  const data::Batch batch = batch_of(batch_shape(c), {random_document(1, 31, c.model.vocab),
-                                                      random_document(2, 9, c.model.vocab),
-                                                      random_document(3, 17, c.model.vocab)});
+  const data::Batch batch =
+      batch_of(batch_shape(c), {random_document(1, 31, c.model.vocab), random_document(2, 9, c.model.vocab),
+                                random_document(3, 17, c.model.vocab)});
   Learned learned;
   for (int step = 0; step < steps; ++step) {
     engine.upload(batch);
@@ -113,7 +113,8 @@ Learned learn(const config::Config& c, int steps, bool head_alone = false) {
 TEST(Fp8Head, LearnsAsOneInBf16Does) {
   constexpr int kSteps = 20;
   for (const bool tied : {false, true}) {
-    const Learned bf16 = learn(config_of("llama", tied, "bf16"), kSteps), fp8 = learn(config_of("llama", tied, "fp8"), kSteps);
+    const Learned bf16 = learn(config_of("llama", tied, "bf16"), kSteps),
+                  fp8 = learn(config_of("llama", tied, "fp8"), kSteps);
     EXPECT_EQ(fp8.losses[0], bf16.losses[0]) << "logits are the same product";
     EXPECT_LT(fp8.losses.back(), 0.9 * fp8.losses[0]);
     for (int i = 0; i < kSteps; ++i) {
@@ -128,7 +129,8 @@ TEST(Fp8Head, ChangesGradientsByTheErrorOfItsCasts) {
   for (const Family* family : families()) {
     for (const bool tied : {false, true}) {
       const std::string name(family->name);
-      const Learned bf16 = learn(config_of(name, tied, "bf16"), 1, true), fp8 = learn(config_of(name, tied, "fp8"), 1, true);
+      const Learned bf16 = learn(config_of(name, tied, "bf16"), 1, true),
+                    fp8 = learn(config_of(name, tied, "fp8"), 1, true);
       EXPECT_EQ(fp8.losses, bf16.losses);
       double difference = 0, norm = 0;
       for (std::size_t i = 0; i < bf16.gradients.size(); ++i) {

@@ -1,5 +1,5 @@
-// Head and cross entropy: loss alone and with gradients, in chunks that do and do not divide the rows; with what is kept
-// between the products rounded, and with the gradients' operands in eight bits.
+// Head and cross entropy: loss alone and with gradients, in chunks that do and do not divide the rows; with what is
+// kept between the products rounded, and with the gradients' operands in eight bits.
 #include "base/small_floats.h"
 #include "ops/cpu/kernels.h"
 #include "ops/head_in_fp8.h"
@@ -152,7 +152,9 @@ TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
                       accumulate};
     round_to_bf16(op.x), round_to_bf16(op.weight);
     const Values start = values_of(memory.uniform({vocab, d}));
-    const auto restart = [&] { std::ranges::transform(start, op.dweight.f32(), [](double v) { return static_cast<float>(v); }); };
+    const auto restart = [&] {
+      std::ranges::transform(start, op.dweight.f32(), [](double v) { return static_cast<float>(v); });
+    };
     restart();
     run_checked(memory, op, kRun);
     const Values want_dx = values_of(op.dx), want_dweight = values_of(op.dweight), want_losses = values_of(op.losses);
@@ -170,7 +172,8 @@ TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
       const auto count = static_cast<double>(want.size());
       EXPECT_LT(std::sqrt(errors), 0.06 * std::sqrt(squares)) << what;
       EXPECT_GT(std::sqrt(errors), 0.005 * std::sqrt(squares)) << what << ": was it cast at all?";
-      EXPECT_LT(std::abs(sum / count), 4 * std::sqrt(errors / count) / std::sqrt(count) + 1e-3 * std::sqrt(squares / count))
+      EXPECT_LT(std::abs(sum / count),
+                4 * std::sqrt(errors / count) / std::sqrt(count) + 1e-3 * std::sqrt(squares / count))
           << what;
     };
     expect_cast_error("dx", op.dx, want_dx, {});

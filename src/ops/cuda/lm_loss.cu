@@ -3,8 +3,8 @@
 // The products are gemm's, a chunk at a time. Between them a row of logits is blockDim.x threads: one pass for the
 // largest and the sum of exp, which leaves what fits of the row in shared memory, and one that turns it into dlogits,
 // each thread over the vectors it has read itself. A block is one row, or several where a row is a warp's.
-// Gradients in eight bits: the second pass writes dlogits as e5m2 to the front of the row that it reads, and another kernel
-// turns them over. That moves 5 bytes a logit; with tiles that make both forms of the logits it would be 6.
+// Gradients in eight bits: the second pass writes dlogits as e5m2 to the front of the row that it reads, and another
+// kernel turns them over. That moves 5 bytes a logit; with tiles that make both forms of the logits it would be 6.
 #include <algorithm>
 
 #include "device/cuda/vectors.cuh"
@@ -30,8 +30,8 @@ struct Rows {
 enum class Leave { logits, dlogits, e5m2 };
 
 template <class T, int kWidth, Leave kLeave>
-__global__ void __launch_bounds__(1024)
-    cross_entropy(T* logits, const std::int32_t* targets, float* losses, const Rows rows, const Fp8Scale* dlogits_scale) {
+__global__ void __launch_bounds__(1024) cross_entropy(T* logits, const std::int32_t* targets, float* losses,
+                                                      const Rows rows, const Fp8Scale* dlogits_scale) {
   constexpr bool kGradient = kLeave != Leave::logits;
   using Part = Vector<T, kWidth>;
   extern __shared__ uint4 cache[];
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(1024)
     for (std::int32_t v = thread; v < vectors; v += threads) store(x + v * kWidth, dlogits(v));
   }
   if constexpr (kLeave == Leave::e5m2) {
-    // Vector v goes to where vector v / 2 was, which another thread may have read. All have made the first pass here, so what
-    // they have kept is safe.
+    // Vector v goes to where vector v / 2 was, which another thread may have read. All have made the first pass here,
+    // so what they have kept is safe.
     const float cast_scale = dlogits_scale->scale;
     uint2* const to = reinterpret_cast<uint2*>(x);
     __syncwarp();
@@ -138,8 +138,8 @@ int shared_limit() {
 }
 
 template <class T, int kWidth, Leave kLeave>
-void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses, Rows rows, const Fp8Scale* dlogits_scale,
-                          cudaStream_t stream) {
+void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses, Rows rows,
+                          const Fp8Scale* dlogits_scale, cudaStream_t stream) {
   const std::int64_t vectors = ceil_div(rows.vocab, kWidth);
   const std::int64_t threads =
       std::min<std::int64_t>(1024, whole_warps(ceil_div<std::int64_t>(vectors, kVectorsOfThread)));
@@ -153,7 +153,7 @@ void launch_cross_entropy(T* logits, const std::int32_t* targets, float* losses,
   allow_shared(kernel, static_cast<std::size_t>(limit));  // of all vocabularies alike: graphs outlive a launch
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows_of_block));
   kernel<<<blocks_for(rows.count, rows_of_block), block, shared, stream>>>(logits, targets, losses, rows,
-                                                                                   dlogits_scale);
+                                                                           dlogits_scale);
   REDLINE_LAUNCHED();
 }
 

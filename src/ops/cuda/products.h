@@ -20,8 +20,8 @@ struct LogitsChunk {
 };
 LogitsChunk logits_chunk(const Tensor& logits);
 
-// Of one chunk, from row `first` on; the latter two where there is a gradient. In eight bits dlogits stand where the logits
-// were, each row at its front, and once more by columns.
+// Of one chunk, from row `first` on; the latter two where there is a gradient. In eight bits dlogits stand where the
+// logits were, each row at its front, and once more by columns.
 struct HeadProducts {
   Gemm logits, dx, dweight;
 };

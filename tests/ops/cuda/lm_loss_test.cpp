@@ -63,10 +63,11 @@ INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaLmLossTest, ::testing::ValuesIn(rando
                            return LmLossCase{n, d, vocab, draw(n)};
                          })));
 
+constexpr std::int64_t kWorkspace = 4 << 20;  // what a library may want for products in eight bits
 class CudaLmLossInFp8 : public OnCard<::testing::TestWithParam<LmLossCase>> {};
 
-// Logits differ by the order of their sums, and now and then by one code of bf16 then: a dlogit in thousands falls on the
-// other side of a step of e5m2. What is left is dx in bf16.
+// Logits differ by the order of their sums, and now and then by one code of bf16 then: a dlogit in thousands falls on
+// the other side of a step of e5m2. What is left is dx in bf16.
 TEST_P(CudaLmLossInFp8, AgreesWithTheCpu) {
   const auto [n, d, vocab, chunk] = GetParam();
   for (bool accumulate : {false, true}) {
@@ -81,7 +82,9 @@ TEST_P(CudaLmLossInFp8, AgreesWithTheCpu) {
     op.accumulate_loss = op.accumulate_weight = accumulate;
     op.stored = DType::bf16;
     op.fp8 = head_in_fp8(memory, op, *all_pools().back());
-    const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.bf16 = 5e-3, .types = {DType::bf16}, .shifts = {0}});
+    op.workspace = memory.array(DType::u8, {kWorkspace});
+    const auto results =
+        expect_agreement(card(), op, kOnCpu, kOnCard, {.bf16 = 5e-3, .types = {DType::bf16}, .shifts = {0}});
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= 0) continue;
       EXPECT_EQ(results[0].at("losses")[i], 0.0);
@@ -91,8 +94,8 @@ TEST_P(CudaLmLossInFp8, AgreesWithTheCpu) {
   }
 }
 
-// A warp for a row, several; rows that fit into shared memory, that do not, and of which not even half does (260000). Chunks
-// of whole tiles and not, one and several, the last one smaller.
+// A warp for a row, several; rows that fit into shared memory, that do not, and of which not even half does (260000).
+// Chunks of whole tiles and not, one and several, the last one smaller.
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossInFp8,
                          ::testing::Values(LmLossCase{16, 16, 16, 16}, LmLossCase{64, 48, 272, 64},
                                            LmLossCase{80, 32, 272, 32}, LmLossCase{304, 64, 3344, 128},
@@ -101,20 +104,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossInFp8,
 
 class CudaLmLoss : public OnCard<> {};
 
-// Quarters, whose products have the same sum in any order: both backends cast the same numbers but for the last bits of an
-// exponential.
+// Quarters, whose products have the same sum in any order: both backends cast the same numbers but for the last bits of
+// an exponential.
 TEST_F(CudaLmLoss, DlogitsInFp8HaveTheBytesOfTheCpus) {
   constexpr std::int64_t kTokens = 144, kWidth = 32;
   for (const std::int64_t vocab : {std::int64_t{272}, std::int64_t{4112}, std::int64_t{50304}, std::int64_t{260000}}) {
     Memory memory;
     std::vector<std::int64_t> ids = random_integers(kTokens, vocab, 4);
     for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = -1;
-    LmLoss<Tensor> op =
-        head(memory, memory.uniform({kTokens, kWidth}), memory.uniform({vocab, kWidth}), ids, kTokens);
+    LmLoss<Tensor> op = head(memory, memory.uniform({kTokens, kWidth}), memory.uniform({vocab, kWidth}), ids, kTokens);
     for (const Tensor& t : {op.x, op.weight})
       for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = std::round(4 * t.f32()[i]) / 4;
     op.stored = DType::bf16;
     op.fp8 = head_in_fp8(memory, op, *all_pools().back());
+    op.workspace = memory.array(DType::u8, {kWorkspace});
     const CardOp<LmLoss<Tensor>> on_card(card(), op, DType::bf16, 0);
     cpu::run(op, *all_pools().back());
     cuda::run(on_card.op(), card().launch());
