@@ -17,6 +17,7 @@ io::Json cuda_json(const device::CudaStatus& cuda, const perf::CardLibraries& li
   for (const device::CudaCard& c : cuda.cards)
     cards.push_back({{"name", c.name},
                      {"compute_capability", fmt::format("{}.{}", c.major, c.minor)},
+                     {"fp8", device::has_fp8(c.major, c.minor)},
                      {"multiprocessors", c.multiprocessors},
                      {"memory_bytes", c.memory_bytes}});
   return {{"built", cuda.built},
@@ -42,8 +43,9 @@ std::string cuda_lines(const device::CudaStatus& cuda, const perf::CardLibraries
                        libraries.cudnn.empty() ? "its own kernels (no cuDNN: " + libraries.cudnn_problem + ")"
                                                : "cuDNN " + libraries.cudnn + " or its own kernels");
   for (const device::CudaCard& c : cuda.cards)
-    out += fmt::format("          {}, compute capability {}.{}, {} multiprocessors, {}\n", c.name, c.major, c.minor,
-                       c.multiprocessors, report::bytes(static_cast<double>(c.memory_bytes)));
+    out += fmt::format("          {}, compute capability {}.{} ({}), {} multiprocessors, {}\n", c.name, c.major, c.minor,
+                       device::has_fp8(c.major, c.minor) ? "with fp8" : "without fp8", c.multiprocessors,
+                       report::bytes(static_cast<double>(c.memory_bytes)));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
 #include "io/json.h"
+#include "model/fp8_linears.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "train/checkpoint.h"
@@ -35,14 +36,25 @@ struct Planned {
 
 std::string size(std::int64_t bytes) { return report::bytes(static_cast<double>(bytes)); }
 
+model::Fp8Products products_in_fp8(const Planned& p) {
+  return model::fp8_products(perf::as_possible(p.config, p.machine));
+}
+
+// What products take; of a plan in fp8 all that can be in it are, since which are faster is measured when a run begins.
 std::string computes_in(const Planned& p) {
-  return p.machine.kind == device::Kind::cuda ? p.config.precision.matmul : "fp32";
+  if (p.config.precision.matmul == "fp8" && products_in_fp8(p).taken.empty()) return "bf16";
+  const bool card = p.machine.kind == device::Kind::cuda;
+  return card || p.config.precision.matmul == "fp8" ? p.config.precision.matmul : "fp32";
 }
 
 void print_model(const Planned& p) {
   const perf::Machine& m = p.machine;
   print(fmt::format("plan      {} for {}: {} ({}), copies {:.0f} GB/s, {}; {}\n", p.name, m.name,
                     report::flop_rate(m.peak_flops), m.source, m.copy_rate * 1e-9, size(m.memory), computes_in(p)));
+  if (p.config.precision.matmul == "fp8") {
+    const bool lacks = m.kind == device::Kind::cuda && m.tflops.fp8 == 0;
+    print(fmt::format("fp8       {}{}\n", model::in_words(products_in_fp8(p)), lacks ? ": the card has no fp8" : ""));
+  }
   print(fmt::format("model     {} parameters\n", report::count(static_cast<double>(p.plan.parameters))));
   const perf::FlopParts& f = p.plan.flops;
   const auto share = [&](double part) { return report::percent(part / f.total()); };
@@ -166,6 +178,7 @@ io::Json to_json(const Planned& p) {
   return {{"config", p.name},
           {"card", p.machine.name},
           {"precision", computes_in(p)},
+          {"fp8_products", products_in_fp8(p).taken},
           {"peak_flops", p.machine.peak_flops},
           {"peak_source", p.machine.source},
           {"copy_bytes_per_s", p.machine.copy_rate},

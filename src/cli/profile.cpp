@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
 #include "io/json.h"
+#include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "perf/trace.h"
 #include "report/figures.h"
@@ -146,6 +147,11 @@ int run_profile(const Words& words) {
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
     log::note("{}", chosen);
+  if (options.config.precision.matmul == "fp8") {
+    const perf::Fp8Choice fp8 = perf::settle_fp8(options.config, *device, true);
+    options.config = fp8.config;
+    log::note("fp8: {}", model::in_words(model::fp8_products(fp8.config), fp8.reasons));
+  }
   const perf::Peak peak = perf::find_peak(*device);
   options.peak_flops = peak.flops;
   options.copy_rate = perf::measure_copy_rate(*device);

@@ -9,6 +9,7 @@
 #include "model/family.h"
 #include "model/init_from.h"
 #include "perf/auto_batch.h"
+#include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "report/sinks.h"
 #include "train/run_folder.h"
@@ -86,6 +87,17 @@ std::string put_batch_size(train::TrainOptions& options, device::Device& device,
   return resolve_batch_size(options.config, device, !options.dry_run, options.stop);
 }
 
+// The list of products that take fp8, likewise.
+void put_fp8_products(train::TrainOptions& options, device::Device& device, FileSystem& files) {
+  if (options.resume && files.exists(options.folder / train::kRunConfig))
+    options.config = perf::adopt_fp8_products(options.config, train::read_run_config(files, options.folder));
+  else
+    train::check_folder(options, files);
+  perf::Fp8Choice choice = perf::settle_fp8(options.config, device, !options.dry_run);
+  options.config = std::move(choice.config);
+  options.fp8_reasons = std::move(choice.reasons);
+}
+
 }  // namespace
 
 int run_train(const Words& words) {
@@ -134,6 +146,7 @@ int run_train(const Words& words) {
   try {
     if (options.config.train.automatic_batch_size)
       sinks.observer().on(train::Note{put_batch_size(options, *device, files)});
+    if (options.config.precision.matmul == "fp8") put_fp8_products(options, *device, files);
     const train::TrainResult result = train::train(options, *device, files);
     if (result.outcome == train::Outcome::dry_run)
       sinks.observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});

@@ -176,9 +176,9 @@ std::vector<Key> build_table() {
     {"precision.matmul", allowed, in<&Config::precision, &Precision::matmul>(), any(), {"bf16", "fp8", "tf32", "fp32"}, "",
      "what matrix products take on a GPU; the CPU backend computes in fp32, or simulates fp8 (docs/fp8.md)"},
     {"precision.fp8", allowed, in<&Config::precision, &Precision::fp8>(), any(), {"auto", "all"}, "",
-     "which products of linears take fp8 where matmul is fp8; auto: those that it makes faster on this card, with their casts"},
+     "which products of linears take fp8 where matmul is fp8; auto: those that it makes faster on this card, with their casts, and all where kernels.deterministic is on or the device is the CPU"},
     {"precision.fp8_products", allowed, in<&Config::precision, &Precision::fp8_products>(), any(), {}, "",
-     "the products that take fp8, as auto chose them: LINEAR/forward, LINEAR/input, LINEAR/weight; empty: yet to be chosen"},
+     "the products that take fp8: LINEAR/forward, LINEAR/input, LINEAR/weight, or none alone; empty: as precision.fp8 says, and a run keeps here what that came to"},
     {"precision.head", allowed, in<&Config::precision, &Precision::head>(), any(), {"bf16", "fp8"}, "",
      "what the gradients of the head take where matmul is fp8; logits are always of bf16"},
 

@@ -119,6 +119,9 @@ class CpuDevice : public Device {
 };
 
 // What `redline info` says of CUDA: built or not, and the cards the driver shows. Without CUDA, device/no_cuda.cpp.
+// Whether cards of a compute capability multiply operands in eight bits.
+constexpr bool has_fp8(int major, int minor) { return 10 * major + minor >= 89; }
+
 struct CudaCard {
   std::string name;
   int major = 0, minor = 0, multiprocessors = 0;

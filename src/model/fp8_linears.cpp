@@ -93,18 +93,45 @@ Fp8Products fp8_products(const config::Config& c) {
   return result;
 }
 
-std::string in_words(const Fp8Products& p, const std::map<std::string, std::string>& why) {
+std::string in_words(const Fp8Products& p, const Fp8Reasons& reasons) {
   const std::size_t all = p.taken.size() + p.left.size();
   std::string text = fmt::format("{} of {} products", p.taken.empty() ? "none" : std::to_string(p.taken.size()), all);
-  std::vector<std::string> left;
-  for (const std::string& name : p.left) {
-    const auto it = why.find(name);
-    left.push_back(it == why.end() ? name : fmt::format("{} ({})", name, it->second));
+  if (!reasons.sum.empty()) text += fmt::format(", {}", reasons.sum);
+  if (!p.left.empty() && (!p.taken.empty() || !reasons.why.empty())) text += "; bf16: ";
+  const auto why = [&](std::size_t i) {
+    const auto it = i < p.left.size() ? reasons.why.find(p.left[i]) : reasons.why.end();
+    return it == reasons.why.end() ? std::string() : it->second;
+  };
+  for (std::size_t i = 0; i < p.left.size() && (!p.taken.empty() || !reasons.why.empty()); ++i) {
+    const std::string reason = why(i), last = i + 1 < p.left.size() ? ", " : "";
+    const bool said_once = i + 1 < p.left.size() && why(i + 1) == reason;  // behind the last that it is true of
+    text += p.left[i] + (reason.empty() || said_once ? last : fmt::format(" ({}){}", reason, last));
   }
-  if (!left.empty() && left.size() < all) text += fmt::format("; bf16: {}", fmt::join(left, ", "));
-  if (left.size() == all && !why.empty()) text += fmt::format(": {}", fmt::join(left, ", "));
   if (!p.refused.empty()) text += fmt::format("; {}", fmt::join(p.refused, "; "));
   return text;
+}
+
+std::string fp8_product_of(const program::ProgramSet& set, const program::Node& node) {
+  ValueId matrix;  // the weight, a copy of it, or its gradient
+  std::string_view product;
+  if (const auto* output = std::get_if<ops::Linear<ValueId>>(&node.op)) {
+    matrix = output->weight, product = kFp8Forward;
+  } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&node.op)) {
+    matrix = input->weight, product = kFp8Input;
+  } else if (const auto* weight = std::get_if<ops::LinearWeightGrad<ValueId>>(&node.op)) {
+    matrix = weight->dweight, product = kFp8Weight;
+  } else if (const auto* fp8 = std::get_if<ops::Fp8Product<ValueId>>(&node.op)) {
+    const bool gradient = set.at(fp8->c).role == Role::gradient;
+    matrix = gradient ? fp8->c : fp8->b;
+    product = gradient ? kFp8Weight : node.phase == program::Phase::backward ? kFp8Input : kFp8Forward;
+  } else {
+    return {};
+  }
+  const std::string_view name = set.at(matrix).name;  // "layer 3/qkv", "layer 3/qkv gradient"
+  const std::size_t slash = name.find('/');
+  if (slash == name.npos) return {};
+  const std::string_view linear = name.substr(slash + 1);
+  return fmt::format("{}/{}", linear.substr(0, linear.find(' ')), product);
 }
 
 void Fp8Values::declare_head(program::Builder& b, const LoweredModel& m, const std::vector<ValueId>& weights) {

@@ -38,8 +38,16 @@ struct Fp8Products {
   std::vector<std::string> refused;      // sentences: what the shapes do not allow
 };
 Fp8Products fp8_products(const config::Config& config);  // nothing of either where matmul is not fp8
-// "11 of 12 products; bf16: out/weight (0.31 ms against 0.33)". `why` is by product.
-std::string in_words(const Fp8Products& products, const std::map<std::string, std::string>& why = {});
+// Where a choice was made.
+struct Fp8Reasons {
+  std::string sum;                         // what the choice gives: "9.31 ms instead of 14.02"
+  std::map<std::string, std::string> why;  // not, by product
+};
+// "11 of 12 products; bf16: out/weight (0.31 ms against 0.33)".
+std::string in_words(const Fp8Products& products, const Fp8Reasons& reasons = {});
+
+// Which product of a linear a node is, in bf16 or in fp8: "qkv/forward". Empty: none.
+std::string fp8_product_of(const program::ProgramSet& set, const program::Node& node);
 
 class Fp8Values {
  public:

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/card_overhead.h"
+#include "perf/fp8_choice.h"
 #include "perf/steps.h"
 
 namespace redline::perf {
@@ -44,6 +45,12 @@ double seconds_of_a_step(const config::Config& config, device::Device& device, c
   return one + static_cast<double>(all - 1) * std::max(0.0, several - one) / static_cast<double>(few - 1);
 }
 
+// Which products are worth fp8 is found once the batch is known; until then all that the card can compute so.
+config::Config as_measured(const config::Config& config, device::Device& device) {
+  if (config.precision.matmul != "fp8" || device.kind() == device::Kind::cpu) return config;
+  return take_possible(config, model::fp8_products(config).taken, time_on_card(device)).config;
+}
+
 }  // namespace
 
 AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options) {
@@ -59,9 +66,10 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
     result.tried.push_back({p.setting, p.expected.tokens_per_s, std::nullopt, ""});
   }
   const std::size_t candidates = result.tried.size();
+  const config::Config measured = options.measure ? as_measured(config, device) : config;
   for (std::size_t i = 0; options.measure && candidates > 1 && i < candidates; ++i) {
     Tried& t = result.tried[i];
-    const config::Config c = with_setting(config, t.setting);
+    const config::Config c = with_setting(measured, t.setting);
     try {
       end_if_asked(options.stop);
       if (options.progress) options.progress(t.setting, i + 1, candidates);

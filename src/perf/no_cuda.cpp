@@ -1,5 +1,6 @@
-// The peak of a card where CUDA was not built: there is no card to ask.
+// What is measured on a card, where CUDA was not built: there is no card to ask.
 #include "base/error.h"
+#include "perf/fp8_choice.h"
 #include "perf/peak.h"
 
 namespace redline::perf {
@@ -8,6 +9,8 @@ Peak measure_cuda_peak(device::Device&) { fail_machine("measure_cuda_peak: this 
 double measure_cuda_copy_rate(device::Device&) {
   fail_machine("measure_cuda_copy_rate: this redline was built without CUDA");
 }
+
+TimeNodes time_on_card(device::Device&) { fail_machine("time_on_card: this redline was built without CUDA"); }
 
 CardLibraries card_libraries() { return {}; }
 

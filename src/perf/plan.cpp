@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "device/card_overhead.h"
+#include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "model/state_files.h"
 #include "program/planner.h"
@@ -122,7 +123,15 @@ config::Config with_setting(const config::Config& config, const Setting& setting
   return c;
 }
 
-Plan make_plan(const config::Config& config, const Machine& machine) {
+config::Config as_possible(const config::Config& config, const Machine& machine) {
+  config::Config c = config;
+  const bool lacks_fp8 = machine.kind == device::Kind::cuda && machine.tflops.fp8 == 0;
+  if (lacks_fp8 && c.precision.matmul == "fp8") c.precision.fp8_products = {std::string(model::kNoFp8Products)};
+  return c;
+}
+
+Plan make_plan(const config::Config& asked, const Machine& machine) {
+  const config::Config config = as_possible(asked, machine);
   const model::LoweringOptions options = model::lowering_options(config, machine.kind);
   const model::LoweredModel lowered = model::lower(config.model, options);
   Plan p;

@@ -75,6 +75,8 @@ struct Plan {
   Expected expected;
 };
 Plan make_plan(const config::Config& config, const Machine& machine);
+// The configuration as the machine can run it: without fp8 on a card that has none.
+config::Config as_possible(const config::Config& config, const Machine& machine);
 
 // Ways to run the same steps that fit the machine, fastest first. They keep the rows of a step; where every way that
 // does is much slower than one that cannot (a number of rows with no useful divisor), the nearest number of rows that

@@ -246,9 +246,15 @@ Machine machine_of(device::Device& device) {
 
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
                         const Machine& machine) {
+  return expected_seconds(set, program, rows, seq_len, machine, [](const program::Node&) { return true; });
+}
+
+double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
+                        const Machine& machine, const std::function<bool(const program::Node&)>& counts) {
   const NodeTime time(set, machine, rows, seq_len);
   double seconds = 0;
-  for (const program::Node& node : set.find(program).nodes) seconds += time(node);
+  for (const program::Node& node : set.find(program).nodes)
+    if (counts(node)) seconds += time(node);
   return seconds;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,5 +44,8 @@ std::span<const Efficiency> efficiencies(device::Kind kind);
 // Of one run of a program on a batch of rows that are one document of `seq_len` tokens each.
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
                         const Machine& machine);
+// Of those nodes of it that count.
+double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
+                        const Machine& machine, const std::function<bool(const program::Node&)>& counts);
 
 }  // namespace redline::perf

@@ -75,7 +75,10 @@ std::string one_line(const std::string& text) {
 // Why, where there was a choice. On a card "auto" is settled by the first batch, and told then.
 std::string kernels_line(const train::RunHeader& h) {
   const config::Kernels& k = h.config->kernels;
-  if (!h.card) return "attention by the CPU kernel, the only one here; node by node, as graphs are for cards; fp32";
+  const bool fp8 = h.config->precision.matmul == "fp8";
+  if (!h.card)
+    return fmt::format("attention by the CPU kernel, the only one here; node by node, as graphs are for cards; {}",
+                       fp8 ? "fp8 and bf16, simulated in fp32" : "fp32");
   const std::string attention = k.attention == "auto" ? "the fastest that can, measured on the first batch"
                                                       : k.attention + ", as kernels.attention says";
   return fmt::format("attention by {}; {}; {} products{}", attention,
@@ -129,6 +132,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("model", model_line(h));
   line("device", h.device);
   line("kernels", kernels_line(h));
+  if (!h.fp8.empty()) line("fp8", h.fp8);
   line("batch", batch_line(h));
   line("data", data_line(h));
   if (h.memory) line("memory", memory_line(*h.memory));

@@ -36,6 +36,7 @@ struct RunHeader {
   std::int64_t tokens_per_step = 0;  // slots: batch_size * seq_len * accumulate
   const program::MemoryPlan* memory = nullptr;
   bool batch_was_chosen = false;  // by train.batch_size = "auto": a larger one is slower here, or does not fit
+  std::string fp8;                // which products take it, where any should: "11 of 12 products; bf16: out/weight"
   double peak_flops = 0;          // what MFU is measured against
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
 };

@@ -137,6 +137,9 @@ RunHeader StepLoop::header() const {
           .tokens_per_step = batch_.shape.tokens() * config_.train.accumulate,
           .memory = &lowered.set.memory,
           .batch_was_chosen = options_.batch_was_chosen,
+          .fp8 = config_.precision.matmul == "fp8"
+                     ? model::in_words(model::fp8_products(config_), options_.fp8_reasons)
+                     : "",
           .peak_flops = options_.peak_flops,
           .peak_source = options_.peak_source};
 }

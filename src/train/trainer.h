@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "model/fp8_linears.h"
 #include "train/observer.h"
 
 namespace redline::train {
@@ -21,6 +22,7 @@ struct TrainOptions {
   bool own_config = false;        // `config` is the run's config.toml and the command line, and nobody else's file
   bool dry_run = false;           // everything but the first step; writes nothing
   bool batch_was_chosen = false;  // for the header: see RunHeader
+  model::Fp8Reasons fp8_reasons;  // for the header as well: why the list of products is as it is
   double peak_flops = 0;
   std::string peak_source;
   bool peak_was_measured = false;  // it is no datasheet's: a rate that holds over many steps raises it

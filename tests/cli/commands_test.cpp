@@ -136,6 +136,8 @@ TEST_F(Commands, BadConfigurations) {
   expect_bad_input({"train", "=5"}, {"command line"});
   expect_bad_input({"train", "model.head_dim=7"}, {"model.head_dim"});
   expect_bad_input({"train", "quick", "ping-95m"}, {"ping-95m", "key=value"});
+  expect_bad_input({"train", "--device", "cpu", "precision.matmul=fp8", "precision.fp8_products=[\"qkv/sideways\"]"},
+                   {"precision.fp8_products", "qkv/sideways", "LINEAR/forward", "gate_up"});
   write("bad.toml", "[train]\nbatch_size = 4\nseq_length = 3\n");
   expect_bad_input({"config", "bad.toml"}, {"bad.toml:3", "train.seq_length", "train.seq_len"});
   write("broken.toml", "[train\n");

@@ -1,4 +1,5 @@
 // redline plan, redline peaks and an automatic batch size, as a user meets them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -44,6 +45,24 @@ TEST_F(PlanCommand, TellsAllOfARunAsJson) {
   EXPECT_EQ(j.at("choice").at("batch_size"), 64);
   EXPECT_EQ(j.at("choice").at("recompute"), "none");
   EXPECT_FALSE(j.at("why").get<std::string>().empty());
+}
+
+TEST_F(PlanCommand, Fp8IsFasterWhereTheCardHasItAndElseBf16) {
+  const auto plan = [&](const char* card, const char* matmul) {
+    return json_of({"plan", "llama-1.36b", "--card", card, fmt::format("precision.matmul={}", matmul)});
+  };
+  const auto step = [](const Json& j) { return j.at("expected").at("step_ms").get<double>(); };
+  const Json bf16 = plan("h200", "bf16"), fp8 = plan("h200", "fp8"), none = plan("a100-80", "fp8");
+  EXPECT_EQ(fp8.at("precision"), "fp8");
+  EXPECT_EQ(fp8.at("fp8_products").size(), 12u);
+  EXPECT_LT(step(fp8), 0.9 * step(bf16));
+  EXPECT_GT(step(fp8), 0.6 * step(bf16));
+  EXPECT_GT(fp8.at("checkpoint_bytes"), bf16.at("checkpoint_bytes"));
+  EXPECT_EQ(none.at("precision"), "bf16");
+  EXPECT_EQ(none.at("fp8_products").size(), 0u);
+  EXPECT_EQ(step(none), step(plan("a100-80", "bf16")));
+  const Ran text = run({"plan", "llama-1.36b", "--card", "h200", "precision.matmul=fp8"});
+  EXPECT_NE(text.out.find("fp8       12 of 12 products\n"), std::string::npos) << text.out;
 }
 
 TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {

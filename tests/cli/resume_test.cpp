@@ -85,6 +85,27 @@ TEST_F(ResumeCommand, ATokenizerThatMovedIsInTheRun) {
   EXPECT_NE(ran.err.find("the run goes on with its own copy, b/tokenizer"), std::string::npos) << ran.err;
 }
 
+TEST_F(ResumeCommand, TheProductsThatTookFp8AreTheRunsOwn) {
+  const auto has = [](const Ran& ran, const std::string& words) { return (ran.out + ran.err).find(words) != words.npos; };
+  const Ran there = resume({"train.max_steps=3", "precision.matmul=fp8", "--allow-change"});
+  ASSERT_EQ(there.status, 0) << there.err;
+  EXPECT_TRUE(has(there, "fp8     12 of 12 products")) << there.err;
+  EXPECT_TRUE(has(there, "has no scales of fp8 products")) << there.err;
+  EXPECT_NE(real_files().read(folder_ / "a/config.toml").find("\"down/weight\""), std::string::npos);
+  const Ran on = resume({"train.max_steps=4"});
+  EXPECT_EQ(on.status, 0) << on.err;
+  EXPECT_FALSE(has(on, "scales")) << on.err;
+  EXPECT_EQ(resume({"train.max_steps=5", "precision.fp8=auto"}).status, 0) << "as it was";
+  expect_bad_input(resume({"precision.fp8_products=[\"qkv/forward\"]"}), {"precision.fp8_products", "--allow-change"});
+  const Ran fewer = resume({"train.max_steps=6", "precision.fp8_products=[\"qkv/forward\"]", "--allow-change"});
+  EXPECT_EQ(fewer.status, 0) << fewer.err;
+  EXPECT_TRUE(has(fewer, "1 of 12 products")) << fewer.err;
+  EXPECT_TRUE(has(fewer, "has scales of other fp8 products")) << fewer.err;
+  const Ran back = resume({"train.max_steps=7", "precision.matmul=bf16", "--allow-change"});
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_FALSE(has(back, "scales")) << back.err;
+}
+
 TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {
   expect_bad_input({"train", "--allow-change", "--out", "b"}, {"--allow-change", "--resume"});
 }

@@ -41,13 +41,25 @@ class Plans {
  public:
   const GemmPlan& find(const GemmShape& shape, Bits bits, const Launch& launch) {
     const std::lock_guard lock(mutex_);
-    auto it = plans_.find({shape, bits});
-    if (it == plans_.end()) {
-      GemmPlan plan(handle_.get(), shape);
-      plan.choose(choose(plan, shape, bits, launch));
-      it = plans_.emplace(std::pair(shape, bits), std::move(plan)).first;
+    std::string problem;
+    const Planned* const found = find_or_make(shape, bits, launch, problem);
+    if (!found) fail_machine("{}", problem);
+    return found->plan;
+  }
+
+  ProductTime time(const GemmShape& shape, Bits bits, const Launch& launch, bool timed) {
+    const std::lock_guard lock(mutex_);
+    ProductTime time;
+    if (!timed) {
+      const GemmPlan plan(handle_.get(), shape);
+      if (plan.candidates().empty()) time.problem = plan.why_none();
+      return time;
     }
-    return it->second;
+    Planned* const found = find_or_make(shape, bits, launch, time.problem);
+    if (!found) return time;
+    if (found->seconds == 0) found->seconds = seconds_of(found->plan, launch, time.problem);
+    time.seconds = found->seconds;
+    return time;
   }
 
   void keep_tuning() {
@@ -61,34 +73,76 @@ class Plans {
   }
 
  private:
-  cublasLtMatmulAlgo_t choose(const GemmPlan& plan, const GemmShape& shape, Bits bits, const Launch& launch) {
+  struct Planned {
+    GemmPlan plan;
+    double seconds = 0;  // of its algorithm; 0: it was not timed
+  };
+
+  // Null where the library has no algorithm.
+  Planned* find_or_make(const GemmShape& shape, Bits bits, const Launch& launch, std::string& problem) {
+    auto it = plans_.find({shape, bits});
+    if (it == plans_.end()) {
+      Planned planned{GemmPlan(handle_.get(), shape)};
+      if (!choose(planned, bits, launch)) {
+        problem = planned.plan.why_none();
+        return nullptr;
+      }
+      it = plans_.emplace(std::pair(shape, bits), std::move(planned)).first;
+    }
+    return &it->second;
+  }
+
+  // Of what is not worth tuning, or may not be.
+  static double seconds_of(const GemmPlan& plan, const Launch& launch, std::string& problem) {
+    const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch);
+    TimedAlgorithm algorithm{plan.algorithm()};
+    if (!trial || !trial->enqueue(algorithm.algorithm)) {
+      problem = fmt::format("{} was not timed: {}", plan.shape().str(),
+                            trial ? "it cannot be started" : "no memory for its operands");
+      return 0;
+    }
+    algorithm.seconds = trial->time(algorithm, 0);
+    return time_in_bursts(*trial, {&algorithm, 1}).front();
+  }
+
+  bool choose(Planned& planned, Bits bits, const Launch& launch) {
+    GemmPlan& plan = planned.plan;
+    const GemmShape& shape = plan.shape();
     const bool tune =
         !off_ && bits == Bits::free && shape.flops() >= kWorthTuning && !device::cuda::capturing(launch.stream);
     const std::string key = fmt::format("{}: {}", machine_, shape.str());
     if (tune) {
       if (const auto known = file_.find(key)) {
-        const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(*known);
-        if (plan.accepts(algorithm)) return algorithm;
+        const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(known->algorithm);
+        if (plan.accepts(algorithm)) {
+          plan.choose(algorithm);
+          planned.seconds = known->seconds;
+          return true;
+        }
       }
     }
     const std::vector<cublasLtMatmulAlgo_t> candidates = plan.candidates();
-    if (!tune || candidates.size() == 1) return candidates.front();
+    if (candidates.empty()) return false;
+    plan.choose(candidates.front());
+    if (!tune || candidates.size() == 1) return true;
     const double begin = steady_seconds();
     const bool preheat = !loaded_ && shape.flops() >= kHeats;
     if (const auto fastest = fastest_algorithm(plan, candidates, launch, preheat)) {
       loaded_ = loaded_ || preheat;
-      file_.put(key, std::bit_cast<AlgorithmBytes>(fastest->algorithm));
+      file_.put(key, {std::bit_cast<AlgorithmBytes>(fastest->algorithm), fastest->seconds});
       ++tuned_.products;
       tuned_.best += fastest->seconds;
       tuned_.first += fastest->first_seconds;
       tuned_.took += steady_seconds() - begin;
-      return fastest->algorithm;
+      plan.choose(fastest->algorithm);
+      planned.seconds = fastest->seconds;
+      return true;
     }
     log::warn(
         "the product {} was not tuned: no memory for its operands, or no candidate runs; cuBLASLt's first choice is "
         "taken",
         shape.str());
-    return candidates.front();
+    return true;
   }
 
   std::mutex mutex_;
@@ -96,7 +150,7 @@ class Plans {
   std::string machine_ = machine();
   bool off_ = tuning_is_off();
   TuningFile file_{real_files(), off_ ? Path() : default_tuning_path()};
-  std::map<std::pair<GemmShape, Bits>, GemmPlan> plans_;
+  std::map<std::pair<GemmShape, Bits>, Planned> plans_;
   bool loaded_ = false;  // the card, by tuning since it was opened
   struct {
     int products = 0;
@@ -109,6 +163,10 @@ class Plans {
 void gemm(const Gemm& g, const device::cuda::Launch& launch) {
   if (g.m == 0 || g.n == 0) return;
   launch.own->of<Plans>().find(GemmShape(g), g.how.bits, launch).run(g, launch);
+}
+
+ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool timed) {
+  return launch.own->of<Plans>().time(GemmShape(g), g.how.bits, launch, timed);
 }
 
 void keep_tuning(const device::cuda::Launch& launch) { launch.own->of<Plans>().keep_tuning(); }

@@ -138,13 +138,15 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
                                      preference(shape_).get(), kCandidates, results, &count);
+  if (status != CUBLAS_STATUS_SUCCESS) return {};
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i)
     if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
-  if (algorithms.empty())
-    fail_machine("cuBLASLt {} has no algorithm for {}: {}", cublasLtGetVersion(), shape_.str(),
-                 cublasLtGetStatusString(status));
   return algorithms;
+}
+
+std::string GemmPlan::why_none() const {
+  return fmt::format("cuBLASLt {} has no algorithm for {}", cublasLtGetVersion(), shape_.str());
 }
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::variants(const cublasLtMatmulAlgo_t& algorithm) const {

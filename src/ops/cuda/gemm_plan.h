@@ -53,13 +53,15 @@ class GemmPlan {
  public:
   GemmPlan(cublasLtHandle_t handle, const GemmShape& shape);
 
-  // The heuristic's, best guess first; at least one.
+  // The heuristic's, best guess first. Empty: the library has none, for example for eight bits on a card without them.
   std::vector<cublasLtMatmulAlgo_t> candidates() const;
+  std::string why_none() const;  // as a sentence
   // The same algorithm with its other options and orders of tiles, as far as they can compute the product.
   std::vector<cublasLtMatmulAlgo_t> variants(const cublasLtMatmulAlgo_t& algorithm) const;
   // Whether this library takes an algorithm from elsewhere, within the workspace.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
   void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
+  const cublasLtMatmulAlgo_t& algorithm() const { return algorithm_; }
   void run(const Gemm& g, const Launch& launch) const;
   // With any algorithm; what it cannot do is no error here.
   struct Operands {

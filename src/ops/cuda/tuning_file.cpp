@@ -1,4 +1,5 @@
-// Reads and writes the tuning cache: {"format": 1, "products": {"card, version: product": "128 digits"}}.
+// Reads and writes the tuning cache:
+// {"format": 2, "products": {"card, version: product": {"algorithm": "128 digits", "seconds": 0.001}}}.
 #include "ops/cuda/tuning_file.h"
 
 #include <charconv>
@@ -14,7 +15,7 @@
 namespace redline::ops::cuda {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;  // 1 had no seconds
 constexpr std::size_t kDigits = 16;  // of a word
 
 std::string to_text(const AlgorithmBytes& algorithm) {
@@ -38,14 +39,12 @@ AlgorithmBytes from_text(const std::string& text) {
 
 TuningFile::TuningFile(FileSystem& files, Path path) : files_(files), path_(std::move(path)), entries_(load(true)) {}
 
-std::optional<AlgorithmBytes> TuningFile::find(const std::string& key) const {
+std::optional<TunedProduct> TuningFile::find(const std::string& key) const {
   const auto it = entries_.find(key);
   return it == entries_.end() ? std::nullopt : std::optional(it->second);
 }
 
-void TuningFile::put(const std::string& key, const AlgorithmBytes& algorithm) {
-  entries_[key] = unsaved_[key] = algorithm;
-}
+void TuningFile::put(const std::string& key, const TunedProduct& product) { entries_[key] = unsaved_[key] = product; }
 
 void TuningFile::save() {
   if (unsaved_.empty() || path_.empty()) return;
@@ -55,9 +54,9 @@ void TuningFile::save() {
     const io::FileLock lock(path_.string() + ".lock",
                             io::FileLock::IfBusy::wait);  // runs that start together tune together
     Entries all = load(false);  // another may have added its own; what is damaged was told at first
-    for (const auto& [key, algorithm] : added) all[key] = algorithm;
+    for (const auto& [key, product] : added) all[key] = product;
     io::Json products = io::Json::object();
-    for (const auto& [key, algorithm] : all) products[key] = to_text(algorithm);
+    for (const auto& [key, p] : all) products[key] = {{"algorithm", to_text(p.algorithm)}, {"seconds", p.seconds}};
     files_.replace(path_, io::Json{{"format", kFormat}, {"products", std::move(products)}}.dump(1) + "\n");
   } catch (const std::exception& e) {
     log::warn("tuned products are not kept for the next run: {}", e.what());
@@ -71,7 +70,8 @@ TuningFile::Entries TuningFile::load(bool tell) const {
     const std::string name = path_.string();
     const io::Json json = io::read_json(files_, path_);
     if (io::integer_at(json, "format", name) != kFormat) return entries;  // of another redline
-    for (const auto& [key, value] : json.at("products").items()) entries[key] = from_text(value.get<std::string>());
+    for (const auto& [key, value] : json.at("products").items())
+      entries[key] = {from_text(value.at("algorithm").get<std::string>()), value.at("seconds").get<double>()};
   } catch (const std::exception& e) {
     if (tell) log::warn("the tuning cache {} is ignored: {}", path_.string(), e.what());
     entries.clear();

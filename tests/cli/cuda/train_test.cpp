@@ -61,5 +61,46 @@ TEST_F(TrainOnCard, DeterministicRunsRepeatAndResumeToTheByte) {
   EXPECT_TRUE(weights_and_moments("a") == whole) << "resumed";
 }
 
+TEST_F(TrainOnCard, Fp8TakesTheProductsThatItMakesFasterAndKeepsThem) {
+  const Path cache = folder_ / "cache-fp8";
+  ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  const auto list = [&](const std::string& out) {
+    const std::string text = real_files().read(folder_ / out / "config.toml");
+    const std::size_t at = text.find("fp8_products = ");
+    return text.substr(at, text.find(']', at) - at);
+  };
+  const Ran first = train({"--out", "a", "precision.matmul=fp8"});
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_NE((first.out + first.err).find(" of 12 products"), std::string::npos) << first.out << first.err;
+  EXPECT_NE(list("a"), "fp8_products = [") << "it was chosen, if only to be none";
+
+  std::filesystem::remove_all(last_checkpoint("a"));
+  const Ran resumed = run({"train", "--device", "cuda", "--resume", "--out", "a"});
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ((resumed.out + resumed.err).find("tuned "), std::string::npos) << "nothing is timed again";
+  EXPECT_EQ((resumed.out + resumed.err).find("scales"), std::string::npos) << resumed.out << resumed.err;
+
+  const Ran all = train({"--out", "b", "precision.matmul=fp8", "precision.fp8=all"});
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_NE((all.out + all.err).find("12 of 12 products"), std::string::npos) << all.out << all.err;
+}
+
+TEST_F(TrainOnCard, DeterministicFp8RunsResumeToTheByte) {
+  const Words how = {"kernels.deterministic=true", "precision.matmul=fp8", "train.accumulate=2", "--out"};
+  for (const char* out : {"a", "b"}) {
+    Words words = how;
+    words.emplace_back(out);
+    ASSERT_EQ(train(words).status, 0);
+  }
+  const auto all = [&](const std::string& out) {
+    return weights_and_moments(out) + real_files().read(last_checkpoint(out) / "fp8.safetensors");
+  };
+  const std::string whole = all("a");
+  EXPECT_TRUE(all("b") == whole) << "the same run again";
+  std::filesystem::remove_all(last_checkpoint("a"));
+  ASSERT_EQ(run({"train", "--device", "cuda", "--resume", "--out", "a"}).status, 0);
+  EXPECT_TRUE(all("a") == whole) << "resumed";
+}
+
 }  // namespace
 }  // namespace redline::cli

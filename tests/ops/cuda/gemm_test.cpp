@@ -188,5 +188,37 @@ TEST_F(GemmOnCard, OperandsNeedOnlyTheAlignmentOfTheirElements) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-3) << i;
 }
 
+// Addresses say only how operands are aligned: none of these is looked at.
+Gemm product_of(DType input, std::int64_t m, std::int64_t n, std::int64_t k) {
+  static constexpr float kScale = 1;
+  Gemm g{.transpose_b = true, .m = m, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n, .input = input, .input_b = input};
+  if (is_fp8(input)) g.a_scale = g.b_scale = &kScale;
+  return g;
+}
+
+TEST_F(GemmOnCard, SaysHowLongAProductTakes) {
+  for (const std::int64_t extent : {64, 1024, 2048}) {  // not worth tuning, and worth it
+    const ProductTime time = time_of(product_of(DType::bf16, extent, extent, extent), card().launch());
+    EXPECT_EQ(time.problem, "");
+    EXPECT_GT(time.seconds, 0) << extent;
+    EXPECT_LT(time.seconds, 1e-2) << extent;
+    EXPECT_EQ(time_of(product_of(DType::bf16, extent, extent, extent), card().launch()).seconds, time.seconds)
+        << "it is timed once";
+  }
+  EXPECT_EQ(time_of(product_of(DType::bf16, 512, 512, 512), card().launch(), false).seconds, 0);
+}
+
+TEST_F(GemmOnCard, SaysWhyAProductCannotBeComputed) {
+  if (!device::has_fp8(card().launch().major, card().launch().minor)) GTEST_SKIP() << "no fp8";
+  EXPECT_EQ(time_of(product_of(DType::e4m3, 256, 256, 256), card().launch(), false).problem, "");
+  const ProductTime fp8 = time_of(product_of(DType::e4m3, 2048, 2048, 2048), card().launch());
+  EXPECT_GT(fp8.seconds, 0) << fp8.problem;
+  for (const bool timed : {false, true}) {  // rows of 250 bytes
+    const ProductTime odd = time_of(product_of(DType::e4m3, 256, 256, 250), card().launch(), timed);
+    EXPECT_NE(odd.problem.find("has no algorithm for 256x256x250"), std::string::npos) << odd.problem;
+    EXPECT_EQ(odd.seconds, 0);
+  }
+}
+
 }  // namespace
 }  // namespace redline::ops::cuda

@@ -14,7 +14,7 @@
 namespace redline::ops::cuda {
 namespace {
 
-constexpr AlgorithmBytes kOne = {1, 2, 0xFFFFFFFFFFFFFFFF, 4, 5, 6, 7, 8}, kTwo = {9};
+constexpr TunedProduct kOne = {{1, 2, 0xFFFFFFFFFFFFFFFF, 4, 5, 6, 7, 8}, 1.25e-4}, kTwo = {{9}, 0.1};
 
 class Tuning : public ::testing::Test {
  protected:
@@ -63,12 +63,15 @@ TEST_F(Tuning, OfManyRunsThatEndAtOnceIsKeptOfAll) {
 
 TEST_F(Tuning, ThatCannotBeReadIsIgnoredAndReplaced) {
   real_files().create_folders(path_.parent_path());
-  const std::string whole = R"({"format": 1, "products": {"a": ")" + std::string(128, '0') + "\"}}";
+  const auto with = [](const std::string& product) { return R"({"format": 2, "products": {"a": )" + product + "}}"; };
+  const auto algorithm = [](char digit) { return "\"" + std::string(128, digit) + "\""; };
+  const std::string whole = with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": 0.5})");
+  const std::string earlier = R"({"format": 1, "products": {"a": )" + algorithm('0') + "}}";
   for (const std::string& text :
-       {std::string(), std::string("{"), std::string("[]"), std::string("{\"format\": 1}"),
-        std::string("{\"format\": 2, \"products\": {}}"), whole.substr(0, 60),
-        std::string(R"({"format": 1, "products": {"a": "12"}})"), std::string(R"({"format": 1, "products": {"a": 3}})"),
-        R"({"format": 1, "products": {"a": ")" + std::string(128, 'x') + "\"}}"}) {
+       {std::string(), std::string("{"), std::string("[]"), std::string("{\"format\": 2}"), earlier, whole.substr(0, 60),
+        with("\"12\""), with("3"), with(algorithm('0')), with(R"({"algorithm": )" + algorithm('0') + "}"),
+        with(R"({"algorithm": )" + algorithm('x') + R"(, "seconds": 0.5})"),
+        with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": "soon"})")}) {
     real_files().replace(path_, text);
     int warnings = 0;
     const log::Listener listener([&](bool warning, std::string_view) { warnings += warning ? 1 : 0; });
@@ -76,11 +79,11 @@ TEST_F(Tuning, ThatCannotBeReadIsIgnoredAndReplaced) {
     EXPECT_EQ(file.find("a"), std::nullopt) << text;
     file.put("b", kTwo);
     file.save();
-    EXPECT_EQ(warnings, text.find("\"format\": 2") == text.npos ? 1 : 0) << text;  // another redline's is no damage
+    EXPECT_EQ(warnings, text == earlier ? 0 : 1) << text;  // another redline's is no damage
     EXPECT_EQ(open().find("b"), kTwo) << text;
   }
   real_files().replace(path_, whole);
-  EXPECT_EQ(open().find("a"), AlgorithmBytes{});
+  EXPECT_EQ(open().find("a"), (TunedProduct{{}, 0.5}));
 }
 
 TEST_F(Tuning, ThatCannotBeWrittenIsNoError) {

@@ -1,0 +1,51 @@
+// The products of a program as a card's library would compute them, one by one.
+#include "perf/fp8_choice.h"
+
+#include "device/cuda/device.h"
+#include "ops/cuda/products.h"
+
+namespace redline::perf {
+namespace {
+
+// Where an operand would lie in an arena at this address: nobody looks there, only its alignment counts.
+constexpr std::uintptr_t kArena = std::uintptr_t{1} << 40;
+
+template <class Op>
+concept IsProduct = requires(const Op& op) { ops::cuda::product(op); };
+
+}  // namespace
+
+TimeNodes time_on_card(device::Device& device) {
+  const device::cuda::Launch launch = static_cast<device::CudaDevice&>(device).launch();
+  return [launch](const program::ProgramSet& set, std::span<const program::Node* const> nodes, bool timed) {
+    const auto tensor = [&](std::string_view, program::ValueId id, Access) {
+      if (!id.present()) return Tensor{};
+      const auto at = kArena + static_cast<std::uintptr_t>(set.memory.offsets[static_cast<std::size_t>(id.index)]);
+      return Tensor{reinterpret_cast<void*>(at), set.at(id).dtype, set.at(id).shape};
+    };
+    std::vector<NodeSeconds> times;
+    for (const program::Node* node : nodes) {
+      NodeSeconds& time = times.emplace_back();
+      std::visit(
+          [&](const auto& op) {
+            const auto bound = op.map(tensor);
+            if constexpr (IsProduct<decltype(bound)>) {
+              const ops::cuda::Gemm g = ops::cuda::product(bound);
+              if (is_fp8(g.input) && !device::has_fp8(launch.major, launch.minor)) {
+                time.problem = fmt::format("a card of compute capability {}.{} has no fp8", launch.major, launch.minor);
+              } else {
+                const ops::cuda::ProductTime measured = ops::cuda::time_of(g, launch, timed);
+                time = {measured.seconds, measured.problem};
+              }
+            } else {
+              fail_machine("{} is no product", node->full_name());
+            }
+          },
+          node->op);
+    }
+    if (timed) ops::cuda::keep_tuning(launch);
+    return times;
+  };
+}
+
+}  // namespace redline::perf

@@ -1,0 +1,176 @@
+// A product takes eight bits where that is faster with its casts, and can be computed; everything else stays in bf16, with
+// the reason.
+#include "perf/fp8_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config/load.h"
+#include "model/family.h"
+#include "model/lowering.h"
+
+namespace redline::perf {
+namespace {
+
+config::Config fp8_config(std::vector<std::string> overrides = {}, const std::string& preset = "gqa-180m") {
+  overrides.insert(overrides.begin(), "precision.matmul=fp8");
+  return config::load({.file = "", .preset = preset, .overrides = overrides}, model::settle_family);
+}
+
+Machine h200() { return machine_of(card_called("h200")); }
+
+bool in_fp8(const program::Node& node) { return program::name_of(node.op) == "fp8_product"; }
+
+// A card whose products take so long; those of `broken` cannot be computed.
+struct Card {
+  std::function<double(const std::string& product, bool fp8)> seconds;
+  std::set<std::string> broken = {};
+  int timed = 0;
+
+  TimeNodes time() {
+    return [this](const program::ProgramSet& set, std::span<const program::Node* const> nodes, bool wanted) {
+      std::vector<NodeSeconds> out;
+      for (const program::Node* node : nodes) {
+        const std::string product = model::fp8_product_of(set, *node);
+        NodeSeconds& n = out.emplace_back();
+        if (in_fp8(*node) && broken.contains(product))
+          n.problem = "no algorithm";
+        else if (wanted)
+          n.seconds = seconds(product, in_fp8(*node)), ++timed;
+      }
+      return out;
+    };
+  }
+};
+
+bool has(const std::vector<std::string>& list, const std::string& what) {
+  return std::ranges::find(list, what) != list.end();
+}
+
+TEST(Fp8Choice, NodesOfAllPrecisionsAreKnownByTheirProduct) {
+  for (const char* family : {"llama", "qwen3", "olmo2"}) {
+    for (const char* recompute : {"none", "mlp", "block"}) {
+      for (const bool fp8 : {false, true}) {
+        config::Config c = fp8_config({fmt::format("model.family={}", family), fmt::format("train.recompute={}", recompute),
+                                       "model.layers=3", "model.qk_norm=" + std::string(family[0] == 'l' ? "false" : "true")});
+        if (!fp8) c.precision.fp8_products = {"none"};
+        const model::LoweredModel m = model::lower(c.model, model::lowering_options(c, device::Kind::cuda));
+        std::map<std::string, int> seen;
+        for (const program::Node& node : m.set.find(model::kFirst).nodes)
+          if (const std::string p = model::fp8_product_of(m.set, node); !p.empty()) {
+            ++seen[p];
+            EXPECT_EQ(in_fp8(node), fp8) << node.full_name();
+          }
+        EXPECT_EQ(seen.size(), 12u) << family << fp8;
+        for (const auto& [name, count] : seen) {  // what is computed again is a forward product too
+          EXPECT_GE(count, 3) << name;
+          EXPECT_LE(count, name.ends_with("/forward") && recompute != std::string_view("none") ? 6 : 3) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Fp8Choice, TakesAllThatIsFasterWithItsCasts) {
+  Card card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }};  // casts are nothing beside a second
+  const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+  EXPECT_EQ(choice.config.precision.fp8_products.size(), 12u);
+  EXPECT_TRUE(choice.reasons.why.empty());
+  EXPECT_NE(choice.reasons.sum.find("instead of"), choice.reasons.sum.npos);
+}
+
+// Of an H200 under load. Small models gain less: their casts move as much for fewer FLOPs.
+TEST(Fp8Choice, AtAnH200sRatesALargeModelTakesAllAndNoneIsSlower) {
+  const TimeNodes time = [](const program::ProgramSet&, std::span<const program::Node* const> nodes, bool) {
+    std::vector<NodeSeconds> out;
+    for (const program::Node* node : nodes) out.push_back({node->cost.flops / (in_fp8(*node) ? 1150e12 : 650e12), ""});
+    return out;
+  };
+  for (const char* preset : {"ping-95m", "gqa-180m", "cs336-350m", "llama-1.36b", "qwen3-1.8b"}) {
+    const Fp8Choice choice = take_faster(fp8_config({}, preset), h200(), time);
+    const std::size_t taken = choice.config.precision.fp8_products.size();
+    EXPECT_GE(taken, preset == std::string_view("llama-1.36b") ? 12u : 6u)
+        << preset << ": " << model::in_words(model::fp8_products(choice.config), choice.reasons);
+  }
+}
+
+TEST(Fp8Choice, ATieOrALossStaysInBf16) {
+  for (const double fp8_seconds : {1.0, 2.0}) {
+    Card card{[&](const std::string&, bool fp8) { return fp8 ? fp8_seconds : 1.0; }};
+    const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+    EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"none"});
+    EXPECT_EQ(choice.reasons.why.size(), 12u);
+  }
+}
+
+TEST(Fp8Choice, CastsCountAgainstWhatAProductGains) {
+  const config::Config c = fp8_config();
+  // A gain of a nanosecond for each product: no cast of these tensors is so cheap.
+  Card slow{[](const std::string&, bool fp8) { return fp8 ? 1e-6 : 1.001e-6; }};
+  EXPECT_EQ(take_faster(c, h200(), slow.time()).config.precision.fp8_products, std::vector<std::string>{"none"});
+  // One product alone is worth it.
+  Card one{[](const std::string& product, bool fp8) { return fp8 ? (product == "down/input" ? 1e-6 : 1e-2) : 5e-3; }};
+  const Fp8Choice choice = take_faster(c, h200(), one.time());
+  EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"down/input"});
+  EXPECT_EQ(choice.reasons.why.at("qkv/forward").find("5 ms against 10"), 0u) << choice.reasons.why.at("qkv/forward");
+}
+
+TEST(Fp8Choice, WhatCannotBeComputedStaysInBf16WithTheReason) {
+  Card card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }, {"out/weight"}};
+  const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+  EXPECT_EQ(choice.config.precision.fp8_products.size(), 11u);
+  EXPECT_FALSE(has(choice.config.precision.fp8_products, "out/weight"));
+  EXPECT_EQ(choice.reasons.why.at("out/weight"), "no algorithm");
+  EXPECT_NE(model::in_words(model::fp8_products(choice.config), choice.reasons).find("bf16: out/weight (no algorithm)"),
+            std::string::npos);
+}
+
+TEST(Fp8Choice, ACardWithoutItIsNotTimed) {
+  Card card{[](const std::string&, bool) { return 1.0; }};
+  for (const std::string& p : model::fp8_products(fp8_config()).taken) card.broken.insert(p);
+  const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+  EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"none"});
+  EXPECT_EQ(card.timed, 0);
+  const std::string words = model::in_words(model::fp8_products(choice.config), choice.reasons);
+  EXPECT_EQ(words.find("(no algorithm)"), words.rfind("(no algorithm)")) << "said once: " << words;
+}
+
+TEST(Fp8Choice, AListIsHeldAgainstTheCardAndNothingIsTimed) {
+  const std::vector<std::string> list = {"qkv/forward", "down/weight"};
+  Card card{[](const std::string&, bool) { return 1.0; }};
+  EXPECT_EQ(take_possible(fp8_config(), list, card.time()).config.precision.fp8_products, list);
+  card.broken = {"down/weight"};
+  const Fp8Choice choice = take_possible(fp8_config(), list, card.time());
+  EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"qkv/forward"});
+  EXPECT_EQ(choice.reasons.why.size(), 1u);
+  EXPECT_EQ(card.timed, 0);
+}
+
+TEST(Fp8Choice, TheCpuTakesTheListOrAll) {
+  device::CpuDevice cpu;
+  EXPECT_EQ(settle_fp8(fp8_config({}, "quick"), cpu, true).config.precision.fp8_products.size(), 12u);
+  const config::Config listed = fp8_config({"precision.fp8_products=[\"out/input\"]"}, "quick");
+  EXPECT_EQ(settle_fp8(listed, cpu, true).config, listed);
+  config::Config bf16 = listed;
+  bf16.precision.matmul = "bf16";
+  EXPECT_EQ(settle_fp8(bf16, cpu, true).config, bf16);
+}
+
+TEST(Fp8Choice, ARunKeepsItsListUnlessTheCommandLineSaysMore) {
+  config::Config run = fp8_config({}, "quick");
+  run.precision.fp8_products = {"qkv/forward"};
+  const auto after = [&](std::vector<std::string> overrides) {
+    return adopt_fp8_products(fp8_config(std::move(overrides), "quick"), run).precision.fp8_products;
+  };
+  EXPECT_EQ(after({}), run.precision.fp8_products);
+  EXPECT_EQ(after({"precision.fp8=auto"}), run.precision.fp8_products);
+  EXPECT_TRUE(after({"precision.fp8=all"}).empty());
+  EXPECT_EQ(after({"precision.fp8_products=[\"down/input\"]"}), std::vector<std::string>{"down/input"});
+  run.precision.matmul = "bf16";
+  EXPECT_TRUE(after({}).empty()) << "a list that was never used";
+}
+
+}  // namespace
+}  // namespace redline::perf
