@@ -116,8 +116,6 @@ TEST_F(Commands, ValuesOfFlags) {
   // A folder that is misspelt is no reason to train the built-in model.
   expect_bad_input({"train", "--resume", "--out", "rnu", "train.max_steps=9"}, {"no run in rnu", "--resume"});
   EXPECT_FALSE(exists("rnu"));
-  for (const std::string command : {"train", "profile"})
-    expect_bad_input({command, "precision.matmul=fp8", "--device", "cpu"}, {"precision.matmul = \"fp8\"", "bf16"});
   expect_bad_input({"train", "--resume=yes"}, {"--resume takes no value"});
   expect_bad_input({"profile", "--steps", "many"}, {"--steps takes a whole number", "'many'"});
   expect_bad_input({"profile", "--steps", "0"}, {"--steps", "'0'"});

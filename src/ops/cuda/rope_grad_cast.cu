@@ -187,9 +187,9 @@ __global__ void __launch_bounds__(kThreads, 2) rope_grad_cast_kernel(const Argum
   float next_rstd[kOwnRows] = {};
   const auto ask_rstd = [&] {
     const bool normed = l.head(ahead.pair) < l.qk_heads;
+    const float* from = op.rstd + std::int64_t{row_of(ahead)} * l.qk_heads + l.head(ahead.pair);
 #pragma unroll
-    for (int r = 0; r < kOwnRows; ++r)
-      next_rstd[r] = normed && r < ahead.rows ? op.rstd[std::int64_t{row_of(ahead) + r} * l.qk_heads + l.head(ahead.pair)] : 0.0f;
+    for (int r = 0; r < kOwnRows; ++r) next_rstd[r] = normed && r < ahead.rows ? from[r * l.qk_heads] : 0.0f;
   };
 #pragma unroll
   for (int r = 0; r < kAhead<kNorm>; ++r) ask(r);
