@@ -47,16 +47,9 @@ const duration = s => {
   if (whole < 86400) return `${Math.floor(whole / 3600)}h ${two(whole / 60 % 60)}m`;
   return whole < 864e6 ? `${Math.floor(whole / 86400)}d ${two(whole / 3600 % 24)}h` : "years";
 };
-const write = {
-  number: v => digits(v, 5),
-  share: percent,
-  rate: v => count(v) + ' tok/s',
-  fine_share: v => digits(100 * v, 2) + '%',
-  exponent: v => v.toExponential(2),
-  milliseconds: v => duration(v / 1000),
-  teraflops: v => flops(v * 1e12) + '/s',
-  gibibytes: v => bytes(v * 2 ** 30)
-};
+const write = { number: v => digits(v, 5), share: percent, rate: v => count(v) + " tok/s",
+  fine_share: v => digits(100 * v, 2) + "%", exponent: v => v.toExponential(2), milliseconds: v => duration(v / 1000),
+  teraflops: v => flops(v * 1e12) + "/s", gibibytes: v => bytes(v * 2 ** 30) };
 const tick = { ...write, number: v => digits(v, 4), share: v => digits(100 * v, 4) + "%", rate: count,
   exponent: v => digits(v, 2), milliseconds: v => v ? duration(v / 1000) : "0" };
 const known = (v, figure) => v === null || v === undefined ? "–" : write[figure](v);
