@@ -13,6 +13,7 @@ inline constexpr std::string_view kSlowSteps = "docs/troubleshooting.md#slow-ste
 inline constexpr std::string_view kThrottling = "docs/troubleshooting.md#a-gpu-that-throttles";
 inline constexpr std::string_view kNotFinite = "docs/troubleshooting.md#a-loss-that-is-not-finite";
 inline constexpr std::string_view kDeadModel = "docs/troubleshooting.md#a-model-that-does-not-learn";
+inline constexpr std::string_view kFp8Range = "docs/troubleshooting.md#a-tensor-that-leaves-the-range-of-fp8";
 inline constexpr std::string_view kGraphs = "docs/troubleshooting.md#no-cuda-graphs";
 inline constexpr std::string_view kCudnn = "docs/troubleshooting.md#no-cudnn";
 

@@ -25,8 +25,8 @@ void print_text(const infer::Verification& v) {
   const std::size_t shown = std::min(kShown, v.comparisons.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const infer::Comparison& c = v.comparisons[i];
-    print(fmt::format("{:>8.2e}  {:>10.0e}  {:<10}  {}{}\n", c.error, c.tolerance, name_of(c.measure), c.name,
-                      c.within() ? "" : "  OUTSIDE"));
+    print(fmt::format("{:>8.2e}  {:>10.0e}  {:<10}  {}{}{}\n", c.error, c.tolerance, name_of(c.measure), c.name,
+                      c.against == "cpu" ? ", against the CPU" : "", c.within() ? "" : "  OUTSIDE"));
   }
   if (shown < v.comparisons.size())
     print(fmt::format("... and {} more that are nearer to the oracle\n", v.comparisons.size() - shown));
@@ -42,6 +42,7 @@ void print_as_json(const infer::Verification& v, const std::string& folder) {
   io::Json tensors = io::Json::array();
   for (const infer::Comparison& c : v.comparisons)
     tensors.push_back({{"name", c.name},
+                       {"against", c.against},
                        {"measure", name_of(c.measure)},
                        {"error", c.error},
                        {"tolerance", c.tolerance},
@@ -74,8 +75,10 @@ int run_verify(const Words& words) {
       "CASE_DIR", folders,
       "a folder with config.json, model.safetensors and oracle.safetensors, as docs/formats.md describes them");
   arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
-  arguments.choice("--precision", "NAME", options.precision, {"bf16", "tf32", "fp32"},
-                   "what matrix products compute with on a GPU: bf16, tf32 or fp32; tolerances follow (default: bf16)");
+  arguments.choice(
+      "--precision", "NAME", options.precision, {"bf16", "fp8", "tf32", "fp32"},
+      "what matrix products compute with on a GPU: bf16, tf32 or fp32, or on any device fp8; a GPU's is held "
+      "against the CPU's as well. Tolerances follow (default: bf16)");
   arguments.flag("--json", json, "print every tensor as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline verify needs a folder: redline verify CASE_DIR");

@@ -108,7 +108,8 @@ struct Checkpoint {
 };
 
 struct Log {
-  std::int64_t every = 1;  // steps between console lines
+  std::int64_t every = 1;        // steps between console lines
+  std::int64_t fp8_every = 100;  // steps between looks at what is cast to eight bits; 0: none
   std::vector<std::string> sinks = {"console", "jsonl", "tensorboard"};
   bool operator==(const Log&) const = default;
 };

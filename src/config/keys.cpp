@@ -198,6 +198,8 @@ std::vector<Key> build_table() {
 
     {"log.every", free, in<&Config::log, &Log::every>(), at_least(1), {}, "steps",
      "steps between console lines"},
+    {"log.fp8_every", free, in<&Config::log, &Log::fp8_every>(), at_least(0), {}, "steps",
+     "steps between looks at the tensors that are cast to fp8, the first step's aside (fp8.jsonl); 0: none"},
     {"log.sinks", free, in<&Config::log, &Log::sinks>(), any(), {"console", "jsonl", "tensorboard", "prometheus"}, "",
      "where a run tells of itself: console lines, metrics.jsonl and events.jsonl, TensorBoard event files, metrics.prom"},
   };

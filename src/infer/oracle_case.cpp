@@ -27,7 +27,7 @@ std::vector<std::int32_t> read_vector(const io::SafetensorsReader& oracle, const
 
 // Empty documents hold nothing to compute and are left out.
 data::Batch pack(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& offsets, std::int64_t vocab,
-                 const std::string& file) {
+                 std::int64_t multiple, const std::string& file) {
   const auto n = static_cast<std::int64_t>(tokens.size());
   if (n == 0) fail_user("{}: tokens is empty", file);
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != n || !std::ranges::is_sorted(offsets))
@@ -36,7 +36,8 @@ data::Batch pack(const std::vector<std::int32_t>& tokens, const std::vector<std:
     if (tokens[i] < 0 || tokens[i] >= vocab)
       fail_user("{}: tokens[{}] is {}, outside the vocabulary of {}", file, i, tokens[i], vocab);
 
-  data::Batch batch({1, n, std::max<std::int64_t>(static_cast<std::int64_t>(offsets.size()) - 1, 1)});
+  const std::int64_t documents = std::max<std::int64_t>(static_cast<std::int64_t>(offsets.size()) - 1, 1);
+  data::Batch batch({1, (n + multiple - 1) / multiple * multiple, documents});
   batch.clear();
   for (std::size_t d = 0; d + 1 < offsets.size(); ++d) {
     const auto begin = static_cast<std::size_t>(offsets[d]), end = static_cast<std::size_t>(offsets[d + 1]);
@@ -62,7 +63,7 @@ void check_names(const io::SafetensorsReader& oracle, const std::string& prefix,
   if (!given.empty()) fail_user("{}: the model has no parameter for {}{}", file, prefix, given.begin()->first);
 }
 
-OracleCase read(FileSystem& files, const Path& folder) {
+OracleCase read(FileSystem& files, const Path& folder, std::int64_t multiple) {
   if (!files.exists(folder)) fail_user("{}: there is no such folder", folder.string());
   const auto require = [&](bool there, const char* name) {
     if (!there) fail_user("{}: there is no {}, which a case must have", folder.string(), name);
@@ -76,9 +77,9 @@ OracleCase read(FileSystem& files, const Path& folder) {
   const config::Model& m = checkpoint.model;
   auto oracle = std::make_shared<const io::SafetensorsReader>(folder / kOracle);
   data::Batch batch =
-      pack(read_vector(*oracle, "tokens", file), read_vector(*oracle, "doc_offsets", file), m.vocab, file);
+      pack(read_vector(*oracle, "tokens", file), read_vector(*oracle, "doc_offsets", file), m.vocab, multiple, file);
 
-  require_shape(oracle->at("logits"), {batch.shape.tokens(), m.vocab}, file);
+  require_shape(oracle->at("logits"), {batch.real_tokens, m.vocab}, file);
   if (oracle->at("loss").elements() != 1) fail_user("{}: loss must be one number", file);
   const io::StoredTensor& losses = oracle->at("train_losses");
   if (losses.shape.size() != 1) fail_user("{}: train_losses must have one dimension", file);
@@ -91,9 +92,9 @@ OracleCase read(FileSystem& files, const Path& folder) {
 
 }  // namespace
 
-OracleCase read_case(FileSystem& files, const Path& folder) {
+OracleCase read_case(FileSystem& files, const Path& folder, std::int64_t tokens) {
   try {
-    return read(files, folder);
+    return read(files, folder, tokens);
   } catch (const MachineError& e) {  // a file of the case that cannot be opened is the user's to mend
     throw UserError(e.what());
   }

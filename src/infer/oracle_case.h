@@ -26,7 +26,7 @@ struct OracleCase {
 };
 
 // A missing file or key, a misshapen tensor, a token outside the vocabulary or offsets that do not cover
-// the tokens: one UserError.
-OracleCase read_case(FileSystem& files, const Path& folder);
+// the tokens: one UserError. The batch has a tail of padding up to a multiple of `tokens`.
+OracleCase read_case(FileSystem& files, const Path& folder, std::int64_t tokens = 1);
 
 }  // namespace redline::infer

@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "device/device.h"
+#include "model/engine.h"
 
 namespace redline::infer {
 
@@ -25,6 +26,8 @@ struct Tolerances {
 inline constexpr Tolerances kExactTolerances{};
 inline constexpr Tolerances kRoundedTolerances{
     .forward = 2e-2, .norms = 2e-2, .parameters = 5e-2, .direction = 1e-3, .length = 2e-2};
+// Of products in eight bits against the oracle, from the number of casts (verify.cpp).
+Tolerances fp8_tolerances(std::int64_t layers);
 
 enum class Measure {
   difference,  // |a - b| / |b| over the whole tensor; |a - b| where the oracle's tensor is zero
@@ -42,6 +45,7 @@ struct Comparison {
   Measure measure = Measure::difference;
   double error = 0;
   double tolerance = 0;
+  std::string against = "oracle";  // or "cpu": tensors of a card's step in eight bits, by their own names
   bool within() const { return error <= tolerance; }  // NaN is not
 };
 
@@ -53,10 +57,12 @@ struct Verification {
 };
 
 struct VerifyOptions {
-  std::string precision = "bf16";                          // as precision.matmul; the CPU computes in fp32
+  std::string precision = "bf16";  // as precision.matmul; the CPU computes in fp32 whatever it is, but for fp8
   std::function<void(const std::string& doing)> progress;  // told what is being done
+  std::function<void(model::Engine& engine)> before_step;  // tests break something here, once there are scales
 };
 
+// In fp8 a card is compared with the CPU as well, which makes the same casts, at the tolerances of bf16 (fp8_truth.h).
 // A case that cannot be read is a UserError.
 Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options = {});
 

@@ -99,15 +99,19 @@ void Engine::set_step(std::uint64_t step, double lr, double inv_pairs, std::uint
   executor_->write(lowered_.step_state, &state, sizeof state);
 }
 
-void Engine::run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop) {
+void Engine::run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
+                       const program::NodeWatch& watch) {
   clock_.begin();
-  executor_->run(program, timer, stop);
+  if (watch)
+    executor_->run_watched(program, watch, stop);
+  else
+    executor_->run(program, timer, stop);
   clock_.end();
 }
 
-void Engine::micro_step(bool first, program::NodeTimer* timer) {
+void Engine::micro_step(bool first, program::NodeTimer* timer, const program::NodeWatch& watch) {
   if (!calibrated_) calibrate();
-  run_timed(first ? kFirst : kAccumulate, timer, stop_);
+  run_timed(first ? kFirst : kAccumulate, timer, stop_, watch);
 }
 void Engine::update(program::NodeTimer* timer) { run_timed(kUpdate, timer, nullptr); }
 

@@ -13,6 +13,7 @@
 #include "data/batch.h"
 #include "device/device.h"
 #include "io/weight_files.h"
+#include "model/fp8_seen.h"
 #include "model/lowering.h"
 #include "model/step_clock.h"
 #include "program/cost.h"
@@ -59,7 +60,9 @@ class Engine {
   // What micro_step and update read from device memory. `step` counts from 0.
   void set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token);
   // Operands in eight bits that have no scales yet, a checkpoint's or their own, are given some first: see calibrate().
-  void micro_step(bool first, program::NodeTimer* timer = nullptr);
+  void micro_step(bool first, program::NodeTimer* timer = nullptr, const program::NodeWatch& watch = {});
+  // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)
+  std::vector<Fp8Seen> watched_micro_step(bool first);
   void update(program::NodeTimer* timer = nullptr);
   double evaluate();  // sum of the uploaded batch's losses
   // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
@@ -92,7 +95,8 @@ class Engine {
   bool has_scales() const;
   void forget_records();  // of magnitudes, from which scales would move
   void forget_scales();
-  void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop);
+  void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
+                 const program::NodeWatch& watch = {});
 
   config::Model model_;
   LoweringOptions options_;

@@ -190,6 +190,10 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
     l.weight_scale = scale(of_weights, "weight");
     l.x = {scale(inputs, "input"), amax(input_amax, "input")};
     l.dy = {scale(gradients, "gradient"), amax(gradient_amax, "gradient")};
+    m.fp8.push_back({p.name + " input", l.x.scale, l.x.amax, {}});
+    m.fp8.push_back({p.name + " gradient", l.dy.scale, l.dy.amax, {}});
+    m.fp8.push_back(
+        {p.name + " weight", l.weight_scale, {}, l.weight_rows.present() ? l.weight_rows : l.weight_columns});
     linears_.by_weight.emplace(weights[rows[static_cast<std::size_t>(i)]], l);
   }
 }

@@ -80,6 +80,14 @@ struct DecodeValues {
   program::ValueId slot_logits;    // [slots, vocab]: those that count
 };
 
+// A tensor that is cast to eight bits in training.
+struct Fp8Tensor {
+  std::string name;        // "layer 3/qkv input"
+  program::ValueId scale;  // ops::Fp8Scale
+  program::ValueId amax;   // what a step records of it; absent: its scale is of the tensor as it is now
+  program::ValueId copy;   // where it persists
+};
+
 struct LoweredModel {
   ParameterTable table;
   FlatLayout layout;
@@ -89,6 +97,7 @@ struct LoweredModel {
   std::vector<program::ValueId> state_values;  // one for each row
   program::ValueId step_state, update_result, losses, loss_sum, logits;
   DecodeValues decode;
+  std::vector<Fp8Tensor> fp8;
 
   // Adds a row and its value.
   program::ValueId declare(program::Builder& b, optim::StateArray array, program::Role role);

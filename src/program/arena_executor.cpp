@@ -1,6 +1,9 @@
 // Allocates the arena, binds every op to it, and moves values between it and the host.
 #include "program/arena_executor.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace redline::program {
 
 ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
@@ -50,6 +53,33 @@ void ArenaExecutor::post(std::span<const ValueId> ids) {
 void ArenaExecutor::take(void* host) {
   REDLINE_CHECK(mailbox_, "nothing was posted");
   mailbox_->take(host);
+}
+
+// Pairs run at their start, so that what a node wrote is there behind it.
+void ArenaExecutor::run_watched(std::string_view name, const NodeWatch& written, const StopFlag* stop) {
+  const std::size_t program = index_of(name);
+  const std::vector<Node>& nodes = set_.programs[program].nodes;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    end_if_asked(stop);
+    if (nodes[i].when == When::wait) continue;
+    run_one(bound_[program][i]);
+    written(nodes[i]);
+  }
+}
+
+void ArenaExecutor::count(ValueId copy) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(ops::Fp8Count));
+  if (!counts_) counts_ = device_.allocate(kBytes * std::ranges::count_if(set_.values, is_fp8, &Value::dtype));
+  REDLINE_CHECK((counts_begun_ + 1) * kBytes <= counts_->bytes(), "more counts than values in eight bits");
+  if (counts_begun_ == 0) device_.fill(counts_->data(), 0, counts_->bytes());
+  count_in({tensor(copy), {counts_->data() + kBytes * counts_begun_++, DType::u8, {kBytes}}});
+}
+
+std::vector<ops::Fp8Count> ArenaExecutor::counted() {
+  std::vector<ops::Fp8Count> counts(static_cast<std::size_t>(std::exchange(counts_begun_, 0)));
+  if (!counts.empty())
+    device_.copy_out(counts.data(), counts_->data(), static_cast<std::int64_t>(counts.size() * sizeof(ops::Fp8Count)));
+  return counts;
 }
 
 void ArenaExecutor::clear(ValueId id) { device_.fill(tensor(id).data, 0, set_.at(id).bytes()); }

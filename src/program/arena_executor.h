@@ -13,6 +13,9 @@ class ArenaExecutor : public Executor {
  public:
   ArenaExecutor(const ProgramSet& set, device::Device& device);
 
+  void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop) final;
+  void count(ValueId copy) final;
+  std::vector<ops::Fp8Count> counted() final;
   void expect(ops::Documents documents) final { documents_ = documents; }
   Tensor tensor(ValueId id) const final;
   void write(ValueId id, const void* host, std::int64_t bytes) final;
@@ -28,6 +31,8 @@ class ArenaExecutor : public Executor {
   const ProgramSet& set() const { return set_; }
   std::size_t index_of(std::string_view program) const;  // in set().programs, of the variant for the batch
   const std::vector<BoundOp>& ops(std::size_t program) const { return bound_[program]; }
+  virtual void run_one(const BoundOp& op) = 0;  // behind what is queued
+  virtual void count_in(const ops::CountFp8<Tensor>& op) = 0;
 
  private:
   BoundOp bind(const Op& op) const;
@@ -40,6 +45,8 @@ class ArenaExecutor : public Executor {
   ops::Documents documents_ = ops::Documents::packed;
   std::unique_ptr<device::Mailbox> mailbox_;
   std::vector<device::Mailbox::Piece> pieces_;
+  std::unique_ptr<device::Buffer> counts_;  // from the first count on: room for every value of eight bits
+  std::int64_t counts_begun_ = 0;
 };
 
 }  // namespace redline::program

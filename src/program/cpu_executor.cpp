@@ -25,12 +25,17 @@ class CpuExecutor final : public ArenaExecutor {
       end_if_asked(stop);
       const double begin = timer ? steady_seconds() : 0;
       const Node& node = set().programs[program].nodes[i];
-      if (node.when != When::wait) std::visit([&](const auto& op) { run_node(op); }, ops(program)[i]);
+      if (node.when != When::wait) run_one(ops(program)[i]);
       if (timer) timer->node(node, begin, steady_seconds());
     }
   }
 
  private:
+  void run_one(const BoundOp& op) override {
+    std::visit([&](const auto& o) { run_node(o); }, op);
+  }
+  void count_in(const ops::CountFp8<Tensor>& op) override { ops::cpu::run(op, device_.pool()); }
+
   struct Stoppable {
     Stoppable(ThreadPool& p, const StopFlag* stop) : pool(p) { pool.stop_on(stop); }
     ~Stoppable() { pool.stop_on(nullptr); }

@@ -1,13 +1,16 @@
 // Binds a set of programs to a device once (one arena, every address), then only runs them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/interrupt.h"
 #include "device/device.h"
+#include "ops/count_fp8.h"
 #include "program/program.h"
 
 namespace redline::program {
@@ -19,6 +22,8 @@ class NodeTimer {
   virtual void node(const Node& node, double begin, double end) = 0;
 };
 
+using NodeWatch = std::function<void(const Node& written)>;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -27,6 +32,11 @@ class Executor {
   // `stop` is set the run ends with an Interrupted, before it begins or, on the CPU, wherever it is: what it writes is
   // undefined then.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr, const StopFlag* stop = nullptr) = 0;
+  // The same run node by node, with the same bits; behind each one the watch may queue a look at what it wrote.
+  virtual void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop = nullptr) = 0;
+  // Counts in a value of eight bits, behind the queued work; counted() waits, and has one for each since the last time.
+  virtual void count(ValueId copy) = 0;
+  virtual std::vector<ops::Fp8Count> counted() = 0;
   // The kind of the batch that comes next: runs take the program's variant for it, where there is one.
   virtual void expect(ops::Documents documents) = 0;
   virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory

@@ -210,6 +210,19 @@ class Pass {
 
 }  // namespace
 
+// Operands come in the order of ops::Fp8Copies, whatever else the op has.
+void each_fp8_copy(const Op& op, const std::function<void(const Fp8Written&)>& visit) {
+  Fp8Written written;
+  each_operand(op, [&](std::string_view name, ValueId value, Access) {
+    if (name == "fp8 rows") written.rows = value;
+    if (name == "fp8 columns") written.columns = value;
+    if (name != "fp8 scale") return;
+    written.scale = value;
+    if (written.any().present()) visit(written);
+    written = {};
+  });
+}
+
 void products_in_fp8(Writer& writer, Fp8Linears& linears) { Pass(writer, linears).run(); }
 
 }  // namespace redline::program

@@ -3,6 +3,7 @@
 // bits as well, or instead where nobody else reads it, and a node of its own does where its maker cannot.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -29,6 +30,14 @@ struct Fp8Linears {
   // Scales that follow from a norm's weights rather than from what was recorded: found by the pass.
   std::map<ValueId, ValueId> bounds;  // scale to weights
 };
+
+// What an op writes of one result in eight bits.
+struct Fp8Written {
+  ValueId rows, columns;  // either may be absent
+  ValueId scale;
+  ValueId any() const { return rows.present() ? rows : columns; }
+};
+void each_fp8_copy(const Op& op, const std::function<void(const Fp8Written&)>& visit);
 
 // Rewrites the products of the program that the writer holds.
 void products_in_fp8(Writer& writer, Fp8Linears& linears);

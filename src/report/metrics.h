@@ -42,14 +42,14 @@ struct Gauge {
 };
 
 // How a value is written; the page's script knows them by these names.
-enum class Figure { number, share, rate, milliseconds, exponent, teraflops, gibibytes };
+enum class Figure { number, share, fine_share, rate, milliseconds, exponent, teraflops, gibibytes };
 constexpr std::string_view name_of(Figure figure) {
-  constexpr std::array<std::string_view, 7> kNames = {"number",   "share",     "rate",     "milliseconds",
-                                                      "exponent", "teraflops", "gibibytes"};
+  constexpr std::array<std::string_view, 8> kNames = {"number",       "share",    "fine_share", "rate",
+                                                      "milliseconds", "exponent", "teraflops",  "gibibytes"};
   return kNames[static_cast<std::size_t>(figure)];
 }
 
-enum class Section { none, top, speed, data, gpu };
+enum class Section { none, top, speed, data, fp8, gpu };
 
 enum PanelFlags : unsigned {
   kSmooth = 1,          // a mean over it, the values behind
@@ -89,6 +89,7 @@ constexpr Metric metric(std::string_view key, MetricValue (*read)(const train::S
 inline constexpr auto kMetrics = [] {
   using M = train::StepMetrics;
   using G = device::GpuSample;
+  using F = train::Fp8Observation;
   constexpr bool kRequired = true;
   constexpr unsigned kCurve = kSmooth | kFromZero;
   return std::array{
@@ -145,6 +146,19 @@ inline constexpr auto kMetrics = [] {
       metric("eval_loss", read<&M::eval_loss>, "nats",
              "held-out loss, in the rows of steps that were followed by an evaluation, and in that of step 0",
              "eval/loss", {"eval_loss", "Held-out loss at the last evaluation."}),
+      metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
+             "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
+             "these "
+             "four are in the rows of steps at which the tensors were looked at (`log.fp8_every`)",
+             "fp8/saturated", {"fp8_saturated_ratio", "Largest share of a tensor that fp8 cuts off."},
+             {Section::fp8, 1, "Cut off by the range, the worst tensor", Figure::fine_share, kFromZero}),
+      metric("fp8_most_saturated", read_in<&M::fp8, &F::most_saturated>, "", "which tensor that is"),
+      metric(
+          "fp8_zero", read_in<&M::fp8, &F::zero>, "share",
+          "of the elements of the tensor with most of them that are zero in fp8, those that were zero before included",
+          "fp8/zero", {"fp8_zero_ratio", "Largest share of a tensor that is zero in fp8."},
+          {Section::fp8, 2, "Zero in eight bits, the worst tensor", Figure::share, kFromZero}),
+      metric("fp8_most_zero", read_in<&M::fp8, &F::most_zero>, "", "which tensor that is"),
       metric("gpu_utilisation", read_in<&M::gpu, &G::utilisation>, "share",
              "of the last second or so in which a kernel ran; these five are there where the card can be watched, and "
              "null where it does not tell",

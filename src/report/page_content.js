@@ -115,6 +115,26 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         digits(s.threads, 3), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)]), several ? run : "");
     }
   });
+  under("Eight bits", () => {
+    if (several || !first.fp8) section("Eight bits");
+    for (const { run, fp8 } of runs.filter(run => run.fp8)) {
+      const share = v => v === null ? "–" : v > 0 ? digits(100 * v, 2) + "%" : "0";
+      const curve = (title, of, figure) => addPlot({ title, figure, zero: true,
+        series: fp8.worst.map((t, i) => ({ name: t.name, colour: i, x: fp8.x, y: t[of], dots: true })) });
+      if (!several && fp8.x.step.length) {
+        curve("Cut off by the range, the worst tensors", "saturated", "fine_share");
+        curve("Zero in eight bits, the worst tensors", "zero", "share");
+      }
+      table("plain", ["tensor", "format", "scale", "largest magnitude", "cut off", "zero"],
+        fp8.last.map(t => [t.outside ? [html("span", { class: "kind-warning" }, t.name)] : t.name, t.format,
+          t.scale > 0 ? `2^${digits(Math.log2(t.scale), 3)}` : "–", known(t.amax, "number"), share(t.saturated),
+          share(t.zero)]),
+        `${several ? run + ": " : ""}step ${grouped(fp8.step)}, the worst first`);
+      if (fp8.left_out) add("p", { class: "quiet" }, `${grouped(fp8.left_out)} more tensors in fp8.jsonl.`);
+    }
+    if (runs.some(run => run.fp8)) paragraph("Zeros are those of fp8: values that were zero before, as gradients of " +
+      "padding are, and values too small for their scale");
+  });
   under("GPU", () => {
     section("GPU");
     for (const { run, gpu } of runs.filter(run => run.gpu?.throttled > 0)) {

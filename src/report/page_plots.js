@@ -48,7 +48,7 @@ const duration = s => {
   return whole < 864e6 ? `${Math.floor(whole / 86400)}d ${two(whole / 3600 % 24)}h` : "years";
 };
 const write = { number: v => digits(v, 5), share: percent, rate: v => count(v) + " tok/s",
-  exponent: v => v.toExponential(2), milliseconds: v => duration(v / 1000),
+  fine_share: v => digits(100 * v, 2) + "%", exponent: v => v.toExponential(2), milliseconds: v => duration(v / 1000),
   teraflops: v => flops(v * 1e12) + "/s", gibibytes: v => bytes(v * 2 ** 30) };
 const tick = { ...write, number: v => digits(v, 4), share: v => digits(100 * v, 4) + "%", rate: count,
   exponent: v => digits(v, 2), milliseconds: v => v ? duration(v / 1000) : "0" };

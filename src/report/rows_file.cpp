@@ -58,6 +58,19 @@ void cut_back(FileSystem& files, const Path& path, std::int64_t last_step) {
               counted(kept.odd, "row"), kept.first_odd);
 }
 
+// What is not finite is null.
+std::string fp8_row(const train::StepMetrics& m) {
+  io::Json tensors = io::Json::array();
+  for (const model::Fp8Seen& t : m.fp8->tensors)
+    tensors.push_back({{"name", t.name},
+                       {"format", name_of(t.format)},
+                       {"scale", t.scale},
+                       {"amax", t.amax},
+                       {"saturated", t.saturated},
+                       {"zero", t.zero}});
+  return io::Json{{"step", m.step}, {"tensors", std::move(tensors)}}.dump() + "\n";
+}
+
 std::string samples_row(const train::Sampled& sampled) {
   io::Json samples = io::Json::array();
   for (const train::SampledText& t : sampled.texts) samples.push_back({{"prompt", t.prompt}, {"text", t.text}});
@@ -125,6 +138,13 @@ RowsFile metrics_file(FileSystem& files, Path path) {
                   if (e.step == 0) row = evaluation_row(e.step, e.time, e.loss);
                 });
             return row;
+          }};
+}
+
+RowsFile fp8_file(FileSystem& files, Path path) {
+  return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
+            const auto* step = std::get_if<train::Stepped>(&event);
+            return step && step->fp8 ? fp8_row(*step) : std::string();
           }};
 }
 

@@ -6,13 +6,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
 
+#include "report/fp8_range.h"
 #include "report/page.h"
 
 namespace redline::report {
 namespace {
 
 constexpr std::size_t kStretches = 1000, kMostEvents = 200, kMostSaves = 10, kMostStepTimes = 500, kMostSampled = 20;
+constexpr std::size_t kWorst = 6, kMostTensors = 40;  // in eight bits: as curves, and in the table
 
 // As many digits as can be seen. NaN stays, and JSON writes it as null.
 double rounded(double value, int digits = 5) {
@@ -116,6 +120,63 @@ io::Json samples(const RunRecord& run) {
   return out;
 }
 
+model::Fp8Seen seen_at(const Fp8History& t, std::size_t look) {
+  return {t.name,
+          t.format == name_of(DType::e5m2) ? DType::e5m2 : DType::e4m3,
+          t.scale[look],
+          t.amax[look],
+          t.saturated[look],
+          t.zero[look]};
+}
+
+// The tensors in eight bits: shares of the few that were ever worst, look by look, and all of them at the last look,
+// the worst first. Of many looks a stretch has its largest share.
+io::Json fp8(const RunRecord& run) {
+  if (run.fp8_steps.empty()) return nullptr;
+  const std::size_t looks = run.fp8_steps.size(), shown = std::min(looks, kStretches);
+  const auto begin = [&](std::size_t s) { return s * looks / shown; };
+  std::vector<std::pair<double, const Fp8History*>> ever, now;
+  for (const Fp8History& t : run.fp8) {
+    double most = NAN;
+    for (std::size_t i = 0; i < looks; ++i)
+      if (!std::isnan(t.scale[i])) most = std::fmax(most, fp8_trouble(seen_at(t, i)));
+    if (!std::isnan(most)) ever.emplace_back(most, &t);
+    if (!std::isnan(t.scale.back())) now.emplace_back(fp8_trouble(seen_at(t, looks - 1)), &t);
+  }
+  std::ranges::stable_sort(ever, std::greater(), [](const auto& of) { return of.first; });
+  std::ranges::stable_sort(now, std::greater(), [](const auto& of) { return of.first; });
+  const auto largest = [&](const std::vector<double>& values) {
+    io::Json y = io::Json::array();
+    for (std::size_t s = 0; s < shown; ++s) {
+      double most = NAN;
+      for (std::size_t i = begin(s); i < begin(s + 1); ++i) most = std::fmax(most, values[i]);
+      y.push_back(rounded(most, 3));
+    }
+    return y;
+  };
+  std::vector<std::size_t> rows;
+  for (std::size_t s = 0; s < shown && run.rows() > 0; ++s) {
+    const auto row = std::ranges::lower_bound(run.steps, run.fp8_steps[begin(s + 1) - 1]);
+    rows.push_back(std::min(static_cast<std::size_t>(row - run.steps.begin()), run.rows() - 1));
+  }
+  io::Json worst = io::Json::array(), last = io::Json::array();
+  for (const auto& [_, t] : std::span(ever).first(std::min(ever.size(), kWorst)))
+    worst.push_back({{"name", t->name}, {"saturated", largest(t->saturated)}, {"zero", largest(t->zero)}});
+  for (const auto& [trouble, t] : std::span(now).first(std::min(now.size(), kMostTensors)))
+    last.push_back({{"name", t->name},
+                    {"format", t->format},
+                    {"scale", t->scale.back()},
+                    {"amax", rounded(t->amax.back())},
+                    {"saturated", rounded(t->saturated.back(), 3)},
+                    {"zero", rounded(t->zero.back(), 3)},
+                    {"outside", trouble > 1}});
+  return {{"x", places(run, rows)},
+          {"worst", std::move(worst)},
+          {"step", run.fp8_steps.back()},
+          {"last", std::move(last)},
+          {"left_out", now.size() - std::min(now.size(), kMostTensors)}};
+}
+
 // Newest first. Many checkpoints say no more than the last ones.
 void add_events(io::Json& out, const RunRecord& run) {
   io::Json events = io::Json::array();
@@ -151,6 +212,7 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
     out["profile"] = *run.profile;
     out["profile"].erase("nodes");  // there are thousands
   }
+  if (io::Json seen = fp8(run); !seen.is_null()) out["fp8"] = std::move(seen);
   out["samples"] = samples(run);
   add_events(out, run);
   out.update({{"settings", std::move(settings)}, {"config", run.config_text}});
@@ -163,7 +225,7 @@ io::Json panels() {
   for (const Metric& m : kMetrics)
     if (m.panel.section != Section::none) shown.push_back(&m);
   std::ranges::stable_sort(shown, {}, [](const Metric* m) { return std::pair(m->panel.section, m->panel.place); });
-  constexpr std::string_view kSections[] = {"", "", "Speed", "Data", "GPU"};
+  constexpr std::string_view kSections[] = {"", "", "Speed", "Data", "Eight bits", "GPU"};
   io::Json out = io::Json::array();
   for (const Metric* m : shown)
     out.push_back({{"section", kSections[static_cast<std::size_t>(m->panel.section)]},

@@ -289,6 +289,39 @@ void read_samples(FileSystem& files, RunRecord& run) {
   Rows(files, path, run.problems, {}).read(as_object(take));
 }
 
+void read_fp8(FileSystem& files, RunRecord& run) {
+  const Path path = run.folder / "fp8.jsonl";
+  if (!files.exists(path)) return;
+  const auto resize = [&] {
+    for (Fp8History& of : run.fp8)
+      for (auto* values : {&of.scale, &of.amax, &of.saturated, &of.zero})
+        values->resize(run.fp8_steps.size(), kUnknown);
+  };
+  std::map<std::string, std::size_t, std::less<>> index;
+  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
+    const auto tensors = row.find("tensors");
+    const std::int64_t step = integer_or(row, "step", -1);
+    if (step < 0 || tensors == row.end() || !tensors->is_array()) return false;
+    while (!run.fp8_steps.empty() && run.fp8_steps.back() >= step) run.fp8_steps.pop_back();  // as for metrics
+    resize();                                                                                 // what is taken back goes
+    run.fp8_steps.push_back(step);
+    resize();
+    for (const io::Json& t : *tensors) {
+      if (!t.is_object() || text_or(t, "name").empty()) continue;
+      const auto [it, is_new] = index.try_emplace(text_or(t, "name"), run.fp8.size());
+      if (is_new) run.fp8.push_back({it->first, text_or(t, "format"), {}, {}, {}, {}});
+      if (is_new) resize();
+      Fp8History& of = run.fp8[it->second];
+      of.scale.back() = number_or(t, "scale", kUnknown);
+      of.amax.back() = number_or(t, "amax", kUnknown);
+      of.saturated.back() = number_or(t, "saturated", kUnknown);
+      of.zero.back() = number_or(t, "zero", kUnknown);
+    }
+    return true;
+  };
+  Rows(files, path, run.problems, {}).read(as_object(take));
+}
+
 void read_config(FileSystem& files, RunRecord& run) {
   const Path path = run.folder / "config.toml";
   if (!files.exists(path)) {
@@ -435,6 +468,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   accumulate(run);
   read_pipeline(files, run);
   read_samples(files, run);
+  read_fp8(files, run);
   read_config(files, run);
   read_profile(files, run);
   return run;

@@ -39,6 +39,12 @@ struct Sample {
   std::string prompt, text;
 };
 
+// A tensor in eight bits: what each look at it found, of the looks in RunRecord::fp8_steps; NaN: it was not there.
+struct Fp8History {
+  std::string name, format;
+  std::vector<double> scale, amax, saturated, zero;
+};
+
 struct RunRecord {
   std::string name;
   Path folder;
@@ -54,6 +60,8 @@ struct RunRecord {
   std::vector<SessionStart> sessions;
   std::vector<Event> events;
   std::vector<Sample> samples;       // by step
+  std::vector<std::int64_t> fp8_steps;
+  std::vector<Fp8History> fp8;
   std::optional<io::Json> pipeline;  // intervals told, the slowest stage of most, and the mean of each stage over them
   std::optional<io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it

@@ -37,6 +37,7 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
   if (!dry_run) {
     if (chosen("jsonl")) {
       add_rows("metrics.jsonl", metrics_file);
+      add_rows("fp8.jsonl", fp8_file);
       add(std::make_unique<EventsFile>(files, folder / "events.jsonl", std::move(program)), "events.jsonl");
     }
     add_rows("data_pipeline.jsonl", pipeline_file);

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/troubleshooting.h"
 #include "report/figures.h"
+#include "report/fp8_range.h"
 
 namespace redline::report {
 namespace {
@@ -42,6 +44,7 @@ void Watch::start(const train::RunHeader& h) {
   if (h.config) log_vocabulary_ = std::log(static_cast<double>(h.config->model.vocab));
   skipped_ = 0;
   window_.clear();
+  outside_.clear();
   said_.fill(-std::numeric_limits<double>::infinity());
   unsaid_.fill(0);
   if (!h.card || !h.memory || h.device_memory <= 0) return;
@@ -73,8 +76,23 @@ void Watch::look_for_life(const train::StepMetrics& m) {
                     troubleshooting::kDeadModel));
 }
 
+// One sentence, however many there are.
+void Watch::look_at_fp8(const train::StepMetrics& m) {
+  std::string first;
+  std::int64_t others = -1;
+  for (const model::Fp8Seen& t : m.fp8->tensors) {
+    if (fp8_trouble(t, m.padding) <= 1 || !outside_.insert(t.name).second) continue;
+    if (++others == 0) first = fmt::format("step {}: {} {}", m.step, t.name, fp8_trouble_in_words(t));
+  }
+  if (others >= 0)
+    warn_(fmt::format("{}{}; see {}", first,
+                      others ? fmt::format("; as much can be said of {}", counted(others, "more tensor")) : "",
+                      troubleshooting::kFp8Range));
+}
+
 void Watch::step(const train::StepMetrics& m) {
   look_for_life(m);
+  if (m.fp8) look_at_fp8(m);
   if (skipped_ < kFirstSteps) {
     ++skipped_;
     return;
@@ -91,7 +109,8 @@ void Watch::look_at_step(const train::StepMetrics& m) {
     for (const Step& s : window_) times.push_back(s.step_ms);
     std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
     const double median = times[times.size() / 2];
-    if (m.step_ms > kSlowStep * median && may_say(slow_step, m.time)) {
+    const bool own_reason = m.fp8.has_value();  // node by node, and looked at
+    if (m.step_ms > kSlowStep * median && !own_reason && may_say(slow_step, m.time)) {
       const std::int64_t others = std::exchange(unsaid_[slow_step], 0);
       warn_(fmt::format("step {} took {}, {:.1f} times the median of {}{}; see {}", m.step, duration(m.step_ms * 1e-3),
                         m.step_ms / median, duration(median * 1e-3),

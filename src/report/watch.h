@@ -1,5 +1,6 @@
 // Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on.
-// Each kind of warning is said at most every ten minutes, so that a log shows it and is not made of it.
+// Each kind of warning is said at most every ten minutes, and of a tensor in eight bits once, so that a log shows it
+// and is not made of it.
 #pragma once
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <set>
 #include <string>
 
 #include "train/observer.h"
@@ -33,6 +35,7 @@ class Watch final : public train::Observer {
   void look_at_window(double now);
   void look_for_life(const train::StepMetrics& m);
   void look_at_step(const train::StepMetrics& m);
+  void look_at_fp8(const train::StepMetrics& m);
   bool may_say(Kind kind, double now);  // and then it counts as said
 
   Say warn_;
@@ -41,6 +44,7 @@ class Watch final : public train::Observer {
   std::deque<Step> window_;    // the last ones
   std::array<double, kKinds> said_{};
   std::array<std::int64_t, kKinds> unsaid_{};  // since then
+  std::set<std::string> outside_;              // tensors in eight bits that were told
 };
 
 }  // namespace redline::report

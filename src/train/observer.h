@@ -16,6 +16,7 @@
 #include "data/pieces.h"
 #include "data/stage_figures.h"
 #include "device/gpu_monitor.h"
+#include "model/fp8_seen.h"
 #include "program/program.h"
 
 namespace redline::train {
@@ -41,6 +42,15 @@ struct RunHeader {
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
 };
 
+// What a look at the tensors in eight bits found (log.fp8_every).
+struct Fp8Observation {
+  std::vector<model::Fp8Seen> tensors;
+  std::optional<double> saturated, zero;                 // the largest shares
+  std::optional<std::string> most_saturated, most_zero;  // whose they are
+
+  explicit Fp8Observation(std::vector<model::Fp8Seen> seen);
+};
+
 // One row of metrics.jsonl. report/metrics.h says of each member what it is, its unit and how it is shown.
 struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
@@ -52,6 +62,7 @@ struct StepMetrics {
   double memory_gib = 0;
   std::optional<double> eval_loss;       // where the step was followed by an evaluation
   std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched
+  std::optional<Fp8Observation> fp8;     // of the step's first micro-batch, where it was looked at
 };
 
 // What the model wrote after a step (train.sample_every).

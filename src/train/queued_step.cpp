@@ -10,10 +10,22 @@
 
 namespace redline::train {
 
+Fp8Observation::Fp8Observation(std::vector<model::Fp8Seen> seen) : tensors(std::move(seen)) {
+  const auto take = [&](double model::Fp8Seen::*share, auto& most, auto& whose) {
+    const auto it = std::ranges::max_element(tensors, {}, share);
+    if (it == tensors.end()) return;
+    most = (*it).*share;
+    whose = it->name;
+  };
+  take(&model::Fp8Seen::saturated, saturated, most_saturated);
+  take(&model::Fp8Seen::zero, zero, most_zero);
+}
+
 void QueuedStep::clear() {
   pairs = real_tokens = 0;
   flops = flops_palm = data_wait = 0;
   documents.clear();
+  fp8.reset();
 }
 
 StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots,
@@ -38,6 +50,7 @@ StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime&
     m.mfu_palm = flops_palm / seconds / peak;
   }
   m.data_wait_ms = 1e3 * data_wait;
+  m.fp8 = fp8;
   return m;
 }
 

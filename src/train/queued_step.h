@@ -17,6 +17,7 @@ struct QueuedStep {
   std::int64_t truncated_tokens = 0;    // of the run so far
   std::optional<double> epoch;          // that it reached
   std::vector<std::int64_t> documents;  // of the source, in its batches
+  std::optional<Fp8Observation> fp8;    // where it was looked at
 
   void clear();
 

@@ -236,7 +236,10 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     engine_->upload(batch_);
     engine_->set_step(static_cast<std::uint64_t>(state_.step), sums.lr, 0,
                       static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
-    engine_->micro_step(micro == 0);
+    if (micro == 0 && looks_at_fp8(sums.step))
+      sums.fp8.emplace(engine_->watched_micro_step(true));
+    else
+      engine_->micro_step(micro == 0);
     sums.pairs += batch_.pairs;
     sums.real_tokens += batch_.real_tokens;
     sums.flops += engine_->model_flops(batch_);
@@ -246,6 +249,11 @@ void StepLoop::micro_steps(QueuedStep& sums) {
   sums.epoch = loader_.epochs_read();
   REDLINE_CHECK(sums.pairs > 0, "step {} has no token pairs to predict", sums.step);
   warn_of_repeats();
+}
+
+bool StepLoop::looks_at_fp8(std::int64_t step) const {
+  const std::int64_t every = config_.log.fp8_every;
+  return every > 0 && !lowered().fp8.empty() && (step == 1 || step % every == 0);
 }
 
 // As many as the device does within about a second: what is queued cannot be taken back from a card.

@@ -57,6 +57,7 @@ class StepLoop {
   bool queue_step();
   void micro_steps(QueuedStep& sums);
   double micro_step_seconds() const { return step_seconds_ / static_cast<double>(config_.train.accumulate); }
+  bool looks_at_fp8(std::int64_t step) const;
   std::size_t micro_steps_ahead() const;
   bool next_batch();
   void finish_steps();

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "infer/planted_scale.h"
 #include "io/safetensors.h"
 #include "testing/temp_folder.h"
 
@@ -105,6 +106,32 @@ TEST_P(Fixture, AgreesWithHuggingFace) { expect_parity(fixture(GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Verify, Fixture,
                          ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64", "qwen3-hd128",
                                            "olmo2-gqa"));
+
+Verification in_fp8(const std::string& name, std::function<void(model::Engine&)> before_step = {}) {
+  device::CpuDevice device;
+  return verify(real_files(), fixture(name), device,
+                {.precision = "fp8", .progress = {}, .before_step = std::move(before_step)});
+}
+
+TEST_P(Fixture, AgreesInEightBitsWithinWhatCastsCost) {
+  std::size_t tensors = 0;
+  const Verification v = in_fp8(GetParam(), [&](model::Engine& engine) { tensors = engine.lowered().fp8.size(); });
+  EXPECT_GE(tensors, 2u * 4 * 3) << "four linears a layer, three tensors each";
+  for (const Comparison& c : v.comparisons)
+    EXPECT_TRUE(c.within()) << c.name << " " << name_of(c.measure) << " " << c.error << " > " << c.tolerance;
+}
+
+// By a factor of two, either way, in any tensor that is cast.
+TEST(Verify, OneScaleThatIsOffIsSeen) {
+  for (const char* linear : {"qkv", "out", "gate_up", "down"}) {
+    for (const char* what : {"input", "gradient", "weight"}) {
+      for (const float factor : {0.5f, 2.0f}) {
+        const std::string tensor = fmt::format("layer 1/{} {}", linear, what);
+        EXPECT_FALSE(in_fp8("llama3-gqa", scale_off(tensor, factor)).within()) << tensor << " off by " << factor;
+      }
+    }
+  }
+}
 
 TEST(Verify, AgreesOnEveryCaseOfTheOracleFolder) {
   const char* folder = std::getenv("REDLINE_ORACLES");

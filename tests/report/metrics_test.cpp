@@ -40,6 +40,8 @@ train::StepMetrics full_step() {
   m.truncated_tokens = 11;
   m.memory_gib = 0.75;
   m.eval_loss = 2.75;
+  m.fp8.emplace(std::vector<model::Fp8Seen>{{"layer 0/qkv input", DType::e4m3, 64, 1.5, 0.002, 0.125},
+                                            {"layer 1/o gradient", DType::e5m2, 1024, 0.5, 0, 0.25}});
   m.gpu = device::GpuSample{};
   m.gpu->utilisation = 0.9;
   m.gpu->temperature_c = 71;

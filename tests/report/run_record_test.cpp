@@ -259,6 +259,35 @@ TEST_F(RunRecordTest, SamplesByStep) {
   EXPECT_EQ(shown.back(), io::Json({{"step", 500}, {"prompt", ""}, {"text", "b"}}));
 }
 
+TEST_F(RunRecordTest, TensorsInEightBitsTheWorstFirst) {
+  write("config.toml", "");
+  write("metrics.jsonl", rows(1, 30));
+  const auto tensor = [](const char* name, const char* amax, double saturated, double zero) {
+    return fmt::format("{{\"name\":\"{}\",\"format\":\"e4m3\",\"scale\":64,\"amax\":{},\"saturated\":{},\"zero\":{}}}",
+                       name, amax, saturated, zero);
+  };
+  const auto look = [](int step, const std::string& tensors) {
+    return fmt::format("{{\"step\":{},\"tensors\":[{}]}}\n", step, tensors);
+  };
+  write("fp8.jsonl", look(1, tensor("a", "1", 0, 0.1)) + look(20, tensor("gone", "1", 0, 0)) + "{\"step\":5}\n" +
+                         look(10, tensor("a", "1", 0.5, 0.1) + "," + tensor("b", "1", 0, 0.2)) +
+                         look(20, tensor("a", "1", 0, 0.1) + "," + tensor("b", "null", 0, 0.2) + ",7,{}"));
+  const RunRecord run = read();
+  EXPECT_EQ(run.fp8_steps, (std::vector<std::int64_t>{1, 10, 20}));
+  EXPECT_TRUE(says(run, "fp8.jsonl: 1 line that is not what this version writes, the first at line 3"));
+  const io::Json shown = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0]["fp8"];
+  EXPECT_EQ(shown["step"], 20);
+  EXPECT_EQ(shown["x"]["step"], io::Json({1, 10, 20}));
+  ASSERT_EQ(shown["last"].size(), 2u) << "what was there at the last look";
+  EXPECT_EQ(shown["last"][0]["name"], "b") << "it is not finite";
+  EXPECT_TRUE(shown["last"][0]["outside"]);
+  EXPECT_TRUE(shown["last"][0]["amax"].is_null());
+  EXPECT_FALSE(shown["last"][1]["outside"]);
+  ASSERT_EQ(shown["worst"].size(), 2u);
+  EXPECT_EQ(shown["worst"][1]["name"], "a");
+  EXPECT_EQ(shown["worst"][1]["saturated"], io::Json({0.0, 0.5, 0.0}));
+}
+
 TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsOnThePage) {
   write("config.toml", "");
   write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 9) + row(10, ",\"eval_loss\":1.5"));

@@ -171,5 +171,61 @@ TEST_F(WatchTest, MemoryOfACardThatIsLeftUnused) {
   EXPECT_EQ(said_.size(), 1u);
 }
 
+train::StepMetrics looked_at(train::StepMetrics m, std::vector<model::Fp8Seen> tensors) {
+  m.fp8.emplace(std::move(tensors));
+  return m;
+}
+const model::Fp8Seen kFits{"layer 0/qkv input", DType::e4m3, 64, 3.5, 1e-4, 0.3};
+
+TEST_F(WatchTest, TensorsThatFitIntoEightBitsAreQuiet) {
+  const model::Fp8Seen nothing{"layer 0/o gradient", DType::e5m2, 1, 0, 0, 1};  // zero, so nothing is lost
+  steps(10, looked_at(usual(), {kFits, nothing}));
+  train::StepMetrics half_empty = usual();
+  half_empty.padding = 0.09;
+  model::Fp8Seen padded = kFits;
+  padded.zero = 0.54;  // of which 0.09 are padding
+  steps(1, looked_at(half_empty, {padded}));
+  EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
+TEST_F(WatchTest, ATensorThatLeavesTheRangeOfEightBitsIsToldOnce) {
+  model::Fp8Seen large = kFits, cut = kFits, small = kFits, odd = kFits;
+  large.amax = 8;  // times 64 is 512, of 448
+  cut.saturated = 2e-3;
+  small.zero = 0.7;
+  odd.amax = NAN;
+  const std::pair<model::Fp8Seen, const char*> cases[] = {
+      {large,
+       "step 1: layer 0/qkv input leaves the range of e4m3: its largest magnitude 8 times its scale 64 is 512, of "
+       "at most 448"},
+      {cut, "0.2% of it are cut off"},
+      {small, "is too small for e4m3: 70.0% of it are zero at its scale of 64"},
+      {odd, "is not finite"}};
+  for (const auto& [tensor, words] : cases) {
+    step_ = 0;
+    said_.clear();
+    watch_.on(train::Started{});
+    steps(5, looked_at(usual(), {kFits, tensor}));
+    ASSERT_EQ(said_.size(), 1u) << words;
+    EXPECT_TRUE(said(words)) << said_[0];
+    EXPECT_TRUE(said("#a-tensor-that-leaves-the-range-of-fp8"));
+    model::Fp8Seen another = tensor, third = tensor;
+    another.name = "layer 1/o input";
+    third.name = "layer 2/o input";
+    steps(1, looked_at(usual(), {tensor, another, third}));
+    ASSERT_EQ(said_.size(), 2u);
+    EXPECT_TRUE(said("layer 1/o input")) << said_[1];
+    EXPECT_TRUE(said("as much can be said of 1 more tensor")) << said_[1];
+  }
+}
+
+TEST_F(WatchTest, AStepThatIsLookedAtMayTakeLonger) {
+  steps(100, usual());
+  train::StepMetrics slow = looked_at(usual(), {kFits});
+  slow.step_ms = 300;
+  steps(1, slow);
+  EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
 }  // namespace
 }  // namespace redline::report

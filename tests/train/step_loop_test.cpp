@@ -67,6 +67,29 @@ TEST(StepLoop, GivesItsKeeperEveryStepAndTheStatesToKeep) {
   EXPECT_FALSE(keeper.ending.stopped || keeper.ending.resumed);
 }
 
+// A look at the tensors in eight bits comes at the first step and every so often, and changes nothing.
+TEST(StepLoop, LooksAtWhatIsCastAndStaysTheSame) {
+  testing::TempFolder temp;
+  const auto with = [&](const char* every) {
+    return run(tiny_run({"train.max_steps=7", "precision.matmul=fp8", fmt::format("log.fp8_every={}", every)}),
+               temp.path() / every);
+  };
+  const Ran none = with("0"), some = with("3"), all = with("1");
+  ASSERT_EQ(some.seen.steps.size(), 7u);
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_FALSE(none.seen.steps[i].fp8.has_value());
+    EXPECT_EQ(some.seen.steps[i].fp8.has_value(), i == 0 || i == 2 || i == 5) << i + 1;
+    ASSERT_TRUE(all.seen.steps[i].fp8.has_value());
+    EXPECT_EQ(all.seen.steps[i].fp8->tensors.size(), 2u * 4 * 3);
+    for (const Ran* looked : {&some, &all}) {
+      EXPECT_EQ(looked->seen.steps[i].loss, none.seen.steps[i].loss);
+      EXPECT_EQ(looked->seen.steps[i].grad_norm, none.seen.steps[i].grad_norm);
+    }
+  }
+  EXPECT_EQ(all.result.eval_loss, none.result.eval_loss);
+  EXPECT_FALSE(run(tiny_run({"train.max_steps=1"}), temp.path() / "bf16").seen.steps[0].fp8.has_value());
+}
+
 // Hears the steps, and takes its time to save.
 struct Recording final : Keeper {
   testing::Recorder heard;

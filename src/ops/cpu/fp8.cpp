@@ -133,4 +133,20 @@ void run(const Fp8Product<Tensor>& op, ThreadPool& pool) {
        pool);
 }
 
+void run(const CountFp8<Tensor>& op, ThreadPool& pool) {
+  constexpr std::int64_t kParts = 64;
+  const unsigned most = fp8_format(op.copy.dtype).largest_bits;
+  const std::int64_t n = op.copy.elements();
+  Fp8Count parts[kParts];
+  run_tasks(pool, kParts, [&](std::int64_t part) {
+    Fp8Count seen;
+    for (std::int64_t i = part * n / kParts; i < (part + 1) * n / kParts; ++i) {
+      const unsigned magnitude = op.copy.as<std::uint8_t>()[i] & 0x7Fu;
+      seen.add({magnitude == most, magnitude == 0, magnitude > most, magnitude});
+    }
+    parts[part] = seen;
+  });
+  for (const Fp8Count& part : parts) op.count.as<Fp8Count>()->add(part);
+}
+
 }  // namespace redline::ops::cpu

@@ -7,6 +7,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
+#include "ops/count_fp8.h"
 #include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
@@ -45,5 +46,6 @@ void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool);
 void run(const BoundScale<Tensor>& op, ThreadPool& pool);
 void run(const MoveScales<Tensor>& op, ThreadPool& pool);
 void run(const Fp8Product<Tensor>& op, ThreadPool& pool);
+void run(const CountFp8<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::ops::cpu

@@ -8,6 +8,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/attention_cached.h"
+#include "ops/count_fp8.h"
 #include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
@@ -48,5 +49,6 @@ void run(const QuantizeWeight<Tensor>& op, const Launch& launch);
 void run(const BoundScale<Tensor>& op, const Launch& launch);
 void run(const MoveScales<Tensor>& op, const Launch& launch);
 void run(const Fp8Product<Tensor>& op, const Launch& launch);
+void run(const CountFp8<Tensor>& op, const Launch& launch);
 
 }  // namespace redline::ops::cuda

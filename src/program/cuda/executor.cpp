@@ -52,6 +52,10 @@ class CudaExecutor final : public ArenaExecutor {
   void run_node(std::size_t program, std::size_t node, const Launch& on) const {
     std::visit([&](const auto& op) { launch(op, on); }, ops(program)[node]);
   }
+  void run_one(const BoundOp& op) override {
+    std::visit([&](const auto& o) { launch(o, launch_); }, op);
+  }
+  void count_in(const ops::CountFp8<Tensor>& op) override { ops::cuda::run(op, launch_); }
   void run_nodes(std::size_t program) {
     const std::vector<Node>& nodes = set().programs[program].nodes;
     for (std::size_t i = 0; i < nodes.size(); ++i) {

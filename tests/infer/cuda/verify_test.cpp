@@ -2,6 +2,9 @@
 // what their rounding allows. Two of them have the head sizes that attention on tensor cores is built for.
 #include "infer/verify.h"
 
+#include <algorithm>
+
+#include "infer/planted_scale.h"
 #include "testing/on_card.h"
 
 namespace redline::infer {
@@ -10,19 +13,36 @@ namespace {
 class FixtureOnCard
     : public testing::OnCard<::testing::TestWithParam<std::tuple<const char* /*case*/, const char* /*precision*/>>> {};
 
+using VerifyOnCard = testing::OnCard<>;
+
 TEST_P(FixtureOnCard, AgreesWithHuggingFace) {
   const auto& [name, precision] = GetParam();
   const Path folder = Path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name;
-  const Verification v = verify(real_files(), folder, card(), {.precision = precision, .progress = {}});
+  const Verification v =
+      verify(real_files(), folder, card(), {.precision = precision, .progress = {}, .before_step = {}});
   EXPECT_GT(v.comparisons.size(), 20u);
   for (const Comparison& c : v.comparisons)
-    EXPECT_TRUE(c.within()) << c.name << " " << name_of(c.measure) << " " << c.error << " > " << c.tolerance;
+    EXPECT_TRUE(c.within()) << c.name << " " << name_of(c.measure) << " " << c.error << " > " << c.tolerance
+                            << " against " << c.against;
 }
 
 INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
                          ::testing::Combine(::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64",
                                                               "qwen3-hd128", "olmo2-gqa"),
-                                            ::testing::Values("fp32", "tf32", "bf16")));
+                                            ::testing::Values("fp32", "tf32", "bf16", "fp8")));
+
+// In fp8 against the CPU too, which makes the same casts.
+TEST_F(VerifyOnCard, OneScaleThatIsOffIsSeenByBoth) {
+  const Path folder = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/llama3-gqa";
+  for (const char* tensor : {"layer 1/qkv input", "layer 0/down gradient", "layer 1/gate_up weight"}) {
+    const Verification v =
+        verify(real_files(), folder, card(), {.precision = "fp8", .progress = {}, .before_step = scale_off(tensor, 2)});
+    for (const std::string against : {"oracle", "cpu"})
+      EXPECT_TRUE(
+          std::ranges::any_of(v.comparisons, [&](const Comparison& c) { return c.against == against && !c.within(); }))
+          << tensor << " against " << against;
+  }
+}
 
 }  // namespace
 }  // namespace redline::infer

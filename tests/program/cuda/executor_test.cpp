@@ -214,5 +214,56 @@ TEST_F(CudaExecutor, PersistentMemoryStartsAtZeroAndIsClearedWhenAsked) {
   EXPECT_EQ(out, zeros);
 }
 
+TEST_F(CudaExecutor, AWatchedRunHasEveryNodeAndTheBitsOfAnyOther) {
+  const Sums sums;
+  const auto executor = make_executor(sums.set, card());
+  std::vector<std::string> names;
+  for (int run = 0; run < 4; ++run) {
+    const std::vector<float> x = sums.inputs(run);
+    executor->write(sums.x, x.data(), static_cast<std::int64_t>(x.size() * sizeof(float)));
+    if (run % 2 == 0)
+      executor->run_watched("step", [&](const Node& node) { names.push_back(node.name); });
+    else
+      executor->run("step");
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"linear", "sum", "linear", "sum"}));
+  std::vector<float> out(sums.weights().size());
+  executor->read(sums.sum, out.data(), static_cast<std::int64_t>(out.size() * sizeof(float)));
+  EXPECT_EQ(out, sums_after(4, card(), {}));
+}
+
+// Counts wait for nobody: each is of what its value held when it was asked for.
+TEST_F(CudaExecutor, CountsInEightBitsAreOfTheMoment) {
+  ProgramSet set;
+  const auto declare = [&](const char* name, Shape shape, DType dtype) {
+    set.values.push_back({.name = name, .shape = shape, .dtype = dtype, .role = Role::input, .alias_of = {}});
+    return ValueId{static_cast<std::int32_t>(set.values.size()) - 1};
+  };
+  const ValueId x = declare("x", {16, 32}, DType::bf16), scale = declare("scale", {ops::kScaleFloats}, DType::f32);
+  const ValueId copy = declare("copy", {16, 32}, DType::e4m3), other = declare("other", {16, 32}, DType::e4m3);
+  set.programs.push_back({"cast", {{ops::Quantize<ValueId>{x, {copy, {}, scale, {}}}, Phase::forward, {}, "cast"}}});
+  set.programs.push_back({"again", {{ops::Quantize<ValueId>{x, {other, {}, scale, {}}}, Phase::forward, {}, "cast"}}});
+  plan_memory(set);
+  const auto executor = make_executor(set, card());
+  const std::vector<std::uint16_t> large(16 * 32, 0x4500), none(16 * 32, 0);  // 2048, which is beyond 448
+  const ops::Fp8Scale one{1, 1, 0, 0, {}};
+  executor->write(scale, &one, sizeof one);
+  for (int round = 0; round < 2; ++round) {
+    executor->write(x, large.data(), 2 * 16 * 32);
+    executor->run("cast");
+    executor->count(copy);
+    executor->write(x, none.data(), 2 * 16 * 32);
+    executor->run("again");
+    executor->count(other);
+    const std::vector<ops::Fp8Count> counts = executor->counted();
+    ASSERT_EQ(counts.size(), 2u);
+    EXPECT_EQ(counts[0].saturated, 512u);
+    EXPECT_EQ(counts[0].zeros, 0u);
+    EXPECT_EQ(counts[1].zeros, 512u);
+    EXPECT_EQ(counts[1].saturated + counts[1].not_finite + counts[1].largest, 0u);
+  }
+  EXPECT_TRUE(executor->counted().empty());
+}
+
 }  // namespace
 }  // namespace redline::program
