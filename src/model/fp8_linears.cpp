@@ -54,8 +54,7 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens) {
 Fp8Products fp8_products(const config::Config& c) {
   Fp8Products result;
   if (c.precision.matmul != "fp8") return result;
-  Fp8Candidates candidates =
-      fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len);
+  Fp8Candidates candidates = fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len);
   std::vector<std::string> every;
   for (const std::string& linear : candidates.linears)
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
@@ -64,9 +63,11 @@ Fp8Products fp8_products(const config::Config& c) {
   const bool none = named.size() == 1 && named[0] == kNoFp8Products;
   for (const std::string& name : named)
     if (!none && std::ranges::find(every, name) == every.end())
-      fail_user("{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of {}",
-                c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
-                fmt::join(candidates.linears, ", "));
+      fail_user(
+          "{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of "
+          "{}",
+          c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
+          fmt::join(candidates.linears, ", "));
   for (std::string& product : every) {
     const bool wanted = named.empty() || std::ranges::find(named, product) != named.end();
     const bool can = std::ranges::find(candidates.products, product) != candidates.products.end();
@@ -165,7 +166,8 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
 
 void Fp8Values::follow(program::Builder& b, const LoweredModel& m, ValueId result) const {
   if (linears_.by_weight.empty()) return;
-  b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
+  b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom},
+                "scales of inputs");
   b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
                 "scales of gradients");
   for (const auto& [scale, weight] : linears_.bounds) b.bound_scale({weight, scale});
