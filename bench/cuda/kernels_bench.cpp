@@ -225,8 +225,8 @@ void print(const std::vector<Timed>& timed, double copy) {
 
 int run(std::vector<std::string> models) {
   if (models.empty()) {
-    models = {"ping-95m:128",   "gqa-180m:64",      "cs336-350m:32",      "llama-1.36b:24",
-              "qwen3-1.8b:8",   "ping-95m:128:fp8", "llama-1.36b:24:fp8", "qwen3-1.8b:8:fp8"};
+    models = {"ping-95m:128", "gqa-180m:64",      "cs336-350m:32",      "llama-1.36b:24",
+              "qwen3-1.8b:8", "ping-95m:128:fp8", "llama-1.36b:24:fp8", "qwen3-1.8b:8:fp8"};
   }
   if (device::cuda_status().cards.empty()) {
     std::puts("no GPU");

@@ -14,7 +14,7 @@ namespace redline {
 
 struct Fp8Format {
   int mantissa_bits;
-  int min_exponent;          // of a normal number; below it the spacing stays
+  int min_exponent;  // of a normal number; below it the spacing stays
   float largest;
   std::uint8_t largest_bits;
   std::uint8_t nan_bits;

@@ -43,8 +43,8 @@ std::string cuda_lines(const device::CudaStatus& cuda, const perf::CardLibraries
                        libraries.cudnn.empty() ? "its own kernels (no cuDNN: " + libraries.cudnn_problem + ")"
                                                : "cuDNN " + libraries.cudnn + " or its own kernels");
   for (const device::CudaCard& c : cuda.cards)
-    out += fmt::format("          {}, compute capability {}.{} ({}), {} multiprocessors, {}\n", c.name, c.major, c.minor,
-                       device::has_fp8(c.major, c.minor) ? "with fp8" : "without fp8", c.multiprocessors,
+    out += fmt::format("          {}, compute capability {}.{} ({}), {} multiprocessors, {}\n", c.name, c.major,
+                       c.minor, device::has_fp8(c.major, c.minor) ? "with fp8" : "without fp8", c.multiprocessors,
                        report::bytes(static_cast<double>(c.memory_bytes)));
   return out;
 }

@@ -1,6 +1,7 @@
 // Moves batches, step states and parameters between the host and a bound program set, and runs its programs.
 #include "model/engine.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -11,6 +12,12 @@
 namespace redline::model {
 
 using program::ValueId;
+
+namespace {
+
+bool has_scales(const optim::StateTable& table) { return std::ranges::any_of(table, is_fp8_scales); }
+
+}  // namespace
 
 Engine::Engine(const config::Model& model, const LoweringOptions& options, device::Device& device)
     : Engine(model, options, lower(model, options), device) {}
@@ -37,21 +44,19 @@ void Engine::initialise(std::uint64_t seed) {
                      offset * static_cast<std::int64_t>(sizeof(float)));
   });
   refresh();
-  calibrated_ = !has_scales();
+  calibrated_ = !has_scales(lowered_.state);
 }
 
-bool Engine::has_scales() const { return lowered_.at(kFp8InputScales).present(); }
-
 void Engine::forget_records() {
-  for (const std::string_view record : {kFp8InputAmax, kFp8GradientAmax})
-    if (const ValueId value = lowered_.at(record); value.present()) executor_->clear(value);
+  for (std::size_t i = 0; i < lowered_.state.size(); ++i)
+    if (is_fp8_record(lowered_.state[i])) executor_->clear(lowered_.state_values[i]);
 }
 
 void Engine::forget_scales() {
-  for (const std::string_view scales : {kFp8InputScales, kFp8GradientScales})
-    if (const ValueId value = lowered_.at(scales); value.present()) executor_->clear(value);
+  for (std::size_t i = 0; i < lowered_.state.size(); ++i)
+    if (is_fp8_scales(lowered_.state[i])) executor_->clear(lowered_.state_values[i]);
   forget_records();
-  calibrated_ = !has_scales();
+  calibrated_ = !has_scales(lowered_.state);
 }
 
 // Twice, since what the first pass casts without scales is rough. A step's first micro-step writes losses and gradients

@@ -59,10 +59,12 @@ class Engine {
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
   void set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token);
-  // Operands in eight bits that have no scales yet, a checkpoint's or their own, are given some first: see calibrate().
+  // Where operands in eight bits have no scales yet, a checkpoint's or their own, it begins with calibrate().
   void micro_step(bool first, program::NodeTimer* timer = nullptr, const program::NodeWatch& watch = {});
   // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)
   std::vector<Fp8Seen> watched_micro_step(bool first);
+  // Takes scales from the uploaded batch, in two passes over it. What a step then does is not changed otherwise.
+  void calibrate();
   void update(program::NodeTimer* timer = nullptr);
   double evaluate();  // sum of the uploaded batch's losses
   // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
@@ -90,9 +92,7 @@ class Engine {
   double model_flops_palm(const data::Batch& batch) const;
 
  private:
-  void refresh();    // the working copies, where there are any
-  void calibrate();  // scales from the uploaded batch; losses, gradients and moments of the steps are not touched
-  bool has_scales() const;
+  void refresh();         // the working copies, where there are any
   void forget_records();  // of magnitudes, from which scales would move
   void forget_scales();
   void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,

@@ -138,9 +138,8 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   uploads.wait();
   if (!parameters) return;
   refresh();
-  calibrated_ = !has_scales() || std::ranges::any_of(files, [&](const FileToLoad& f) {
-    return std::ranges::find(f.targets, lowered_.row(kFp8InputScales), &Target::row) != f.targets.end();
-  });
+  const auto is_scales = [&](const Target& t) { return is_fp8_scales(lowered_.state[t.row]); };
+  for (const FileToLoad& f : files) calibrated_ = calibrated_ || std::ranges::any_of(f.targets, is_scales);
 }
 
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights) {

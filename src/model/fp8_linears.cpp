@@ -47,12 +47,13 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, b
     seen.push_back(linear);
     found.linears.emplace_back(linear);
     if (p.shape[0] % kMultiple || p.shape[1] % kMultiple) {
-      found.refused.push_back(fmt::format("{} is {} x {}: not multiples of {}", linear, p.shape[0], p.shape[1], kMultiple));
+      found.refused.push_back(
+          fmt::format("{} is {} x {}: not multiples of {}", linear, p.shape[0], p.shape[1], kMultiple));
       continue;
     }
-    for (const std::string_view product : {kFp8Forward, kFp8Input}) found.products.push_back(fmt::format("{}/{}", linear, product));
-    if (tokens % kMultiple == 0)
-      found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
+    for (const std::string_view product : {kFp8Forward, kFp8Input})
+      found.products.push_back(fmt::format("{}/{}", linear, product));
+    if (tokens % kMultiple == 0) found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
   }
   if (head) {
     const Shape& s = table[head_row(table)].shape;
@@ -63,15 +64,16 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, b
                       tokens, kMultiple));
   }
   if (tokens % kMultiple)
-    found.refused.push_back(fmt::format("gradients of weights: a micro-batch has {} tokens, not a multiple of {}", tokens, kMultiple));
+    found.refused.push_back(
+        fmt::format("gradients of weights: a micro-batch has {} tokens, not a multiple of {}", tokens, kMultiple));
   return found;
 }
 
 Fp8Products fp8_products(const config::Config& c) {
   Fp8Products result;
   if (c.precision.matmul != "fp8") return result;
-  Fp8Candidates candidates =
-      fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len, c.precision.head == "fp8");
+  Fp8Candidates candidates = fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len,
+                                            c.precision.head == "fp8");
   std::vector<std::string> every;
   for (const std::string& linear : candidates.linears)
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
@@ -80,9 +82,11 @@ Fp8Products fp8_products(const config::Config& c) {
   const bool none = named.size() == 1 && named[0] == kNoFp8Products;
   for (const std::string& name : named)
     if (!none && std::ranges::find(every, name) == every.end())
-      fail_user("{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of {}",
-                c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
-                fmt::join(candidates.linears, ", "));
+      fail_user(
+          "{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of "
+          "{}",
+          c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
+          fmt::join(candidates.linears, ", "));
   for (std::string& product : every) {
     const bool wanted = named.empty() || std::ranges::find(named, product) != named.end();
     const bool can = std::ranges::find(candidates.products, product) != candidates.products.end();
@@ -154,13 +158,18 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
   for (std::size_t i = 0; i < m.table.size(); ++i) {
     const std::string_view linear = linear_of(m.table[i]);
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
-      if (!linear.empty() && contains(products, linear, product) && (rows.empty() || rows.back() != i)) rows.push_back(i);
+      if (!linear.empty() && contains(products, linear, product) && (rows.empty() || rows.back() != i))
+        rows.push_back(i);
   }
   if (rows.empty()) return;
   const auto count = static_cast<std::int64_t>(rows.size());
   // Scales are saved, so that a run goes on with the bits it would have had; what was recorded is 0 between steps.
   const auto scales = [&](std::string_view name, const char* stored_as) {
-    return m.declare(b, {.name = std::string(name), .independent = count * ops::kScaleFloats, .file = optim::kFp8File, .stored_as = stored_as},
+    return m.declare(b,
+                     {.name = std::string(name),
+                      .independent = count * ops::kScaleFloats,
+                      .file = optim::kFp8File,
+                      .stored_as = stored_as},
                      Role::moment);
   };
   const auto records = [&](std::string_view name) {
@@ -179,7 +188,8 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
       return b.view(of, fmt::format("{} {} amax", p.name, what), {1}, i * 4);
     };
     const auto copy = [&](bool wanted, std::string_view what, Shape shape) {
-      return wanted ? b.declare(fmt::format("{} {}", p.name, what), shape, DType::e4m3, Role::working) : program::kAbsent;
+      return wanted ? b.declare(fmt::format("{} {}", p.name, what), shape, DType::e4m3, Role::working)
+                    : program::kAbsent;
     };
     program::Fp8Linear l;
     l.output = contains(products, linear, kFp8Forward);
@@ -200,7 +210,8 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
 
 void Fp8Values::follow(program::Builder& b, const LoweredModel& m, ValueId result) const {
   if (!linears_.by_weight.empty()) {
-    b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom}, "scales of inputs");
+    b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom},
+                  "scales of inputs");
     b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
                   "scales of gradients");
   }

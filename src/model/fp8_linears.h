@@ -19,6 +19,9 @@ inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", 
 inline constexpr std::string_view kFp8InputScales = "fp8 input scales", kFp8GradientScales = "fp8 gradient scales";
 inline constexpr std::string_view kFp8InputAmax = "fp8 input amax", kFp8GradientAmax = "fp8 gradient amax";
 
+inline bool is_fp8_scales(const optim::StateArray& a) { return a.file == optim::kFp8File; }
+inline bool is_fp8_record(const optim::StateArray& a) { return a.name.starts_with("fp8 ") && !is_fp8_scales(a); }
+
 // Every product that operands in eight bits may have: "qkv/forward". Extents must be multiples of 16, the tokens of a
 // micro-batch only for gradients of weights.
 struct Fp8Candidates {

@@ -54,7 +54,7 @@ struct LoweringOptions {
   program::Recompute recompute = program::Recompute::none;
   device::Kind kind = device::Kind::cpu;  // whose kernels run the programs
   ops::ProductHow products = {};
-  ops::AttentionHow attention = {};  // its documents are the programs' variants
+  ops::AttentionHow attention = {};   // its documents are the programs' variants
   std::vector<std::string> fp8 = {};  // products with operands in eight bits (model/fp8_linears.h), in training alone
   bool fp8_head = false;              // and the gradients of the head
   config::Optim optim;

@@ -118,11 +118,11 @@ struct MoveScales {
 template <class T>
 struct Fp8Product {
   static constexpr std::string_view kName = "fp8_product";
-  T a;                // [m, k]  e4m3 or e5m2
-  T b;                // [n, k]  e4m3 or e5m2, but not both e5m2
-  T a_scale;          // Fp8Scale
-  T b_scale;          // Fp8Scale
-  T c;                // [m, n]  = or +=
+  T a;        // [m, k]  e4m3 or e5m2
+  T b;        // [n, k]  e4m3 or e5m2, but not both e5m2
+  T a_scale;  // Fp8Scale
+  T b_scale;  // Fp8Scale
+  T c;        // [m, n]  = or +=
   bool accumulate{};
   T workspace{};
   ProductHow how{};

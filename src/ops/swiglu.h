@@ -12,8 +12,8 @@ template <class T>
 struct SwiGlu {
   static constexpr std::string_view kName = "swiglu";
   static constexpr bool kCastsOnCard = true;
-  T gate_up;  // [n, 2 f]
-  T y;        // [n, f]  =  or absent with fp8
+  T gate_up;           // [n, 2 f]
+  T y;                 // [n, f]  =  or absent with fp8
   Fp8Copies<T> fp8{};  // of y
 
   template <class F>
@@ -27,9 +27,9 @@ template <class T>
 struct SwiGluGrad {
   static constexpr std::string_view kName = "swiglu_grad";
   static constexpr bool kCastsOnCard = true;
-  T gate_up;   // [n, 2 f]
-  T dy;        // [n, f]
-  T dgate_up;  // [n, 2 f]  =   may be gate_up itself; or absent with fp8
+  T gate_up;           // [n, 2 f]
+  T dy;                // [n, f]
+  T dgate_up;          // [n, 2 f]  =   may be gate_up itself; or absent with fp8
   Fp8Copies<T> fp8{};  // of dgate_up
 
   template <class F>

@@ -18,7 +18,7 @@ using program::Node;
 
 constexpr int kSubsets = 8;  // of three products; a bit each, in this order
 constexpr std::array kProducts = {model::kFp8Forward, model::kFp8Input, model::kFp8Weight};
-constexpr double kTie = 0.005;           // of a linear's time in bf16: less is not worth the bits
+constexpr double kTie = 0.005;             // of a linear's time in bf16: less is not worth the bits
 constexpr std::int64_t kSampleLayers = 2;  // whose casts stand for those of all layers
 
 config::Config with_products(config::Config config, std::vector<std::string> products) {
@@ -68,9 +68,9 @@ std::map<std::string, Summed> time_products(const config::Config& config, const 
 double beside_products(const config::Config& c, const Machine& machine) {
   const Lowered l = lowered_for_card(c);
   const auto seconds = [&](std::string_view program) {
-    return expected_seconds(
-        l.model.set, program, static_cast<double>(c.train.batch_size), static_cast<double>(c.train.seq_len), machine,
-        [&](const Node& node) { return model::fp8_product_of(l.model.set, node).empty(); });
+    return expected_seconds(l.model.set, program, static_cast<double>(c.train.batch_size),
+                            static_cast<double>(c.train.seq_len), machine,
+                            [&](const Node& node) { return model::fp8_product_of(l.model.set, node).empty(); });
   };
   return seconds(micro_step(c)) + seconds(model::kUpdate) / static_cast<double>(c.train.accumulate);
 }
@@ -99,8 +99,8 @@ class LinearChoice {
     for (const int subset : order) {
       if ((subset & can) != subset) continue;
       if (subset > 0)
-        casts_[index(subset)] = (beside_products(with_products(sample, names(subset)), machine) - beside_bf16) * layers /
-                                static_cast<double>(sample.model.layers);
+        casts_[index(subset)] = (beside_products(with_products(sample, names(subset)), machine) - beside_bf16) *
+                                layers / static_cast<double>(sample.model.layers);
       if (seconds(subset) < seconds(best_) - kTie * seconds(0)) best_ = subset;
     }
   }
@@ -150,14 +150,15 @@ Fp8Choice take_possible(const config::Config& config, const std::vector<std::str
     else
       taken.push_back(name);
   }
+  const bool nothing = taken.empty() && !products.empty();
   choice.config = with_products(config, std::move(taken));
+  if (nothing) choice.config.precision.head = "bf16";  // nor is the head's
   return choice;
 }
 
 Fp8Choice take_faster(const config::Config& config, const Machine& machine, const TimeNodes& time) {
-  const model::Fp8Candidates candidates =
-      model::fp8_candidates(model::family_of(config.model).table(config.model),
-                            config.train.batch_size * config.train.seq_len);
+  const model::Fp8Candidates candidates = model::fp8_candidates(model::family_of(config.model).table(config.model),
+                                                                config.train.batch_size * config.train.seq_len);
   const config::Config none = with_products(config, {}), all = with_products(config, candidates.products);
   const std::map<std::string, Summed> possible = time_products(all, time, false);
   const bool any = std::ranges::any_of(possible, [](const auto& sum) { return sum.second.problem.empty(); });
@@ -177,7 +178,8 @@ Fp8Choice take_faster(const config::Config& config, const Machine& machine, cons
     after += of.seconds(of.best());
     std::ranges::copy(of.names(of.best()), std::back_inserter(taken));
     for (std::size_t p = 0; p < kProducts.size(); ++p)
-      if (const std::string why = of.why_not(p); !(of.best() >> p & 1) && !why.empty()) choice.reasons.why[of.name(p)] = why;
+      if (const std::string why = of.why_not(p); !(of.best() >> p & 1) && !why.empty())
+        choice.reasons.why[of.name(p)] = why;
   }
   choice.reasons.sum = fmt::format("{} ms of a micro-batch instead of {}, casts included", in_ms(after), in_ms(before));
   choice.config = with_products(config, std::move(taken));
@@ -191,7 +193,8 @@ Fp8Choice settle_fp8(const config::Config& config, device::Device& device, bool 
   if (device.kind() == device::Kind::cpu) return {named.empty() ? with_products(config, now.taken) : config};
   if (!measure) {
     Fp8Choice open{config};
-    if (named.empty() && config.precision.fp8 == "auto") open.reasons.sum = "of which the faster ones are taken once it runs";
+    if (named.empty() && config.precision.fp8 == "auto")
+      open.reasons.sum = "of which the faster ones are taken once it runs";
     return open;
   }
   const TimeNodes time = time_on_card(device);

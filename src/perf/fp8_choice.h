@@ -19,8 +19,8 @@ struct NodeSeconds {
   std::string problem = {};  // why it cannot be computed
 };
 // Of nodes of a lowered set, in their order; untimed only the problems.
-using TimeNodes = std::function<std::vector<NodeSeconds>(
-    const program::ProgramSet& set, std::span<const program::Node* const> nodes, bool timed)>;
+using TimeNodes = std::function<std::vector<NodeSeconds>(const program::ProgramSet& set,
+                                                         std::span<const program::Node* const> nodes, bool timed)>;
 // On a card, by the plans that a run will launch. Without CUDA, perf/no_cuda.cpp.
 TimeNodes time_on_card(device::Device& device);
 

@@ -126,7 +126,9 @@ config::Config with_setting(const config::Config& config, const Setting& setting
 config::Config as_possible(const config::Config& config, const Machine& machine) {
   config::Config c = config;
   const bool lacks_fp8 = machine.kind == device::Kind::cuda && machine.tflops.fp8 == 0;
-  if (lacks_fp8 && c.precision.matmul == "fp8") c.precision.fp8_products = {std::string(model::kNoFp8Products)};
+  if (!lacks_fp8 || c.precision.matmul != "fp8") return c;
+  c.precision.fp8_products = {std::string(model::kNoFp8Products)};
+  c.precision.head = "bf16";
   return c;
 }
 

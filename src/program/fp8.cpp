@@ -54,8 +54,7 @@ class Pass {
   }
 
   void run() {
-    for (std::size_t i = 0; i < nodes_.size(); ++i)
-      std::visit([&](const auto& op) { look_at(i, op); }, nodes_[i].op);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) std::visit([&](const auto& op) { look_at(i, op); }, nodes_[i].op);
     Nodes written;
     std::size_t product = 0, head = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -159,7 +158,10 @@ class Pass {
   // A card's kernels cast what they have in registers, where they can; the bytes are the same.
   bool made_by_itself(const Copies& c, const ops::Fp8Copies<ValueId>& to, Node& maker) const {
     const Caster by = std::visit(
-        []<class Made>(Made& op) { return requires { Made::kCastsOnCard; } ? caster(op) : Caster{}; },
+        []<class Made>(Made& op) {
+          return requires { Made::kCastsOnCard; }
+          ? caster(op) : Caster{};
+        },
         maker.op);
     if (!by.to || *by.result != c.of) return false;
     const bool others = read_by_others(c);
@@ -193,8 +195,8 @@ class Pass {
       product.workspace = input->workspace, product.how = input->how;
     } else {
       const auto& weight = std::get<ops::LinearWeightGrad<ValueId>>(op);
-      product = {copy(p.dy).column_copy, copy(p.x).column_copy, l.dy.scale, l.x.scale, weight.dweight,
-                 weight.accumulate};
+      product = {copy(p.dy).column_copy, copy(p.x).column_copy, l.dy.scale, l.x.scale,
+                 weight.dweight,         weight.accumulate};
       product.workspace = weight.workspace, product.how = weight.how;
     }
     return product;

@@ -29,8 +29,9 @@ using OpOver =
                  ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
                  ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
                  ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
-                 ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>,
-                 ops::MoveScales<T>, ops::Fp8Product<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>>;
+                 ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
+                 ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::GradNorm<T>, optim::AdamW<T>,
+                 optim::Refresh<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

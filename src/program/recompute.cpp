@@ -19,8 +19,8 @@ class Layer {
     REDLINE_CHECK(node.when == When::now, "{} is one of a pair: it cannot be made again", node.full_name());
     forward_.push_back(node);
     const auto* const cast = std::get_if<ops::Quantize<ValueId>>(&node.op);  // of its result, in eight bits
-    const bool swiglu = std::holds_alternative<ops::SwiGlu<ValueId>>(node.op) ||
-                        (cast && around_swiglu_.contains(set_.owner(cast->x)));
+    const bool swiglu =
+        std::holds_alternative<ops::SwiGlu<ValueId>>(node.op) || (cast && around_swiglu_.contains(set_.owner(cast->x)));
     each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
       if (access == Access::write) made_here_.insert(set_.owner(id));
       if (swiglu) around_swiglu_.insert(set_.owner(id));

@@ -59,7 +59,7 @@ struct RunRecord {
 
   std::vector<SessionStart> sessions;
   std::vector<Event> events;
-  std::vector<Sample> samples;       // by step
+  std::vector<Sample> samples;  // by step
   std::vector<std::int64_t> fp8_steps;
   std::vector<Fp8History> fp8;
   std::optional<io::Json> pipeline;  // intervals told, the slowest stage of most, and the mean of each stage over them

@@ -165,7 +165,8 @@ std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const
   std::vector<std::string> needed = model::state_files(table);
   needed.insert(needed.begin(), kState);
   for (const std::string& name : needed)
-    if (name != optim::kFp8File && !named.contains(name)) return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
+    if (name != optim::kFp8File && !named.contains(name))
+      return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
   return {};
 }
 

@@ -92,8 +92,7 @@ void StepLoop::load_checkpoint(const Path& folder, const config::Config* before)
   if (!lowering_.fp8.empty()) {
     if (!has_scales(files_, folder))
       problem = "has no scales of fp8 products";
-    else if (before && (model::fp8_products(*before).taken != lowering_.fp8 ||
-                        before->precision.head != config_.precision.head))
+    else if (before && model::fp8_products(*before).taken != lowering_.fp8)
       problem = "has scales of other fp8 products";
   }
   load_tensors(folder, *engine_, tell_loading(), problem.empty());
@@ -137,9 +136,8 @@ RunHeader StepLoop::header() const {
           .tokens_per_step = batch_.shape.tokens() * config_.train.accumulate,
           .memory = &lowered.set.memory,
           .batch_was_chosen = options_.batch_was_chosen,
-          .fp8 = config_.precision.matmul == "fp8"
-                     ? model::in_words(model::fp8_products(config_), options_.fp8_reasons)
-                     : "",
+          .fp8 = config_.precision.matmul == "fp8" ? model::in_words(model::fp8_products(config_), options_.fp8_reasons)
+                                                   : "",
           .peak_flops = options_.peak_flops,
           .peak_source = options_.peak_source};
 }

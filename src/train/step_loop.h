@@ -36,8 +36,8 @@ class StepLoop {
   // Its parameters and moments, and its scales of operands in eight bits where they are those of this run's products.
   // `before` is its configuration, where it has one. Told where they are not.
   void load_checkpoint(const Path& folder, const config::Config* before);
-  void load_start();                             // of model.init_from, where it is set (step_loop_start.cpp)
-  model::LoadProgress tell_loading();            // an Interrupted once a signal has come
+  void load_start();                   // of model.init_from, where it is set (step_loop_start.cpp)
+  model::LoadProgress tell_loading();  // an Interrupted once a signal has come
 
   std::int64_t step() const { return state_.step; }                          // updates done
   bool trains() const { return !options_.dry_run && state_.step < steps_; }  // steps are left, and wanted

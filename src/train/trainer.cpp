@@ -52,8 +52,7 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
     folder.tell(Note{fmt::format("nothing to resume in {}: starting from the beginning", name)});
   folder.tell(Started{header});
   if (!header.fp8.empty() && model::fp8_products(options.config).taken.empty())
-    folder.tell(Warning{fmt::format("precision.matmul is fp8, and no product can take it here: all are in bf16 ({})",
-                                    header.fp8)});
+    folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});
   if (options.dry_run) {
     folder.tell(Note{checkpoints_in_words(model::state_bytes(loop.lowered().state),
                                           checkpoints_kept(options.config.checkpoint, header.steps))});

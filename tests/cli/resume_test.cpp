@@ -86,7 +86,9 @@ TEST_F(ResumeCommand, ATokenizerThatMovedIsInTheRun) {
 }
 
 TEST_F(ResumeCommand, TheProductsThatTookFp8AreTheRunsOwn) {
-  const auto has = [](const Ran& ran, const std::string& words) { return (ran.out + ran.err).find(words) != words.npos; };
+  const auto has = [](const Ran& ran, const std::string& words) {
+    return (ran.out + ran.err).find(words) != words.npos;
+  };
   const Ran there = resume({"train.max_steps=3", "precision.matmul=fp8", "--allow-change"});
   ASSERT_EQ(there.status, 0) << there.err;
   EXPECT_TRUE(has(there, "fp8     12 of 12 products")) << there.err;

@@ -13,7 +13,9 @@ inline void round_to_bf16(const Tensor& t) {
 
 // x has the scale of numbers up to 1.
 inline ops::HeadInFp8<Tensor> head_in_fp8(Memory& memory, const ops::LmLoss<Tensor>& op, ThreadPool& pool) {
-  const auto scale = [&](float of) { return memory.object(ops::Fp8Scale{.inverse = 1 / of, .scale = of, .next = 0, .amax = 0, .history = {}}); };
+  const auto scale = [&](float of) {
+    return memory.object(ops::Fp8Scale{.inverse = 1 / of, .scale = of, .next = 0, .amax = 0, .history = {}});
+  };
   const std::int64_t n = op.x.rows(), d = op.x.columns(), vocab = op.weight.rows();
   const ops::HeadInFp8<Tensor> head{.x = memory.array(DType::e4m3, {d, n}),
                                     .x_scale = scale(ops::scale_for(1, kE4m3.largest)),

@@ -53,8 +53,9 @@ TEST(Fp8Choice, NodesOfAllPrecisionsAreKnownByTheirProduct) {
   for (const char* family : {"llama", "qwen3", "olmo2"}) {
     for (const char* recompute : {"none", "mlp", "block"}) {
       for (const bool fp8 : {false, true}) {
-        config::Config c = fp8_config({fmt::format("model.family={}", family), fmt::format("train.recompute={}", recompute),
-                                       "model.layers=3", "model.qk_norm=" + std::string(family[0] == 'l' ? "false" : "true")});
+        config::Config c =
+            fp8_config({fmt::format("model.family={}", family), fmt::format("train.recompute={}", recompute),
+                        "model.layers=3", "model.qk_norm=" + std::string(family[0] == 'l' ? "false" : "true")});
         if (!fp8) c.precision.fp8_products = {"none"};
         const model::LoweredModel m = model::lower(c.model, model::lowering_options(c, device::Kind::cuda));
         std::map<std::string, int> seen;

@@ -37,10 +37,10 @@ bool any_has(const std::vector<std::string>& sentences, std::string_view words) 
 }
 
 TEST(Fp8Run, StopsAndResumesToTheSameBits) {
-  for (const std::vector<std::string>& with :
-       {std::vector<std::string>{"train.accumulate=1"}, {"train.accumulate=2", "train.recompute=block"},
-        {"train.accumulate=2", "train.recompute=mlp", "model.family=\"qwen3\""},
-        {"train.accumulate=1", "model.family=\"olmo2\""}}) {
+  for (const std::vector<std::string>& with : {std::vector<std::string>{"train.accumulate=1"},
+                                               {"train.accumulate=2", "train.recompute=block"},
+                                               {"train.accumulate=2", "train.recompute=mlp", "model.family=\"qwen3\""},
+                                               {"train.accumulate=1", "model.family=\"olmo2\""}}) {
     testing::TempFolder temp;
     const config::Config c = fp8_run(with);
     const Ran whole = run(c, temp.path() / "whole");
@@ -114,6 +114,16 @@ TEST(Fp8Run, DamagedScalesAreADamagedCheckpoint) {
   EXPECT_EQ(again.seen.steps.size(), 6u);
   EXPECT_TRUE(any_has(again.seen.warnings, kScales));
   EXPECT_EQ(whole.size(), all_tensors(folder, 11).size());
+}
+
+TEST(Fp8Run, WhereNoProductTakesItTheRunGoesOnAndWarns) {
+  testing::TempFolder temp;
+  const Ran none = run(fp8_run({"model.hidden=24", "model.ffn=40", "train.max_steps=2"}), temp.path() / "none");
+  EXPECT_EQ(none.seen.steps.size(), 2u);
+  EXPECT_TRUE(any_has(none.seen.warnings, "no product takes it here: the run goes on in bf16"));
+  EXPECT_FALSE(real_files().exists(checkpoint(temp.path() / "none", 2) / kScales));
+  const Ran all = run(fp8_run({"train.max_steps=2"}), temp.path() / "all");
+  EXPECT_FALSE(any_has(all.seen.warnings, "fp8"));
 }
 
 TEST(Fp8Run, ScalesOfAnotherShapeAreRefusedByName) {

@@ -163,8 +163,15 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class T>
 NormArguments<T> arguments_of(const Tensor& residual_in, const Tensor& branch, const Tensor& weight,
                               const Tensor& residual_out, const Tensor& y, const Tensor& rstd, float eps) {
-  return {residual_in.as<T>(), branch.as<T>(), weight.as<T>(), residual_out.as<T>(), y.as<T>(), rstd.f32(),
-          residual_in.rows(), static_cast<std::int32_t>(residual_in.columns()), eps};
+  return {residual_in.as<T>(),
+          branch.as<T>(),
+          weight.as<T>(),
+          residual_out.as<T>(),
+          y.as<T>(),
+          rstd.f32(),
+          residual_in.rows(),
+          static_cast<std::int32_t>(residual_in.columns()),
+          eps};
 }
 
 template <bool kAddFirst, bool kCasts, class T, int kWidth>
@@ -182,8 +189,8 @@ void launch_norm(const Tensor& residual_in, const Tensor& branch, const Tensor& 
                  const Tensor& y, const Tensor& rstd, float eps, cudaStream_t stream) {
   const bool vectors = in_vectors(residual_in.columns(), {residual_in, branch, weight, residual_out, y});
   for_type_and_width(residual_in.dtype, vectors, [&]<class T, int kWidth>() {
-    launch_norm<kAddFirst, false, T, kWidth>(
-        arguments_of<T>(residual_in, branch, weight, residual_out, y, rstd, eps), {}, stream);
+    launch_norm<kAddFirst, false, T, kWidth>(arguments_of<T>(residual_in, branch, weight, residual_out, y, rstd, eps),
+                                             {}, stream);
   });
 }
 
@@ -194,8 +201,8 @@ bool launch_tiles(const NormArguments<bf16>& a, const CastTo& to, const Launch& 
   const TilePlan plan = plan_row_tiles(a.d, [&](int blocks) { return TileReads::bytes(threads * rows(blocks)); });
   if (plan.blocks == 0) return false;
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows(plan.blocks)));
-  const unsigned blocks = std::min(blocks_for(a.n, plan.tiles.rows()),
-                                   static_cast<unsigned>(plan.blocks * launch.multiprocessors));
+  const unsigned blocks =
+      std::min(blocks_for(a.n, plan.tiles.rows()), static_cast<unsigned>(plan.blocks * launch.multiprocessors));
   allow_shared(add_norm_tiles, plan.shared);
   add_norm_tiles<<<blocks, block, plan.shared, launch.stream>>>(a, to, plan.tiles);
   REDLINE_LAUNCHED();
@@ -210,8 +217,7 @@ void launch_casting(const AddNorm<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.residual_in.dtype == DType::bf16 &&
                     in_vectors(d, {op.residual_in, op.branch, op.weight, op.residual_out, op.y}),
                 "{} is not cast to fp8 by add_norm", name_of(op.residual_in.dtype));
-  const auto a =
-      arguments_of<bf16>(op.residual_in, op.branch, op.weight, op.residual_out, op.y, op.rstd, op.eps);
+  const auto a = arguments_of<bf16>(op.residual_in, op.branch, op.weight, op.residual_out, op.y, op.rstd, op.eps);
   const CastTo to = cast_to(op.fp8);
   if (to.columns && launch_tiles(a, to, launch)) return;
   if (to.rows) {

@@ -178,8 +178,9 @@ template <class T, int kWidth>
 class GradLaunch {
  public:
   GradLaunch(const AddNormGrad<Tensor>& op, const Launch& launch)
-      : a_{op.dy.as<T>(), op.residual.as<T>(), op.weight.as<T>(), op.rstd.f32(), op.dresidual.as<T>(), op.partial.f32(),
-           op.dy.rows(), static_cast<std::int32_t>(op.dy.columns()), op.accumulate_residual},
+      : a_{op.dy.as<T>(),         op.residual.as<T>(), op.weight.as<T>(), op.rstd.f32(),
+           op.dresidual.as<T>(),  op.partial.f32(),    op.dy.rows(),      static_cast<std::int32_t>(op.dy.columns()),
+           op.accumulate_residual},
         launch_(launch) {}
 
   // In groups of rows.

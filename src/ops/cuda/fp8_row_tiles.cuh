@@ -70,7 +70,7 @@ struct RowTiles {
 
 struct TilePlan {
   RowTiles tiles;
-  int blocks = 0;         // of a multiprocessor; 0: no tile fits, the rows are turned over by a kernel of their own
+  int blocks = 0;          // of a multiprocessor; 0: no tile fits, the rows are turned over by a kernel of their own
   std::size_t shared = 0;  // bytes of a block: the tile, and behind it what is read ahead
 };
 
@@ -82,9 +82,7 @@ struct TilePlan {
 template <class Ahead>
 TilePlan plan_row_tiles(std::int64_t d, const Ahead& ahead) {
   constexpr std::size_t kOwn = 512, kReserved = 1024;  // of the kernel, of the card, a block
-  constexpr struct {
-    int blocks, chunk_bits;
-  } kWays[] = {{2, 2}, {1, 2}, {1, 1}};
+  constexpr struct { int blocks, chunk_bits; } kWays[] = {{2, 2}, {1, 2}, {1, 1}};
   int card = 0, of_block = 0, of_multiprocessor = 0;
   REDLINE_CUDA(cudaGetDevice(&card));
   REDLINE_CUDA(cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, card));

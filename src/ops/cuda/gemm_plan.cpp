@@ -96,20 +96,23 @@ GemmShape::GemmShape(const Gemm& g)
       workspace(g.workspace_bytes) {
   const auto taken = [](DType t) { return t == DType::bf16 || t == DType::f32; };
   const bool fp8 = is_fp8(input) && is_fp8(input_b) && !(input == DType::e5m2 && input_b == DType::e5m2);
-  REDLINE_CHECK(taken(output) && (fp8 || (taken(input) && input == input_b &&
-                                          !(input == DType::f32 && output == DType::bf16))),
-                "no product of {} and {} gives {}", name_of(input), name_of(input_b), name_of(output));
+  REDLINE_CHECK(
+      taken(output) && (fp8 || (taken(input) && input == input_b && !(input == DType::f32 && output == DType::bf16))),
+      "no product of {} and {} gives {}", name_of(input), name_of(input_b), name_of(output));
   REDLINE_CHECK(!fp8 || (g.a_scale && g.b_scale && !transpose_a && transpose_b), "{} without scales, or not by rows",
                 str());
   REDLINE_CHECK(g.beta == 0 || g.beta == 1, "beta is {}", g.beta);
 }
 
 std::string GemmShape::str() const {
-  return fmt::format("{}x{}x{} {}{} {}>{}{}{} ld {},{},{} align {},{},{}", m, n, k, transpose_a ? 'T' : 'N',
-                     transpose_b ? 'T' : 'N',
-                     input == input_b ? std::string(name_of(input)) : fmt::format("{}x{}", name_of(input), name_of(input_b)),
-                     name_of(output), tf32 ? " tf32" : fast_sums ? " fast" : "",
-                     accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c);
+  return fmt::format(
+      "{}x{}x{} {}{} {}>{}{}{} ld {},{},{} align {},{},{}", m, n, k, transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N',
+      input == input_b ? std::string(name_of(input)) : fmt::format("{}x{}", name_of(input), name_of(input_b)),
+      name_of(output),
+      tf32        ? " tf32"
+      : fast_sums ? " fast"
+                  : "",
+      accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c);
 }
 
 GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)

@@ -23,7 +23,9 @@ struct Eight;
 template <>
 struct Eight<bf16> {
   Vector<bf16, 8> x;
-  __device__ static Eight load(const bf16* from, bool inside) { return {inside ? load_once<8>(from) : Vector<bf16, 8>{}}; }
+  __device__ static Eight load(const bf16* from, bool inside) {
+    return {inside ? load_once<8>(from) : Vector<bf16, 8>{}};
+  }
   template <bool kE5m2>
   __device__ uint2 cast(float scale, LargestBits& largest) const {
     largest.add(x);
@@ -113,7 +115,8 @@ __device__ Fp8Scale entry(float amax, float target) {
 }
 
 // While it runs, the entry's history holds the largest so far and how many blocks are done.
-__global__ void __launch_bounds__(kThreads) scale_of(const bf16* x, std::int64_t vectors, Fp8Scale* scale, float target) {
+__global__ void __launch_bounds__(kThreads)
+    scale_of(const bf16* x, std::int64_t vectors, Fp8Scale* scale, float target) {
   __shared__ std::uint32_t largest_of_warps[kMaxWarps];
   LargestBits largest;
 #pragma unroll 4

@@ -42,7 +42,7 @@ enum class Kind : std::int32_t { q, k, v };
 // The shape of a row as the kernel indexes it.
 struct Row {
   std::int32_t heads, qk_heads, head_dim;
-  std::int32_t pair_bits;  // log2 of the pairs of a head
+  std::int32_t pair_bits;     // log2 of the pairs of a head
   std::int32_t pairs, units;  // of a row
 
   __device__ std::int32_t half() const { return head_dim / 2; }
@@ -318,18 +318,14 @@ void rope_grad_cast(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
                 op.table.shape.str());
   const auto i32 = [](std::int64_t x) { return static_cast<std::int32_t>(x); };
   const std::int64_t pairs = layout.qkv_width() / 16;
-  const Row row{i32(layout.heads),
-                i32(layout.qk_heads()),
-                i32(layout.head_dim),
-                std::countr_zero(static_cast<std::uint64_t>(layout.head_dim / 16)),
-                i32(pairs),
-                i32(ceil_div<std::int64_t>(pairs, kUnitPairs))};
+  const Row row{i32(layout.heads),    i32(layout.qk_heads()),
+                i32(layout.head_dim), std::countr_zero(static_cast<std::uint64_t>(layout.head_dim / 16)),
+                i32(pairs),           i32(ceil_div<std::int64_t>(pairs, kUnitPairs))};
   const CastTo to = cast_to(op.fp8);
   const bool norm = op.raw.present();
   auto* kernel = to.e5m2 ? rope_grad_cast_kernel<false, true> : rope_grad_cast_kernel<false, false>;
   if (norm) kernel = to.e5m2 ? rope_grad_cast_kernel<true, true> : rope_grad_cast_kernel<true, false>;
-  const std::size_t shared =
-      2 * sizeof(Tile) + (norm ? Reads<true>::bytes(kThreads) : Reads<false>::bytes(kThreads));
+  const std::size_t shared = 2 * sizeof(Tile) + (norm ? Reads<true>::bytes(kThreads) : Reads<false>::bytes(kThreads));
   allow_shared(kernel, shared);
   launch_early(launch, kernel, kRowGroups, kThreads, shared,
                {op.dqkv.as<bf16>(), op.q_norm.as<bf16>(), op.k_norm.as<bf16>(), op.positions.i32(), op.table.f32(),

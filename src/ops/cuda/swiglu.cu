@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(TileThread::kThreads, 4)
   uint2 bytes[4];
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    bytes[r] = cast_and_store<kE5m2>(activated(gate[r], up[r]), inside(r), (row + r) * f + column, y, to, scale,
-                                     largest);
+    bytes[r] =
+        cast_and_store<kE5m2>(activated(gate[r], up[r]), inside(r), (row + r) * f + column, y, to, scale, largest);
   }
   if (to.columns) tile.put(own.row, own.column, bytes);
   if (to.amax) largest.put(largest_of_warps, static_cast<int>(threadIdx.x));
@@ -170,8 +170,8 @@ void run(const SwiGlu<Tensor>& op, const Launch& launch) {
     kernel<<<blocks, TileThread::kThreads, 0, launch.stream>>>(op.gate_up.as<bf16>(), op.y.as<bf16>(), to, n, f32);
   } else {
     for_type_and_width(op.y.dtype, in_vectors(f, {op.gate_up, op.y}), [&]<class T, int kWidth>() {
-      swiglu<T, kWidth><<<place_blocks(n, f, kWidth), kPlaceThreads, 0, launch.stream>>>(op.gate_up.as<T>(),
-                                                                                         op.y.as<T>(), n, f32);
+      swiglu<T, kWidth>
+          <<<place_blocks(n, f, kWidth), kPlaceThreads, 0, launch.stream>>>(op.gate_up.as<T>(), op.y.as<T>(), n, f32);
     });
   }
   REDLINE_LAUNCHED();

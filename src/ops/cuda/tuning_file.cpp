@@ -15,7 +15,7 @@
 namespace redline::ops::cuda {
 namespace {
 
-constexpr int kFormat = 2;  // 1 had no seconds
+constexpr int kFormat = 2;           // 1 had no seconds
 constexpr std::size_t kDigits = 16;  // of a word
 
 std::string to_text(const AlgorithmBytes& algorithm) {

@@ -11,7 +11,9 @@ namespace {
 constexpr std::uintptr_t kArena = std::uintptr_t{1} << 40;
 
 template <class Op>
-concept IsProduct = requires(const Op& op) { ops::cuda::product(op); };
+concept IsProduct = requires(const Op& op) {
+  ops::cuda::product(op);
+};
 
 }  // namespace
 

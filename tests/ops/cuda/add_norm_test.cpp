@@ -83,10 +83,10 @@ TEST_P(CudaAddNormFp8Test, BytesOfTheGradientAreThoseOfQuantize) {
       ask.amax = ask.rows ? 0.0f : 1e6f;  // the latter stays
       // Columns are made in tiles, and the sums over rows go with them.
       const std::set<std::string> near = ask.columns ? std::set<std::string>{"dweight"} : std::set<std::string>{};
-      expect_bytes_of_quantize(card(), memory,
-                               AddNormGrad<Tensor>{dy, residual, weight, rstd, dresidual, dweight, partial, accumulate,
-                                                   accumulate},
-                               &AddNormGrad<Tensor>::dresidual, true, ask, near);
+      expect_bytes_of_quantize(
+          card(), memory,
+          AddNormGrad<Tensor>{dy, residual, weight, rstd, dresidual, dweight, partial, accumulate, accumulate},
+          &AddNormGrad<Tensor>::dresidual, true, ask, near);
     }
   }
 }

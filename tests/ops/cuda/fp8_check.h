@@ -16,9 +16,8 @@ struct Fp8Ask {
   bool records = true;  // amax
   float amax = 0;       // recorded before
 };
-inline constexpr Fp8Ask kRowsOrColumns[] = {{.rows = true, .columns = false},
-                                            {.rows = false, .columns = true},
-                                            {.rows = true, .columns = true}};
+inline constexpr Fp8Ask kRowsOrColumns[] = {
+    {.rows = true, .columns = false}, {.rows = false, .columns = true}, {.rows = true, .columns = true}};
 
 inline std::string text_of(const Fp8Ask& ask) {
   return fmt::format("in {} by{}{}", name_of(ask.dtype), ask.rows ? " rows" : "", ask.columns ? " columns" : "");

@@ -51,7 +51,7 @@ TEST_P(CudaSwiGluFp8Test, GivesTheBytesOfQuantize) {
         expect_bytes_of_quantize(card(), memory, forward, &SwiGlu<Tensor>::y, keeps, ask);
         expect_bytes_of_quantize(card(), memory, backward, &SwiGluGrad<Tensor>::dgate_up, keeps, ask);
       };
-      expect();  // some are too large for e4m3
+      expect();                                                        // some are too large for e4m3
       ask.dtype = DType::e5m2, ask.scale = 0x1p-14f, ask.amax = 1e6f;  // others lose all but zero
       expect();
       ask.dtype = DType::e4m3, ask.scale = 0x1p-3f, ask.records = false;

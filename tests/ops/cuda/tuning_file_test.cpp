@@ -67,11 +67,11 @@ TEST_F(Tuning, ThatCannotBeReadIsIgnoredAndReplaced) {
   const auto algorithm = [](char digit) { return "\"" + std::string(128, digit) + "\""; };
   const std::string whole = with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": 0.5})");
   const std::string earlier = R"({"format": 1, "products": {"a": )" + algorithm('0') + "}}";
-  for (const std::string& text :
-       {std::string(), std::string("{"), std::string("[]"), std::string("{\"format\": 2}"), earlier, whole.substr(0, 60),
-        with("\"12\""), with("3"), with(algorithm('0')), with(R"({"algorithm": )" + algorithm('0') + "}"),
-        with(R"({"algorithm": )" + algorithm('x') + R"(, "seconds": 0.5})"),
-        with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": "soon"})")}) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("{\"format\": 2}"),
+                                  earlier, whole.substr(0, 60), with("\"12\""), with("3"), with(algorithm('0')),
+                                  with(R"({"algorithm": )" + algorithm('0') + "}"),
+                                  with(R"({"algorithm": )" + algorithm('x') + R"(, "seconds": 0.5})"),
+                                  with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": "soon"})")}) {
     real_files().replace(path_, text);
     int warnings = 0;
     const log::Listener listener([&](bool warning, std::string_view) { warnings += warning ? 1 : 0; });
