@@ -102,6 +102,8 @@ TEST_F(PlanCommand, BadInputIsOneSentence) {
   expect_bad_input({"plan", "--card", "nothing like it"}, {"no such card is known", "gb200", "cpu"});
   expect_bad_input({"plan", "--memory", "0"}, {"--memory"});
   expect_bad_input({"plan", "nowhere.toml", "--card", "h200"}, {"nowhere.toml"});
+  expect_bad_input({"plan", "--card", "h200", "precision.matmul=fp8", "precision.fp8_products=[\"mlp\"]"},
+                   {"mlp is no product"});
   expect_bad_input({"peaks", "everything"}, {"everything"});
 }
 
