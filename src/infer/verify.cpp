@@ -36,13 +36,6 @@ model::LoweringOptions lowering_options(const OracleCase& c, const std::string& 
 
 bool is_exact(const model::LoweringOptions& o) { return o.compute == DType::f32 && o.products.math == ops::Math::full; }
 
-void calibrate(model::Engine& engine) {
-  for (int pass = 0; pass < 2; ++pass) {
-    engine.micro_step(true);
-    engine.executor().run(model::kRefresh);
-  }
-}
-
 // A case on a device. Tells what it computed by the oracle's keys.
 class Run {
  public:
@@ -64,8 +57,11 @@ class Run {
     take("logits", engine_->logits());
     tell("gradients");
     set_step(0);
-    if (in_fp8(options_)) calibrate(*engine_);
-    if (truth) take_scales(truth->engine(), *engine_);
+    if (in_fp8(options_)) engine_->calibrate();
+    if (truth) {  // which has scales before it is given others, or would look for its own
+      truth->engine().calibrate();
+      take_scales(truth->engine(), *engine_);
+    }
     if (options_.before_step) options_.before_step(*engine_);
     if (truth) with_truth = compare_step(*engine_, truth->engine());
     engine_->micro_step(true);
