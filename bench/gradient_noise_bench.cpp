@@ -1,8 +1,8 @@
-// How much of a gradient's noise is that of eight bits: R = |g8 - g|^2 / |g - g'|^2 by tensor, where g is the gradient of a
-// batch in bf16, g8 that in fp8 and g' that of another batch. Beside it the same of a control, which is no less exact than
-// bf16: on a card bf16 with another attention kernel, on the CPU fp32. Weights are fresh, or those of model.init_from; batches
-// are the first of data.train. Each batch is compared with the next, the last with the first.
-//   gradient_noise_bench gqa-180m data.train=shards/ train.accumulate=1 model.init_from=runs/a --batches 4 --json noise.json
+// How much of a gradient's noise is that of eight bits: R = |g8 - g|^2 / |g - g'|^2 by tensor, where g is the gradient
+// of a batch in bf16, g8 that in fp8 and g' that of another batch. Beside it the same of a control, which is no less
+// exact than bf16: on a card bf16 with another attention kernel, on the CPU fp32. Weights are fresh, or those of
+// model.init_from; batches are the first of data.train. Each batch is compared with the next, the last with the first.
+//   gradient_noise_bench gqa-180m data.train=shards/ model.init_from=runs/a --batches 4 --json noise.json
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,5 +1,6 @@
-// Numbers of eight bits, as cards of Hopper's kind and later multiply them, and bf16: to and from fp32, bit by bit. Casts
-// round to nearest even and saturate: what is too large, infinities included, becomes the largest number; NaN stays NaN.
+// Numbers of eight bits, as cards of Hopper's kind and later multiply them, and bf16: to and from fp32, bit by bit.
+// Casts round to nearest even and saturate: what is too large, infinities included, becomes the largest number; NaN
+// stays NaN.
 //   e4m3: exponents -6 to 8, no infinity, largest 448;    e5m2: exponents -14 to 15, largest 57344
 // The truth for every kernel that casts.
 #pragma once
@@ -66,7 +67,8 @@ constexpr std::array<float, 256> fp8_numbers(const Fp8Format& f) {
 
 constexpr float f32_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
-// A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a NaN.
+// A NaN keeps the bits that fit, so that one which came from bf16 goes back to itself; one of low bits alone stays a
+// NaN.
 constexpr std::uint16_t bf16_from_f32(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {

@@ -14,8 +14,9 @@ using program::ValueId;
 
 constexpr std::int64_t kMultiple = ops::kFp8Multiple;
 
-// What is cast may grow by so much from one step to the next. Room costs nothing: there are 2^15 between the largest and the
-// smallest normal number of e4m3, 2^30 of e5m2, and gradients differ more from step to step than activations do.
+// What is cast may grow by so much from one step to the next. Room costs nothing: there are 2^15 between the largest
+// and the smallest normal number of e4m3, 2^30 of e5m2, and gradients differ more from step to step than activations
+// do.
 constexpr float kInputHeadroom = 4, kGradientHeadroom = 64;
 
 // "qkv" of "layer 3/qkv"; empty: no linear of a block.
@@ -100,6 +101,7 @@ Fp8Products fp8_products(const config::Config& c) {
 std::string in_words(const Fp8Products& p, const Fp8Reasons& reasons) {
   const std::size_t all = p.taken.size() + p.left.size();
   std::string text = fmt::format("{} of {} products", p.taken.empty() ? "none" : std::to_string(p.taken.size()), all);
+  if (p.head) text += " and the head's gradients";
   if (!reasons.sum.empty()) text += fmt::format(", {}", reasons.sum);
   if (!p.left.empty() && (!p.taken.empty() || !reasons.why.empty())) text += "; bf16: ";
   const auto why = [&](std::size_t i) {

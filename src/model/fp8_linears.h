@@ -1,5 +1,6 @@
-// What a run with products in eight bits keeps beside its parameters: copies of the linears' weights, a scale for every tensor that is
-// cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h the products.
+// What a run with products in eight bits keeps beside its parameters: copies of the linears' weights, a scale for every
+// tensor that is cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h the
+// products.
 #pragma once
 
 #include <map>
@@ -32,8 +33,8 @@ struct Fp8Candidates {
 };
 Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
-// What a configuration comes to, in the order of the candidates: those of precision.fp8_products that the shapes allow, or
-// all that they allow where it names none. A name that is no product of the model is a UserError.
+// What a configuration comes to, in the order of the candidates: those of precision.fp8_products that the shapes allow,
+// or all that they allow where it names none. A name that is no product of the model is a UserError.
 inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
 struct Fp8Products {
   std::vector<std::string> taken, left;  // left to bf16
@@ -62,7 +63,8 @@ class Fp8Values {
     return linears_.by_weight.empty() && !linears_.head_weight.present() ? nullptr : &linears_;
   }
 
-  // Scales of the step that was, then the weights as they are now. Without a result the step is taken to have been made.
+  // Scales of the step that was, then the weights as they are now. Without a result the step is taken to have been
+  // made.
   void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:

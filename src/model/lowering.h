@@ -33,13 +33,13 @@ struct DecodeShape {
   std::int64_t rows = 0;       // of a decoding step: the slots, and rows that only keep the shape of products
 };
 
-// The decoding programs for so many texts on a kind of device. A card's library chooses its kernels by the number of rows:
-// it is always the same there, so that a text does not depend on how many others are written beside it. The CPU's kernels
-// take each row by itself.
+// The decoding programs for so many texts on a kind of device. A card's library chooses its kernels by the number of
+// rows: it is always the same there, so that a text does not depend on how many others are written beside it. The CPU's
+// kernels take each row by itself.
 inline constexpr std::int64_t kMostSlots = 8;
 inline constexpr std::int64_t kSamplePromptTokens = 256;  // that a prompt of train.sample_prompts may have
-// `prompt`: tokens of the longest one; `tokens`: that may follow; `positions`: that the model knows, at least the prompt's.
-// A text that outgrows them is read again from its newer half.
+// `prompt`: tokens of the longest one; `tokens`: that may follow; `positions`: that the model knows, at least the
+// prompt's. A text that outgrows them is read again from its newer half.
 DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t prompt, std::int64_t tokens,
                          std::int64_t positions);
 
@@ -64,7 +64,8 @@ struct LoweringOptions {
 };
 
 // What a configuration asks for on a kind of device: the one place that says which device computes in what.
-// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. What does not go together is a UserError.
+// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. What does not go together is a
+// UserError.
 data::BatchShape batch_shape(const config::Config& config);
 std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
@@ -104,7 +105,8 @@ struct LoweredModel {
   // The first row of that name, and its value; where there is none, as many as there are rows, and an absent one.
   std::size_t row(std::string_view array) const;
   program::ValueId at(std::string_view array) const;
-  // The elements of an array that are about a range of the parameters, as a value of the programs; absent as the array is.
+  // The elements of an array that are about a range of the parameters, as a value of the programs; absent as the array
+  // is.
   program::ValueId view(program::Builder& b, std::string_view array, const optim::Range& range) const;
 };
 

@@ -1,12 +1,13 @@
 // Tensors in eight bits, for products at twice the rate. A tensor x has one scale, a power of two: what is kept is
-// cast(bf16(x) * scale), rounded to nearest even and saturating (base/small_floats.h), and products multiply by one over it.
-// Only the range matters: a cast's error is that of three or two bits whatever the scale, as long as values are above the
-// smallest numbers. Scales live in device memory and change in the update only; they are found in one of three ways:
+// cast(bf16(x) * scale), rounded to nearest even and saturating (base/small_floats.h), and products multiply by one
+// over it. Only the range matters: a cast's error is that of three or two bits whatever the scale, as long as values
+// are above the smallest numbers. Scales live in device memory and change in the update only; they are found in one of
+// three ways:
 //   weights          current: from the largest of the tensor itself, each time it is cast
 //   outputs of norms bounded: |y| <= sqrt(d) max|w|, so from the norm's weights
 //   all others       delayed: from the largest of the last kAmaxHistory steps, with headroom
-// Products take their operands by rows of what is summed over: x and weight as they lie for y = x W^T, but W, dy and x turned
-// over for the gradients. Whoever casts writes either form or both.
+// Products take their operands by rows of what is summed over: x and weight as they lie for y = x W^T, but W, dy and x
+// turned over for the gradients. Whoever casts writes either form or both.
 #pragma once
 
 #include <bit>
@@ -21,8 +22,8 @@ namespace redline::ops {
 inline constexpr int kAmaxHistory = 16;
 inline constexpr std::int64_t kFp8Multiple = 16;  // that products of them ask of every extent
 
-// A tensor's entry among the scales: floats, since checkpoints hold them as such. A library reads `inverse` where it is,
-// aligned to 16 bytes, as all its operands.
+// A tensor's entry among the scales: floats, since checkpoints hold them as such. A library reads `inverse` where it
+// is, aligned to 16 bytes, as all its operands.
 struct Fp8Scale {
   float inverse;                // products are multiplied by it
   float scale;                  // values are
@@ -95,9 +96,10 @@ struct BoundScale {
   }
 };
 
-// Delayed scales, once a step: what was recorded goes into the history, and scale = 2^floor(log2(target / its largest)),
-// where target is the largest number of the format over the headroom. Where the update was not made (result says so)
-// nothing changes; nothing recorded, or something not finite, leaves an entry as it is. The record starts again from 0.
+// Delayed scales, once a step: what was recorded goes into the history, and scale = 2^floor(log2(target / its
+// largest)), where target is the largest number of the format over the headroom. Where the update was not made (result
+// says so) nothing changes; nothing recorded, or something not finite, leaves an entry as it is. The record starts
+// again from 0.
 template <class T>
 struct MoveScales {
   static constexpr std::string_view kName = "move_scales";

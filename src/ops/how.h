@@ -17,8 +17,8 @@ struct ProductHow {
   auto operator<=>(const ProductHow&) const = default;
 };
 
-// Of a batch. full_rows: every document is as long as the longest may be, and no token is left over; libraries are faster
-// there. Any batch is packed.
+// Of a batch. full_rows: every document is as long as the longest may be, and no token is left over; libraries are
+// faster there. Any batch is packed.
 enum class Documents : std::uint8_t { packed, full_rows };
 
 enum class AttentionBy : std::uint8_t { automatic, cudnn, hopper, flash, reference };

@@ -1,7 +1,7 @@
 // Language-model head and cross entropy in chunks of rows: the whole logits never exist, dlogits overwrite logits.
 //   logits = x * weight^T;  losses[i] = logsumexp(logits[i]) - logits[i][targets[i]];  loss_sum (+)= sum of losses
-// Sums are unscaled: one over the number of pairs is applied once, in the update. Rows without a target (negative) lose 0.
-// With dx and dweight present the gradient is made in the same pass (training); without them it is the loss alone:
+// Sums are unscaled: one over the number of pairs is applied once, in the update. Rows without a target (negative) lose
+// 0. With dx and dweight present the gradient is made in the same pass (training); without them it is the loss alone:
 //   dlogits = softmax(logits) - onehot(target), 0 without a target
 //   dx = dlogits * weight;  dweight (+)= dlogits^T * x
 // These two products may take operands in eight bits (ops/fp8.h); logits are always a product of what x and weight are.

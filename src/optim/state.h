@@ -1,5 +1,5 @@
-// What a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows, checkpoints hold
-// those that name a file, and nothing else lists them.
+// What a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows, checkpoints
+// hold those that name a file, and nothing else lists them.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct StateArray {
   std::int64_t block = 1;        // elements of parameters that share one of its own: 256 for scales of 8-bit moments
   std::int64_t independent = 0;  // elements of an array that is about no parameter
   std::string file = {};         // of a checkpoint; empty: it is not saved
-  // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor of
-  // this name, in the order of the flat layout.
+  // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor
+  // of this name, in the order of the flat layout.
   std::string stored_as = {};
 
   bool by_parameter() const { return range.elements() > 0 && block == 1; }

@@ -1,5 +1,5 @@
-// Lowers the model in bf16 and in fp8, asks for the time of the products of both, and reads what casts move off programs
-// with every subset of a linear's three products.
+// Lowers the model in bf16 and in fp8, asks for the time of the products of both, and reads what casts move off
+// programs with every subset of a linear's three products.
 #include "perf/fp8_choice.h"
 
 #include <algorithm>

@@ -29,8 +29,8 @@ struct Fp8Choice {
   model::Fp8Reasons reasons = {};
 };
 
-// What a configuration comes to on a device, before its first step. A list that is there already stays, but for what the
-// card cannot do; on the CPU and where bits are to repeat nothing is timed, and all that can be is taken. Without
+// What a configuration comes to on a device, before its first step. A list that is there already stays, but for what
+// the card cannot do; on the CPU and where bits are to repeat nothing is timed, and all that can be is taken. Without
 // `measure` (a dry run) nothing is asked of the card.
 Fp8Choice settle_fp8(const config::Config& config, device::Device& device, bool measure);
 

@@ -1,5 +1,6 @@
-// How long a program should take on a machine before it has run there: each node the longer of its products and its bytes,
-// at the rates that such nodes reach. The rates are shares of what a datasheet or a measurement promises, in one table.
+// How long a program should take on a machine before it has run there: each node the longer of its products and its
+// bytes, at the rates that such nodes reach. The rates are shares of what a datasheet or a measurement promises, in one
+// table.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Machine {
   std::int64_t in_context = 0;  // of them, by the driver's context and the libraries' kernels
 };
 
-// A card of the table as redline would find it. What large copies reach of its bandwidth is the share measured on an H200.
+// A card of the table as redline would find it. What large copies reach of its bandwidth is the share measured on an
+// H200.
 Machine machine_of(const Card& card);
 
 // The device that is there: a card of the table by its datasheet, anything else by what it is measured to do.

@@ -1,5 +1,5 @@
-// The CPU executor: node by node, on the device's thread pool. Kernels compute in fp32; a value that the program keeps in bf16
-// is taken to fp32 for the node that reads it, and rounded by the node that writes it.
+// The CPU executor: node by node, on the device's thread pool. Kernels compute in fp32; a value that the program keeps
+// in bf16 is taken to fp32 for the node that reads it, and rounded by the node that writes it.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -42,7 +42,8 @@ class CpuExecutor final : public ArenaExecutor {
     ThreadPool& pool;
   };
 
-  // The norm is of the sum as it is stored, as on a card: that is what the backward pass sees, and what it is made again of.
+  // The norm is of the sum as it is stored, as on a card: that is what the backward pass sees, and what it is made
+  // again of.
   void run_node(const ops::AddNorm<Tensor>& op) {
     if (op.residual_out.dtype != DType::bf16) return run_in_f32(op);
     run_in_f32(ops::Add<Tensor>{op.residual_in, op.branch, op.residual_out});

@@ -1,5 +1,5 @@
-// First what products want of which value; then the nodes once more, with copies behind whoever made a value, and products
-// over the copies.
+// First what products want of which value; then the nodes once more, with copies behind whoever made a value, and
+// products over the copies.
 #include "program/fp8.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 
 using Nodes = std::vector<Node>;
 
-// An op that can write one of its results in eight bits by itself (its header says what `fp8` is of): where, and the result,
-// which may be absent then, or stays, or is not written any more.
+// An op that can write one of its results in eight bits by itself (its header says what `fp8` is of): where, and the
+// result, which may be absent then, or stays, or is not written any more.
 enum class Result { optional, stays, unwritten };
 struct Caster {
   ops::Fp8Copies<ValueId>* to = nullptr;

@@ -1,6 +1,6 @@
-// Another lowering of the same step: products of linears with operands in eight bits (ops/fp8.h). A pass over a program with
-// its backward pass, before anything is computed again: whoever makes a value that such a product reads writes it in eight
-// bits as well, or instead where nobody else reads it, and a node of its own does where its maker cannot.
+// Another lowering of the same step: products of linears with operands in eight bits (ops/fp8.h). A pass over a program
+// with its backward pass, before anything is computed again: whoever makes a value that such a product reads writes it
+// in eight bits as well, or instead where nobody else reads it, and a node of its own does where its maker cannot.
 #pragma once
 
 #include <functional>

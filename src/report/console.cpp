@@ -150,8 +150,8 @@ std::string in_words(const train::Finished& f) {
   return f.text.substr(0, first_part) + figures + f.text.substr(first_part);
 }
 
-// Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked at
-// first.
+// Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked
+// at first.
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds, std::size_t columns) {
   constexpr int kStays = 0, kLast = 6;
   struct Field {

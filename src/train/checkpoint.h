@@ -34,8 +34,8 @@ bool parameters_finite(model::Engine& engine);
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state, const RunTokens& tokens = {});
 
-// What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there. Scales of
-// operands in eight bits are not needed: they can be found anew.
+// What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there. Scales
+// of operands in eight bits are not needed: they can be found anew.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 
 // From a folder that was found whole (io/checkpoint_folder.h): where the run stood, but for the loader's state. That
@@ -45,8 +45,8 @@ data::LoaderState read_loader_state(FileSystem& files, const Path& folder);
 
 bool has_scales(FileSystem& files, const Path& folder);
 
-// Its parameters and moments, and where it is to be the scales, held against the manifest's hashes on the way: after an error some of them are the
-// checkpoint's and some are not.
+// Its parameters and moments, and where it is to be the scales, held against the manifest's hashes on the way: after an
+// error some of them are the checkpoint's and some are not.
 void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress = {},
                   bool with_scales = true);
 

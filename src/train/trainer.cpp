@@ -51,8 +51,15 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   else if (options.resume)
     folder.tell(Note{fmt::format("nothing to resume in {}: starting from the beginning", name)});
   folder.tell(Started{header});
-  if (!header.fp8.empty() && model::fp8_products(options.config).taken.empty())
+  const model::Fp8Products fp8 = model::fp8_products(options.config);
+  const config::Precision& precision = options.config.precision;
+  if (!header.fp8.empty() && fp8.taken.empty() && !fp8.head)
     folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});
+  if (precision.head == "fp8" && precision.matmul != "fp8")
+    folder.tell(
+        Warning{fmt::format("precision.head = \"fp8\" counts where precision.matmul is fp8; it is {}: the head's "
+                            "gradients take that",
+                            precision.matmul)});
   if (options.dry_run) {
     folder.tell(Note{checkpoints_in_words(model::state_bytes(loop.lowered().state),
                                           checkpoints_kept(options.config.checkpoint, header.steps))});

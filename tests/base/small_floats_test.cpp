@@ -1,4 +1,5 @@
-// Casts to eight bits and to bf16: the nearest number, ties to the even one, and saturation, against a search over all numbers.
+// Casts to eight bits and to bf16: the nearest number, ties to the even one, and saturation, against a search over all
+// numbers.
 #include "base/small_floats.h"
 
 #include <gtest/gtest.h>

@@ -88,6 +88,10 @@ TEST(Fp8Products, SayWhatIsLeftToBf16AndWhy) {
   EXPECT_EQ(in_words(fp8_products(c), {"", {{"out/weight", "0.31 ms against 0.33"}}}),
             "11 of 12 products; bf16: out/weight (0.31 ms against 0.33)");
   EXPECT_EQ(in_words(fp8_products(in_fp8({"none"}))), "none of 12 products");
+  c = in_fp8();
+  c.model.vocab = 272;
+  c.precision.head = "fp8";
+  EXPECT_EQ(in_words(fp8_products(c)), "12 of 12 products and the head's gradients");
 
   c = in_fp8();
   c.train.batch_size = 1, c.train.seq_len = 100;  // 100 tokens: no multiple of 16

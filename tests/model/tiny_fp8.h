@@ -38,6 +38,26 @@ inline void find_scales(model::Engine& engine) {
   }
 }
 
+// A token of one document is changed at a time: no loss of another moves, to the bit; its own does where it has a target.
+template <class Made>
+void expect_documents_apart(Made& engine, const data::Batch& batch) {
+  engine.upload(batch);
+  engine.micro_step(true);
+  const std::vector<float> before = engine.losses();
+  for (std::int64_t d = 0; d < batch.documents; ++d) {
+    const auto begin = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)]);
+    const auto end = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d) + 1]);
+    data::Batch changed = batch;
+    changed.tokens[begin] = (changed.tokens[begin] + 1) % static_cast<std::int32_t>(engine.model().vocab);
+    engine.upload(changed);
+    engine.micro_step(true);
+    const std::vector<float> after = engine.losses();
+    EXPECT_TRUE(end - begin < 2 || before[begin] != after[begin]) << "document " << d;
+    for (std::size_t t = 0; t < before.size(); ++t)
+      EXPECT_TRUE((t >= begin && t < end) || before[t] == after[t]) << "document " << d << ", token " << t;
+  }
+}
+
 inline bool has_fp8_node(const program::Program& p) {
   for (const program::Node& node : p.nodes) {
     bool found = std::holds_alternative<ops::Quantize<program::ValueId>>(node.op) ||

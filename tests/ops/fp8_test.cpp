@@ -1,5 +1,5 @@
-// Casts to eight bits, element by element; how scales are found and how they move; products of what was cast against doubles,
-// and how far they are from products of what was not.
+// Casts to eight bits, element by element; how scales are found and how they move; products of what was cast against
+// doubles, and how far they are from products of what was not.
 #include "ops/fp8.h"
 
 #include <limits>
@@ -268,8 +268,8 @@ TEST(Fp8Product, MatchesDoubles) {
   }
 }
 
-// The three products of a linear with all their casts, beside those of what was not cast: an error of 2.7% or 5.3% for each
-// operand, that of E4M3 and of E5M2, and none on the whole.
+// The three products of a linear with all their casts, beside those of what was not cast: an error of 2.7% or 5.3% for
+// each operand, that of E4M3 and of E5M2, and none on the whole.
 TEST(Fp8Product, IsNearThatOfWhatWasNotCast) {
   constexpr std::int64_t kN = 96, kK = 144, kM = 128;
   Memory memory;
@@ -320,7 +320,8 @@ TEST(Fp8Product, IsNearThatOfWhatWasNotCast) {
     EXPECT_LE(typical(error), most * typical(exact)) << what;
     EXPECT_GE(typical(error), most / 4 * typical(exact)) << what << " was not cast";
     EXPECT_LE(std::abs(mean), 0.001 * typical(exact)) << what;
-    // Nor does it shrink or grow: numbers grow rarer upwards within a step of the format, which gives E5M2 half a percent.
+    // Nor does it shrink or grow: numbers grow rarer upwards within a step of the format, which gives E5M2 half a
+    // percent.
     EXPECT_LE(std::abs(along), 0.006 * dot(exact, exact)) << what;
   };
   expect_near("y", y8, y, 0.04);

@@ -1,4 +1,5 @@
-// What the tests of casts to eight bits share, on the CPU and on a card: numbers that are hard to cast, and entries of scales.
+// What the tests of casts to eight bits share, on the CPU and on a card: numbers that are hard to cast, and entries of
+// scales.
 #pragma once
 
 #include <cmath>

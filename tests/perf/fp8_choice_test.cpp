@@ -1,5 +1,5 @@
-// A product takes eight bits where that is faster with its casts, and can be computed; everything else stays in bf16, with
-// the reason.
+// A product takes eight bits where that is faster with its casts, and can be computed; everything else stays in bf16,
+// with the reason.
 #include "perf/fp8_choice.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The pass that puts products into eight bits: which products it takes, that a value is cast once behind the node that made
-// it, and that a buffer which is written again and again is cast as each reader found it.
+// The pass that puts products into eight bits: which products it takes, that a value is cast once behind the node that
+// made it, and that a buffer which is written again and again is cast as each reader found it.
 #include "program/fp8.h"
 
 #include <gtest/gtest.h>
@@ -151,8 +151,8 @@ TEST(Fp8Pass, CastsAValueOnceBehindItsMakerInTheFormsThatAreRead) {
     });
 }
 
-// Each norm adds to the one buffer that is the gradient of the residual stream: a product must find what stood there when
-// it read, not what came later.
+// Each norm adds to the one buffer that is the gradient of the residual stream: a product must find what stood there
+// when it read, not what came later.
 TEST(Fp8Pass, AProductTakesTheCopyOfWhatItHadRead) {
   const Mlp plain({}, false), mlp({});
   std::map<std::string, Names> makers;  // of a product's operands

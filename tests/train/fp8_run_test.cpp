@@ -1,5 +1,5 @@
-// A run in eight bits goes on to the same bits, takes up checkpoints of other precisions and leaves some for them, and says
-// where its scales come from.
+// A run in eight bits goes on to the same bits, takes up checkpoints of other precisions and leaves some for them, and
+// says where its scales come from.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -124,6 +124,9 @@ TEST(Fp8Run, WhereNoProductTakesItTheRunGoesOnAndWarns) {
   EXPECT_FALSE(real_files().exists(checkpoint(temp.path() / "none", 2) / kScales));
   const Ran all = run(fp8_run({"train.max_steps=2"}), temp.path() / "all");
   EXPECT_FALSE(any_has(all.seen.warnings, "fp8"));
+  const Ran head =
+      run(fp8_run({"train.max_steps=2", "precision.matmul=bf16", "precision.head=fp8"}), temp.path() / "head");
+  EXPECT_TRUE(any_has(head.seen.warnings, "precision.head = \"fp8\" counts where precision.matmul is fp8; it is bf16"));
 }
 
 TEST(Fp8Run, ScalesOfAnotherShapeAreRefusedByName) {

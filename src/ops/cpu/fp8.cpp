@@ -1,6 +1,6 @@
 // Casts to eight bits as cards make them, their scales, and products of them. The truth for the casts is
-// base/small_floats.h; here values are what bf16 keeps of them, as on a card. A product's operands are taken back to fp32,
-// which is exact, and the work is gemm's.
+// base/small_floats.h; here values are what bf16 keeps of them, as on a card. A product's operands are taken back to
+// fp32, which is exact, and the work is gemm's.
 #include <algorithm>
 #include <cmath>
 

@@ -200,8 +200,9 @@ class GradLaunch {
     }
   }
 
-  // In tiles, if two blocks a multiprocessor have room for them: what a thread has of a row must be what it has in groups.
-  // With one block of more threads rows of 2304 took 381 us; from groups, and turned over by another kernel, 329.
+  // In tiles, if two blocks a multiprocessor have room for them: what a thread has of a row must be what it has in
+  // groups. With one block of more threads rows of 2304 took 381 us; from groups, and turned over by another kernel,
+  // 329.
   bool in_tiles(const CastTo& to) const {
     const auto with = [&]<int kVectors, int kRows>() {
       if (threads(kVectors) > kGradThreads) return false;

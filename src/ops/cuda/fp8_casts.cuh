@@ -1,10 +1,10 @@
-// Casts to eight bits inside kernels, and tiles that turn over. What is cast is what bf16 keeps of a value, so a kernel that
-// writes its result in eight bits gives the bytes that quantize makes of its bf16 result.
+// Casts to eight bits inside kernels, and tiles that turn over. What is cast is what bf16 keeps of a value, so a kernel
+// that writes its result in eight bits gives the bytes that quantize makes of its bf16 result.
 //
-// A tile is kTileRows rows of 64 columns; a warp has 16 rows of it at a time. A lane has 8 columns (lane % 8) of 4 rows that
-// follow each other (lane / 8 says which four): four words of each four columns, turned over in registers, go to the
-// tile's columns in shared memory, a word each. Words of a column are 16 bytes apart in groups that depend on the column:
-// neither the writes nor the reads of 16 bytes meet in a bank.
+// A tile is kTileRows rows of 64 columns; a warp has 16 rows of it at a time. A lane has 8 columns (lane % 8) of 4 rows
+// that follow each other (lane / 8 says which four): four words of each four columns, turned over in registers, go to
+// the tile's columns in shared memory, a word each. Words of a column are 16 bytes apart in groups that depend on the
+// column: neither the writes nor the reads of 16 bytes meet in a bank.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -46,8 +46,8 @@ __device__ uint2 cast_8(const device::cuda::Vector<device::cuda::bf16, 8>& x, fl
           cast_4<kE5m2>(x[4] * scale, x[5] * scale, x[6] * scale, x[7] * scale)};
 }
 
-// The largest magnitude of what a thread has seen, as the bits of bf16 in either half of a word: magnitudes of floats are
-// in the order of their bits, and NaN is above all.
+// The largest magnitude of what a thread has seen, as the bits of bf16 in either half of a word: magnitudes of floats
+// are in the order of their bits, and NaN is above all.
 struct LargestBits {
   std::uint32_t low = 0, high = 0;
 
@@ -123,8 +123,8 @@ struct TurnedTile {
   }
   __device__ uint4 chunk(int column, int index) const { return chunks[column * kChunks + (index ^ (column / 8))]; }
 
-  // All of it to [d, n], from row `row` and column `column` of [n, d], by a block's threads, behind a barrier. n is a multiple
-  // of 16.
+  // All of it to [d, n], from row `row` and column `column` of [n, d], by a block's threads, behind a barrier. n is a
+  // multiple of 16.
   __device__ void store(std::uint8_t* to, std::int64_t row, std::int32_t column, std::int64_t n, std::int32_t d,
                         int thread, int threads) const {
     for (int i = thread; i < kTileColumns * kChunks; i += threads) {

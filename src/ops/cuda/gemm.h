@@ -32,16 +32,16 @@ struct Gemm {
 
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
 
-// How long a product takes by itself, as gemm() would launch it: tuned where those are. The addresses only say how operands
-// are aligned; it runs on operands of its own. Untimed it is only asked whether there is an algorithm.
+// How long a product takes by itself, as gemm() would launch it: tuned where those are. The addresses only say how
+// operands are aligned; it runs on operands of its own. Untimed it is only asked whether there is an algorithm.
 struct ProductTime {
   double seconds = 0;
   std::string problem = {};  // why it cannot be computed, or not be timed
 };
 ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool timed = true);
 
-// Writes what was tuned on the card since the last call to the tuning file, for later runs. A file that cannot be written
-// is a warning.
+// Writes what was tuned on the card since the last call to the tuning file, for later runs. A file that cannot be
+// written is a warning.
 void keep_tuning(const device::cuda::Launch& launch);
 
 }  // namespace redline::ops::cuda

@@ -1,8 +1,8 @@
-// The fastest of several algorithms, by time: the heuristic's first guess often is not, and near its guesses lie others that
-// it does not name. All are run once; finalists then take turns for several rounds, since a card's clock changes with its
-// power and heat. The last few take turns on a loaded card, for long enough that its power cap counts: large products run
-// at three quarters of the clock there, and what is fastest in a burst need not be. Operands are random (zeros run up to
-// 20% faster).
+// The fastest of several algorithms, by time: the heuristic's first guess often is not, and near its guesses lie others
+// that it does not name. All are run once; finalists then take turns for several rounds, since a card's clock changes
+// with its power and heat. The last few take turns on a loaded card, for long enough that its power cap counts: large
+// products run at three quarters of the clock there, and what is fastest in a burst need not be. Operands are random
+// (zeros run up to 20% faster).
 #include "ops/cuda/gemm_tuning.h"
 
 #include <algorithm>
@@ -25,8 +25,8 @@ constexpr int kParents = 2;
 constexpr std::size_t kFinalists = 5, kLastFinalists = 3;
 constexpr double kPreheat = 0.7;  // seconds until a card runs at the clock that its power cap leaves
 constexpr int kLoadedRuns = 6, kLoadedRounds = 2;
-// Seconds from which on a run is long: it loads the card by itself, and says in a run or two what others say in many. The
-// head of a large vocabulary would else take half of all the time.
+// Seconds from which on a run is long: it loads the card by itself, and says in a run or two what others say in many.
+// The head of a large vocabulary would else take half of all the time.
 constexpr double kLong = 5e-3;
 constexpr int kLongRuns = 2;
 

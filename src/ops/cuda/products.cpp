@@ -1,5 +1,5 @@
-// Linear layers are three products over the same weight, y = x W^T, dx = dy W, dW (+)= dy^T x, and so is a chunk of a head. All
-// row-major as stored.
+// Linear layers are three products over the same weight, y = x W^T, dx = dy W, dW (+)= dy^T x, and so is a chunk of a
+// head. All row-major as stored.
 #include "ops/cuda/products.h"
 
 #include <algorithm>

@@ -13,8 +13,8 @@ Gemm product(const LinearInputGrad<Tensor>& op);
 Gemm product(const LinearWeightGrad<Tensor>& op);
 Gemm product(const Fp8Product<Tensor>& op);
 
-// A head's rows of logits exist in chunks. Where rows of the vocabulary's length would not be aligned, which costs products
-// and loads alike several times over, fewer rows stand a little further apart.
+// A head's rows of logits exist in chunks. Where rows of the vocabulary's length would not be aligned, which costs
+// products and loads alike several times over, fewer rows stand a little further apart.
 struct LogitsChunk {
   std::int64_t rows, stride;
 };

@@ -1,6 +1,6 @@
-// Copies in eight bits: rows = cast(x * scale), columns = rows turned over; amax = max(amax, |x|).
-// A block has two tiles of 128 rows and 64 columns, a warp 16 rows of them and all of its lanes' loads under way at once; the
-// columns go through shared memory (fp8_casts.cuh). Weights have their largest magnitude first, by a kernel whose last block
+// Copies in eight bits: rows = cast(x * scale), columns = rows turned over; amax = max(amax, |x|). A block has two
+// tiles of 128 rows and 64 columns, a warp 16 rows of them and all of its lanes' loads under way at once; the columns
+// go through shared memory (fp8_casts.cuh). Weights have their largest magnitude first, by a kernel whose last block
 // makes the scale of it.
 #include <algorithm>
 

@@ -1,5 +1,6 @@
-// A training step in eight bits on a card against the CPU's, whose casts are the same: losses and gradients agree as they do in
-// bf16, graphs and repetition change no bit, nor does recompute in the deterministic mode, and documents stay apart.
+// A training step in eight bits on a card against the CPU's, whose casts are the same: losses and gradients agree as
+// they do in bf16, graphs and repetition change no bit, nor does recompute in the deterministic mode, and documents
+// stay apart.
 #include <cmath>
 #include <cstring>
 
@@ -93,8 +94,8 @@ double cosine(std::span<const float> a, std::span<const float> b) {
   return ab / std::sqrt(aa * bb);
 }
 
-// Sums that differ by a bit of bf16 fall on the other side of a tie of e4m3 once in thirty times, and a cast follows them: that
-// is a third of the casts' own error. So both gradients are as far from bf16's, and nearer to each other.
+// Sums that differ by a bit of bf16 fall on the other side of a tie of e4m3 once in thirty times, and a cast follows
+// them: that is a third of the casts' own error. So both gradients are as far from bf16's, and nearer to each other.
 TEST_P(Fp8OnCard, AgreesWithTheCpu) {
   Made ours(model_, options(), card()), cpu(model_, options(Kind::cpu), cpu_);
   // Scales are powers of two of amax: a step of them may differ where an amax stands beside one.
@@ -159,20 +160,7 @@ TEST_P(Fp8OnCard, RecomputeChangesNoBitOfADeterministicStep) {
 
 TEST_P(Fp8OnCard, DocumentsCannotSeeEachOther) {
   Made engine(model_, options(), card());
-  const data::Batch batch = some_batch(model_.vocab);
-  engine.micro_step(true);
-  const std::vector<float> before = engine.losses();
-  for (std::int64_t d = 0; d < batch.documents; ++d) {
-    const auto begin = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)]);
-    const auto end = static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d) + 1]);
-    data::Batch changed = batch;
-    changed.tokens[begin] = (changed.tokens[begin] + 1) % static_cast<std::int32_t>(model_.vocab);
-    engine.upload(changed);
-    engine.micro_step(true);
-    const std::vector<float> after = engine.losses();
-    for (std::size_t t = 0; t < before.size(); ++t)
-      EXPECT_TRUE((t >= begin && t < end) || before[t] == after[t]) << "document " << d << ", token " << t;
-  }
+  testing::expect_documents_apart(engine, some_batch(model_.vocab));
 }
 
 // The arena is what the plan says, and a run goes on from its state to the bit.

@@ -1,6 +1,6 @@
-// Programs on a card: a run changes state once, whether it is launched node by node, captured or replayed; a replay reads
-// what the host has written since; a capture that fails costs the graphs alone; what was tuned is kept; the plan is what is
-// allocated; a timer hears every node.
+// Programs on a card: a run changes state once, whether it is launched node by node, captured or replayed; a replay
+// reads what the host has written since; a capture that fails costs the graphs alone; what was tuned is kept; the plan
+// is what is allocated; a timer hears every node.
 #include "program/executor.h"
 
 #include <cstdlib>
@@ -125,8 +125,8 @@ TEST_F(CudaExecutor, WhatWasTunedIsKeptWithGraphsAndWithout) {
   }
 }
 
-// Sums of large arrays beside each other on two streams, in graphs and without: each run reads what the one before wrote,
-// so an edge that is missing shows.
+// Sums of large arrays beside each other on two streams, in graphs and without: each run reads what the one before
+// wrote, so an edge that is missing shows.
 TEST_F(CudaExecutor, APairRunsBesideTheNodesBetweenItsEnds) {
   constexpr std::int64_t kSize = 1 << 22;
   constexpr int kRuns = 20;
