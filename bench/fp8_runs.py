@@ -26,7 +26,8 @@ import time
 import fp8_parity
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-IN_FP8 = ["precision.matmul=fp8"]
+# All that can be in eight bits, whatever a card would choose: parity of this is parity of any part of it.
+IN_FP8 = ["precision.matmul=fp8", "precision.fp8=all", "precision.head=fp8"]
 ARMS = {fp8_parity.BASE: [], fp8_parity.FP8: IN_FP8, fp8_parity.CONTROL: ["kernels.attention=flash"]}
 
 

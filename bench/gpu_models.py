@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
+    parser.add_argument("--peer-precision", choices=["bf16", "fp8"], help="run the peer beside rows of this precision only")
     parser.add_argument("--precision", default="bf16", help="of products: bf16, fp8 or both, with a comma (default: bf16)")
     parser.add_argument("--keys", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the runs in fp8")
     parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")
@@ -202,7 +203,7 @@ def peer_row(given, model, arguments):
 
 
 def peer_of(given, model, batch, precision):
-    if not given.peer:
+    if not given.peer or (given.peer_precision and precision != given.peer_precision):
         return None
     row = peer_row(given, model, [given.peer, "--runs", f"{model}:{batch}:{precision}:default:cudnn:8", "--steps", "10"])
     return {"ktokens_per_s": row["ktok_s"], "mfu_percent": row["mfu_causal"], "mfu_palm_percent": row["mfu_palm"],
