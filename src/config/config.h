@@ -63,6 +63,10 @@ struct Train {
   std::int64_t max_steps = 0;         // these three end the run, 0: not; of several, whichever comes first
   std::int64_t max_tokens = 0;
   double epochs = 0;
+  double max_hours = 0;       // of training, all sessions together; 0: no end by time
+  bool fit_hours = false;     // the steps, and with them the schedule, follow what max_hours has room for
+  std::int64_t patience = 0;  // evaluations without a better loss, after which the run ends; 0: never
+  double target_loss = 0;     // held out: the run ends once it is reached; 0: none
   std::int64_t seed = 0;
   std::int64_t eval_every = 0;  // 0: at the end only
   std::int64_t eval_batches = 8;
@@ -101,10 +105,18 @@ struct Kernels {
 };
 
 struct Checkpoint {
-  std::int64_t every = 0;       // steps; 0: at the end only
-  std::int64_t keep = 2;        // the last K
-  std::int64_t keep_every = 0;  // and every Nth step for good; 0: none
+  std::int64_t every = 0;             // steps; 0: at the end only
+  std::int64_t keep = 2;              // the last K
+  std::int64_t keep_every = 0;        // and every Nth step for good; 0: none
+  std::string on_error = "continue";  // continue | stop: where a save fails
   bool operator==(const Checkpoint&) const = default;
+};
+
+struct Guard {
+  std::int64_t skips = 3;      // updates in a row that may be left out
+  std::int64_t rollbacks = 0;  // times that a run may go back to a good checkpoint
+  double spike = 0;            // a norm so many times the usual one leaves the update out; 0: none does
+  bool operator==(const Guard&) const = default;
 };
 
 struct Log {
@@ -123,6 +135,7 @@ struct Config {
   Precision precision;
   Kernels kernels;
   Checkpoint checkpoint;
+  Guard guard;
   Log log;
   Origins origins;  // where each key was set
   bool operator==(const Config&) const = default;

@@ -108,6 +108,11 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 }  // namespace
 
+std::int64_t available_host_bytes() {
+  const std::int64_t all = host_memory();
+  return std::min(all, machine_available().value_or(all));
+}
+
 // A large one comes from the system as zeros, and untouched: who fills it first pays for its pages, once.
 class CpuBuffer final : public Buffer {
  public:
@@ -247,6 +252,20 @@ class CpuTransferWindow final : public TransferWindow {
   std::vector<std::byte> memory_;
 };
 
+// Work is over when the call that gave it returns, and so are copies.
+class CpuLane final : public CopyLane {
+ public:
+  void follow() override {}
+  void hold_work() override {}
+  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  void wait() override {}
+  std::unique_ptr<TransferWindow> make_window(std::int64_t bytes) override {
+    return std::make_unique<CpuTransferWindow>(bytes);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Mailbox> CpuDevice::make_mailbox(std::int64_t bytes) { return std::make_unique<CpuMailbox>(bytes); }
@@ -263,6 +282,21 @@ void CpuDevice::copy_in(void* to, const void* from, std::int64_t bytes) {
 
 void CpuDevice::copy_out(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+std::unique_ptr<CopyLane> CpuDevice::make_lane() { return std::make_unique<CpuLane>(); }
+
+// Linux would promise more than there is: a snapshot is worth less than the processes that it would end.
+std::unique_ptr<Buffer> CpuDevice::try_allocate_host(std::int64_t bytes) {
+  if (bytes > available_bytes()) return nullptr;
+  return allocate(bytes);
+}
+
+void CpuDevice::copy_within(void* to, const void* from, std::int64_t bytes) {
+  pool_.for_ranges(bytes, 4 * kHugePage, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                static_cast<std::size_t>(end - begin));
+  });
 }
 
 void CpuDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {

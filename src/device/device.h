@@ -69,6 +69,19 @@ class TransferWindow {
 // what fits into less takes less.
 inline constexpr std::int64_t kTransferWindow = std::int64_t{32} << 20;
 
+// Copies off a device beside its work, in an order of their own. One thread uses it at a time; its device must outlive
+// it.
+class CopyLane {
+ public:
+  virtual ~CopyLane() = default;  // no copy is under way any more
+  virtual void follow() = 0;      // copies from here on wait for the work so far
+  virtual void hold_work() = 0;   // work from here on waits for the copies so far
+  virtual void fetch(std::byte* host_to, const void* device_from,
+                     std::int64_t bytes) = 0;                                   // into memory of try_allocate_host()
+  virtual void wait() = 0;                                                      // until all copies so far are there
+  virtual std::unique_ptr<TransferWindow> make_window(std::int64_t bytes) = 0;  // whose copies take this lane
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -82,14 +95,21 @@ class Device {
   // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
   virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
+  virtual void copy_within(void* device_to, const void* device_from, std::int64_t bytes) = 0;
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
   virtual void wait() = 0;              // until all work given to it is done
   virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
   virtual std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) = 0;  // of a letter
   virtual std::unique_ptr<Spans> make_spans() = 0;
   virtual std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) = 0;
+  virtual std::unique_ptr<CopyLane> make_lane() = 0;
+  // Memory of the host that a lane's copies reach while others go on; nothing where there is none. The host's available
+  // memory is asked for first.
+  virtual std::unique_ptr<Buffer> try_allocate_host(std::int64_t bytes) = 0;
   virtual bool shares_host_memory() const = 0;  // whether the host may use buffers itself, without copies
 };
+
+std::int64_t available_host_bytes();  // what a process may still allocate
 
 class CpuDevice : public Device {
  public:
@@ -102,12 +122,15 @@ class CpuDevice : public Device {
   std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
+  void copy_within(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override {}
   bool runs_ahead() const override { return false; }
   std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
   std::unique_ptr<Spans> make_spans() override;
   std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
+  std::unique_ptr<CopyLane> make_lane() override;
+  std::unique_ptr<Buffer> try_allocate_host(std::int64_t bytes) override;
   bool shares_host_memory() const override { return true; }
   ThreadPool& pool() { return pool_; }
 

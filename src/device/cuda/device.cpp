@@ -149,6 +149,45 @@ class CudaTransferWindow final : public TransferWindow {
   cuda::Event copied_;
 };
 
+class PinnedBuffer final : public Buffer {
+ public:
+  PinnedBuffer(cuda::PinnedBytes data, std::int64_t bytes) : data_(std::move(data)), bytes_(bytes) {}
+  std::byte* data() const override { return data_.get(); }
+  std::int64_t bytes() const override { return bytes_; }
+
+ private:
+  cuda::PinnedBytes data_;
+  std::int64_t bytes_;
+};
+
+// A stream of its own, which events order with the work's.
+class CudaLane final : public CopyLane {
+ public:
+  explicit CudaLane(cudaStream_t work) : work_(work) {}
+  ~CudaLane() override { cudaStreamSynchronize(lane_.get()); }
+  void follow() override { order(work_, lane_.get(), work_done_); }
+  void hold_work() override { order(lane_.get(), work_, copies_done_); }
+  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+    if (bytes > 0)
+      REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, lane_.get()));
+  }
+  void wait() override { REDLINE_CUDA(cudaStreamSynchronize(lane_.get())); }
+  std::unique_ptr<TransferWindow> make_window(std::int64_t bytes) override {
+    return std::make_unique<CudaTransferWindow>(bytes, lane_.get());
+  }
+
+ private:
+  static void order(cudaStream_t first, cudaStream_t second, const cuda::Event& event) {
+    REDLINE_CUDA(cudaEventRecord(event.get(), first));
+    REDLINE_CUDA(cudaStreamWaitEvent(second, event.get()));
+  }
+
+  cudaStream_t work_;
+  cuda::Stream lane_ = cuda::make_stream();
+  cuda::Event work_done_ = cuda::make_event(cudaEventDisableTiming);
+  cuda::Event copies_done_ = cuda::make_event(cudaEventDisableTiming);
+};
+
 CudaDevice::CudaDevice() {
   REDLINE_CUDA(cudaSetDevice(kCard));
   cudaDeviceProp properties;
@@ -196,6 +235,11 @@ void CudaDevice::copy_out(void* to, const void* from, std::int64_t bytes) {
   wait();
 }
 
+void CudaDevice::copy_within(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0)
+    REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
+}
+
 void CudaDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
   if (bytes > 0) REDLINE_CUDA(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_.get()));
 }
@@ -210,6 +254,14 @@ std::unique_ptr<Spans> CudaDevice::make_spans() { return std::make_unique<CudaSp
 
 std::unique_ptr<TransferWindow> CudaDevice::make_transfer_window(std::int64_t bytes) {
   return std::make_unique<CudaTransferWindow>(bytes, stream_.get());
+}
+
+std::unique_ptr<CopyLane> CudaDevice::make_lane() { return std::make_unique<CudaLane>(stream_.get()); }
+
+std::unique_ptr<Buffer> CudaDevice::try_allocate_host(std::int64_t bytes) {
+  if (bytes > available_host_bytes()) return nullptr;
+  cuda::PinnedBytes data = cuda::try_pinned_bytes(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+  return data ? std::make_unique<PinnedBuffer>(std::move(data), bytes) : nullptr;
 }
 
 std::unique_ptr<Device> open_cuda() { return std::make_unique<CudaDevice>(); }
