@@ -44,7 +44,7 @@ class Recipe:
 
 # 131,072 tokens a step, and half as many of the large model, so that it has some hundred steps.
 RECIPES = {
-    "gqa-180m": Recipe(64, 2, 1024, 32768, 30, 3, ["optim.lr=1e-3"]),
+    "gqa-180m": Recipe(64, 2, 1024, 32768, 30, 3, ["optim.lr=5e-4"]),
     "ping-95m": Recipe(128, 1, 1024, 267, 30, 5, ["optim.lr=4e-4"]),
     "llama-1.36b": Recipe(24, 1, 2048, 32000, 20, 1, ["optim.lr=3e-4"]),
 }
@@ -96,7 +96,7 @@ def keys_of(given, recipe, arm, seed, steps, folder):
         keys += [f"data.train={text_list([batch])}", f"data.eval={text_list([batch])}", "data.shuffle=false", "train.eval_every=0",
                  "optim.schedule=constant", f"optim.warmup_steps={min(10, steps // 2)}", "model.dropout=0"]
     else:
-        keys += [f"train.eval_every={max(1, steps // 10)}", f"optim.warmup_steps={max(1, steps // 10)}", "optim.schedule=cosine"]
+        keys += [f"train.eval_every={max(1, steps // 10)}", f"optim.warmup_steps={max(1, steps // 5)}", "optim.schedule=cosine"]
         keys += [f"data.{name}={text_list(words)}" for name, words in [("train", given.train), ("eval", given.eval)] if words]
         if given.tokenizer:
             keys.append(f"data.tokenizer={os.path.abspath(given.tokenizer)}")

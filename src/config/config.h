@@ -93,6 +93,7 @@ struct Precision {
   std::string matmul = "bf16";            // what products take; the CPU backend computes in fp32, or as fp8 does
   std::string fp8 = "auto";               // auto | all: which products of a run in fp8 take it
   std::vector<std::string> fp8_products;  // what auto came to, once it has
+  std::string fp8_sums = "fast";          // fast | exact: of the outputs of products in fp8
   std::string head = "bf16";              // bf16 | fp8: the head's gradients in a run in fp8
   bool operator==(const Precision&) const = default;
 };

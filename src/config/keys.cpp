@@ -187,6 +187,8 @@ std::vector<Key> build_table() {
      "which products of linears take fp8 where matmul is fp8; auto: those that it makes faster on this card, with their casts, and all where kernels.deterministic is on or the device is the CPU"},
     {"precision.fp8_products", allowed, in<&Config::precision, &Precision::fp8_products>(), any(), {}, "",
      "the products that take fp8: LINEAR/forward, LINEAR/input, LINEAR/weight, or none alone; empty: as precision.fp8 says, and a run keeps here what that came to"},
+    {"precision.fp8_sums", allowed, in<&Config::precision, &Precision::fp8_sums>(), any(), {"fast", "exact"}, "",
+     "how a GPU adds up the outputs of products in fp8; fast: with some 14 bits over a few products at a time, as the hardware does by itself; exact: in fp32, 4 to 8% slower; gradients are always exact"},
     {"precision.head", allowed, in<&Config::precision, &Precision::head>(), any(), {"bf16", "fp8"}, "",
      "what the gradients of the head take where matmul is fp8; logits are always of bf16"},
 

@@ -63,6 +63,8 @@ class Fp8Values {
     return linears_.by_weight.empty() && !linears_.head_weight.present() ? nullptr : &linears_;
   }
 
+  void sum_fast(bool fast) { linears_.fast_sums = fast; }  // outputs, on a card
+
   // Scales of the step that was, then the weights as they are now. Without a result the step is taken to have been
   // made.
   void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;

@@ -77,6 +77,7 @@ class Lower {
     for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout))
       m_.declare(b_, std::move(array), Role::moment);
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
+    fp8_.sum_fast(options_.fp8_fast_sums);
   }
 
   void declare_batch_and_results() {

@@ -57,6 +57,7 @@ struct LoweringOptions {
   ops::AttentionHow attention = {};   // its documents are the programs' variants
   std::vector<std::string> fp8 = {};  // products with operands in eight bits (model/fp8_linears.h), in training alone
   bool fp8_head = false;              // and the gradients of the head
+  bool fp8_fast_sums = true;          // of outputs
   config::Optim optim;
   const Optimizer* optimizer = &kAdamW;
   std::uint64_t seed = 0;                   // of dropout

@@ -64,6 +64,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
     const Fp8Products fp8 = fp8_products(c);
     o.fp8 = fp8.taken;
     o.fp8_head = fp8.head;
+    o.fp8_fast_sums = c.precision.fp8_sums == "fast";
   }
   if (kind != device::Kind::cuda) return o;
   if (c.kernels.deterministic && c.kernels.attention == "cudnn")

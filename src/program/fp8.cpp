@@ -189,7 +189,7 @@ class Pass {
     if (const auto* linear = std::get_if<ops::Linear<ValueId>>(&op)) {
       product = {copy(p.x).row_copy, l.weight_rows, l.x.scale, l.weight_scale, linear->y};
       product.workspace = linear->workspace, product.how = linear->how;
-      product.how.fast_sums = true;  // in forward passes alone: gradients keep all bits of their sums
+      product.how.fast_sums = linears_.fast_sums;  // gradients keep all bits of their sums
     } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&op)) {
       product = {copy(p.dy).row_copy, l.weight_columns, l.dy.scale, l.weight_scale, input->dx, input->accumulate};
       product.workspace = input->workspace, product.how = input->how;

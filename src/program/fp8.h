@@ -29,6 +29,7 @@ struct Fp8Linears {
   ops::HeadInFp8<ValueId> head;  // what persists of them; x and dlogits are a program's own
   // Scales that follow from a norm's weights rather than from what was recorded: found by the pass.
   std::map<ValueId, ValueId> bounds;  // scale to weights
+  bool fast_sums = true;              // of outputs (ops/how.h)
 };
 
 // What an op writes of one result in eight bits.
