@@ -43,7 +43,7 @@ Snapshot::Snapshot(Engine& engine)
     reader_ = StateReader([this](std::int64_t bytes) { return lane_->make_window(bytes); });
   } else if ((memory_ = engine.device().try_allocate_host(bytes_))) {
     where_ = Where::host;
-    reader_ = StateReader({});
+    reader_ = StateReader();
   } else {
     reader_ = StateReader(windows_of(engine.device()));
     arrays_ = engine.state();
