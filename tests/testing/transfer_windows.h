@@ -90,7 +90,7 @@ class LateDevice final : public device::CpuDevice {
   // Its copies arrive when they are waited for, or when work is held for them.
   std::unique_ptr<device::CopyLane> make_lane() override { return std::make_unique<Lane>(*this); }
   std::unique_ptr<device::Buffer> try_allocate_host(std::int64_t bytes) override {
-    return host_has_room ? CpuDevice::try_allocate_host(bytes) : nullptr;
+    return host_has_room ? CpuDevice::allocate(bytes) : nullptr;
   }
   std::int64_t available_bytes() const override { return has_room ? CpuDevice::available_bytes() : 0; }
 

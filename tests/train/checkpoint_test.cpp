@@ -134,7 +134,7 @@ TEST(Checkpoint, ASaveHoldsTwoWindowsWhateverTheModelsSize) {
   EXPECT_EQ(device.most_under_way, 2);
   EXPECT_EQ(device.under_way, 0);
   EXPECT_EQ(device.held_bytes, 0);
-  EXPECT_EQ(device.most_copied_out, 0);
+  EXPECT_LE(device.most_copied_out, 16);  // whether parameters are finite
   const std::int64_t state = 3 * 4 * engine.layout().total;
   ASSERT_GT(state, 5 * kWindow);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed

@@ -22,10 +22,6 @@ config::Config saving_run(std::vector<std::string> overrides = {}) {
 
 bool is_weights(const Path& path) { return path.filename() == "model.safetensors"; }
 
-bool any_has(const std::vector<std::string>& sentences, std::string_view words) {
-  return std::ranges::any_of(sentences, [&](const std::string& s) { return s.find(words) != s.npos; });
-}
-
 // The disk takes until two more steps were told: nothing but a thread beside the steps can wait for that.
 TEST(Saving, GoesOnBesideTheSteps) {
   testing::TempFolder temp;
