@@ -47,6 +47,11 @@ std::string computes_in(const Planned& p) {
   return card || p.config.precision.matmul == "fp8" ? p.config.precision.matmul : "fp32";
 }
 
+std::string snapshot_place(const Planned& p) {
+  if (p.machine.kind == device::Kind::cpu) return "where that is free";
+  return p.plan.snapshot_on_device ? "on the card" : "in the host's memory: the card has no room for it";
+}
+
 void print_model(const Planned& p) {
   const perf::Machine& m = p.machine;
   print(fmt::format("plan      {} for {}: {} ({}), copies {:.0f} GB/s, {}; {}\n", p.name, m.name,
@@ -96,6 +101,8 @@ void print_memory(const Planned& p) {
                     size(p.plan.checkpoint), size(kept * p.plan.checkpoint),
                     kept == 1 ? "one that is kept" : fmt::format("{} that are kept", kept), p.config.checkpoint.keep,
                     p.config.checkpoint.keep_every));
+  print(fmt::format("saving    {} more for a copy of the state while a checkpoint is written, {}\n",
+                    size(p.plan.snapshot), snapshot_place(p)));
   print("\nlargest activations there\n");
   for (const perf::NamedBytes& v : p.plan.largest)
     print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
@@ -200,6 +207,8 @@ io::Json to_json(const Planned& p) {
           {"arena_bytes", plan.memory.arena},
           {"checkpoint_bytes", plan.checkpoint},
           {"checkpoints_kept", p.checkpoints_kept()},
+          {"snapshot_bytes", plan.snapshot},
+          {"snapshot_on_device", plan.snapshot_on_device},
           {"tuning_bytes", plan.tuning},
           {"fits", plan.fits},
           {"largest_activations", std::move(largest)},

@@ -120,6 +120,13 @@ void Engine::micro_step(bool first, program::NodeTimer* timer, const program::No
 }
 void Engine::update(program::NodeTimer* timer) { run_timed(kUpdate, timer, nullptr); }
 
+bool Engine::parameters_finite() {
+  executor_->run(kCheck);
+  UpdateResult result;
+  executor_->read(lowered_.check_result, &result, sizeof result);
+  return result.finite == 1.0f;
+}
+
 // Full rows are what they are. Documents that are not are those of `batch`, or, where it has full rows, rows of which
 // the last is a token shorter: so a run of full rows meets them, at the end of an epoch.
 void Engine::rehearse(const data::Batch& batch) {

@@ -66,6 +66,8 @@ class Engine {
   // Takes scales from the uploaded batch, in two passes over it. What a step then does is not changed otherwise.
   void calibrate();
   void update(program::NodeTimer* timer = nullptr);
+  // Waits for it. Parameters that are not finite are no state to keep: they would be loaded again and again.
+  bool parameters_finite();
   double evaluate();  // sum of the uploaded batch's losses
   // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
   // that is dropped before its update has changed nothing that stays.

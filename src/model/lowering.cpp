@@ -36,6 +36,7 @@ class Lower {
     }
     attention_.documents = ops::Documents::packed;
     if (options_.training) update();
+    if (options_.training) check();
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
     if (m_.at(optim::kWorking).present()) refresh();
@@ -93,6 +94,7 @@ class Lower {
                 .longest = batch.seq_len};
     m_.step_state = b_.declare("step state", {sizeof(StepState)}, DType::u8, Role::input);
     m_.update_result = b_.declare("update result", {sizeof(UpdateResult)}, DType::u8, Role::output);
+    m_.check_result = b_.declare("check result", {sizeof(UpdateResult)}, DType::u8, Role::output);
     m_.losses = b_.declare("losses", {n}, DType::f32, Role::output);
     m_.loss_sum = b_.declare("loss sum", {1}, DType::f64, Role::output);
     b_.set_step_state(m_.step_state);
@@ -133,6 +135,14 @@ class Lower {
                   static_cast<float>(options_.optim.clip)});
     options_.optimizer->update(b_, m_, options_.optim);
     fp8_.follow(b_, m_, m_.update_result);
+    b_.end();
+  }
+
+  // Their norm is finite where all of them are.
+  void check() {
+    begin(kCheck, {});
+    b_.at(program::Part::update);
+    b_.grad_norm({m_.at(optim::kParameters), {}, {}, {}, m_.check_result, 0});
     b_.end();
   }
 

@@ -19,6 +19,7 @@ namespace redline::model {
 inline constexpr std::string_view kFirst = "first";            // micro-step: writes gradients
 inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: adds to them
 inline constexpr std::string_view kUpdate = "update";
+inline constexpr std::string_view kCheck = "check";        // whether parameters are finite
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
 inline constexpr std::string_view kLogits = "logits";      // the whole logits
@@ -97,7 +98,7 @@ struct LoweredModel {
   program::BatchValues batch;
   optim::StateTable state;                     // without training the parameters and what is made from them
   std::vector<program::ValueId> state_values;  // one for each row
-  program::ValueId step_state, update_result, losses, loss_sum, logits;
+  program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   DecodeValues decode;
   std::vector<Fp8Tensor> fp8;
 

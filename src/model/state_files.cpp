@@ -29,19 +29,23 @@ std::vector<StateTensor> state_tensors(const optim::StateTable& table, const Fla
   for (std::size_t row = 0; row < table.size(); ++row) {
     const optim::StateArray& a = table[row];
     if (a.file != file) continue;
-    if (!a.by_parameter()) tensors.push_back({a.stored_as, {a.elements()}, row, 0, a.elements()});
+    if (!a.by_parameter()) tensors.push_back({a.stored_as, {a.elements()}, row, 0, a.elements(), a.dtype});
     for (const StoredParameter& p : layout.stored) {
       const std::int64_t begin = p.offset, end = p.offset + p.elements;
       if (!a.by_parameter() || end <= a.range.begin || begin >= a.range.end) continue;
       REDLINE_CHECK(begin >= a.range.begin && end <= a.range.end, "{} hold a part of {}", a.name, p.name);
-      tensors.push_back({a.stored_as + p.name, p.shape, row, begin - a.range.begin, p.elements});
+      tensors.push_back({a.stored_as + p.name, p.shape, row, begin - a.range.begin, p.elements, a.dtype});
     }
   }
   return tensors;
 }
 
-void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
-                const TakeBytes& take) {
+MakeWindow windows_of(device::Device& device) {
+  if (device.shares_host_memory()) return {};
+  return [&device](std::int64_t bytes) { return device.make_transfer_window(bytes); };
+}
+
+void StateReader::read(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, const TakeBytes& take) {
   const auto bytes_of = [&](const StateTensor& t) {
     const Tensor& array = arrays[t.row];
     REDLINE_CHECK(t.first >= 0 && t.first + t.elements <= array.elements(), "{} is elements {} to {} of {}", t.name,
@@ -50,7 +54,7 @@ void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> ar
     return std::span<const std::byte>(array.as<std::byte>(), static_cast<std::size_t>(array.bytes()))
         .subspan(static_cast<std::size_t>(t.first) * element, static_cast<std::size_t>(t.elements) * element);
   };
-  if (device.shares_host_memory()) {
+  if (!make_window_) {
     for (const StateTensor& t : tensors) take(bytes_of(t));
     return;
   }
@@ -58,19 +62,18 @@ void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> ar
   for (const StateTensor& t : tensors) left += bytes_of(t).size();
   const std::int64_t window_bytes = std::min(static_cast<std::int64_t>(left), device::kTransferWindow);
 
-  std::array<std::unique_ptr<device::TransferWindow>, 2> windows;
   std::array<std::span<std::byte>, 2> filled;
   std::size_t next = 0, done = 0;  // the tensor that is read next, and how much of it was
   const auto fetch = [&](std::size_t w) {
     filled[w] = {};
     if (left == 0) return;
-    if (!windows[w]) windows[w] = device.make_transfer_window(window_bytes);
-    const std::span<std::byte> room = windows[w]->memory();
+    if (!windows_[w] || std::ssize(windows_[w]->memory()) < window_bytes) windows_[w] = make_window_(window_bytes);
+    const std::span<std::byte> room = windows_[w]->memory();
     std::size_t at = 0;
     while (at < room.size() && next < tensors.size()) {
       const std::span<const std::byte> rest = bytes_of(tensors[next]).subspan(done);
       const std::size_t count = std::min(room.size() - at, rest.size());
-      windows[w]->fetch(room.data() + at, rest.data(), static_cast<std::int64_t>(count));
+      windows_[w]->fetch(room.data() + at, rest.data(), static_cast<std::int64_t>(count));
       at += count;
       done += count;
       if (count == rest.size()) {
@@ -84,17 +87,22 @@ void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> ar
   fetch(0);
   for (std::size_t w = 0; !filled[w].empty(); w = 1 - w) {
     fetch(1 - w);
-    windows[w]->wait();
+    windows_[w]->wait();
     take(filled[w]);
   }
 }
 
-std::uint64_t write_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
-                          FileSystem& files, const Path& path) {
+void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
+                const TakeBytes& take) {
+  StateReader(windows_of(device)).read(tensors, arrays, take);
+}
+
+std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,
+                          const Path& path) {
   std::vector<io::TensorToWrite> header;
-  for (const StateTensor& t : tensors) header.push_back({t.name, arrays[t.row].dtype, t.shape, {}});
+  for (const StateTensor& t : tensors) header.push_back({t.name, t.dtype, t.shape, {}});
   io::SafetensorsWriter writer(files, path, header, {{"format", "pt"}});
-  read_state(tensors, arrays, device, [&](std::span<const std::byte> bytes) { writer.put(bytes); });
+  read(tensors, [&](std::span<const std::byte> bytes) { writer.put(bytes); });
   return writer.finish();
 }
 

@@ -2,7 +2,9 @@
 // that is the host's, else through two windows, one of which is on its way while the other is written.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +23,7 @@ struct StateTensor {
   std::vector<std::int64_t> shape;
   std::size_t row = 0;
   std::int64_t first = 0, elements = 0;
+  DType dtype = DType::f32;
 };
 
 // The files that the rows name, and what each of them holds: row after row, parameters in the order of their table.
@@ -30,13 +33,31 @@ std::vector<StateTensor> state_tensors(const optim::StateTable& table, const Fla
 // Bytes of all tensors in those files.
 std::int64_t state_bytes(const optim::StateTable& table);
 
-// Gives all bytes of the tensors in order, in pieces that may end anywhere. `arrays`, one for each row, are memory of
-// the device. The host holds two windows at most (device::kTransferWindow), whatever the tensors' sizes.
+// Makes a window through which bytes come to the host (device::kTransferWindow, or fewer bytes). None: the arrays are
+// memory of the host.
+using MakeWindow = std::function<std::unique_ptr<device::TransferWindow>(std::int64_t bytes)>;
+MakeWindow windows_of(device::Device& device);
+
+// Gives all bytes of tensors in order, in pieces that may end anywhere. The host holds two windows at most, whatever the
+// tensors' sizes, and keeps them for the next time.
 using TakeBytes = std::function<void(std::span<const std::byte> bytes)>;
+class StateReader {
+ public:
+  explicit StateReader(MakeWindow windows = {}) : make_window_(std::move(windows)) {}
+  // `arrays`, one for each row, are memory of the device.
+  void read(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, const TakeBytes& take);
+
+ private:
+  MakeWindow make_window_;
+  std::array<std::unique_ptr<device::TransferWindow>, 2> windows_;
+};
+
 void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
                 const TakeBytes& take);
-// The same into a safetensors file, synced. Returns its hash.
-std::uint64_t write_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
-                          FileSystem& files, const Path& path);
+
+// Writes tensors to a safetensors file, synced. `read` gives their bytes. Returns the file's hash.
+using ReadTensors = std::function<void(std::span<const StateTensor> tensors, const TakeBytes& take)>;
+std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,
+                          const Path& path);
 
 }  // namespace redline::model

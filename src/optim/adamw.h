@@ -1,5 +1,5 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
-// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  finite = norm and loss are finite;
+// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  finite = norm and loss, if given, are finite;
 //             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6))
 // adamw, g = grad_scale * gradient, skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
@@ -20,8 +20,8 @@ template <class T>
 struct GradNorm {
   static constexpr std::string_view kName = "grad_norm";
   T gradients;   // [N]
-  T loss_sum;    // [1] f64
-  T state;       // StepState
+  T loss_sum;    // [1] f64   or absent
+  T state;       // StepState   or absent: inv_pairs is 1
   T partial;     // [kNormGroups] f64  scratch
   T result;      // UpdateResult  =
   float clip{};  // 0: none

@@ -9,6 +9,7 @@
 #include "device/card_overhead.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
+#include "model/snapshot.h"
 #include "model/state_files.h"
 #include "program/planner.h"
 
@@ -143,6 +144,8 @@ Plan make_plan(const config::Config& asked, const Machine& machine) {
   p.flops = flops_of(lowered.set, options.batch);
   p.memory = memory_of(lowered.set.memory, machine);
   p.checkpoint = model::state_bytes(lowered.state);
+  p.snapshot = model::snapshot_bytes(lowered.state);
+  p.snapshot_on_device = p.memory.total() + p.snapshot + model::kSpareForSnapshot <= machine.memory;
   if (machine.kind == device::Kind::cuda) p.tuning = tuning_bytes(lowered.set);
   p.fits = p.memory.total() + p.tuning <= machine.memory;
   p.largest = largest_of(lowered.set);

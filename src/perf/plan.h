@@ -68,6 +68,8 @@ struct Plan {
   FlopParts flops;  // a token
   MemoryKinds memory;
   std::int64_t checkpoint = 0;      // bytes of one on the disk
+  std::int64_t snapshot = 0;        // bytes of the state's copy from which a checkpoint is written beside training
+  bool snapshot_on_device = false;  // else in the host's memory, which is not counted
   std::int64_t tuning = 0;          // bytes wanted for a moment at the start: operands to time products with
   bool fits = false;                // tuning included
   std::vector<NamedBytes> largest;  // activations, where most is alive

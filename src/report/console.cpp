@@ -247,7 +247,8 @@ void Console::on(const train::Event& event) {
           out_.keep(fmt::format("sample after step {}: {}", e.step, one_line(t.prompt + t.text)));
       },
       [&](const train::Saved& e) {
-        out_.keep(fmt::format("saved step {} in {}: {}", e.step, duration(e.seconds), e.folder.string()));
+        const std::string held = e.held < 1e-3 ? "" : fmt::format(" (training waited {} of them)", duration(e.held));
+        out_.keep(fmt::format("saved step {} in {}{}: {}", e.step, duration(e.seconds), held, e.folder.string()));
       },
       [&](const train::Pipeline& e) {
         for (const std::string& line : data::in_words(e)) out_.keep(line);

@@ -65,8 +65,11 @@ void EventsFile::on(const train::Event& event) {
   hear(
       event, [&](const train::Started& e) { start(e); }, [&](const train::Stepped& e) { step_ = e.step; },
       [&](const train::Saved& e) {
-        step_ = e.step;
-        add(e.time, "checkpoint", {{"folder", e.folder.filename().string()}, {"seconds", e.seconds}});
+        add(e.time, "checkpoint",
+            {{"step", e.step},  // steps may have been made since
+             {"folder", e.folder.filename().string()},
+             {"seconds", e.seconds},
+             {"held_seconds", e.held}});
       },
       [&](const train::Note& e) { say(e, "note", e.text); },
       [&](const train::Warning& e) { say(e, "warning", e.text); },

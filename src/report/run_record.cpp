@@ -238,6 +238,8 @@ bool take_event(RunRecord& run, const io::Json& row) {
                               : fmt::format("started on {}", s.device);
   } else if (e.kind == "checkpoint") {
     e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), number_or(row, "seconds", 0));
+    if (const double held = number_or(row, "held_seconds", 0); held > 0)
+      e.text += fmt::format(", training waited {:.2g} s of them", held);
   }
   run.events.push_back(std::move(e));
   return true;

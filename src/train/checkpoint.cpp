@@ -2,11 +2,11 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
-#include <cmath>
 #include <list>
 #include <map>
 #include <numeric>
 
+#include "base/counted.h"
 #include "base/hash.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
@@ -100,6 +100,12 @@ data::LoaderState loader_from(const io::Json& json, const std::string& file) {
   return l;
 }
 
+std::string room_in(const Path& folder) {
+  std::error_code unknown;
+  const std::uintmax_t bytes = std::filesystem::space(folder, unknown).available;
+  return unknown ? std::string() : fmt::format(" and {} are free", in_bytes(static_cast<std::int64_t>(bytes)));
+}
+
 // What `read` makes of the state, or a UserError that names the file.
 template <class Read>
 auto read_state(FileSystem& files, const Path& folder, const Read& read) {
@@ -137,27 +143,53 @@ std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {
   return fmt::format("a checkpoint takes {}{}", in_bytes(bytes_of_one), all);
 }
 
+CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
+                                     const RunTokens& tokens) {
+  CheckpointContent content;
+  content.step = state.step;
+  model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
+  if (tokens.end) details.eos = *tokens.end;
+  content.texts = {{"config.json", model::hf_config(config.model, details).dump(2) + "\n"},
+                   {"generation_config.json", model::hf_generation(config.model, details).dump(2) + "\n"},
+                   {"config.toml", config::dump(config)},
+                   {kState, to_json(state).dump() + "\n"}};  // on one line: a thousand documents may wait
+  for (const auto& [name, text] : tokens.files) content.texts[name] = text;
+  const optim::StateTable& table = engine.lowered().state;
+  for (const std::string& file : model::state_files(table))
+    content.tensors[file] = model::state_tensors(table, engine.layout(), file);
+  content.bytes = model::state_bytes(table);
+  return content;
+}
+
+void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
+                      const model::ReadTensors& read) {
+  try {
+    io::write_checkpoint(files, parent, content.step, [&](const Path& folder) {
+      std::map<std::string, std::uint64_t> hashes;
+      for (const auto& [name, text] : content.texts) hashes[name] = write_text(files, folder / name, text);
+      for (const auto& [name, tensors] : content.tensors)
+        hashes[name] = model::write_state(tensors, read, files, folder / name);
+      return hashes;
+    });
+  } catch (const MachineError& e) {
+    const std::string reason = e.what();
+    const auto says = [&](const char* words) { return reason.find(words) != reason.npos; };
+    if (!says("o space left") && !says("quota")) throw;
+    fail_machine(
+        "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
+        "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
+        reason, checkpoints_in_words(content.bytes, 1), room_in(parent),
+        counted(files.list(parent).size() + 1, "checkpoint"));
+  }
+}
+
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state, const RunTokens& tokens) {
-  io::write_checkpoint(files, parent, state.step, [&](const Path& folder) {
-    std::map<std::string, std::uint64_t> hashes;
-    const auto text = [&](const std::string& name, const std::string& content) {
-      hashes[name] = write_text(files, folder / name, content);
-    };
-    model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
-    if (tokens.end) details.eos = *tokens.end;
-    text("config.json", model::hf_config(config.model, details).dump(2) + "\n");
-    text("generation_config.json", model::hf_generation(config.model, details).dump(2) + "\n");
-    for (const auto& [name, content] : tokens.files) text(name, content);
-    text("config.toml", config::dump(config));
-    text(kState, to_json(state).dump() + "\n");  // on one line: a thousand documents may wait
-
-    const optim::StateTable& table = engine.lowered().state;
-    for (const std::string& file : model::state_files(table))
-      hashes[file] = model::write_state(model::state_tensors(table, engine.layout(), file), engine.state(),
-                                        engine.device(), files, folder / file);
-    return hashes;
-  });
+  const std::vector<Tensor> arrays = engine.state();
+  write_checkpoint(files, parent, checkpoint_content(engine, config, state, tokens),
+                   [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+                     model::read_state(tensors, arrays, engine.device(), take);
+                   });
 }
 
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table) {
@@ -189,17 +221,6 @@ void load_tensors(const Path& folder, model::Engine& engine, const model::LoadPr
       all.push_back(
           model::state_to_load(engine, others.emplace_back(io::open_hashed(real_files(), folder, name)), name));
   engine.load(all, progress);
-}
-
-bool parameters_finite(model::Engine& engine) {
-  bool finite = true;
-  const auto tensors = model::state_tensors(engine.lowered().state, engine.layout(), io::kWeightsFile);
-  model::read_state(tensors, engine.state(), engine.device(), [&](std::span<const std::byte> bytes) {
-    const auto* values = reinterpret_cast<const float*>(bytes.data());
-    finite =
-        finite && std::all_of(values, values + bytes.size() / sizeof(float), [](float p) { return std::isfinite(p); });
-  });
-  return finite;
 }
 
 }  // namespace redline::train

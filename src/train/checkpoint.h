@@ -3,10 +3,15 @@
 // writes it down.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "config/config.h"
 #include "data/identity.h"
 #include "data/loader.h"
 #include "model/engine.h"
+#include "model/state_files.h"
 #include "train/run_tokens.h"
 
 namespace redline::train {
@@ -27,10 +32,22 @@ std::string in_bytes(std::int64_t bytes);  // "1.50 GiB"
 // "a checkpoint takes 1.90 GiB, the 3 that are kept 5.70 GiB"
 std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept);
 
-// Whether every parameter is finite: what is not would be loaded again and again.
-bool parameters_finite(model::Engine& engine);
+// All of a checkpoint but the bytes of its tensors: it stays true while training goes on.
+struct CheckpointContent {
+  std::int64_t step = 0;
+  std::map<std::string, std::string> texts;                        // by file
+  std::map<std::string, std::vector<model::StateTensor>> tensors;  // by file
+  std::int64_t bytes = 0;                                          // of all tensors
+};
+CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
+                                     const RunTokens& tokens = {});
 
-// Streams the state table from the device: the host holds no more than two windows of it (model/state_files.h).
+// Writes one into a run's folder of checkpoints. `read` gives the tensors' bytes. A full disk is a MachineError that says
+// what takes the room.
+void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
+                      const model::ReadTensors& read);
+
+// Both at once, from the engine's state: the host holds no more than two windows of it (model/state_files.h).
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state, const RunTokens& tokens = {});
 

@@ -94,9 +94,10 @@ struct Pipeline : data::PipelineFigures {  // every few seconds where data.debug
 };
 struct BeforeCheckpoint {};  // what was told so far must be on the disk when this has been heard, where that can be
 struct Saved {
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // whose state it is: others may have been made meanwhile
   Path folder;
-  double seconds = 0;
+  double seconds = 0,
+         held = 0;  // from its beginning until it was whole, and of them those in which training stood still
   double time = unix_seconds();
 };
 struct Sentence {

@@ -1,6 +1,7 @@
 // Holds a run folder's configuration against the one asked for, and keeps what the run leaves in it.
 #include "train/run_folder.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -12,12 +13,11 @@
 #include "config/toml.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
-#include "model/state_files.h"
 
 namespace redline::train {
 namespace {
 
-constexpr double kBetweenLooks = 1, kJump = 10;  // seconds
+constexpr double kBetweenLooks = 1, kJump = 10, kWorthTelling = 0.5;  // seconds
 
 struct FolderTaken : UserError {
   using UserError::UserError;
@@ -242,6 +242,7 @@ bool RunFolder::make_anew(bool gone) {
           fmt::format("{} is gone and cannot be made anew ({}): nothing can be saved until it can", folder, e.what())});
     return false;
   };
+  if (saving_.valid()) saving_.wait();  // what is made anew is cleaned of leftovers first
   lock_.reset();
   try {
     make();
@@ -259,34 +260,87 @@ bool RunFolder::make_anew(bool gone) {
   return gone;
 }
 
-namespace {
-
-std::string room_in(const Path& folder) {
-  std::error_code unknown;
-  const std::uintmax_t bytes = std::filesystem::space(folder, unknown).available;
-  return unknown ? std::string() : fmt::format(" and {} are free", in_bytes(static_cast<std::int64_t>(bytes)));
+RunFolder::~RunFolder() {
+  if (!saving_.valid()) return;
+  try {
+    collect(true);
+  } catch (const std::exception& e) {  // the run has ended by another error, which says more
+    log::warn("{}", e.what());
+  }
 }
 
-}  // namespace
-
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
+  wait_for_the_last_save(state.step);
   if (begun_) made_anew();
   tell(BeforeCheckpoint{});
-  const config::Config config = as_kept(options_.config);
-  try {
-    save_checkpoint(files_, checkpoints_, engine, config, state, tokens_);
-  } catch (const MachineError& e) {
-    const std::string reason = e.what();
-    const auto says = [&](const char* words) { return reason.find(words) != reason.npos; };
-    if (!says("o space left") && !says("quota")) throw;
-    fail_machine(
-        "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
-        "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
-        reason, checkpoints_in_words(model::state_bytes(engine.lowered().state), 1), room_in(checkpoints_),
-        counted(files_.list(checkpoints_).size() + 1, "checkpoint"));
+  if (!snapshot_) {
+    snapshot_.emplace(engine);
+    if (snapshot_->where() == model::Snapshot::Where::nowhere)
+      tell(
+          Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
+                              "training stands still while checkpoints are written",
+                              in_bytes(snapshot_->bytes()))});
   }
-  io::prune_checkpoints(files_, checkpoints_, config.checkpoint.keep, config.checkpoint.keep_every, state.step);
-  tell(Saved{state.step, checkpoints_ / io::checkpoint_name(state.step), steady_seconds() - began});
+  snapshot_->take();
+  const config::Config config = as_kept(options_.config);
+  saving_step_ = state.step;
+  const bool beside = snapshot_->where() != model::Snapshot::Where::nowhere;
+  CheckpointContent content = checkpoint_content(engine, config, state, tokens_);
+  const double held = steady_seconds() - began;
+  saving_ = std::async(
+      std::launch::async, [this, began, beside, held, settings = config.checkpoint, content = std::move(content)] {
+        write_checkpoint(files_, checkpoints_, content,
+                         [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+                           snapshot_->read(tensors, take);
+                         });
+        io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step);
+        const double seconds = steady_seconds() - began;
+        return Saved{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside ? held : seconds};
+      });
+  if (!beside) saving_.wait();
+}
+
+void RunFolder::before_update() {
+  if (snapshot_) snapshot_->hold_update();
+}
+
+// Checkpoints stand at the steps where they are due: training waits for a disk that does not keep up, and says so.
+void RunFolder::wait_for_the_last_save(std::int64_t step) {
+  if (!saving_.valid()) return;
+  const double began = steady_seconds();
+  saving_.wait();
+  const double waited = steady_seconds() - began;
+  if (waited > kWorthTelling && !std::exchange(told_of_waiting_, true))
+    tell(
+        Warning{fmt::format("the checkpoint of step {} was still being written when that of step {} was due: training "
+                            "waited {:.1f} s for it, and will again; a larger checkpoint.every, or a faster disk, "
+                            "mends that",
+                            saving_step_, step, waited)});
+  collect(false);
+}
+
+void RunFolder::settle(Settle which) {
+  using namespace std::chrono_literals;
+  if (!saving_.valid()) return;
+  if (which == Settle::if_over && saving_.wait_for(0s) != std::future_status::ready) return;
+  collect(which == Settle::last);
+}
+
+void RunFolder::collect(bool must_succeed) {
+  const auto go_on = [&](const std::exception& e) {
+    if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
+    tell(
+        Warning{fmt::format("the checkpoint of step {} was not written: {}. Training goes on, and the next one that is "
+                            "due is tried (checkpoint.on_error)",
+                            saving_step_, e.what())});
+  };
+  try {
+    tell(saving_.get());
+  } catch (const MachineError& e) {
+    go_on(e);
+  } catch (const UserError& e) {
+    go_on(e);
+  }
 }
 
 }  // namespace redline::train

@@ -2,10 +2,12 @@
 // begins in an empty one, and the same run goes on in its own.
 #pragma once
 
+#include <future>
 #include <optional>
 #include <string>
 
 #include "io/file_lock.h"
+#include "model/snapshot.h"
 #include "train/resume_settings.h"
 #include "train/run_tokens.h"
 #include "train/step_loop.h"
@@ -28,6 +30,7 @@ void check_folder(const TrainOptions& options, FileSystem& files);
 class RunFolder final : public Keeper {
  public:
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
+  ~RunFolder() override;                                      // a save that is under way comes to its end
 
   // Goes on from the newest whole checkpoint: the loop is given one after the other, newest first, until nothing is
   // wrong with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none.
@@ -43,7 +46,12 @@ class RunFolder final : public Keeper {
   // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
   // meanwhile is a UserError.
   bool lost() override;
+  // Takes a snapshot of the state, which a thread writes. Waits for the save before where that is still under way, and
+  // for this one where there is no room for a snapshot; both are told.
   void save(model::Engine& engine, const RunState& state, double began) override;
+  void before_update() override;
+  // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.
+  void settle(Settle which) override;
 
  private:
   std::string take_up(const Path& checkpoint, StepLoop& loop);
@@ -53,15 +61,20 @@ class RunFolder final : public Keeper {
   void tell_of_jumps(double now);
   bool made_anew();  // what was deleted, if anything was
   bool make_anew(bool gone);
+  void wait_for_the_last_save(std::int64_t step);
+  void collect(bool must_succeed);
 
   const TrainOptions& options_;
   FileSystem& files_;
   Path checkpoints_;
   RunTokens tokens_;
   std::optional<io::FileLock> lock_;
-  bool begun_ = false, told_of_loss_ = false;
-  double looked_at_ = 0;     // steady seconds
-  double clock_offset_ = 0;  // of the wall clock from the steady one
+  bool begun_ = false, told_of_loss_ = false, told_of_waiting_ = false;
+  std::optional<model::Snapshot> snapshot_;
+  std::future<Saved> saving_;     // reads the snapshot: behind it, so that it ends first
+  std::int64_t saving_step_ = 0;  // whose state that is
+  double looked_at_ = 0;          // steady seconds
+  double clock_offset_ = 0;       // of the wall clock from the steady one
 };
 
 }  // namespace redline::train

@@ -21,7 +21,7 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 // Parameters that are broken are no checkpoint.
 void require_finite_parameters(model::Engine& engine, std::int64_t step) {
-  if (parameters_finite(engine)) return;
+  if (engine.parameters_finite()) return;
   throw NotFinite(
       fmt::format("after step {} a parameter is not finite and is not saved; try a lower optim.lr and --resume "
                   "from the last checkpoint",
@@ -162,6 +162,7 @@ TrainResult StepLoop::run() {
   while (state_.step < steps_ && !stopping()) {
     dropped = !queue_step();
     if (dropped) break;
+    keeper_.settle(Keeper::Settle::if_over);
     const bool last = state_.step == steps_;
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
     const bool evaluation = due(config_.train.eval_every), checkpoint = keeper_.lost() || due(config_.checkpoint.every);
@@ -179,6 +180,7 @@ TrainResult StepLoop::run() {
   }
   finish_steps();
   if (state_.step > saved_step_) save(dropped ? before_step_ : loader_.state());
+  keeper_.settle(Keeper::Settle::last);
   tell_dropped();
   const bool stopped = state_.step < steps_ || !eval_loss;
   const Outcome outcome = stopped ? Outcome::stopped : Outcome::finished;
@@ -214,6 +216,7 @@ bool StepLoop::queue_step() {
     return false;
   }
   engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr, 1.0 / static_cast<double>(s.pairs), 0);
+  keeper_.before_update();
   engine_->update();
   engine_->post_result();
   state_.step += 1;
@@ -269,6 +272,7 @@ bool StepLoop::next_batch() {
     finish_steps();
     try {
       if (state_.step > saved_step_) save(before_step_);
+      keeper_.settle(Keeper::Settle::last);
     } catch (const MachineError& disk) {  // the first of the two says more
       keeper_.tell(Warning{disk.what()});
     }

@@ -23,7 +23,7 @@ class FailingWriter final : public FileWriter {
 
   void write(std::span<const std::byte> bytes) override {
     const bool failed_before = files_.failed_;
-    if (files_.fails(FailingFiles::Needs::room)) {
+    if (files_.fails(FailingFiles::Needs::room, path_)) {
       if (!failed_before) real_->write(bytes.first(bytes.size() / 2));
       fail_no_space(path_, "write");
     }
@@ -51,14 +51,15 @@ void FailingFiles::fail_at(std::int64_t nth, Failure failure) {
   failure_ = failure;
 }
 
-bool FailingFiles::fails(Needs needs) {
+bool FailingFiles::fails(Needs needs, const Path& path) {
+  before_change(path);
   if (changes_++ == nth_) return failed_ = true;
   if (!failed_) return false;
   return failure_ == Failure::death || (failure_ == Failure::full_disk && needs == Needs::room);
 }
 
 void FailingFiles::change(Needs needs, const Path& path, const char* doing) {
-  if (fails(needs)) fail_no_space(path, doing);
+  if (fails(needs, path)) fail_no_space(path, doing);
 }
 
 std::unique_ptr<FileWriter> FailingFiles::create(const Path& path) {
@@ -83,7 +84,7 @@ void FailingFiles::rename(const Path& from, const Path& to) {
 
 void FailingFiles::remove_all(const Path& path) {
   const bool failed_before = failed_;
-  if (fails(Needs::nothing)) {
+  if (fails(Needs::nothing, path)) {
     if (!failed_before && std::filesystem::is_directory(path)) {
       const std::vector<std::string> names = real_.list(path);
       for (std::size_t i = 0; i < (names.size() + 1) / 2; ++i) real_.remove_all(path / names[i]);

@@ -26,6 +26,8 @@ class FailingFiles final : public FileSystem {
   // The change number `nth` (from 0, counted from this call) fails with a MachineError "no space left on device". A
   // write that fails has written half of its bytes, a removal has removed half of the folder.
   void fail_at(std::int64_t nth, Failure failure);
+  // Called before every change, by whichever thread makes it: a slow disk, or a moment to look at.
+  std::function<void(const Path& path)> before_change = [](const Path&) {};
   std::int64_t changes() const { return changes_; }  // since the last fail_at, or the beginning
   bool failed() const { return failed_; }
 
@@ -48,7 +50,7 @@ class FailingFiles final : public FileSystem {
   friend class FailingWriter;
   enum class Needs { room, nothing };
   // Counts one change and says whether it must fail.
-  bool fails(Needs needs);
+  bool fails(Needs needs, const Path& path);
   void change(Needs needs, const Path& path, const char* doing);  // throws when it must fail
 
   FileSystem& real_;

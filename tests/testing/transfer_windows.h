@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -85,6 +87,14 @@ class LateDevice final : public device::CpuDevice {
     return std::make_unique<Window>(*this, bytes);
   }
 
+  // Its copies arrive when they are waited for, or when work is held for them.
+  std::unique_ptr<device::CopyLane> make_lane() override { return std::make_unique<Lane>(*this); }
+  std::unique_ptr<device::Buffer> try_allocate_host(std::int64_t bytes) override {
+    return host_has_room ? CpuDevice::allocate(bytes) : nullptr;
+  }
+  std::int64_t available_bytes() const override { return has_room ? CpuDevice::available_bytes() : 0; }
+
+  bool has_room = true, host_has_room = true;
   std::int64_t window_bytes = 0;                     // of all windows that were made
   std::int64_t held_bytes = 0, most_held_bytes = 0;  // of those that there are at a time
   std::int64_t most_copied_out = 0;                  // bytes at once, without a window
@@ -130,6 +140,25 @@ class LateDevice final : public device::CpuDevice {
     LateDevice& device_;
     std::vector<std::byte> memory_;
     std::vector<Copy> copies_;
+  };
+
+  class Lane final : public device::CopyLane {
+   public:
+    explicit Lane(LateDevice& device) : device_(device) {}
+    void follow() override {}
+    void hold_work() override { wait(); }
+    void fetch(std::byte* to, const void* from, std::int64_t bytes) override { copies_.push_back({to, from, bytes}); }
+    void wait() override {
+      for (const auto& [to, from, bytes] : std::exchange(copies_, {}))
+        std::copy_n(static_cast<const std::byte*>(from), bytes, to);
+    }
+    std::unique_ptr<device::TransferWindow> make_window(std::int64_t bytes) override {
+      return device_.make_transfer_window(bytes);
+    }
+
+   private:
+    LateDevice& device_;
+    std::vector<std::tuple<std::byte*, const void*, std::int64_t>> copies_;
   };
 };
 

@@ -127,14 +127,14 @@ TEST(Checkpoint, ASaveHoldsTwoWindowsWhateverTheModelsSize) {
   engine.initialise(3);
   const std::int64_t before = status_bytes("VmRSS:");
   const bool watched = reset_peak() && before > 0;
-  EXPECT_TRUE(parameters_finite(engine));
+  EXPECT_TRUE(engine.parameters_finite());
   save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(1));
   const std::int64_t most = status_bytes("VmHWM:") - before;
   EXPECT_EQ(device.most_held_bytes, 2 * kWindow);
   EXPECT_EQ(device.most_under_way, 2);
   EXPECT_EQ(device.under_way, 0);
   EXPECT_EQ(device.held_bytes, 0);
-  EXPECT_EQ(device.most_copied_out, 0);
+  EXPECT_LE(device.most_copied_out, 16);  // whether parameters are finite
   const std::int64_t state = 3 * 4 * engine.layout().total;
   ASSERT_GT(state, 5 * kWindow);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
@@ -156,10 +156,10 @@ TEST(Checkpoint, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
     for (const std::int64_t i : {p.offset, p.offset + p.elements - 1})
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         const float kept = std::exchange(parameters[i], bad);
-        EXPECT_FALSE(parameters_finite(engine)) << p.name;
+        EXPECT_FALSE(engine.parameters_finite()) << p.name;
         parameters[i] = kept;
       }
-  EXPECT_TRUE(parameters_finite(engine));
+  EXPECT_TRUE(engine.parameters_finite());
 }
 
 TEST(Checkpoint, SizesAreKnownBeforeTheFirstSave) {

@@ -32,9 +32,6 @@ Ran go_on(const config::Config& config, const Path& folder, bool allow_change = 
   return run_on(device, options, config, folder, true, real_files());
 }
 
-bool any_has(const std::vector<std::string>& sentences, std::string_view words) {
-  return std::ranges::any_of(sentences, [&](const std::string& s) { return s.find(words) != s.npos; });
-}
 
 TEST(Fp8Run, StopsAndResumesToTheSameBits) {
   for (const std::vector<std::string>& with : {std::vector<std::string>{"train.accumulate=1"},

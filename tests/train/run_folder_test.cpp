@@ -358,9 +358,14 @@ TEST(RunFolder, ThatIsDeletedUnderTheRunIsToldMadeAnewAndSavedTo) {
   TrainOptions options = meddled_with(meddler, folder);
   device::CpuDevice device(2);
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
-  ASSERT_EQ(meddler.seen.warnings.size(), 1u);
-  EXPECT_NE(meddler.seen.warnings[0].find("was deleted or moved under the run"), std::string::npos);
-  EXPECT_EQ(meddler.seen.saves, (std::vector<std::int64_t>{5, 8, 10, 12}));
+  EXPECT_TRUE(any_has(meddler.seen.warnings, "was deleted or moved under the run"));
+  // A save that was under way meanwhile may have gone with the folder, and is told.
+  std::vector<std::int64_t> saves = meddler.seen.saves;
+  for (const std::int64_t step : {5, 8, 10})
+    if (any_has(meddler.seen.warnings, fmt::format("the checkpoint of step {} was not written", step)))
+      saves.push_back(step);
+  std::ranges::sort(saves);
+  EXPECT_EQ(saves, (std::vector<std::int64_t>{5, 8, 10, 12}));
   options.config.train.max_steps = 13;
   EXPECT_EQ(run(options.config, folder, true).seen.steps.size(), 1u);
 }
@@ -375,7 +380,7 @@ TEST(RunFolder, ThatIsDeletedBeforeASaveIsMadeAnewByIt) {
   options.config.checkpoint.every = 1;
   device::CpuDevice device(2);
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
-  EXPECT_EQ(meddler.seen.warnings.size(), 1u);
+  EXPECT_TRUE(any_has(meddler.seen.warnings, "was deleted or moved under the run"));
   EXPECT_TRUE(real_files().exists(folder / "config.toml"));
   EXPECT_TRUE(real_files().exists(folder / "tokenizer/tokenizer.json"));
   options.config.train.max_steps = 13;

@@ -1,6 +1,7 @@
 // A run in the test's own process: what it told, and what it left on the disk.
 #pragma once
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <string>
@@ -42,6 +43,10 @@ inline Ran run(const config::Config& config, const Path& folder, bool resume = f
   TrainOptions options;
   options.stop = &stop;
   return run_on(device, options, config, folder, resume, files);
+}
+
+inline bool any_has(const std::vector<std::string>& sentences, std::string_view words) {
+  return std::ranges::any_of(sentences, [&](const std::string& s) { return s.find(words) != s.npos; });
 }
 
 inline std::string error_of(const std::function<void()>& action) {

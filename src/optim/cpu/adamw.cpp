@@ -47,7 +47,6 @@ void update(float* p, const float* gradient, float* m, float* v, std::int64_t n,
 }  // namespace
 
 void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
-  const StepState& state = *op.state.as<StepState>();
   const std::int64_t n = op.gradients.elements();
   double* partial = op.partial.as<double>();
   const auto sum_group = [&](std::int64_t g) {
@@ -58,10 +57,12 @@ void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
   double sum = 0;
   for (std::int64_t g = 0; g < kNormGroups; ++g) sum += partial[g];
 
-  const double inv_pairs = static_cast<double>(state.inv_pairs), norm = inv_pairs * std::sqrt(sum);
+  const double inv_pairs = op.state.present() ? static_cast<double>(op.state.as<StepState>()->inv_pairs) : 1.0;
+  const double norm = inv_pairs * std::sqrt(sum);
   UpdateResult result;
   result.grad_norm = static_cast<float>(norm);
-  const bool finite = std::isfinite(result.grad_norm) && std::isfinite(*op.loss_sum.as<double>());
+  const bool loss_is_finite = !op.loss_sum.present() || std::isfinite(*op.loss_sum.as<double>());
+  const bool finite = std::isfinite(result.grad_norm) && loss_is_finite;
   result.finite = finite ? 1.0f : 0.0f;
   const double clipped = op.clip > 0 ? std::min(1.0, static_cast<double>(op.clip) / (norm + 1e-6)) : 1.0;
   result.grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f;

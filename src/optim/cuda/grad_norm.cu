@@ -37,9 +37,9 @@ __global__ void __launch_bounds__(kNormGroups)
   __shared__ double parts[kMaxWarps];
   const double sum = row_sum(partial[threadIdx.x], parts);
   if (threadIdx.x != 0) return;
-  const double inv_pairs = static_cast<double>(state->inv_pairs), norm = inv_pairs * sqrt(sum);
+  const double inv_pairs = state ? static_cast<double>(state->inv_pairs) : 1.0, norm = inv_pairs * sqrt(sum);
   const auto grad_norm = static_cast<float>(norm);
-  const bool finite = isfinite(grad_norm) && isfinite(*loss_sum);
+  const bool finite = isfinite(grad_norm) && (!loss_sum || isfinite(*loss_sum));
   const double clipped = clip > 0 ? fmin(1.0, static_cast<double>(clip) / (norm + 1e-6)) : 1.0;
   *result = {.grad_norm = grad_norm,
              .grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f,

@@ -1,0 +1,53 @@
+// A copy of what checkpoints hold of an engine's state, taken between two steps, so that a thread can read it while
+// training goes on. It lies on the device where there is room, else in the host's memory.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "model/engine.h"
+#include "model/state_files.h"
+
+namespace redline::model {
+
+// Bytes that a snapshot of a state takes, whole blocks of memory for each of its arrays.
+std::int64_t snapshot_bytes(const optim::StateTable& table);
+
+// What a run's first evaluation, sample or new kernel may still want of a card: a snapshot leaves it.
+inline constexpr std::int64_t kSpareForSnapshot = std::int64_t{1} << 30;
+
+class Snapshot {
+ public:
+  enum class Where {
+    device,
+    host,     // a card's state is copied there while the next forward and backward pass run
+    nowhere,  // no room: the state itself is read, and may not change meanwhile
+  };
+  explicit Snapshot(Engine& engine);
+
+  Where where() const { return where_; }
+  std::int64_t bytes() const { return bytes_; }
+
+  // The state as the work given to the device so far leaves it. Nobody may be reading the one before.
+  void take();
+  // To be called before an update is given to the device: the update waits for copies into the host's memory. Returns at
+  // once.
+  void hold_update();
+  // By any one thread, once it was taken: all bytes of the tensors, as StateReader gives them.
+  void read(std::span<const StateTensor> tensors, const TakeBytes& take);
+
+ private:
+  Engine& engine_;
+  Where where_ = Where::nowhere;
+  std::int64_t bytes_ = 0;
+  std::unique_ptr<device::CopyLane> lane_;
+  std::unique_ptr<device::Buffer> memory_;
+  std::vector<Tensor> arrays_;  // one for each row of the state table; rows that no file holds have no memory
+  StateReader reader_;
+  bool copying_ = false;  // into the host's memory, and no update was held for it yet
+};
+
+}  // namespace redline::model
