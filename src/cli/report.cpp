@@ -52,8 +52,8 @@ Read read_all(FileSystem& files, const std::vector<Path>& folders) {
 std::vector<std::string> files_read(const report::Runs& runs) {
   std::vector<std::string> names;
   for (const report::RunRecord& run : runs)
-    for (const char* name :
-         {"metrics.jsonl", "events.jsonl", "samples.jsonl", "data_pipeline.jsonl", "config.toml", "profile.json"})
+    for (const char* name : {"metrics.jsonl", "events.jsonl", "goodput.jsonl", "samples.jsonl", "data_pipeline.jsonl",
+                             "config.toml", "profile.json"})
       names.push_back((run.folder / name).string());
   return names;
 }
@@ -71,6 +71,9 @@ std::string summary_line(const report::RunRecord& run, const report::RunSummary&
   add(rate, "", report::token_rate(rate));
   add(mfu, "mfu ", fmt::format("{} (peak {})", report::percent(mfu), report::percent(s.figure("peak_mfu"))));
   add(gib, "", report::bytes(gib * 0x1p30));
+  const train::Account account = run.goodput.account();
+  if (account.wall() > 0) line += fmt::format("; {} in steps", report::percent(account.share(train::Part::steps)));
+  if (account.joules) line += "; " + report::energy(*account.joules);
   return line + "\n";
 }
 

@@ -143,6 +143,7 @@ int run_train(const Words& words) {
   const auto monitor =
       device->kind() == device::Kind::cpu || dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
+  options.began = train::process_began();
   try {
     if (options.config.train.automatic_batch_size)
       sinks.observer().on(train::Note{put_batch_size(options, *device, files)});

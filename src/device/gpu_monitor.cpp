@@ -48,6 +48,7 @@ class Nvml {
     if (started_) shutdown_();
   }
 
+  // Its energy is the counter's, from whenever that began.
   GpuSample sample() const {
     GpuSample s;
     UtilizationRates rates;
@@ -55,6 +56,8 @@ class Nvml {
     s.temperature_c = figure(1, temperature_, kSensorGpu);
     s.power_w = figure(1e-3, power_);
     s.power_limit_w = figure(1e-3, power_limit_);
+    unsigned long long millijoules = 0;
+    if (energy_ && energy_(card_, &millijoules) == kSuccess) s.energy_j = 1e-3 * static_cast<double>(millijoules);
     s.clock_mhz = figure(1, clock_, kClockSm);
     s.max_clock_mhz = figure(1, max_clock_, kClockSm);
     unsigned long long reasons = 0;
@@ -77,6 +80,7 @@ class Nvml {
     find(temperature_, "nvmlDeviceGetTemperature");
     find(power_, "nvmlDeviceGetPowerUsage");
     find(power_limit_, "nvmlDeviceGetEnforcedPowerLimit");
+    find(energy_, "nvmlDeviceGetTotalEnergyConsumption");
     find(clock_, "nvmlDeviceGetClockInfo");
     find(max_clock_, "nvmlDeviceGetMaxClockInfo");
     find(throttle_, "nvmlDeviceGetCurrentClocksThrottleReasons");
@@ -109,6 +113,7 @@ class Nvml {
   Status (*temperature_)(Card, int, unsigned*) = nullptr;
   Status (*power_)(Card, unsigned*) = nullptr;
   Status (*power_limit_)(Card, unsigned*) = nullptr;
+  Status (*energy_)(Card, unsigned long long*) = nullptr;
   Status (*clock_)(Card, int, unsigned*) = nullptr;
   Status (*max_clock_)(Card, int, unsigned*) = nullptr;
   Status (*throttle_)(Card, unsigned long long*) = nullptr;
@@ -141,6 +146,8 @@ std::optional<GpuSample> GpuMonitor::latest() const {
 void GpuMonitor::watch() {
   for (;;) {
     GpuSample sample = nvml_->sample();
+    if (sample.energy_j && !first_energy_) first_energy_ = sample.energy_j;
+    if (sample.energy_j) *sample.energy_j -= *first_energy_;
     std::unique_lock lock(mutex_);
     latest_ = std::move(sample);
     if (ending_.wait_for(lock, interval_, [this] { return end_; })) return;

@@ -1,5 +1,6 @@
-// What a card says of itself while it works: utilisation, temperature, power, clocks and why they are held down. Asked
-// through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor, and no error.
+// What a card says of itself while it works: utilisation, temperature, power, energy, clocks and why they are held
+// down. Asked through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor, and
+// no error.
 #pragma once
 
 #include <chrono>
@@ -22,6 +23,7 @@ struct GpuSample {
   std::optional<double> utilisation;  // share of the last interval in which a kernel ran
   std::optional<double> temperature_c;
   std::optional<double> power_w, power_limit_w;
+  std::optional<double> energy_j;                  // since the monitor was opened, by the driver's counter
   std::optional<double> clock_mhz, max_clock_mhz;  // of the multiprocessors
   std::optional<std::string> throttle;             // "power cap, heat"; "": nothing holds the clocks down
 };
@@ -53,6 +55,7 @@ class GpuMonitor {
   std::condition_variable ending_;
   bool end_ = false;
   std::optional<GpuSample> latest_;
+  std::optional<double> first_energy_;  // of the counter; of the thread alone
   std::thread thread_;
 };
 

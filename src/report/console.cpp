@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -141,13 +142,30 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   return lines;
 }
 
+std::string in_words(const train::Account& account) {
+  constexpr double kWorthNaming = 0.005;
+  std::vector<std::size_t> order(train::kParts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin() + 1, order.end(),  // steps stay the first
+                   [&](std::size_t a, std::size_t b) { return account.seconds[a] > account.seconds[b]; });
+  std::string words;
+  for (const std::size_t p : order)
+    if (const double share = account.share(static_cast<train::Part>(p)); p == 0 || share >= kWorthNaming)
+      words += fmt::format("{}{} {}", words.empty() ? "" : ", ", percent(share), train::kParts[p].words);
+  if (account.joules) words += fmt::format("; {}", energy(*account.joules));
+  if (const auto each = account.joules_per_token()) words += fmt::format(", {} a token", joules(*each));
+  return words;
+}
+
 std::string in_words(const train::Finished& f) {
   if (f.seconds == 0) return f.text;
   const std::string figures =
       fmt::format("{} in {}, {}{}", f.resumed ? fmt::format(", the last {}", f.steps) : "", duration(f.seconds),
                   count(static_cast<double>(f.tokens), "token"), f.resumed ? " in all" : "");
   const std::size_t first_part = std::min(f.text.find_first_of(",;"), f.text.size());
-  return f.text.substr(0, first_part) + figures + f.text.substr(first_part);
+  std::string words = f.text.substr(0, first_part) + figures + f.text.substr(first_part);
+  if (f.account) words += fmt::format("; {}{}", f.resumed ? "this session: " : "", in_words(*f.account));
+  return words;
 }
 
 // Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked

@@ -84,6 +84,18 @@ std::string duration(double seconds) {
   return fmt::format("{}d {:02}h", whole / 86400, whole / 3600 % 24);
 }
 
+// People pay for kilowatt hours; a short run has few.
+std::string energy(double joules) {
+  const double kwh = joules / 3.6e6;
+  if (kwh >= 0.9995e3) return three_digits(kwh * 1e-3) + " MWh";
+  return kwh < 0.00995 ? three_digits(kwh * 1e3) + " Wh" : three_digits(kwh) + " kWh";
+}
+
+std::string joules(double n) {
+  static constexpr std::array<std::string_view, 5> kUnits = {"µJ", "mJ", "J", "kJ", "MJ"};
+  return in_units(n * 1e6, 1000, " ", kUnits);
+}
+
 std::string percent(double share) { return plain(100 * share, 1) + "%"; }
 
 std::string plain(double value, int decimals) {

@@ -15,6 +15,8 @@ std::string token_rate(double per_second);                   // "3.10k tok/s"
 std::string flop_rate(double per_second);                    // "51.2 GFLOP/s"
 std::string flops(double n);                                 // "3.21 PFLOP"
 std::string percent(double share);                           // "48.2%"
+std::string energy(double joules);                           // "4.17 Wh", "0.42 kWh", "1.31 MWh"
+std::string joules(double n);                                // "1.30 J", "420 mJ", "12.3 µJ"
 std::string grouped(std::int64_t n);                         // "4,012,345"
 std::string grouped(std::int64_t n, std::string_view noun);  // "1 token", "4,012,345 tokens"
 std::string plain(double value,

@@ -35,6 +35,16 @@ MetricValue read_in(const train::StepMetrics& m) {
   return value ? MetricValue(*value) : MetricValue(nullptr);
 }
 
+// Of the session so far.
+template <train::Part Part>
+MetricValue read_part(const train::StepMetrics& m) {
+  return m.account ? MetricValue(m.account->of(Part)) : MetricValue();
+}
+inline MetricValue read_joules_per_token(const train::StepMetrics& m) {
+  const auto value = m.account ? m.account->joules_per_token() : std::nullopt;
+  return value ? MetricValue(*value) : MetricValue();
+}
+
 // A figure of Prometheus: redline_NAME, the value times the factor.
 struct Gauge {
   std::string_view name = {}, help = {};  // no name: not there
@@ -90,6 +100,7 @@ inline constexpr auto kMetrics = [] {
   using M = train::StepMetrics;
   using G = device::GpuSample;
   using F = train::Fp8Observation;
+  using P = train::Part;
   constexpr bool kRequired = true;
   constexpr unsigned kCurve = kSmooth | kFromZero;
   return std::array{
@@ -146,6 +157,32 @@ inline constexpr auto kMetrics = [] {
       metric("eval_loss", read<&M::eval_loss>, "nats",
              "held-out loss, in the rows of steps that were followed by an evaluation, and in that of step 0",
              "eval/loss", {"eval_loss", "Held-out loss at the last evaluation."}),
+      metric("goodput", read<&M::goodput>, "share", "of the session's time so far that went to steps", "goodput/share",
+             {"goodput_ratio", "Share of the session's time that went to steps."},
+             {Section::speed, 5, "Goodput of the session so far", Figure::share, kFromZero}),
+      metric("steps_s", read_part<P::steps>, "s",
+             "of the session so far in steps; these eight add up to its wall time and are in a row every ten seconds",
+             "goodput/steps_s", {"goodput_steps_seconds", "Time of the session in steps."}),
+      metric("data_s", read_part<P::data>, "s", "waiting for data while the device had nothing to do", "goodput/data_s",
+             {"goodput_data_seconds", "Time of the session waiting for data."}),
+      metric("evaluation_s", read_part<P::evaluation>, "s", "in evaluations", "goodput/evaluation_s",
+             {"goodput_evaluation_seconds", "Time of the session in evaluations."}),
+      metric("sampling_s", read_part<P::sampling>, "s", "writing samples", "goodput/sampling_s",
+             {"goodput_sampling_seconds", "Time of the session writing samples."}),
+      metric("saving_s", read_part<P::saving>, "s", "saving, where it held training", "goodput/saving_s",
+             {"goodput_saving_seconds", "Time of the session in which saving held training."}),
+      metric("start_up_s", read_part<P::start_up>, "s", "from the start of the process to the first step, and tuning",
+             "goodput/start_up_s", {"goodput_start_up_seconds", "Time of the session in its start."}),
+      metric("done_again_s", read_part<P::done_again>, "s", "in what was lost within the session and done again",
+             "goodput/done_again_s", {"goodput_done_again_seconds", "Time of the session that was lost."}),
+      metric("standing_still_s", read_part<P::standing_still>, "s", "in which the machine was suspended",
+             "goodput/standing_still_s",
+             {"goodput_standing_still_seconds", "Time of the session in which the machine was suspended."}),
+      metric(
+          "joules_per_token", read_joules_per_token, "J",
+          "energy of the card over the real targets of the session so far; in the rows of the eight above, where the "
+          "card counts it",
+          "goodput/joules_per_token", {"joules_per_token", "Energy of the card a token of the session."}),
       metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
              "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
              "these "
@@ -160,7 +197,7 @@ inline constexpr auto kMetrics = [] {
           {Section::fp8, 2, "Zero in eight bits, the worst tensor", Figure::share, kFromZero}),
       metric("fp8_most_zero", read_in<&M::fp8, &F::most_zero>, "", "which tensor that is"),
       metric("gpu_utilisation", read_in<&M::gpu, &G::utilisation>, "share",
-             "of the last second or so in which a kernel ran; these five are there where the card can be watched, and "
+             "of the last second or so in which a kernel ran; these six are there where the card can be watched, and "
              "null where it does not tell",
              "gpu/utilisation", {"gpu_utilisation_ratio", "Share of time in which a kernel ran."},
              {Section::gpu, 1, "GPU utilisation", Figure::share, kFromZero}),
@@ -168,6 +205,8 @@ inline constexpr auto kMetrics = [] {
              {"gpu_temperature_celsius", "Temperature of the card."}, {Section::gpu, 3, "Temperature, °C"}),
       metric("gpu_power_w", read_in<&M::gpu, &G::power_w>, "W", "of the card", "gpu/power_w",
              {"gpu_power_watts", "Power of the card."}, {Section::gpu, 2, "Power, W", Figure::number, kFromZero}),
+      metric("gpu_energy_j", read_in<&M::gpu, &G::energy_j>, "J", "that the card has used since the session began",
+             "gpu/energy_j", {"gpu_energy_joules", "Energy of the card in the session."}),
       metric("gpu_clock_mhz", read_in<&M::gpu, &G::clock_mhz>, "MHz", "of the multiprocessors", "gpu/clock_mhz",
              {"gpu_clock_hertz", "Clock of the multiprocessors.", 1e6},
              {Section::gpu, 4, "Clock, MHz", Figure::number, kFromZero}),

@@ -24,6 +24,7 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
     const all = turned ? turn([head, ...rows]) : [head, ...rows];
     table(kind, all[0], all.slice(1), caption);
   };
+  const timed = run => run.goodput?.wall_seconds > 0;
   if (runs.some(run => run.x.step.length)) {
     const row = (name, value) => [name, ...runs.map(value)], loss = v => v === null ? "–" : v.toFixed(4);
     const before = run => run.held_out.step[0] === 0 ? run.held_out.y[0] : null;
@@ -37,6 +38,10 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
       row("held-out loss, best", run => loss(run.best_eval_loss)),
       row("steps", run => grouped(run.steps) + (run.steps_asked ? " of " + grouped(run.steps_asked) : "")),
       row("tokens", run => count(run.tokens)), row("time trained", run => duration(run.seconds)),
+      ...(!turned && runs.some(timed) ?
+        [row("wall time in steps", run => timed(run) ? percent(run.goodput.share) : "–")] : []),
+      ...(runs.some(run => run.energy) ? [row("energy", run => energy(run.energy?.kwh)),
+        row("energy a token", run => joules(run.energy?.joules_per_token))] : []),
       ...short.map(f => row(f.title, run => known(run[f.key], f.figure))),
       ...(turned ? [] : first.extrapolation).map(({ tokens }, i) =>
         row(`${count(tokens)} token${tokens === 1 ? "" : "s"} at this pace`,
@@ -80,6 +85,47 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
     if (main.lastChild === heading) heading.remove();
   };
   section("");
+  under("Where the wall time went", () => {
+    const parts = [["start_up", "start-up", 1], ["steps", "steps", 2], ["data", "waiting for data", 4],
+      ["evaluation", "evaluation", 0], ["sampling", "sampling", 3], ["saving", "saving", 6],
+      ["done_again", "lost and done again", 5], ["standing_still", "standing still", 7]]
+      .filter(([key]) => runs.some(run => timed(run) && run.goodput.seconds[key] > 0));
+    const share = ({ goodput: of }, key) => of.seconds[key] / of.wall_seconds;
+    if (several && parts.length) {
+      add("p", { class: "quiet" }, ...parts.flatMap(([, name, i]) => [chip(i), name + "  "]));
+      table("bars", ["", "", "in steps", "in all"], runs.filter(timed).map(run => [run.run,
+        bar(parts.map(([key, name, i]) => [share(run, key), i, `${name}: ${percent(share(run, key))}`])),
+        percent(run.goodput.share), duration(run.goodput.wall_seconds)]));
+      compare(turned ? "plain turned" : "plain", ["", ...names()], parts.map(([key, name]) =>
+        [name, ...runs.map(run => timed(run) ? percent(share(run, key)) : "–")]), "");
+    }
+    if (several || !timed(first)) return;
+    const { sessions, seconds, wall_seconds: wall } = first.goodput, stretches = [], marks = [];
+    const [unit, unitName] = wall > 10800 ? [3600, "hours"] : wall > 180 ? [60, "minutes"] : [1, "seconds"];
+    let at = 0;
+    sessions.forEach((session, n) => {
+      if (n) marks.push({ at, label: "after step " + grouped(session.first_step) });
+      const head = sessions.length > 1 ? `session ${n + 1} of ${sessions.length}` : "the run";
+      const put = (time, name, colour, head) => {
+        if (time <= 0) return;
+        stretches.push({ from: at, to: at += time / unit, head, name, colour,
+          value: `${duration(time)}, ${percent(time / wall)} of the run` });
+      };
+      for (const [key, name, i] of parts) put(session.seconds[key], name, i, head);
+      put(session.seconds_until_next, "standing still", 7, "until the next session");
+    });
+    addPlot({ title: "The run from its start", label: unitName, wide: true, stretches, marks,
+      series: parts.map(([, name, colour]) => ({ name, colour })) });
+    table("bars", ["", "", "of the run", "time"], parts.map(([key, name, i]) =>
+      [[chip(i), name], bar([[seconds[key] / wall, i]]), percent(seconds[key] / wall), duration(seconds[key])]));
+    if (sessions.length > 1) table("plain", ["session", "began, UTC", "after step", "took", "in steps", "done again",
+      "stood still then"], sessions.map((s, n) => {
+      const all = Object.values(s.seconds).reduce((sum, time) => sum + time, 0);
+      const some = time => time > 0 ? duration(time) : "–";
+      return [String(n + 1), date(s.began), grouped(s.first_step), some(all), percent(s.seconds.steps / (all || 1)),
+        some(s.seconds.done_again), some(s.seconds_until_next)];
+    }).slice(-20), sessions.length > 20 ? "The last 20 sessions" : "");
+  });
   under("Speed", () => section("Speed"));
   under("Where the time goes", () => runs.filter(run => run.profile).forEach(({ run, profile: p }) => {
     const number = v => typeof v === "number" ? v : 0, step = number(p.step_ms), shown = 12;

@@ -1,4 +1,4 @@
-// The core of the page: elements, numbers, and the two kinds of plots, curves and columns.
+// The core of the page: elements, numbers, and the kinds of plots: curves, columns, and a bar of time.
 const data = JSON.parse(document.getElementById("data").textContent), main = document.querySelector("main");
 const view = { axis: "step", log: false, smoothing: 17, range: null, hidden: new Set() };  // of all curves
 let axes;  // of those curves: the words below an axis, and a place on it in words
@@ -38,6 +38,9 @@ const inUnits = (v, step, units) => {
 const count = v => inUnits(v, 1000, ["", " k", " M", " B", " T"]), grouped = v => v.toLocaleString("en");
 const bytes = v => inUnits(v, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);
 const flops = v => inUnits(v, 1000, ["", "k", "M", "G", "T", "P", "E", "Z", "Y"].map(unit => ` ${unit}FLOP`));
+const joules = v => v === undefined ? "–" : inUnits(v * 1e6, 1000, [" µJ", " mJ", " J", " kJ"]);
+const energy = kwh =>
+  kwh === undefined ? "–" : kwh < .00995 ? digits(kwh * 1000, 3) + " Wh" : digits(kwh, 3) + " kWh";
 const percent = v => (100 * v).toFixed(1) + "%";
 const duration = s => {
   const two = v => String(Math.floor(v)).padStart(2, "0"), whole = Math.round(s);
@@ -85,13 +88,14 @@ const ticks = (low, high, base, wanted) => {
   return out;
 };
 
-// A plot's axes, x and y being { low, high, base, label, tick }, and marks { at, label } across it.
+// A plot's axes, x and y being { low, high, base, label, tick }, and marks { at, label } across it. One without y is
+// flat.
 const frame = (plot, x, y, marks) => {
-  const width = Math.max(260, plot.card.clientWidth - 30), height = width > 700 ? 340 : 240;
+  const width = Math.max(260, plot.card.clientWidth - 30), height = !y ? 104 : width > 700 ? 340 : 240;
   const top = marks.length ? 24 : 10, bottom = height - 42, right = width - 18;
-  const yTicks = ticks(y.low, y.high, y.base, Math.round((bottom - top) / 38));
-  const left = 14 + 6.8 * most(yTicks.map(v => y.tick(v).length));
-  const px = scale(x.low, x.high, x.base, left, right), py = scale(y.low, y.high, y.base, bottom, top);
+  const yTicks = y ? ticks(y.low, y.high, y.base, Math.round((bottom - top) / 38)) : [];
+  const left = 14 + 6.8 * most([0, ...yTicks.map(v => y.tick(v).length)]);
+  const px = scale(x.low, x.high, x.base, left, right), py = y && scale(y.low, y.high, y.base, bottom, top);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": plot.title });
   const line = (kind, x1, y1, x2, y2) => picture.appendChild(svg("line", { class: kind, x1, y1, x2, y2 }));
   const words = (kind, x, y, anchor, text) =>
@@ -231,6 +235,23 @@ const columns = plot => {
   };
 };
 
+// Where time went, one stretch { from, to, head, name, colour } behind the other.
+const timeline = plot => {
+  const all = plot.stretches, high = all.at(-1).to;
+  const f = frame(plot, { low: 0, high, label: plot.label, tick: v => digits(v, 4) }, null, plot.marks);
+  const behind = f.picture.querySelector(".mark");
+  for (const s of all) {
+    const x = f.px.at(s.from), width = Math.max(.5, f.px.at(s.to) - x), height = f.bottom - f.top;
+    const part = svg("rect", { class: "column", style: colour(s.colour), x, y: f.top, width, height });
+    f.picture.insertBefore(part, behind);
+  }
+  f.picture.onpointerleave = () => { tip.hidden = true; };
+  f.picture.onpointermove = event => {
+    const at = f.px.value(xOf(f.picture, event)), s = all.find(s => at <= s.to) ?? all.at(-1);
+    showTip(event, s.head, [[s.colour, s.name, s.value]]);
+  };
+};
+
 // A plot in its place. Series that are not runs, which the bar above names, are named beside its title.
 const plots = [];
 const addPlot = plot => {
@@ -239,12 +260,12 @@ const addPlot = plot => {
     ...(plot.key ? [html("span", {}, plot.key)] : []));
   plot.card = add("figure", { class: plot.wide ? "wide" : "half" }, caption);
   plots.push(plot);
-  if (plot.edges || plot.axis) return;
+  if (plot.edges || plot.axis || plot.stretches) return;
   const button = html("button", { type: "button", "aria-pressed": "false", title: "logarithmic y axis" }, "log y");
   button.onclick = () => { plot.log = !plot.log; button.setAttribute("aria-pressed", plot.log); curves(plot); };
   caption.append(button);
 };
-const draw = () => plots.forEach(plot => (plot.edges ? columns : curves)(plot));
+const draw = () => plots.forEach(plot => (plot.stretches ? timeline : plot.edges ? columns : curves)(plot));
 const reset = html("button", { type: "button", hidden: "" }, "whole range");
 const zoom = (what, range) => { what.range = range; tip.hidden = true; reset.hidden = !view.range; draw(); };
 reset.onclick = () => zoom(view, null);

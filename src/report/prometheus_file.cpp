@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/clock.h"
 #include "report/metrics.h"
@@ -85,9 +86,9 @@ void PrometheusFile::on(const train::Event& event) {
         replace();
       },
       [&](const train::Stepped& e) {
-        const std::optional<double> before = last_.eval_loss;
-        last_ = e;
-        if (!last_.eval_loss) last_.eval_loss = before;
+        const train::StepMetrics before = std::exchange(last_, e);
+        if (!last_.eval_loss) last_.eval_loss = before.eval_loss;
+        if (!last_.account) last_.account = before.account;
         stepped_ = true;
         if (steady_seconds() - written_ >= kBetween) replace();
       },

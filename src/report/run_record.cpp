@@ -12,6 +12,7 @@
 #include "base/whole_file.h"
 #include "config/toml.h"
 #include "report/events_file.h"
+#include "report/json_rows.h"
 #include "report/run_name.h"
 
 namespace redline::report {
@@ -23,90 +24,6 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 bool holds_run(FileSystem& files, const Path& folder) {
   return files.exists(folder / "metrics.jsonl") || files.exists(folder / "events.jsonl") ||
          files.exists(folder / "config.toml");
-}
-
-// No figure of a run is larger: what is would overflow sums and axes, and is as good as none.
-bool plausible(double value) { return std::fabs(value) < 1e100; }
-
-double number_or(const io::Json& object, std::string_view key, double otherwise) {
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_number()) return otherwise;
-  const auto value = it->get<double>();
-  return plausible(value) ? value : otherwise;
-}
-
-std::int64_t integer_or(const io::Json& object, std::string_view key, std::int64_t otherwise) {
-  const double value = number_or(object, key, static_cast<double>(otherwise));
-  return std::fabs(value) < 0x1p53 ? static_cast<std::int64_t>(value) : otherwise;
-}
-
-std::string text_or(const io::Json& object, std::string_view key, std::string otherwise = "") {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
-}
-
-constexpr std::size_t kLongestLine = 1 << 24;
-
-// Gives every line to `take`, and says of those that it does not know what is wrong with them.
-class Rows {
- public:
-  Rows(FileSystem& files, const Path& path, std::vector<std::string>& problems,
-       std::function<void(double share)> progress)
-      : files_(files), path_(path), problems_(problems), progress_(std::move(progress)) {}
-
-  void read(const std::function<bool(std::string_view)>& take) {
-    const double size = static_cast<double>(std::max<std::uint64_t>(files_.size(path_), 1));
-    std::string rest;
-    double seen = 0;
-    bool passing = false;  // a line that is longer than any that we write
-    files_.read_pieces(path_, [&](std::span<const std::byte> piece) {
-      rest.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-      std::size_t begin = 0;
-      if (passing) {
-        begin = std::min(rest.find('\n'), rest.size() - 1) + 1;
-        passing = rest[begin - 1] != '\n';
-      }
-      for (std::size_t end; (end = rest.find('\n', begin)) != rest.npos; begin = end + 1)
-        line(std::string_view(rest).substr(begin, end - begin), take);
-      rest.erase(0, begin);
-      if (rest.size() > kLongestLine) {
-        line({}, take);
-        passing = true;
-        rest.clear();
-      }
-      seen += static_cast<double>(piece.size());
-      if (progress_) progress_(seen / size);
-    });
-    const std::string file = path_.filename().string();
-    if (odd_ > 0)
-      problems_.push_back(fmt::format("{}: {} that {} not what this version writes, the first at line {}; passed over",
-                                      file, counted(odd_, "line"), odd_ == 1 ? "is" : "are", first_odd_));
-    if (!rest.empty())
-      problems_.push_back(fmt::format(
-          "{} ends in half a line, as a run that was killed or is still writing leaves it; what stands before it is "
-          "shown",
-          file));
-  }
-
- private:
-  void line(std::string_view text, const std::function<bool(std::string_view)>& take) {
-    ++number_;
-    if (!take(text) && odd_++ == 0) first_odd_ = number_;
-  }
-
-  FileSystem& files_;
-  const Path& path_;
-  std::vector<std::string>& problems_;
-  std::function<void(double)> progress_;
-  std::int64_t number_ = 0, odd_ = 0, first_odd_ = 0;
-};
-
-// For rows that are few: the line as an object.
-auto as_object(const std::function<bool(const io::Json&)>& take) {
-  return [&take](std::string_view text) {
-    const io::Json row = io::Json::parse(text, nullptr, false);
-    return row.is_object() && take(row);
-  };
 }
 
 // One row of metrics.jsonl, read without an object in between: long runs have a million of them. Members of members are
@@ -251,7 +168,7 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
   std::map<std::string, std::int64_t> slowest;
   std::map<std::string, double> counts;
   io::Json means = io::Json::array();
-  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
+  const auto take = [&](const io::Json& row) {
     const auto stages = row.find("stages");
     if (stages == row.end() || !stages->is_array()) return false;
     ++slowest[text_or(row, "slowest")];
@@ -268,7 +185,7 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
     }
     return true;
   };
-  Rows(files, path, run.problems, {}).read(as_object(take));
+  JsonRows(files, path, run.problems).read_objects(take);
   if (slowest.empty()) return;
   std::int64_t intervals = 0;
   for (const auto& [stage, times] : slowest) intervals += times;
@@ -279,7 +196,7 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
 void read_samples(FileSystem& files, RunRecord& run) {
   const Path path = run.folder / "samples.jsonl";
   if (!files.exists(path)) return;
-  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
+  const auto take = [&](const io::Json& row) {
     const auto samples = row.find("samples");
     const std::int64_t step = integer_or(row, "step", -1);
     if (step < 0 || samples == row.end() || !samples->is_array()) return false;
@@ -288,7 +205,7 @@ void read_samples(FileSystem& files, RunRecord& run) {
       if (sample.is_object()) run.samples.push_back({step, text_or(sample, "prompt"), text_or(sample, "text")});
     return true;
   };
-  Rows(files, path, run.problems, {}).read(as_object(take));
+  JsonRows(files, path, run.problems).read_objects(take);
 }
 
 void read_fp8(FileSystem& files, RunRecord& run) {
@@ -300,7 +217,7 @@ void read_fp8(FileSystem& files, RunRecord& run) {
         values->resize(run.fp8_steps.size(), kUnknown);
   };
   std::map<std::string, std::size_t, std::less<>> index;
-  const std::function<bool(const io::Json&)> take = [&](const io::Json& row) {
+  const auto take = [&](const io::Json& row) {
     const auto tensors = row.find("tensors");
     const std::int64_t step = integer_or(row, "step", -1);
     if (step < 0 || tensors == row.end() || !tensors->is_array()) return false;
@@ -321,7 +238,7 @@ void read_fp8(FileSystem& files, RunRecord& run) {
     }
     return true;
   };
-  Rows(files, path, run.problems, {}).read(as_object(take));
+  JsonRows(files, path, run.problems).read_objects(take);
 }
 
 void read_config(FileSystem& files, RunRecord& run) {
@@ -449,13 +366,13 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
         given.string());
   }
   if (has_events) {
-    const std::function<bool(const io::Json&)> take = [&](const io::Json& row) { return take_event(run, row); };
-    Rows(files, events, run.problems, {}).read(as_object(take));
+    const auto take = [&](const io::Json& row) { return take_event(run, row); };
+    JsonRows(files, events, run.problems).read_objects(take);
   }
   if (has_metrics) {
     MetricsRow row;
     RowsInOrder rows(run);
-    Rows(files, metrics, run.problems, progress).read([&](std::string_view text) {
+    JsonRows(files, metrics, run.problems, progress).read([&](std::string_view text) {
       if (!row.read(text)) return false;
       rows.add(row);
       return true;
@@ -468,6 +385,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
         "there is no metrics.jsonl (has it made a step, and is \"jsonl\" in log.sinks?): there are no curves");
   }
   accumulate(run);
+  run.goodput = read_goodput(files, run.folder / "goodput.jsonl", run.problems);
   read_pipeline(files, run);
   read_samples(files, run);
   read_fp8(files, run);

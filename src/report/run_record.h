@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "io/json.h"
 #include "report/metrics.h"
+#include "report/run_goodput.h"
 
 namespace redline::report {
 
@@ -58,6 +59,7 @@ struct RunRecord {
   std::vector<std::string> throttle_reasons;  // each once
 
   std::vector<SessionStart> sessions;
+  RunGoodput goodput;
   std::vector<Event> events;
   std::vector<Sample> samples;  // by step
   std::vector<std::int64_t> fp8_steps;

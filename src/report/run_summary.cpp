@@ -146,6 +146,7 @@ io::Json to_json(const RunRecord& run, const RunSummary& s) {
                 {"sessions", run.sessions.size()},
                 {"memory_bytes", std::move(memory)}});
   }
+  out.update(to_json(run.goodput));
   io::Json extrapolation = io::Json::array();
   for (const Extrapolation& e : s.extrapolations)
     extrapolation.push_back(

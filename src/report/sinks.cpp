@@ -5,6 +5,7 @@
 
 #include "report/console.h"
 #include "report/events_file.h"
+#include "report/goodput_file.h"
 #include "report/prometheus_file.h"
 #include "report/relay.h"
 #include "report/rows_file.h"
@@ -38,6 +39,7 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
     if (chosen("jsonl")) {
       add_rows("metrics.jsonl", metrics_file);
       add_rows("fp8.jsonl", fp8_file);
+      add_rows("goodput.jsonl", goodput_file);
       add(std::make_unique<EventsFile>(files, folder / "events.jsonl", std::move(program)), "events.jsonl");
     }
     add_rows("data_pipeline.jsonl", pipeline_file);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -18,6 +19,7 @@
 #include "device/gpu_monitor.h"
 #include "model/fp8_seen.h"
 #include "program/program.h"
+#include "train/goodput.h"
 
 namespace redline::train {
 
@@ -40,6 +42,7 @@ struct RunHeader {
   std::string fp8;                // which products take it, where any should: "11 of 12 products; bf16: out/weight"
   double peak_flops = 0;          // what MFU is measured against
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
+  std::shared_ptr<const Goodput> goodput = {};  // of this session, as it goes on
 };
 
 // What a look at the tensors in eight bits found (log.fp8_every).
@@ -63,6 +66,8 @@ struct StepMetrics {
   std::optional<double> eval_loss;       // where the step was followed by an evaluation
   std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched
   std::optional<Fp8Observation> fp8;     // of the step's first micro-batch, where it was looked at
+  double goodput = 0;
+  std::optional<Account> account;  // of the session so far, every few seconds
 };
 
 // What the model wrote after a step (train.sample_every).
@@ -108,10 +113,11 @@ struct Note : Sentence {};     // e.g. "resumed from step 40"
 struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
 // How a run ended: "200 steps done, held-out loss 3.1416". report/console.h puts the figures into the sentence.
 struct Finished : Sentence {
-  bool stopped = false;                // by a signal
-  bool resumed = false;                // earlier sessions made steps too
-  std::int64_t steps = 0, tokens = 0;  // made by this session; trained on by the whole run
-  double seconds = 0;                  // of this session; 0: it trained nothing
+  bool stopped = false;                 // by a signal
+  bool resumed = false;                 // earlier sessions made steps too
+  std::int64_t steps = 0, tokens = 0;   // made by this session; trained on by the whole run
+  double seconds = 0;                   // of this session; 0: it trained nothing
+  std::optional<Account> account = {};  // of the whole session
 };
 struct Failed : Sentence {};  // what ended the run; told by whoever caught it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,

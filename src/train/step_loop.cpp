@@ -139,7 +139,8 @@ RunHeader StepLoop::header() const {
           .fp8 = config_.precision.matmul == "fp8" ? model::in_words(model::fp8_products(config_), options_.fp8_reasons)
                                                    : "",
           .peak_flops = options_.peak_flops,
-          .peak_source = options_.peak_source};
+          .peak_source = options_.peak_source,
+          .goodput = goodput_};
 }
 
 // A device that runs ahead is given the next step before the last one's figures are asked for, so that it never waits
@@ -159,6 +160,7 @@ TrainResult StepLoop::run() {
   std::optional<double> eval_loss;
   engine_->clock().restart();
   bool dropped = false;
+  goodput_->turn_to(Part::steps);
   while (state_.step < steps_ && !stopping()) {
     dropped = !queue_step();
     if (dropped) break;
@@ -199,8 +201,9 @@ std::string StepLoop::how_it_stopped(bool dropped) const {
 }
 
 Finished StepLoop::ending(Outcome outcome, std::string sentence) const {
-  return {{std::move(sentence)}, outcome == Outcome::stopped, first_step_ > 0, state_.step - first_step_,
-          state_.tokens,         steady_seconds() - began_};
+  goodput_->ask(options_.gpu);
+  return {{std::move(sentence)}, outcome == Outcome::stopped, first_step_ > 0,    state_.step - first_step_,
+          state_.tokens,         steady_seconds() - began_,   goodput_->account()};
 }
 
 // Gives the device one update over `accumulate` micro-batches. False where it was dropped: it has updated nothing.
@@ -232,7 +235,10 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     if (!next_batch()) fail_user("data.train has no documents to train on");
     sums.data_wait += steady_seconds() - wait;
     sums.documents.insert(sums.documents.end(), batch_.sources.begin(), batch_.sources.end());
-    if (!std::exchange(rehearsed_, true)) engine_->rehearse(batch_);
+    if (!std::exchange(rehearsed_, true)) {
+      const Goodput::Scope tuning = goodput_->in(Part::start_up);
+      engine_->rehearse(batch_);
+    }
     engine_->clock().wait_for_all_but(micro_steps_ahead());
     engine_->upload(batch_);
     engine_->set_step(static_cast<std::uint64_t>(state_.step), sums.lr, 0,
@@ -297,6 +303,7 @@ StepMetrics StepLoop::finish_step() {
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();
+  goodput_->stepped(m);
   std::swap(steps_queued_[0], steps_queued_[1]);
   --queued_;
   return m;
@@ -340,6 +347,7 @@ void StepLoop::tell_dropped() {
 
 // Nothing where a signal came before its end.
 std::optional<double> StepLoop::held_out_loss() {
+  const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
   held_out_.restore({});
   engine_->drop_on(options_.stop);
   model::Evaluation e;
@@ -362,12 +370,14 @@ std::optional<double> StepLoop::held_out_loss() {
 }
 
 void StepLoop::write_samples(std::int64_t step) {
+  const Goodput::Scope sampling = goodput_->in(Part::sampling);
   std::vector<SampledText> texts = samples_->write(*engine_, [&] { return !stopping(); });
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
 
 void StepLoop::save(const data::LoaderState& loader) {
   const double began = steady_seconds();
+  const Goodput::Scope saving = goodput_->saving(state_.step);
   require_finite_parameters(*engine_, state_.step);
   tell_changed_files();
   state_.loader = loader;

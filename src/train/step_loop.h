@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "model/engine.h"
 #include "train/checkpoint.h"
+#include "train/goodput.h"
 #include "train/queued_step.h"
 #include "train/samples.h"
 #include "train/trainer.h"
@@ -84,6 +85,7 @@ class StepLoop {
   device::Device& device_;
   FileSystem& files_;
   Keeper& keeper_;
+  std::shared_ptr<Goodput> goodput_ = std::make_shared<Goodput>(options_.began);
   model::LoweringOptions lowering_;
   data::Loader loader_, held_out_;
   data::DataWatch watch_;

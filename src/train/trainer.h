@@ -28,6 +28,7 @@ struct TrainOptions {
   bool peak_was_measured = false;  // it is no datasheet's: a rate that holds over many steps raises it
   std::vector<Observer*> observers;
   const device::GpuMonitor* gpu = nullptr;  // whose samples go into the metrics
+  std::optional<double> began;              // when the process did, on steady_seconds(): its time until now is start-up
   // Signals' numbers once they have come. `stop`: finish the step, save, return; an evaluation is left. `drop`, which
   // comes with or after it: leave the step, which has updated nothing, and save the state before it.
   const StopFlag *stop = nullptr, *drop = nullptr;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 
 namespace redline::device {
 namespace {
@@ -35,7 +36,24 @@ TEST(GpuMonitor, WithoutAnIdItIsTheFirstCardAndWhatFailsIsEmpty) {
   ASSERT_TRUE(monitor);
   const GpuSample s = first_sample(*monitor);
   EXPECT_FALSE(s.temperature_c);
+  EXPECT_FALSE(s.energy_j);
   EXPECT_EQ(s.utilisation, 0.97);
+}
+
+// The counter began with the driver, at some gigajoule.
+TEST(GpuMonitor, EnergyCountsFromItsOpening) {
+  const auto monitor = GpuMonitor::open("0000:1B:00.0", REDLINE_FAKE_NVML, std::chrono::milliseconds(1));
+  ASSERT_TRUE(monitor);
+  const double first = first_sample(*monitor).energy_j.value();
+  EXPECT_GE(first, 0);
+  EXPECT_LT(first, 1000);
+  double later = first;
+  for (int i = 0; i < 500 && later < first + 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    later = monitor->latest()->energy_j.value();
+  }
+  EXPECT_GE(later, first + 3);
+  EXPECT_NEAR(std::remainder(later, 1.5), 0, 1e-6);
 }
 
 TEST(GpuMonitor, EndsAtOnce) {

@@ -131,6 +131,11 @@ def write_odd_run(folder):
         file.write(json.dumps({"kind": "started", "time": 1e300, "device": text, "data": text, "device_memory": -1,
                                "memory": {"parameters": 1e99, "total": 5}, "header": [text]}) + "\n")
         file.write(json.dumps({"kind": text, "text": text, "time": 5}) + "\n")
+    with open(os.path.join(folder, "goodput.jsonl"), "w", encoding="utf-8") as file:
+        parts = ("steps", "data", "evaluation", "sampling", "saving", "start_up", "done_again", "standing_still")
+        for began, seconds in enumerate((9e9, 0, 1e-9, 1e99, -1, text)):
+            file.write(json.dumps({"time": 9e9, "began": began, "step": 3, "first_step": 1e99, "joules": 1e99,
+                                   "seconds": {part: seconds for part in parts}}) + "\n")
     with open(os.path.join(folder, "samples.jsonl"), "w", encoding="utf-8") as file:
         file.write(json.dumps({"step": 1, "samples": [{"prompt": text, "text": "a" * 500}]}) + "\n")
     with open(os.path.join(folder, "profile.json"), "w", encoding="utf-8") as file:
@@ -151,14 +156,16 @@ def main(redline, folder):
     def at(name):
         return os.path.join(folder, name)
 
-    for name, lr in (("a", "2e-3"), ("b", "5e-4")):
-        run("train", "--device", "cpu", "--out", at(name), *TINY, f"optim.lr={lr}")
+    for name, lr, steps in (("a", "2e-3", 50), ("b", "5e-4", 60)):
+        run("train", "--device", "cpu", "--out", at(name), *TINY, f"optim.lr={lr}", f"train.max_steps={steps}")
+    run("train", "--device", "cpu", "--out", at("a"), "--resume", "train.max_steps=60")
     run("profile", "--run", at("a"), "--device", "cpu", "--steps", "1")
     write_odd_run(at("odd"))
     with open(at("b/metrics.jsonl"), "r+", encoding="utf-8") as file:  # an evaluation before the first step
         rows = [row for row in file if json.loads(row)["step"] > 0]
         file.seek(0)
         file.writelines([json.dumps({"step": 0, "time": json.loads(rows[0])["time"], "eval_loss": 5.5}) + "\n", *rows])
+        file.truncate()
     for copy in range(10):
         shutil.copytree(at("b" if copy % 2 else "a"), at(f"many/run {copy}" + "-long" * 20 * (copy == 7)))
     run("report", at("a"), "--tokens", "1", "--out", at("one.html"))
@@ -175,7 +182,8 @@ def main(redline, folder):
         for what in ("back", "smoothed", "zoomed", "whole"):
             assert found[what], (page, what)
         for words in ("held-out loss, best", "linear_weight_grad", "of its roofline", "activations", "data pipeline",
-                      "started on CPU", "saved step_", "the whole config.toml", "padding"):
+                      "started on CPU", "saved step_", "the whole config.toml", "padding", "Where the wall time went",
+                      "start-up", "standing still"):
             assert words in found["text"], (page, words)
     assert found["hidden"], "a run goes at a click on its name"
     assert re.search(r"held-out loss, step 0\s+5.\d+\s+5.5000\s", found["text"]), found["text"]

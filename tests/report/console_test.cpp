@@ -202,6 +202,27 @@ TEST(Console, TheLastLineHasTimeAndTokens) {
             "stopped by signal 2 after step 80, the last 30 in 42 s, 1.00 M tokens in all; continue with --resume\n");
 }
 
+TEST(Console, TheLastLineSaysWhereTheTimeWent) {
+  train::Account account;
+  account.of(train::Part::steps) = 941;
+  account.of(train::Part::saving) = 21;
+  account.of(train::Part::start_up) = 30;
+  account.of(train::Part::evaluation) = 4.9;
+  account.of(train::Part::sampling) = 3.1;
+  EXPECT_EQ(in_words(account), "94.1% in steps, 3.0% start-up, 2.1% saving");
+  train::Finished done{{"200 steps done, held-out loss 3.1416"}, false, false, 200, 26'200'000, 992, account};
+  EXPECT_EQ(in_words(done),
+            "200 steps done in 16m 32s, 26.2 M tokens, held-out loss 3.1416; 94.1% in steps, 3.0% start-up, "
+            "2.1% saving");
+  done.account->joules = 1.512e6;
+  done.account->tokens = 1'200'000;
+  done.resumed = true;
+  EXPECT_TRUE(
+      in_words(done).ends_with("; this session: 94.1% in steps, 3.0% start-up, 2.1% saving; 0.42 kWh, 1.26 J a token"))
+      << in_words(done);
+  EXPECT_EQ(in_words(train::Account{}), "0.0% in steps");
+}
+
 TEST(Console, EveryLineSaysWhatCannotBeWritten) {
   const SmallRun run(100);
   Captured out;

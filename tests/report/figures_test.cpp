@@ -43,6 +43,17 @@ TEST(Figures, CountsAndRates) {
   EXPECT_EQ(percent(0.4821), "48.2%");
 }
 
+TEST(Figures, Energy) {
+  EXPECT_EQ(energy(0), "0.00 Wh");
+  EXPECT_EQ(energy(15'000), "4.17 Wh");
+  EXPECT_EQ(energy(36'000), "0.01 kWh");
+  EXPECT_EQ(energy(1.512e6), "0.42 kWh");
+  EXPECT_EQ(energy(4.716e9), "1.31 MWh");
+  EXPECT_EQ(joules(1.3), "1.30 J");
+  EXPECT_EQ(joules(0.00042), "420 µJ");
+  EXPECT_EQ(joules(0.0421), "42.1 mJ");
+}
+
 TEST(Figures, WholeNumbersInGroups) {
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");
@@ -62,6 +73,8 @@ TEST(Figures, StayShortAtAnySize) {
     EXPECT_LE(flops(v).size(), 20u) << v;
     EXPECT_LE(duration(v).size(), 9u) << v;
     EXPECT_LE(plain(v, 4).size(), 12u) << v;
+    EXPECT_LE(energy(v).size(), 16u) << v;
+    EXPECT_LE(joules(v).size(), 16u) << v;
   }
 }
 

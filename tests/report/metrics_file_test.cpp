@@ -54,8 +54,8 @@ TEST(MetricsRow, HasTheKeysOfTheDesignInOrder) {
   const Json whole = Json::parse(metrics_row(m));
   for (const auto& [key, value] : whole.items()) keys.push_back(key);
   const std::vector<std::string> always = {
-      "step",   "time",         "loss",    "grad_norm", "lr",  "step_ms",  "device_ms",    "idle_ms",
-      "tokens", "tokens_per_s", "padding", "tflops",    "mfu", "mfu_palm", "data_wait_ms", "memory_gib"};
+      "step",         "time",    "loss",   "grad_norm", "lr",       "step_ms",      "device_ms",  "idle_ms", "tokens",
+      "tokens_per_s", "padding", "tflops", "mfu",       "mfu_palm", "data_wait_ms", "memory_gib", "goodput"};
   EXPECT_EQ(keys, always);
   m.eval_loss = 2.5;
   const Json row = Json::parse(metrics_row(m));

@@ -42,7 +42,13 @@ train::StepMetrics full_step() {
   m.eval_loss = 2.75;
   m.fp8.emplace(std::vector<model::Fp8Seen>{{"layer 0/qkv input", DType::e4m3, 64, 1.5, 0.002, 0.125},
                                             {"layer 1/o gradient", DType::e5m2, 1024, 0.5, 0, 0.25}});
+  m.goodput = 0.875;
+  m.account.emplace();
+  for (std::size_t p = 0; p < train::kParts.size(); ++p) m.account->seconds[p] = 100.5 + static_cast<double>(p);
+  m.account->tokens = 1000;
+  m.account->joules = 1250;
   m.gpu = device::GpuSample{};
+  m.gpu->energy_j = 1260;
   m.gpu->utilisation = 0.9;
   m.gpu->temperature_c = 71;
   m.gpu->power_w = 690;
@@ -111,6 +117,24 @@ TEST(Metrics, AFigureThatTheStepLacksIsLeftOut) {
   m.gpu = device::GpuSample{};
   EXPECT_TRUE(std::holds_alternative<std::nullptr_t>(kMetrics[Column("gpu_power_w").index].read(m)));
   EXPECT_EQ(number_of(kMetrics[Column("gpu_power_w").index], m), std::nullopt);
+}
+
+// They come every few seconds; Prometheus has the last ones until the next.
+TEST(Metrics, PartsOfTheTimeStayInPrometheusBetweenTheirRows) {
+  const testing::TempFolder folder;
+  PrometheusFile file(real_files(), folder / "metrics.prom");
+  config::Config config;
+  train::RunHeader header;
+  header.config = &config;
+  header.folder = folder.path();
+  header.steps = 10;
+  file.on(train::Started{header});
+  train::StepMetrics m = full_step();
+  file.on(train::Stepped{m});
+  m.account.reset();
+  file.on(train::Stepped{m});
+  file.on(train::Finished{"done"});
+  EXPECT_NE(real_files().read(folder / "metrics.prom").find("redline_goodput_saving_seconds{"), std::string::npos);
 }
 
 TEST(Metrics, TheDocumentationIsWhatTheTableSays) {

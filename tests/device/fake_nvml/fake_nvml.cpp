@@ -1,5 +1,5 @@
-// A library with NVML's names. Its first card does not know its temperature, and none knows a limit of its power. Built as a
-// shared library of its own.
+// A library with NVML's names. Its first card does not know its temperature and its energy, and none knows a limit of
+// its power. Built as a shared library of its own.
 #include <cstring>
 
 extern "C" {
@@ -26,6 +26,12 @@ int nvmlDeviceGetTemperature(void* card, int sensor, unsigned* celsius) {
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 650'500;
   return 0;
+}
+// A joule and a half more each time that it is asked. The first card has no counter.
+int nvmlDeviceGetTotalEnergyConsumption(void* card, unsigned long long* millijoules) {
+  static unsigned long long used = 7'000'000'000;
+  *millijoules = used += 1500;
+  return card == reinterpret_cast<void*>(0x20) ? 0 : 3;
 }
 int nvmlDeviceGetClockInfo(void*, int clock, unsigned* mhz) {
   *mhz = 1410;
