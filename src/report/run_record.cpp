@@ -238,6 +238,8 @@ bool take_event(RunRecord& run, const io::Json& row) {
                               : fmt::format("started on {}", s.device);
   } else if (e.kind == "checkpoint") {
     e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), number_or(row, "seconds", 0));
+  } else if (e.kind == "note" && !run.sessions.empty()) {  // which may count the steps anew
+    run.sessions.back().steps = integer_or(row, "steps", run.sessions.back().steps);
   }
   run.events.push_back(std::move(e));
   return true;

@@ -10,6 +10,7 @@
 #include "base/whole_file.h"
 #include "config/load.h"
 #include "config/toml.h"
+#include "io/best_checkpoint.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 #include "model/state_files.h"
@@ -269,6 +270,13 @@ std::string room_in(const Path& folder) {
 
 }  // namespace
 
+// Once the checkpoint of `state` is on the disk.
+void RunFolder::name_best(const RunState& state) {
+  if (state.step != state.ends.best_step) return;
+  if (const std::string problem = io::name_best(files_, checkpoints_, state.step); !problem.empty())
+    tell(Warning{problem});
+}
+
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
   if (begun_) made_anew();
   tell(BeforeCheckpoint{});
@@ -283,9 +291,11 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
         "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
         "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
         reason, checkpoints_in_words(model::state_bytes(engine.lowered().state), 1), room_in(checkpoints_),
-        counted(files_.list(checkpoints_).size() + 1, "checkpoint"));
+        counted(io::list_checkpoints(files_, checkpoints_).size() + 1, "checkpoint"));
   }
-  io::prune_checkpoints(files_, checkpoints_, config.checkpoint.keep, config.checkpoint.keep_every, state.step);
+  name_best(state);
+  io::prune_checkpoints(files_, checkpoints_, config.checkpoint.keep, config.checkpoint.keep_every, state.step,
+                        {state.ends.best_step});
   tell(Saved{state.step, checkpoints_ / io::checkpoint_name(state.step), steady_seconds() - began});
 }
 

@@ -53,6 +53,7 @@ class RunFolder final : public Keeper {
   void tell_of_jumps(double now);
   bool made_anew();  // what was deleted, if anything was
   bool make_anew(bool gone);
+  void name_best(const RunState& state);
 
   const TrainOptions& options_;
   FileSystem& files_;
