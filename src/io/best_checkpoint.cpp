@@ -13,14 +13,15 @@ std::string name_best(FileSystem& files, const Path& parent, std::int64_t step) 
   const auto problem = [&](std::string_view why) {
     return fmt::format("{} cannot be made a link to the best checkpoint, which is {}: {}", link.string(), target, why);
   };
+  std::error_code error;
+  std::filesystem::remove(beside, error);  // what a kill left
   try {
-    std::error_code error;
-    std::filesystem::remove(beside, error);  // what a kill left
     std::filesystem::create_symlink(target, beside, error);
     if (error) return problem(error.message());
     files.rename(beside, link);
     files.sync_folder(parent);
   } catch (const std::runtime_error& e) {
+    std::filesystem::remove(beside, error);
     return problem(e.what());
   }
   return {};

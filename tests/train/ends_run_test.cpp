@@ -46,7 +46,8 @@ Ran run_with(Steps& steps, const config::Config& config, const Path& folder, boo
 
 // It learns nothing: the first evaluation is the best one.
 config::Config stuck(std::vector<std::string> more) {
-  more.insert(more.begin(), {"optim.lr=0", "train.eval_every=2", "checkpoint.every=0", "checkpoint.keep=1"});
+  more.insert(more.begin(),
+              {"optim.lr=0", "optim.min_lr=0", "train.eval_every=2", "checkpoint.every=0", "checkpoint.keep=1"});
   return tiny_run(more);
 }
 
@@ -161,8 +162,11 @@ TEST(EndsOfRuns, TheScheduleFitsTheHours) {
   ASSERT_EQ(first.seen.notes.size(), 1u);
   EXPECT_NE(first.seen.notes[0].find("at 36 s a step"), std::string::npos) << first.seen.notes[0];
   for (const StepMetrics& m : first.seen.steps) {  // a tenth of the hours is over behind the fifth
-    if (m.step > 4 && m.step <= 7) EXPECT_DOUBLE_EQ(m.lr, c.optim.lr) << m.step;
-    if (m.step > 7) EXPECT_LT(m.lr, c.optim.lr) << m.step;
+    if (m.step > 4 && m.step <= 7) {
+      EXPECT_DOUBLE_EQ(m.lr, c.optim.lr) << m.step;
+    } else {
+      EXPECT_LT(m.lr, c.optim.lr) << m.step;
+    }
   }
   const io::Json state =
       io::read_json(real_files(), temp.path() / "run/checkpoints" / io::checkpoint_name(30) / "state.json");
