@@ -81,8 +81,8 @@ std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const 
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
                        std::int64_t written = -1, std::set<std::int64_t> stay = {});
 
-// A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder or `best`, or a Hugging Face
-// folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a
+// A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder or `best`, or a Hugging
+// Face folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a
 // UserError. Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads
 // them (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` and throws
 // DamagedWeights (io/weight_files.h), a warning says so and a run's checkpoint before gets its turn; a folder that was

@@ -288,7 +288,7 @@ TEST(Ends, AResumeKeepsTheStepsUnlessTheHoursChange) {
   EXPECT_NEAR(more.ends->state().seconds, 7200, 80);
 }
 
-// Where a run goes back to an earlier step of its own, the time it took is spent and what it learned of its speed stays.
+// Where a run goes back to an earlier step of its own, the time is spent, and what it learned of its speed stays.
 TEST(Ends, GoingBackGivesNoTimeBack) {
   Session s(with(1, true), 0);
   const EndsState early = s.ends->state();
