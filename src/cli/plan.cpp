@@ -2,6 +2,7 @@
 #include "perf/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -29,7 +30,12 @@ struct Planned {
   perf::Plan plan;
   perf::Choice choice;
   // 0: only train.epochs says when to end, which are counted in the data.
-  std::int64_t steps() const { return train::total_steps(config.train); }
+  std::int64_t steps() const {
+    const std::int64_t asked = train::total_steps(config.train);
+    const double in_time = 3600 * config.train.max_hours / plan.expected.step_seconds;
+    if (config.train.max_hours == 0 || (asked > 0 && static_cast<double>(asked) <= in_time)) return asked;
+    return std::max<std::int64_t>(1, std::llround(in_time));
+  }
   std::int64_t checkpoints_kept() const { return train::checkpoints_kept(config.checkpoint, steps()); }
   double hours() const { return static_cast<double>(steps()) * plan.expected.step_seconds / 3600; }
 };

@@ -52,6 +52,9 @@ constexpr Names kKeys[] = {
      "max_train_steps num_training_steps training_steps "},
     {"train.epochs", " epochs num_epochs n_epochs num_train_epochs max_epochs "},
     {"train.max_tokens", " total_tokens num_tokens train_tokens tokens token_budget "},
+    {"train.max_hours", " max_time max_train_time time_limit max_train_hours exit_duration_in_mins "},
+    {"train.patience", " early_stopping early_stopping_patience early_stop patience "},
+    {"train.target_loss", " target_val_loss stopping_threshold "},
     {"train.seed", " seed random_seed manual_seed "},
     {"train.eval_every",
      " eval_interval eval_steps evaluation_steps eval_frequency val_every val_interval val_check_interval "

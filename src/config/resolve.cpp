@@ -50,9 +50,23 @@ void resolve_model(Model& m, const Rules& rules) {
 void check_steps(const Config& c, const Rules& rules) {
   const Train& t = c.train;
   const Optim& o = c.optim;
-  rules.require(t.max_steps > 0 || t.max_tokens > 0 || t.epochs > 0,
-                {"train.max_steps", "train.max_tokens", "train.epochs"},
-                "train.max_steps, train.max_tokens and train.epochs are all 0: set one of them, so that training ends");
+  const bool by_steps = t.max_steps > 0 || t.max_tokens > 0 || t.epochs > 0;
+  rules.require(by_steps || t.max_hours > 0, {"train.max_steps", "train.max_tokens", "train.epochs", "train.max_hours"},
+                "train.max_steps, train.max_tokens, train.epochs and train.max_hours are all 0: set one of them, so "
+                "that training ends");
+  rules.require(by_steps || t.fit_hours || o.schedule == "constant", {"train.max_hours", "optim.schedule"},
+                "train.max_hours ({}) alone ends training, and optim.schedule (\"{}\") counts to the last step: set "
+                "train.fit_hours = true, so that the steps follow the hours, or train.max_steps, or optim.schedule = "
+                "\"constant\"",
+                t.max_hours, o.schedule);
+  rules.require(!t.fit_hours || t.max_hours > 0, {"train.fit_hours", "train.max_hours"},
+                "train.fit_hours is on and train.max_hours is 0: set the hours that the steps are to fit");
+  rules.require(t.patience == 0 || t.eval_every > 0, {"train.patience", "train.eval_every"},
+                "train.patience ({}) counts evaluations, and train.eval_every is 0: set the steps between them",
+                t.patience);
+  rules.require(t.target_loss == 0 || t.eval_every > 0, {"train.target_loss", "train.eval_every"},
+                "train.target_loss ({}) needs evaluations, and train.eval_every is 0: set the steps between them",
+                t.target_loss);
   rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
                 o.min_lr, o.lr);
   rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "io/best_checkpoint.h"
 #include "io/json.h"
 #include "io/weight_files.h"
 
@@ -293,14 +294,14 @@ std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const 
 }
 
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
-                       std::int64_t written) {
+                       std::int64_t written, std::set<std::int64_t> stay) {
   clean_leftovers(files, parent);
   // After a resume from an older checkpoint, the newest by number may be damaged ones: they must not
   // push out the whole.
   const std::vector<FoundCheckpoint> found = list_checkpoints(files, parent);
   std::int64_t kept = 0;
   bool whole_one_kept = false;
-  std::set<std::int64_t> stay;
+  if (const std::optional<std::int64_t> best = best_checkpoint(parent)) stay.insert(*best);
   for (const FoundCheckpoint& checkpoint : found) {
     bool renamed = false;
     attempt([&] { renamed = is_renamed(checkpoint.folder, read_manifest(files, checkpoint.folder)); });
@@ -322,7 +323,8 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
   }
 }
 
-Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeights& use) {
+Path find_weights_folder(FileSystem& files, const Path& given, const UseWeights& use) {
+  const Path argument = without_best(given);
   const std::string shown = argument.string();
   if (!files.exists(argument)) fail_user("{}: there is no such folder", shown);
   const auto problem_in_use = [&](const Path& folder) -> std::string {

@@ -7,12 +7,14 @@
 //   step_N.partial    one that was being written or removed: nothing is lost with it
 //   step_N.replaced   the old one of the same step while a new one takes its place. If a crash leaves it without a
 //                     step_N beside it, it counts as the checkpoint of that step until the next write renames it.
+//   best              a link to one of them (io/best_checkpoint.h)
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,14 +75,14 @@ std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const 
                                                        const UseCheckpoint& use = {});
 
 // Removes .partial leftovers and all but the last `keep` (at least one) and every `keep_every`-th step (0: none). Those
-// that are visibly damaged do not count among the last; one of another step's name stays. Call after a write succeeded,
-// with the step that was written:
+// that are visibly damaged do not count among the last; one of another step's name stays, and so do the one that `best`
+// names and the steps in `stay`. Call after a write succeeded, with the step that was written:
 // it is never removed. Without it (-1) the newest one is read through first, so that a whole one surely stays.
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
-                       std::int64_t written = -1);
+                       std::int64_t written = -1, std::set<std::int64_t> stay = {});
 
-// A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder, or a Hugging Face
-// folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a
+// A command's --checkpoint argument: a run folder (its newest whole checkpoint), a step folder or `best`, or a Hugging
+// Face folder (config.json with model.safetensors or its index). Returns the folder that holds the weights; else a
 // UserError. Sizes are held against the manifest, and the hashes of all but tensors: those are hashed by whoever reads
 // them (io/tensor_stream.h), so that gigabytes are read once. Where that one is given as `use` and throws
 // DamagedWeights (io/weight_files.h), a warning says so and a run's checkpoint before gets its turn; a folder that was

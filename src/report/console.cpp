@@ -32,7 +32,8 @@ std::string batch_line(const train::RunHeader& h) {
                                                        : "layers are";
   return fmt::format("{} x {}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
                      counted(t.seq_len, "token"), accumulate, counted(h.tokens_per_step, "token"),
-                     counted(h.steps, "step"), recompute);
+                     h.steps > 0 ? counted(h.steps, "step") : fmt::format("train.max_hours = {:g}", t.max_hours),
+                     recompute);
 }
 
 // "3.0e-4": two columns of zeros less than printf's.
@@ -176,9 +177,9 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
     std::string text;
     int leaves;  // as the first, the second ...
   };
-  const std::string of = fmt::format("{}", steps);
+  const std::string of = steps > 0 ? fmt::format("{}", steps) : "";
   std::vector<Field> fields = {
-      {fmt::format("step {:>{}}/{}  loss {}", m.step, of.size(), of, plain(m.loss, 4)), kStays},
+      {fmt::format("step {:>{}}{}{}  loss {}", m.step, of.size(), of.empty() ? "" : "/", of, plain(m.loss, 4)), kStays},
       {m.epoch ? fmt::format("  epoch {}", plain(*m.epoch, 2)) : "", kLast - 1},
       {fmt::format("  grad {:>4}", plain(m.grad_norm, 2)), kLast},
       {fmt::format("  lr {}", short_exponent(m.lr)), 1},
@@ -203,16 +204,17 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
 
 void Console::start(const train::RunHeader& header) {
   steps_ = header.steps;
+  seconds_left_ = header.seconds_left;
   first_step_ = header.first_step;
   every_ = std::max<std::int64_t>(header.config->log.every, 1);
   const std::size_t columns = out_.terminal() ? std::min(kConsoleColumns, out_.columns() + 1) : kHeaderColumns;
   for (const std::string& line : header_lines(header, columns)) out_.keep(line);
-  started_ = last_kept_ = steady_seconds();
+  started_ = last_kept_ = header_at_ = steady_seconds();
 }
 
 bool Console::keeps(const train::StepMetrics& m) const {
   if (m.step == first_step_ + 1 || m.step == steps_ || m.eval_loss) return true;
-  if (out_.terminal()) return m.step * 10 / steps_ != (m.step - 1) * 10 / steps_;
+  if (out_.terminal()) return steps_ > 0 && m.step * 10 / steps_ != (m.step - 1) * 10 / steps_;
   return m.step % every_ == 0 && steady_seconds() - last_kept_ >= 1;
 }
 
@@ -221,10 +223,13 @@ void Console::step(const train::StepMetrics& m) {
   // What went before the first step (memory, a first evaluation) does not come again.
   if (m.step == first_step_ + 1) started_ = now - m.step_ms * 1e-3;
   const double a_step = (now - started_) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
+  double eta = a_step * static_cast<double>(std::max<std::int64_t>(steps_ - m.step, 0));
+  if (seconds_left_) {
+    const double of_hours = std::max(0.0, *seconds_left_ - (now - header_at_));
+    eta = steps_ > 0 ? std::min(eta, of_hours) : of_hours;
+  }
   const std::size_t room = std::min(kLineColumns, out_.columns());
-  const std::string line =
-      progress_line(m, steps_, a_step * static_cast<double>(steps_ - m.step), room - std::min(room, failing_.size())) +
-      failing_;
+  const std::string line = progress_line(m, steps_, eta, room - std::min(room, failing_.size())) + failing_;
   if (!keeps(m)) {
     if (out_.terminal()) out_.show(line);
     return;
@@ -272,6 +277,10 @@ void Console::on(const train::Event& event) {
         for (const std::string& line : data::in_words(e)) out_.keep(line);
       },
       [&](const train::Note& e) { out_.keep(e.text); },
+      [&](const train::Planned& e) {
+        steps_ = e.steps;
+        out_.keep(e.text);
+      },
       [&](const train::Warning& e) { out_.keep("warning: " + e.text); },
       [&](const train::Finished& e) { out_.keep(in_words(e)); });
 }

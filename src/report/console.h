@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ std::string in_words(const train::Finished& finished);
 
 // "step 40/120  loss 2.3456  grad 1.23  lr 3.0e-4  152 ms  13.4k tok/s  51.2 TFLOP/s  mfu 48.2/50.1%  pad  3%  eta   12 s":
 // mfu and mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm
-// go, in this order.
+// go, in this order. 0 steps are steps that are not known: "step 40".
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds,
                           std::size_t columns = kLineColumns);
 
@@ -52,8 +53,9 @@ class Console final : public train::Observer {
   LiveLine out_;
   BytesProgress loading_{"loading weights"};
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
-  double started_ = 0, last_kept_ = 0, evaluating_since_ = 0;  // on steady_seconds()
-  std::string failing_;                                        // at the end of a line of progress
+  double started_ = 0, last_kept_ = 0, evaluating_since_ = 0, header_at_ = 0;  // on steady_seconds()
+  std::optional<double> seconds_left_;                                         // at header_at_, of train.max_hours
+  std::string failing_;                                                        // at the end of a line of progress
 };
 
 }  // namespace redline::report

@@ -23,7 +23,7 @@ void EventsFile::write(const io::Json& row) {
 
 void EventsFile::start(const train::RunHeader& h) {
   step_ = h.first_step;
-  if (h.first_step >= h.steps) return;  // nothing left to do: the history stays as it is
+  if (h.nothing_left()) return;  // nothing left to do: the history stays as it is
   cut_torn_line(files_, path_);
   file_.open(path_);
   io::Json memory = io::Json::object();
@@ -72,6 +72,9 @@ void EventsFile::on(const train::Event& event) {
              {"held_seconds", e.held}});
       },
       [&](const train::Note& e) { say(e, "note", e.text); },
+      [&](const train::Planned& e) {
+        add(e.time, "note", {{"text", e.text}, {"steps", e.steps}});
+      },
       [&](const train::Warning& e) { say(e, "warning", e.text); },
       [&](const train::Finished& e) {
         say(e, e.stopped ? "stopped" : "finished", in_words(e));

@@ -75,7 +75,7 @@ void PrometheusFile::on(const train::Event& event) {
   hear(
       event,
       [&](const train::Started& e) {
-        if (e.first_step >= e.steps) return;
+        if (e.nothing_left()) return;
         run_ = run_name(e.folder);
         steps_ = e.steps;
         last_.step = e.first_step;
@@ -96,8 +96,8 @@ void PrometheusFile::on(const train::Event& event) {
         saved_step_ = e.step;
         replace();
       },
-      [&](const train::Warning&) { ++warnings_; }, [&](const train::Finished&) { end(); },
-      [&](const train::Failed&) { end(); });
+      [&](const train::Planned& e) { steps_ = e.steps; }, [&](const train::Warning&) { ++warnings_; },
+      [&](const train::Finished&) { end(); }, [&](const train::Failed&) { end(); });
 }
 
 }  // namespace redline::report

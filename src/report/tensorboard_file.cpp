@@ -49,7 +49,7 @@ using tensorboard::record;
 }  // namespace
 
 void TensorboardFile::start(const train::RunHeader& h) {
-  if (h.first_step >= h.steps) return;  // nothing left to do: no file of nothing
+  if (h.nothing_left()) return;  // nothing left to do: no file of nothing
   step_ = h.first_step;
   step_times_.clear();
   file_.open(folder_ /

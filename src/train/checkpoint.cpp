@@ -44,6 +44,27 @@ data::DataIdentity identity_from(const io::Json& json, const std::string& file) 
   return d;
 }
 
+io::Json to_json(const EndsState& e) {
+  io::Json json = {{"seconds", e.seconds}};
+  if (e.best_loss)
+    json.update({{"best_loss", *e.best_loss}, {"best_step", e.best_step}, {"evaluations_since", e.evaluations_since}});
+  if (e.hours_over > 0) json["hours_over"] = e.hours_over;
+  if (e.fitted_steps > 0) json.update({{"fitted_steps", e.fitted_steps}, {"fitted_hours", e.fitted_hours}});
+  return json;
+}
+
+EndsState ends_from(const io::Json& json) {
+  EndsState e;
+  e.seconds = json.value("seconds", 0.0);
+  if (json.contains("best_loss")) e.best_loss = json.at("best_loss").get<double>();
+  e.best_step = json.value("best_step", std::int64_t{0});
+  e.evaluations_since = json.value("evaluations_since", std::int64_t{0});
+  e.hours_over = json.value("hours_over", 0.0);
+  e.fitted_steps = json.value("fitted_steps", std::int64_t{0});
+  e.fitted_hours = json.value("fitted_hours", 0.0);
+  return e;
+}
+
 io::Json to_json(const RunState& state) {
   const data::LoaderState& l = state.loader;
   io::Json waiting = io::Json::array();
@@ -52,6 +73,7 @@ io::Json to_json(const RunState& state) {
                    {"step", state.step},
                    {"tokens", state.tokens},
                    {"data", to_json(state.data)},
+                   {"ends", to_json(state.ends)},
                    {"loader",
                     {{"order", l.order},
                      {"epoch", l.next.epoch},
@@ -73,6 +95,7 @@ RunState state_from(const io::Json& json, const std::string& file) {
   RunState state;
   state.step = io::integer_at(json, "step", file);
   state.tokens = io::integer_at(json, "tokens", file);
+  if (json.contains("ends")) state.ends = ends_from(json.at("ends"));
   if (format < 3) {
     state.data.contents = hash_from(io::string_at(json, "data", file));
     state.data.ends_only = true;

@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "model/engine.h"
 #include "model/state_files.h"
+#include "train/ends.h"
 #include "train/run_tokens.h"
 
 namespace redline::train {
@@ -23,6 +24,7 @@ struct RunState {
   data::LoaderState loader;
   data::DataIdentity data;                 // of data.train
   std::optional<data::DataIdentity> eval;  // of data.eval, where it is set
+  EndsState ends;                          // none of it in the checkpoints of earlier versions
 };
 
 // How many checkpoints stand there when a run of so many steps has ended, by checkpoint.keep and checkpoint.keep_every.

@@ -34,15 +34,18 @@ struct RunHeader {
   bool card = false;               // whether the device is a GPU
   std::int64_t device_memory = 0;  // bytes, in all
   std::int64_t parameters = 0;
-  std::int64_t steps = 0;            // the whole run's
-  std::int64_t first_step = 0;       // > 0: resumed, this many steps are done
-  std::int64_t tokens_per_step = 0;  // slots: batch_size * seq_len * accumulate
+  std::int64_t steps = 0;              // the whole run's; 0: train.max_hours says, and it is not known yet
+  std::int64_t first_step = 0;         // > 0: resumed, this many steps are done
+  std::optional<double> seconds_left;  // of train.max_hours
+  std::int64_t tokens_per_step = 0;    // slots: batch_size * seq_len * accumulate
   const program::MemoryPlan* memory = nullptr;
   bool batch_was_chosen = false;  // by train.batch_size = "auto": a larger one is slower here, or does not fit
   std::string fp8;                // which products take it, where any should: "11 of 12 products; bf16: out/weight"
   double peak_flops = 0;          // what MFU is measured against
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
   std::shared_ptr<const Goodput> goodput = {};  // of this session, as it goes on
+
+  bool nothing_left() const { return steps > 0 && first_step >= steps; }  // no step will be made
 };
 
 // What a look at the tensors in eight bits found (log.fp8_every).
@@ -111,6 +114,9 @@ struct Sentence {
 };
 struct Note : Sentence {};     // e.g. "resumed from step 40"
 struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
+struct Planned : Note {        // the steps of the whole run are others than the header said
+  std::int64_t steps = 0;
+};
 // How a run ended: "200 steps done, held-out loss 3.1416". report/console.h puts the figures into the sentence.
 struct Finished : Sentence {
   bool stopped = false;                 // by a signal
@@ -121,7 +127,7 @@ struct Finished : Sentence {
 };
 struct Failed : Sentence {};  // what ended the run; told by whoever caught it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
-                           Note, Warning, Finished, Failed>;
+                           Note, Planned, Warning, Finished, Failed>;
 
 class Observer {
  public:

@@ -117,6 +117,7 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
 
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch) {
+  if (before.train.fit_hours || now.train.fit_hours) return {};  // the steps are counted then, and told by who counts
   const auto limits = [](const config::Train& t) { return std::tuple(t.epochs, t.max_steps, t.max_tokens); };
   if (before.optim == now.optim && limits(before.train) == limits(now.train) && rows(before) == rows(now)) return {};
   const auto steps = [&](const config::Config& c) {  // a batch of fewer rows makes more of them
@@ -125,7 +126,7 @@ std::string schedule_change(const config::Config& before, const config::Config& 
   };
   const auto rate = [&](const config::Config& c, std::int64_t s) { return optim::learning_rate(c.optim, s, steps(c)); };
   const std::int64_t had = steps(before), has = steps(now);
-  if (step >= has) return {};
+  if (step >= has || had == 0) return {};  // 0: not known
   const bool ended = step >= had;
   const double next = rate(now, step), end = rate(now, has - 1), would = rate(before, ended ? had - 1 : step);
   if (!ended && next == would && had == has && end == rate(before, had - 1)) return {};

@@ -11,6 +11,7 @@
 #include "base/whole_file.h"
 #include "config/load.h"
 #include "config/toml.h"
+#include "io/best_checkpoint.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 
@@ -287,16 +288,18 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
   const bool beside = snapshot_->where() != model::Snapshot::Where::nowhere;
   CheckpointContent content = checkpoint_content(engine, config, state, tokens_);
   const double held = steady_seconds() - began;
-  saving_ = std::async(
-      std::launch::async, [this, began, beside, held, settings = config.checkpoint, content = std::move(content)] {
-        write_checkpoint(files_, checkpoints_, content,
-                         [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
-                           snapshot_->read(tensors, take);
-                         });
-        io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step);
-        const double seconds = steady_seconds() - began;
-        return Saved{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside ? held : seconds};
-      });
+  saving_ = std::async(std::launch::async, [this, began, beside, held, settings = config.checkpoint,
+                                            best = state.ends.best_step, content = std::move(content)] {
+    write_checkpoint(files_, checkpoints_, content,
+                     [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+                       snapshot_->read(tensors, take);
+                     });
+    const std::string problem = best == content.step ? io::name_best(files_, checkpoints_, best) : "";
+    io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step, {best});
+    const double seconds = steady_seconds() - began;
+    return Written{{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside ? held : seconds},
+                   problem};
+  });
   if (!beside) saving_.wait();
 }
 
@@ -319,14 +322,14 @@ void RunFolder::wait_for_the_last_save(std::int64_t step) {
   collect(false);
 }
 
-void RunFolder::settle(Settle which) {
+double RunFolder::settle(Settle which) {
   using namespace std::chrono_literals;
-  if (!saving_.valid()) return;
-  if (which == Settle::if_over && saving_.wait_for(0s) != std::future_status::ready) return;
-  collect(which == Settle::last);
+  if (!saving_.valid()) return 0;
+  if (which == Settle::if_over && saving_.wait_for(0s) != std::future_status::ready) return 0;
+  return collect(which == Settle::last);
 }
 
-void RunFolder::collect(bool must_succeed) {
+double RunFolder::collect(bool must_succeed) {
   const auto go_on = [&](const std::exception& e) {
     if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
     tell(
@@ -335,12 +338,16 @@ void RunFolder::collect(bool must_succeed) {
                             saving_step_, e.what())});
   };
   try {
-    tell(saving_.get());
+    const Written written = saving_.get();
+    if (!written.problem.empty()) tell(Warning{written.problem});
+    tell(written.saved);
+    return written.saved.seconds;
   } catch (const MachineError& e) {
     go_on(e);
   } catch (const UserError& e) {
     go_on(e);
   }
+  return 0;
 }
 
 }  // namespace redline::train

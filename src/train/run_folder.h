@@ -51,9 +51,13 @@ class RunFolder final : public Keeper {
   void save(model::Engine& engine, const RunState& state, double began) override;
   void before_update() override;
   // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.
-  void settle(Settle which) override;
+  double settle(Settle which) override;
 
  private:
+  struct Written {
+    Saved saved;
+    std::string problem;  // with the name of the best one
+  };
   std::string take_up(const Path& checkpoint, StepLoop& loop);
   void restore(const Path& checkpoint, StepLoop& loop);
   void lock();
@@ -62,7 +66,7 @@ class RunFolder final : public Keeper {
   bool made_anew();  // what was deleted, if anything was
   bool make_anew(bool gone);
   void wait_for_the_last_save(std::int64_t step);
-  void collect(bool must_succeed);
+  double collect(bool must_succeed);
 
   const TrainOptions& options_;
   FileSystem& files_;
@@ -71,7 +75,7 @@ class RunFolder final : public Keeper {
   std::optional<io::FileLock> lock_;
   bool begun_ = false, told_of_loss_ = false, told_of_waiting_ = false;
   std::optional<model::Snapshot> snapshot_;
-  std::future<Saved> saving_;     // reads the snapshot: behind it, so that it ends first
+  std::future<Written> saving_;   // reads the snapshot: behind it, so that it ends first
   std::int64_t saving_step_ = 0;  // whose state that is
   double looked_at_ = 0;          // steady seconds
   double clock_offset_ = 0;       // of the wall clock from the steady one

@@ -41,7 +41,12 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
       watch_(loader_.corpus()),
       epoch_(loader_.epoch()),
-      steps_(steps_of_run()),
+      ends_(
+          config_, steps_of_run(),
+          [this](const std::string& sentence, std::int64_t steps) {
+            keeper_.tell(Planned{{{sentence}}, steps});
+          },
+          options.hours_clock),
       batch_(lowering_.batch),
       rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
@@ -85,6 +90,7 @@ std::optional<double> StepLoop::batches_of_epoch() const {
 void StepLoop::restore(const RunState& state) {
   loader_.restore(state.loader);
   state_ = state;
+  ends_.restore(state.ends, state.step);
 }
 
 void StepLoop::load_checkpoint(const Path& folder, const config::Config* before) {
@@ -120,7 +126,8 @@ void StepLoop::make_engine() {
 RunHeader StepLoop::header() const {
   const model::LoweredModel& lowered = this->lowered();
   std::optional<double> epochs;
-  if (epoch_) epochs = static_cast<double>(steps_ * config_.train.accumulate) / epoch_->batches;
+  const std::int64_t steps = ends_.over() ? state_.step : ends_.steps() == Ends::kNoEnd ? 0 : ends_.steps();
+  if (epoch_ && steps > 0) epochs = static_cast<double>(steps * config_.train.accumulate) / epoch_->batches;
   return {.config = &config_,
           .folder = options_.folder,
           .device = device_.name(),
@@ -131,8 +138,9 @@ RunHeader StepLoop::header() const {
           .card = device_.kind() != device::Kind::cpu,
           .device_memory = device_.memory_bytes(),
           .parameters = model::parameter_count(lowered.table),
-          .steps = steps_,
+          .steps = steps,
           .first_step = state_.step,
+          .seconds_left = ends_.seconds_left(),
           .tokens_per_step = batch_.shape.tokens() * config_.train.accumulate,
           .memory = &lowered.set.memory,
           .batch_was_chosen = options_.batch_was_chosen,
@@ -161,11 +169,12 @@ TrainResult StepLoop::run() {
   engine_->clock().restart();
   bool dropped = false;
   goodput_->turn_to(Part::steps);
-  while (state_.step < steps_ && !stopping()) {
+  while (!at_end() && !stopping()) {
     dropped = !queue_step();
     if (dropped) break;
-    keeper_.settle(Keeper::Settle::if_over);
-    const bool last = state_.step == steps_;
+    if (const double seconds = keeper_.settle(Keeper::Settle::if_over); seconds > 0) ends_.saved_in(seconds);
+    ends_.stepped(state_.step);
+    const bool last = at_end();
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
     const bool evaluation = due(config_.train.eval_every), checkpoint = keeper_.lost() || due(config_.checkpoint.every);
     const bool sample = samples_ && due(config_.train.sample_every);
@@ -175,27 +184,31 @@ TrainResult StepLoop::run() {
     StepMetrics m = finish_step();
     if (evaluation) m.eval_loss = held_out_loss();
     if (last || m.eval_loss) eval_loss = m.eval_loss;
+    const bool best = m.eval_loss && ends_.evaluated(m.step, *m.eval_loss);
     keeper_.tell(Stepped{m});
     if (sample && !stopping()) write_samples(m.step);
-    if (checkpoint || stopping()) save(loader_.state());
+    if (checkpoint || best || stopping()) save(loader_.state());
     if (evaluation || checkpoint || sample) engine_->clock().restart();
   }
   finish_steps();
   if (state_.step > saved_step_) save(dropped ? before_step_ : loader_.state());
-  keeper_.settle(Keeper::Settle::last);
+  {
+    const Goodput::Scope saving = goodput_->in(Part::saving);
+    keeper_.settle(Keeper::Settle::last);
+  }
   tell_dropped();
-  const bool stopped = state_.step < steps_ || !eval_loss;
+  const bool stopped = !at_end() || !eval_loss;
   const Outcome outcome = stopped ? Outcome::stopped : Outcome::finished;
-  keeper_.tell(ending(
-      outcome, stopped ? how_it_stopped(dropped)
-                       : fmt::format("{} done, held-out loss {:.4f}", counted(state_.step, "step"), *eval_loss)));
+  keeper_.tell(ending(outcome, stopped ? how_it_stopped(dropped)
+                                       : fmt::format("{} done, held-out loss {:.4f}{}", counted(state_.step, "step"),
+                                                     *eval_loss, ends_.ending())));
   return {outcome, state_.step, eval_loss};
 }
 
 std::string StepLoop::how_it_stopped(bool dropped) const {
   const std::string where = state_.step == 0 ? "before the first step" : fmt::format("after step {}", state_.step);
   const std::string by = fmt::format("stopped by signal {} {}", options_.stop->load(), where);
-  if (state_.step == steps_) return by + ", the last; its held-out loss is what redline eval says";
+  if (at_end()) return by + ", the last; its held-out loss is what redline eval says";
   return fmt::format("{}{}; continue with --resume", by,
                      dropped ? fmt::format("; step {} was left unfinished", state_.step + 1) : "");
 }
@@ -210,7 +223,7 @@ Finished StepLoop::ending(Outcome outcome, std::string sentence) const {
 bool StepLoop::queue_step() {
   QueuedStep& s = steps_queued_[queued_++];
   s.step = state_.step + 1;
-  s.lr = optim::learning_rate(config_.optim, state_.step, steps_);
+  s.lr = optim::learning_rate(config_.optim, state_.step, ends_.steps());
   engine_->drop_on(options_.drop);
   try {
     micro_steps(s);
@@ -348,6 +361,7 @@ void StepLoop::tell_dropped() {
 // Nothing where a signal came before its end.
 std::optional<double> StepLoop::held_out_loss() {
   const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
+  const Ends::Timed timed = ends_.timed(Ends::Aside::evaluation);
   held_out_.restore({});
   engine_->drop_on(options_.stop);
   model::Evaluation e;
@@ -371,6 +385,7 @@ std::optional<double> StepLoop::held_out_loss() {
 
 void StepLoop::write_samples(std::int64_t step) {
   const Goodput::Scope sampling = goodput_->in(Part::sampling);
+  const Ends::Timed timed = ends_.timed(Ends::Aside::sample);
   std::vector<SampledText> texts = samples_->write(*engine_, [&] { return !stopping(); });
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
@@ -378,9 +393,11 @@ void StepLoop::write_samples(std::int64_t step) {
 void StepLoop::save(const data::LoaderState& loader) {
   const double began = steady_seconds();
   const Goodput::Scope saving = goodput_->saving(state_.step);
+  const Ends::Timed timed = ends_.timed(Ends::Aside::save);
   require_finite_parameters(*engine_, state_.step);
   tell_changed_files();
   state_.loader = loader;
+  state_.ends = ends_.state();
   state_.data = watch_.identity(!stopping());
   state_.eval = eval_watch_ ? std::optional(eval_watch_->identity(!stopping())) : std::nullopt;
   saved_step_ = state_.step;

@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "model/engine.h"
 #include "train/checkpoint.h"
+#include "train/ends.h"
 #include "train/goodput.h"
 #include "train/queued_step.h"
 #include "train/samples.h"
@@ -25,9 +26,10 @@ class Keeper {
   // on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
   virtual void before_update() {}  // before an update is given to the device: a save may still copy what it changes
-  // Tells of a save that is over. The last one of a run is waited for, and is an error where it failed.
+  // Tells of a save that is over, and returns the seconds that it took; 0: there is none. The last one of a run is waited
+  // for, and is an error where it failed.
   enum class Settle { if_over, last };
-  virtual void settle(Settle /*which*/) {}
+  virtual double settle(Settle /*which*/) { return 0; }
 };
 
 class StepLoop {
@@ -45,10 +47,11 @@ class StepLoop {
   void load_start();                   // of model.init_from, where it is set (step_loop_start.cpp)
   model::LoadProgress tell_loading();  // an Interrupted once a signal has come
 
-  std::int64_t step() const { return state_.step; }                          // updates done
-  bool trains() const { return !options_.dry_run && state_.step < steps_; }  // steps are left, and wanted
-  std::optional<double> batches_of_epoch() const;  // of the training data, where it can be told
-  void require_memory() const;                     // a UserError where the run does not fit
+  std::int64_t step() const { return state_.step; }                  // updates done
+  bool trains() const { return !options_.dry_run && !at_end(); }     // steps are left, and wanted
+  std::string nothing_left() const { return ends_.nothing_left(); }  // why, where another key than the steps' ends it
+  std::optional<double> batches_of_epoch() const;                    // of the training data, where it can be told
+  void require_memory() const;                                       // a UserError where the run does not fit
   RunHeader header() const;
   const data::Corpus& documents() const { return loader_.corpus(); }  // that it trains on
   const model::LoweredModel& lowered() const { return engine_ ? engine_->lowered() : lowered_; }
@@ -59,6 +62,7 @@ class StepLoop {
   data::Loader open_loader();
   data::LoaderOptions training_options();
   std::int64_t steps_of_run() const;
+  bool at_end() const { return ends_.over() || state_.step >= ends_.steps(); }
   bool stopping() const { return options_.stop && *options_.stop != 0; }
   bool queue_step();
   void micro_steps(QueuedStep& sums);
@@ -91,7 +95,7 @@ class StepLoop {
   data::DataWatch watch_;
   std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
   std::optional<data::Epoch> epoch_;           // of the training data
-  std::int64_t steps_;
+  Ends ends_;
   data::Batch batch_;
   std::optional<Samples> samples_;
   model::LoweredModel lowered_;  // until there is an engine, which has it then

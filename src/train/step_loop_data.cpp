@@ -36,6 +36,7 @@ bool StepLoop::data_are_others(const RunState& before, const Path& checkpoint) {
                 eval_watch_ ? "is set" : "is empty", checkpoint.string(),
                 eval_watch_ ? "a part of data.train that training never saw" : "other data");
     keeper_.tell(Note{"held-out losses from here on are of other data than those before"});
+    ends_.losses_are_others();
   }
   return others;
 }
@@ -74,6 +75,7 @@ bool StepLoop::are_others(data::DataWatch& watch, const data::DataIdentity& befo
   keeper_.tell(Note{fmt::format(
       "{} is other data than before: {}", key,
       eval ? "held-out losses from here on cannot be compared with those before" : "it is read from its beginning")});
+  if (eval || !eval_watch_) ends_.losses_are_others();
   return true;
 }
 

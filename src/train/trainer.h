@@ -32,7 +32,8 @@ struct TrainOptions {
   // Signals' numbers once they have come. `stop`: finish the step, save, return; an evaluation is left. `drop`, which
   // comes with or after it: leave the step, which has updated nothing, and save the state before it.
   const StopFlag *stop = nullptr, *drop = nullptr;
-  double (*wall_clock)() = unix_seconds;  // tests let it jump
+  double (*wall_clock)() = unix_seconds;     // tests let it jump
+  double (*hours_clock)() = steady_seconds;  // of train.max_hours; tests let it run
 };
 
 enum class Outcome { finished, stopped, already_finished, dry_run };

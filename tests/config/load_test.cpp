@@ -112,7 +112,7 @@ TEST_F(LoadTest, NamesFromElsewhereAreKnown) {
             "x.toml:1: unknown section 'TrainingArguments'; did you mean 'train'?");
   EXPECT_TRUE(parse_error("[zebra]\n")
                   .ends_with("unknown section 'zebra'; the sections are model, data, train, optim, "
-                             "precision, kernels, checkpoint, log"))
+                             "precision, kernels, checkpoint, guard, log"))
       << parse_error("[zebra]\n");
   EXPECT_TRUE(override_error("output_dir=x").ends_with("here it is the flag '--out'"))
       << override_error("output_dir=x");
@@ -285,7 +285,19 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
   const std::string steps = "train.max_steps = 100\n";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"train.seq_len = 8\n",
-       "train.max_steps, train.max_tokens and train.epochs are all 0: set one of them, so that training ends"},
+       "train.max_steps, train.max_tokens, train.epochs and train.max_hours are all 0: set one of them, so that "
+       "training ends"},
+      {"train.max_hours = 2\n",
+       "x.toml:1: train.max_hours (2) alone ends training, and optim.schedule (\"cosine\") counts to the last step: "
+       "set "
+       "train.fit_hours = true, so that the steps follow the hours, or train.max_steps, or optim.schedule = "
+       "\"constant\""},
+      {steps + "train.fit_hours = true\n",
+       "x.toml:2: train.fit_hours is on and train.max_hours is 0: set the hours that the steps are to fit"},
+      {steps + "train.patience = 3\n",
+       "x.toml:2: train.patience (3) counts evaluations, and train.eval_every is 0: set the steps between them"},
+      {steps + "train.target_loss = 2.5\n",
+       "x.toml:2: train.target_loss (2.5) needs evaluations, and train.eval_every is 0: set the steps between them"},
       {steps + "model.heads = 3\n",
        "x.toml:2: model.hidden (256) must be a multiple of model.heads (3) unless model.head_dim is set"},
       {steps + "model.kv_heads = 3\n", "x.toml:2: model.heads (4) must be a multiple of model.kv_heads (3)"},
@@ -304,6 +316,10 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
   };
   for (const auto& [text, sentence] : cases) EXPECT_EQ(parse_error(text), sentence) << text;
   EXPECT_EQ(parse_error("train.max_tokens = 1\n"), "no error");
+  EXPECT_EQ(parse_error("train.max_hours = 2\ntrain.fit_hours = true\n"), "no error");
+  EXPECT_EQ(parse_error("train.max_hours = 2\noptim.schedule = \"constant\"\n"), "no error");
+  EXPECT_EQ(parse_error("train.max_hours = 2\ntrain.epochs = 1\n"), "no error");
+  EXPECT_EQ(parse_error(steps + "train.patience = 3\ntrain.target_loss = 1\ntrain.eval_every = 10\n"), "no error");
   EXPECT_EQ(override_error("model.kv_heads=3").substr(0, 20), "on the command line:");
 }
 

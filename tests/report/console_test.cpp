@@ -84,6 +84,10 @@ TEST(ProgressLine, ReadsAsPromised) {
       "eta   12 s");
 }
 
+TEST(ProgressLine, WithoutAKnownNumberOfStepsHasTheStepAlone) {
+  EXPECT_TRUE(progress_line(metrics(40), 0, 12).starts_with("step 40  loss 2.3457  "));
+}
+
 TEST(ProgressLine, SaysHowOftenTheDataWereRead) {
   train::StepMetrics m = metrics(40);
   m.epoch = 1.372;
@@ -266,6 +270,24 @@ TEST(Console, InAFileLinesAreASecondApartAndTheEndsAreThere) {
   EXPECT_LE(times(out.text(), "/100"), 10);  // 2, unless this test takes seconds
   EXPECT_EQ(out.text().find('\r'), std::string::npos);
   EXPECT_EQ(out.text().find('\x1b'), std::string::npos);
+}
+
+// By train.max_hours: how many steps there will be comes later, and what is left is the time.
+TEST(Console, LearnsTheStepsOfARunOnItsWay) {
+  SmallRun run(0);
+  run.config.train.max_hours = 2;
+  run.header.seconds_left = 7200.4;
+  Captured out;
+  Console console(out.stream(), true);
+  console.on(train::Started{run.header});
+  EXPECT_EQ(times(out.text(), "train.max_hours = 2"), 1) << out.text();
+  console.on(train::Stepped{metrics(1)});
+  EXPECT_EQ(times(out.text(), "step 1  loss"), 1) << out.text();
+  EXPECT_EQ(times(out.text(), "eta 2h 00m"), 1) << out.text();
+  console.on(train::Planned{{{"room for 30 steps"}}, 30});
+  EXPECT_EQ(times(out.text(), "room for 30 steps\n"), 1);
+  console.on(train::Stepped{metrics(30)});
+  EXPECT_EQ(times(out.text(), "step 30/30  loss"), 1) << out.text();
 }
 
 TEST(Console, OnATerminalEachTenthStays) {

@@ -60,6 +60,21 @@ TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
   EXPECT_EQ(all[4]["kind"], "finished");
 }
 
+TEST(EventsFile, StepsThatAreNotKnownComeWithANote) {
+  const testing::TempFolder folder;
+  EventsFile file(real_files(), folder / "events.jsonl", "");
+  SmallRun run;
+  run.header.steps = 0;
+  file.on(train::Started{run.header});
+  file.on(train::Planned{{{"room for 30 steps"}}, 30});
+  const std::vector<io::Json> all = rows(folder / "events.jsonl");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["steps"], 0);
+  EXPECT_EQ(all[1]["kind"], "note");
+  EXPECT_EQ(all[1]["text"], "room for 30 steps");
+  EXPECT_EQ(all[1]["steps"], 30);
+}
+
 TEST(EventsFile, ARunThatWasStoppedIsNotFinished) {
   const testing::TempFolder folder;
   EventsFile file(real_files(), folder / "events.jsonl", "");

@@ -39,6 +39,16 @@ class RunRecordTest : public ::testing::Test {
   testing::TempFolder folder_;
 };
 
+TEST_F(RunRecordTest, ANoteMayCountTheStepsAnew) {
+  write("events.jsonl",
+        "{\"time\":1e9,\"step\":0,\"kind\":\"started\",\"version\":1,\"steps\":0,\"first_step\":0,\"device\":\"CPU\"}\n"
+        "{\"time\":1e9,\"step\":20,\"kind\":\"note\",\"text\":\"room for 30 steps\",\"steps\":30}\n");
+  write("metrics.jsonl", rows(1, 20));
+  const RunSummary s = summarise(read(), {});
+  EXPECT_EQ(s.of, 30);
+  EXPECT_EQ(s.state, "not finished");
+}
+
 TEST_F(RunRecordTest, AWholeRun) {
   write("config.toml", "[train]\nbatch_size = 8\n[data]\ntrain = [\"ping\"]\n");
   write("events.jsonl",

@@ -1,0 +1,113 @@
+// Where a run ends before its steps are done: at a held-out loss that is reached or gets no better, and with the hours
+// that it may train. Also how many steps those hours have room for, where the schedule is to fit them
+// (train.fit_hours). Knows nothing of engines or folders: it is told what happens, and has its own clock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "config/config.h"
+
+namespace redline::train {
+
+// What a checkpoint keeps of it, so that a run that goes on counts on.
+struct EndsState {
+  std::optional<double> best_loss;     // held out, of the evaluations that were counted
+  std::int64_t best_step = 0;          // whose it is
+  std::int64_t evaluations_since = 0;  // none of them better
+  double seconds = 0;                  // trained, all sessions together
+  double hours_over = 0;               // the train.max_hours that ended the run; 0: none did
+  std::int64_t fitted_steps = 0;       // that fitted_hours have room for; 0: not known yet
+  double fitted_hours = 0;             // the train.max_hours that they were counted for
+  bool operator==(const EndsState&) const = default;
+};
+
+class Ends {
+ public:
+  static constexpr std::int64_t kNoEnd = std::int64_t{1} << 50;  // steps; far away, and yet a number to reckon with
+
+  using Clock = double (*)();  // seconds, of which differences mean something
+  // Hears the steps that the hours have room for, each time that they are counted: a sentence and where the run ends.
+  using TellSteps = std::function<void(const std::string&, std::int64_t)>;
+
+  // `steps` are those of train.max_steps and its like; 0: none of them is set. The clock runs from here on.
+  Ends(const config::Config& config, std::int64_t steps, TellSteps tell, Clock clock = steady_seconds);
+
+  // Before restore(): held-out losses of the checkpoint are of other data, and cannot be compared with those to come.
+  void losses_are_others() { forget_losses_ = true; }
+  // Goes on from a checkpoint of `step`. What still holds ends the run at once. Steps that were made in this session
+  // took their time, also where the run goes back behind them.
+  void restore(const EndsState& state, std::int64_t step);
+  EndsState state() const;
+
+  void stepped(std::int64_t step);                 // this many updates are done now, or on their way
+  bool evaluated(std::int64_t step, double loss);  // true: the best so far, and its checkpoint is to be kept
+  bool over() const { return end_ != End::none; }  // the run ends behind the last step that was told
+  // Where it ends otherwise, and what the learning rate counts to. kNoEnd: not known, and then the rate rises or stands
+  // at its peak.
+  std::int64_t steps() const;
+  std::optional<double> seconds_left() const;  // of train.max_hours
+
+  std::string ending() const;        // what belongs to the last sentence of a run, "" or "; ..."
+  std::string nothing_left() const;  // the same for one that cannot go on: why, and what to change
+
+  // Evaluations, saves and samples are timed while what this returns lives: steps are none of them, and the last
+  // evaluation and save must have room before the hours are over.
+  enum class Aside { evaluation, save, sample };
+  class Timed {
+   public:
+    Timed(Ends& ends, Aside aside) : ends_(ends), aside_(aside), began_(ends.clock_()) {}
+    ~Timed() { ends_.took(aside_, ends_.clock_() - began_); }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+   private:
+    Ends& ends_;
+    Aside aside_;
+    double began_;
+  };
+  [[nodiscard]] Timed timed(Aside aside) { return Timed(*this, aside); }
+  // A save goes on beside the steps: the last one is waited for, and needs as much time as this one did in all.
+  void saved_in(double seconds) { whole_save_ = seconds; }
+
+ private:
+  enum class End { none, target, patience, hours };
+  bool keeps_best() const { return config_.train.patience > 0 || config_.train.target_loss > 0; }
+  bool fits() const { return config_.train.fit_hours && config_.train.max_hours > 0; }
+  double limit() const { return 3600 * config_.train.max_hours; }
+  double trained() const { return state_.seconds + clock_() - began_; }
+  double cost(Aside aside) const { return costs_[static_cast<std::size_t>(aside)]; }
+  double reserve() const;
+  double due_behind(std::int64_t step) const;
+  double seconds_a_step() const;
+  void took(Aside aside, double seconds);
+  void measure_from_here();
+  void look_at_losses(std::int64_t step);
+  void look_at_hours(std::int64_t step);
+  void fit(std::int64_t step, double seconds_a_step);
+  std::string why() const;
+
+  const config::Config& config_;
+  const std::int64_t limit_steps_;  // of the configuration; kNoEnd: it says none
+  TellSteps tell_;
+  Clock clock_;
+  double began_;
+  EndsState state_;  // its seconds are those before this session
+  bool forget_losses_ = false;
+  End end_ = End::none;
+  std::int64_t end_step_ = 0;
+  std::int64_t made_ = 0;          // steps of this session
+  std::array<double, 3> costs_{};  // of the last evaluation, save and sample, seconds
+  double whole_save_ = 0;          // of the last save until it was on the disk
+  double last_at_ = 0, last_ = 0;  // when the last step was told, and how long it took
+  double last_asides_ = 0;         // seconds since then that were none of a step
+  double from_ = 0, asides_ = 0;   // since when steps are measured, and what of it was none of a step
+  std::int64_t from_made_ = 0;     // steps made by then
+  double next_look_ = 0;           // seconds trained at which the steps are counted again
+};
+
+}  // namespace redline::train

@@ -1,0 +1,303 @@
+// When a run ends before its steps are done, by a clock that the test turns.
+#include "train/ends.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "optim/schedule.h"
+
+namespace redline::train {
+namespace {
+
+double now = 0;  // seconds, as the clock of a test says
+double clock_of_test() { return now; }
+
+config::Config with(double hours, bool fit = false) {
+  config::Config c;
+  c.train.max_hours = hours;
+  c.train.fit_hours = fit;
+  c.train.eval_every = 10;
+  return c;
+}
+
+// One session of a run in which everything takes its time.
+struct Session {
+  config::Config config;
+  std::vector<std::string> told;
+  std::int64_t step = 0;
+  double a_step = 1, evaluation = 0, save = 0;
+  std::unique_ptr<Ends> ends;
+
+  Session(const config::Config& c, std::int64_t steps) : config(c) {
+    const auto tell = [this](const std::string& text, std::int64_t) { told.push_back(text); };
+    ends = std::make_unique<Ends>(config, steps, tell, clock_of_test);
+  }
+
+  void resume(const EndsState& state, std::int64_t at) {
+    step = at;
+    ends->restore(state, at);
+  }
+
+  bool over() const { return ends->over() || step >= ends->steps(); }
+
+  void spend(Ends::Aside aside, double seconds) {
+    const Ends::Timed timed = ends->timed(aside);
+    now += seconds;
+  }
+
+  void make_step() {
+    now += a_step;
+    ends->stepped(++step);
+    const bool last = over();
+    if (last || step % config.train.eval_every == 0) spend(Ends::Aside::evaluation, evaluation);
+    if (last || (config.checkpoint.every > 0 && step % config.checkpoint.every == 0)) spend(Ends::Aside::save, save);
+  }
+
+  void run_to(std::int64_t last) {
+    while (!over() && step < last) make_step();
+  }
+};
+
+constexpr std::int64_t kFar = 1'000'000'000;
+
+Ends of_losses(const config::Config& c) {
+  return Ends(
+      c, 1000, [](const std::string&, std::int64_t) {}, clock_of_test);
+}
+
+TEST(Ends, PatienceCountsEvaluationsWithoutABetterLoss) {
+  config::Config c;
+  c.train.patience = 3;
+  Ends ends = of_losses(c);
+  const std::vector<double> losses = {3.0, 2.5, 2.6, 2.5, 2.4, 2.4, 2.6, 2.5};
+  std::vector<std::int64_t> better;
+  std::int64_t step = 0;
+  for (const double loss : losses) {
+    EXPECT_FALSE(ends.over()) << step;
+    step += 100;
+    if (ends.evaluated(step, loss)) better.push_back(step);
+  }
+  EXPECT_EQ(better, (std::vector<std::int64_t>{100, 200, 500}));
+  EXPECT_TRUE(ends.over());
+  EXPECT_EQ(
+      ends.ending(),
+      "; no better held-out loss in 3 evaluations since step 500 (2.4000): train.patience; the best checkpoint is "
+      "that of step 500 (2.4000)");
+  EXPECT_EQ(ends.nothing_left(),
+            ": no better held-out loss in 3 evaluations since step 500 (2.4000): train.patience; a larger "
+            "train.patience, or 0, lets it go on");
+}
+
+// Stopped behind any evaluation, it ends where it would have.
+TEST(Ends, GoesOnCountingWhereItWas) {
+  config::Config c;
+  c.train.patience = 3;
+  const std::vector<double> losses = {3.0, 2.5, 2.6, 2.5, 2.4, 2.4, 2.6, 2.5, 2.0};
+  for (std::size_t stop = 1; stop < 8; ++stop) {
+    EndsState kept;
+    {
+      Ends first = of_losses(c);
+      for (std::size_t i = 0; i < stop; ++i) first.evaluated(static_cast<std::int64_t>(i + 1), losses[i]);
+      kept = first.state();
+    }
+    Ends second = of_losses(c);
+    second.restore(kept, static_cast<std::int64_t>(stop));
+    std::size_t i = stop;
+    while (!second.over() && i < losses.size()) {
+      second.evaluated(static_cast<std::int64_t>(i + 1), losses[i]);
+      ++i;
+    }
+    EXPECT_EQ(i, 8u) << stop;
+    EXPECT_EQ(second.state().best_step, 5) << stop;
+  }
+}
+
+TEST(Ends, ALossThatIsReachedEndsItAndHoldsOnResume) {
+  config::Config c;
+  c.train.target_loss = 2.5;
+  Ends ends = of_losses(c);
+  EXPECT_TRUE(ends.evaluated(100, 2.6));
+  EXPECT_FALSE(ends.over());
+  EXPECT_TRUE(ends.evaluated(200, 2.5));
+  EXPECT_TRUE(ends.over());
+  EXPECT_TRUE(ends.ending().starts_with("; held-out loss 2.5000 reached train.target_loss = 2.5 after step 200"));
+
+  Ends again = of_losses(c);
+  again.restore(ends.state(), 200);
+  EXPECT_TRUE(again.over());
+  config::Config lower = c;
+  lower.train.target_loss = 2.4;
+  Ends further = of_losses(lower);
+  further.restore(ends.state(), 200);
+  EXPECT_FALSE(further.over());
+  Ends elsewhere = of_losses(c);  // the losses were those of other data
+  elsewhere.losses_are_others();
+  elsewhere.restore(ends.state(), 200);
+  EXPECT_FALSE(elsewhere.over());
+  EXPECT_TRUE(elsewhere.evaluated(300, 2.9));
+}
+
+TEST(Ends, WithoutTheKeysNothingEndsAndNothingIsKept) {
+  config::Config c;
+  Ends ends = of_losses(c);
+  EXPECT_FALSE(ends.evaluated(100, 2.0));
+  ends.stepped(101);
+  EXPECT_FALSE(ends.over());
+  EXPECT_EQ(ends.ending(), "");
+  EXPECT_EQ(ends.nothing_left(), "");
+  EXPECT_EQ(ends.state().best_step, 0);
+  EXPECT_EQ(ends.steps(), 1000);
+  EXPECT_EQ(ends.seconds_left(), std::nullopt);
+}
+
+// The last evaluation and the last save are within the hours, and little of them is left.
+TEST(Ends, TheHoursHaveRoomForTheLastEvaluationAndSave) {
+  config::Config c = with(0.1);
+  c.checkpoint.every = 50;
+  const double began = now;
+  Session s(c, 0);
+  s.evaluation = 3;
+  s.save = 5;
+  now += 20;  // weights were loaded
+  s.run_to(kFar);
+  EXPECT_TRUE(s.ends->over());
+  EXPECT_LE(now - began, 360);
+  EXPECT_GT(now - began, 360 - (1 + 3 + 5) - 0.1);
+  EXPECT_EQ(s.ends->ending(), fmt::format("; train.max_hours = 0.1 are over after step {}", s.step));
+  EXPECT_EQ(s.told, std::vector<std::string>{});
+}
+
+TEST(Ends, TheHoursAreThoseOfAllSessions) {
+  const double began = now;
+  EndsState kept;
+  std::int64_t step = 0;
+  for (int session = 0; session < 3; ++session) {
+    Session s(with(0.1), 0);
+    s.resume(kept, step);
+    s.run_to(step + 100);
+    EXPECT_FALSE(s.ends->over());
+    kept = s.ends->state();
+    step = s.step;
+  }
+  EXPECT_NEAR(kept.seconds, 300, 1e-6);
+  now += 5000;  // nobody trains
+  Session last(with(0.1), 0);
+  last.resume(kept, step);
+  last.run_to(kFar);
+  EXPECT_NEAR(now - began - 5000, 360, 1.1);
+  Session over(with(0.1), 0);
+  over.resume(last.ends->state(), last.step);
+  EXPECT_TRUE(over.ends->over());
+  EXPECT_EQ(
+      over.ends->nothing_left(),
+      fmt::format(": train.max_hours = 0.1 are over after step {}; a larger train.max_hours lets it go on", last.step));
+  Session more(with(0.2), 0);
+  more.resume(last.ends->state(), last.step);
+  EXPECT_FALSE(more.ends->over());
+  more.run_to(kFar);
+  EXPECT_NEAR(now - began - 5000, 720, 1.1);
+}
+
+TEST(Ends, StepsFollowTheHoursOnceTheirSpeedIsKnown) {
+  config::Config c = with(1, true);
+  c.checkpoint.every = 100;
+  c.optim.warmup_steps = 8;
+  const double began = now;
+  Session s(c, 0);
+  s.evaluation = 2;
+  s.save = 4;
+  s.run_to(19);
+  EXPECT_EQ(s.ends->steps(), Ends::kNoEnd);
+  EXPECT_EQ(optim::learning_rate(c.optim, 18, s.ends->steps()), c.optim.lr);
+  s.run_to(20);
+  ASSERT_EQ(s.told.size(), 1u);
+  // No save was seen yet: 1.2 s a step, and 1.24 s in truth.
+  EXPECT_NEAR(static_cast<double>(s.ends->steps()), 3600 / 1.2, 60);
+  EXPECT_TRUE(
+      s.told[0].starts_with("train.max_hours = 1: at 1.2 s a step, evaluations and saves included, there is "
+                            "room for 29"))
+      << s.told[0];
+  s.run_to(kFar);
+  EXPECT_EQ(s.told.size(), 2u);  // the saves that it found later, and then no more
+  EXPECT_EQ(s.step, s.ends->steps());
+  EXPECT_FALSE(s.ends->over());
+  EXPECT_EQ(optim::learning_rate(c.optim, s.step - 1, s.ends->steps()), c.optim.min_lr);
+  EXPECT_LE(now - began, 3600);
+  EXPECT_GT(now - began, 0.985 * 3600);
+}
+
+// A machine that becomes slower or faster on the way, or is uneven: the end by time cuts no more than a hundredth.
+TEST(Ends, StepsAreCountedAgainWhereTheSpeedChanges) {
+  for (const double later : {0.7, 0.97, 1.03, 1.5}) {
+    for (const double share : {0.2, 0.6}) {
+      const double began = now;
+      Session s(with(1, true), 0);
+      s.run_to(static_cast<std::int64_t>(share * 3600));
+      s.a_step = later;
+      s.run_to(kFar);
+      EXPECT_GE(static_cast<double>(s.step), 0.99 * static_cast<double>(s.ends->steps())) << later << " " << share;
+      EXPECT_LE(now - began, 3601) << later << " " << share;
+      EXPECT_GT(now - began, 0.97 * 3600) << later << " " << share;
+      EXPECT_LE(s.told.size(), 7u);
+    }
+  }
+}
+
+TEST(Ends, StepsThatTakeLongAreCountedAfterATenthOfTheHours) {
+  Session s(with(1, true), 0);
+  s.a_step = 120;
+  s.run_to(kFar);
+  EXPECT_EQ(s.told.size(), 1u);
+  EXPECT_EQ(s.step, s.ends->steps());
+  EXPECT_GE(s.step, 28);
+}
+
+TEST(Ends, TheStepsOfTheConfigurationComeFirst) {
+  Session s(with(1, true), 400);
+  EXPECT_EQ(s.ends->steps(), 400);
+  s.run_to(kFar);
+  EXPECT_EQ(s.step, 400);
+  ASSERT_EQ(s.told.size(), 1u);
+  EXPECT_TRUE(s.told[0].ends_with("; the run ends with its 400 steps before")) << s.told[0];
+}
+
+// A run that goes on has the steps that it had; with other hours they are counted at once.
+TEST(Ends, AResumeKeepsTheStepsUnlessTheHoursChange) {
+  Session first(with(1, true), 0);
+  first.run_to(900);
+  const EndsState kept = first.ends->state();
+  EXPECT_EQ(kept.fitted_steps, first.ends->steps());
+
+  Session same(with(1, true), 0);
+  same.resume(kept, 900);
+  EXPECT_EQ(same.ends->steps(), first.ends->steps());
+  EXPECT_TRUE(same.told.empty());
+  same.run_to(kFar);
+  EXPECT_NEAR(same.ends->state().seconds, 3600, 40);
+  EXPECT_EQ(same.step, same.ends->steps());
+  EXPECT_EQ(same.ends->nothing_left(), ": train.max_hours = 1 had room for them; a larger one lets it go on");
+
+  Session more(with(2, true), 0);
+  more.resume(same.ends->state(), same.step);
+  EXPECT_NEAR(static_cast<double>(more.ends->steps()), 7200, 80);
+  EXPECT_EQ(more.told.size(), 1u);
+  more.run_to(kFar);
+  EXPECT_NEAR(more.ends->state().seconds, 7200, 80);
+}
+
+// Where a run goes back to an earlier step of its own, the time is spent, and what it learned of its speed stays.
+TEST(Ends, GoingBackGivesNoTimeBack) {
+  Session s(with(1, true), 0);
+  const EndsState early = s.ends->state();
+  s.run_to(500);
+  const std::int64_t fitted = s.ends->steps();
+  s.resume(early, 0);
+  EXPECT_NEAR(s.ends->state().seconds, 500, 1e-6);
+  EXPECT_EQ(s.ends->steps(), fitted);
+}
+
+}  // namespace
+}  // namespace redline::train
