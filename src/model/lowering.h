@@ -58,6 +58,7 @@ struct LoweringOptions {
   std::vector<std::string> fp8 = {};  // products with operands in eight bits (model/fp8_linears.h), in training alone
   bool fp8_head = false;              // and the gradients of the head
   config::Optim optim;
+  double spike = 0;  // guard.spike: a norm of so many usual ones makes no update; 0: any does
   const Optimizer* optimizer = &kAdamW;
   std::uint64_t seed = 0;                   // of dropout
   program::ExecutorOptions execution = {};  // how the programs run

@@ -146,6 +146,10 @@ inline constexpr auto kMetrics = [] {
       metric("eval_loss", read<&M::eval_loss>, "nats",
              "held-out loss, in the rows of steps that were followed by an evaluation, and in that of step 0",
              "eval/loss", {"eval_loss", "Held-out loss at the last evaluation."}),
+      metric("skipped", read<&M::skipped>, "", "updates that were not made so far (`guard.*`)", "train/skipped",
+             {"skipped_updates", "Updates that were not made so far."}),
+      metric("rollbacks", read<&M::rollbacks>, "", "how often the run went back to a checkpoint so far",
+             "train/rollbacks", {"rollbacks", "How often the run went back to a checkpoint so far."}),
       metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
              "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
              "these "

@@ -7,6 +7,7 @@
 #include "data/identity.h"
 #include "data/loader.h"
 #include "model/engine.h"
+#include "train/guard.h"
 #include "train/run_tokens.h"
 
 namespace redline::train {
@@ -18,6 +19,7 @@ struct RunState {
   data::LoaderState loader;
   data::DataIdentity data;                 // of data.train
   std::optional<data::DataIdentity> eval;  // of data.eval, where it is set
+  GuardState guard;
 };
 
 // How many checkpoints stand there when a run of so many steps has ended, by checkpoint.keep and checkpoint.keep_every.

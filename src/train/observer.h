@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -60,9 +61,10 @@ struct StepMetrics {
   double tokens_per_s = 0, padding = 0, tflops = 0, mfu = 0, mfu_palm = 0, data_wait_ms = 0;
   std::optional<std::int64_t> truncated_tokens;  // where data.long_documents = "truncate"
   double memory_gib = 0;
-  std::optional<double> eval_loss;       // where the step was followed by an evaluation
-  std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched
-  std::optional<Fp8Observation> fp8;     // of the step's first micro-batch, where it was looked at
+  std::optional<double> eval_loss;          // where the step was followed by an evaluation
+  std::optional<device::GpuSample> gpu;     // the newest one; where the card can be watched
+  std::optional<Fp8Observation> fp8;        // of the step's first micro-batch, where it was looked at
+  std::int64_t skipped = 0, rollbacks = 0;  // of the run so far (train/guard.h)
 };
 
 // What the model wrote after a step (train.sample_every).
@@ -105,6 +107,23 @@ struct Sentence {
 };
 struct Note : Sentence {};     // e.g. "resumed from step 40"
 struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
+// An update that was not made, and the run goes on. Who hears warnings hears it as one.
+struct Skipped : Warning {
+  std::int64_t step = 0;
+  std::string_view reason;               // "not finite", "spike"
+  double loss = 0, norm = 0, limit = 0;  // limit: of the norm; 0: it had none
+  std::vector<std::int64_t> documents;   // of its batches, each once
+};
+// The batches of a step that a run passes over.
+struct PassedBatch {
+  std::int64_t draw = 0;  // counted from 0
+  std::vector<std::int64_t> documents;
+};
+// The run has gone back to a checkpoint: steps after it are made anew.
+struct RolledBack : Warning {
+  std::int64_t from = 0, to = 0;  // steps
+  std::vector<PassedBatch> passed_over;
+};
 // How a run ended: "200 steps done, held-out loss 3.1416". report/console.h puts the figures into the sentence.
 struct Finished : Sentence {
   bool stopped = false;                // by a signal
@@ -114,7 +133,7 @@ struct Finished : Sentence {
 };
 struct Failed : Sentence {};  // what ended the run; told by whoever caught it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
-                           Note, Warning, Finished, Failed>;
+                           Note, Warning, Skipped, RolledBack, Finished, Failed>;
 
 class Observer {
  public:

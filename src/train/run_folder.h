@@ -29,7 +29,7 @@ class RunFolder final : public Keeper {
  public:
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
 
-  // Goes on from the newest whole checkpoint: the loop is given one after the other, newest first, until nothing is
+  // Goes on from the newest whole checkpoint, or from that of options.from_step and no other: the loop is given one after the other, newest first, until nothing is
   // wrong with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none.
   // A UserError when it has saved some and none can be read: starting over would destroy them.
   std::optional<Path> resume(StepLoop& loop);
@@ -44,10 +44,12 @@ class RunFolder final : public Keeper {
   // meanwhile is a UserError.
   bool lost() override;
   void save(model::Engine& engine, const RunState& state, double began) override;
+  std::optional<RunState> go_back(StepLoop& loop, std::int64_t step) override;
 
  private:
   std::string take_up(const Path& checkpoint, StepLoop& loop);
   void restore(const Path& checkpoint, StepLoop& loop);
+  void leave_after(std::int64_t step);  // newer checkpoints are no longer the run's
   void lock();
   void make();  // what is written first
   void tell_of_jumps(double now);

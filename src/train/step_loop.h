@@ -13,6 +13,8 @@
 
 namespace redline::train {
 
+class StepLoop;
+
 // Whom the loop tells and gives its checkpoints to. This one keeps nothing and tells nobody.
 class Keeper {
  public:
@@ -22,6 +24,9 @@ class Keeper {
   virtual bool lost() { return false; }
   // `began` is when the loop turned to saving, on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
+  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state.
+  // Newer ones are no longer the run's. Nothing where there is none.
+  virtual std::optional<RunState> go_back(StepLoop& /*loop*/, std::int64_t /*step*/) { return {}; }
 };
 
 class StepLoop {
@@ -54,7 +59,15 @@ class StepLoop {
   data::LoaderOptions training_options();
   std::int64_t steps_of_run() const;
   bool stopping() const { return options_.stop && *options_.stop != 0; }
+  TrainResult run_steps();
   bool queue_step();
+  // An update that was not made, and what becomes of the run (step_loop_guard.cpp).
+  void leave_out(const QueuedStep& step, double loss, const UpdateResult& update);
+  void go_back(const GoBack& because);
+  void pass_over_batches();
+  void forget_oldest();                           // of the queued steps
+  [[noreturn]] void refuse(std::string trouble);  // goes back, or ends the run
+  std::string advice() const;
   void micro_steps(QueuedStep& sums);
   double micro_step_seconds() const { return step_seconds_ / static_cast<double>(config_.train.accumulate); }
   bool looks_at_fp8(std::int64_t step) const;
@@ -101,6 +114,8 @@ class StepLoop {
   std::vector<double> rates_;  // FLOPs a second of the last steps, where they may raise the peak
   bool peak_was_low_ = false;
   RunState state_;
+  Guard guard_{config_.guard, state_.guard};
+  bool going_back_ = false;  // weights are loaded whatever signals come
 };
 
 }  // namespace redline::train
