@@ -31,7 +31,8 @@ GuardState guard_state_from(const io::Json& json, const std::string& file);
 
 // Thrown by a step loop to itself: the run goes back to a checkpoint.
 struct GoBack {
-  std::string why;  // as the sentence that would have ended the run begins
+  std::string why;           // as the sentence that would have ended the run begins
+  bool last_update = false;  // it was the last update, which was made
 };
 
 class Guard {
@@ -58,7 +59,7 @@ class Guard {
   bool may_go_back() const { return state_.rollbacks < settings_.rollbacks && back_to(); }
 
   // Gone back to a checkpoint whose own state is `then`: the run passes over the draws of the streak, and of the last
-  // update too where that one broke the parameters. Returns what it will pass over because of this.
+  // update too where that one broke what it updated. Returns what it will pass over because of this.
   std::vector<PassedBatch> go_back(GuardState then, std::int64_t step, bool broken);
 
   bool passes_over() const;  // whether the next draw is one to pass over

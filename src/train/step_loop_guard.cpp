@@ -61,7 +61,7 @@ std::string StepLoop::advice() const {
 }
 
 void StepLoop::refuse(std::string trouble) {
-  if (guard_.may_go_back()) throw GoBack{std::move(trouble)};
+  if (guard_.may_go_back()) throw GoBack{std::move(trouble), true};
   throw NotFinite(fmt::format("{}; try a lower optim.lr and {}", trouble, advice()));
 }
 
@@ -72,7 +72,7 @@ void StepLoop::go_back(const GoBack& because) {
     const QueuedStep& s = steps_queued_[0];
     if (engine_->take_result().update.finite != 1.0f) guard_.left_out(s.draw, s.documents);
   }
-  const bool broken = !parameters_finite(*engine_);  // by the last update that was made
+  const bool broken = because.last_update || !parameters_finite(*engine_);
   const std::int64_t from = state_.step, to = *guard_.back_to();
   const bool good = guard_.good().has_value();
   std::optional<RunState> then;
