@@ -20,8 +20,9 @@ struct StepState {
 struct UpdateResult {
   float grad_norm = 0;   // of the mean gradient, before clipping
   float grad_scale = 0;  // what AdamW multiplies gradients by: inv_pairs and clipping in one factor
-  float finite = 0;      // 1: norm and loss were finite and the update was made; 0: nothing was touched
-  float unused = 0;
+  float finite = 0;      // 1: norm and loss were finite, the norm within its limit, and the update was made; 0: nothing
+                         // was touched
+  float limit = 0;       // of the norm, by guard.spike; 0: none, or not enough was seen yet
 };
 
 }  // namespace redline

@@ -1,5 +1,6 @@
 // redline train.
 #include <ctime>
+#include <limits>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -108,17 +109,21 @@ int run_train(const Words& words) {
                        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
   ConfigWords config;
   std::string out, device_name = "auto";
+  std::int64_t from_step = -1;
   bool resume = false, allow_change = false, dry_run = false;
   config.declare(arguments);
   arguments.text("--out", "DIR", out, "the run's folder (default: runs/NAME-TIME)");
   arguments.flag("--resume", resume,
                  "continue the run in --out from its newest whole checkpoint; nothing else need be given again");
+  arguments.integer("--from-step", "N", from_step, 1, std::numeric_limits<std::int64_t>::max(),
+                    "with --resume: continue from the checkpoint of step N instead; newer ones are set aside");
   arguments.flag("--allow-change", allow_change,
                  "resume with another batch, other data or another precision than the run had; says what that changes");
   arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
   arguments.flag("--dry-run", dry_run, "do everything but the first step; writes nothing");
   if (!arguments.parse(words)) return kDone;
   if (allow_change && !resume) fail_user("--allow-change is for a run that goes on: it needs --resume");
+  if (from_step >= 0 && !resume) fail_user("--from-step is for a run that goes on: it needs --resume");
 
   FileSystem& files = real_files();
   const Choice choice = choose(files, config, out, resume);
@@ -131,6 +136,7 @@ int run_train(const Words& words) {
   options.config = choice.config;
   options.folder = choice.folder;
   options.resume = resume;
+  if (from_step >= 0) options.from_step = from_step;
   options.allow_change = allow_change;
   options.own_config = choice.own_config;
   options.dry_run = dry_run;

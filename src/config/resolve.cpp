@@ -110,6 +110,8 @@ void resolve(Config& config) {
   resolve_model(config.model, rules);
   check_steps(config, rules);
   check_batch(config, rules);
+  rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
+                "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
 }
 
 }  // namespace redline::config

@@ -21,7 +21,7 @@
 namespace redline::io {
 namespace {
 
-constexpr std::string_view kPrefix = "step_", kPartial = ".partial", kReplaced = ".replaced";
+constexpr std::string_view kPrefix = "step_", kPartial = ".partial", kReplaced = ".replaced", kLeft = ".left";
 constexpr std::int64_t kFormat = 1;
 
 Path beside(const Path& folder, std::string_view suffix) {
@@ -165,18 +165,20 @@ void put_in_place(FileSystem& files, const Path& parent, const Path& partial, co
   if (replaces) attempt([&] { discard(files, replaced); });
 }
 
-std::optional<FoundCheckpoint> newest_but(FileSystem& files, const Path& parent, const std::set<Path>& tried) {
+std::optional<FoundCheckpoint> newest_but(FileSystem& files, const Path& parent, const std::set<Path>& tried,
+                                          std::optional<std::int64_t> only) {
   for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent))
-    if (!tried.contains(checkpoint.folder)) return checkpoint;
+    if (!tried.contains(checkpoint.folder) && checkpoint.step == only.value_or(checkpoint.step)) return checkpoint;
   return {};
 }
 
 std::optional<FoundCheckpoint> newest_without_problem(FileSystem& files, const Path& parent, Reading reading,
-                                                      const Damaged& damaged, const UseCheckpoint& use = {}) {
+                                                      const Damaged& damaged, const UseCheckpoint& use = {},
+                                                      std::optional<std::int64_t> only = {}) {
   std::set<Path> tried;
   for (;;) {
     // Anew each time: a run that goes on meanwhile writes newer ones, and drops what was just looked at.
-    const std::optional<FoundCheckpoint> next = newest_but(files, parent, tried);
+    const std::optional<FoundCheckpoint> next = newest_but(files, parent, tried, only);
     if (!next) return {};
     const FoundCheckpoint& checkpoint = *next;
     tried.insert(checkpoint.folder);
@@ -195,7 +197,7 @@ std::optional<FoundCheckpoint> newest_without_problem(FileSystem& files, const P
       problem = e.what();
     }
     if (problem.empty()) return checkpoint;
-    if (!dropped()) damaged({checkpoint, problem, newest_but(files, parent, tried)});
+    if (!dropped()) damaged({checkpoint, problem, newest_but(files, parent, tried, only)});
   }
 }
 
@@ -289,13 +291,33 @@ std::string in_words(const PassedOver& p) {
 }
 
 std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
-                                                       const UseCheckpoint& use) {
-  return newest_without_problem(files, parent, use ? Reading::all_but_tensors : Reading::every_byte, damaged, use);
+                                                       const UseCheckpoint& use, std::optional<std::int64_t> only) {
+  return newest_without_problem(files, parent, use ? Reading::all_but_tensors : Reading::every_byte, damaged, use,
+                                only);
+}
+
+std::vector<std::int64_t> leave_checkpoints_after(FileSystem& files, const Path& parent, std::int64_t step) {
+  clean_leftovers(files, parent);
+  std::vector<std::int64_t> left;
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(files, parent)) {
+    if (checkpoint.step <= step) continue;
+    const Path name = beside(checkpoint.folder, kLeft);
+    if (files.exists(name)) discard(files, name);
+    files.rename(checkpoint.folder, name);
+    left.insert(left.begin(), checkpoint.step);
+  }
+  if (!left.empty()) files.sync_folder(parent);
+  return left;
 }
 
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
                        std::int64_t written, std::set<std::int64_t> stay) {
   clean_leftovers(files, parent);
+  for (const std::string& name : files.list(parent))
+    if (name.ends_with(kLeft))
+      if (const auto step = checkpoint_step(std::string_view(name).substr(0, name.size() - kLeft.size()));
+          step && *step <= written)
+        discard(files, parent / name);
   // After a resume from an older checkpoint, the newest by number may be damaged ones: they must not
   // push out the whole.
   const std::vector<FoundCheckpoint> found = list_checkpoints(files, parent);

@@ -8,6 +8,8 @@
 //   step_N.replaced   the old one of the same step while a new one takes its place. If a crash leaves it without a
 //                     step_N beside it, it counts as the checkpoint of that step until the next write renames it.
 //   best              a link to one of them (io/best_checkpoint.h)
+//   step_N.left       one that the run has gone back behind: whole, and no longer the run's. It goes once a checkpoint of
+//                     that step or a later one is written.
 #pragma once
 
 #include <cstdint>
@@ -71,13 +73,20 @@ std::string in_words(const PassedOver& passed);
 // what is wrong, nothing where all is well. Everything else was found whole before.
 using Damaged = std::function<void(const PassedOver&)>;
 using UseCheckpoint = std::function<std::string(const FoundCheckpoint&)>;
+// `only`: no other than that step's.
 std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const Path& parent, const Damaged& damaged,
-                                                       const UseCheckpoint& use = {});
+                                                       const UseCheckpoint& use = {},
+                                                       std::optional<std::int64_t> only = {});
+
+// Gives every checkpoint after that step the name step_N.left; returns their steps. An older one of such a name gives
+// way.
+std::vector<std::int64_t> leave_checkpoints_after(FileSystem& files, const Path& parent, std::int64_t step);
 
 // Removes .partial leftovers and all but the last `keep` (at least one) and every `keep_every`-th step (0: none). Those
 // that are visibly damaged do not count among the last; one of another step's name stays, and so do the one that `best`
 // names and the steps in `stay`. Call after a write succeeded, with the step that was written:
-// it is never removed. Without it (-1) the newest one is read through first, so that a whole one surely stays.
+// it is never removed, and a step_N.left up to it goes. Without it (-1) the newest one is read through first, so that a
+// whole one surely stays.
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,
                        std::int64_t written = -1, std::set<std::int64_t> stay = {});
 

@@ -108,6 +108,8 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   };
   const bool parameters = std::ranges::any_of(files, has_parameters);
   if (parameters) forget_scales();
+  for (std::size_t row = 0; row < lowered_.state.size(); ++row)
+    if (parameters && lowered_.state[row].found_anew) executor_->clear(lowered_.state_values[row]);
   for (const FileToLoad& f : files) {
     const auto place = [&](const io::TensorPiece& piece) {
       const Target& target = f.targets[piece.index];
@@ -158,6 +160,7 @@ Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::Fi
   const optim::StateTable& table = engine.lowered().state;
   std::map<std::string, Engine::Target> places;
   for (const StateTensor& s : state_tensors(table, engine.layout(), name)) {
+    if (table[s.row].found_anew && !file.reader->find(s.name)) continue;
     const io::StoredTensor& t = file.reader->at(s.name);
     const DType dtype = table[s.row].dtype;
     if (t.shape != s.shape || (t.dtype != dtype && dtype != DType::f32))

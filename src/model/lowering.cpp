@@ -77,6 +77,7 @@ class Lower {
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout))
       m_.declare(b_, std::move(array), Role::moment);
+    if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
     fp8_.sum_fast(options_.fp8_fast_sums);
   }
@@ -132,7 +133,9 @@ class Lower {
                   m_.step_state,
                   {},
                   m_.update_result,
-                  static_cast<float>(options_.optim.clip)});
+                  static_cast<float>(options_.optim.clip),
+                  m_.at(optim::kUsual),
+                  static_cast<float>(options_.spike)});
     options_.optimizer->update(b_, m_, options_.optim);
     fp8_.follow(b_, m_, m_.update_result);
     b_.end();

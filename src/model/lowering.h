@@ -60,6 +60,7 @@ struct LoweringOptions {
   bool fp8_head = false;              // and the gradients of the head
   bool fp8_fast_sums = true;          // of outputs
   config::Optim optim;
+  double spike = 0;  // guard.spike: a norm of so many usual ones makes no update; 0: any does
   const Optimizer* optimizer = &kAdamW;
   std::uint64_t seed = 0;                   // of dropout
   program::ExecutorOptions execution = {};  // how the programs run

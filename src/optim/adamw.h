@@ -1,6 +1,9 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
-// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;  finite = norm and loss, if given, are finite;
-//             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6))
+// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;
+//             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
+//             finite = norm and loss, if given, are finite, and the norm is not above the limit;
+//             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6));
+//             where finite and norm > 0:  count = min(count + 1, kUsualMost), mean_log += (log(norm) - mean_log) / count
 // adamw, g = grad_scale * gradient, skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
@@ -16,22 +19,45 @@ namespace redline::optim {
 
 inline constexpr std::int64_t kNormGroups = 1024;  // partial sums, cut by size alone: the same bits on any thread count
 
+// What a norm is held against: the geometric mean of the last norms whose updates were made. Norms are above zero and
+// spread over powers of ten, so that their logarithms have the mean.
+struct UsualNorm {
+  float mean_log = 0;
+  float count = 0;  // of norms in it
+};
+inline constexpr float kUsualLeast = 20;  // norms before one can be unusual: those of the first steps fall fast
+inline constexpr float kUsualMost = 64;   // norms that the mean remembers, about
+
+inline constexpr std::string_view kUsual = "usual norm";
+
+// The row of it, in a run that has a limit. A checkpoint without it will do: it is found anew.
+inline StateArray usual_norm_state() {
+  return {.name = std::string(kUsual),
+          .independent = sizeof(UsualNorm) / sizeof(float),
+          .file = kOptimizerFile,
+          .stored_as = "guard.usual_norm",
+          .found_anew = true};
+}
+
 template <class T>
 struct GradNorm {
   static constexpr std::string_view kName = "grad_norm";
-  T gradients;   // [N]
-  T loss_sum;    // [1] f64   or absent
-  T state;       // StepState   or absent: inv_pairs is 1
-  T partial;     // [kNormGroups] f64  scratch
-  T result;      // UpdateResult  =
-  float clip{};  // 0: none
+  T gradients;    // [N]
+  T loss_sum;     // [1] f64   or absent
+  T state;        // StepState   or absent: inv_pairs is 1
+  T partial;      // [kNormGroups] f64  scratch
+  T result;       // UpdateResult  =
+  float clip{};   // 0: none
+  T usual{};      // UsualNorm  in place, or absent: no limit
+  float spike{};  // the limit, in usual norms
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", result, Access::read));
     return GradNorm<U>{f("gradients", gradients, Access::read), f("loss_sum", loss_sum, Access::read),
                        f("state", state, Access::read),         f("partial", partial, Access::write),
-                       f("result", result, Access::write),      clip};
+                       f("result", result, Access::write),      clip,
+                       f("usual", usual, Access::update),       spike};
   }
 };
 

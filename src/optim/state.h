@@ -28,6 +28,7 @@ struct StateArray {
   // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor
   // of this name, in the order of the flat layout.
   std::string stored_as = {};
+  bool found_anew = false;  // a checkpoint without it will do: it begins at zero
 
   bool by_parameter() const { return range.elements() > 0 && block == 1; }
   std::int64_t elements() const { return range.elements() > 0 ? (range.elements() + block - 1) / block : independent; }

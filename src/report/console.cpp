@@ -282,6 +282,10 @@ void Console::on(const train::Event& event) {
         out_.keep(e.text);
       },
       [&](const train::Warning& e) { out_.keep("warning: " + e.text); },
+      [&](const train::RolledBack& e) {
+        out_.keep("warning: " + e.text);
+        first_step_ = e.to;  // the time that is left counts from here
+      },
       [&](const train::Finished& e) { out_.keep(in_words(e)); });
 }
 

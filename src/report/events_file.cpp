@@ -76,6 +76,25 @@ void EventsFile::on(const train::Event& event) {
         add(e.time, "note", {{"text", e.text}, {"steps", e.steps}});
       },
       [&](const train::Warning& e) { say(e, "warning", e.text); },
+      [&](const train::Skipped& e) {
+        add(e.time, "skipped",
+            {{"step", e.step},
+             {"text", e.text},
+             {"reason", e.reason},
+             {"loss", e.loss},
+             {"grad_norm", e.norm},
+             {"limit", e.limit},
+             {"documents", e.documents}});
+      },
+      [&](const train::RolledBack& e) {
+        io::Json passed = io::Json::array();
+        for (const train::PassedBatch& p : e.passed_over)
+          passed.push_back({{"draw", p.draw}, {"documents", p.documents}});
+        step_ = e.to;
+        add(e.time, "rolled_back",
+            {{"text", e.text}, {"from", e.from}, {"to", e.to}, {"passed_over", std::move(passed)}});
+        sync();
+      },
       [&](const train::Finished& e) {
         say(e, e.stopped ? "stopped" : "finished", in_words(e));
         sync();

@@ -183,6 +183,10 @@ inline constexpr auto kMetrics = [] {
           "energy of the card over the real targets of the session so far; in the rows of the eight above, where the "
           "card counts it",
           "goodput/joules_per_token", {"joules_per_token", "Energy of the card a token of the session."}),
+      metric("skipped", read<&M::skipped>, "", "updates that were not made so far (`guard.*`)", "train/skipped",
+             {"skipped_updates", "Updates that were not made so far."}),
+      metric("rollbacks", read<&M::rollbacks>, "", "how often the run went back to a checkpoint so far",
+             "train/rollbacks", {"rollbacks", "How often the run went back to a checkpoint so far."}),
       metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
              "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
              "these "

@@ -23,7 +23,8 @@ bool ends(const train::Event& event) { return is_one_of<train::Finished, train::
 void Relay::on(const train::Event& event) {
   const std::lock_guard lock(mutex_);
   hear(
-      event, [&](const train::Started& e) { step_ = e.first_step; }, [&](const train::Stepped& e) { step_ = e.step; });
+      event, [&](const train::Started& e) { step_ = e.first_step; }, [&](const train::Stepped& e) { step_ = e.step; },
+      [&](const train::RolledBack& e) { step_ = e.to; });
   for (Sink& sink : sinks_) give(sink, event);
   if (std::holds_alternative<train::Started>(event)) started_ = true;
 }

@@ -119,6 +119,10 @@ void RowsFile::on(const train::Event& event) {
     if (kind_ != history) cut_back(files_, path_, run->first_step);
     if (kind_ == every_step) open();
   }
+  if (const auto* back = std::get_if<train::RolledBack>(&event); back && kind_ != history) {
+    cut_back(files_, path_, back->to);
+    if (file_.opened()) file_.open(path_);
+  }
   if (const std::string row = row_(event); !row.empty()) {
     open();
     file_.write(row);

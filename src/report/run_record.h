@@ -20,7 +20,7 @@ namespace redline::report {
 struct Event {
   double time = 0;
   std::int64_t step = 0;
-  std::string kind;  // started, note, warning, checkpoint, finished, stopped, failed
+  std::string kind;  // started, note, warning, skipped, rolled_back, checkpoint, finished, stopped, failed
   std::string text;
 };
 

@@ -154,7 +154,8 @@ io::Json to_json(const RunRecord& run, const RunSummary& s) {
   out["extrapolation"] = std::move(extrapolation);
   io::Json warnings = io::Json::array();
   for (const Event& e : run.events)
-    if (e.kind == "warning") warnings.push_back({{"step", e.step}, {"text", e.text}});
+    if (e.kind == "warning" || e.kind == "skipped" || e.kind == "rolled_back")
+      warnings.push_back({{"step", e.step}, {"text", e.text}});
   out["warnings"] = std::move(warnings);
   out["problems"] = run.problems;
   return out;

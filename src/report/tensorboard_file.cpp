@@ -110,6 +110,15 @@ void TensorboardFile::on(const train::Event& event) {
         const tensorboard::Scalar scalar{kMetrics[Column("eval_loss").index].tag, e.loss};
         file_.write(record(tensorboard::scalars_event(e.time, e.step, {&scalar, 1})));
       },
+      [&](const train::Skipped& e) {
+        file_.write(record(tensorboard::text_event(e.time, e.step, "guard", fenced("", e.text))));
+      },
+      [&](const train::RolledBack& e) {
+        step_ = e.to;
+        step_times_.clear();
+        file_.write(record(tensorboard::restart_event(e.time, e.to + 1)) +
+                    record(tensorboard::text_event(e.time, e.to, "guard", fenced("", e.text))));
+      },
       [&](const train::BeforeCheckpoint&) { file_.sync(); }, [&](const train::Finished&) { close(); },
       [&](const train::Failed&) { close(); });
 }

@@ -74,6 +74,7 @@ io::Json to_json(const RunState& state) {
                    {"tokens", state.tokens},
                    {"data", to_json(state.data)},
                    {"ends", to_json(state.ends)},
+                   {"guard", to_json(state.guard)},
                    {"loader",
                     {{"order", l.order},
                      {"epoch", l.next.epoch},
@@ -96,6 +97,8 @@ RunState state_from(const io::Json& json, const std::string& file) {
   state.step = io::integer_at(json, "step", file);
   state.tokens = io::integer_at(json, "tokens", file);
   if (json.contains("ends")) state.ends = ends_from(json.at("ends"));
+  state.guard.drawn = state.step;
+  if (json.contains("guard")) state.guard = guard_state_from(json.at("guard"), file);
   if (format < 3) {
     state.data.contents = hash_from(io::string_at(json, "data", file));
     state.data.ends_only = true;
@@ -146,9 +149,11 @@ auto read_state(FileSystem& files, const Path& folder, const Read& read) {
 }  // namespace
 
 std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t steps) {
-  // Saved are the multiples of `every` and the last step. The newest of them stay in any case.
+  // Saved are the multiples of `every` and the last step. The newest of them stay in any case, and the one before the
+  // last as that which the guard holds to be good.
   const std::int64_t every = settings.every > 0 ? settings.every : std::max<std::int64_t>(steps, 1);
-  const std::int64_t saved = (steps + every - 1) / every, newest = std::min(settings.keep, saved);
+  const std::int64_t saved = (steps + every - 1) / every,
+                     newest = std::min(std::max<std::int64_t>(settings.keep, 2), saved);
   if (settings.keep_every == 0) return newest;
   // Of the multiples of `every` before them, those of `keep_every` too: every n-th.
   const std::int64_t n = settings.keep_every / std::gcd(every, settings.keep_every);

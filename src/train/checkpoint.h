@@ -13,6 +13,7 @@
 #include "model/engine.h"
 #include "model/state_files.h"
 #include "train/ends.h"
+#include "train/guard.h"
 #include "train/run_tokens.h"
 
 namespace redline::train {
@@ -25,6 +26,7 @@ struct RunState {
   data::DataIdentity data;                 // of data.train
   std::optional<data::DataIdentity> eval;  // of data.eval, where it is set
   EndsState ends;                          // none of it in the checkpoints of earlier versions
+  GuardState guard;
 };
 
 // How many checkpoints stand there when a run of so many steps has ended, by checkpoint.keep and checkpoint.keep_every.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -70,7 +71,8 @@ struct StepMetrics {
   std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched
   std::optional<Fp8Observation> fp8;     // of the step's first micro-batch, where it was looked at
   double goodput = 0;
-  std::optional<Account> account;  // of the session so far, every few seconds
+  std::optional<Account> account;           // of the session so far, every few seconds
+  std::int64_t skipped = 0, rollbacks = 0;  // of the run so far (train/guard.h)
 };
 
 // What the model wrote after a step (train.sample_every).
@@ -117,6 +119,23 @@ struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
 struct Planned : Note {        // the steps of the whole run are others than the header said
   std::int64_t steps = 0;
 };
+// An update that was not made, and the run goes on. Who hears warnings hears it as one.
+struct Skipped : Warning {
+  std::int64_t step = 0;
+  std::string_view reason;               // "not finite", "spike"
+  double loss = 0, norm = 0, limit = 0;  // limit: of the norm; 0: it had none
+  std::vector<std::int64_t> documents;   // of its batches, each once
+};
+// The batches of a step that a run passes over.
+struct PassedBatch {
+  std::int64_t draw = 0;  // counted from 0
+  std::vector<std::int64_t> documents;
+};
+// The run has gone back to a checkpoint: steps after it are made anew.
+struct RolledBack : Warning {
+  std::int64_t from = 0, to = 0;  // steps
+  std::vector<PassedBatch> passed_over;
+};
 // How a run ended: "200 steps done, held-out loss 3.1416". report/console.h puts the figures into the sentence.
 struct Finished : Sentence {
   bool stopped = false;                 // by a signal
@@ -127,7 +146,7 @@ struct Finished : Sentence {
 };
 struct Failed : Sentence {};  // what ended the run; told by whoever caught it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
-                           Note, Planned, Warning, Finished, Failed>;
+                           Note, Planned, Warning, Skipped, RolledBack, Finished, Failed>;
 
 class Observer {
  public:

@@ -1,12 +1,11 @@
-// The arithmetic of a step's figures, and the sentence for one whose loss or norm is not finite.
+// The arithmetic of a step's figures, and the sentence for one whose update was not made.
 #include "train/queued_step.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
-#include "base/troubleshooting.h"
-#include "train/trainer.h"
+#include "train/guard.h"
 
 namespace redline::train {
 
@@ -54,19 +53,17 @@ StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime&
   return m;
 }
 
-void QueuedStep::refuse(double loss, double norm) const {
-  std::vector<std::int64_t> seen = documents;
-  std::ranges::sort(seen);
-  const auto [end, rest] = std::ranges::unique(seen);
-  seen.erase(end, rest);
-  const std::size_t shown = std::min<std::size_t>(seen.size(), 8), more = seen.size() - shown;
-  seen.resize(shown);
-  throw NotFinite(fmt::format(
-      "step {}: {} is not finite (loss {}, gradient norm {}) on the batch of documents {}{}; the update was not "
-      "made and the last checkpoint stays: try a lower optim.lr (now {:g}), a longer optim.warmup_steps or optim.clip, "
-      "then --resume; see {}",
-      step, std::isfinite(loss) ? "the gradient norm" : "the loss", loss, norm, fmt::join(seen, ", "),
-      more ? fmt::format(" and {} more", more) : "", lr, troubleshooting::kNotFinite));
+std::string QueuedStep::trouble(double loss, const UpdateResult& update) const {
+  const std::string where = fmt::format("on the batch of documents {}", documents_in_words(documents));
+  if (is_spike(loss, update))
+    return fmt::format("step {}: the gradient norm {:g} is above its limit of {:g} (loss {:g}) {}", step,
+                       update.grad_norm, update.limit, loss, where);
+  return fmt::format("step {}: {} is not finite (loss {}, gradient norm {}) {}", step,
+                     std::isfinite(loss) ? "the gradient norm" : "the loss", loss, update.grad_norm, where);
+}
+
+bool is_spike(double loss, const UpdateResult& update) {
+  return update.limit > 0 && std::isfinite(loss) && std::isfinite(update.grad_norm);
 }
 
 }  // namespace redline::train

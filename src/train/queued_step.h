@@ -1,8 +1,10 @@
 // A step between the moment the device is given it and the moment it tells how it went, and the figures of it then.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "base/step_state.h"
 #include "model/step_clock.h"
 #include "train/observer.h"
 
@@ -11,6 +13,7 @@ namespace redline::train {
 // What one step adds up over its micro-batches.
 struct QueuedStep {
   std::int64_t step = 0;  // counted from 1
+  std::int64_t draw = 0;  // of its batches, from 0: those that were passed over count as well
   double lr = 0;
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
@@ -24,8 +27,11 @@ struct QueuedStep {
   // The figures that the step itself gives; `slots` are the token slots of its batches. A peak of 0: no mfu.
   StepMetrics metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots, double peak) const;
 
-  // Ends the run with a NotFinite that names the step, its documents and what to try.
-  [[noreturn]] void refuse(double loss, double norm) const;
+  // What kept its update from being made, on which documents; without a full stop.
+  std::string trouble(double loss, const UpdateResult& update) const;
 };
+
+// Of an update that was not made: whether its norm was above the limit, and finite as the loss was.
+bool is_spike(double loss, const UpdateResult& update);
 
 }  // namespace redline::train

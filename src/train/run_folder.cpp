@@ -1,6 +1,7 @@
 // Holds a run folder's configuration against the one asked for, and keeps what the run leaves in it.
 #include "train/run_folder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -34,10 +35,11 @@ config::Config read_config(FileSystem& files, const Path& path) {
   return config::parse(read_at_most(files, path, config::kMostTomlBytes), path.string(), model::settle_family);
 }
 
-// The newest checkpoint of which all but the tensors is whole: its copy of the configuration is as it was written.
-std::optional<Path> newest_checkpoint(FileSystem& files, const Path& run) {
+// The newest checkpoint, or the one of that step, of which all but the tensors is whole: its copy of the configuration
+// is as it was written.
+std::optional<Path> newest_checkpoint(FileSystem& files, const Path& run, std::optional<std::int64_t> only = {}) {
   const auto found = io::newest_whole_checkpoint(
-      files, checkpoints_of(run), [](const io::PassedOver&) {}, [](const io::FoundCheckpoint&) { return ""; });
+      files, checkpoints_of(run), [](const io::PassedOver&) {}, [](const io::FoundCheckpoint&) { return ""; }, only);
   return found ? std::optional(found->folder) : std::nullopt;
 }
 
@@ -45,6 +47,18 @@ std::optional<Path> newest_checkpoint(FileSystem& files, const Path& run) {
 bool doubted(const TrainOptions& options, FileSystem& files) {
   const Path path = options.folder / kRunConfig;
   return options.own_config && files.exists(path) && !is_sealed(files.read(path));
+}
+
+// Of --from-step: a run keeps few of its checkpoints.
+void require_step_kept(const TrainOptions& options, FileSystem& files) {
+  if (!options.from_step) return;
+  std::vector<std::int64_t> steps;
+  for (const io::FoundCheckpoint& c : io::list_checkpoints(files, checkpoints_of(options.folder)))
+    steps.insert(steps.begin(), c.step);
+  if (std::ranges::find(steps, *options.from_step) != steps.end()) return;
+  fail_user(
+      "--from-step {}: {} keeps no checkpoint of that step; {}", *options.from_step, options.folder.string(),
+      steps.empty() ? std::string("it has none") : fmt::format("it has those of steps {}", fmt::join(steps, ", ")));
 }
 
 // The checkpoint's copy says what the run was made with. Checkpoints of other programs have none.
@@ -81,11 +95,12 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
 }
 
 void check_folder(const TrainOptions& options, FileSystem& files) {
+  require_step_kept(options, files);
   if (!holds_run(files, options.folder)) return;
   if (!options.resume)
     fail_user("{} already holds a run; continue it with --resume, or choose another --out", options.folder.string());
   require_data_there(options.config.data);
-  if (const std::optional<Path> checkpoint = newest_checkpoint(files, options.folder)) {
+  if (const std::optional<Path> checkpoint = newest_checkpoint(files, options.folder, options.from_step)) {
     compare_with(*checkpoint, options, files);
   } else if (files.exists(options.folder / kRunConfig)) {  // else it was stopped before it had begun
     const config::Config before = read_run_config(files, options.folder);
@@ -116,8 +131,12 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
     tell(Warning{io::in_words(passed)});
   };
   const auto use = [&](const io::FoundCheckpoint& c) { return take_up(c.folder, loop); };
-  const std::optional<io::FoundCheckpoint> found = io::newest_whole_checkpoint(files_, checkpoints_, damaged, use);
+  const std::optional<io::FoundCheckpoint> found =
+      io::newest_whole_checkpoint(files_, checkpoints_, damaged, use, options_.from_step);
   if (found) return found->folder;
+  if (options_.from_step)
+    fail_user("--from-step {}: that checkpoint cannot be used ({}); take another, or none for the newest whole one",
+              *options_.from_step, newest_problem);
   if (!newest_problem.empty())
     fail_user("none of the checkpoints in {} can be used ({}); move that folder away to start from the beginning",
               checkpoints_.string(), newest_problem);
@@ -152,8 +171,15 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
 void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
   const SettingChanges changes = compare_with(checkpoint, options_, files_);
   RunState state = read_run_state(files_, checkpoint);
+  if (state.guard.good && !files_.exists(checkpoints_ / io::checkpoint_name(*state.guard.good)))
+    state.guard.good.reset();
   bool anew = loop.data_are_others(state, checkpoint) || changes.new_order;
   for (const std::string& told : changes.told) tell(Note{told});
+  // Other batches are counted otherwise, and a run goes back to none of before.
+  const auto count_anew = [&] {
+    state.guard = {.drawn = state.step, .skipped = state.guard.skipped, .rollbacks = state.guard.rollbacks};
+  };
+  if (changes.allowed) count_anew();
   if (!anew) try {
       state.loader = read_loader_state(files_, checkpoint);
       loop.restore(state);
@@ -165,6 +191,7 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
     }
   if (anew) {
     state.loader = {};
+    count_anew();
     loop.restore(state);
   }
   if (anew || changes.allowed)
@@ -180,6 +207,35 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
 void RunFolder::begin(const data::Corpus& documents) {
   tokens_ = run_tokens(files_, options_.config, documents);
   make();
+  if (options_.from_step) leave_after(*options_.from_step);
+}
+
+void RunFolder::leave_after(std::int64_t step) {
+  const std::vector<std::int64_t> left = io::leave_checkpoints_after(files_, checkpoints_, step);
+  if (left.empty()) return;
+  tell(
+      Note{fmt::format("the run goes on from step {}: newer checkpoints ({} {}) are called step_N.left from here on, "
+                       "and each goes once the run has saved that step or a later one again",
+                       step, left.size() == 1 ? "step" : "steps", fmt::join(left, ", "))});
+}
+
+std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
+  if (saving_.valid()) collect(false);
+  // A save that failed was told; the one before it is as good.
+  while (step > 0 && !files_.exists(checkpoints_ / io::checkpoint_name(step))) {
+    const std::vector<io::FoundCheckpoint> found = io::list_checkpoints(files_, checkpoints_);
+    const auto older = std::ranges::find_if(found, [&](const io::FoundCheckpoint& c) { return c.step < step; });
+    if (older == found.end()) return {};
+    step = older->step;
+  }
+  const Path checkpoint = checkpoints_ / io::checkpoint_name(step);
+  if (step == 0) return {};
+  RunState state = read_run_state(files_, checkpoint);
+  state.loader = read_loader_state(files_, checkpoint);
+  const config::Config before = read_config(files_, checkpoint / kRunConfig);
+  loop.load_checkpoint(checkpoint, &before);
+  leave_after(step);
+  return state;
 }
 
 // A second process that trained into the folder would mix its rows and checkpoints with this one's.
@@ -289,13 +345,15 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
   CheckpointContent content = checkpoint_content(engine, config, state, tokens_);
   const double held = steady_seconds() - began;
   saving_ = std::async(std::launch::async, [this, began, beside, held, settings = config.checkpoint,
-                                            best = state.ends.best_step, content = std::move(content)] {
+                                            best = state.ends.best_step, good = state.guard.good,
+                                            content = std::move(content)] {
     write_checkpoint(files_, checkpoints_, content,
                      [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
                        snapshot_->read(tensors, take);
                      });
     const std::string problem = best == content.step ? io::name_best(files_, checkpoints_, best) : "";
-    io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step, {best});
+    io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step,
+                          {best, good.value_or(best)});
     const double seconds = steady_seconds() - began;
     return Written{{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside ? held : seconds},
                    problem};

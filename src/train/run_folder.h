@@ -32,7 +32,7 @@ class RunFolder final : public Keeper {
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
   ~RunFolder() override;                                      // a save that is under way comes to its end
 
-  // Goes on from the newest whole checkpoint: the loop is given one after the other, newest first, until nothing is
+  // Goes on from the newest whole checkpoint, or from that of options.from_step and no other: the loop is given one after the other, newest first, until nothing is
   // wrong with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none.
   // A UserError when it has saved some and none can be read: starting over would destroy them.
   std::optional<Path> resume(StepLoop& loop);
@@ -52,6 +52,7 @@ class RunFolder final : public Keeper {
   void before_update() override;
   // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.
   double settle(Settle which) override;
+  std::optional<RunState> go_back(StepLoop& loop, std::int64_t step) override;
 
  private:
   struct Written {
@@ -60,6 +61,7 @@ class RunFolder final : public Keeper {
   };
   std::string take_up(const Path& checkpoint, StepLoop& loop);
   void restore(const Path& checkpoint, StepLoop& loop);
+  void leave_after(std::int64_t step);  // newer checkpoints are no longer the run's
   void lock();
   void make();  // what is written first
   void tell_of_jumps(double now);

@@ -19,15 +19,6 @@ constexpr std::size_t kManySteps = 20;  // that a rate must hold over
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
-// Parameters that are broken are no checkpoint.
-void require_finite_parameters(model::Engine& engine, std::int64_t step) {
-  if (engine.parameters_finite()) return;
-  throw NotFinite(
-      fmt::format("after step {} a parameter is not finite and is not saved; try a lower optim.lr and --resume "
-                  "from the last checkpoint",
-                  step));
-}
-
 }  // namespace
 
 StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSystem& files, Keeper& keeper)
@@ -108,7 +99,7 @@ void StepLoop::load_checkpoint(const Path& folder, const config::Config* before)
 
 model::LoadProgress StepLoop::tell_loading() {
   return [this](std::uint64_t done, std::uint64_t of) {
-    end_if_asked(options_.stop);
+    if (!going_back_) end_if_asked(options_.stop);
     keeper_.tell(Loading{done, of});
   };
 }
@@ -164,7 +155,16 @@ TrainResult StepLoop::run() {
   watch_.start_reading();
   if (eval_watch_) eval_watch_->start_reading();
   saved_step_ = state_.step;
+  guard_.begin(state_.step);
   if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
+  for (;;) try {
+      return run_steps();
+    } catch (const GoBack& because) {
+      go_back(because);
+    }
+}
+
+TrainResult StepLoop::run_steps() {
   std::optional<double> eval_loss;
   engine_->clock().restart();
   bool dropped = false;
@@ -236,12 +236,15 @@ bool StepLoop::queue_step() {
   engine_->update();
   engine_->post_result();
   state_.step += 1;
+  state_.guard.drawn += 1;
   state_.tokens += s.pairs;
   return true;
 }
 
 void StepLoop::micro_steps(QueuedStep& sums) {
   sums.clear();
+  pass_over_batches();
+  sums.draw = state_.guard.drawn;
   before_step_ = loader_.state();
   for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
     const double wait = steady_seconds();
@@ -309,7 +312,10 @@ StepMetrics StepLoop::finish_step() {
   step_seconds_ = result.time.seconds;
   QueuedStep& s = steps_queued_[0];
   const double loss = result.loss_sum / static_cast<double>(s.pairs);
-  if (result.update.finite != 1.0f) s.refuse(loss, result.update.grad_norm);
+  if (result.update.finite == 1.0f)
+    guard_.made(s.draw, s.documents);
+  else
+    leave_out(s, loss, result.update);
   if (options_.peak_was_measured) raise_peak(s.flops / result.time.seconds);
   const std::int64_t slots = batch_.shape.tokens() * config_.train.accumulate;
   StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_);
@@ -317,8 +323,9 @@ StepMetrics StepLoop::finish_step() {
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();
   goodput_->stepped(m);
-  std::swap(steps_queued_[0], steps_queued_[1]);
-  --queued_;
+  m.skipped = state_.guard.skipped;
+  m.rollbacks = state_.guard.rollbacks;
+  forget_oldest();
   return m;
 }
 
@@ -375,10 +382,8 @@ std::optional<double> StepLoop::held_out_loss() {
     return std::nullopt;
   }
   if (!std::isfinite(e.loss))
-    throw NotFinite(
-        fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved; try a "
-                    "lower optim.lr and --resume from the last checkpoint",
-                    state_.step, e.loss));
+    refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
+                       state_.step, e.loss));
   keeper_.tell(Evaluated{state_.step, e.loss});
   return e.loss;
 }
@@ -394,14 +399,17 @@ void StepLoop::save(const data::LoaderState& loader) {
   const double began = steady_seconds();
   const Goodput::Scope saving = goodput_->saving(state_.step);
   const Ends::Timed timed = ends_.timed(Ends::Aside::save);
-  require_finite_parameters(*engine_, state_.step);
+  if (!engine_->parameters_finite())  // broken ones are no checkpoint
+    refuse(fmt::format("after step {} a parameter is not finite and is not saved", state_.step));
   tell_changed_files();
   state_.loader = loader;
   state_.ends = ends_.state();
   state_.data = watch_.identity(!stopping());
   state_.eval = eval_watch_ ? std::optional(eval_watch_->identity(!stopping())) : std::nullopt;
   saved_step_ = state_.step;
+  guard_.before_save(state_.step);
   keeper_.save(*engine_, state_, began);
+  guard_.saved(state_.step);
 }
 
 }  // namespace redline::train

@@ -15,6 +15,8 @@
 
 namespace redline::train {
 
+class StepLoop;
+
 // Whom the loop tells and gives its checkpoints to. This one keeps nothing and tells nobody.
 class Keeper {
  public:
@@ -30,6 +32,9 @@ class Keeper {
   // for, and is an error where it failed.
   enum class Settle { if_over, last };
   virtual double settle(Settle /*which*/) { return 0; }
+  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state.
+  // Newer ones are no longer the run's. Nothing where there is none.
+  virtual std::optional<RunState> go_back(StepLoop& /*loop*/, std::int64_t /*step*/) { return {}; }
 };
 
 class StepLoop {
@@ -64,7 +69,15 @@ class StepLoop {
   std::int64_t steps_of_run() const;
   bool at_end() const { return ends_.over() || state_.step >= ends_.steps(); }
   bool stopping() const { return options_.stop && *options_.stop != 0; }
+  TrainResult run_steps();
   bool queue_step();
+  // An update that was not made, and what becomes of the run (step_loop_guard.cpp).
+  void leave_out(const QueuedStep& step, double loss, const UpdateResult& update);
+  void go_back(const GoBack& because);
+  void pass_over_batches();
+  void forget_oldest();                           // of the queued steps
+  [[noreturn]] void refuse(std::string trouble);  // goes back, or ends the run
+  std::string advice() const;
   void micro_steps(QueuedStep& sums);
   double micro_step_seconds() const { return step_seconds_ / static_cast<double>(config_.train.accumulate); }
   bool looks_at_fp8(std::int64_t step) const;
@@ -112,6 +125,8 @@ class StepLoop {
   std::vector<double> rates_;  // FLOPs a second of the last steps, where they may raise the peak
   bool peak_was_low_ = false;
   RunState state_;
+  Guard guard_{config_.guard, state_.guard};
+  bool going_back_ = false;  // weights are loaded whatever signals come
 };
 
 }  // namespace redline::train

@@ -2,6 +2,7 @@
 // is not finite. It never loses what it has saved.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,9 +17,10 @@ namespace redline::train {
 
 struct TrainOptions {
   config::Config config;
-  Path folder;                    // of the run
-  bool resume = false;            // continue from the newest whole checkpoint; from the beginning when there is none
-  bool allow_change = false;      // resume also with another batch, other data or precision (docs/resume.md)
+  Path folder;          // of the run
+  bool resume = false;  // continue from the newest whole checkpoint; from the beginning when there is none
+  std::optional<std::int64_t> from_step;  // with `resume`: from that checkpoint; newer ones are left (docs/resume.md)
+  bool allow_change = false;              // resume also with another batch, other data or precision (docs/resume.md)
   bool own_config = false;        // `config` is the run's config.toml and the command line, and nobody else's file
   bool dry_run = false;           // everything but the first step; writes nothing
   bool batch_was_chosen = false;  // for the header: see RunHeader

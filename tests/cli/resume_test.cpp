@@ -108,6 +108,20 @@ TEST_F(ResumeCommand, TheProductsThatTookFp8AreTheRunsOwn) {
   EXPECT_FALSE(has(back, "scales")) << back.err;
 }
 
+TEST_F(ResumeCommand, GoesOnFromAnOlderCheckpointAndLeavesTheNewer) {
+  EXPECT_EQ(resume({"train.max_steps=4"}).status, 0);
+  expect_bad_input(resume({"--from-step", "3"}), {"--from-step 3", "it has those of steps 2, 4"});
+  expect_bad_input({"train", "--from-step", "2", "--out", "a"}, {"--from-step", "--resume"});
+  const Ran back = resume({"train.max_steps=3", "--from-step", "2"});
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_NE((back.out + back.err).find("newer checkpoints (step 4) are called step_N.left"), std::string::npos)
+      << back.out << back.err;
+  EXPECT_EQ(real_files().list(folder_ / "a/checkpoints"),
+            (std::vector<std::string>{"step_00000002", "step_00000003", "step_00000004.left"}));
+  const std::string rows = real_files().read(folder_ / "a/metrics.jsonl");
+  EXPECT_EQ(rows.find("\"step\":4,"), rows.npos) << "a row of a step that the run has gone back behind";
+}
+
 TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {
   expect_bad_input({"train", "--allow-change", "--out", "b"}, {"--allow-change", "--resume"});
 }

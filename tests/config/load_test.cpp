@@ -241,6 +241,8 @@ TEST_F(LoadTest, WrongValuesAreTold) {
             "x.toml:2: data.buckets must be a list of integers in [1, 16777216], not a list");
   EXPECT_EQ(parse_error("[train]\nseed = 1979-05-27\n"),
             "x.toml:2: train.seed must be an integer >= 0, not a value of another kind");
+  EXPECT_EQ(override_error("guard.spike=0.5"),
+            "on the command line: guard.spike (0.5) must be 0 (no limit) or above 1: it counts usual norms");
   EXPECT_EQ(override_error("train.batch_size=0"),
             "on the command line: train.batch_size must be an integer in [1, 16777216] or \"auto\", not 0");
   EXPECT_EQ(override_error("train.batch_size="),

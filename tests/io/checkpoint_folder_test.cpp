@@ -265,6 +265,39 @@ TEST(Prune, KeepsTheLastAndEveryNth) {
   EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000060", "step_mine"}));
 }
 
+TEST(Prune, KeepsTheGoodOneBesideTheLast) {
+  TempFolder temp;
+  for (std::int64_t step = 10; step <= 40; step += 10) write(real_files(), temp.path(), step, "a");
+  prune_checkpoints(real_files(), temp.path(), 1, 0, 40, {20});
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000020", "step_00000040"}));
+  prune_checkpoints(real_files(), temp.path(), 1, 0, 40, {30});  // which is not there
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000040"}));
+}
+
+// A run that goes back leaves what it made since: whole, under a name that is nobody's, until it is there again.
+TEST(LeftCheckpoints, StayUntilTheRunHasPassedThemAgain) {
+  TempFolder temp;
+  for (std::int64_t step = 10; step <= 40; step += 10) write(real_files(), temp.path(), step, "a");
+  EXPECT_EQ(leave_checkpoints_after(real_files(), temp.path(), 20), (std::vector<std::int64_t>{30, 40}));
+  EXPECT_EQ(real_files().list(temp.path()),
+            (Names{"step_00000010", "step_00000020", "step_00000030.left", "step_00000040.left"}));
+  EXPECT_EQ(newest(temp.path())->step, 20);
+  EXPECT_EQ(checkpoint_problem(real_files(), temp / "step_00000040.left"), "");
+  write(real_files(), temp.path(), 30, "b");
+  EXPECT_EQ(leave_checkpoints_after(real_files(), temp.path(), 20), (std::vector<std::int64_t>{30}));
+  EXPECT_TRUE(leave_checkpoints_after(real_files(), temp.path(), 20).empty());
+  write(real_files(), temp.path(), 35, "b");
+  prune_checkpoints(real_files(), temp.path(), 9, 0, 35);
+  EXPECT_EQ(real_files().list(temp.path()),
+            (Names{"step_00000010", "step_00000020", "step_00000035", "step_00000040.left"}));
+  const auto only = [&](std::int64_t step) {
+    return newest_whole_checkpoint(
+        real_files(), temp.path(), [](const PassedOver&) {}, {}, step);
+  };
+  EXPECT_EQ(only(10)->step, 10);
+  EXPECT_FALSE(only(30) || only(40));
+}
+
 TEST(Prune, DamagedNewerOnesDoNotPushOutTheWhole) {
   for (const std::int64_t written : {std::int64_t{-1}, std::int64_t{20}}) {
     TempFolder temp;

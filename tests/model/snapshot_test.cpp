@@ -51,9 +51,8 @@ TEST_P(SnapshotIn, IsTheStateAsItWasThoughUpdatesFollow) {
     if (snapshot.where() != Snapshot::Where::nowhere) fill(engine, 9);  // the update
     const std::vector<std::byte> read =
         all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
-    const std::vector<std::byte> live = all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) {
-      read_state(tensors, engine.state(), device, take);
-    });
+    const std::vector<std::byte> live = all_bytes(
+        engine, [&](const auto& tensors, const TakeBytes& take) { read_state(tensors, engine.state(), device, take); });
     EXPECT_EQ(read.size(), live.size());
     EXPECT_TRUE(std::ranges::all_of(read, [&](std::byte b) { return b == static_cast<std::byte>(byte); }));
   }

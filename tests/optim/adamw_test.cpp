@@ -48,6 +48,48 @@ TEST(GradNorm, SaysWhenSomethingIsNotFinite) {
   EXPECT_EQ(norm_of(memory, large, 1.0, 1e-3f, 1).finite, 1.0f) << "squares beyond float";
 }
 
+// Norms of one value, then one that is far from it: only updates that are made move what is usual.
+TEST(GradNorm, HoldsANormAgainstTheUsualOnceItIsKnown) {
+  Memory memory;
+  const Tensor gradients = memory.uniform({64}, 1, 2), loss = memory.object(1.0);
+  const Tensor state = memory.object(StepState{.inv_pairs = 1}), usual = memory.object(UsualNorm{});
+  const Tensor result = memory.object(UpdateResult{});
+  const auto norm = [&](float factor) {
+    state.as<StepState>()->inv_pairs = factor;
+    run_checked(memory, GradNorm<Tensor>{gradients, loss, state, memory.doubles(kNormGroups), result, 1, usual, 4},
+                kRun);
+    return *result.as<UpdateResult>();
+  };
+  const float one = norm_of(memory, gradients, 1.0, 1, 1).grad_norm;
+  const double log2 = std::log(2.0), mean = std::log(static_cast<double>(one));
+  EXPECT_EQ(norm(1000).finite, 1.0f) << "nothing is usual yet";
+  *usual.as<UsualNorm>() = {};
+  for (int i = 0; i < static_cast<int>(kUsualLeast); ++i) {
+    const UpdateResult r = norm(i % 2 ? 2.0f : 0.5f);
+    EXPECT_EQ(r.limit, 0.0f);
+    EXPECT_EQ(r.finite, 1.0f);
+  }
+  EXPECT_NEAR(usual.as<UsualNorm>()->mean_log, mean, 1e-5);
+  const UsualNorm before = *usual.as<UsualNorm>();
+  for (const float factor : {4.1f, 1e6f, std::numeric_limits<float>::quiet_NaN()}) {
+    const UpdateResult r = norm(factor);
+    EXPECT_EQ(r.finite, 0.0f) << factor;
+    EXPECT_EQ(r.grad_scale, 0.0f);
+    EXPECT_NEAR(r.limit, 4 * one, 1e-4f * one);
+    EXPECT_EQ(usual.as<UsualNorm>()->mean_log, before.mean_log);
+    EXPECT_EQ(usual.as<UsualNorm>()->count, before.count);
+  }
+  EXPECT_EQ(norm(0).finite, 1.0f) << "a norm of zero is no spike";
+  EXPECT_EQ(usual.as<UsualNorm>()->mean_log, before.mean_log) << "and has no logarithm";
+  const UpdateResult made = norm(2), plain = norm_of(memory, gradients, 1.0, 2, 1);
+  EXPECT_EQ(made.grad_norm, plain.grad_norm);
+  EXPECT_EQ(made.grad_scale, plain.grad_scale);
+  EXPECT_NEAR(usual.as<UsualNorm>()->mean_log, mean + log2 / 21, 1e-5);
+  for (int i = 0; i < 2000; ++i) norm(2);
+  EXPECT_EQ(usual.as<UsualNorm>()->count, kUsualMost);
+  EXPECT_NEAR(usual.as<UsualNorm>()->mean_log, mean + log2, 1e-5) << "what was is forgotten";
+}
+
 TEST(AdamW, MatchesDoublesWithDecayAndWithout) {
   for (std::int64_t n : {1, 5, 16384, 40001}) {
     for (float decay : {0.2f, 0.0f}) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "report/prometheus_file.h"
 #include "testing/temp_folder.h"
 
@@ -73,6 +75,51 @@ TEST(EventsFile, StepsThatAreNotKnownComeWithANote) {
   EXPECT_EQ(all[1]["kind"], "note");
   EXPECT_EQ(all[1]["text"], "room for 30 steps");
   EXPECT_EQ(all[1]["steps"], 30);
+}
+
+TEST(EventsFile, HasUpdatesThatWereNotMadeWithTheirDocuments) {
+  const testing::TempFolder folder;
+  EventsFile file(real_files(), folder / "events.jsonl", "");
+  PrometheusFile prometheus(real_files(), folder / "metrics.prom");
+  train::Skipped skipped;
+  skipped.text = "it was not made";
+  skipped.step = 7;
+  skipped.reason = "not finite";
+  skipped.loss = std::numeric_limits<double>::quiet_NaN();
+  skipped.documents = {3, 5};
+  train::RolledBack back;
+  back.text = "it went back";
+  back.from = 9;
+  back.to = 5;
+  back.passed_over = {{6, {3, 5}}};
+  train::StepMetrics m;
+  m.step = 10;
+  m.skipped = 2;
+  m.rollbacks = 1;
+  for (train::Observer* observer : {static_cast<train::Observer*>(&file), static_cast<train::Observer*>(&prometheus)}) {
+    observer->on(train::Started{SmallRun().header});
+    observer->on(skipped);
+    observer->on(back);
+    observer->on(train::Stepped{m});
+    observer->on(train::Finished{"done"});
+  }
+  const std::vector<io::Json> all = rows(folder / "events.jsonl");
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[1]["kind"], "skipped");
+  EXPECT_EQ(all[1]["step"], 7);
+  EXPECT_EQ(all[1]["reason"], "not finite");
+  EXPECT_TRUE(all[1]["loss"].is_null());
+  EXPECT_EQ(all[1]["documents"], (io::Json{3, 5}));
+  EXPECT_EQ(all[2]["kind"], "rolled_back");
+  EXPECT_EQ(all[2]["text"], "it went back");
+  EXPECT_EQ(all[2]["from"], 9);
+  EXPECT_EQ(all[2]["to"], 5);
+  EXPECT_EQ(all[2]["passed_over"], (io::Json{{{"draw", 6}, {"documents", {3, 5}}}}));
+  const std::string prom = real_files().read(folder / "metrics.prom");
+  for (const char* line :
+       {"redline_warnings_total{run=\"a \\\"b\\\"\"} 2", "redline_skipped_updates{run=\"a \\\"b\\\"\"} 2",
+        "redline_rollbacks{run=\"a \\\"b\\\"\"} 1"})
+    EXPECT_NE(prom.find(line), prom.npos) << line << " in " << prom;
 }
 
 TEST(EventsFile, ARunThatWasStoppedIsNotFinished) {

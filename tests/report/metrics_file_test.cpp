@@ -53,9 +53,10 @@ TEST(MetricsRow, HasTheKeysOfTheDesignInOrder) {
   std::vector<std::string> keys;
   const Json whole = Json::parse(metrics_row(m));
   for (const auto& [key, value] : whole.items()) keys.push_back(key);
-  const std::vector<std::string> always = {
-      "step",         "time",    "loss",   "grad_norm", "lr",       "step_ms",      "device_ms",  "idle_ms", "tokens",
-      "tokens_per_s", "padding", "tflops", "mfu",       "mfu_palm", "data_wait_ms", "memory_gib", "goodput"};
+  const std::vector<std::string> always = {"step",       "time",      "loss",    "grad_norm", "lr",
+                                           "step_ms",    "device_ms", "idle_ms", "tokens",    "tokens_per_s",
+                                           "padding",    "tflops",    "mfu",     "mfu_palm",  "data_wait_ms",
+                                           "memory_gib", "goodput",   "skipped", "rollbacks"};
   EXPECT_EQ(keys, always);
   m.eval_loss = 2.5;
   const Json row = Json::parse(metrics_row(m));
@@ -95,6 +96,22 @@ TEST(MetricsFile, IsCutBackToTheStepItGoesOnFrom) {
   EXPECT_EQ(real_files().read(path), rows(6));
   run(real_files(), path, 0, 2);  // nothing to resume: from the beginning
   EXPECT_EQ(real_files().read(path), rows(2));
+}
+
+TEST(MetricsFile, IsCutBackWhereTheRunGoesBack) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.jsonl";
+  const config::Config config;
+  RowsFile file = metrics_file(real_files(), path);
+  file.on(train::Started{header(config, 0)});
+  for (std::int64_t step = 1; step <= 9; ++step) file.on(train::Stepped{metrics(step)});
+  train::RolledBack back;
+  back.from = 9;
+  back.to = 4;
+  file.on(back);
+  EXPECT_EQ(real_files().read(path), rows(4));
+  for (std::int64_t step = 5; step <= 6; ++step) file.on(train::Stepped{metrics(step)});
+  EXPECT_EQ(real_files().read(path), rows(6));
 }
 
 TEST(MetricsFile, ATornLastRowGoesAtEveryPlaceOfTheTear) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <functional>
+#include <span>
 #include <thread>
 
 #include "base/clock.h"
@@ -17,9 +19,18 @@ class WatchedDevice : public device::CpuDevice {
  public:
   using CpuDevice::CpuDevice;
   std::function<void(int n)> given = [](int) {};
+  std::function<void(StepState&)> states = [](StepState&) {};  // may change what the program will read
+  std::function<void(std::span<const std::byte>)> others = [](std::span<const std::byte>) {};  // what else is copied in
   void copy_in(void* to, const void* from, std::int64_t bytes) override {
-    if (bytes == sizeof(StepState)) given(++n_);
-    CpuDevice::copy_in(to, from, bytes);
+    if (bytes != sizeof(StepState)) {
+      others({static_cast<const std::byte*>(from), static_cast<std::size_t>(bytes)});
+      return CpuDevice::copy_in(to, from, bytes);
+    }
+    given(++n_);
+    StepState state;
+    std::memcpy(&state, from, sizeof state);
+    states(state);
+    CpuDevice::copy_in(to, &state, bytes);
   }
 
  protected:

@@ -32,7 +32,6 @@ Ran go_on(const config::Config& config, const Path& folder, bool allow_change = 
   return run_on(device, options, config, folder, true, real_files());
 }
 
-
 TEST(Fp8Run, StopsAndResumesToTheSameBits) {
   for (const std::vector<std::string>& with : {std::vector<std::string>{"train.accumulate=1"},
                                                {"train.accumulate=2", "train.recompute=block"},

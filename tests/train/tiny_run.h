@@ -28,12 +28,22 @@ struct Recorder final : train::Observer {
   std::vector<std::string> notes, warnings, endings;
   std::vector<double> evaluations;
   std::vector<data::PipelineFigures> pipelines;
+  std::vector<train::Skipped> skipped;  // they are warnings too
+  std::vector<train::RolledBack> rolled_back;
   void on(const train::Event& event) override {
     hear(
         event, [&](const train::Stepped& e) { steps.push_back(e); },
         [&](const train::Saved& e) { saves.push_back(e.step); }, [&](const train::Note& e) { notes.push_back(e.text); },
         [&](const train::Warning& e) { warnings.push_back(e.text); },
         [&](const train::Evaluated& e) { evaluations.push_back(e.loss); },
+        [&](const train::Skipped& e) {
+          skipped.push_back(e);
+          warnings.push_back(e.text);
+        },
+        [&](const train::RolledBack& e) {
+          rolled_back.push_back(e);
+          warnings.push_back(e.text);
+        },
         [&](const train::Pipeline& e) { pipelines.push_back(e); },
         [&](const train::Finished& e) { endings.push_back(e.text); });
   }

@@ -62,7 +62,17 @@ void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
   UpdateResult result;
   result.grad_norm = static_cast<float>(norm);
   const bool loss_is_finite = !op.loss_sum.present() || std::isfinite(*op.loss_sum.as<double>());
-  const bool finite = std::isfinite(result.grad_norm) && loss_is_finite;
+  bool finite = std::isfinite(result.grad_norm) && loss_is_finite;
+  if (op.usual.present()) {
+    UsualNorm& usual = *op.usual.as<UsualNorm>();
+    if (usual.count >= kUsualLeast)
+      result.limit = static_cast<float>(static_cast<double>(op.spike) * std::exp(static_cast<double>(usual.mean_log)));
+    finite = finite && (result.limit == 0.0f || result.grad_norm <= result.limit);
+    if (finite && result.grad_norm > 0.0f) {
+      usual.count = std::min(usual.count + 1.0f, kUsualMost);
+      usual.mean_log += (std::log(result.grad_norm) - usual.mean_log) / usual.count;
+    }
+  }
   result.finite = finite ? 1.0f : 0.0f;
   const double clipped = op.clip > 0 ? std::min(1.0, static_cast<double>(op.clip) / (norm + 1e-6)) : 1.0;
   result.grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f;

@@ -1,4 +1,4 @@
-// norm = inv_pairs * sqrt(sum g^2);  finite = norm and loss are finite;
+// norm = inv_pairs * sqrt(sum g^2);  finite = norm and loss are finite, and the norm is within its limit, if it has one;
 // grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite.
 // A block has one of kNormGroups ranges, cut by size alone, and adds it up in double; one block then adds the groups,
 // a thread each, in a fixed order.
@@ -32,18 +32,33 @@ __global__ void __launch_bounds__(kThreads) sum_squares(const float* gradients, 
   if (threadIdx.x == 0) partial[group] = sum;
 }
 
+// What the norm is held against, and what it is where that moves: by one thread.
+__device__ float limit_of(const UsualNorm& usual, float spike) {
+  if (usual.count < kUsualLeast) return 0.0f;
+  return static_cast<float>(static_cast<double>(spike) * exp(static_cast<double>(usual.mean_log)));
+}
+__device__ void follow(UsualNorm& usual, float norm) {
+  usual.count = fminf(usual.count + 1.0f, kUsualMost);
+  usual.mean_log += (logf(norm) - usual.mean_log) / usual.count;
+}
+
 __global__ void __launch_bounds__(kNormGroups)
-    finish(const double* partial, const double* loss_sum, const StepState* state, UpdateResult* result, float clip) {
+    finish(const double* partial, const double* loss_sum, const StepState* state, UpdateResult* result, float clip,
+           UsualNorm* usual, float spike) {
   __shared__ double parts[kMaxWarps];
   const double sum = row_sum(partial[threadIdx.x], parts);
   if (threadIdx.x != 0) return;
   const double inv_pairs = state ? static_cast<double>(state->inv_pairs) : 1.0, norm = inv_pairs * sqrt(sum);
   const auto grad_norm = static_cast<float>(norm);
-  const bool finite = isfinite(grad_norm) && (!loss_sum || isfinite(*loss_sum));
+  const float limit = usual ? limit_of(*usual, spike) : 0.0f;
+  const bool finite =
+      isfinite(grad_norm) && (!loss_sum || isfinite(*loss_sum)) && (limit == 0.0f || grad_norm <= limit);
+  if (usual && finite && grad_norm > 0.0f) follow(*usual, grad_norm);
   const double clipped = clip > 0 ? fmin(1.0, static_cast<double>(clip) / (norm + 1e-6)) : 1.0;
   *result = {.grad_norm = grad_norm,
              .grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f,
-             .finite = finite ? 1.0f : 0.0f};
+             .finite = finite ? 1.0f : 0.0f,
+             .limit = limit};
 }
 
 }  // namespace
@@ -55,7 +70,8 @@ void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch) {
   kernel<<<kNormGroups, kThreads, 0, launch.stream>>>(op.gradients.f32(), n, op.partial.as<double>());
   REDLINE_LAUNCHED();
   finish<<<1, kNormGroups, 0, launch.stream>>>(op.partial.as<double>(), op.loss_sum.as<double>(),
-                                               op.state.as<StepState>(), op.result.as<UpdateResult>(), op.clip);
+                                               op.state.as<StepState>(), op.result.as<UpdateResult>(), op.clip,
+                                               op.usual.as<UsualNorm>(), op.spike);
   REDLINE_LAUNCHED();
 }
 

@@ -47,6 +47,39 @@ TEST_P(CudaOptimTest, GradNormIsTheCpus) {
   }
 }
 
+TEST_P(CudaOptimTest, WhatIsUsualIsTheCpus) {
+  const std::int64_t n = GetParam();
+  for (const float count : {0.0f, 19.0f, 20.0f, 64.0f})
+    for (const float spike : {1e-6f, 1e6f}) {
+      Memory memory;
+      const GradNorm<Tensor> op{memory.uniform({n}, 1, 30),
+                                memory.object(12.5),
+                                memory.object(StepState{.inv_pairs = 0.01f}),
+                                memory.doubles(kNormGroups),
+                                memory.object(UpdateResult{}),
+                                1.0f,
+                                memory.object(UsualNorm{.mean_log = 1.5f, .count = count}),
+                                spike};
+      const CardOp<GradNorm<Tensor>> on_card(card(), op, DType::f32, 0);
+      cuda::run(on_card.op(), card().launch());
+      ThreadPool pool(1);
+      cpu::run(op, pool);
+      UpdateResult got;
+      UsualNorm usual;
+      for (const NamedOperand& o : on_card.operands()) {
+        if (o.name == "result") std::memcpy(&got, on_card.bytes(o).data(), sizeof got);
+        if (o.name == "usual") std::memcpy(&usual, on_card.bytes(o).data(), sizeof usual);
+      }
+      const UpdateResult& want = *op.result.as<UpdateResult>();
+      EXPECT_EQ(got.finite, want.finite);
+      EXPECT_EQ(got.finite, count >= kUsualLeast && spike < 1 ? 0.0f : 1.0f);
+      EXPECT_NEAR(got.limit, want.limit, 1e-6f * want.limit);
+      EXPECT_NEAR(got.grad_scale, want.grad_scale, 1e-6f * want.grad_scale);
+      EXPECT_EQ(usual.count, op.usual.as<UsualNorm>()->count);
+      EXPECT_NEAR(usual.mean_log, op.usual.as<UsualNorm>()->mean_log, 1e-5f);
+    }
+}
+
 TEST_P(CudaOptimTest, AdamWIsTheCpus) {
   const std::int64_t n = GetParam();
   for (float decay : {0.0f, 0.2f}) {
@@ -111,6 +144,10 @@ TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
       EXPECT_EQ(r.grad_scale, 0.0f);
     }
   }
+
+  norm.usual = memory.object(UsualNorm{.mean_log = 2, .count = 20});
+  norm.spike = 1e-3f;
+  EXPECT_EQ(norm_on_card(card(), norm).finite, 0.0f) << "a norm above its limit";
 
   const AdamW<Tensor> update{memory.uniform({1001}),
                              memory.uniform({1001}),

@@ -1,0 +1,81 @@
+// What a run does about updates that were not made: how many of them it bears, which checkpoint it holds to be good, and
+// which batches it passes over once it has gone back there. It decides nothing about an update: the device has
+// (optim/adamw.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "io/json.h"
+#include "train/observer.h"
+
+namespace redline::train {
+
+// What of it goes into a checkpoint. Batches are counted by draws, from 0: one draw is the batches of a step.
+struct GuardState {
+  std::int64_t drawn = 0;                       // draws so far: the steps, and those that were passed over
+  std::vector<std::int64_t> streak = {};        // draws of the last steps, where they made no update
+  std::int64_t skipped = 0, rollbacks = 0;      // of the run so far
+  std::optional<std::int64_t> good = {};        // the newest checkpoint that is held to be good
+  std::vector<std::int64_t> to_pass_over = {};  // draws that are still to come, rising
+  bool operator==(const GuardState&) const = default;
+};
+
+io::Json to_json(const GuardState& state);
+GuardState guard_state_from(const io::Json& json, const std::string& file);
+
+// Thrown by a step loop to itself: the run goes back to a checkpoint.
+struct GoBack {
+  std::string why;           // as the sentence that would have ended the run begins
+  bool last_update = false;  // it was the last update, which was made
+};
+
+class Guard {
+ public:
+  enum class Verdict { skip, end, go_back };
+
+  // The state belongs to the run, and changes under the guard where a checkpoint is taken up.
+  Guard(const config::Guard& settings, GuardState& state) : settings_(settings), state_(state) {}
+
+  // The state is that of the checkpoint of this step; step 0: of none.
+  void begin(std::int64_t step);
+
+  void made(std::int64_t draw, std::span<const std::int64_t> documents);
+  Verdict left_out(std::int64_t draw, std::span<const std::int64_t> documents);
+
+  // A checkpoint is good once the next one is saved with no update left out between them.
+  void before_save(std::int64_t step);
+  void saved(std::int64_t step);
+
+  std::int64_t streak() const { return static_cast<std::int64_t>(state_.streak.size()); }
+  std::optional<std::int64_t> good() const { return state_.good; }
+  // Where a run would go back to: the good one, or the newest where none is held to be good yet.
+  std::optional<std::int64_t> back_to() const { return state_.good ? state_.good : saved_; }
+  bool may_go_back() const { return state_.rollbacks < settings_.rollbacks && back_to(); }
+
+  // Gone back to a checkpoint whose own state is `then`: the run passes over the draws of the streak, and of the last
+  // update too where that one broke what it updated. Returns what it will pass over because of this.
+  std::vector<PassedBatch> go_back(GuardState then, std::int64_t step, bool broken);
+
+  bool passes_over() const;  // whether the next draw is one to pass over
+  void passed_over();        // it was drawn
+
+ private:
+  const config::Guard& settings_;
+  GuardState& state_;
+  std::optional<std::int64_t> saved_;  // the newest checkpoint
+  bool clean_ = true;                  // no update was left out since
+  std::optional<std::int64_t> last_made_;
+  std::map<std::int64_t, std::vector<std::int64_t>> documents_;  // of the streak and of the last update, by draw
+};
+
+// "3, 9, 12 and 40 more"; each once.
+std::vector<std::int64_t> each_once(std::span<const std::int64_t> documents);
+std::string documents_in_words(std::span<const std::int64_t> documents);
+
+}  // namespace redline::train
