@@ -24,8 +24,8 @@ class Keeper {
   virtual bool lost() { return false; }
   // `began` is when the loop turned to saving, on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
-  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state.
-  // Newer ones are no longer the run's. Nothing where there is none.
+  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state;
+  // an older one's, where that one is not there. Newer ones are no longer the run's. Nothing where there is none.
   virtual std::optional<RunState> go_back(StepLoop& /*loop*/, std::int64_t /*step*/) { return {}; }
 };
 

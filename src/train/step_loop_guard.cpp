@@ -73,20 +73,21 @@ void StepLoop::go_back(const GoBack& because) {
     if (engine_->take_result().update.finite != 1.0f) guard_.left_out(s.draw, s.documents);
   }
   const bool broken = because.last_update || !parameters_finite(*engine_);
-  const std::int64_t from = state_.step, to = *guard_.back_to();
+  const std::int64_t from = state_.step, asked = *guard_.back_to();
   const bool good = guard_.good().has_value();
   std::optional<RunState> then;
   std::string problem = "it is not there";
   going_back_ = true;
   try {
-    then = keeper_.go_back(*this, to);
+    then = keeper_.go_back(*this, asked);
   } catch (const UserError& e) {
     problem = e.what();
   }
   going_back_ = false;
   if (!then)
     throw NotFinite(
-        fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}", because.why, to, problem));
+        fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}", because.why, asked, problem));
+  const std::int64_t to = then->step;  // or an older one, where that is not there
 
   const GuardState of_checkpoint = std::exchange(then->guard, state_.guard);
   restore(*then);
