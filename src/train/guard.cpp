@@ -50,7 +50,7 @@ void Guard::made(std::int64_t draw, std::span<const std::int64_t> documents) {
 }
 
 Guard::Verdict Guard::left_out(std::int64_t draw, std::span<const std::int64_t> documents) {
-  clean_ = false;
+  clean_ = clean_since_begun_ = false;
   ++state_.skipped;
   state_.streak.push_back(draw);
   documents_[draw].assign(documents.begin(), documents.end());
@@ -60,11 +60,12 @@ Guard::Verdict Guard::left_out(std::int64_t draw, std::span<const std::int64_t> 
 
 void Guard::before_save(std::int64_t step) {
   if (clean_ && saved_ && *saved_ < step) state_.good = saved_;
+  clean_since_begun_ = true;
 }
 
 void Guard::saved(std::int64_t step) {
   saved_ = step;
-  clean_ = true;
+  clean_ = clean_since_begun_;
 }
 
 std::vector<PassedBatch> Guard::go_back(GuardState then, std::int64_t step, bool broken) {

@@ -49,6 +49,7 @@ class Guard {
   Verdict left_out(std::int64_t draw, std::span<const std::int64_t> documents);
 
   // A checkpoint is good once the next one is saved with no update left out between them.
+  // Saves begin with the first and are on the disk with the second, steps later; one that fails never is.
   void before_save(std::int64_t step);
   void saved(std::int64_t step);
 
@@ -70,6 +71,7 @@ class Guard {
   GuardState& state_;
   std::optional<std::int64_t> saved_;  // the newest checkpoint
   bool clean_ = true;                  // no update was left out since
+  bool clean_since_begun_ = true;      // the save that may still be under way
   std::optional<std::int64_t> last_made_;
   std::map<std::int64_t, std::vector<std::int64_t>> documents_;  // of the streak and of the last update, by draw
 };

@@ -327,7 +327,6 @@ RunFolder::~RunFolder() {
 }
 
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
-  wait_for_the_last_save(state.step);
   if (begun_) made_anew();
   tell(BeforeCheckpoint{});
   if (!snapshot_) {
@@ -366,28 +365,26 @@ void RunFolder::before_update() {
 }
 
 // Checkpoints stand at the steps where they are due: training waits for a disk that does not keep up, and says so.
-void RunFolder::wait_for_the_last_save(std::int64_t step) {
-  if (!saving_.valid()) return;
+void RunFolder::wait_for_the_disk() {
   const double began = steady_seconds();
   saving_.wait();
   const double waited = steady_seconds() - began;
-  if (waited > kWorthTelling && !std::exchange(told_of_waiting_, true))
-    tell(
-        Warning{fmt::format("the checkpoint of step {} was still being written when that of step {} was due: training "
-                            "waited {:.1f} s for it, and will again; a larger checkpoint.every, or a faster disk, "
-                            "mends that",
-                            saving_step_, step, waited)});
-  collect(false);
+  if (waited < kWorthTelling || std::exchange(told_of_waiting_, true)) return;
+  tell(Warning{
+      fmt::format("the checkpoint of step {} was still being written when the next one was due: training waited "
+                  "{:.1f} s for it, and will again; a larger checkpoint.every, or a faster disk, mends that",
+                  saving_step_, waited)});
 }
 
-double RunFolder::settle(Settle which) {
+std::optional<Keeper::SaveOutcome> RunFolder::settle(Settle which) {
   using namespace std::chrono_literals;
-  if (!saving_.valid()) return 0;
-  if (which == Settle::if_over && saving_.wait_for(0s) != std::future_status::ready) return 0;
+  if (!saving_.valid()) return {};
+  if (which == Settle::if_over && saving_.wait_for(0s) != std::future_status::ready) return {};
+  if (which == Settle::before_next) wait_for_the_disk();
   return collect(which == Settle::last);
 }
 
-double RunFolder::collect(bool must_succeed) {
+Keeper::SaveOutcome RunFolder::collect(bool must_succeed) {
   const auto go_on = [&](const std::exception& e) {
     if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
     tell(
@@ -399,13 +396,13 @@ double RunFolder::collect(bool must_succeed) {
     const Written written = saving_.get();
     if (!written.problem.empty()) tell(Warning{written.problem});
     tell(written.saved);
-    return written.saved.seconds;
+    return {true, written.saved.seconds};
   } catch (const MachineError& e) {
     go_on(e);
   } catch (const UserError& e) {
     go_on(e);
   }
-  return 0;
+  return {};
 }
 
 }  // namespace redline::train

@@ -46,12 +46,12 @@ class RunFolder final : public Keeper {
   // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
   // meanwhile is a UserError.
   bool lost() override;
-  // Takes a snapshot of the state, which a thread writes. Waits for the save before where that is still under way, and
-  // for this one where there is no room for a snapshot; both are told.
+  // Takes a snapshot of the state, which a thread writes; none may be under way. Where there is no room for a snapshot it
+  // is waited for, and that is told.
   void save(model::Engine& engine, const RunState& state, double began) override;
   void before_update() override;
   // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.
-  double settle(Settle which) override;
+  std::optional<SaveOutcome> settle(Settle which) override;
   std::optional<RunState> go_back(StepLoop& loop, std::int64_t step) override;
 
  private:
@@ -67,8 +67,8 @@ class RunFolder final : public Keeper {
   void tell_of_jumps(double now);
   bool made_anew();  // what was deleted, if anything was
   bool make_anew(bool gone);
-  void wait_for_the_last_save(std::int64_t step);
-  double collect(bool must_succeed);
+  void wait_for_the_disk();
+  SaveOutcome collect(bool must_succeed);
 
   const TrainOptions& options_;
   FileSystem& files_;

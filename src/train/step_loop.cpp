@@ -154,7 +154,7 @@ TrainResult StepLoop::run() {
   }
   watch_.start_reading();
   if (eval_watch_) eval_watch_->start_reading();
-  saved_step_ = state_.step;
+  safe_step_ = saved_step_ = state_.step;
   guard_.begin(state_.step);
   if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
   for (;;) try {
@@ -172,7 +172,7 @@ TrainResult StepLoop::run_steps() {
   while (!at_end() && !stopping()) {
     dropped = !queue_step();
     if (dropped) break;
-    if (const double seconds = keeper_.settle(Keeper::Settle::if_over); seconds > 0) ends_.saved_in(seconds);
+    settle(Keeper::Settle::if_over);
     ends_.stepped(state_.step);
     const bool last = at_end();
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
@@ -194,7 +194,7 @@ TrainResult StepLoop::run_steps() {
   if (state_.step > saved_step_) save(dropped ? before_step_ : loader_.state());
   {
     const Goodput::Scope saving = goodput_->in(Part::saving);
-    keeper_.settle(Keeper::Settle::last);
+    settle(Keeper::Settle::last);
   }
   tell_dropped();
   const bool stopped = !at_end() || !eval_loss;
@@ -294,7 +294,7 @@ bool StepLoop::next_batch() {
     finish_steps();
     try {
       if (state_.step > saved_step_) save(before_step_);
-      keeper_.settle(Keeper::Settle::last);
+      settle(Keeper::Settle::last);
     } catch (const MachineError& disk) {  // the first of the two says more
       keeper_.tell(Warning{disk.what()});
     }
@@ -395,10 +395,23 @@ void StepLoop::write_samples(std::int64_t step) {
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
 
+void StepLoop::settle(Keeper::Settle which) {
+  const std::optional<Keeper::SaveOutcome> save = keeper_.settle(which);
+  if (!save) return;
+  if (!save->written) {
+    saved_step_ = safe_step_;
+    return;
+  }
+  safe_step_ = saved_step_;
+  ends_.saved_in(save->seconds);
+  guard_.saved(saved_step_);
+}
+
 void StepLoop::save(const data::LoaderState& loader) {
   const double began = steady_seconds();
   const Goodput::Scope saving = goodput_->saving(state_.step);
   const Ends::Timed timed = ends_.timed(Ends::Aside::save);
+  settle(Keeper::Settle::before_next);
   if (!engine_->parameters_finite())  // broken ones are no checkpoint
     refuse(fmt::format("after step {} a parameter is not finite and is not saved", state_.step));
   tell_changed_files();
@@ -409,7 +422,6 @@ void StepLoop::save(const data::LoaderState& loader) {
   saved_step_ = state_.step;
   guard_.before_save(state_.step);
   keeper_.save(*engine_, state_, began);
-  guard_.saved(state_.step);
 }
 
 }  // namespace redline::train

@@ -28,12 +28,16 @@ class Keeper {
   // on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
   virtual void before_update() {}  // before an update is given to the device: a save may still copy what it changes
-  // Tells of a save that is over, and returns the seconds that it took; 0: there is none. The last one of a run is waited
-  // for, and is an error where it failed.
-  enum class Settle { if_over, last };
-  virtual double settle(Settle /*which*/) { return 0; }
-  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state.
-  // Newer ones are no longer the run's. Nothing where there is none.
+  // Tells of a save that is over, and returns what became of it. Before the next begins, the one before is waited for;
+  // the last one of a run too, and that is an error where it failed.
+  enum class Settle { if_over, before_next, last };
+  struct SaveOutcome {
+    bool written = false;
+    double seconds = 0;  // until it was on the disk
+  };
+  virtual std::optional<SaveOutcome> settle(Settle /*which*/) { return {}; }
+  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state;
+  // an older one's, where that one is not there. Newer ones are no longer the run's. Nothing where there is none.
   virtual std::optional<RunState> go_back(StepLoop& /*loop*/, std::int64_t /*step*/) { return {}; }
 };
 
@@ -96,6 +100,7 @@ class StepLoop {
   std::string how_it_stopped(bool dropped) const;
   Finished ending(Outcome outcome, std::string sentence) const;
   void save(const data::LoaderState& loader);
+  void settle(Keeper::Settle which);
 
   const TrainOptions& options_;
   const config::Config& config_;
@@ -114,7 +119,8 @@ class StepLoop {
   model::LoweredModel lowered_;  // until there is an engine, which has it then
   std::unique_ptr<model::Engine> engine_;
   data::LoaderState before_step_;  // where the data stood when the step that is being queued began
-  std::int64_t saved_step_ = 0;    // the last one that is safe: resumed from, or saved
+  std::int64_t safe_step_ = 0;     // the last one that is on the disk: resumed from, or saved
+  std::int64_t saved_step_ = 0;    // the same, or the one that is being saved
   QueuedStep steps_queued_[2];     // oldest first
   int queued_ = 0;
   bool rehearsed_;               // what a card chooses and captures is there, or there is nothing to choose

@@ -80,14 +80,15 @@ void StepLoop::go_back(const GoBack& because) {
   std::string problem = "it is not there";
   going_back_ = true;
   try {
-    then = keeper_.go_back(*this, to);
+    then = keeper_.go_back(*this, asked);
   } catch (const UserError& e) {
     problem = e.what();
   }
   going_back_ = false;
   if (!then)
     throw NotFinite(
-        fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}", because.why, to, problem));
+        fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}", because.why, asked, problem));
+  const std::int64_t to = then->step;  // or an older one, where that is not there
 
   to = then->step;
   const GuardState of_checkpoint = std::exchange(then->guard, state_.guard);
