@@ -1,0 +1,168 @@
+"""Runs with too little disk or memory: they end with a sentence or go on, and leave nothing torn that a later resume
+takes for whole."""
+import os
+import shutil
+import subprocess
+import time
+
+import runs
+from program import Failure
+from trial import REFUSED, SAME, SKIPPED, Reference
+
+MIB = 1 << 20
+
+
+class SmallDisk:
+    """A tmpfs of so many bytes. Needs the right to mount."""
+
+    def __init__(self, folder, size):
+        self.folder, self.mounted = folder, False
+        folder.mkdir()
+        self.mounted = self._mount(["-t", "tmpfs", "-o", f"size={max(4096, int(size))}", "redline_soak", str(folder)])
+
+    def _mount(self, words):
+        try:
+            return subprocess.run(["mount", *words], capture_output=True).returncode == 0
+        except FileNotFoundError:
+            return False
+
+    def grow(self):
+        if not self._mount(["-o", "remount,size=256m", str(self.folder)]):
+            raise OSError(f"{self.folder} cannot be mounted again with more room")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.mounted:
+            subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+
+def bytes_in(folder):
+    return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+
+
+def largest_file(folder):
+    return max(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+
+
+def file_limit(trial):
+    """No file may become longer than a random size: checkpoints, metrics, all of it."""
+    reference, run = Reference(trial), trial.folder / "run"
+    limit = int(trial.rng.uniform(0.005, 1.1) * largest_file(reference.run))
+    first = trial.run(reference.train(run), (0, 1), limits={"FSIZE": limit})
+    again = first.status
+    if trial.rng.random() < 0.5 and run.exists():
+        again = trial.run(reference.resume(run), (0, 1), limits={"FSIZE": limit}).status
+    reference.complete(run, gaps=True)
+    return SAME if first.status == again == 0 else REFUSED
+
+
+def full_disk(trial):
+    """The run's folder on a disk that is too small, or that others fill while it runs, and that has room again later."""
+    reference = Reference(trial)
+    one = max(bytes_in(p) for p in (reference.run / "checkpoints").iterdir())
+    size = trial.rng.uniform(0.02, 1.3) * (bytes_in(reference.run) + one)
+    filled_later = trial.rng.random() < 0.4
+    with SmallDisk(trial.folder / "disk", 64 * MIB if filled_later else size) as disk:
+        if not disk.mounted:
+            return SKIPPED
+        run = disk.folder / "run"
+        running = trial.start(reference.train(run))
+        if filled_later:
+            fill_for_a_while(trial, reference, disk.folder, running)
+        first = trial.finish(running, (0, 1))
+        again = first.status
+        if trial.rng.random() < 0.5 and again == 1 and not filled_later:
+            again = trial.run(reference.resume(run), (0, 1)).status
+        disk.grow()
+        trial.note(f"# {disk.folder} (a tmpfs of {int(size)} bytes) has room again")
+        reference.complete(run, gaps=True)
+    return SAME if first.status == again == 0 else REFUSED
+
+
+def fill_for_a_while(trial, reference, folder, running):
+    time.sleep(trial.rng.random() * reference.seconds)
+    filler = folder / "filler"
+    try:
+        with open(filler, "wb", buffering=0) as f:
+            while f.write(b"x" * MIB) == MIB:
+                pass
+    except OSError:
+        pass
+    time.sleep(trial.rng.random() * reference.seconds)
+    filler.unlink()
+    trial.note("# the disk was full for a while")
+
+
+def other_commands(trial):
+    """What makes a folder or a file on a disk that is too small, then with room: what a large disk gives."""
+    reference = Reference(trial, source="text")
+    texts = sorted((reference.configuration.data_folder / "text").iterdir())
+    makes = {
+        "data prepare": lambda out: ["data", "prepare", "--tokenizer", "bytes", "--separator", "\\n\\n", "--out", out,
+                                     *texts],
+        "export": lambda out: ["export", "--checkpoint", reference.run, "--out", out],
+        "import": lambda out: ["import", reference.run / "checkpoints" / runs.checkpoints(reference.run)[-1], "--out",
+                               out],
+        "report": lambda out: ["report", reference.run, "--out", out],
+    }
+    make = makes[trial.rng.choice(sorted(makes))]
+    expected = trial.folder / "expected"
+    trial.must(make(expected))
+    with SmallDisk(trial.folder / "disk", trial.rng.uniform(0.02, 1.2) * (bytes_in(expected) if expected.is_dir()
+                                                                        else expected.stat().st_size)) as disk:
+        if not disk.mounted:
+            return SKIPPED
+        out = disk.folder / "made"
+        first = trial.run(make(out), (0, 1))
+        if first.status == 1 and out.exists():
+            raise Failure(f"{out} is there although making it failed: {first.in_words()}")
+        if first.status == 1:
+            disk.grow()
+            trial.must(make(out))
+        if expected.is_dir():
+            require_same_files(expected, out)
+    return SAME if first.status == 0 else REFUSED
+
+
+def require_same_files(expected, found):
+    for path in sorted(p for p in expected.rglob("*") if p.is_file()):
+        other = found / path.relative_to(expected)
+        if not other.exists() or path.read_bytes() != other.read_bytes():
+            raise Failure(f"{other} differs from {path}, or is missing")
+
+
+def disk(trial):
+    return trial.rng.choice((file_limit, full_disk, full_disk, other_commands))(trial)
+
+
+def memory(trial):
+    """A limit somewhere between what the program needs to start and what it needs to train."""
+    reference, run = Reference(trial), trial.folder / "run"
+    name = trial.rng.choice(("AS", "DATA"))
+    limit = trial.program.least(name) + int(trial.rng.random() ** 2 * 300 * MIB)
+    if trial.rng.random() < 0.4:
+        reference.half_done(run)
+    way = trial.rng.choice(("train", "train", "train", "other"))
+    if way == "train":
+        arguments = reference.resume(run) if run.exists() else reference.train(run)
+        status = trial.run(arguments, (0, 1, 2), limits={name: limit}, threads=trial.threads()).status
+        if status == 0:
+            runs.require_same(reference.run, run)
+        reference.complete(run)
+        return REFUSED if status else SAME
+    out = trial.folder / "made"
+    command = trial.rng.choice((["eval", "--checkpoint", reference.run, "--device", "cpu"],
+                                ["sample", "--checkpoint", reference.run, "--prompt", "a", "--device", "cpu"],
+                                ["export", "--checkpoint", reference.run, "--out", out],
+                                ["report", reference.run, "--out", out]))
+    ended = trial.run(command, (0, 1, 2), limits={name: limit}, threads=trial.threads())
+    if ended.status and out.exists():
+        raise Failure(f"{out} is there although making it failed: {ended.in_words()}")
+    if out.is_dir():
+        shutil.rmtree(out)
+    again = trial.must(command)
+    if command[0] in ("eval", "sample") and ended.status == 0 and ended.out != again.out:
+        raise Failure(f"another result under a limit of memory: {ended.out} and {again.out}: {ended.in_words()}")
+    return REFUSED if ended.status else SAME
