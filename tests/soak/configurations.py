@@ -5,7 +5,8 @@ import json
 import pathlib
 
 WORDS = ("the model learns a token and another one from every step of its run while loss falls slowly down to what "
-         "noise leaves größer weiß 猫 на été δοκιμή 🙂 1234 10.0.0.1 (so) \"quoted\" end. Then? Yes; no: perhaps!").split()
+         "noise leaves größer weiß 猫 на été δοκιμή 🙂 1234 10.0.0.1 (so) \"quoted\" end. Then? Yes; no: "
+         "perhaps!").split()
 
 
 def document(rng):

@@ -15,13 +15,14 @@ def round_trip(trial, reference):
     trial.must(["import", exported, "--out", imported])
     first = trial.folder / "first"
     trial.must(reference.train(first, f"model.init_from={imported}", "train.max_steps=1", "optim.lr=0"))
-    # Shorter than any row, and one at a time: rows and batches, which a Hugging Face folder does not name, do not matter.
+    # Shorter than any row, one at a time and in fp32: rows, batches and precision, which a Hugging Face folder does not
+    # name, do not matter.
     texts = trial.folder / "short.jsonl"
     texts.write_text("".join(json.dumps({"text": f"so {n * n}."}) + "\n" for n in range(9)), encoding="utf-8")
     losses = {}
     for folder in (reference.run, exported, imported, first):
         ended = trial.must(["eval", "--checkpoint", folder, "--data", texts, "--per-document", "--device", "cpu",
-                            "--json"])
+                            "--precision", "fp32", "--json"])
         losses[str(folder)] = json.loads(ended.out)["loss"]
     if len(set(losses.values())) != 1:
         raise Failure(f"one model, several losses: {losses}")
@@ -33,9 +34,9 @@ def wrong_folders(trial, reference, made):
     half = trial.folder / "half"
     reference.half_done(half)
     data = reference.configuration.data_folder
-    folders = [reference.run, half, half / "checkpoints", reference.run / "checkpoints" /
-               runs.checkpoints(reference.run)[-1], trial.folder, trial.folder / "missing", reference.run / "config.toml",
-               *made, *([data, data / "text", data / "shards"] if data else [])]
+    last = reference.run / "checkpoints" / runs.checkpoints(reference.run)[-1]
+    folders = [reference.run, half, half / "checkpoints", last, trial.folder, trial.folder / "missing",
+               reference.run / "config.toml", *made, *([data, data / "text", data / "shards"] if data else [])]
     refused = 0
     for n in range(6):
         folder = trial.rng.choice(folders)
@@ -52,7 +53,8 @@ def wrong_folders(trial, reference, made):
             reference.train(out, f"model.init_from={folder}", "train.max_steps=1"),
             reference.train(out, f"data.train={folder}", "train.max_steps=1"),
             reference.train(out, f"data.tokenizer={folder}", "train.max_steps=1"),
-            ["data", "stats", folder, "--seq-len", 32], ["data", "prepare", "--tokenizer", "bytes", "--out", out, folder],
+            ["data", "stats", folder, "--seq-len", 32],
+            ["data", "prepare", "--tokenizer", "bytes", "--out", out, folder],
             ["verify", folder], ["plan", folder], ["config", folder], ["tokenize", folder]))
         ended = trial.run(command, (0, 1, 2))
         refused += ended.status != 0

@@ -70,6 +70,11 @@ def require_nothing_lost(run, ended):
         raise Failure(f"{run}: stopped, and events.jsonl ends with '{events[-1]['kind']}': {ended.in_words()}")
 
 
+def has_ended(run):
+    events = runs.rows(run / "events.jsonl")
+    return bool(events) and events[-1]["kind"] in ("finished", "stopped")
+
+
 def pause(trial, running):
     """SIGSTOP, and SIGCONT later."""
     for _ in range(trial.rng.randint(1, 3)):
@@ -96,8 +101,9 @@ def stopped(trial):
             running.send(getattr(signal, name))
         ended = running.wait()
         trial.note(f"# {' '.join(way) or 'paused'} ({moment}): {ended.status}; checkpoints {runs.checkpoints(run)}")
-        # Before the run has begun there is nothing to put in order, and the signal may end it.
-        by_signal = set() if begun else {-getattr(signal, name) for name in way}
+        # Before the run has begun there is nothing to put in order, nor when it has ended: then the signal may end the
+        # process.
+        by_signal = set() if begun and not has_ended(run) else {-getattr(signal, name) for name in way}
         trial.program.require_orderly(ended, {0, 3 if way else 0} | by_signal)
         if ended.status == 0:
             break

@@ -25,7 +25,7 @@ from program import Failure, Program
 from raced import raced
 from starved import disk, memory
 from trial import OUTCOMES, Trial
-from wear import wear
+from wear import INTERVAL, wear
 
 KINDS = {"killed": killed, "stopped": stopped, "disk": disk, "memory": memory, "damaged": damaged, "raced": raced,
          "fed": fed}
@@ -129,9 +129,9 @@ class Soak:
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--redline", required=True, metavar="PATH", help="the program")
-    parser.add_argument("--minutes", type=float, default=60, metavar="N", help="how long new trials begin (default: 60)")
+    parser.add_argument("--minutes", type=float, default=60, metavar="N", help="new trials begin so long (default: 60)")
     parser.add_argument("--trials", type=int, default=0, metavar="N", help="so many trials instead of a time")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the first trial; each next has one more")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first trial; each next has one more")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="trials at the same time (default: 1)")
     parser.add_argument("--folder", metavar="DIR", help="where trials write (default: a temporary folder)")
     parser.add_argument("--keep-failures", action="store_true", help="leave the folders of failed trials")
@@ -139,7 +139,8 @@ def parse(words):
     parser.add_argument("--time-limit", type=float, default=60, metavar="S", help="a process hangs that takes longer")
     parser.add_argument("--wear", action="store_true", help="one long run; memory, open files, threads do not grow")
     parser.add_argument("--steps", type=int, default=20000, metavar="N", help="of --wear (default: 20000)")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="of --wear, between two looks")
+    parser.add_argument("--interval", type=float, default=INTERVAL, metavar="S",
+                        help=f"of --wear, seconds between two looks (default: {INTERVAL})")
     return parser.parse_args(words)
 
 

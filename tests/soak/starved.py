@@ -59,7 +59,7 @@ def file_limit(trial):
 
 
 def full_disk(trial):
-    """The run's folder on a disk that is too small, or that others fill while it runs, and that has room again later."""
+    """The run's folder on a disk that is too small, or that others fill while it runs, and has room again later."""
     reference = Reference(trial)
     one = max(bytes_in(p) for p in (reference.run / "checkpoints").iterdir())
     size = trial.rng.uniform(0.02, 1.3) * (bytes_in(reference.run) + one)
