@@ -66,6 +66,7 @@ def damage(trial, path):
     if path.stat().st_size == 0:
         way = trial.rng.choice((remove, lengthen))
     way(trial.rng, path)
+    trial.done["files damaged"] += 1
     trial.note(f"# damaged: {way.__name__} {path}")
 
 

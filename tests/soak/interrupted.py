@@ -1,7 +1,9 @@
 """Runs that are killed, stopped and continued: each ends as the reference did, bit for bit."""
+import os
 import signal
 import time
 
+import makers
 import runs
 from program import Failure
 from trial import SAME, Reference
@@ -10,31 +12,30 @@ LOOK = 0.0005  # seconds between two looks at a run
 
 
 def partial(run):
-    """Whether a checkpoint is being written or removed."""
+    """The folders of checkpoints that are being written or removed, or that a kill has left, each with its inode."""
     try:
-        return any("." in p.name for p in (run / "checkpoints").iterdir())
+        return {(entry.name, entry.inode()) for entry in os.scandir(run / "checkpoints") if "." in entry.name}
     except OSError:
-        return False
+        return set()
 
 
 def wait_for_moment(trial, reference, run, running):
     """Waits for a moment of the run that was drawn: some time, a step, or the middle of a save. Says which."""
     rng, way = trial.rng, trial.rng.choice(("time", "step", "save", "save", "saved"))
-    begun = len(runs.checkpoints(run))
+    begun, seen = len(runs.checkpoints(run)), partial(run)
     after = rng.random() * reference.seconds * 1.1
     step = rng.randint(1, reference.configuration.steps)
     saves = rng.randint(1, 3)
     later = rng.choice((0, 0, rng.random() * 0.003, rng.random() * 0.02))
-    saving = False
     while running.alive():
         if way == "time" and running.seconds() >= after:
             break
         if way == "step" and runs.last_step(run) >= step:
             break
         if way == "save":
-            now = partial(run)
-            saves -= now and not saving
-            saving = now
+            new = partial(run) - seen
+            seen |= new
+            saves -= len(new)
             if saves <= 0:
                 break
         if way == "saved" and len(runs.checkpoints(run)) > begun:
@@ -44,11 +45,41 @@ def wait_for_moment(trial, reference, run, running):
     return f"{way} {after:.3f} s" if way == "time" else f"{way} {step}" if way == "step" else way
 
 
+def killed_maker(trial):
+    """A command that makes a folder, killed and given again: the folder of one that was left alone."""
+    reference = Reference(trial, source="text")
+    make = makers.draw(trial, reference, pages=False)
+    expected, out = trial.folder / "expected", trial.folder / "made"
+    seconds = trial.must(make(expected)).seconds
+    for _ in range(trial.rng.randint(1, 4)):
+        running = trial.start(make(out))
+        begun = trial.rng.random() < 0.5
+        while running.alive() and begun and not out.with_name("made.partial").exists():
+            time.sleep(LOOK)
+        time.sleep(trial.rng.random() * (0.01 if begun else seconds))
+        running.kill()
+        ended = running.wait()
+        trial.note(f"# kill -9: {ended.status}")
+        trial.done["kills"] += ended.status == -9
+        if ended.status != -9:
+            trial.program.require_orderly(ended, (0,))
+        if out.exists():
+            makers.require_same_files(expected, out)
+            return SAME
+    trial.must(make(out))
+    makers.require_same_files(expected, out)
+    return SAME
+
+
 def killed(trial):
+    return trial.rng.choice((killed_run, killed_run, killed_run, killed_run, killed_maker))(trial)
+
+
+def killed_run(trial):
     reference, run = Reference(trial), trial.folder / "run"
     for _ in range(trial.rng.randint(1, 5)):
         arguments = reference.resume(run) if run.exists() else reference.train(run)
-        running = trial.start(arguments, threads=trial.threads())
+        before, running = partial(run), trial.start(arguments, threads=trial.threads())
         moment = wait_for_moment(trial, reference, run, running)
         running.kill()
         ended = running.wait()
@@ -56,6 +87,8 @@ def killed(trial):
         if ended.status != -9:
             trial.program.require_orderly(ended, (0,))
             break
+        trial.done["kills"] += 1
+        trial.done["kills in the middle of a save"] += partial(run) != before
     reference.complete(run)
     return SAME
 
@@ -99,6 +132,7 @@ def stopped(trial):
             if n > 0:  # the same signal again at once is the same signal
                 time.sleep(trial.rng.choice((0, 0.1, 0.55)))
             running.send(getattr(signal, name))
+            trial.done["signals to stop"] += 1
         ended = running.wait()
         trial.note(f"# {' '.join(way) or 'paused'} ({moment}): {ended.status}; checkpoints {runs.checkpoints(run)}")
         # Before the run has begun there is nothing to put in order, nor when it has ended: then the signal may end the

@@ -1,9 +1,9 @@
 """Two processes on one folder at the same time: one wins and ends as it would alone, the other says a sentence."""
 import time
 
+import makers
 import runs
 from program import Failure
-from starved import require_same_files
 from trial import REFUSED, SAME, Reference
 
 ANOTHER = ("another process is", "already holds a run", "nothing is left to do")
@@ -54,22 +54,18 @@ def readers(trial):
     return REFUSED if refused else SAME
 
 
-def makers(trial):
+def two_makers(trial):
     """Two that make the same folder: it is one's, whole."""
     reference = Reference(trial, source="text")
-    if trial.rng.random() < 0.5:
-        texts = sorted((reference.configuration.data_folder / "text").iterdir())
-        make = lambda out: ["data", "prepare", "--tokenizer", "bytes", "--separator", "\\n\\n", "--out", out, *texts]
-    else:
-        make = lambda out: ["export", "--checkpoint", reference.run, "--out", out]
+    make = makers.draw(trial, reference, pages=False)
     expected, out = trial.folder / "expected", trial.folder / "made"
     trial.must(make(expected))
     ended = at_once(trial, [make(out)] * 2, trial.rng.choice((0, 0, trial.rng.random() * 0.2)))
     if sorted(e.status for e in ended) not in ([0, 2], [0, 1]):
         raise Failure(f"one of two ought to have won: {ended[0].in_words()}; {ended[1].in_words()}")
-    require_same_files(expected, out)
+    makers.require_same_files(expected, out)
     return REFUSED
 
 
 def raced(trial):
-    return trial.rng.choice((trainers, trainers, readers, makers))(trial)
+    return trial.rng.choice((trainers, trainers, readers, two_makers))(trial)

@@ -54,7 +54,7 @@ class Soak:
         self.options, self.program = options, program
         self.kinds = options.only or list(KINDS)
         self.counts = {kind: collections.Counter() for kind in self.kinds}
-        self.failures = []
+        self.failures, self.done = [], collections.Counter()
         self.lock = threading.Lock()
         self.ends_at = time.monotonic() + options.minutes * 60
         self.progress = Progress(self.ends_at)
@@ -89,6 +89,7 @@ class Soak:
             if self.stopped:
                 return
             self.counts[kind][outcome] += 1
+            self.done += trial.done
             if problem:
                 self.failures.append((trial, problem))
                 print(f"\n{self.in_words(trial, problem)}", flush=True)
@@ -112,6 +113,7 @@ class Soak:
         for kind, counts in self.counts.items():
             row = (sum(counts.values()), *(counts[o] for o in OUTCOMES), counts["failure"])
             lines.append(f"{kind:<10}" + "".join(f"{n:>{len(h) + 2}}" for h, n in zip(heads, row)))
+        lines.append(", ".join(f"{n} {what}" for what, n in sorted(self.done.items())))
         return "\n".join(lines)
 
     def run(self):

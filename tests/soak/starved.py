@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 
+import makers
 import runs
 from program import Failure
 from trial import REFUSED, SAME, SKIPPED, Reference
@@ -13,12 +14,13 @@ MIB = 1 << 20
 
 
 class SmallDisk:
-    """A tmpfs of so many bytes. Needs the right to mount."""
+    """A tmpfs of so many bytes, or with room for so many files. Needs the right to mount."""
 
-    def __init__(self, folder, size):
-        self.folder, self.mounted = folder, False
+    def __init__(self, folder, size, files=100000):
+        self.folder = folder
         folder.mkdir()
-        self.mounted = self._mount(["-t", "tmpfs", "-o", f"size={max(4096, int(size))}", "redline_soak", str(folder)])
+        room = f"size={max(4096, int(size))},nr_inodes={files}"
+        self.mounted = self._mount(["-t", "tmpfs", "-o", room, "redline_soak", str(folder)])
 
     def _mount(self, words):
         try:
@@ -27,7 +29,7 @@ class SmallDisk:
             return False
 
     def grow(self):
-        if not self._mount(["-o", "remount,size=256m", str(self.folder)]):
+        if not self._mount(["-o", "remount,size=256m,nr_inodes=100000", str(self.folder)]):
             raise OSError(f"{self.folder} cannot be mounted again with more room")
 
     def __enter__(self):
@@ -63,8 +65,11 @@ def full_disk(trial):
     reference = Reference(trial)
     one = max(bytes_in(p) for p in (reference.run / "checkpoints").iterdir())
     size = trial.rng.uniform(0.02, 1.3) * (bytes_in(reference.run) + one)
-    filled_later = trial.rng.random() < 0.4
-    with SmallDisk(trial.folder / "disk", 64 * MIB if filled_later else size) as disk:
+    filled_later, few_files = trial.rng.random() < 0.4, trial.rng.random() < 0.2
+    if filled_later or few_files:
+        size = 64 * MIB
+    files = trial.rng.randint(3, 60) if few_files else 100000
+    with SmallDisk(trial.folder / "disk", size, files) as disk:
         if not disk.mounted:
             return SKIPPED
         run = disk.folder / "run"
@@ -76,7 +81,7 @@ def full_disk(trial):
         if trial.rng.random() < 0.5 and again == 1 and not filled_later:
             again = trial.run(reference.resume(run), (0, 1)).status
         disk.grow()
-        trial.note(f"# {disk.folder} (a tmpfs of {int(size)} bytes) has room again")
+        trial.note(f"# {disk.folder} (a tmpfs of {int(size)} bytes and {files} files) has room again")
         reference.complete(run, gaps=True)
     return SAME if first.status == again == 0 else REFUSED
 
@@ -98,16 +103,7 @@ def fill_for_a_while(trial, reference, folder, running):
 def other_commands(trial):
     """What makes a folder or a file on a disk that is too small, then with room: what a large disk gives."""
     reference = Reference(trial, source="text")
-    texts = sorted((reference.configuration.data_folder / "text").iterdir())
-    makes = {
-        "data prepare": lambda out: ["data", "prepare", "--tokenizer", "bytes", "--separator", "\\n\\n", "--out", out,
-                                     *texts],
-        "export": lambda out: ["export", "--checkpoint", reference.run, "--out", out],
-        "import": lambda out: ["import", reference.run / "checkpoints" / runs.checkpoints(reference.run)[-1], "--out",
-                               out],
-        "report": lambda out: ["report", reference.run, "--out", out],
-    }
-    make = makes[trial.rng.choice(sorted(makes))]
+    make = makers.draw(trial, reference)
     expected = trial.folder / "expected"
     trial.must(make(expected))
     with SmallDisk(trial.folder / "disk", trial.rng.uniform(0.02, 1.2) * (bytes_in(expected) if expected.is_dir()
@@ -116,21 +112,13 @@ def other_commands(trial):
             return SKIPPED
         out = disk.folder / "made"
         first = trial.run(make(out), (0, 1))
-        if first.status == 1 and out.exists():
-            raise Failure(f"{out} is there although making it failed: {first.in_words()}")
         if first.status == 1:
+            makers.require_nothing_made(out, first)
             disk.grow()
             trial.must(make(out))
         if expected.is_dir():
-            require_same_files(expected, out)
+            makers.require_same_files(expected, out)
     return SAME if first.status == 0 else REFUSED
-
-
-def require_same_files(expected, found):
-    for path in sorted(p for p in expected.rglob("*") if p.is_file()):
-        other = found / path.relative_to(expected)
-        if not other.exists() or path.read_bytes() != other.read_bytes():
-            raise Failure(f"{other} differs from {path}, or is missing")
 
 
 def disk(trial):
@@ -158,8 +146,8 @@ def memory(trial):
                                 ["export", "--checkpoint", reference.run, "--out", out],
                                 ["report", reference.run, "--out", out]))
     ended = trial.run(command, (0, 1, 2), limits={name: limit}, threads=trial.threads())
-    if ended.status and out.exists():
-        raise Failure(f"{out} is there although making it failed: {ended.in_words()}")
+    if ended.status:
+        makers.require_nothing_made(out, ended)
     if out.is_dir():
         shutil.rmtree(out)
     again = trial.must(command)

@@ -1,4 +1,5 @@
 """One trial: its seed, its folder, the commands it gave, and the reference run that its others are held against."""
+import collections
 import pathlib
 import random
 import shutil
@@ -21,6 +22,7 @@ class Trial:
         self.folder = pathlib.Path(folder)
         self.rng = random.Random(f"{kind}:{seed}")
         self.notes = []  # commands and what was done between them, in order
+        self.done = collections.Counter()  # of what was done, for the summary
 
     def note(self, words):
         self.notes.append(words)
@@ -28,6 +30,7 @@ class Trial:
     def start(self, arguments, **how):
         running = self.program.start(arguments, **how)
         self.note(running.shown)
+        self.done["processes"] += 1
         return running
 
     def finish(self, running, allowed):
