@@ -71,10 +71,6 @@ def killed_maker(trial):
     return SAME
 
 
-def killed(trial):
-    return trial.rng.choice((killed_run, killed_run, killed_run, killed_run, killed_maker))(trial)
-
-
 def killed_run(trial):
     reference, run = Reference(trial), trial.folder / "run"
     for _ in range(trial.rng.randint(1, 5)):
@@ -91,6 +87,13 @@ def killed_run(trial):
         trial.done["kills in the middle of a save"] += partial(run) != before
     reference.complete(run)
     return SAME
+
+
+KILLED = (killed_run, killed_run, killed_run, killed_run, killed_maker)
+
+
+def killed(trial):
+    return trial.rng.choice(KILLED)(trial)
 
 
 def require_nothing_lost(run, ended):
