@@ -54,7 +54,7 @@ void keep_to_one_thread() { [[maybe_unused]] static const bool once = (openblas_
 // OpenBLAS packs into a buffer for each thread that calls it, and tries without end where it gets none. So the room
 // under `ulimit -v` and `ulimit -d` is looked for before the first product, as memory that can be written: the latter
 // counts no other. Without a limit the system gives what is not touched yet.
-void require_buffers(int threads) {
+void look_for_buffers(int threads) {
 #ifdef __x86_64__
   constexpr std::size_t kBuffer = std::size_t{130} << 20;  // BUFFER_SIZE of OpenBLAS and a little
 #else
@@ -86,8 +86,12 @@ void gemm_tile(const Gemm& g) {
               blas_int(g.lda), g.b, blas_int(g.ldb), g.beta, g.c, blas_int(g.ldc));
 }
 
+void require_buffers(ThreadPool& pool) {
+  [[maybe_unused]] static const bool once = (look_for_buffers(pool.threads()), true);
+}
+
 void gemm(const Gemm& g, ThreadPool& pool) {
-  [[maybe_unused]] static const bool once = (require_buffers(pool.threads()), true);
+  require_buffers(pool);
   const Grid grid = choose_grid(g.m, g.n, g.k);
   run_tasks(pool, grid.rows * grid.columns, [&](std::int64_t tile) {
     const std::int64_t i = tile / grid.columns * grid.tile_m, j = tile % grid.columns * grid.tile_n;
