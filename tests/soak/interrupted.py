@@ -123,6 +123,7 @@ def pause(trial, running):
 
 def stopped(trial):
     reference, run = Reference(trial, steps=trial.rng.randint(20, 60)), trial.folder / "run"
+    left = set()
     for _ in range(trial.rng.randint(1, 4)):
         arguments = reference.resume(run) if run.exists() else reference.train(run)
         running = trial.start(arguments, threads=trial.threads())
@@ -146,5 +147,6 @@ def stopped(trial):
             break
         if ended.status == 3:
             require_nothing_lost(run, ended)
-    reference.complete(run)
+            left.add(runs.last_step(run))
+    reference.complete(run, left=left)
     return SAME

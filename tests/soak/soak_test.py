@@ -184,6 +184,14 @@ class Comparison(InFolder):
         with self.assertRaisesRegex(Failure, "model.safetensors differs"):
             runs.require_same(self.reference, self.run_folder("d", self.rows, b"v"), stamps=False)
 
+    def test_what_a_signal_leaves(self):
+        row = {"step": 2, "loss": 3.25, "eval_loss": 3.0}
+        self.assertEqual(runs.without_left([row], [{"step": 2, "loss": 3.25}], {2}), [{"step": 2, "loss": 3.25}])
+        self.assertEqual(runs.without_left([row], [{"step": 2, "loss": 3.25}], {1}), [row])
+        self.assertEqual(runs.without_left([row], [{"step": 2, "eval_loss": 9.0}], {2}), [row])
+        self.assertEqual(runs.without_left([{"step": 2, "samples": []}], [], {2}), [])
+        self.assertEqual(runs.without_left([{"step": 2, "samples": []}], [], {3}), [{"step": 2, "samples": []}])
+
     def test_gaps_where_they_are_allowed(self):
         short = self.run_folder("a", [self.rows[0], self.rows[3]])
         runs.require_same(self.reference, short, gaps=True, stamps=False)

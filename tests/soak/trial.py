@@ -70,10 +70,10 @@ class Reference:
             return ["train", "--resume", "--out", run, "--device", "cpu", *keys, *more]
         return self.train(run, "--resume", *keys, *more)
 
-    def complete(self, run, gaps=False, stamps=True):
+    def complete(self, run, gaps=False, left=()):
         """Resumes without interruption, and holds the end against the reference."""
         self.trial.must(self.resume(run), threads=self.trial.threads())
-        runs.require_same(self.run, run, gaps, stamps)
+        runs.require_same(self.run, run, gaps, left=left)
 
     def half_done(self, run):
         """A run that was killed when it had some of its checkpoints: the one that damage and others are tried on."""
