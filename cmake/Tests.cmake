@@ -63,6 +63,10 @@ if(Python3_Interpreter_FOUND)
   add_test(NAME bench/make_tables COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables.py" --check)
   add_test(NAME bench/make_tables_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables_test.py")
   add_test(NAME bench/fp8_parity_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/fp8_parity_test.py")
+  # The soak test itself is a command (docs/soak.md); here only: it finds the faults of planted programs.
+  add_test(NAME soak/soak_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/soak/soak_test.py"
+           "${CMAKE_BINARY_DIR}/redline")
+  set_tests_properties(soak/soak_test PROPERTIES TIMEOUT 600)
   # Compares with the Hugging Face and sentencepiece packages, which it installs into the build folder; 77 is "no pip".
   add_test(NAME interop/tokenizers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tokenizers_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop")

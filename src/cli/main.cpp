@@ -10,16 +10,17 @@
 namespace {
 
 // OpenBLAS starts threads as it is loaded, which we never use. Each takes a buffer, tries without end where `ulimit -v`
-// leaves no room for it, and is waited for at the exit. Nothing but the environment keeps it from that, so under such a
+// or `ulimit -d` leaves no room for it, and is waited for at the exit. Nothing but the environment keeps it from that, so under such a
 // limit the program starts once more with the right one. Without it, a second start is 20 ms for nothing.
 void keep_openblas_from_threads(char** argv) {
 #ifdef __linux__
   constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
   const char* threads = std::getenv(kThreads);
-  rlimit limit{};
-  if ((threads && std::string_view(threads) == "1") || ::getrlimit(RLIMIT_AS, &limit) != 0 ||
-      limit.rlim_cur == RLIM_INFINITY)
-    return;
+  const auto limited = [](auto resource) {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  };
+  if ((threads && std::string_view(threads) == "1") || !(limited(RLIMIT_AS) || limited(RLIMIT_DATA))) return;
   if (::setenv(kThreads, "1", 1) == 0) ::execv("/proc/self/exe", argv);  // comes back where it cannot
 #endif
 }

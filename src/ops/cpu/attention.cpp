@@ -92,6 +92,7 @@ void attend(const Attention<Tensor>& op, std::int64_t head, const DocumentPart& 
 }  // namespace
 
 void run(const Attention<Tensor>& op, ThreadPool& pool) {
+  require_buffers(pool);
   const HeadLayout& l = op.layout;
   const std::int64_t n = op.qkv.rows(), out_width = l.heads * l.head_dim;
   const DocumentParts parts = cut_documents(op.doc_offsets, kQueryTile);

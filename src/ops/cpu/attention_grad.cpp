@@ -146,6 +146,7 @@ void tile_grad(const HeadPointers& h, const Tile& t, float scale) {
 }  // namespace
 
 void run(const AttentionGrad<Tensor>& op, ThreadPool& pool) {
+  require_buffers(pool);
   const HeadLayout& l = op.layout;
   const std::int64_t n = op.qkv.rows(), group = l.heads / l.kv_heads, qkv_width = l.qkv_width();
   const DocumentParts documents = cut_documents(op.doc_offsets);

@@ -52,22 +52,26 @@ Grid choose_grid(std::int64_t m, std::int64_t n, std::int64_t k) {
 void keep_to_one_thread() { [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true); }
 
 // OpenBLAS packs into a buffer for each thread that calls it, and tries without end where it gets none. So the room
-// under `ulimit -v` is looked for before the first product; without a limit the system gives what is not touched yet.
-void require_buffers(int threads) {
+// under `ulimit -v` and `ulimit -d` is looked for before the first product, as memory that can be written: the latter
+// counts no other. Without a limit the system gives what is not touched yet.
+void look_for_buffers(int threads) {
 #ifdef __x86_64__
   constexpr std::size_t kBuffer = std::size_t{130} << 20;  // BUFFER_SIZE of OpenBLAS and a little
 #else
   constexpr std::size_t kBuffer = std::size_t{34} << 20;
 #endif
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const auto limited = [](auto resource) {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  };
+  if (!limited(RLIMIT_AS) && !limited(RLIMIT_DATA)) return;
   const std::size_t bytes = kBuffer * static_cast<std::size_t>(threads);
-  void* room = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED)
     fail_machine(
-        "{} need {} MiB of address space for matrix products, and `ulimit -v` leaves less; raise it, or set "
-        "REDLINE_THREADS lower",
-        counted(threads, "thread"), bytes >> 20);
+        "{} need {} MiB of memory for matrix products, and `ulimit -{}` leaves less; raise it, or set REDLINE_THREADS "
+        "lower",
+        counted(threads, "thread"), bytes >> 20, limited(RLIMIT_AS) ? 'v' : 'd');
   ::munmap(room, bytes);
 }
 
@@ -82,8 +86,12 @@ void gemm_tile(const Gemm& g) {
               blas_int(g.lda), g.b, blas_int(g.ldb), g.beta, g.c, blas_int(g.ldc));
 }
 
+void require_buffers(ThreadPool& pool) {
+  [[maybe_unused]] static const bool once = (look_for_buffers(pool.threads()), true);
+}
+
 void gemm(const Gemm& g, ThreadPool& pool) {
-  [[maybe_unused]] static const bool once = (require_buffers(pool.threads()), true);
+  require_buffers(pool);
   const Grid grid = choose_grid(g.m, g.n, g.k);
   run_tasks(pool, grid.rows * grid.columns, [&](std::int64_t tile) {
     const std::int64_t i = tile / grid.columns * grid.tile_m, j = tile % grid.columns * grid.tile_n;
