@@ -73,8 +73,7 @@ void StepLoop::go_back(const GoBack& because) {
     if (engine_->take_result().update.finite != 1.0f) guard_.left_out(s.draw, s.documents);
   }
   const bool broken = because.last_update || !engine_->parameters_finite();
-  const std::int64_t from = state_.step;
-  std::int64_t to = *guard_.back_to();
+  const std::int64_t from = state_.step, asked = *guard_.back_to();
   const bool good = guard_.good().has_value();
   std::optional<RunState> then;
   std::string problem = "it is not there";
@@ -90,7 +89,6 @@ void StepLoop::go_back(const GoBack& because) {
         fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}", because.why, asked, problem));
   const std::int64_t to = then->step;  // or an older one, where that is not there
 
-  to = then->step;
   const GuardState of_checkpoint = std::exchange(then->guard, state_.guard);
   restore(*then);
   goodput_->went_back(state_.step);

@@ -350,11 +350,18 @@ TrainOptions meddled_with(Meddler& meddler, const Path& folder) {
   return options;
 }
 
+// A save may put files there meanwhile.
+void remove_under_way(const Path& folder) {
+  std::error_code busy;
+  do std::filesystem::remove_all(folder, busy);
+  while (std::filesystem::exists(folder));
+}
+
 TEST(RunFolder, ThatIsDeletedUnderTheRunIsToldMadeAnewAndSavedTo) {
   testing::TempFolder temp;
   const Path folder = temp.path() / "run";
   Meddler meddler;
-  meddler.meddle = [&] { real_files().remove_all(folder); };
+  meddler.meddle = [&] { remove_under_way(folder); };
   TrainOptions options = meddled_with(meddler, folder);
   device::CpuDevice device(2);
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
@@ -375,7 +382,7 @@ TEST(RunFolder, ThatIsDeletedBeforeASaveIsMadeAnewByIt) {
   testing::TempFolder temp;
   const Path folder = temp.path() / "run";
   Meddler meddler;
-  meddler.meddle = [&] { real_files().remove_all(folder); };
+  meddler.meddle = [&] { remove_under_way(folder); };
   TrainOptions options = meddled_with(meddler, folder);
   options.config.checkpoint.every = 1;
   device::CpuDevice device(2);

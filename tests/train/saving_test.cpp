@@ -93,8 +93,7 @@ TEST(Saving, WaitsForTheSaveBeforeAndSaysSo) {
   };
   const Ran ran = run(saving_run({"checkpoint.every=1", "train.max_steps=4"}), temp.path() / "a", false, files);
   EXPECT_EQ(ran.seen.saves, (std::vector<std::int64_t>{1, 2, 3, 4}));
-  EXPECT_TRUE(
-      any_has(ran.seen.warnings, "the checkpoint of step 1 was still being written when the next one was due"));
+  EXPECT_TRUE(any_has(ran.seen.warnings, "the checkpoint of step 1 was still being written when the next one was due"));
 }
 
 // The second of three checkpoints meets a full disk, on which there is room again later.
