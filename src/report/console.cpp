@@ -270,7 +270,7 @@ void Console::on(const train::Event& event) {
           out_.keep(fmt::format("sample after step {}: {}", e.step, one_line(t.prompt + t.text)));
       },
       [&](const train::Saved& e) {
-        const std::string held = e.held < 1e-3 ? "" : fmt::format(" (training waited {} of them)", duration(e.held));
+        const std::string held = e.held < 1e-3 ? "" : fmt::format(", of which training waited {}", duration(e.held));
         out_.keep(fmt::format("saved step {} in {}{}: {}", e.step, duration(e.seconds), held, e.folder.string()));
       },
       [&](const train::Pipeline& e) {

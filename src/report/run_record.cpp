@@ -156,7 +156,7 @@ bool take_event(RunRecord& run, const io::Json& row) {
   } else if (e.kind == "checkpoint") {
     e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), number_or(row, "seconds", 0));
     if (const double held = number_or(row, "held_seconds", 0); held > 0)
-      e.text += fmt::format(", training waited {:.2g} s of them", held);
+      e.text += fmt::format(", of which training waited {:.2g} s", held);
   } else if (e.kind == "note" && !run.sessions.empty()) {  // which may count the steps anew
     run.sessions.back().steps = integer_or(row, "steps", run.sessions.back().steps);
   }

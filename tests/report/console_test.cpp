@@ -314,10 +314,12 @@ TEST(Console, EvaluationsAndCheckpointsHaveTheirOwnLines) {
   console.on(train::Evaluated{50, 1.25});
   console.on(train::Stepped{m});
   console.on(train::Saved{50, "runs/a/checkpoints/step_00000050", 0.5});
+  console.on(train::Saved{60, "step_00000060", 3.4, 0.25});
   console.on(train::Warning{"something odd"});
   EXPECT_EQ(times(out.text(), "held-out loss 5.5000 before the first step\n"), 1);
   EXPECT_EQ(times(out.text(), "held-out loss 1.2500 after step 50\n"), 1);
   EXPECT_EQ(times(out.text(), "saved step 50 in 500 ms: runs/a/checkpoints/step_00000050\n"), 1);
+  EXPECT_EQ(times(out.text(), "saved step 60 in 3.4 s, of which training waited 250 ms: step_00000060\n"), 1);
   EXPECT_EQ(times(out.text(), "warning: something odd\n"), 1);
 }
 
