@@ -96,7 +96,8 @@ def keys_of(given, recipe, arm, seed, steps, folder):
         keys += [f"data.train={text_list([batch])}", f"data.eval={text_list([batch])}", "data.shuffle=false", "train.eval_every=0",
                  "optim.schedule=constant", f"optim.warmup_steps={min(10, steps // 2)}", "model.dropout=0"]
     else:
-        keys += [f"train.eval_every={max(1, steps // 10)}", f"optim.warmup_steps={max(1, steps // 5)}", "optim.schedule=cosine"]
+        keys += [f"train.eval_every={max(1, steps // 10)}", f"optim.warmup_steps={max(1, steps // 5)}",
+                 "optim.schedule=cosine"]
         keys += [f"data.{name}={text_list(words)}" for name, words in [("train", given.train), ("eval", given.eval)] if words]
         if given.tokenizer:
             keys.append(f"data.tokenizer={os.path.abspath(given.tokenizer)}")

@@ -39,7 +39,7 @@ def arguments():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
-    parser.add_argument("--peer-precision", choices=["bf16", "fp8"], help="run the peer beside rows of this precision only")
+    parser.add_argument("--peer-precision", choices=["bf16", "fp8"], help="run the peer beside rows of it only")
     parser.add_argument("--precision", default="bf16", help="of products: bf16, fp8 or both, with a comma (default: bf16)")
     parser.add_argument("--keys", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the runs in fp8")
     parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")

@@ -10,8 +10,9 @@
 namespace {
 
 // OpenBLAS starts threads as it is loaded, which we never use. Each takes a buffer, tries without end where `ulimit -v`
-// or `ulimit -d` leaves no room for it, and is waited for at the exit. Nothing but the environment keeps it from that, so under such a
-// limit the program starts once more with the right one. Without it, a second start is 20 ms for nothing.
+// or `ulimit -d` leaves no room for it, and is waited for at the exit. Nothing but the environment keeps it from that,
+// so under such a limit the program starts once more with the right one. Without it, a second start is 20 ms for
+// nothing.
 void keep_openblas_from_threads(char** argv) {
 #ifdef __linux__
   constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";

@@ -1,6 +1,6 @@
 // What a card says of itself while it works: utilisation, temperature, power, energy, clocks and why they are held
-// down. Asked through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor, and
-// no error.
+// down. Asked through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor,
+// and no error.
 #pragma once
 
 #include <chrono>

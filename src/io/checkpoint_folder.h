@@ -8,8 +8,8 @@
 //   step_N.replaced   the old one of the same step while a new one takes its place. If a crash leaves it without a
 //                     step_N beside it, it counts as the checkpoint of that step until the next write renames it.
 //   best              a link to one of them (io/best_checkpoint.h)
-//   step_N.left       one that the run has gone back behind: whole, and no longer the run's. It goes once a checkpoint of
-//                     that step or a later one is written.
+//   step_N.left       one that the run has gone back behind: whole, and no longer the run's. It goes once a checkpoint
+//                     of that step or a later one is written.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ class Snapshot {
 
   // The state as the work given to the device so far leaves it. Nobody may be reading the one before.
   void take();
-  // To be called before an update is given to the device: the update waits for copies into the host's memory. Returns at
-  // once.
+  // To be called before an update is given to the device: the update waits for copies into the host's memory. Returns
+  // at once.
   void hold_update();
   // By any one thread, once it was taken: all bytes of the tensors, as StateReader gives them.
   void read(std::span<const StateTensor> tensors, const TakeBytes& take);

@@ -38,8 +38,8 @@ std::int64_t state_bytes(const optim::StateTable& table);
 using MakeWindow = std::function<std::unique_ptr<device::TransferWindow>(std::int64_t bytes)>;
 MakeWindow windows_of(device::Device& device);
 
-// Gives all bytes of tensors in order, in pieces that may end anywhere. The host holds two windows at most, whatever the
-// tensors' sizes, and keeps them for the next time.
+// Gives all bytes of tensors in order, in pieces that may end anywhere. The host holds two windows at most, whatever
+// the tensors' sizes, and keeps them for the next time.
 using TakeBytes = std::function<void(std::span<const std::byte> bytes)>;
 class StateReader {
  public:

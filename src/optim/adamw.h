@@ -3,7 +3,8 @@
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss, if given, are finite, and the norm is not above the limit;
 //             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6));
-//             where finite and norm > 0:  count = min(count + 1, kUsualMost), mean_log += (log(norm) - mean_log) / count
+//             where finite and norm > 0:  count = min(count + 1, kUsualMost);
+//             mean_log += (log(norm) - mean_log) / count
 // adamw, g = grad_scale * gradient, skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)

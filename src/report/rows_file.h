@@ -14,8 +14,8 @@ namespace redline::report {
 void cut_torn_line(FileSystem& files, const Path& path);
 
 // Such a file as the sink of a run. A row is written at once: a reader that follows the file never sees a part of one
-// while the machine lives. Files of steps are cut back to the step that the run goes on from, or back to; a history is not. Rows
-// that cannot be read are told and stay where they are: the rest of the history is worth keeping.
+// while the machine lives. Files of steps are cut back to the step that the run goes on from, or back to; a history is
+// not. Rows that cannot be read are told and stay where they are: the rest of the history is worth keeping.
 class RowsFile final : public train::Observer {
  public:
   enum Kind { every_step, some_steps, history };  // every_step: there from the start; else from the first row on

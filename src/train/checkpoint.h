@@ -46,8 +46,8 @@ struct CheckpointContent {
 CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
                                      const RunTokens& tokens = {});
 
-// Writes one into a run's folder of checkpoints. `read` gives the tensors' bytes. A full disk is a MachineError that says
-// what takes the room.
+// Writes one into a run's folder of checkpoints. `read` gives the tensors' bytes. A full disk is a MachineError that
+// says what takes the room.
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read);
 

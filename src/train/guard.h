@@ -1,5 +1,5 @@
-// What a run does about updates that were not made: how many of them it bears, which checkpoint it holds to be good, and
-// which batches it passes over once it has gone back there. It decides nothing about an update: the device has
+// What a run does about updates that were not made: how many of them it bears, which checkpoint it holds to be good,
+// and which batches it passes over once it has gone back there. It decides nothing about an update: the device has
 // (optim/adamw.h).
 #pragma once
 

@@ -32,9 +32,10 @@ class RunFolder final : public Keeper {
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
   ~RunFolder() override;                                      // a save that is under way comes to its end
 
-  // Goes on from the newest whole checkpoint, or from that of options.from_step and no other: the loop is given one after the other, newest first, until nothing is
-  // wrong with the tensors. Damaged ones are told as warnings. Nothing without `resume` or when the run has saved none.
-  // A UserError when it has saved some and none can be read: starting over would destroy them.
+  // Goes on from the newest whole checkpoint, or from that of options.from_step and no other: the loop is given one
+  // after the other, newest first, until nothing is wrong with the tensors. Damaged ones are told as warnings. Nothing
+  // without `resume` or when the run has saved none. A UserError when it has saved some and none can be read: starting
+  // over would destroy them.
   std::optional<Path> resume(StepLoop& loop);
 
   // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told,
@@ -46,8 +47,8 @@ class RunFolder final : public Keeper {
   // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
   // meanwhile is a UserError.
   bool lost() override;
-  // Takes a snapshot of the state, which a thread writes; none may be under way. Where there is no room for a snapshot it
-  // is waited for, and that is told.
+  // Takes a snapshot of the state, which a thread writes; none may be under way. Where there is no room for a snapshot
+  // it is waited for, and that is told.
   void save(model::Engine& engine, const RunState& state, double began) override;
   void before_update() override;
   // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.

@@ -24,8 +24,8 @@ class Keeper {
   virtual void tell(const Event& /*event*/) {}
   // Asked once a step: whether what was kept is gone, and the state is to be saved now.
   virtual bool lost() { return false; }
-  // Begins to keep the state, and may go on with it while the next steps run. `began` is when the loop turned to saving,
-  // on steady_seconds().
+  // Begins to keep the state, and may go on with it while the next steps run. `began` is when the loop turned to
+  // saving, on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
   virtual void before_update() {}  // before an update is given to the device: a save may still copy what it changes
   // Tells of a save that is over, and returns what became of it. Before the next begins, the one before is waited for;

@@ -1,4 +1,5 @@
-// What a run does about an update that was not made: leaves it out, goes back to a checkpoint, or ends with what to try.
+// What a run does about an update that was not made: leaves it out, goes back to a checkpoint, or ends with what to
+// try.
 #include <algorithm>
 #include <utility>
 
@@ -53,7 +54,8 @@ void StepLoop::leave_out(const QueuedStep& s, double loss, const UpdateResult& u
       spike ? ", or a higher guard.spike" : "", advice(), troubleshooting::kNotFinite));
 }
 
-// A run whose newest checkpoint is finite and broken all the same ends at the same step for ever: the good one is named.
+// A run whose newest checkpoint is finite and broken all the same ends at the same step for ever: the good one is
+// named.
 std::string StepLoop::advice() const {
   const std::optional<std::int64_t> good = guard_.good();
   return good ? fmt::format("--resume --from-step {}, the newest checkpoint that is held to be good", *good)

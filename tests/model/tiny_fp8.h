@@ -38,7 +38,8 @@ inline void find_scales(model::Engine& engine) {
   }
 }
 
-// A token of one document is changed at a time: no loss of another moves, to the bit; its own does where it has a target.
+// A token of one document is changed at a time: no loss of another moves, to the bit; its own does where it has a
+// target.
 template <class Made>
 void expect_documents_apart(Made& engine, const data::Batch& batch) {
   engine.upload(batch);

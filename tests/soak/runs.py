@@ -85,8 +85,8 @@ def require_same_rows(reference, run, name, pick=lambda row: row, gaps=False, le
 
 
 def state_without_session(text):
-    """state.json but for what sessions and their saves leave in it: the seconds trained, and the checkpoint that is held
-    to be good, which is one of those that were made."""
+    """state.json but for what sessions and their saves leave in it: the seconds trained, and the checkpoint that is
+    held to be good, which is one of those that were made."""
     state = json.loads(text)
     state.get("ends", {}).pop("seconds", None)
     state.get("guard", {}).pop("good", None)

@@ -30,18 +30,12 @@ struct Steps final : Observer {
 };
 
 Ran run_with(Steps& steps, const config::Config& config, const Path& folder, bool resume = false) {
-  Ran ran;
   device::CpuDevice device(2);
   TrainOptions options;
-  options.config = config;
-  options.folder = folder;
-  options.resume = resume;
-  options.peak_flops = 1e11;
-  options.observers = {&ran.seen, &steps};
+  options.observers = {&steps};
   options.stop = &steps.stop;
   options.hours_clock = [] { return now; };
-  ran.result = train(options, device, real_files());
-  return ran;
+  return run_on(device, options, config, folder, resume, real_files());
 }
 
 // It learns nothing: the first evaluation is the best one.

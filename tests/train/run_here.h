@@ -22,7 +22,7 @@ struct Ran {
   Recorder seen;
 };
 
-// `options` says when to stop; the rest is set here.
+// `options` says when to stop, and who listens besides; the rest is set here.
 inline Ran run_on(device::CpuDevice& device, TrainOptions options, const config::Config& config, const Path& folder,
                   bool resume, FileSystem& files) {
   Ran ran;
@@ -30,7 +30,7 @@ inline Ran run_on(device::CpuDevice& device, TrainOptions options, const config:
   options.folder = folder;
   options.resume = resume;
   options.peak_flops = 1e11;
-  options.observers = {&ran.seen};
+  options.observers.insert(options.observers.begin(), &ran.seen);
   ran.result = train(options, device, files);
   return ran;
 }

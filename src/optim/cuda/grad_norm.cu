@@ -1,7 +1,6 @@
-// norm = inv_pairs * sqrt(sum g^2);  finite = norm and loss are finite, and the norm is within its limit, if it has one;
-// grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite.
-// A block has one of kNormGroups ranges, cut by size alone, and adds it up in double; one block then adds the groups,
-// a thread each, in a fixed order.
+// norm = inv_pairs * sqrt(sum g^2);  finite = norm and loss are finite, and the norm is within its limit, if it has
+// one; grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite. A block has one of kNormGroups
+// ranges, cut by size alone, and adds it up in double; one block then adds the groups, a thread each, in a fixed order.
 #include "base/step_state.h"
 #include "device/cuda/vectors.cuh"
 #include "optim/cuda/kernels.h"
