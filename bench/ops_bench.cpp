@@ -247,13 +247,12 @@ void dropout(benchmark::State& state) {
   time_op(state, ops::Dropout<Tensor>{a.floats({kTokens, kHidden}), view(step), a.floats({kTokens, kHidden}), 0.1f, 3},
           0);
 }
-void grad_norm(benchmark::State& state) {
+void sum_squares(benchmark::State& state) {
   Arrays a;
-  StepState step{.inv_pairs = 1};
-  UpdateResult result;
+  StepState step{.pairs = 1};
   time_op(state,
-          optim::GradNorm<Tensor>{a.floats({kParameters}), a.doubles(1), view(step), a.doubles(optim::kNormGroups),
-                                  view(result), 1.0f},
+          optim::SumSquares<Tensor>{a.floats({kParameters}), a.doubles(1), view(step), a.doubles(optim::kTotals), 0,
+                                    kParameters},
           0);
 }
 void adamw(benchmark::State& state) {
@@ -285,7 +284,7 @@ BENCHMARK(attention)->UseRealTime();
 BENCHMARK(attention_grad)->UseRealTime();
 BENCHMARK(lm_loss)->Arg(kVocab)->Arg(32000)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(dropout)->UseRealTime();
-BENCHMARK(grad_norm)->UseRealTime();
+BENCHMARK(sum_squares)->UseRealTime();
 BENCHMARK(adamw)->UseRealTime();
 
 }  // namespace

@@ -115,7 +115,7 @@ std::vector<Timed> time_model(const config::Config& config, device::CudaDevice& 
   model::Engine engine(config.model, options, device);
   engine.initialise(1);
   engine.upload(random_batch(options.batch, config.model.vocab));
-  engine.set_step(0, 1e-4, 1.0 / static_cast<double>(options.batch.tokens()), 0);
+  engine.set_step(0, 1e-4, static_cast<double>(options.batch.tokens()), 0);
   engine.micro_step(true);
   engine.update();
   device.wait();

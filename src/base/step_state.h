@@ -10,8 +10,9 @@ struct StepState {
   std::uint64_t seed = 0;         // of the run: keys dropout
   std::uint64_t step = 0;         // counted from 0
   std::uint64_t first_token = 0;  // of this micro-batch among the tokens of the step
+  double pairs = 0;               // real target pairs of this rank's part of the step
+  double stop = 0;                // above 0: this rank was asked to end behind the step
   float lr = 0;
-  float inv_pairs = 0;    // one over the real target pairs of the whole global batch
   float correction1 = 1;  // 1 - beta1^t
   float correction2 = 1;  // 1 - beta2^t
 };
@@ -19,10 +20,14 @@ struct StepState {
 // What the update says of itself.
 struct UpdateResult {
   float grad_norm = 0;   // of the mean gradient, before clipping
-  float grad_scale = 0;  // what AdamW multiplies gradients by: inv_pairs and clipping in one factor
+  float grad_scale = 0;  // what AdamW multiplies gradients by: one over the pairs and clipping in one factor
   float finite = 0;      // 1: norm and loss were finite, the norm within its limit, and the update was made; 0: nothing
                          // was touched
   float limit = 0;       // of the norm, by guard.spike; 0: none, or not enough was seen yet
+  // Over all ranks.
+  double loss_sum = 0;
+  double pairs = 0;
+  double stop = 0;  // ranks that were asked to end behind the step
 };
 
 }  // namespace redline

@@ -127,6 +127,12 @@ struct Log {
   bool operator==(const Log&) const = default;
 };
 
+struct Parallel {
+  std::string mode = "auto";   // auto | ddp | zero1 | fsdp: what ranks share out
+  std::string wire = "fp32";   // fp32 | bf16: what gradients are on their way between ranks
+  std::int64_t timeout = 600;  // seconds without progress after which a run on several ranks ends
+  bool operator==(const Parallel&) const = default;
+};
 struct Config {
   std::string preset;  // the shipped configuration it started from
   Model model;
@@ -137,6 +143,7 @@ struct Config {
   Kernels kernels;
   Checkpoint checkpoint;
   Guard guard;
+  Parallel parallel;
   Log log;
   Origins origins;  // where each key was set
   bool operator==(const Config&) const = default;

@@ -215,6 +215,13 @@ std::vector<Key> build_table() {
     {"guard.spike", free, in<&Config::guard, &Guard::spike>(), at_least(0), {}, "",
      "a gradient norm of more than so many times the usual one leaves the update out as well; 0: none does"},
 
+    {"parallel.mode", free, in<&Config::parallel, &Parallel::mode>(), any(), {"auto", "ddp", "zero1", "fsdp"}, "",
+     "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as well (fsdp); auto: zero1, and fsdp where that does not fit"},
+    {"parallel.wire", allowed, in<&Config::parallel, &Parallel::wire>(), any(), {"fp32", "bf16"}, "",
+     "what gradients are on their way between ranks: bf16 halves the bytes and rounds every sum"},
+    {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
+     "without progress of one rank, after which a run on several ranks ends and names it"},
+
     {"log.every", free, in<&Config::log, &Log::every>(), at_least(1), {}, "steps",
      "steps between console lines"},
     {"log.fp8_every", free, in<&Config::log, &Log::fp8_every>(), at_least(0), {}, "steps",

@@ -49,7 +49,9 @@ class Run {
   const std::vector<std::string>& absent() const { return absent_; }
 
   model::Engine& engine() { return *engine_; }
-  void set_step(std::int64_t step) { engine_->set_step(static_cast<std::uint64_t>(step), kOptim.lr, inv_pairs(), 0); }
+  void set_step(std::int64_t step) {
+    engine_->set_step(static_cast<std::uint64_t>(step), kOptim.lr, static_cast<double>(case_.batch.pairs), 0);
+  }
 
   // Where there is a truth, the first step is compared with it.
   void run(const Take& take, Run* truth, std::vector<Comparison>& with_truth) {

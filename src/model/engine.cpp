@@ -92,13 +92,13 @@ void Engine::upload(const data::Batch& batch) {
   executor_->expect(batch.full_rows() ? ops::Documents::full_rows : ops::Documents::packed);
 }
 
-void Engine::set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token) {
+void Engine::set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
   const double t = static_cast<double>(step) + 1;
   const StepState state{.seed = options_.seed,
                         .step = step,
                         .first_token = first_token,
+                        .pairs = pairs,
                         .lr = static_cast<float>(lr),
-                        .inv_pairs = static_cast<float>(inv_pairs),
                         .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
                         .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t))};
   executor_->write(lowered_.step_state, &state, sizeof state);

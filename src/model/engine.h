@@ -58,7 +58,7 @@ class Engine {
 
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
-  void set_step(std::uint64_t step, double lr, double inv_pairs, std::uint64_t first_token);
+  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token);
   // Where operands in eight bits have no scales yet, a checkpoint's or their own, it begins with calibrate().
   void micro_step(bool first, program::NodeTimer* timer = nullptr, const program::NodeWatch& watch = {});
   // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)

@@ -128,10 +128,8 @@ class Lower {
   void update() {
     begin(kUpdate, {});
     b_.at(program::Part::update);
-    b_.grad_norm({m_.at(optim::kGradients),
-                  m_.loss_sum,
-                  m_.step_state,
-                  {},
+    b_.grad_norm({m_.at(optim::kGradients), m_.loss_sum, m_.step_state, 0, m_.layout.whole().end},
+                 {{},
                   m_.update_result,
                   static_cast<float>(options_.optim.clip),
                   m_.at(optim::kUsual),
@@ -145,7 +143,7 @@ class Lower {
   void check() {
     begin(kCheck, {});
     b_.at(program::Part::update);
-    b_.grad_norm({m_.at(optim::kParameters), {}, {}, {}, m_.check_result, 0});
+    b_.grad_norm({m_.at(optim::kParameters), {}, {}, 0, m_.layout.whole().end}, {{}, m_.check_result});
     b_.end();
   }
 

@@ -1,7 +1,9 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
-// grad_norm:  norm = inv_pairs * sqrt(sum g^2), summed in a fixed order;
+// sum_squares: totals = sum g^2 of each group that the gradients hold (base/shards.h), 0 of the others, and the loss,
+//             pairs and stop of the step: what ranks add up.
+// grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
-//             finite = norm and loss, if given, are finite, and the norm is not above the limit;
+//             finite = norm and loss are finite, and the norm is not above the limit;
 //             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6));
 //             where finite and norm > 0:  count = min(count + 1, kUsualMost);
 //             mean_log += (log(norm) - mean_log) / count
@@ -13,12 +15,15 @@
 #pragma once
 
 #include "base/operand.h"
+#include "base/shards.h"
 #include "base/tensor.h"
 #include "optim/state.h"
 
 namespace redline::optim {
 
-inline constexpr std::int64_t kNormGroups = 1024;  // partial sums, cut by size alone: the same bits on any thread count
+// What an update is decided by, in f64: squares of gradients by group, then what the step counted.
+inline constexpr std::int64_t kLossTotal = kCutGroups, kPairsTotal = kLossTotal + 1, kStopTotal = kLossTotal + 2,
+                              kTotals = kLossTotal + 3;
 
 // What a norm is held against: the geometric mean of the last norms whose updates were made. Norms are above zero and
 // spread over powers of ten, so that their logarithms have the mean.
@@ -41,12 +46,31 @@ inline StateArray usual_norm_state() {
 }
 
 template <class T>
+struct SumSquares {
+  static constexpr std::string_view kName = "sum_squares";
+  T gradients;             // [N], whole groups of all
+  T loss_sum;              // [1] f64   or absent: 0
+  T state;                 // StepState   or absent: one pair
+  T totals;                // [kTotals] f64  =
+  std::int64_t begin = 0;  // where they stand among all gradients,
+  std::int64_t all = 0;    // of which there are so many
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", totals, Access::read));
+    return SumSquares<U>{f("gradients", gradients, Access::read),
+                         f("loss_sum", loss_sum, Access::read),
+                         f("state", state, Access::read),
+                         f("totals", totals, Access::write),
+                         begin,
+                         all};
+  }
+};
+
+template <class T>
 struct GradNorm {
   static constexpr std::string_view kName = "grad_norm";
-  T gradients;    // [N]
-  T loss_sum;     // [1] f64   or absent
-  T state;        // StepState   or absent: inv_pairs is 1
-  T partial;      // [kNormGroups] f64  scratch
+  T totals;       // [kTotals] f64
   T result;       // UpdateResult  =
   float clip{};   // 0: none
   T usual{};      // UsualNorm  in place, or absent: no limit
@@ -55,10 +79,8 @@ struct GradNorm {
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", result, Access::read));
-    return GradNorm<U>{f("gradients", gradients, Access::read), f("loss_sum", loss_sum, Access::read),
-                       f("state", state, Access::read),         f("partial", partial, Access::write),
-                       f("result", result, Access::write),      clip,
-                       f("usual", usual, Access::update),       spike};
+    return GradNorm<U>{f("totals", totals, Access::read), f("result", result, Access::write), clip,
+                       f("usual", usual, Access::update), spike};
   }
 };
 

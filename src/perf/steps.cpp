@@ -45,7 +45,7 @@ StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer*
     pairs += batch_.pairs;
     times.model_flops += engine_.model_flops(batch_);
   }
-  engine_.set_step(step, lr, 1.0 / static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
+  engine_.set_step(step, lr, static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
   engine_.update(timer);
   engine_.post_result();
   engine_.take_result();

@@ -5,7 +5,8 @@
 
 namespace redline::program {
 
-std::unique_ptr<Executor> make_cpu_executor(const ProgramSet& set, device::CpuDevice& device);
+std::unique_ptr<Executor> make_cpu_executor(const ProgramSet& set, device::CpuDevice& device,
+                                            const ExecutorOptions& options);
 
 // Without CUDA, program/no_cuda.cpp.
 std::unique_ptr<Executor> make_cuda_executor(const ProgramSet& set, device::Device& device,

@@ -176,8 +176,10 @@ void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
             "logits");
 }
 
-void Builder::grad_norm(optim::GradNorm<ValueId> op) {
-  op.partial = w_.scratch("norm partial sums", {optim::kNormGroups}, DType::f64);
+void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
+  op.totals = w_.make("totals", {optim::kTotals}, Role::activation, DType::f64);
+  w_.append(optim::SumSquares<ValueId>{of.gradients, of.loss_sum, of.state, op.totals, of.begin, of.all}, Phase::update,
+            "sum_squares");
   w_.append(op, Phase::update, "grad_norm");
 }
 

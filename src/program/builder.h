@@ -39,6 +39,12 @@ struct LossValues {
   ValueId loss_sum;  // [1] f64
 };
 
+// What a norm is taken of: gradients that begin at `begin` of all; loss and step are absent where they do not count.
+struct NormOf {
+  ValueId gradients, loss_sum, state;
+  std::int64_t begin = 0, all = 0;
+};
+
 class Builder {
  public:
   explicit Builder(ProgramSet& set) : set_(set), w_(set) {}
@@ -79,7 +85,7 @@ class Builder {
   void backward();
 
   // The update's nodes.
-  void grad_norm(optim::GradNorm<ValueId> op);
+  void grad_norm(const NormOf& of, optim::GradNorm<ValueId> op);  // its totals are made here
   void adamw(optim::AdamW<ValueId> op, std::string name = "adamw");
   void refresh(optim::Refresh<ValueId> op);
   void move_scales(ops::MoveScales<ValueId> op, std::string name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 
 #include "base/clock.h"
 #include "base/small_floats.h"
@@ -10,13 +11,15 @@
 #include "optim/cpu/kernels.h"
 #include "program/arena_executor.h"
 #include "program/backends.h"
+#include "program/side_thread.h"
 
 namespace redline::program {
 namespace {
 
 class CpuExecutor final : public ArenaExecutor {
  public:
-  CpuExecutor(const ProgramSet& set, device::CpuDevice& device) : ArenaExecutor(set, device), device_(device) {}
+  CpuExecutor(const ProgramSet& set, device::CpuDevice& device, const ExecutorOptions& options)
+      : ArenaExecutor(set, device), device_(device), group_(options.group) {}
 
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     const std::size_t program = index_of(name);
@@ -25,12 +28,26 @@ class CpuExecutor final : public ArenaExecutor {
       end_if_asked(stop);
       const double begin = timer ? steady_seconds() : 0;
       const Node& node = set().programs[program].nodes[i];
-      if (node.when != When::wait) run_one(ops(program)[i]);
+      run_node(node, ops(program)[i]);
       if (timer) timer->node(node, begin, steady_seconds());
     }
   }
 
  private:
+  // Collectives run on a thread of their own, in the order of their nodes; other pairs at their start.
+  void run_node(const Node& node, const BoundOp& op) {
+    if (!is_collective(op)) {
+      if (node.when != When::wait) run_one(op);
+      return;
+    }
+    if (node.when != When::wait) {
+      const std::int64_t number = side_.start([this, &op] { run_one(op); });
+      if (node.when == When::now) return side_.wait(number);
+      under_way_[node.pair] = number;
+    } else {
+      side_.wait(under_way_.at(node.pair));
+    }
+  }
   void run_one(const BoundOp& op) override {
     std::visit([&](const auto& o) { run_node(o); }, op);
   }
@@ -51,7 +68,12 @@ class CpuExecutor final : public ArenaExecutor {
   }
   template <class Op>
   void run_node(const Op& op) {
-    run_in_f32(op);
+    if constexpr (kCollective<Op>) {
+      REDLINE_CHECK(group_, "{} without ranks", Op::kName);
+      group_->run(op, nullptr);
+    } else {
+      run_in_f32(op);
+    }
   }
 
   template <class Op>
@@ -103,13 +125,17 @@ class CpuExecutor final : public ArenaExecutor {
   static constexpr std::size_t kMostOperands = 16;
 
   device::CpuDevice& device_;
+  dist::Group* group_;
+  std::map<std::int32_t, std::int64_t> under_way_;      // pairs, and their numbers there
   std::array<std::vector<float>, kMostOperands> wide_;  // by operand of a node
+  SideThread side_;                                     // the last: it ends before what it uses goes
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(const ProgramSet& set, device::CpuDevice& device) {
-  return std::make_unique<CpuExecutor>(set, device);
+std::unique_ptr<Executor> make_cpu_executor(const ProgramSet& set, device::CpuDevice& device,
+                                            const ExecutorOptions& options) {
+  return std::make_unique<CpuExecutor>(set, device, options);
 }
 
 }  // namespace redline::program

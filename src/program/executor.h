@@ -10,6 +10,7 @@
 
 #include "base/interrupt.h"
 #include "device/device.h"
+#include "dist/group.h"
 #include "ops/count_fp8.h"
 #include "program/program.h"
 
@@ -53,9 +54,10 @@ class Executor {
   virtual std::int64_t arena_bytes() const = 0;  // really allocated
 };
 
-// How programs run, where a device leaves a choice. The CPU leaves none.
+// How programs run, where a device leaves a choice.
 struct ExecutorOptions {
-  bool graphs = true;  // CUDA: replay a program as a captured graph; off: launch node by node
+  bool graphs = true;            // CUDA: replay a program as a captured graph; off: launch node by node
+  dist::Group* group = nullptr;  // runs the collectives of programs that have any; it outlives the executor
 };
 
 // The set must be planned, and outlive the executor.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <variant>
 
+#include "dist/collectives.h"
 #include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
@@ -30,11 +31,25 @@ using OpOver =
                  ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
                  ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
                  ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
-                 ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::GradNorm<T>, optim::AdamW<T>,
-                 optim::Refresh<T>>;
+                 ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,
+                 optim::AdamW<T>, optim::Refresh<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;
+
+// Whether an op is something that ranks do together.
+template <class Op>
+inline constexpr bool kCollective = false;
+template <class T>
+inline constexpr bool kCollective<dist::AllReduce<T>> = true;
+template <class T>
+inline constexpr bool kCollective<dist::ReduceShards<T>> = true;
+template <class T>
+inline constexpr bool kCollective<dist::GatherShards<T>> = true;
+template <class T>
+bool is_collective(const OpOver<T>& op) {
+  return std::visit([]<class O>(const O&) { return kCollective<O>; }, op);
+}
 
 template <class T>
 std::string_view name_of(const OpOver<T>& op) {

@@ -83,19 +83,36 @@ void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>
   }
 }
 
-// What a node reads and what it writes, by owner.
+// Bytes of the value that owns them: two nodes may work on two parts of one array at a time.
+struct Bytes {
+  ValueId owner;
+  std::int64_t begin = 0, end = 0;
+  bool meets(const Bytes& other) const { return owner == other.owner && begin < other.end && other.begin < end; }
+  bool operator==(const Bytes&) const = default;
+};
+Bytes bytes_of(const ProgramSet& set, ValueId id) {
+  Bytes bytes{id, 0, set.at(id).bytes()};
+  for (; set.at(bytes.owner).alias_of.present(); bytes.owner = set.at(bytes.owner).alias_of) {
+    bytes.begin += set.at(bytes.owner).alias_offset;
+    bytes.end += set.at(bytes.owner).alias_offset;
+  }
+  return bytes;
+}
+
+// What a node reads and what it writes.
 struct Touched {
-  std::set<ValueId> read, written;
+  std::vector<Bytes> read, written;
   Touched(const ProgramSet& set, const Node& node) {
     each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-      if (access != Access::write) read.insert(set.owner(id));
-      if (access != Access::read) written.insert(set.owner(id));
+      if (access != Access::write) read.push_back(bytes_of(set, id));
+      if (access != Access::read) written.push_back(bytes_of(set, id));
     });
   }
   bool operator==(const Touched&) const = default;
 };
-bool meets(const std::set<ValueId>& a, const std::set<ValueId>& b) {
-  return std::ranges::any_of(a, [&](ValueId id) { return b.contains(id); });
+bool meets(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
+  return std::ranges::any_of(
+      a, [&](const Bytes& x) { return std::ranges::any_of(b, [&](const Bytes& y) { return x.meets(y); }); });
 }
 
 // Under another name: an operand that is updated is one. Kernels read while they write.
@@ -110,7 +127,7 @@ bool writes_what_it_reads(const ProgramSet& set, const Node& node) {
   each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
     (access == Access::read ? read : written).insert(set.owner(id));
   });
-  return meets(read, written);
+  return std::ranges::any_of(read, [&](ValueId id) { return written.contains(id); });
 }
 
 // Between the two ends of a pair nobody writes what it reads or touches what it writes.

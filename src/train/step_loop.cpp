@@ -231,7 +231,7 @@ bool StepLoop::queue_step() {
     --queued_;
     return false;
   }
-  engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr, 1.0 / static_cast<double>(s.pairs), 0);
+  engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr, static_cast<double>(s.pairs), 0);
   keeper_.before_update();
   engine_->update();
   engine_->post_result();

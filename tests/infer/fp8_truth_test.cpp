@@ -46,7 +46,7 @@ class Fp8TruthTest : public ::testing::Test {
     auto engine = std::make_unique<model::Engine>(m, o, device_);
     engine->initialise(3);
     engine->upload(batch_);
-    engine->set_step(0, 1e-3, 1.0 / static_cast<double>(batch_.pairs), 0);
+    engine->set_step(0, 1e-3, static_cast<double>(batch_.pairs), 0);
     return engine;
   }
 

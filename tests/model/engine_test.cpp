@@ -70,7 +70,7 @@ TEST_P(Models, NoNodeReadsWhatNothingWrote) {
   Engine engine(model_, options(), device_);
   engine.initialise(3);
   engine.upload(some_batch(model_.vocab));
-  engine.set_step(0, 1e-3, 1.0 / 32, 0);
+  engine.set_step(0, 1e-3, 32, 0);
   std::vector<std::vector<float>> seen[2];
   double losses[2];
   for (int poisoned : {0, 1}) {
@@ -105,7 +105,7 @@ TEST_P(Models, ARehearsalChangesNothingThatStays) {
     if (rehearsed > 0) engine.rehearse(rehearsed == 1 ? some : full);
     for (std::uint64_t step = 0; step < 2; ++step) {
       engine.upload(some);
-      engine.set_step(step, 1e-3, 1.0 / 32, 0);
+      engine.set_step(step, 1e-3, 32, 0);
       engine.micro_step(true);
       engine.update();
     }
@@ -222,7 +222,7 @@ TEST_P(Models, TheSameBitsOnAnyNumberOfThreads) {
     Engine engine(model_, options(), device);
     engine.initialise(3);
     engine.upload(some_batch(model_.vocab));
-    engine.set_step(0, 1e-3, 1.0 / 32, 0);
+    engine.set_step(0, 1e-3, 32, 0);
     engine.micro_step(true);
     engine.update();
     gradients[threads - 1] = array_of(engine, optim::kParameters);
@@ -245,7 +245,7 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
     engine.initialise(3);
     const data::Batch batch = some_batch(model_.vocab);
     engine.upload(batch);
-    engine.set_step(0, 1e-3, 1.0 / 32, 0);
+    engine.set_step(0, 1e-3, 32, 0);
     engine.executor().poison_transients();
     engine.micro_step(true);
     engine.executor().poison_transients();

@@ -99,7 +99,7 @@ Learned learn(const config::Config& c, int steps, bool head_alone = false) {
   Learned learned;
   for (int step = 0; step < steps; ++step) {
     engine.upload(batch);
-    engine.set_step(static_cast<std::uint64_t>(step), 3e-3, 1.0 / static_cast<double>(2 * batch.pairs), 0);
+    engine.set_step(static_cast<std::uint64_t>(step), 3e-3, static_cast<double>(2 * batch.pairs), 0);
     engine.executor().poison_transients();
     engine.micro_step(true);
     engine.micro_step(false);

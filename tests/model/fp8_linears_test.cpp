@@ -41,7 +41,7 @@ struct Made : Engine {
   Made(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
     initialise(3);
     upload(some_batch(m.vocab));
-    set_step(0, 1e-3, 1.0 / 32, 0);
+    set_step(0, 1e-3, 32, 0);
     if (!o.fp8.empty()) testing::find_scales(*this);
   }
   std::vector<float> losses() {

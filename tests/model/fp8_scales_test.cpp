@@ -56,7 +56,7 @@ void step(Engine& e, std::uint64_t index, const data::Batch& b) {
   e.upload(b);
   e.set_step(index, 1e-3, 0, 0);
   e.micro_step(true);
-  e.set_step(index, 1e-3, 1.0 / static_cast<double>(b.pairs), 0);
+  e.set_step(index, 1e-3, static_cast<double>(b.pairs), 0);
   e.update();
 }
 

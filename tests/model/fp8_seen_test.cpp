@@ -35,7 +35,7 @@ class Fp8SeenTest : public ::testing::TestWithParam<program::Recompute> {
     auto made = std::make_unique<Engine>(m, o, device_);
     made->initialise(3);
     made->upload(batch_);
-    made->set_step(0, 1e-3, 1.0 / static_cast<double>(batch_.pairs), 0);
+    made->set_step(0, 1e-3, static_cast<double>(batch_.pairs), 0);
     return made;
   }
   // A micro-step and an update, so that scales are known.

@@ -10,11 +10,19 @@ using namespace redline::testing;
 
 const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
 
+// Both nodes of a norm over all gradients.
+void run_norm(Memory& memory, SumSquares<Tensor> sum, GradNorm<Tensor> norm) {
+  sum.totals = norm.totals = memory.doubles(kTotals);
+  sum.all = sum.gradients.elements();
+  run_checked(memory, sum, kRun);
+  run_checked(memory, norm, kRun);
+}
+
 UpdateResult norm_of(Memory& memory, const Tensor& gradients, double loss_sum, float inv_pairs, float clip) {
   const Tensor loss = memory.doubles(1), result = memory.object(UpdateResult{});
   *loss.as<double>() = loss_sum;
-  const Tensor state = memory.object(StepState{.inv_pairs = inv_pairs}), partial = memory.doubles(kNormGroups);
-  run_checked(memory, GradNorm<Tensor>{gradients, loss, state, partial, result, clip}, kRun);
+  const Tensor state = memory.object(StepState{.pairs = 1 / static_cast<double>(inv_pairs)});
+  run_norm(memory, {gradients, loss, state}, {{}, result, clip});
   return *result.as<UpdateResult>();
 }
 
@@ -48,16 +56,44 @@ TEST(GradNorm, SaysWhenSomethingIsNotFinite) {
   EXPECT_EQ(norm_of(memory, large, 1.0, 1e-3f, 1).finite, 1.0f) << "squares beyond float";
 }
 
+// Ranks that hold whole groups of the gradients: their totals add up to those of one that holds all, to the bit.
+TEST(GradNorm, TotalsOfShardsAddUpToTheBit) {
+  for (const std::int64_t n : {1, 1000, 300007, 1 << 20}) {
+    Memory memory;
+    const Tensor gradients = memory.uniform({n}, -3, 3), loss = memory.object(2.5);
+    const Tensor state = memory.object(StepState{.pairs = 7, .stop = 1});
+    const auto totals_of = [&](std::int64_t begin, std::int64_t end) {
+      const Tensor totals = memory.doubles(kTotals);
+      const Tensor part{gradients.f32() + begin, DType::f32, {end - begin}};
+      run_checked(memory, SumSquares<Tensor>{part, loss, state, totals, begin, n}, kRun);
+      return values_of(totals);
+    };
+    const Values whole = totals_of(0, n);
+    for (const int ranks : {2, 3, 7}) {
+      const Shards shards{n, ranks};
+      Values sum(static_cast<std::size_t>(kTotals), 0.0);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Values part = totals_of(shards.begin(rank), shards.end(rank));
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+      }
+      for (std::size_t g = 0; g < static_cast<std::size_t>(kCutGroups); ++g)
+        ASSERT_EQ(sum[g], whole[g]) << n << " " << g;
+      EXPECT_EQ(sum[static_cast<std::size_t>(kLossTotal)], 2.5 * ranks);
+      EXPECT_EQ(sum[static_cast<std::size_t>(kPairsTotal)], 7.0 * ranks);
+      EXPECT_EQ(sum[static_cast<std::size_t>(kStopTotal)], ranks);
+    }
+  }
+}
+
 // Norms of one value, then one that is far from it: only updates that are made move what is usual.
 TEST(GradNorm, HoldsANormAgainstTheUsualOnceItIsKnown) {
   Memory memory;
   const Tensor gradients = memory.uniform({64}, 1, 2), loss = memory.object(1.0);
-  const Tensor state = memory.object(StepState{.inv_pairs = 1}), usual = memory.object(UsualNorm{});
+  const Tensor state = memory.object(StepState{.pairs = 1}), usual = memory.object(UsualNorm{});
   const Tensor result = memory.object(UpdateResult{});
   const auto norm = [&](float factor) {
-    state.as<StepState>()->inv_pairs = factor;
-    run_checked(memory, GradNorm<Tensor>{gradients, loss, state, memory.doubles(kNormGroups), result, 1, usual, 4},
-                kRun);
+    state.as<StepState>()->pairs = 1 / static_cast<double>(factor);
+    run_norm(memory, {gradients, loss, state}, {{}, result, 1, usual, 4});
     return *result.as<UpdateResult>();
   };
   const float one = norm_of(memory, gradients, 1.0, 1, 1).grad_norm;

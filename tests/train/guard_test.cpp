@@ -29,12 +29,12 @@ class Spoiling {
     };
     device.states = [this, factor](StepState& state) {
       last_ = 0;
-      if (state.inv_pairs == 0) {  // of a micro-step
+      if (state.pairs == 0) {  // of a micro-step
         seen.push_back(tokens_);
         spoiled_ = spoiled_ || bad_.contains(tokens_);
         return;
       }
-      if (spoiled_) state.inv_pairs *= factor;
+      if (spoiled_) state.pairs /= factor;
       spoiled_ = false;
       if (static_cast<std::int64_t>(state.step) + 1 == stop_in && updates_ >= stop_after) stop = SIGTERM;
       ++updates_;

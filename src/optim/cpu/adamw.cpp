@@ -1,6 +1,6 @@
 // The update on the CPU:  norm = inv_pairs * sqrt(sum g^2);  then, g scaled and clipped,
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (wd * p + (m / c1) / (sqrt(v / c2) + eps)).
-// The norm's sum is cut into kNormGroups ranges by size alone, each summed in double in eight lanes (one lane would
+// The norm's sum is cut into kCutGroups ranges by size alone, each summed in double in eight lanes (one lane would
 // wait on its own additions); the update is cut into ranges of kRange elements.
 #include <algorithm>
 #include <cmath>
@@ -46,23 +46,33 @@ void update(float* p, const float* gradient, float* m, float* v, std::int64_t n,
 
 }  // namespace
 
-void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t n = op.gradients.elements();
-  double* partial = op.partial.as<double>();
+void run(const SumSquares<Tensor>& op, ThreadPool& pool) {
+  double* totals = op.totals.as<double>();
+  const std::int64_t end = op.begin + op.gradients.elements();
   const auto sum_group = [&](std::int64_t g) {
-    const std::int64_t begin = g * n / kNormGroups, end = (g + 1) * n / kNormGroups;
-    partial[g] = sum_of_squares(op.gradients.f32() + begin, end - begin);
+    const std::int64_t from = group_begin(g, op.all), to = group_begin(g + 1, op.all);
+    const bool here = from >= op.begin && to <= end;
+    totals[g] = here ? sum_of_squares(op.gradients.f32() + (from - op.begin), to - from) : 0.0;
   };
-  pool.run(kNormGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
-  double sum = 0;
-  for (std::int64_t g = 0; g < kNormGroups; ++g) sum += partial[g];
+  pool.run(kCutGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
+  const StepState* const state = op.state.as<StepState>();
+  totals[kLossTotal] = op.loss_sum.present() ? *op.loss_sum.as<double>() : 0.0;
+  totals[kPairsTotal] = state ? state->pairs : 1.0;
+  totals[kStopTotal] = state ? state->stop : 0.0;
+}
 
-  const double inv_pairs = op.state.present() ? static_cast<double>(op.state.as<StepState>()->inv_pairs) : 1.0;
+void run(const GradNorm<Tensor>& op, ThreadPool&) {
+  const double* const totals = op.totals.as<double>();
+  double sum = 0;
+  for (std::int64_t g = 0; g < kCutGroups; ++g) sum += totals[g];
+  const double inv_pairs = static_cast<double>(static_cast<float>(1.0 / totals[kPairsTotal]));
   const double norm = inv_pairs * std::sqrt(sum);
   UpdateResult result;
+  result.loss_sum = totals[kLossTotal];
+  result.pairs = totals[kPairsTotal];
+  result.stop = totals[kStopTotal];
   result.grad_norm = static_cast<float>(norm);
-  const bool loss_is_finite = !op.loss_sum.present() || std::isfinite(*op.loss_sum.as<double>());
-  bool finite = std::isfinite(result.grad_norm) && loss_is_finite;
+  bool finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss_sum);
   if (op.usual.present()) {
     UsualNorm& usual = *op.usual.as<UsualNorm>();
     if (usual.count >= kUsualLeast)

@@ -6,6 +6,7 @@
 
 namespace redline::optim::cpu {
 
+void run(const SumSquares<Tensor>& op, ThreadPool& pool);
 void run(const GradNorm<Tensor>& op, ThreadPool& pool);
 void run(const AdamW<Tensor>& op, ThreadPool& pool);
 void run(const Refresh<Tensor>& op, ThreadPool& pool);

@@ -1,6 +1,7 @@
-// norm = inv_pairs * sqrt(sum g^2);  finite = norm and loss are finite, and the norm is within its limit, if it has
-// one; grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite. A block has one of kNormGroups
-// ranges, cut by size alone, and adds it up in double; one block then adds the groups, a thread each, in a fixed order.
+// totals = sum g^2 by group, with the step's loss, pairs and stop behind them. Then
+// norm = inv_pairs * sqrt(sum of squares);  finite = norm and loss are finite, and the norm is within its limit, if it
+// has one; grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite. A block adds up one group in
+// double; one block then adds the groups, a thread each, in a fixed order.
 #include "base/step_state.h"
 #include "device/cuda/vectors.cuh"
 #include "optim/cuda/kernels.h"
@@ -13,22 +14,32 @@ using namespace device::cuda;
 constexpr int kThreads = 256;  // 8 blocks a multiprocessor: all groups at once on 128 of them
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) sum_squares(const float* gradients, std::int64_t n, double* partial) {
+__global__ void __launch_bounds__(kThreads)
+    sum_squares(const float* gradients, std::int64_t begin, std::int64_t n, std::int64_t all, const double* loss_sum,
+                const StepState* state, double* totals) {
   __shared__ double parts[kMaxWarps];
-  const std::int64_t group = blockIdx.x, vectors = n / kWidth;
-  const std::int64_t begin = group * vectors / kNormGroups, end = (group + 1) * vectors / kNormGroups;
+  const std::int64_t group = blockIdx.x, from = group_begin(group, all) - begin,
+                     to = group_begin(group + 1, all) - begin;
   double sum = 0;
   const auto add = [&sum](float x) { sum += static_cast<double>(x) * static_cast<double>(x); };
+  if (from >= 0 && to <= n) {  // it begins with a whole vector; the last one may end within one
+    const std::int64_t vectors = (to - from) / kWidth;
 #pragma unroll 4
-  for (std::int64_t v = begin + threadIdx.x; v < end; v += kThreads) {
-    const auto g = load<kWidth>(gradients + v * kWidth);
+    for (std::int64_t v = threadIdx.x; v < vectors; v += kThreads) {
+      const auto g = load<kWidth>(gradients + from + v * kWidth);
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) add(g[e]);
+      for (int e = 0; e < kWidth; ++e) add(g[e]);
+    }
+    const std::int64_t rest = from + vectors * kWidth + threadIdx.x;
+    if (rest < to) add(gradients[rest]);
   }
-  const std::int64_t rest = vectors * kWidth + threadIdx.x;
-  if (group == kNormGroups - 1 && rest < n) add(gradients[rest]);
   sum = row_sum(sum, parts);
-  if (threadIdx.x == 0) partial[group] = sum;
+  if (threadIdx.x == 0) totals[group] = sum;
+  if (threadIdx.x == 0 && group == 0) {
+    totals[kLossTotal] = loss_sum ? *loss_sum : 0.0;
+    totals[kPairsTotal] = state ? state->pairs : 1.0;
+    totals[kStopTotal] = state ? state->stop : 0.0;
+  }
 }
 
 // What the norm is held against, and what it is where that moves: by one thread.
@@ -41,36 +52,41 @@ __device__ void follow(UsualNorm& usual, float norm) {
   usual.mean_log += (logf(norm) - usual.mean_log) / usual.count;
 }
 
-__global__ void __launch_bounds__(kNormGroups)
-    finish(const double* partial, const double* loss_sum, const StepState* state, UpdateResult* result, float clip,
-           UsualNorm* usual, float spike) {
+__global__ void __launch_bounds__(kCutGroups)
+    finish(const double* totals, UpdateResult* result, float clip, UsualNorm* usual, float spike) {
   __shared__ double parts[kMaxWarps];
-  const double sum = row_sum(partial[threadIdx.x], parts);
+  const double sum = row_sum(totals[threadIdx.x], parts);
   if (threadIdx.x != 0) return;
-  const double inv_pairs = state ? static_cast<double>(state->inv_pairs) : 1.0, norm = inv_pairs * sqrt(sum);
+  const double loss_sum = totals[kLossTotal], pairs = totals[kPairsTotal];
+  const double inv_pairs = static_cast<double>(static_cast<float>(1.0 / pairs)), norm = inv_pairs * sqrt(sum);
   const auto grad_norm = static_cast<float>(norm);
   const float limit = usual ? limit_of(*usual, spike) : 0.0f;
-  const bool finite =
-      isfinite(grad_norm) && (!loss_sum || isfinite(*loss_sum)) && (limit == 0.0f || grad_norm <= limit);
+  const bool finite = isfinite(grad_norm) && isfinite(loss_sum) && (limit == 0.0f || grad_norm <= limit);
   if (usual && finite && grad_norm > 0.0f) follow(*usual, grad_norm);
   const double clipped = clip > 0 ? fmin(1.0, static_cast<double>(clip) / (norm + 1e-6)) : 1.0;
   *result = {.grad_norm = grad_norm,
              .grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f,
              .finite = finite ? 1.0f : 0.0f,
-             .limit = limit};
+             .limit = limit,
+             .loss_sum = loss_sum,
+             .pairs = pairs,
+             .stop = totals[kStopTotal]};
 }
 
 }  // namespace
 
-void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch) {
-  static_assert(kNormGroups <= 1024, "finish() has a thread a group");
+void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch) {
   const std::int64_t n = op.gradients.elements();
   const auto kernel = in_vectors(4, {op.gradients}) ? sum_squares<4> : sum_squares<1>;
-  kernel<<<kNormGroups, kThreads, 0, launch.stream>>>(op.gradients.f32(), n, op.partial.as<double>());
+  kernel<<<kCutGroups, kThreads, 0, launch.stream>>>(op.gradients.f32(), op.begin, n, op.all, op.loss_sum.as<double>(),
+                                                     op.state.as<StepState>(), op.totals.as<double>());
   REDLINE_LAUNCHED();
-  finish<<<1, kNormGroups, 0, launch.stream>>>(op.partial.as<double>(), op.loss_sum.as<double>(),
-                                               op.state.as<StepState>(), op.result.as<UpdateResult>(), op.clip,
-                                               op.usual.as<UsualNorm>(), op.spike);
+}
+
+void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch) {
+  static_assert(kCutGroups <= 1024, "finish() has a thread a group");
+  finish<<<1, kCutGroups, 0, launch.stream>>>(op.totals.as<double>(), op.result.as<UpdateResult>(), op.clip,
+                                              op.usual.as<UsualNorm>(), op.spike);
   REDLINE_LAUNCHED();
 }
 

@@ -6,6 +6,7 @@
 
 namespace redline::optim::cuda {
 
+void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch);
 void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch);
 void run(const AdamW<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch);

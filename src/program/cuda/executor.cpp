@@ -26,6 +26,7 @@ class CudaExecutor final : public ArenaExecutor {
         launch_(device.launch()),
         side_(device.side_launch()),
         graphs_(options.graphs),
+        group_(options.group),
         captured_(set.programs.size()) {}
 
   ~CudaExecutor() override {  // the arena goes next
@@ -87,8 +88,11 @@ class CudaExecutor final : public ArenaExecutor {
 
   // One overload set for all kernels; the op's own namespace decides which backend function it is.
   template <class Op>
-  static void launch(const Op& op, const Launch& on) {
-    if constexpr (requires { ops::cuda::run(op, on); })
+  void launch(const Op& op, const Launch& on) const {
+    if constexpr (kCollective<Op>) {
+      REDLINE_CHECK(group_, "{} without ranks", Op::kName);
+      group_->run(op, on.stream);
+    } else if constexpr (requires { ops::cuda::run(op, on); })
       ops::cuda::run(op, on);
     else
       optim::cuda::run(op, on);
@@ -152,6 +156,7 @@ class CudaExecutor final : public ArenaExecutor {
   device::CudaDevice& device_;
   Launch launch_, side_;
   bool graphs_;
+  dist::Group* group_;
   std::vector<GraphExec> captured_;  // by program; null before its first run
   std::vector<Pair> pairs_;          // by their number; programs follow each other, so they share them
   std::vector<Event> marks_;

@@ -92,7 +92,7 @@ double step(Engine& engine, int index) {
     engine.set_step(static_cast<std::uint64_t>(index), kLr, 0, static_cast<std::uint64_t>(micro * kShape.tokens()));
     engine.micro_step(micro == 0);
   }
-  engine.set_step(static_cast<std::uint64_t>(index), kLr, 1.0 / static_cast<double>(pairs), 0);
+  engine.set_step(static_cast<std::uint64_t>(index), kLr, static_cast<double>(pairs), 0);
   engine.update();
   engine.post_result();
   EXPECT_EQ(engine.take_result().update.finite, 1.0f);
@@ -169,7 +169,7 @@ TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
       o.products.bits = o.attention.bits = ops::Bits::repeat;
       Made engine(model_, o, card());
       engine.upload(batch);
-      engine.set_step(0, kLr, 1.0 / 32, 0);
+      engine.set_step(0, kLr, 32, 0);
       std::vector<float> gradients[2];
       for (std::vector<float>& of_turn : gradients) {  // node by node, then replayed
         for (const bool first : {true, false}) {
@@ -227,7 +227,7 @@ TEST_P(ModelsOnCard, StepsAreTimedByTheCard) {
   Made engine = engine_on_card(DType::bf16);
   const auto queue = [&](int index) {
     engine.upload(some_batch(model_.vocab));
-    engine.set_step(static_cast<std::uint64_t>(index), kLr, 1.0 / 100, 0);
+    engine.set_step(static_cast<std::uint64_t>(index), kLr, 100, 0);
     engine.micro_step(true);
     engine.update();
     engine.post_result();
@@ -255,7 +255,7 @@ TEST_P(ModelsOnCard, NoNodeReadsWhatNothingWrote) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made engine = engine_on_card(compute);
     engine.upload(some_batch(model_.vocab));
-    engine.set_step(0, 1e-3, 1.0 / 32, 0);
+    engine.set_step(0, 1e-3, 32, 0);
     std::vector<std::vector<float>> seen[2];
     for (const int poisoned : {0, 1}) {
       const auto poison = [&] {
@@ -327,7 +327,7 @@ TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
       Engine& engine = which == 0 ? ours : cpu;
       if (i == 0) engine.initialise(3);
       engine.upload(batch);
-      engine.set_step(0, kLr, 1.0 / 32, 0);
+      engine.set_step(0, kLr, 32, 0);
       engine.micro_step(true);
       losses[which] = engine.loss_sum();
       gradients[which] = array_of(engine, optim::kGradients);

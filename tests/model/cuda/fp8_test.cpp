@@ -58,14 +58,14 @@ class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
     Made(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
       initialise(3);
       upload(some_batch(m.vocab));
-      set_step(0, kLr, 1.0 / 32, 0);
+      set_step(0, kLr, 32, 0);
       testing::find_scales(*this);
     }
     // One step over two micro-batches; returns the loss sum.
     double step(std::uint64_t index) {
       for (const std::uint64_t micro : {0, 1}) {
         upload(some_batch(model().vocab, 2 * index + micro));
-        set_step(index, kLr, 1.0 / 340, micro * static_cast<std::uint64_t>(kShape.tokens()));
+        set_step(index, kLr, 340, micro * static_cast<std::uint64_t>(kShape.tokens()));
         micro_step(micro == 0);
       }
       update();
@@ -181,7 +181,7 @@ TEST_P(Fp8OnCard, ARunGoesOnFromCopiedState) {
   for (const bool first : {true, false}) {
     for (Engine* engine : {static_cast<Engine*>(&whole), &resumed}) {
       engine->upload(some_batch(model_.vocab, first ? 5 : 6));
-      engine->set_step(1, kLr, 1.0 / 340, 0);
+      engine->set_step(1, kLr, 340, 0);
       engine->micro_step(first);
     }
     EXPECT_TRUE(array_of(whole, optim::kGradients) == array_of(resumed, optim::kGradients));

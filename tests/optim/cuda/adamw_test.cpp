@@ -16,14 +16,32 @@ const Agreement kFloat{.types = {DType::f32}};
 
 class CudaOptimTest : public OnCard<::testing::TestWithParam<std::int64_t>> {};
 
-UpdateResult norm_on_card(device::CudaDevice& card, const GradNorm<Tensor>& op) {
-  const CardOp<GradNorm<Tensor>> on_card(card, op, DType::f32, 0);
-  cuda::run(on_card.op(), card.launch());
-  UpdateResult result;
-  for (const NamedOperand& o : on_card.operands()) {
-    if (o.name == "result") std::memcpy(&result, on_card.bytes(o).data(), sizeof(result));
+// Both nodes of a norm over all gradients, on the card.
+struct NormOnCard {
+  NormOnCard(device::CudaDevice& card, SumSquares<Tensor> sum, const GradNorm<Tensor>& norm) {
+    sum.all = sum.gradients.elements();
+    const CardOp<SumSquares<Tensor>> squares(card, sum, DType::f32, 0);
+    const CardOp<GradNorm<Tensor>> finish(card, norm, DType::f32, 0);
+    GradNorm<Tensor> bound = finish.op();
+    bound.totals = squares.op().totals;
+    cuda::run(squares.op(), card.launch());
+    cuda::run(bound, card.launch());
+    for (const NamedOperand& o : finish.operands()) {
+      if (o.name == "result") std::memcpy(&result, finish.bytes(o).data(), sizeof(result));
+      if (o.name == "usual") std::memcpy(&usual, finish.bytes(o).data(), sizeof usual);
+    }
   }
-  return result;
+  UpdateResult result;
+  UsualNorm usual;
+};
+
+UpdateResult norm_on_cpu(const SumSquares<Tensor>& given, const GradNorm<Tensor>& norm) {
+  SumSquares<Tensor> sum = given;
+  sum.all = sum.gradients.elements();
+  ThreadPool pool(1);
+  cpu::run(sum, pool);
+  cpu::run(norm, pool);
+  return *norm.result.as<UpdateResult>();
 }
 
 TEST_P(CudaOptimTest, GradNormIsTheCpus) {
@@ -31,19 +49,34 @@ TEST_P(CudaOptimTest, GradNormIsTheCpus) {
   for (float clip : {0.0f, 0.5f, 1e6f}) {
     for (std::int64_t shift : {0, 1}) {
       Memory memory;
-      Tensor gradients = memory.uniform({n + shift}, -30, 30);  // of another length where nothing is aligned
-      const GradNorm<Tensor> op{gradients,
-                                memory.object(12.5),
-                                memory.object(StepState{.inv_pairs = 0.01f}),
-                                memory.doubles(kNormGroups),
-                                memory.object(UpdateResult{}),
-                                clip};
-      expect_agreement(card(), op, kOnCpu, kOnCard, kFloat);
-      const UpdateResult want = *op.result.as<UpdateResult>(), got = norm_on_card(card(), op);
+      const Tensor totals = memory.doubles(kTotals);
+      SumSquares<Tensor> sum{memory.uniform({n + shift}, -30, 30), memory.object(12.5),
+                             memory.object(StepState{.pairs = 100, .stop = 1}), totals};
+      const GradNorm<Tensor> norm{totals, memory.object(UpdateResult{}), clip};
+      const UpdateResult got = NormOnCard(card(), sum, norm).result, want = norm_on_cpu(sum, norm);
       EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-6f * want.grad_norm);
       EXPECT_NEAR(got.grad_scale, want.grad_scale, 1e-6f * want.grad_scale);
       EXPECT_EQ(got.finite, 1.0f);
+      EXPECT_EQ(got.loss_sum, 12.5);
+      EXPECT_EQ(got.pairs, 100);
+      EXPECT_EQ(got.stop, 1);
     }
+  }
+}
+
+TEST_P(CudaOptimTest, TotalsOfAShardAreItsGroups) {
+  const std::int64_t n = 3 * GetParam() + 5000;
+  const Shards shards{n, 3};
+  for (int rank = 0; rank < 3; ++rank) {
+    Memory memory;
+    const std::int64_t begin = shards.begin(rank);
+    const SumSquares<Tensor> sum{memory.uniform({shards.end(rank) - begin}, -3, 3),
+                                 memory.object(1.0),
+                                 memory.object(StepState{.pairs = 3}),
+                                 memory.doubles(kTotals),
+                                 begin,
+                                 n};
+    expect_agreement(card(), sum, kOnCpu, kOnCard, kFloat);
   }
 }
 
@@ -52,31 +85,19 @@ TEST_P(CudaOptimTest, WhatIsUsualIsTheCpus) {
   for (const float count : {0.0f, 19.0f, 20.0f, 64.0f})
     for (const float spike : {1e-6f, 1e6f}) {
       Memory memory;
-      const GradNorm<Tensor> op{memory.uniform({n}, 1, 30),
-                                memory.object(12.5),
-                                memory.object(StepState{.inv_pairs = 0.01f}),
-                                memory.doubles(kNormGroups),
-                                memory.object(UpdateResult{}),
-                                1.0f,
-                                memory.object(UsualNorm{.mean_log = 1.5f, .count = count}),
-                                spike};
-      const CardOp<GradNorm<Tensor>> on_card(card(), op, DType::f32, 0);
-      cuda::run(on_card.op(), card().launch());
-      ThreadPool pool(1);
-      cpu::run(op, pool);
-      UpdateResult got;
-      UsualNorm usual;
-      for (const NamedOperand& o : on_card.operands()) {
-        if (o.name == "result") std::memcpy(&got, on_card.bytes(o).data(), sizeof got);
-        if (o.name == "usual") std::memcpy(&usual, on_card.bytes(o).data(), sizeof usual);
-      }
-      const UpdateResult& want = *op.result.as<UpdateResult>();
-      EXPECT_EQ(got.finite, want.finite);
-      EXPECT_EQ(got.finite, count >= kUsualLeast && spike < 1 ? 0.0f : 1.0f);
-      EXPECT_NEAR(got.limit, want.limit, 1e-6f * want.limit);
-      EXPECT_NEAR(got.grad_scale, want.grad_scale, 1e-6f * want.grad_scale);
-      EXPECT_EQ(usual.count, op.usual.as<UsualNorm>()->count);
-      EXPECT_NEAR(usual.mean_log, op.usual.as<UsualNorm>()->mean_log, 1e-5f);
+      const Tensor totals = memory.doubles(kTotals);
+      const SumSquares<Tensor> sum{memory.uniform({n}, 1, 30), memory.object(12.5),
+                                   memory.object(StepState{.pairs = 100}), totals};
+      const GradNorm<Tensor> norm{totals, memory.object(UpdateResult{}), 1.0f,
+                                  memory.object(UsualNorm{.mean_log = 1.5f, .count = count}), spike};
+      const NormOnCard got(card(), sum, norm);
+      const UpdateResult want = norm_on_cpu(sum, norm);
+      EXPECT_EQ(got.result.finite, want.finite);
+      EXPECT_EQ(got.result.finite, count >= kUsualLeast && spike < 1 ? 0.0f : 1.0f);
+      EXPECT_NEAR(got.result.limit, want.limit, 1e-6f * want.limit);
+      EXPECT_NEAR(got.result.grad_scale, want.grad_scale, 1e-6f * want.grad_scale);
+      EXPECT_EQ(got.usual.count, norm.usual.as<UsualNorm>()->count);
+      EXPECT_NEAR(got.usual.mean_log, norm.usual.as<UsualNorm>()->mean_log, 1e-5f);
     }
 }
 
@@ -125,19 +146,17 @@ class CudaOptim : public OnCard<> {};
 TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
   Memory memory;
   const Tensor gradients = memory.uniform({5000}), loss = memory.object(1.0);
-  GradNorm<Tensor> norm{gradients,
-                        loss,
-                        memory.object(StepState{.inv_pairs = 1}),
-                        memory.doubles(kNormGroups),
-                        memory.object(UpdateResult{}),
-                        1.0f};
-  EXPECT_EQ(norm_on_card(card(), norm).finite, 1.0f);
+  const Tensor totals = memory.doubles(kTotals);
+  const SumSquares<Tensor> sum{gradients, loss, memory.object(StepState{.pairs = 1}), totals};
+  GradNorm<Tensor> norm{totals, memory.object(UpdateResult{}), 1.0f};
+  const auto on_card = [&] { return NormOnCard(card(), sum, norm).result; };
+  EXPECT_EQ(on_card().finite, 1.0f);
   for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const float kept = std::exchange(gradients.f32()[4999], bad);
-    const UpdateResult of_gradient = norm_on_card(card(), norm);
+    const UpdateResult of_gradient = on_card();
     gradients.f32()[4999] = kept;
     *loss.as<double>() = static_cast<double>(bad);
-    const UpdateResult of_loss = norm_on_card(card(), norm);
+    const UpdateResult of_loss = on_card();
     *loss.as<double>() = 1.0;
     for (const UpdateResult& r : {of_gradient, of_loss}) {
       EXPECT_EQ(r.finite, 0.0f);
@@ -147,7 +166,7 @@ TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
 
   norm.usual = memory.object(UsualNorm{.mean_log = 2, .count = 20});
   norm.spike = 1e-3f;
-  EXPECT_EQ(norm_on_card(card(), norm).finite, 0.0f) << "a norm above its limit";
+  EXPECT_EQ(on_card().finite, 0.0f) << "a norm above its limit";
 
   const AdamW<Tensor> update{memory.uniform({1001}),
                              memory.uniform({1001}),
@@ -157,9 +176,9 @@ TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
                              memory.object(StepState{.lr = 1}),
                              memory.object(UpdateResult{.grad_scale = 1, .finite = 0}),
                              {}};
-  const CardOp<AdamW<Tensor>> on_card(card(), update, DType::f32, 0);
-  cuda::run(on_card.op(), card().launch());
-  for (const NamedOperand& o : on_card.operands()) EXPECT_EQ(on_card.bytes(o), on_card.initial(o)) << o.name;
+  const CardOp<AdamW<Tensor>> updated(card(), update, DType::f32, 0);
+  cuda::run(updated.op(), card().launch());
+  for (const NamedOperand& o : updated.operands()) EXPECT_EQ(updated.bytes(o), updated.initial(o)) << o.name;
 }
 
 }  // namespace

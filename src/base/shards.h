@@ -1,0 +1,40 @@
+// Flat arrays cut into parts, by size alone: groups whose sums are added in a fixed order, and the shards of ranks,
+// which are whole groups. So a sum over groups has the same bits for any number of ranks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace redline {
+
+inline constexpr std::int64_t kCutBlock = 256;    // elements: no part cuts a block
+inline constexpr std::int64_t kCutGroups = 1024;  // of an array; the most ranks that can share one
+
+// Where group `g` of an array of n elements begins; the last one ends with the array.
+constexpr std::int64_t group_begin(std::int64_t g, std::int64_t n) {
+  return g == kCutGroups ? n : g * (n / kCutBlock) / kCutGroups * kCutBlock;
+}
+
+// An array of `elements` shared out among ranks, each of which owns one stretch of it.
+struct Shards {
+  std::int64_t elements = 0;
+  int ranks = 1;
+
+  constexpr std::int64_t first_group(int rank) const { return rank * kCutGroups / ranks; }
+  constexpr std::int64_t begin(int rank) const { return group_begin(first_group(rank), elements); }
+  constexpr std::int64_t end(int rank) const { return begin(rank + 1); }
+  bool operator==(const Shards&) const = default;
+};
+
+// The part of [begin, end) that a rank owns; empty parts begin at their end.
+struct Stretch {
+  std::int64_t begin = 0, end = 0;
+  constexpr std::int64_t elements() const { return end - begin; }
+  constexpr bool empty() const { return begin >= end; }
+};
+constexpr Stretch owned_part(const Shards& shards, int rank, std::int64_t begin, std::int64_t end) {
+  const std::int64_t from = std::max(begin, shards.begin(rank)), to = std::min(end, shards.end(rank));
+  return from < to ? Stretch{from, to} : Stretch{begin, begin};
+}
+
+}  // namespace redline

@@ -1,0 +1,70 @@
+// What ranks do together, as ops of a program. Arrays that are shared out stand in the order of the parameters' flat
+// layout (base/shards.h): `begin` is where an operand begins there. All ranks run the same collectives in the same
+// order. A sum is taken over ranks one after the other, from rank 0 on, between CPUs; a card's library has an order of
+// its own.
+#pragma once
+
+#include "base/operand.h"
+#include "base/shards.h"
+#include "base/tensor.h"
+
+namespace redline::dist {
+
+// data = sum over ranks.
+template <class T>
+struct AllReduce {
+  static constexpr std::string_view kName = "all_reduce";
+  T data;    // [N]  in place
+  T wire{};  // [N] bf16 scratch: what travels; absent: data as it is
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", data, Access::read));
+    return AllReduce<U>{f("data", data, Access::update), f("wire", wire, Access::write)};
+  }
+};
+
+// Every rank gets the sum of its own part: elements of its shard that lie in [begin, begin + N).
+template <class T>
+struct ReduceShards {
+  static constexpr std::string_view kName = "reduce_shards";
+  T data;                // [N]  in place: the own part is the sum where there is no `shard`; the rest is undefined
+  T shard{};             // [own part]  = or +=; absent: the sum stays in data, or there is no own part
+  T wire{};              // [N] bf16 scratch, or absent
+  Shards shards{};       // of the whole array
+  std::int64_t begin{};  // of data
+  bool accumulate{};     // shard +=
+  bool in_place = true;  // shard is absent because the sum stays in data
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", data, Access::read));
+    return ReduceShards<U>{f("data", data, Access::update),
+                           f("shard", shard, written_or_added(accumulate)),
+                           f("wire", wire, Access::write),
+                           shards,
+                           begin,
+                           accumulate,
+                           in_place};
+  }
+};
+
+// Every rank gets all parts of [begin, begin + N), each from its owner.
+template <class T>
+struct GatherShards {
+  static constexpr std::string_view kName = "gather_shards";
+  T shard{};             // [own part]; absent: it stands in data already, or there is no own part
+  T data;                // [N]  =, or in place
+  Shards shards{};       // of the whole array
+  std::int64_t begin{};  // of data
+  bool in_place = true;  // the own part stands in data already
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", data, Access::read));
+    return GatherShards<U>{f("shard", shard, Access::read), f("data", data, in_place ? Access::update : Access::write),
+                           shards, begin, in_place};
+  }
+};
+
+}  // namespace redline::dist
