@@ -58,17 +58,25 @@ class Engine {
 
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
-  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token);
+  void set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token);
+  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
+    set_step(step, lr, StepCounts{.pairs = pairs}, first_token);
+  }
   // Where operands in eight bits have no scales yet, a checkpoint's or their own, it begins with calibrate().
-  void micro_step(bool first, program::NodeTimer* timer = nullptr, const program::NodeWatch& watch = {});
+  // `last`: of the step's; behind it ranks have their gradients added up.
+  void micro_step(bool first, bool last = true, program::NodeTimer* timer = nullptr,
+                  const program::NodeWatch& watch = {});
   // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)
-  std::vector<Fp8Seen> watched_micro_step(bool first);
+  std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
   // Takes scales from the uploaded batch, in two passes over it. What a step then does is not changed otherwise.
   void calibrate();
   void update(program::NodeTimer* timer = nullptr);
   // Waits for it. Parameters that are not finite are no state to keep: they would be loaded again and again.
   bool parameters_finite();
   double evaluate();  // sum of the uploaded batch's losses
+  // Weights that ranks update by parts are whole on every one from here on; all ranks call it. evaluate() and logits()
+  // do so themselves, and so does a step. Nothing to do where no update came since.
+  void gather_weights();
   // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
   // that is dropped before its update has changed nothing that stays.
   void drop_on(const StopFlag* stop) { stop_ = stop; }
@@ -108,6 +116,7 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
+  bool gathered_ = true;    // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;  // or nothing is cast to eight bits
 };
 

@@ -51,15 +51,15 @@ TEST_P(CudaOptimTest, GradNormIsTheCpus) {
       Memory memory;
       const Tensor totals = memory.doubles(kTotals);
       SumSquares<Tensor> sum{memory.uniform({n + shift}, -30, 30), memory.object(12.5),
-                             memory.object(StepState{.pairs = 100, .stop = 1}), totals};
+                             memory.object(StepState{.counts = {.pairs = 100, .stop = 1}}), totals};
       const GradNorm<Tensor> norm{totals, memory.object(UpdateResult{}), clip};
       const UpdateResult got = NormOnCard(card(), sum, norm).result, want = norm_on_cpu(sum, norm);
       EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-6f * want.grad_norm);
       EXPECT_NEAR(got.grad_scale, want.grad_scale, 1e-6f * want.grad_scale);
       EXPECT_EQ(got.finite, 1.0f);
       EXPECT_EQ(got.loss_sum, 12.5);
-      EXPECT_EQ(got.pairs, 100);
-      EXPECT_EQ(got.stop, 1);
+      EXPECT_EQ(got.counts.pairs, 100);
+      EXPECT_EQ(got.counts.stop, 1);
     }
   }
 }
@@ -72,7 +72,7 @@ TEST_P(CudaOptimTest, TotalsOfAShardAreItsGroups) {
     const std::int64_t begin = shards.begin(rank);
     const SumSquares<Tensor> sum{memory.uniform({shards.end(rank) - begin}, -3, 3),
                                  memory.object(1.0),
-                                 memory.object(StepState{.pairs = 3}),
+                                 memory.object(StepState{.counts = {.pairs = 3}}),
                                  memory.doubles(kTotals),
                                  begin,
                                  n};
@@ -87,7 +87,7 @@ TEST_P(CudaOptimTest, WhatIsUsualIsTheCpus) {
       Memory memory;
       const Tensor totals = memory.doubles(kTotals);
       const SumSquares<Tensor> sum{memory.uniform({n}, 1, 30), memory.object(12.5),
-                                   memory.object(StepState{.pairs = 100}), totals};
+                                   memory.object(StepState{.counts = {.pairs = 100}}), totals};
       const GradNorm<Tensor> norm{totals, memory.object(UpdateResult{}), 1.0f,
                                   memory.object(UsualNorm{.mean_log = 1.5f, .count = count}), spike};
       const NormOnCard got(card(), sum, norm);
@@ -147,7 +147,7 @@ TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
   Memory memory;
   const Tensor gradients = memory.uniform({5000}), loss = memory.object(1.0);
   const Tensor totals = memory.doubles(kTotals);
-  const SumSquares<Tensor> sum{gradients, loss, memory.object(StepState{.pairs = 1}), totals};
+  const SumSquares<Tensor> sum{gradients, loss, memory.object(StepState{.counts = {.pairs = 1}}), totals};
   GradNorm<Tensor> norm{totals, memory.object(UpdateResult{}), 1.0f};
   const auto on_card = [&] { return NormOnCard(card(), sum, norm).result; };
   EXPECT_EQ(on_card().finite, 1.0f);
