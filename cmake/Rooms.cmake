@@ -1,6 +1,6 @@
 # One static library a room: redline_<room>, linked to every room on a lower floor. `redline_rooms` lists them all.
 # A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both. The same holds for
-# cuda/cudnn/ and no_cudnn.cpp.
+# cuda/cudnn/ and no_cudnn.cpp, for dist/mpi/ and no_mpi.cpp, and for dist/nccl/ and no_nccl.cpp.
 
 # Files as bytes inside the program: embed_files(<output variable> <function that gives them> <files>).
 function(embed_files variable function)
@@ -41,6 +41,14 @@ foreach(floor IN LISTS redline_floors)
       list(FILTER sources EXCLUDE REGEX "/src/${room}/(.*/)?cuda/")
       set(kernels)
     endif()
+    foreach(engine mpi nccl)
+      if(redline_${engine}_enabled)
+        list(FILTER sources EXCLUDE REGEX "/no_${engine}\\.cpp$")
+      else()
+        list(FILTER sources EXCLUDE REGEX "/src/dist/${engine}/")
+        list(FILTER kernels EXCLUDE REGEX "/src/dist/${engine}/")
+      endif()
+    endforeach()
     list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/cli/main.cpp")
     if(room STREQUAL "config")
       list(APPEND sources "${embedded_configs}")
@@ -55,6 +63,12 @@ foreach(floor IN LISTS redline_floors)
     target_link_libraries(redline_${room} PUBLIC ${lower_rooms} redline_settings)
     if(redline_cuda_enabled)
       target_link_libraries(redline_${room} PUBLIC ${redline_cuda_libraries})
+    endif()
+    if(room STREQUAL "dist" AND redline_mpi_enabled)
+      target_link_libraries(redline_dist PRIVATE MPI::MPI_CXX)
+    endif()
+    if(room STREQUAL "dist" AND redline_nccl_enabled)
+      target_include_directories(redline_dist SYSTEM PRIVATE "${REDLINE_NCCL_INCLUDE}")
     endif()
     if(room STREQUAL "cli")
       target_compile_definitions(redline_cli PRIVATE REDLINE_VERSION="${PROJECT_VERSION}")

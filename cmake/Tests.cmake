@@ -49,6 +49,15 @@ foreach(folder IN LISTS test_folders)
   gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endforeach()
 
+# Ranks that mpirun starts (tests/dist/mpi_test.cpp); without MPI those tests are skipped.
+if(redline_mpi_enabled)
+  add_executable(tests_dist_mpi "${PROJECT_SOURCE_DIR}/tests/dist/mpi/ranks.cpp")
+  target_link_libraries(tests_dist_mpi PRIVATE redline_dist redline_settings)
+  target_compile_definitions(tests_dist PRIVATE
+    REDLINE_MPIRUN="${MPIEXEC_EXECUTABLE}" REDLINE_MPI_RANKS="$<TARGET_FILE:tests_dist_mpi>")
+  add_dependencies(tests_dist tests_dist_mpi)
+endif()
+
 # Stands in for the driver's libnvidia-ml.so.1.
 add_library(redline_fake_nvml MODULE "${PROJECT_SOURCE_DIR}/tests/device/fake_nvml/fake_nvml.cpp")
 target_link_libraries(redline_fake_nvml PRIVATE redline_settings)

@@ -1,0 +1,12 @@
+# Looks for MPI, through which ranks on CPUs exchange tensors, and says in one line whether it is built. Sets
+# redline_mpi_enabled; MPI::MPI_CXX is what to link, and MPIEXEC_EXECUTABLE starts ranks in tests.
+
+set(redline_mpi_enabled OFF)
+set(MPI_CXX_SKIP_MPICXX ON)  # the C interface is all that is used
+find_package(MPI QUIET COMPONENTS CXX)
+if(MPI_CXX_FOUND)
+  set(redline_mpi_enabled ON)
+  message(STATUS "ranks on CPUs: on (MPI ${MPI_CXX_VERSION}, ${MPIEXEC_EXECUTABLE})")
+else()
+  message(STATUS "ranks on CPUs: off (MPI was not found; apt-get install libopenmpi-dev openmpi-bin)")
+endif()

@@ -1,0 +1,31 @@
+// The engines that move tensors between ranks: MPI between CPUs, NCCL between cards. Each is a folder that is built
+// where its library is found, and a file that says so where it is not (no_mpi.cpp, no_nccl.cpp).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/device.h"
+#include "dist/control.h"
+#include "dist/group.h"
+
+namespace redline::dist {
+
+// What `redline info` says of an engine.
+struct EngineStatus {
+  bool built = false;
+  std::string name;     // "Open MPI 4.1.4", "NCCL 2.28.9"; empty: not known
+  std::string problem;  // why it cannot be used; empty: it can
+};
+EngineStatus mpi_status();
+EngineStatus nccl_status();
+
+// One group a process, opened by all ranks at the same time. Its collectives are counted for `control`, which outlives
+// it. What cannot work, such as CPU ranks that mpirun did not start, is a UserError.
+std::unique_ptr<Group> open_mpi(Control& control);
+std::unique_ptr<Group> open_nccl(device::Device& card, Control& control);
+
+// The one for the device.
+std::unique_ptr<Group> open_group(device::Device& device, Control& control);
+
+}  // namespace redline::dist

@@ -1,0 +1,14 @@
+// Ranks on CPUs where MPI was not built: it says so.
+#include "base/error.h"
+#include "dist/engines.h"
+
+namespace redline::dist {
+
+EngineStatus mpi_status() { return {false, "", "this redline was built without MPI"}; }
+
+std::unique_ptr<Group> open_mpi(Control&) {
+  fail_user("several ranks on CPUs need MPI, and {}; install libopenmpi-dev and openmpi-bin and build again",
+            mpi_status().problem);
+}
+
+}  // namespace redline::dist

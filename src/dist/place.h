@@ -1,0 +1,37 @@
+// Where a process stands among the ranks of a run, as its launcher says in the environment: redline launch, torchrun,
+// Slurm's srun or OpenMPI's mpirun. Nothing is connected here.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace redline::dist {
+
+struct Place {
+  int rank = 0, ranks = 1;
+  int local_rank = 0, local_ranks = 1;  // on this machine
+  std::string host;                     // this machine's name
+  std::string address;                  // rank 0's machine; empty where a process is alone
+  int port = 0;                         // where rank 0 listens
+  int ports = 1;                        // so many, from `port` on, may be tried until one is free
+  std::string job;                      // tells apart runs that try the same ports
+  std::string launcher;                 // "torchrun", "Slurm", "mpirun"; empty: alone
+
+  bool alone() const { return ranks == 1; }
+};
+
+using Lookup = std::function<std::optional<std::string>(const std::string& variable)>;
+
+// Variables that are no numbers, that are missing where others are set, or that contradict each other are a UserError.
+// An allocation of Slurm in which nobody used srun, and a single task, are no launch.
+Place place_of_process(const Lookup& environment, std::string host);
+Place place_of_process();  // of this process, with this machine's name
+
+// What CUDA_VISIBLE_DEVICES must be for this rank to see its own card as card 0; `visible` is what it is now. One card
+// that is visible is the rank's own: Slurm and redline launch hand out cards in that way.
+std::optional<std::string> visible_card(const Place& place, const std::optional<std::string>& visible);
+// Puts that into the environment. CUDA reads it once, so before the first call that asks for cards.
+void take_own_card(const Place& place);
+
+}  // namespace redline::dist

@@ -1,0 +1,152 @@
+// One of several ranks that mpirun starts (tests/dist/mpi_test.cpp): collectives over MPI against sums that every rank
+// takes by itself. Exit status 1 and one line for what is wrong.
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/small_floats.h"
+#include "dist/engines.h"
+
+namespace redline::dist {
+namespace {
+
+int g_wrong = 0;
+
+template <class T>
+void expect_same(const std::string& what, const T* is, const T* expected, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (std::memcmp(is + i, expected + i, sizeof(T)) != 0) {
+      std::fprintf(stderr, "%s: element %ld is %.9g, not %.9g\n", what.c_str(), static_cast<long>(i),
+                   static_cast<double>(is[i]), static_cast<double>(expected[i]));
+      ++g_wrong;
+      return;
+    }
+}
+
+Tensor view(std::vector<float>& v) { return {v.data(), DType::f32, {static_cast<std::int64_t>(v.size())}}; }
+Tensor view(std::vector<double>& v) { return {v.data(), DType::f64, {static_cast<std::int64_t>(v.size())}}; }
+Tensor view(std::vector<std::uint16_t>& v) { return {v.data(), DType::bf16, {static_cast<std::int64_t>(v.size())}}; }
+
+// What rank `rank` brings: numbers of many sizes, so that another order of the sum has other bits.
+template <class T>
+std::vector<T> brought(int rank, std::int64_t n) {
+  std::vector<T> values(static_cast<std::size_t>(n));
+  std::uint64_t state = 77 + static_cast<std::uint64_t>(rank);
+  for (T& v : values) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    v = static_cast<T>((static_cast<double>(state >> 11) * 1e-9 - 4e6) * static_cast<double>(1 << (state >> 5 & 15)));
+  }
+  return values;
+}
+
+template <class T>
+std::vector<T> left_fold(int ranks, std::int64_t n) {
+  std::vector<T> sum = brought<T>(0, n);
+  for (int r = 1; r < ranks; ++r) {
+    const std::vector<T> next = brought<T>(r, n);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += next[i];
+  }
+  return sum;
+}
+std::vector<float> left_fold_of_bf16(int ranks, std::int64_t n) {
+  std::vector<float> sum(static_cast<std::size_t>(n));
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<float> next = brought<float>(r, n);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      const float x = f32_from_bf16(bf16_from_f32(next[i]));
+      sum[i] = r == 0 ? x : sum[i] + x;
+    }
+  }
+  return sum;
+}
+
+void check_all_reduce(Group& g, std::int64_t n) {
+  auto singles = brought<float>(g.rank(), n);
+  g.run(AllReduce<Tensor>{view(singles), {}}, nullptr);
+  expect_same(fmt::format("all_reduce f32 {}", n), singles.data(), left_fold<float>(g.ranks(), n).data(), n);
+
+  auto doubles = brought<double>(g.rank(), n);
+  g.run(AllReduce<Tensor>{view(doubles), {}}, nullptr);
+  expect_same(fmt::format("all_reduce f64 {}", n), doubles.data(), left_fold<double>(g.ranks(), n).data(), n);
+
+  auto rounded = brought<float>(g.rank(), n);
+  std::vector<std::uint16_t> wire(rounded.size());
+  g.run(AllReduce<Tensor>{view(rounded), view(wire)}, nullptr);
+  auto expected = left_fold_of_bf16(g.ranks(), n);
+  for (float& x : expected) x = f32_from_bf16(bf16_from_f32(x));
+  expect_same(fmt::format("all_reduce bf16 {}", n), rounded.data(), expected.data(), n);
+}
+
+// A bucket [begin, begin + n) of an array of `all` elements: some ranks own nothing of it, or little.
+void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n) {
+  const Shards shards{all, g.ranks()};
+  const Stretch part = owned_part(shards, g.rank(), begin, begin + n);
+  const std::int64_t own = part.elements(), at = part.begin - begin;
+  const auto where = [&](const char* what) { return fmt::format("{} {}+{} of {}", what, begin, n, all); };
+  for (const bool bf16 : {false, true}) {
+    const std::vector<float> sum = bf16 ? left_fold_of_bf16(g.ranks(), n) : left_fold<float>(g.ranks(), n);
+    std::vector<std::uint16_t> wire(bf16 ? static_cast<std::size_t>(n) : 0);
+    const Tensor travels = bf16 ? view(wire) : Tensor{};
+
+    auto data = brought<float>(g.rank(), n);
+    g.run(ReduceShards<Tensor>{view(data), {}, travels, shards, begin, false, true}, nullptr);
+    expect_same(where("reduce_shards in place"), data.data() + at, sum.data() + at, own);
+
+    for (const bool accumulate : {false, true}) {
+      data = brought<float>(g.rank(), n);
+      std::vector<float> shard(static_cast<std::size_t>(own), 0.25f), expected(shard);
+      for (std::size_t i = 0; i < shard.size(); ++i)
+        expected[i] =
+            accumulate ? 0.25f + sum[static_cast<std::size_t>(at) + i] : sum[static_cast<std::size_t>(at) + i];
+      const Tensor to = own > 0 ? view(shard) : Tensor{};
+      g.run(ReduceShards<Tensor>{view(data), to, travels, shards, begin, accumulate, false}, nullptr);
+      expect_same(where(accumulate ? "reduce_shards +=" : "reduce_shards ="), shard.data(), expected.data(), own);
+    }
+  }
+
+  const auto whole = brought<float>(99, n);
+  std::vector<float> data(static_cast<std::size_t>(n), -1);
+  std::copy(whole.begin() + at, whole.begin() + at + own, data.begin() + at);
+  g.run(GatherShards<Tensor>{{}, view(data), shards, begin, true}, nullptr);
+  expect_same(where("gather_shards in place"), data.data(), whole.data(), n);
+
+  std::vector<std::uint16_t> small(static_cast<std::size_t>(n)), shard;
+  for (std::size_t i = 0; i < small.size(); ++i) small[i] = bf16_from_f32(whole[i]);
+  const auto expected = small;
+  shard.assign(small.begin() + at, small.begin() + at + own);
+  std::fill(small.begin(), small.end(), std::uint16_t{7});
+  g.run(GatherShards<Tensor>{own > 0 ? view(shard) : Tensor{}, view(small), shards, begin, false}, nullptr);
+  expect_same(where("gather_shards bf16"), small.data(), expected.data(), n);
+}
+
+int check_all() {
+  const auto control = Control::join(place_of_process(), {"test", 60, {}, {}, {}});
+  const auto group = open_mpi(*control);
+  if (group->rank() != control->place().rank || group->ranks() != control->place().ranks) return 3;
+  for (const std::int64_t n : {1, 2, 3, 5, 1037, 100'003}) check_all_reduce(*group, n);
+  check_all_reduce(*group, 1'300'001);  // several rounds through the staging memory
+  check_shards(*group, 300'003, 0, 300'003);
+  check_shards(*group, 300'003, 0, 500);            // rank 0's alone
+  check_shards(*group, 300'003, 299'900, 103);      // the last rank's alone
+  check_shards(*group, 300'003, 100'001, 100'101);  // borders of shards lie inside, and nothing is even
+  check_shards(*group, 300, 0, 300);                // the last rank's: a shard has whole blocks
+  check_shards(*group, 2'000'000, 200'000, 1'500'000);
+  const std::string wrong = std::to_string(g_wrong);
+  for (const std::string& of_rank : control->all_gather(wrong))
+    if (of_rank != "0") g_wrong = 1;
+  control->goodbye();
+  if (group->rank() == 0) std::printf("%s, %d ranks\n", group->engine().c_str(), group->ranks());
+  return g_wrong ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace redline::dist
+
+int main() {
+  try {
+    return redline::dist::check_all();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 4;
+  }
+}
