@@ -8,8 +8,8 @@
 namespace redline::model {
 namespace {
 
-optim::StateTable state(const ParameterTable&, const FlatLayout&, const optim::Range& updated) {
-  return optim::adamw_state(updated);
+optim::StateTable state(const ParameterTable&, const FlatLayout& layout, const optim::Range& updated) {
+  return optim::adamw_state(updated, layout.whole());
 }
 
 void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {

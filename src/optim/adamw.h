@@ -91,10 +91,11 @@ struct AdamWSettings {
 
 inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoments = "second moments";
 
-// What AdamW keeps for the parameters of a range.
-inline StateTable adamw_state(Range range) {
+// What AdamW keeps for the parameters of a range; of ranks that share `all` of them out, one has this range.
+inline StateTable adamw_state(Range range, Range all = {}) {
   const auto moments = [&](std::string_view name, const char* prefix) {
-    return StateArray{.name = std::string(name), .range = range, .file = kOptimizerFile, .stored_as = prefix};
+    return StateArray{
+        .name = std::string(name), .range = range, .file = kOptimizerFile, .stored_as = prefix, .shared = all};
   };
   return {moments(kFirstMoments, "exp_avg."), moments(kSecondMoments, "exp_avg_sq.")};
 }

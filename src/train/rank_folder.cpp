@@ -75,17 +75,12 @@ std::optional<Path> RankFolder::resume(StepLoop& loop) {
   }
 }
 
-void RankFolder::begin() {
-  io::Together& ranks = *options_.team.together;
-  const std::string text = ranks.from_first("");
-  const Path path = options_.folder / kRunConfig;
-  agree_on(ranks, files_.exists(path) && files_.read(path) == text ? "" : "not there");
-}
-
 void require_shared_folder(const TrainOptions& options, FileSystem& files) {
   io::Together& ranks = *options.team.together;
-  ranks.from_first(files.read(options.folder / kRunConfig));
-  const std::string problem = agree_on(ranks, "");
+  const Path path = options.folder / kRunConfig;
+  const std::string here = files.exists(path) ? files.read(path) : "";
+  const bool same = ranks.from_first(here) == here;
+  const std::string problem = agree_on(ranks, same ? "" : fmt::format("there is another {} here, or none", kRunConfig));
   if (!problem.empty())
     fail_user(
         "{} is not the same folder on every rank ({}): ranks write their checkpoints together; choose an --out on a "

@@ -29,9 +29,6 @@ class RankFolder final : public Keeper {
 
   // Follows rank 0 until it has found a checkpoint that every rank can load, or none.
   std::optional<Path> resume(StepLoop& loop);
-  // Says whether this rank sees the folder that rank 0 has made.
-  void begin();
-
   void tell(const Event& event) override;
   void save(model::Engine& engine, const RunState& state, double began) override;
   void before_update() override;
@@ -48,7 +45,7 @@ class RankFolder final : public Keeper {
   std::future<double> saving_;  // seconds; reads the snapshot: behind it, so that it ends first
 };
 
-// On rank 0, once the folder is made: a UserError names the first rank that does not see it.
+// By all ranks, once rank 0 has made the folder: a UserError names the first that does not see it.
 void require_shared_folder(const TrainOptions& options, FileSystem& files);
 
 }  // namespace redline::train

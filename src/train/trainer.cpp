@@ -35,7 +35,7 @@ TrainResult train_behind(const TrainOptions& options, device::Device& device, Fi
   if (!folder.resume(loop)) loop.load_start();
   if (!loop.trains()) return {options.dry_run ? Outcome::dry_run : Outcome::already_finished, loop.step(), {}};
   loop.require_memory();
-  folder.begin();
+  require_shared_folder(options, files);
   return loop.run();
 }
 
