@@ -46,13 +46,15 @@ class Engine {
   // Tensors of files to their targets, read and converted on the way: into device memory itself where that is host
   // memory, else through windows. What is wrong with the bytes is a UserError. (engine_load.cpp)
   struct Target {
-    std::size_t row = 0;     // of the state table
-    std::int64_t first = 0;  // element of its array
+    std::size_t row = 0;                   // of the state table
+    std::int64_t first = 0;                // element of its array
+    std::int64_t begin = 0, elements = 0;  // which elements of the tensor go there; the others are other ranks'
   };
   struct FileToLoad {
     const io::WeightFiles::File* file = nullptr;
     std::vector<const io::StoredTensor*> tensors = {};  // in the file's order
     std::vector<Target> targets = {};                   // one for each
+    bool rest = true;  // whether hashes of what no rank loads are looked at here (io::TensorStream::rest)
   };
   void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
