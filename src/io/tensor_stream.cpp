@@ -61,6 +61,10 @@ std::vector<Stretch> wanted_stretches(const TensorStream& s) {
 // Those of the file's hashes that are looked at here, as stretches.
 std::vector<Stretch> hashed_stretches(const TensorStream& s, std::span<const Stretch> wanted) {
   const std::byte* const file = s.file.file().bytes().data();
+  const std::uint64_t bytes = s.file.file().bytes().size();
+  if (!s.hashes.empty() && s.hashes.back().end != bytes)
+    fail_user("{} has changed: it has {}, the manifest says {}", s.file.path().string(), counted(bytes, "byte"),
+              s.hashes.back().end);
   std::vector<Stretch> hashed;
   for (std::size_t i = 0; i < s.hashes.size(); ++i) {
     const auto begin = static_cast<std::int64_t>(s.hashes[i].begin), end = static_cast<std::int64_t>(s.hashes[i].end);

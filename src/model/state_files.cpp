@@ -80,7 +80,7 @@ std::vector<StateTensor> state_tensors(const optim::StateTable& table, const Fla
 std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
                                           std::string_view file, int rank, int ranks) {
   const auto own = [&](const optim::StateArray& a) -> optim::Range {
-    if (a.range != a.all()) return a.range;
+    if (a.shared.elements() > 0) return a.range;
     const Stretch part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
     return {part.begin, part.end};
   };

@@ -209,8 +209,8 @@ class SharedStreams : public Streams {
                            .finite = false,
                            .parts = parts,
                            .rest = rank == 0};
-      read_ += stream_bytes(s);
       try {
+        read_ += stream_bytes(s);
         stream_tensors(
             s,
             [&](const TensorPiece& p) {
