@@ -68,12 +68,11 @@ def train(given, folder):
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
-    newest = max((os.path.join(run, "checkpoints", name) for name in os.listdir(os.path.join(run, "checkpoints"))
-                  if os.path.isdir(os.path.join(run, "checkpoints", name))), key=os.path.getmtime, default=None)
-    if not saves or not newest:
+    if not saves:
         with open(log, encoding="utf-8") as file:
             sys.exit(f"no save in {given.seconds:g} s\n{file.read()[-1500:]}")
-    size = sum(os.path.getsize(os.path.join(newest, name)) for name in os.listdir(newest))
+    folders = [entry.path for entry in os.scandir(os.path.join(run, "checkpoints")) if entry.is_dir()]
+    size = max(sum(os.path.getsize(os.path.join(f, name)) for name in os.listdir(f)) for f in folders)  # one may be half written
     warnings = [row["text"] for row in lines_of(os.path.join(run, "events.jsonl")) if row["kind"] == "warning"]
     return steps, saves[:given.saves], size, warnings
 
