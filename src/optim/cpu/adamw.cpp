@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 
@@ -44,6 +45,11 @@ void update(float* p, const float* gradient, float* m, float* v, std::int64_t n,
   }
 }
 
+void check_working(const Tensor& working) {
+  REDLINE_CHECK(!working.present() || working.dtype == DType::f32, "working copies on the CPU are fp32, not {}",
+                name_of(working.dtype));
+}
+
 }  // namespace
 
 void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
@@ -80,6 +86,7 @@ void run(const GradNorm<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const AdamW<Tensor>& op, ThreadPool& pool) {
+  check_working(op.working);
   const StepState& state = *op.state.as<StepState>();
   const UpdateResult& result = *op.result.as<UpdateResult>();
   if (result.finite != 1.0f) {  // working copies are written whatever happened
@@ -100,6 +107,7 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const Refresh<Tensor>& op, ThreadPool&) {
+  check_working(op.working);
   std::copy_n(op.parameters.f32(), op.parameters.elements(), op.working.f32());
 }
 
