@@ -34,6 +34,7 @@ def arguments():
     parser.add_argument("--redline", default="build/redline")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", help="on the disk in question (default: the system's for temporary files)")
+    parser.add_argument("--copy", default="card", help="where the copy of the state lies, for that file: card or host")
     parser.add_argument("--results", metavar="FILE", help="a JSON file that gets the rows as well")
     parser.add_argument("--commit", help="of the program, for that file")
     return parser.parse_intermixed_args()
@@ -116,10 +117,10 @@ def main():
         at = save["step"]
         next_ms = [by_step[at + i]["step_ms"] for i in (1, 2, 3) if at + i in by_step]
         whole = longer(by_step, at, usual)
-        rows.append({"model": model, "batch_size": int(batch), "step": at, "step_ms": round(usual, 2),
+        rows.append({"model": model, "batch_size": int(batch), "copy": given.copy, "step": at, "step_ms": round(usual, 2),
                      "held_ms": round(1e3 * save["held_seconds"], 2), "next_step_ms": [round(ms, 2) for ms in next_ms],
                      "slower_steps": whole and round(whole, 3), "seconds": round(save["seconds"], 2),
-                     "gbytes": round(size / 1e9, 3), "plain_gbytes_per_s": round(size / 1e9 / plain, 2)})
+                     "gbytes": round(size / 1e9, 3), "gbytes_per_s": round(size / 1e9 / save["seconds"], 2), "plain_gbytes_per_s": round(size / 1e9 / plain, 2)})
         print(f"| {at} | {1e3 * save['held_seconds']:.1f} | {', '.join(f'{ms:.1f}' for ms in next_ms)} | "
               f"{'' if whole is None else f'{whole:+.3f}'} | {save['seconds']:.1f} s | {size / 1e9 / save['seconds']:.2f} |")
     quiet = [longer(by_step, at, usual) for at in by_step if at > WARM_UP + AROUND and all(
