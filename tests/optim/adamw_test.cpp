@@ -1,4 +1,5 @@
 // The norm and AdamW against doubles, and an update that must not happen; what AdamW keeps.
+#include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 #include "testing/op_check.h"
@@ -167,6 +168,17 @@ TEST(AdamW, TouchesNothingWhenNotFinite) {
   EXPECT_EQ(values_of(p), before_p);
   EXPECT_EQ(values_of(m), before_m);
   EXPECT_EQ(values_of(v), before_v);
+}
+
+// Fewer bytes than it would write there.
+TEST(AdamW, AWorkingCopyThatIsNotFp32IsRefused) {
+  Memory memory;
+  ThreadPool pool(1);
+  const Tensor x = memory.uniform({100}), working = memory.array(DType::bf16, {100});
+  const AdamW<Tensor> op{x, x, x, x, working, memory.object(StepState{}), memory.object(UpdateResult{.finite = 1}), {}};
+  EXPECT_THROW(cpu::run(op, pool), MachineError);
+  EXPECT_THROW(cpu::run(Refresh<Tensor>{x, working}, pool), MachineError);
+  EXPECT_TRUE(memory.guards_whole());
 }
 
 TEST(State, AdamWKeepsTwoFloatsForEachOfItsParameters) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 
@@ -42,6 +43,11 @@ void update(float* p, const float* gradient, float* m, float* v, std::int64_t n,
     const float step = (m[i] / f.correction1) / (std::sqrt(v[i] / f.correction2) + f.eps);
     p[i] = p[i] - f.lr * f.decay * p[i] - f.lr * step;
   }
+}
+
+void check_working(const Tensor& working) {
+  REDLINE_CHECK(!working.present() || working.dtype == DType::f32, "working copies on the CPU are fp32, not {}",
+                name_of(working.dtype));
 }
 
 }  // namespace
@@ -88,6 +94,7 @@ void run(const GradNorm<Tensor>& op, ThreadPool&) {
 }
 
 void run(const AdamW<Tensor>& op, ThreadPool& pool) {
+  check_working(op.working);
   const StepState& state = *op.state.as<StepState>();
   const UpdateResult& result = *op.result.as<UpdateResult>();
   if (result.finite != 1.0f) {  // working copies are written whatever happened
@@ -108,6 +115,7 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const Refresh<Tensor>& op, ThreadPool&) {
+  check_working(op.working);
   std::copy_n(op.parameters.f32(), op.parameters.elements(), op.working.f32());
 }
 
