@@ -34,7 +34,7 @@ class RanksHere {
     return errors;
   }
 
- private:
+  // One of them.
   class One final : public io::Together {
    public:
     One(RanksHere& all, int rank) : all_(all), rank_(rank) {}
@@ -51,6 +51,7 @@ class RanksHere {
     int rank_;
   };
 
+ private:
   // The last to come lets all go, with what everybody said.
   std::vector<std::string> exchange(int rank, const std::string& words) {
     std::unique_lock lock(mutex_);
