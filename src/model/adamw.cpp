@@ -9,7 +9,7 @@ namespace redline::model {
 namespace {
 
 optim::StateTable state(const ParameterTable&, const FlatLayout& layout, const optim::Range& updated) {
-  return optim::adamw_state(updated, layout.whole());
+  return optim::adamw_state(updated, updated == layout.whole() ? optim::Range{} : layout.whole());
 }
 
 void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {

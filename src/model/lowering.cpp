@@ -92,9 +92,14 @@ class Lower {
   // An array with an element for every one of the parameters' in a range.
   ValueId declare_range(std::string_view name, const optim::Range& range, DType dtype, Role role,
                         const char* file = "") {
-    return m_.declare(
-        b_, {.name = std::string(name), .dtype = dtype, .range = range, .file = file, .shared = m_.layout.whole()},
-        role);
+    const optim::Range all = m_.layout.whole();
+    return m_.declare(b_,
+                      {.name = std::string(name),
+                       .dtype = dtype,
+                       .range = range,
+                       .file = file,
+                       .shared = range == all ? optim::Range{} : all},
+                      role);
   }
   // The same for all parameters; or, where ranks keep shards of it only, a name for all of it and this rank's shard.
   ValueId declare_all(std::string_view name, DType dtype, Role role, ValueId& shard, const char* file = "") {

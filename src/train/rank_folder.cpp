@@ -78,8 +78,9 @@ std::optional<Path> RankFolder::resume(StepLoop& loop) {
 void require_shared_folder(const TrainOptions& options, FileSystem& files) {
   io::Together& ranks = *options.team.together;
   const Path path = options.folder / kRunConfig;
-  const std::string here = files.exists(path) ? files.read(path) : "";
-  const bool same = ranks.from_first(here) == here;
+  const auto read = [&] { return files.exists(path) ? files.read(path) : ""; };
+  const std::string first = ranks.from_first(options.team.leads() ? read() : "");
+  const bool same = first == read();  // only now: rank 0 has made the folder before it spoke
   const std::string problem = agree_on(ranks, same ? "" : fmt::format("there is another {} here, or none", kRunConfig));
   if (!problem.empty())
     fail_user(
