@@ -136,6 +136,11 @@ TABLES = {
         ("folder, to", "{folder}, {to}"), ("read, cold", "{read_cold_ms} ms"), ("load, cold", "{load_cold_ms} ms"),
         ("", ratio("load_cold_ms", "read_cold_ms")), ("read, warm", "{read_warm_ms} ms"), ("load, warm", "{load_warm_ms} ms"),
         ("", ratio("load_warm_ms", "read_warm_ms")))),
+    "h200-saves": ("h200_saves", columns(
+        ("model, rows", "{model} {batch_size}"), ("copy in the memory of the", "{copy}"), ("behind step", "{step}"),
+        ("a step", "{step_ms:.1f} ms"), ("held", "{held_ms:.1f} ms"), ("the next step", "{next_step_ms[0]:.1f} ms"),
+        ("all in all, of a step", lambda row: f"{100 * row['slower_steps']:+.1f}%"), ("written in", "{seconds:.1f} s"),
+        ("rate", "{gbytes_per_s:.2f} GB/s"), ("plain write with a sync", "{plain_gbytes_per_s:.2f} GB/s"))),
     "h200-spine": ("h200_spine", columns(
         ("model, batch", "{model} {batch_size}x{seq_len}"), ("documents", "{documents}"), ("before", "{before_ms:.1f} ms"),
         ("now", "{step_ms:.1f} ms"), ("before", "{before_gib:.2f} GiB"), ("now", "{nvidia_smi_gib:.2f} GiB"))),

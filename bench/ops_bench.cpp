@@ -249,7 +249,7 @@ void dropout(benchmark::State& state) {
 }
 void sum_squares(benchmark::State& state) {
   Arrays a;
-  StepState step{.pairs = 1};
+  StepState step{.counts = {.pairs = 1}};
   time_op(state,
           optim::SumSquares<Tensor>{a.floats({kParameters}), a.doubles(1), view(step), a.doubles(optim::kTotals), 0,
                                     kParameters},

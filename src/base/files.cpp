@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/stretch_writer.h"
 
 namespace redline {
 namespace {
@@ -142,6 +143,32 @@ class RealWriter final : public FileWriter {
   off_t written_ = 0, sent_ = 0;  // by this writer; of a file that is appended to, an earlier range is sent: no harm
 };
 
+class RealStretchWriter final : public StretchWriter {
+ public:
+  explicit RealStretchWriter(const Path& path) : path_(path), file_(path, O_WRONLY | O_NOFOLLOW, "open to write") {}
+
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    auto at = static_cast<off_t>(offset);
+    while (!bytes.empty()) {
+      const ssize_t written = retried([&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), at); });
+      if (written < 0) fail_on(path_, "write", errno);
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+      at += written;
+    }
+  }
+  void sync() override {
+    if (retried([&] { return ::fsync(file_.get()); }) != 0) fail_on(path_, "sync", errno);
+  }
+  void close() override {
+    const int fd = file_.release();
+    if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail_on(path_, "close", errno);  // as RealWriter::close()
+  }
+
+ private:
+  Path path_;
+  Descriptor file_;
+};
+
 class RealFiles final : public FileSystem {
  public:
   std::unique_ptr<FileWriter> create(const Path& path) override {
@@ -260,6 +287,8 @@ struct Mapping {
 std::forward_list<Mapping> g_mappings;
 std::mutex g_mappings_change;
 }  // namespace
+
+std::unique_ptr<StretchWriter> open_stretches(const Path& path) { return std::make_unique<RealStretchWriter>(path); }
 
 MappedFile::MappedFile(const Path& path) {
   const Descriptor file = open_to_read(path);

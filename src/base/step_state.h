@@ -6,12 +6,18 @@
 
 namespace redline {
 
+// What a step counts: ranks add theirs up.
+struct StepCounts {
+  double pairs = 0;  // real target pairs
+  double real_tokens = 0, flops = 0, flops_palm = 0;
+  double stop = 0;  // ranks that were asked to end behind the step
+};
+
 struct StepState {
   std::uint64_t seed = 0;         // of the run: keys dropout
   std::uint64_t step = 0;         // counted from 0
   std::uint64_t first_token = 0;  // of this micro-batch among the tokens of the step
-  double pairs = 0;               // real target pairs of this rank's part of the step
-  double stop = 0;                // above 0: this rank was asked to end behind the step
+  StepCounts counts = {};         // of this rank's part of the step
   float lr = 0;
   float correction1 = 1;  // 1 - beta1^t
   float correction2 = 1;  // 1 - beta2^t
@@ -24,10 +30,8 @@ struct UpdateResult {
   float finite = 0;      // 1: norm and loss were finite, the norm within its limit, and the update was made; 0: nothing
                          // was touched
   float limit = 0;       // of the norm, by guard.spike; 0: none, or not enough was seen yet
-  // Over all ranks.
-  double loss_sum = 0;
-  double pairs = 0;
-  double stop = 0;  // ranks that were asked to end behind the step
+  double loss_sum = 0;   // of all ranks, as counts are
+  StepCounts counts = {};
 };
 
 }  // namespace redline

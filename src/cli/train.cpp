@@ -1,18 +1,26 @@
 // redline train.
 #include <ctime>
+#include <filesystem>
 #include <limits>
+#include <optional>
+#include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "cli/ranks.h"
+#include "config/toml.h"
+#include "io/json.h"
 #include "model/family.h"
 #include "model/init_from.h"
 #include "perf/auto_batch.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "report/sinks.h"
+#include "train/resume_settings.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -99,6 +107,124 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
   options.fp8_reasons = std::move(choice.reasons);
 }
 
+// What the command line asks for beside the configuration.
+struct Asked {
+  std::string out, device = "auto";
+  std::int64_t from_step = -1;
+  bool resume = false, allow_change = false, dry_run = false;
+};
+
+// Rank 0 chooses; what the others need to know of it goes to them as words.
+Choice choose_together(FileSystem& files, const ConfigWords& words, const Asked& asked, Ranks& ranks) {
+  if (ranks.alone()) return choose(files, words, asked.out, asked.resume);
+  Choice choice;
+  std::string said;
+  if (ranks.leads()) {
+    choice = choose(files, words, asked.out, asked.resume);
+    said = io::Json{{"config", config::dump(train::as_kept(choice.config))},
+                    {"folder", std::filesystem::absolute(choice.folder).string()},
+                    {"own_config", choice.own_config}}
+               .dump();
+  }
+  said = ranks.from_first(said);
+  if (ranks.leads()) return choice;
+  const io::Json json = io::Json::parse(said);
+  return {config::parse(json.at("config").get<std::string>(), "rank 0", model::settle_family),
+          json.at("folder").get<std::string>(), json.at("own_config").get<bool>()};
+}
+
+// What a run on several ranks cannot do yet is said before anything is begun.
+void require_for_ranks(const config::Config& c) {
+  const auto refuse = [&](std::string_view key, std::string_view what) {
+    fail_user("{}{} {} on one rank only", c.origins.prefix({key}), key, what);
+  };
+  if (c.precision.matmul == "fp8") refuse("precision.matmul", "= \"fp8\" is for runs");
+  if (c.train.max_hours > 0) refuse("train.max_hours", "is for runs");
+}
+
+// A step keeps its rows on another number of ranks than the configuration was made for.
+void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
+  std::int64_t before = c.parallel.ranks;
+  if (before == 0 && goes_on) before = 1;  // a run that was alone does not say so
+  if (before == 0 && ranks == 1) return;
+  c.parallel.ranks = ranks;
+  if (before == 0 || before == ranks || c.origins.on_command_line("train.accumulate")) return;
+  const std::int64_t all = c.train.accumulate * before;
+  if (all % ranks != 0)
+    fail_user(
+        "a step has {} ({} on {}), which {} cannot share alike; start a number of ranks that divides it, or give "
+        "train.accumulate",
+        counted(all, "micro-batch"), c.train.accumulate, counted(before, "rank"), counted(ranks, "rank"));
+  c.train.accumulate = all / ranks;
+}
+
+// What ranks share out: as little as fits, since less travels then.
+dist::Mode mode_of(const config::Config& c, const device::Device& device, std::int64_t ranks) {
+  if (c.parallel.mode == "ddp") return dist::Mode::ddp;
+  if (c.parallel.mode != "auto") return c.parallel.mode == "zero1" ? dist::Mode::zero1 : dist::Mode::fsdp;
+  model::LoweringOptions o = model::lowering_options(c, device.kind());
+  o.sharing = {.rank = 0, .ranks = static_cast<int>(ranks), .mode = dist::Mode::zero1};
+  const std::int64_t needed = model::lower(c.model, o).set.memory.total;
+  return needed <= device.available_bytes() ? dist::Mode::zero1 : dist::Mode::fsdp;
+}
+
+int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
+  FileSystem& files = real_files();
+  Choice choice = choose_together(files, words, asked, ranks);
+  share_micro_batches(choice.config, ranks.count(), choice.own_config);
+  if (!ranks.alone()) require_for_ranks(choice.config);
+  const auto device = device::open_device(asked.device);
+  const train::StopSignals signals(train::StopSignals::Asked::to_stop_then_to_drop);
+  const perf::Peak peak = ranks.leads() ? perf::find_peak(*device) : perf::Peak{};
+
+  std::optional<report::Sinks> sinks;
+  train::TrainOptions options;
+  if (ranks.leads()) {
+    sinks.emplace(files, choice.config, choice.folder, "redline " REDLINE_VERSION, asked.dry_run);
+    options.observers = {&sinks->observer()};
+  }
+  options.config = choice.config;
+  options.folder = choice.folder;
+  options.resume = asked.resume;
+  if (asked.from_step >= 0) options.from_step = asked.from_step;
+  options.allow_change = asked.allow_change;
+  options.own_config = choice.own_config;
+  options.dry_run = asked.dry_run;
+  options.peak_flops = peak.flops;
+  options.peak_source = peak.source;
+  options.peak_was_measured = peak.measured;
+  options.stop = &signals.caught();
+  options.drop = &signals.drop();
+  const auto monitor =
+      device->kind() == device::Kind::cpu || asked.dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
+  options.gpu = monitor.get();
+  options.began = train::process_began();
+  try {
+    if (options.config.train.automatic_batch_size && ranks.leads())
+      sinks->observer().on(train::Note{put_batch_size(options, *device, files)});
+    if (options.config.precision.matmul == "fp8") put_fp8_products(options, *device, files);
+    if (!ranks.alone()) {
+      const std::string mode =
+          ranks.leads() ? std::string(name_of(mode_of(options.config, *device, ranks.count()))) : "";
+      // Numbers that rank 0 has found in place of "auto".
+      const io::Json settled = io::Json::parse(
+          ranks.from_first(io::Json{{"mode", mode}, {"config", config::dump(train::as_kept(options.config))}}.dump()));
+      if (!ranks.leads())
+        options.config = config::parse(settled.at("config").get<std::string>(), "rank 0", model::settle_family);
+      ranks.connect(*device, options.config.parallel.timeout);
+      options.team =
+          ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), options.config.parallel.wire == "bf16");
+    }
+    const train::TrainResult result = train::train(options, *device, files);
+    if (result.outcome == train::Outcome::dry_run && sinks)
+      sinks->observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
+    return result.outcome == train::Outcome::stopped ? kStopped : kDone;
+  } catch (const std::exception& e) {
+    if (sinks) sinks->record_failure(e.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 int run_train(const Words& words) {
@@ -108,60 +234,23 @@ int run_train(const Words& words) {
                        "redline train --resume --out runs/a        continue a run that was stopped",
                        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
   ConfigWords config;
-  std::string out, device_name = "auto";
-  std::int64_t from_step = -1;
-  bool resume = false, allow_change = false, dry_run = false;
+  Asked asked;
   config.declare(arguments);
-  arguments.text("--out", "DIR", out, "the run's folder (default: runs/NAME-TIME)");
-  arguments.flag("--resume", resume,
+  arguments.text("--out", "DIR", asked.out, "the run's folder (default: runs/NAME-TIME)");
+  arguments.flag("--resume", asked.resume,
                  "continue the run in --out from its newest whole checkpoint; nothing else need be given again");
-  arguments.integer("--from-step", "N", from_step, 1, std::numeric_limits<std::int64_t>::max(),
+  arguments.integer("--from-step", "N", asked.from_step, 1, std::numeric_limits<std::int64_t>::max(),
                     "with --resume: continue from the checkpoint of step N instead; newer ones are set aside");
-  arguments.flag("--allow-change", allow_change,
+  arguments.flag("--allow-change", asked.allow_change,
                  "resume with another batch, other data or another precision than the run had; says what that changes");
-  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
-  arguments.flag("--dry-run", dry_run, "do everything but the first step; writes nothing");
+  arguments.text("--device", "NAME", asked.device, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.flag("--dry-run", asked.dry_run, "do everything but the first step; writes nothing");
   if (!arguments.parse(words)) return kDone;
-  if (allow_change && !resume) fail_user("--allow-change is for a run that goes on: it needs --resume");
-  if (from_step >= 0 && !resume) fail_user("--from-step is for a run that goes on: it needs --resume");
+  if (asked.allow_change && !asked.resume) fail_user("--allow-change is for a run that goes on: it needs --resume");
+  if (asked.from_step >= 0 && !asked.resume) fail_user("--from-step is for a run that goes on: it needs --resume");
 
-  FileSystem& files = real_files();
-  const Choice choice = choose(files, config, out, resume);
-  const auto device = device::open_device(device_name);
-  const train::StopSignals signals(train::StopSignals::Asked::to_stop_then_to_drop);
-  const perf::Peak peak = perf::find_peak(*device);
-
-  report::Sinks sinks(files, choice.config, choice.folder, "redline " REDLINE_VERSION, dry_run);
-  train::TrainOptions options;
-  options.config = choice.config;
-  options.folder = choice.folder;
-  options.resume = resume;
-  if (from_step >= 0) options.from_step = from_step;
-  options.allow_change = allow_change;
-  options.own_config = choice.own_config;
-  options.dry_run = dry_run;
-  options.peak_flops = peak.flops;
-  options.peak_source = peak.source;
-  options.peak_was_measured = peak.measured;
-  options.observers = {&sinks.observer()};
-  options.stop = &signals.caught();
-  options.drop = &signals.drop();
-  const auto monitor =
-      device->kind() == device::Kind::cpu || dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
-  options.gpu = monitor.get();
-  options.began = train::process_began();
-  try {
-    if (options.config.train.automatic_batch_size)
-      sinks.observer().on(train::Note{put_batch_size(options, *device, files)});
-    if (options.config.precision.matmul == "fp8") put_fp8_products(options, *device, files);
-    const train::TrainResult result = train::train(options, *device, files);
-    if (result.outcome == train::Outcome::dry_run)
-      sinks.observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
-    return result.outcome == train::Outcome::stopped ? kStopped : kDone;
-  } catch (const std::exception& e) {
-    sinks.record_failure(e.what());
-    throw;
-  }
+  Ranks ranks(words);
+  return ranks.run([&] { return train_as(asked, config, ranks); });
 }
 
 }  // namespace redline::cli

@@ -215,6 +215,8 @@ std::vector<Key> build_table() {
     {"guard.spike", free, in<&Config::guard, &Guard::spike>(), at_least(0), {}, "",
      "a gradient norm of more than so many times the usual one leaves the update out as well; 0: none does"},
 
+    {"parallel.ranks", rows, in<&Config::parallel, &Parallel::ranks>(), between(0, 1024), {}, "",
+     "ranks that train.accumulate is meant for, kept by every run; on another number of them train.accumulate follows, so that a step keeps its rows; 0: any number"},
     {"parallel.mode", free, in<&Config::parallel, &Parallel::mode>(), any(), {"auto", "ddp", "zero1", "fsdp"}, "",
      "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as well (fsdp); auto: zero1, and fsdp where that does not fit"},
     {"parallel.wire", allowed, in<&Config::parallel, &Parallel::wire>(), any(), {"fp32", "bf16"}, "",

@@ -9,8 +9,9 @@
 
 namespace redline::data {
 
-Assembler::Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, StageCounters& counters)
-    : packer_(settings), drawer_(reader, repeat), reader_(reader), counters_(counters) {
+Assembler::Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, Turn turn,
+                     StageCounters& counters)
+    : turn_(turn), packer_(settings), drawer_(reader, repeat), reader_(reader), counters_(counters) {
   drawer_.seek({}, {});
 }
 
@@ -18,23 +19,30 @@ bool Assembler::fill(Batch& batch) {
   const double start = steady_seconds();
   const std::int64_t waited = drawer_.waited_ns();
   batch.restart();
-  for (;;) {
-    while (packer_.wants()) {
-      const std::optional<Drawer::Drawn> d = drawer_.draw(packer_.waiting().empty());
-      if (!d) break;
-      packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()), d->after == kNoTarget);
-    }
-    const std::optional<PlacedPiece> piece = packer_.place();
-    if (!piece) break;
-    add(*piece, batch);
-  }
+  std::int64_t pieces = 0;
+  for (std::int64_t i = 0; i < turn_.ranks; ++i) pieces += pack(i == turn_.rank ? &batch : nullptr);
   batch.finish();
   const std::int64_t more_waited = drawer_.waited_ns() - waited;
   counters_.items += batch.documents;
   counters_.tokens += batch.real_tokens;
   counters_.waiting_ns += more_waited;
   counters_.busy_ns += static_cast<std::int64_t>(1e9 * (steady_seconds() - start)) - more_waited;
-  return batch.documents > 0;
+  return pieces > 0;
+}
+
+// One batch, which stands in `mine` where it is this rank's. Returns its pieces.
+std::int64_t Assembler::pack(Batch* mine) {
+  for (std::int64_t pieces = 0;; ++pieces) {
+    while (packer_.wants()) {
+      const std::optional<Drawer::Drawn> d = drawer_.draw(packer_.waiting().empty());
+      if (!d) break;
+      packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()), d->after == kNoTarget);
+    }
+    const std::optional<PlacedPiece> piece = packer_.place();
+    if (!piece) return pieces;
+    if (mine) add(*piece, *mine);
+    if (piece->last) free_.push_back(static_cast<std::size_t>(piece->piece));
+  }
 }
 
 LoaderState Assembler::state() const {
@@ -80,13 +88,12 @@ std::int64_t Assembler::store(const Drawer::Drawn& d) {
 }
 
 // The target of its last token is what follows in the document, whether or not a batch will hold that.
-void Assembler::add(const PlacedPiece& placed, Batch& batch) {
+void Assembler::add(const PlacedPiece& placed, Batch& batch) const {
   const Slot& slot = slots_[static_cast<std::size_t>(placed.piece)];
   const auto begin = static_cast<std::size_t>(placed.begin), length = static_cast<std::size_t>(placed.length);
   const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
   const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, slot.id.document);
   REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
-  if (placed.last) free_.push_back(static_cast<std::size_t>(placed.piece));
 }
 
 }  // namespace redline::data

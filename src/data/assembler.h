@@ -1,4 +1,5 @@
-// Batches made one after another by one thread: what to draw, which pieces to place, where that leaves us.
+// Batches made one after another by one thread: what to draw, which pieces to place, where that leaves us. On several
+// ranks the batches go round: a round is one for each.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,30 @@
 
 namespace redline::data {
 
-class Assembler {
- public:
-  Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, StageCounters& counters);
+// Whose batch of each round is made.
+struct Turn {
+  std::int64_t rank = 0, ranks = 1;
+};
 
-  bool fill(Batch& batch);  // false, and an empty batch, at the end of the documents
-  LoaderState state() const;
+class BatchMaker {
+ public:
+  virtual ~BatchMaker() = default;
+  // This rank's batch of the next round: empty where the documents ended before it. False when all of them are.
+  virtual bool fill(Batch& batch) = 0;
+  virtual LoaderState state() const = 0;  // behind the whole round: the same on every rank
   // False when the corpus cannot be the one that the state is from; what the feed finds is thrown. Either leaves
   // nothing to go on with but another restore().
-  bool restore(const LoaderState& state);
+  virtual bool restore(const LoaderState& state) = 0;
+};
+
+// From documents whose lengths are known once they were read: those of other ranks' batches are read and dropped.
+class Assembler final : public BatchMaker {
+ public:
+  Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, Turn turn, StageCounters& counters);
+
+  bool fill(Batch& batch) override;
+  LoaderState state() const override;
+  bool restore(const LoaderState& state) override;
 
  private:
   // A piece that waits or is being placed.
@@ -30,8 +46,10 @@ class Assembler {
     std::int32_t after = kNoTarget;
   };
   std::int64_t store(const Drawer::Drawn& drawn);
-  void add(const PlacedPiece& placed, Batch& batch);
+  std::int64_t pack(Batch* mine);
+  void add(const PlacedPiece& placed, Batch& batch) const;
 
+  Turn turn_;
   Packer packer_;
   Drawer drawer_;
   ChunkReader& reader_;

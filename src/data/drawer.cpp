@@ -14,6 +14,10 @@ constexpr std::int64_t kWindowTokens = 1 << 23;  // long rows make a window of f
 
 }  // namespace
 
+void fail_nothing_to_predict() {
+  fail_user("the training data hold no document of two tokens or more, so that there is nothing to predict");
+}
+
 std::optional<Drawer::Drawn> Drawer::draw(bool may_begin_epoch) {
   for (;;) {
     while (next_ < order_.size()) {
@@ -35,8 +39,7 @@ std::optional<Drawer::Drawn> Drawer::draw(bool may_begin_epoch) {
     }
     if (ends_epoch_) {
       if (!repeat_ || !may_begin_epoch) return std::nullopt;
-      if (!std::exchange(any_in_epoch_, false))
-        fail_user("the training data hold no document of two tokens or more, so that there is nothing to predict");
+      if (!std::exchange(any_in_epoch_, false)) fail_nothing_to_predict();
     }
     if (!next_window()) return std::nullopt;
   }

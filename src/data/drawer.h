@@ -12,6 +12,8 @@
 
 namespace redline::data {
 
+[[noreturn]] void fail_nothing_to_predict();  // an epoch had no document of two tokens or more
+
 class Drawer {
  public:
   struct Drawn {

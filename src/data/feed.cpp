@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/order.h"
 #include "data/source.h"
 
 namespace redline::data {
@@ -49,37 +48,14 @@ void append_piece(const DocumentSource& source, const PieceNumbers::Place& at, c
   chunk.pieces.push_back(piece);
 }
 
-// What waits was drawn once, so that it has tokens to learn from.
-void fetch_pieces(const DocumentSource& source, const std::vector<PieceId>& ids, const Cut& cut, Chunk& chunk) {
-  chunk.clear();
-  for (const PieceId& id : ids) {
-    if (id.document < 0 || (source.documents() != 0 && id.document >= source.documents()))
-      fail_user("{}: there is no document {}", source.name(), id.document);
-    const std::int64_t length = source.length(id.document);
-    if (id.begin < 0 || id.begin >= (cut.truncate ? std::min(length, cut.row) : length))
-      fail_user("{}: document {} of {} tokens has no piece at {}", source.name(), id.document, length, id.begin);
-    append_piece(source, {id.document, id.begin, length}, cut, chunk);
-  }
-}
-
 // Pieces of a known number of documents, in any order.
 class PieceFeed final : public Feed {
  public:
   PieceFeed(const DocumentSource& source, const FeedOptions& options)
-      : source_(source),
-        options_(options),
-        numbers_(source, options.cut),
-        seed_(options.seed.value_or(source.order_seed())) {
-    const auto [rank, ranks] = options.share;
-    of_epoch_ = (numbers_.pieces() - rank + ranks - 1) / ranks;
-    if (of_epoch_ <= 0)
-      fail_user("{}: {} pieces of documents are too few for {} ranks; give more, or split them", source.name(),
-                numbers_.pieces(), ranks);
-  }
+      : source_(source), options_(options), order_(source, options.cut, options.shuffle, options.seed) {}
 
   std::int64_t seek(const FeedPlace& place) override {
-    if (place.epoch < 0 || place.position < 0 || place.position > of_epoch_)
-      fail_user("{}: there is no piece {} of epoch {}", source_.name(), place.position, place.epoch);
+    order_.require(place);
     next_ = {.epoch = place.epoch, .position = place.position};
     ended_ = false;
     return 0;
@@ -90,9 +66,9 @@ class PieceFeed final : public Feed {
   bool take(Chunk& chunk) override {
     if (ended_) return false;
     chunk.place = next_;
-    chunk.count = std::min(size_.next(), of_epoch_ - next_.position);
+    chunk.count = std::min(size_.next(), order_.pieces() - next_.position);
     next_.position += chunk.count;
-    chunk.ends_epoch = next_.position == of_epoch_;
+    chunk.ends_epoch = next_.position == order_.pieces();
     if (chunk.ends_epoch) {
       next_ = {.epoch = next_.epoch + 1};
       ended_ = !options_.repeat;
@@ -106,21 +82,9 @@ class PieceFeed final : public Feed {
   }
   std::string_view maker_stage() const override { return "read"; }
 
-  std::optional<EpochSize> size() const override {
-    return EpochSize{source_.documents(), numbers_.tokens(), numbers_.pieces()};
-  }
-  std::vector<PieceLength> first_lengths(std::int64_t most) const override {
-    std::vector<PieceLength> lengths;
-    for (std::int64_t i = 0; i < std::min(most, of_epoch_); ++i) {
-      const PieceNumbers::Place at = piece_at(0, i);
-      const std::int64_t end = options_.cut.end(at.begin, at.length);
-      if (at.length > 1) lengths.push_back({static_cast<std::int32_t>(end - at.begin), end == at.length});
-    }
-    return lengths;
-  }
-  std::optional<double> share_before(const FeedPlace& place) const override {
-    return static_cast<double>(place.position) / static_cast<double>(of_epoch_);
-  }
+  std::optional<EpochSize> size() const override { return order_.size(); }
+  std::vector<PieceLength> first_lengths(std::int64_t most) const override { return order_.first_lengths(most); }
+  std::optional<double> share_before(const FeedPlace& place) const override { return order_.share_before(place); }
 
  private:
   class Maker final : public ChunkMaker {
@@ -128,7 +92,7 @@ class PieceFeed final : public Feed {
     explicit Maker(PieceFeed& feed) : feed_(feed) {}
     void make(Chunk& chunk) override {
       for (std::int64_t i = 0; i < chunk.count; ++i)
-        append_piece(feed_.source_, feed_.piece_at(chunk.place.epoch, chunk.place.position + i), feed_.options_.cut,
+        append_piece(feed_.source_, feed_.order_.at(chunk.place.epoch, chunk.place.position + i), feed_.options_.cut,
                      chunk);
       feed_.size_.add(chunk);
     }
@@ -137,16 +101,9 @@ class PieceFeed final : public Feed {
     PieceFeed& feed_;
   };
 
-  PieceNumbers::Place piece_at(std::int64_t epoch, std::int64_t position) const {
-    const std::int64_t at = options_.share.rank + position * options_.share.ranks;
-    return numbers_.at(options_.shuffle ? shuffled_at(epoch * numbers_.pieces() + at, numbers_.pieces(), seed_) : at);
-  }
-
   const DocumentSource& source_;
   FeedOptions options_;
-  PieceNumbers numbers_;
-  std::uint64_t seed_;
-  std::int64_t of_epoch_ = 0;  // pieces of an epoch that are this share's
+  PieceOrder order_;
   FeedPlace next_;
   bool ended_ = false;
   ChunkSize size_;
@@ -158,11 +115,9 @@ class EndlessFeed final : public Feed {
   EndlessFeed(const DocumentSource& source, const FeedOptions& options) : source_(source), options_(options) {}
 
   std::int64_t seek(const FeedPlace& place) override {
-    const auto [rank, ranks] = options_.share;
     if (place.epoch != 0 || place.window < 0 || place.position < 0)
       fail_user("{}: there is no piece {} of document {}", source_.name(), place.position, place.window);
-    next_ = place.window == 0 ? rank : place.window;
-    if (next_ % ranks != rank) fail_user("{}: document {} is another rank's", source_.name(), next_);
+    next_ = place.window;
     return place.position;
   }
   bool take(Chunk& chunk) override {
@@ -170,7 +125,7 @@ class EndlessFeed final : public Feed {
     chunk.ordinal = next_;
     chunk.count = size_.next();
     chunk.ends_epoch = false;
-    next_ += chunk.count * options_.share.ranks;
+    next_ += chunk.count;
     return true;
   }
   std::unique_ptr<ChunkMaker> maker() override { return std::make_unique<Maker>(*this); }
@@ -186,7 +141,7 @@ class EndlessFeed final : public Feed {
     explicit Maker(EndlessFeed& feed) : feed_(feed) {}
     void make(Chunk& chunk) override {
       for (std::int64_t i = 0; i < chunk.count; ++i) {
-        const std::int64_t id = chunk.ordinal + i * feed_.options_.share.ranks;
+        const std::int64_t id = chunk.ordinal + i;
         feed_.source_.read(id, document_);
         const auto from = static_cast<std::int64_t>(chunk.tokens.size());
         chunk.tokens.insert(chunk.tokens.end(), document_.begin(), document_.end());
@@ -208,6 +163,11 @@ class EndlessFeed final : public Feed {
 
 }  // namespace
 
+void fetch_pieces(const DocumentSource& source, const std::vector<PieceId>& ids, const Cut& cut, Chunk& chunk) {
+  chunk.clear();
+  for (const PieceId& id : ids) append_piece(source, place_of(source, id, cut), cut, chunk);
+}
+
 void Chunk::cut_document(std::int64_t id, std::int64_t document_ordinal, std::int64_t from, const Cut& cut) {
   const std::int64_t length = static_cast<std::int64_t>(tokens.size()) - from, parts = cut.pieces(length);
   for (std::int64_t i = 0, begin = 0; i < parts; ++i) {
@@ -225,8 +185,8 @@ void Chunk::cut_document(std::int64_t id, std::int64_t document_ordinal, std::in
 
 std::int64_t Chunk::bytes() const {
   return static_cast<std::int64_t>(sizeof(Chunk) + tokens.capacity() * sizeof(tokens[0]) +
-                                   pieces.capacity() * sizeof(Piece) + raw.bytes.capacity() +
-                                   raw.ends.capacity() * sizeof(raw.ends[0]));
+                                   pieces.capacity() * sizeof(Piece) + behind.waiting.capacity() * sizeof(PieceId) +
+                                   raw.bytes.capacity() + raw.ends.capacity() * sizeof(raw.ends[0]));
 }
 
 void Chunk::clear() {
@@ -237,8 +197,6 @@ void Chunk::clear() {
 }
 
 std::unique_ptr<Feed> DocumentSource::feed(const FeedOptions& options) const {
-  const auto [rank, ranks] = options.share;
-  REDLINE_CHECK(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
   if (endless()) return std::make_unique<EndlessFeed>(*this, options);
   return std::make_unique<PieceFeed>(*this, options);
 }

@@ -11,39 +11,17 @@
 #include <vector>
 
 #include "data/input/text_input.h"
+#include "data/loader_state.h"
 #include "data/pieces.h"
 
 namespace redline::data {
 
-// The share that this process reads, of the pieces or (streams) of the documents: all shares are disjoint, and together
-// complete in each epoch.
-struct Share {
-  std::int64_t rank = 0, ranks = 1;
-};
-
 struct FeedOptions {
   Cut cut = {};
   bool shuffle = true;
-  std::int64_t shuffle_buffer = 2048;  // pieces that a stream shuffles among themselves
-  bool repeat = true;                  // over epochs; else the documents come once
-  Share share = {};
+  std::int64_t shuffle_buffer = 2048;      // pieces that a stream shuffles among themselves
+  bool repeat = true;                      // over epochs; else the documents come once
   std::optional<std::uint64_t> seed = {};  // of the order, where it is not the corpus's
-};
-
-// A place between two pieces of the order. A window is what is put in order together: of a stream, documents of some
-// thousand pieces; of documents without end, one.
-struct FeedPlace {
-  std::int64_t epoch = 0;
-  std::int64_t window = 0;    // the id of its first document; pieces with random access have no windows
-  std::int64_t ordinal = 0;   // streams: how many documents of the files stand before the window
-  std::int64_t position = 0;  // pieces of this share drawn: of the window, or of the epoch where there are no windows
-  bool operator==(const FeedPlace&) const = default;
-};
-
-// Some tokens of a document, from `begin` to the end of the piece that holds it.
-struct PieceId {
-  std::int64_t document = 0, begin = 0;
-  bool operator==(const PieceId&) const = default;
 };
 
 struct Chunk {
@@ -53,11 +31,13 @@ struct Chunk {
     std::int64_t dropped = 0;  // tokens of the document behind it that nobody will see
     std::int32_t after = 0;    // the token that follows in the document, or kNoTarget
   };
-  FeedPlace place;           // of its first piece; of a window only the epoch
-  std::int64_t count = 0;    // what to read where it has numbers: pieces, or documents without end
-  TextBlock raw;             // where it does not: what was read,
+  FeedPlace place;  // of its first piece; of a window only the epoch
+  std::int64_t count =
+      0;          // what to read where it has numbers: pieces, or documents without end; of a round, its pieces
+  TextBlock raw;  // where it does not: what was read,
   std::int64_t ordinal = 0;  // and how many documents of the files stand before it
   bool ends_epoch = false;
+  LoaderState behind;  // of a round of batches (data/round_feed.h): where it leaves the loader
 
   std::vector<std::int32_t> tokens;
   std::vector<Piece> pieces;  // of whole documents where there are windows. One that no token can be learnt from is
@@ -68,6 +48,9 @@ struct Chunk {
   std::int64_t bytes() const;  // of memory
   void clear();                // keeps the memory
 };
+
+// These pieces (or what is left of them), in their order. They were drawn once, so that they have tokens to learn from.
+void fetch_pieces(const DocumentSource& source, const std::vector<PieceId>& ids, const Cut& cut, Chunk& chunk);
 
 // Makes chunks for one thread: it may hold caches.
 class ChunkMaker {

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "data/assembler.h"
 #include "data/chunk_reader.h"
+#include "data/round_feed.h"
 #include "data/statistics.h"
 
 namespace redline::data {
@@ -52,8 +53,9 @@ struct Loader::Impl {
   std::unique_ptr<Corpus> corpus;
   LoaderOptions options;
   PipelineCounters counters;
+  RoundFeed* rounds = nullptr;  // the reader's feed, where only lengths are needed to pack
   ChunkReader reader;
-  Assembler assembler;
+  std::unique_ptr<BatchMaker> assembler;
   LoaderState state;
 
   std::mutex mutex;
@@ -69,16 +71,26 @@ struct Loader::Impl {
   Impl(std::unique_ptr<Corpus> c, LoaderOptions o)
       : corpus(std::move(c)),
         options(std::move(o)),
-        reader(corpus->feed(cut_to_rows(options)), options.workers, options.ram_bytes - queue_bytes(options), counters),
-        assembler(reader, options.packer, options.feed.repeat, counters.pack),
+        reader(open_feed(), options.workers, options.ram_bytes - queue_bytes(options), counters),
         reporter(counters, reader.feed().maker_stage(), options.workers) {
-    state = assembler.state();
+    const Turn turn{options.rank, options.ranks};
+    if (rounds)
+      assembler = std::make_unique<RoundAssembler>(reader, *rounds, counters.pack);
+    else
+      assembler = std::make_unique<Assembler>(reader, options.packer, options.feed.repeat, turn, counters.pack);
+    state = assembler->state();
   }
   ~Impl() { stop(); }
 
-  static FeedOptions cut_to_rows(const LoaderOptions& o) {
-    FeedOptions feed = o.feed;
-    feed.cut = o.packer.cut();
+  // One rank reads every document, so that chunks need not know of batches.
+  std::unique_ptr<Feed> open_feed() {
+    REDLINE_CHECK(options.rank >= 0 && options.rank < options.ranks, "rank {} of {}", options.rank, options.ranks);
+    options.feed.cut = options.packer.cut();
+    const auto* documents = dynamic_cast<const DocumentSource*>(corpus.get());
+    if (options.ranks == 1 || !documents || documents->endless()) return corpus->feed(options.feed);
+    auto feed =
+        std::make_unique<RoundFeed>(*documents, options.feed, options.packer, Turn{options.rank, options.ranks});
+    rounds = feed.get();
     return feed;
   }
 
@@ -122,8 +134,8 @@ struct Loader::Impl {
       }
       Filled filled;
       try {
-        if (assembler.fill(*batch)) filled.batch = std::move(batch);
-        filled.state = assembler.state();
+        if (assembler->fill(*batch)) filled.batch = std::move(batch);
+        filled.state = assembler->state();
       } catch (...) {
         filled.error = std::current_exception();
       }
@@ -140,8 +152,8 @@ struct Loader::Impl {
 
   bool next_here(Batch& batch) {
     const StageTimer waiting(counters.train.waiting_ns);
-    const bool more = assembler.fill(batch);
-    state = assembler.state();
+    const bool more = assembler->fill(batch);
+    state = assembler->state();
     return more;
   }
 
@@ -204,7 +216,7 @@ struct Loader::Impl {
       if (queue.front().batch) spare.push_back(std::move(queue.front().batch));
       queue.pop_front();
     }
-    if (!assembler.restore(to))
+    if (!assembler->restore(to))
       fail_user(
           "the training data are not those that the checkpoint was written with ({} now); use the same data.train, "
           "data.eval, data.documents and data.seed",
@@ -254,9 +266,9 @@ std::optional<Epoch> Loader::epoch() const {
   Epoch epoch{*size, 0};
   if (lengths.empty()) return epoch;
   const Packed packed = run_packer(impl_->options.packer, lengths);
-  const double mine = static_cast<double>(size->pieces) / static_cast<double>(impl_->options.feed.share.ranks);
-  const double asked = std::min(mine, static_cast<double>(kAskedOfPacker));
-  const double rows = mine / asked * static_cast<double>(packed.rows);
+  const auto pieces = static_cast<double>(size->pieces);
+  const double asked = std::min(pieces, static_cast<double>(kAskedOfPacker));
+  const double rows = pieces / asked * static_cast<double>(packed.rows);
   epoch.batches = rows / static_cast<double>(impl_->options.packer.shape.rows);
   return epoch;
 }
@@ -267,8 +279,7 @@ std::optional<double> Loader::epochs_read() const {
   if (!share) return {};
   double read = static_cast<double>(s.next.epoch) + *share;
   if (const auto size = epoch_size())  // what waits in the packer was drawn, and is in no batch yet
-    read -= static_cast<double>(static_cast<std::int64_t>(s.waiting.size()) * impl_->options.feed.share.ranks) /
-            static_cast<double>(size->pieces);
+    read -= static_cast<double>(s.waiting.size()) / static_cast<double>(size->pieces);
   return std::max(read, 0.0);
 }
 

@@ -20,6 +20,8 @@ namespace redline::data {
 struct LoaderOptions {
   PackerSettings packer;
   FeedOptions feed;
+  // Batches are made in one order and go round the ranks: this one gets every `ranks`-th, from `rank` on.
+  std::int64_t rank = 0, ranks = 1;
   std::int64_t workers = 0;  // 0: everything is done in next()
   std::int64_t prefetch = 4;
   std::int64_t ram_bytes = std::int64_t{1} << 30;
@@ -41,7 +43,7 @@ struct NoRoomForBatches : UserError {
 
 // What an epoch comes to, where the corpus can tell before it was read.
 struct Epoch : EpochSize {
-  double batches = 0;
+  double batches = 0;  // of all ranks
 };
 
 class Loader {
@@ -50,11 +52,14 @@ class Loader {
   Loader(std::unique_ptr<Corpus> corpus, LoaderOptions options);
   ~Loader();
 
-  // Fills `batch`. Without `repeat` the documents come once: the last batch may be a part of one, then comes false.
-  // What went wrong in a thread is thrown here, after the batches before it.
+  // Fills `batch`: this rank's of the next round, which is one batch for each rank. Without `repeat` the documents come
+  // once: the last batch may be a part of one, the last round may leave ranks behind it an empty one, and then comes
+  // false, on all of them. What went wrong in a thread is thrown here, after the batches before it.
   bool next(Batch& batch);
 
-  const LoaderState& state() const;        // after the last batch that next() gave, however far the threads are
+  // Behind the last round of which next() gave a batch, however far the threads are. It is the same on every rank, and
+  // restore() takes it on any number of them.
+  const LoaderState& state() const;
   void restore(const LoaderState& state);  // a UserError when the corpus cannot be the one that the state is from
   const Corpus& corpus() const;
   // Asks the packer, over the first 2^17 pieces: of more the rest is judged by them, to about a thousandth.

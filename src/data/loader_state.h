@@ -4,11 +4,26 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/feed.h"
-
 namespace redline::data {
 
-// All that is needed to go on from a point between two batches. Small: it lives in the checkpoint.
+// A place between two pieces of the order. A window is what is put in order together: of a stream, documents of some
+// thousand pieces; of documents without end, one.
+struct FeedPlace {
+  std::int64_t epoch = 0;
+  std::int64_t window = 0;    // the id of its first document; pieces with random access have no windows
+  std::int64_t ordinal = 0;   // streams: how many documents of the files stand before the window
+  std::int64_t position = 0;  // pieces drawn: of the window, or of the epoch where there are no windows
+  bool operator==(const FeedPlace&) const = default;
+};
+
+// Some tokens of a document, from `begin` to the end of the piece that holds it.
+struct PieceId {
+  std::int64_t document = 0, begin = 0;
+  bool operator==(const PieceId&) const = default;
+};
+
+// All that is needed to go on from a point between two batches, on any number of ranks. Small: it lives in the
+// checkpoint.
 struct LoaderState {
   // Counted up when a place comes to mean other tokens. 1 put whole documents in order, 2 their pieces.
   static constexpr std::int64_t kOrder = 2;

@@ -80,4 +80,41 @@ PieceNumbers::Place PieceNumbers::at(std::int64_t piece) const {
   }
 }
 
+PieceNumbers::Place place_of(const DocumentSource& source, const PieceId& id, const Cut& cut) {
+  if (id.document < 0 || (source.documents() != 0 && id.document >= source.documents()))
+    fail_user("{}: there is no document {}", source.name(), id.document);
+  const std::int64_t length = source.length(id.document);
+  if (id.begin < 0 || id.begin >= (cut.truncate ? std::min(length, cut.row) : length))
+    fail_user("{}: document {} of {} tokens has no piece at {}", source.name(), id.document, length, id.begin);
+  return {id.document, id.begin, length};
+}
+
+PieceOrder::PieceOrder(const DocumentSource& source, const Cut& cut, bool shuffle, std::optional<std::uint64_t> seed)
+    : source_(source), cut_(cut), numbers_(source, cut), shuffle_(shuffle), seed_(seed.value_or(source.order_seed())) {}
+
+PieceNumbers::Place PieceOrder::at(std::int64_t epoch, std::int64_t position) const {
+  return numbers_.at(shuffle_ ? shuffled_at(epoch * pieces() + position, pieces(), seed_) : position);
+}
+
+void PieceOrder::require(const FeedPlace& place) const {
+  if (place.epoch < 0 || place.position < 0 || place.position > pieces())
+    fail_user("{}: there is no piece {} of epoch {}", source_.name(), place.position, place.epoch);
+}
+
+EpochSize PieceOrder::size() const { return {source_.documents(), numbers_.tokens(), pieces()}; }
+
+std::vector<PieceLength> PieceOrder::first_lengths(std::int64_t most) const {
+  std::vector<PieceLength> lengths;
+  for (std::int64_t i = 0; i < std::min(most, pieces()); ++i) {
+    const PieceNumbers::Place place = at(0, i);
+    const std::int64_t end = cut_.end(place.begin, place.length);
+    if (place.length > 1) lengths.push_back({static_cast<std::int32_t>(end - place.begin), end == place.length});
+  }
+  return lengths;
+}
+
+double PieceOrder::share_before(const FeedPlace& place) const {
+  return static_cast<double>(place.position) / static_cast<double>(pieces());
+}
+
 }  // namespace redline::data

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "data/loader_state.h"
 
 namespace redline::data {
 
@@ -26,7 +29,7 @@ struct Cut {
   }
 };
 
-// What an epoch holds, whatever the share of this process.
+// What an epoch holds.
 struct EpochSize {
   std::int64_t documents = 0, tokens = 0, pieces = 0;
 };
@@ -60,6 +63,30 @@ class PieceNumbers {
   Cut cut_;
   std::vector<std::int64_t> before_;  // pieces before each block of documents, and in all
   std::int64_t pieces_ = 0, tokens_ = 0;
+};
+
+// Where what is left of a piece begins that waited in a packer. A UserError when there can be no such piece.
+PieceNumbers::Place place_of(const DocumentSource& source, const PieceId& id, const Cut& cut);
+
+// The order in which the pieces of a known number of documents are read: shuffled anew each epoch, or as they stand.
+class PieceOrder {
+ public:
+  // `seed`: where the order is not the source's own.
+  PieceOrder(const DocumentSource& source, const Cut& cut, bool shuffle, std::optional<std::uint64_t> seed);
+
+  PieceNumbers::Place at(std::int64_t epoch, std::int64_t position) const;
+  std::int64_t pieces() const { return numbers_.pieces(); }
+  void require(const FeedPlace& place) const;  // a UserError when there is no such place
+  EpochSize size() const;
+  std::vector<PieceLength> first_lengths(std::int64_t most) const;
+  double share_before(const FeedPlace& place) const;
+
+ private:
+  const DocumentSource& source_;
+  Cut cut_;
+  PieceNumbers numbers_;
+  bool shuffle_;
+  std::uint64_t seed_;
 };
 
 }  // namespace redline::data

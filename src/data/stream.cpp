@@ -30,15 +30,9 @@ std::int64_t id_of(std::int64_t file, std::int64_t offset) { return file << kOff
 std::int64_t file_of(std::int64_t id) { return id >> kOffsetBits; }
 std::int64_t offset_of(std::int64_t id) { return id & ((std::int64_t{1} << kOffsetBits) - 1); }
 
-// A document of the files is held out or not by its number, and the others go round the ranks.
-bool is_ours(std::int64_t ordinal, Part part, Share share) {
-  std::int64_t number = ordinal;
-  if (part != Part::all) {
-    const bool held_out = ordinal % kHeldOutEvery == kHeldOutEvery - 1;
-    if (held_out != (part == Part::held_out)) return false;
-    number = held_out ? ordinal / kHeldOutEvery : ordinal - ordinal / kHeldOutEvery;
-  }
-  return number % share.ranks == share.rank;
+// A document of the files is held out or not by its number.
+bool is_of(Part part, std::int64_t ordinal) {
+  return part == Part::all || (ordinal % kHeldOutEvery == kHeldOutEvery - 1) == (part == Part::held_out);
 }
 
 struct StreamSettings {
@@ -183,7 +177,7 @@ class StreamFeed final : public Feed {
     void make(Chunk& chunk) override {
       const TextBlock block = std::exchange(chunk.raw, {});
       for (std::int64_t i = 0; i < block.documents(); ++i) {
-        if (!is_ours(chunk.ordinal + i, feed_.settings_.part, feed_.options_.share)) continue;
+        if (!is_of(feed_.settings_.part, chunk.ordinal + i)) continue;
         const auto from = static_cast<std::int64_t>(chunk.tokens.size());
         encode(block, i, chunk.tokens);
         chunk.cut_document(id_of(block.file, block.offset + block.begin(i)), chunk.ordinal + i, from,
@@ -306,7 +300,7 @@ void require_held_out(const StreamSettings& s) {
   std::int64_t documents = 0;
   while (input.next(block, kBlockBytes, kBlockDocuments)) {
     for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
-      if (!is_ours(documents, Part::held_out, {})) continue;
+      if (!is_of(Part::held_out, documents)) continue;
       input.parse(block, i, text);
       if (!text.empty()) return;
     }

@@ -28,7 +28,8 @@ struct AllReduce {
 template <class T>
 struct ReduceShards {
   static constexpr std::string_view kName = "reduce_shards";
-  T data;                // [N]  in place: the own part is the sum where there is no `shard`; the rest is undefined
+  T data;                // [N]  in place: the own part is the sum where there is no `shard`; the rest is undefined,
+                         //     but zeros of all ranks stay zeros
   T shard{};             // [own part]  = or +=; absent: the sum stays in data, or there is no own part
   T wire{};              // [N] bf16 scratch, or absent
   Shards shards{};       // of the whole array

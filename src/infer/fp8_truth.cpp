@@ -60,10 +60,10 @@ class Comparing {
     for (const model::Fp8Tensor& t : truth_.lowered().fp8)  // casts of the same weights
       if (t.copy.present())
         compare(t.name, copies_.at(t.name), read(truth_, t.copy), truth_.programs().at(t.copy).dtype);
-    engine_.micro_step(true, nullptr, [&](const program::Node& node) {
+    engine_.micro_step(true, true, nullptr, [&](const program::Node& node) {
       program::each_fp8_copy(node.op, [&](const Fp8Written& w) { keep(w); });
     });
-    truth_.micro_step(true, nullptr, [&](const program::Node& node) {
+    truth_.micro_step(true, true, nullptr, [&](const program::Node& node) {
       program::each_fp8_copy(node.op, [&](const Fp8Written& w) { compare_and_replace(w); });
     });
     const std::vector loss = {static_cast<float>(engine_.loss_sum())};

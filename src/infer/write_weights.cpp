@@ -73,7 +73,7 @@ class Writing {
       }
       filled = 0;
     };
-    io::stream_tensors({*m.file->reader, m.tensors, m.file->hash, pool_}, place, done);
+    io::stream_tensors({*m.file->reader, m.tensors, m.file->hashes, pool_}, place, done);
   }
 
   WrittenWeights finish() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <set>
@@ -12,17 +13,15 @@
 
 #include "base/counted.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "io/best_checkpoint.h"
-#include "io/json.h"
+#include "io/shared_file.h"
 #include "io/weight_files.h"
 
 namespace redline::io {
 namespace {
 
 constexpr std::string_view kPrefix = "step_", kPartial = ".partial", kReplaced = ".replaced", kLeft = ".left";
-constexpr std::int64_t kFormat = 1;
 
 Path beside(const Path& folder, std::string_view suffix) {
   Path result = folder;
@@ -65,55 +64,9 @@ void clean_leftovers(FileSystem& files, const Path& parent) {
   }
 }
 
-struct ManifestFile {
-  std::string name;
-  std::uint64_t bytes = 0;
-  std::string hash;
-};
-
-struct Manifest {
-  std::int64_t step = 0;
-  std::vector<ManifestFile> files;
-};
-
-// UserError when the manifest is not one of ours.
-Manifest read_manifest(FileSystem& files, const Path& folder) {
-  const Path path = folder / kManifest;
-  const std::string where = path.string();
-  const Json manifest = read_json(files, path);
-  if (const std::int64_t format = integer_at(manifest, "format", where); format != kFormat) {
-    fail_user("{}: its format is {}, this redline knows {}", where, format, kFormat);
-  }
-  const auto entries = manifest.find("files");
-  if (entries == manifest.end() || !entries->is_object()) fail_user("{}: \"files\" is missing or not an object", where);
-  Manifest result{integer_at(manifest, "step", where), {}};
-  for (const auto& [name, entry] : entries->items()) {
-    // A name must stay inside the folder, whoever wrote the manifest.
-    if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\0", 2)) != name.npos) {
-      fail_user("{}: {} is not the name of a file in this folder", where, in_quotes(name));
-    }
-    const std::int64_t bytes = integer_at(entry, "bytes", where);
-    if (bytes < 0) fail_user("{}: {} has a negative size", where, in_quotes(name));
-    result.files.push_back({name, static_cast<std::uint64_t>(bytes), string_at(entry, "xxh3", where)});
-  }
-  return result;
-}
-
 // Somebody gave a checkpoint the name of another step: it would pass for what it is not.
 bool is_renamed(const Path& folder, const Manifest& manifest) {
   return checkpoint_step(folder.filename().string()).value_or(manifest.step) != manifest.step;
-}
-
-// `read`: bytes of all files so far.
-std::uint64_t hash_of_file(FileSystem& files, const Path& path, std::uint64_t& read, std::uint64_t all,
-                           const ReadingProgress& progress) {
-  Hasher hasher;
-  files.read_pieces(path, [&](std::span<const std::byte> piece) {
-    hasher.update(piece);
-    read += piece.size();
-    if (progress) progress(read, all);
-  });
-  return hasher.digest();
 }
 
 enum class Reading { sizes, all_but_tensors, every_byte };
@@ -141,9 +94,13 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading, c
       }
       const bool hashed = reading == Reading::every_byte ||
                           (reading == Reading::all_but_tensors && !file.name.ends_with(".safetensors"));
-      if (hashed && hex64(hash_of_file(files, path, read, all, progress)) != file.hash) {
-        return fmt::format("{} has changed: its hash is not the one in the manifest", path.string());
-      }
+      if (!hashed) continue;
+      const auto took = [&](std::uint64_t bytes) {
+        read += bytes;
+        if (progress) progress(read, all);
+      };
+      if (const std::string problem = hash_problem(files, path, file.hashes, took); !problem.empty())
+        return fmt::format("{} {}", path.string(), problem);
     }
     return {};
   } catch (const NoPermission&) {  // passed over as damaged, it would be written anew by a run that goes on
@@ -163,6 +120,32 @@ void put_in_place(FileSystem& files, const Path& parent, const Path& partial, co
   files.rename(partial, final_folder);
   files.sync_folder(parent);
   if (replaces) attempt([&] { discard(files, replaced); });
+}
+
+std::string sentence_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+// What a step throws, instead of throwing it: the other ranks must hear of it first.
+template <class Step>
+std::exception_ptr error_of(const Step& step) {
+  try {
+    step();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// All ranks hear what rank 0 says went wrong, if anything. One that failed itself ends with its own error.
+void agree(Together& ranks, const std::string& problem, const std::exception_ptr& own) {
+  const std::string told = ranks.from_first(problem);
+  if (own) std::rethrow_exception(own);
+  if (!told.empty()) fail_machine("{}", told);
 }
 
 std::optional<FoundCheckpoint> newest_but(FileSystem& files, const Path& parent, const std::set<Path>& tried,
@@ -215,26 +198,6 @@ std::optional<std::int64_t> checkpoint_step(std::string_view name) {
   return step;
 }
 
-void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
-                    const std::map<std::string, std::uint64_t>& hashes) {
-  Json entries = Json::object();
-  for (const auto& [name, hash] : hashes) {
-    REDLINE_CHECK(name != kManifest && files.exists(folder / name),
-                  "a checkpoint names the file {}, which is not in {}", name, folder.string());
-    // Synced here once more, whatever `fill` did: a sync of clean pages costs nothing.
-    const std::unique_ptr<FileWriter> written = files.append(folder / name);
-    written->sync();
-    written->close();
-    entries[name] = {{"bytes", files.size(folder / name)}, {"xxh3", hex64(hash)}};
-  }
-  const Json manifest = {{"format", kFormat}, {"step", step}, {"files", std::move(entries)}};
-  const std::unique_ptr<FileWriter> writer = files.create(folder / kManifest);
-  writer->write(manifest.dump(2) + "\n");
-  writer->sync();
-  writer->close();
-  files.sync_folder(folder);
-}
-
 void prepare_checkpoints(FileSystem& files, const Path& parent) {
   const Path probe = beside(parent / checkpoint_name(0), kPartial);
   files.create_folders(parent);
@@ -262,15 +225,42 @@ void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
   }
 }
 
-std::string checkpoint_problem(FileSystem& files, const Path& folder, const ReadingProgress& progress) {
-  return problem_of(files, folder, Reading::every_byte, progress);
+// Tensors were read back by the ranks that wrote them.
+void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step, Together& ranks,
+                      const SharedFill& fill) {
+  const Path final_folder = parent / checkpoint_name(step);
+  const Path partial = beside(final_folder, kPartial);
+  const bool first = ranks.rank() == 0;
+  try {
+    std::exception_ptr error;
+    if (first)
+      error = error_of([&] {
+        files.create_folders(parent);
+        clean_leftovers(files, parent);
+        files.create_folders(partial);
+        fill.prepare(partial);
+      });
+    agree(ranks, error ? "rank 0: " + sentence_of(error) : "", error);
+    std::map<std::string, FileHashes> wrote;
+    error = error_of([&] { wrote = fill.write(partial); });
+    const std::vector<std::string> reports = ranks.gather(report_of(wrote, error ? sentence_of(error) : ""));
+    std::exception_ptr end;
+    if (first)
+      end = error_of([&] {
+        write_manifest(files, partial, step, joined_reports(reports));
+        if (const std::string problem = problem_of(files, partial, Reading::all_but_tensors); !problem.empty())
+          fail_machine("the checkpoint of step {} does not read back as it was written: {}", step, problem);
+        put_in_place(files, parent, partial, final_folder);
+      });
+    agree(ranks, end ? sentence_of(end) : "", error ? error : end);
+  } catch (...) {
+    if (first) attempt([&] { files.remove_all(partial); });
+    throw;
+  }
 }
 
-std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder) {
-  std::map<std::string, std::string> hashes;
-  if (!files.exists(folder / kManifest)) return hashes;
-  for (const ManifestFile& file : read_manifest(files, folder).files) hashes.emplace(file.name, file.hash);
-  return hashes;
+std::string checkpoint_problem(FileSystem& files, const Path& folder, const ReadingProgress& progress) {
+  return problem_of(files, folder, Reading::every_byte, progress);
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& parent) {

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "base/files.h"
+#include "io/manifest.h"
+#include "io/together.h"
 
 namespace redline::io {
-
-inline constexpr const char* kManifest = "manifest.json";
 
 std::string checkpoint_name(std::int64_t step);                      // "step_00001000"
 std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inverse; nothing for other names
@@ -39,19 +39,22 @@ void prepare_checkpoints(FileSystem& files, const Path& parent);
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
                       const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill);
 
-// The last file of a checkpoint: sizes and hashes of the others, which must be there. Syncs them, itself and the
-// folder.
-void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
-                    const std::map<std::string, std::uint64_t>& hashes);
+// The same by several ranks, all of which call it, on a file system that they share. What fails on one of them is told
+// on all: as it is there, elsewhere as a MachineError that names the rank.
+struct SharedFill {
+  // On rank 0, before any rank writes: makes the files.
+  std::function<void(const Path& folder)> prepare;
+  // On every rank: writes what is its own of the files, synced and read back, and returns the stretches.
+  std::function<std::map<std::string, FileHashes>(const Path& folder)> write;
+};
+void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step, Together& ranks,
+                      const SharedFill& fill);
 
 // Empty when every file of the manifest is there with its size and hash; else one sentence that names the file and what
 // is wrong with it (missing, truncated, changed), or says that the manifest itself is missing, broken or empty. Every
 // byte is read: `progress` hears how many of them so far, and what it throws ends the reading.
 using ReadingProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
 std::string checkpoint_problem(FileSystem& files, const Path& folder, const ReadingProgress& progress = {});
-
-// name -> hash of each file in the folder's manifest, as 16 hex digits; nothing where there is no manifest.
-std::map<std::string, std::string> checkpoint_hashes(FileSystem& files, const Path& folder);
 
 struct FoundCheckpoint {
   std::int64_t step = 0;

@@ -213,30 +213,39 @@ const StoredTensor& SafetensorsReader::at(std::string_view name) const {
   return *tensor;
 }
 
-SafetensorsWriter::SafetensorsWriter(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
-                                     const std::map<std::string, std::string>& metadata)
-    : path_(path) {
+SafetensorsHeader safetensors_header(const Path& path, std::span<const TensorToWrite> tensors,
+                                     const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
   std::set<std::string_view> names = {kMetadata};
+  SafetensorsHeader result;
+  std::uint64_t data = 0;
   for (const TensorToWrite& t : tensors) {
     const std::optional<std::int64_t> bytes = bytes_of(t.dtype, t.shape);
     REDLINE_CHECK(bytes, "tensor {} of {} has an impossible shape", t.name, path.string());
     REDLINE_CHECK(names.insert(t.name).second, "two tensors of {} are named {}", path.string(), t.name);
-    const std::uint64_t end = left_ + static_cast<std::uint64_t>(*bytes);
-    header[t.name] = {{"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {left_, end}}};
-    left_ = end;
+    const std::uint64_t end = data + static_cast<std::uint64_t>(*bytes);
+    header[t.name] = {{"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {data, end}}};
+    result.begins.push_back(data);
+    data = end;
   }
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   REDLINE_CHECK(text.size() <= kMostHeader, "the header of {} would be {} bytes", path.string(), text.size());
+  for (std::size_t i = 0; i < kLengthBytes; ++i) result.bytes += static_cast<char>(text.size() >> (8 * i));
+  result.bytes += text;
+  for (std::uint64_t& begin : result.begins) begin += result.bytes.size();
+  result.file_bytes = result.bytes.size() + data;
+  return result;
+}
 
-  std::array<std::byte, kLengthBytes> length;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
+SafetensorsWriter::SafetensorsWriter(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(path) {
+  const SafetensorsHeader header = safetensors_header(path, tensors, metadata);
   writer_ = files.create(path);
-  left_ += kLengthBytes + text.size();
-  put(length);
-  put(std::as_bytes(std::span(text)));
+  left_ = header.file_bytes;
+  put(std::as_bytes(std::span(header.bytes)));
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;

@@ -60,7 +60,17 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
-// Header, then data in the given order, synced. Data starts 8-byte aligned. Returns the XXH3-64 of the whole file.
+// What a file of these tensors begins with, and where the data of each of them stand in it: back to back, in the given
+// order, from a multiple of 8 bytes on. `bytes` of the tensors are not looked at.
+struct SafetensorsHeader {
+  std::string bytes;                  // the length of the header, and the header
+  std::vector<std::uint64_t> begins;  // of each tensor, in the file
+  std::uint64_t file_bytes = 0;       // of all of it
+};
+SafetensorsHeader safetensors_header(const Path& path, std::span<const TensorToWrite> tensors,
+                                     const std::map<std::string, std::string>& metadata);
+
+// Header, then data in the given order, synced. Returns the XXH3-64 of the whole file.
 std::uint64_t write_safetensors(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
                                 const std::map<std::string, std::string>& metadata);
 

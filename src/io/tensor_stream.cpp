@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/counted.h"
 #include "base/hash.h"
 #include "io/json.h"
+#include "io/manifest.h"
 #include "io/read_ahead.h"
 
 namespace redline::io {
@@ -24,13 +26,89 @@ namespace {
 constexpr std::int64_t kPart = std::int64_t{1} << 22, kSmallPart = std::int64_t{1} << 20;
 constexpr std::int64_t kAhead = std::int64_t{32} << 20;  // bytes after a window that are fetched while it is under way
 
-// A stretch of the file: a tensor or a part of it, or what is only hashed (the header, tensors that nobody wants).
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+// A stretch of the file: a tensor or a part of it, or what is only hashed (the header, what nobody wants here).
 struct Stretch {
   std::int64_t begin = 0, bytes = 0;
   const StoredTensor* tensor = nullptr;
-  std::size_t index = 0;   // of the tensor
-  PiecePlace target = {};  // of a part of it
+  std::size_t index = 0;       // of the tensor
+  std::int64_t first = 0;      // its element that the stretch begins with
+  std::size_t hashed = kNone;  // of the file's hashes, the one that it counts for
+  PiecePlace target = {};      // of a part of a tensor
+
+  std::int64_t end() const { return begin + bytes; }
 };
+
+// What is wanted, from front to back.
+std::vector<Stretch> wanted_stretches(const TensorStream& s) {
+  REDLINE_CHECK(s.parts.empty() || s.parts.size() == s.wanted.size(), "{} parts of {} tensors", s.parts.size(),
+                s.wanted.size());
+  std::vector<Stretch> wanted;
+  for (std::size_t i = 0; i < s.wanted.size(); ++i) {
+    const StoredTensor& t = *s.wanted[i];
+    const auto element = static_cast<std::int64_t>(size_of(t.dtype));
+    const ElementRange part = s.parts.empty() ? ElementRange{0, t.elements()} : s.parts[i];
+    REDLINE_CHECK(part.first >= 0 && part.count >= 0 && part.first + part.count <= t.elements(),
+                  "elements {} to {} of {}", part.first, part.first + part.count, t.name);
+    const std::int64_t begin = t.bytes.data() - s.file.file().bytes().data();
+    if (part.count > 0)
+      wanted.push_back({begin + part.first * element, part.count * element, &t, i, part.first, kNone, {}});
+  }
+  return wanted;
+}
+
+// Those of the file's hashes that are looked at here, as stretches.
+std::vector<Stretch> hashed_stretches(const TensorStream& s, std::span<const Stretch> wanted) {
+  const std::byte* const file = s.file.file().bytes().data();
+  const std::uint64_t bytes = s.file.file().bytes().size();
+  if (!s.hashes.empty() && s.hashes.back().end != bytes)
+    fail_user("{} has changed: it has {}, the manifest says {}", s.file.path().string(), counted(bytes, "byte"),
+              s.hashes.back().end);
+  std::vector<Stretch> hashed;
+  for (std::size_t i = 0; i < s.hashes.size(); ++i) {
+    const auto begin = static_cast<std::int64_t>(s.hashes[i].begin), end = static_cast<std::int64_t>(s.hashes[i].end);
+    const bool wanted_here =
+        std::ranges::any_of(wanted, [&](const Stretch& w) { return w.begin <= begin && begin < w.end(); });
+    const bool of_a_rank = std::ranges::any_of(s.wanted, [&](const StoredTensor* t) {
+      const std::int64_t from = t->bytes.data() - file;
+      return from <= begin && begin < from + static_cast<std::int64_t>(t->bytes.size());
+    });
+    if (wanted_here || (s.rest && !of_a_rank)) hashed.push_back({.begin = begin, .bytes = end - begin, .hashed = i});
+  }
+  return hashed;
+}
+
+// All that is read, from front to back, cut where either of the two begins or ends.
+std::vector<Stretch> stretches_to_read(const TensorStream& s) {
+  const std::vector<Stretch> wanted = wanted_stretches(s), hashed = hashed_stretches(s, wanted);
+  std::vector<std::int64_t> edges;
+  for (const auto* list : {&wanted, &hashed})
+    for (const Stretch& part : *list) edges.insert(edges.end(), {part.begin, part.end()});
+  std::ranges::sort(edges);
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());  // clang 14 cannot compile std::ranges::unique
+  std::vector<Stretch> all;
+  auto w = wanted.begin(), h = hashed.begin();
+  for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
+    Stretch part{.begin = edges[i], .bytes = edges[i + 1] - edges[i]};
+    while (w != wanted.end() && w->end() <= part.begin) ++w;
+    while (h != hashed.end() && h->end() <= part.begin) ++h;
+    const bool is_wanted = w != wanted.end() && w->begin <= part.begin;
+    const bool is_hashed = h != hashed.end() && h->begin <= part.begin;
+    if (is_wanted) {
+      const auto element = static_cast<std::int64_t>(size_of(w->tensor->dtype));
+      if ((part.begin - w->begin) % element != 0 || part.bytes % element != 0)
+        fail_user("{}: the manifest cuts a number of {} in two, at byte {} or {}", s.file.path().string(),
+                  in_quotes(w->tensor->name), part.begin, part.end());
+      part.tensor = w->tensor;
+      part.index = w->index;
+      part.first = w->first + (part.begin - w->begin) / element;
+    }
+    if (is_hashed) part.hashed = h->hashed;
+    if (is_wanted || is_hashed) all.push_back(part);
+  }
+  return all;
+}
 
 // Makes the pages of memory that is about to be written, without waiting for the disk: 3.4 GB of them cost 80 ms. Where
 // the system cannot be asked, the write makes them.
@@ -82,20 +160,8 @@ class Stream {
         done_(done),
         file_(stream.file.path()),
         part_(std::clamp(stream.window / stream.pool.threads(), kSmallPart, kPart)),
-        not_finite_(stream.wanted.size()) {
-    const std::span<const std::byte> bytes = s_.file.file().bytes();
-    std::int64_t at = 0;
-    const auto only_hashed = [&](std::int64_t end) {
-      if (s_.hash && at < end) stretches_.push_back({.begin = at, .bytes = end - at});
-    };
-    for (std::size_t i = 0; i < s_.wanted.size(); ++i) {
-      const StoredTensor& t = *s_.wanted[i];
-      const Stretch whole{t.bytes.data() - bytes.data(), static_cast<std::int64_t>(t.bytes.size()), &t, i};
-      only_hashed(whole.begin);
-      stretches_.push_back(whole);
-      at = whole.begin + whole.bytes;
-    }
-    only_hashed(static_cast<std::int64_t>(bytes.size()));
+        not_finite_(stream.wanted.size()),
+        stretches_(stretches_to_read(stream)) {
     std::vector<ReadAhead::Range> ranges;
     for (const Stretch& s : stretches_)
       ranges.push_back({static_cast<std::uint64_t>(s.begin), static_cast<std::uint64_t>(s.bytes)});
@@ -116,8 +182,7 @@ class Stream {
       if (s_.progress) s_.progress(read_);  // the other threads may have taken every part
       if (!pieces_.empty()) done_(pieces_);
     }
-    if (s_.hash && hex64(hasher_.digest()) != *s_.hash)
-      fail_user("{} has changed: its hash is not the one in the manifest", s_.file.path().string());
+    if (changed_ != kNone) fail_user("{} {}", s_.file.path().string(), changed_in_words(s_.hashes, changed_));
     require_finite();
   }
 
@@ -151,10 +216,10 @@ class Stream {
       part.bytes = std::min({part_, room, rest.bytes}) / element * element;
       if (part.bytes == 0) break;
       if (part.tensor) {
-        const std::int64_t left = rest.bytes / element;
-        const TensorPiece piece{part.index, part.tensor->elements() - left, part.bytes / element};
+        const TensorPiece piece{part.index, part.first, part.bytes / element};
         part.target = place_(piece);
         pieces_.push_back(piece);
+        rest.first += piece.count;
       }
       parts_.push_back(part);
       rest.begin += part.bytes;
@@ -164,6 +229,16 @@ class Stream {
     if (parts_.empty()) return false;
     ahead_->allow(static_cast<std::uint64_t>(parts_.back().begin + parts_.back().bytes + kAhead));
     return true;
+  }
+
+  // Parts come here in the order of the file.
+  void hash(const Stretch& part, std::span<const std::byte> bytes) {
+    if (part.hashed == kNone) return;
+    const HashedStretch& stretch = s_.hashes[part.hashed];
+    if (static_cast<std::uint64_t>(part.begin) == stretch.begin) hasher_.emplace();
+    hasher_->update(bytes);
+    const bool ends = static_cast<std::uint64_t>(part.end()) == stretch.end;
+    if (ends && changed_ == kNone && hex64(hasher_->digest()) != stretch.xxh3) changed_ = part.hashed;
   }
 
   void move(std::size_t i) {
@@ -176,7 +251,7 @@ class Stream {
     if (straight && s_.new_memory) prepare(bytes);
     ahead_->wait_for(static_cast<std::uint64_t>(part.begin + part.bytes));
     file_.read(static_cast<std::uint64_t>(part.begin), bytes);
-    if (s_.hash) turns_.take(i, [&] { hasher_.update(bytes); });
+    if (!s_.hashes.empty()) turns_.take(i, [&] { hash(part, bytes); });
     const std::uint64_t read = read_ += static_cast<std::uint64_t>(part.bytes);
     if (s_.progress && std::this_thread::get_id() == caller_) s_.progress(read);
     if (!part.tensor) return;
@@ -195,18 +270,25 @@ class Stream {
   const InputFile file_;
   const std::int64_t part_;                            // bytes
   std::vector<std::atomic<std::int64_t>> not_finite_;  // numbers of each wanted tensor
+  std::vector<Stretch> stretches_;                     // of the file, in order; what is cut off goes from the front
   std::optional<ReadAhead> ahead_;
-  std::vector<Stretch> stretches_;  // of the file, in order; what is cut off goes from the front
-  std::size_t next_ = 0;            // the first that is not cut up
-  std::vector<Stretch> parts_;      // of the window that is under way
+  std::size_t next_ = 0;        // the first that is not cut up
+  std::vector<Stretch> parts_;  // of the window that is under way
   std::vector<TensorPiece> pieces_;
   Turns turns_;
-  Hasher hasher_;
+  std::optional<Hasher> hasher_;         // of the stretch that is read
+  std::size_t changed_ = kNone;          // the first whose hash is another
   std::atomic<std::uint64_t> read_ = 0;  // bytes of the file
   const std::thread::id caller_ = std::this_thread::get_id();
 };
 
 }  // namespace
+
+std::uint64_t stream_bytes(const TensorStream& stream) {
+  std::uint64_t bytes = 0;
+  for (const Stretch& s : stretches_to_read(stream)) bytes += static_cast<std::uint64_t>(s.bytes);
+  return bytes;
+}
 
 void stream_tensors(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done) {
   Stream(stream, place, done).run();

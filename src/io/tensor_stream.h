@@ -3,11 +3,11 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 
 #include "base/thread_pool.h"
+#include "io/file_hashes.h"
 #include "io/safetensors.h"
 
 namespace redline::io {
@@ -22,10 +22,14 @@ struct TensorPiece {
   std::int64_t first = 0, count = 0;
 };
 
+struct ElementRange {
+  std::int64_t first = 0, count = 0;
+};
+
 struct TensorStream {
   const SafetensorsReader& file;
   std::span<const StoredTensor* const> wanted;  // of the file, in its order
-  std::optional<std::string> hash = {};         // of the whole file, hex64; another one is a UserError at the end
+  FileHashes hashes = {};                       // of the file; where one is another it is a UserError at the end
   ThreadPool& pool;
   std::int64_t window = kStreamWindow;
   // Hears, in the calling thread, every few parts and after each window, how many bytes of the file have been read: a
@@ -33,6 +37,11 @@ struct TensorStream {
   std::function<void(std::uint64_t bytes)> progress = {};
   bool finite = true;       // NaN or infinity in a tensor that is wanted is a UserError at the end, which counts them
   bool new_memory = false;  // what is placed was never written: its pages are made while the disk is waited for
+  // Which elements of each wanted tensor; empty: all of all. The others are read by other ranks. A stretch of `hashes`
+  // is read whole, and held against its hash, where it begins with what is wanted here, and where `rest` is set also if
+  // it begins with what no rank wants, as the header: so all ranks together hold everything, each stretch once.
+  std::span<const ElementRange> parts = {};
+  bool rest = true;
 };
 
 // Window after window: `place` says where each piece goes and what it is converted to (as StoredTensor::convert), in
@@ -44,6 +53,7 @@ struct PiecePlace {
 };
 using PlacePiece = std::function<PiecePlace(const TensorPiece& piece)>;
 using PiecesDone = std::function<void(std::span<const TensorPiece> pieces)>;
+std::uint64_t stream_bytes(const TensorStream& stream);  // that will be read of the file
 void stream_tensors(const TensorStream& stream, const PlacePiece& place, const PiecesDone& done);
 
 }  // namespace redline::io

@@ -32,10 +32,9 @@ WeightMap read_index(FileSystem& files, const Path& path) {
 }
 
 WeightFiles::File open_file(const Path& folder, const std::string& name,
-                            const std::map<std::string, std::string>& hashes) {
-  const auto hash = hashes.find(name);
-  return {std::make_unique<SafetensorsReader>(folder / name),
-          hash == hashes.end() ? std::nullopt : std::optional(hash->second)};
+                            const std::map<std::string, FileHashes>& hashes) {
+  const auto found = hashes.find(name);
+  return {std::make_unique<SafetensorsReader>(folder / name), found == hashes.end() ? FileHashes{} : found->second};
 }
 
 }  // namespace
@@ -49,7 +48,7 @@ bool has_weights(FileSystem& files, const Path& folder) {
 }
 
 WeightFiles::WeightFiles(FileSystem& files, const Path& folder) {
-  const std::map<std::string, std::string> hashes = checkpoint_hashes(files, folder);
+  const std::map<std::string, FileHashes> hashes = checkpoint_hashes(files, folder);
   const auto open = [&](const std::string& name) { files_.push_back(open_file(folder, name, hashes)); };
   // As transformers: where both are there, the one file counts.
   if (files.exists(folder / kWeightsFile)) {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "io/file_hashes.h"
 #include "io/safetensors.h"
 
 namespace redline::io {
@@ -27,7 +27,7 @@ class WeightFiles {
 
   struct File {
     std::unique_ptr<SafetensorsReader> reader;
-    std::optional<std::string> hash;  // hex64, from the manifest
+    FileHashes hashes = {};  // from the manifest; none where it does not name the file
   };
   const std::vector<File>& files() const { return files_; }
   const Path& listing() const { return listing_; }        // the file that says what there is: the index, or the weights
@@ -57,7 +57,7 @@ auto reading_weights(const Read& read) {
   }
 }
 
-// One file of a checkpoint, with its hash where the folder's manifest names it.
+// One file of a checkpoint, with its hashes where the folder's manifest names it.
 WeightFiles::File open_hashed(FileSystem& files, const Path& folder, const std::string& name);
 
 }  // namespace redline::io

@@ -1,18 +1,24 @@
 // AdamW over all parameters: a node for each range that has weight decay, and one for each that has none.
 #include "optim/adamw.h"
 
+#include <algorithm>
+
 #include "model/lowering.h"
 
 namespace redline::model {
 namespace {
 
-optim::StateTable state(const ParameterTable&, const FlatLayout& layout) { return optim::adamw_state(layout.whole()); }
+optim::StateTable state(const ParameterTable&, const FlatLayout& layout, const optim::Range& updated) {
+  return optim::adamw_state(updated, layout.whole());
+}
 
 void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {
   const auto f = [](double x) { return static_cast<float>(x); };
   for (const bool decayed : {true, false})
-    for (const optim::Range& range :
+    for (const optim::Range& all :
          ranges_where(m.table, m.layout, [&](const ParameterSpec& p) { return p.decayed == decayed; })) {
+      const optim::Range range{std::max(all.begin, m.updated.begin), std::min(all.end, m.updated.end)};
+      if (range.elements() <= 0) continue;
       const auto part = [&](std::string_view array) { return m.view(b, array, range); };
       b.adamw({part(optim::kParameters),
                part(optim::kGradients),

@@ -37,11 +37,16 @@ Engine::~Engine() = default;
 
 void Engine::initialise(std::uint64_t seed) {
   const ValueId parameters = lowered_.at(optim::kParameters);
+  const optim::Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
   for (const ValueId value : lowered_.state_values)
     if (value != parameters) executor_->clear(value);
   model::initialise(lowered_.table, lowered_.layout, seed, [&](std::int64_t offset, std::span<const float> values) {
-    executor_->write(parameters, values.data(), static_cast<std::int64_t>(values.size_bytes()),
-                     offset * static_cast<std::int64_t>(sizeof(float)));
+    const std::int64_t begin = std::max(offset, here.begin),
+                       end = std::min(offset + static_cast<std::int64_t>(values.size()), here.end);
+    if (begin >= end) return;
+    constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+    executor_->write(parameters, values.data() + (begin - offset), (end - begin) * kFloat,
+                     (begin - here.begin) * kFloat);
   });
   refresh();
   calibrated_ = !has_scales(lowered_.state);
@@ -78,6 +83,11 @@ std::vector<Tensor> Engine::state() const {
 
 void Engine::refresh() {
   if (lowered_.at(optim::kWorking).present()) executor_->run(kRefresh);
+  gathered_ = !options_.training || options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+}
+
+void Engine::gather_weights() {
+  if (!std::exchange(gathered_, true)) executor_->run(kGather);
 }
 
 void Engine::upload(const data::Batch& batch) {
@@ -92,12 +102,12 @@ void Engine::upload(const data::Batch& batch) {
   executor_->expect(batch.full_rows() ? ops::Documents::full_rows : ops::Documents::packed);
 }
 
-void Engine::set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
+void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token) {
   const double t = static_cast<double>(step) + 1;
   const StepState state{.seed = options_.seed,
                         .step = step,
                         .first_token = first_token,
-                        .pairs = pairs,
+                        .counts = counts,
                         .lr = static_cast<float>(lr),
                         .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
                         .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t))};
@@ -114,11 +124,16 @@ void Engine::run_timed(std::string_view program, program::NodeTimer* timer, cons
   clock_.end();
 }
 
-void Engine::micro_step(bool first, program::NodeTimer* timer, const program::NodeWatch& watch) {
+void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const program::NodeWatch& watch) {
   if (!calibrated_) calibrate();
-  run_timed(first ? kFirst : kAccumulate, timer, stop_, watch);
+  const bool adds_up = last && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
+  run_timed(first ? kFirst : adds_up ? kLast : kAccumulate, timer, stop_, watch);
+  if (first) gathered_ = true;
 }
-void Engine::update(program::NodeTimer* timer) { run_timed(kUpdate, timer, nullptr); }
+void Engine::update(program::NodeTimer* timer) {
+  run_timed(kUpdate, timer, nullptr);
+  gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+}
 
 bool Engine::parameters_finite() {
   executor_->run(kCheck);
@@ -140,8 +155,10 @@ void Engine::rehearse(const data::Batch& batch) {
   for (const data::Batch* b : {&batch, &std::as_const(other)}) {
     upload(*b);
     set_step(0, 0, 0, 0);
-    micro_step(true);
-    if (options_.accumulate) micro_step(false);
+    micro_step(true, !options_.accumulate);
+    if (!options_.accumulate) continue;
+    micro_step(false, false);
+    if (!options_.sharing.alone()) micro_step(false, true);
   }
   forget_records();
   device_.wait();
@@ -149,11 +166,13 @@ void Engine::rehearse(const data::Batch& batch) {
 }
 
 double Engine::evaluate() {
+  gather_weights();
   executor_->run(kEvaluate, nullptr, stop_);
   return loss_sum();
 }
 
 std::vector<float> Engine::logits() {
+  gather_weights();
   executor_->run(kLogits);
   std::vector<float> out(static_cast<std::size_t>(lowered_.set.at(lowered_.logits).shape.elements()));
   executor_->read(lowered_.logits, out.data(), static_cast<std::int64_t>(out.size() * sizeof(float)));

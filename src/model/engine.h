@@ -46,29 +46,39 @@ class Engine {
   // Tensors of files to their targets, read and converted on the way: into device memory itself where that is host
   // memory, else through windows. What is wrong with the bytes is a UserError. (engine_load.cpp)
   struct Target {
-    std::size_t row = 0;     // of the state table
-    std::int64_t first = 0;  // element of its array
+    std::size_t row = 0;                   // of the state table
+    std::int64_t first = 0;                // element of its array
+    std::int64_t begin = 0, elements = 0;  // which elements of the tensor go there; the others are other ranks'
   };
   struct FileToLoad {
     const io::WeightFiles::File* file = nullptr;
     std::vector<const io::StoredTensor*> tensors = {};  // in the file's order
     std::vector<Target> targets = {};                   // one for each
+    bool rest = true;  // whether hashes of what no rank loads are looked at here (io::TensorStream::rest)
   };
   void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
   void upload(const data::Batch& batch);
   // What micro_step and update read from device memory. `step` counts from 0.
-  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token);
+  void set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token);
+  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
+    set_step(step, lr, StepCounts{.pairs = pairs}, first_token);
+  }
   // Where operands in eight bits have no scales yet, a checkpoint's or their own, it begins with calibrate().
-  void micro_step(bool first, program::NodeTimer* timer = nullptr, const program::NodeWatch& watch = {});
+  // `last`: of the step's; behind it ranks have their gradients added up.
+  void micro_step(bool first, bool last = true, program::NodeTimer* timer = nullptr,
+                  const program::NodeWatch& watch = {});
   // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)
-  std::vector<Fp8Seen> watched_micro_step(bool first);
+  std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
   // Takes scales from the uploaded batch, in two passes over it. What a step then does is not changed otherwise.
   void calibrate();
   void update(program::NodeTimer* timer = nullptr);
   // Waits for it. Parameters that are not finite are no state to keep: they would be loaded again and again.
   bool parameters_finite();
   double evaluate();  // sum of the uploaded batch's losses
+  // Weights that ranks update by parts are whole on every one from here on; all ranks call it. evaluate() and logits()
+  // do so themselves, and so does a step. Nothing to do where no update came since.
+  void gather_weights();
   // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
   // that is dropped before its update has changed nothing that stays.
   void drop_on(const StopFlag* stop) { stop_ = stop; }
@@ -108,6 +118,7 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
+  bool gathered_ = true;    // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;  // or nothing is cast to eight bits
 };
 

@@ -18,7 +18,7 @@ namespace {
 std::int64_t value_bytes(const Engine::FileToLoad& file, std::span<const Tensor> arrays) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < file.tensors.size(); ++i)
-    bytes += file.tensors[i]->elements() * static_cast<std::int64_t>(size_of(arrays[file.targets[i].row].dtype));
+    bytes += file.targets[i].elements * static_cast<std::int64_t>(size_of(arrays[file.targets[i].row].dtype));
   return bytes;
 }
 
@@ -87,6 +87,9 @@ class Uploads {
   std::vector<Run> runs_;    // its values, from front to back
 };
 
+// Of the ranks that share a row out one has its first element; where they do not, every rank has all of it.
+bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 && a.range.begin == a.all().begin; }
+
 }  // namespace
 
 void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progress) {
@@ -94,14 +97,24 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   const bool straight = device_.shares_host_memory();
   std::uint64_t before = 0, all = 0;
   std::int64_t largest = 0;
+  ThreadPool pool;  // of this call: loading happens once
+  std::vector<std::vector<io::ElementRange>> parts;
+  std::vector<std::uint64_t> bytes;  // that are read of each file
   for (const FileToLoad& f : files) {
-    all += f.file->reader->file().bytes().size();
+    for (std::vector<io::ElementRange>& of_file = parts.emplace_back(); const Target& t : f.targets)
+      of_file.push_back({t.begin, t.elements});
+    bytes.push_back(io::stream_bytes({.file = *f.file->reader,
+                                      .wanted = f.tensors,
+                                      .hashes = f.file->hashes,
+                                      .pool = pool,
+                                      .parts = parts.back(),
+                                      .rest = f.rest}));
+    all += bytes.back();
     largest = std::max(largest, value_bytes(f, arrays));
   }
   const auto tell = [&](std::uint64_t read) {
     if (progress) progress(before + read, all);
   };
-  ThreadPool pool;  // of this call: loading happens once
   Uploads uploads(device_, std::min(largest, device::kTransferWindow));
   const auto has_parameters = [&](const FileToLoad& f) {
     return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
@@ -110,11 +123,13 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   if (parameters) forget_scales();
   for (std::size_t row = 0; row < lowered_.state.size(); ++row)
     if (parameters && lowered_.state[row].found_anew) executor_->clear(lowered_.state_values[row]);
-  for (const FileToLoad& f : files) {
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const FileToLoad& f = files[i];
     const auto place = [&](const io::TensorPiece& piece) {
       const Target& target = f.targets[piece.index];
       const Tensor& array = arrays[target.row];
-      const std::int64_t first = target.first + piece.first, element = static_cast<std::int64_t>(size_of(array.dtype));
+      const std::int64_t first = target.first + piece.first - target.begin,
+                         element = static_cast<std::int64_t>(size_of(array.dtype));
       REDLINE_CHECK(first >= 0 && first + piece.count <= array.elements(), "values {} to {} of {}", first,
                     first + piece.count, array.elements());
       std::byte* const to = array.as<std::byte>() + first * element;
@@ -126,16 +141,17 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
     tell(0);
     io::stream_tensors({.file = *f.file->reader,
                         .wanted = f.tensors,
-                        .hash = f.file->hash,
+                        .hashes = f.file->hashes,
                         .pool = pool,
                         .window = straight ? io::kLongStreamWindow : file_window(f, arrays),
                         .progress = tell,
                         .finite = has_parameters(f),  // a moment may be infinite: its parameter stands still
-                        .new_memory = straight},
+                        .new_memory = straight,
+                        .parts = parts[i],
+                        .rest = f.rest},
                        place, done);
-    const std::uint64_t bytes = f.file->reader->file().bytes().size();
-    tell(bytes);
-    before += bytes;
+    tell(bytes[i]);
+    before += bytes[i];
   }
   uploads.wait();
   if (!parameters) return;
@@ -146,12 +162,19 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
 
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights) {
   const std::size_t row = engine.lowered().row(optim::kParameters);
+  const optim::StateArray& array = engine.lowered().state[row];
   std::vector<Engine::FileToLoad> files;
   for (MatchedFile& m : match_weights(weights, engine.model(), engine.layout())) {
     Engine::FileToLoad& f = files.emplace_back();
     f.file = m.file;
     f.tensors = std::move(m.tensors);
-    for (const StoredParameter* p : m.parameters) f.targets.push_back({row, p->offset});
+    f.rest = has_the_first(array);
+    for (const StoredParameter* p : m.parameters) {
+      const std::int64_t from = std::max(p->offset, array.range.begin),
+                         to = std::min(p->offset + p->elements, array.range.end);
+      f.targets.push_back(from < to ? Engine::Target{row, from - array.range.begin, from - p->offset, to - from}
+                                    : Engine::Target{row});
+    }
   }
   return files;
 }
@@ -166,9 +189,12 @@ Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::Fi
     if (t.shape != s.shape || (t.dtype != dtype && dtype != DType::f32))
       fail_user("{}: {} has another shape or type than the run's; resume with the model that the run began with",
                 file.reader->path().string(), t.name);
-    places[t.name] = {s.row, s.first};
+    places[t.name] = {s.row, s.first, s.begin, s.elements};
   }
   Engine::FileToLoad load{&file};
+  const auto first =
+      std::ranges::find_if(table, [&](const optim::StateArray& a) { return a.file == name && a.all().elements() > 0; });
+  load.rest = first == table.end() || has_the_first(*first);
   for (const io::StoredTensor& t : file.reader->tensors())
     if (const auto it = places.find(t.name); it != places.end()) {
       load.tensors.push_back(&t);

@@ -1,33 +1,64 @@
 // Sums losses over batches; the mean is taken over pairs, not over batches, so that packing does not change it.
 #include "model/evaluate.h"
 
+#include <cstring>
 #include <unordered_set>
 
 namespace redline::model {
+namespace {
+
+struct Sums {
+  double loss = 0;
+  std::int64_t pairs = 0, tokens = 0, batches = 0;
+};
+
+// Of all ranks, from rank 0 on: the same bits on each.
+Sums add_up(const Sums& mine, io::Together& ranks) {
+  const auto bytes = [](const Sums& s) { return std::string(reinterpret_cast<const char*>(&s), sizeof s); };
+  Sums total;
+  for (const std::string& words : ranks.gather(bytes(mine))) {
+    Sums s;
+    REDLINE_CHECK(words.size() == sizeof s, "a rank sent {} bytes of sums", words.size());
+    std::memcpy(static_cast<void*>(&s), words.data(), sizeof s);
+    total.loss += s.loss;
+    total.pairs += s.pairs;
+    total.tokens += s.tokens;
+    total.batches += s.batches;
+  }
+  const std::string told = ranks.from_first(bytes(total));
+  REDLINE_CHECK(told.size() == sizeof total, "rank 0 sent {} bytes of sums", told.size());
+  std::memcpy(static_cast<void*>(&total), told.data(), sizeof total);
+  return total;
+}
+
+}  // namespace
 
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t, std::int64_t)>& progress,
-                    const std::function<void(const data::Batch&)>& seen) {
-  Evaluation total;
-  double sum = 0;
+                    const std::function<void(const data::Batch&)>& seen, io::Together* ranks) {
+  Sums sums;
   std::unordered_set<std::int64_t> documents;
   data::Batch batch(engine.batch_shape());
-  const auto wanted = [&] { return batches == 0 || total.batches < batches; };
-  while (wanted() && loader.next(batch)) {
+  const std::int64_t many = ranks ? ranks->ranks() : 1, rank = ranks ? ranks->rank() : 0;
+  // Round after round; in the last one some ranks may have nothing that counts, and compute it all the same: the others
+  // may need their part of the weights.
+  for (std::int64_t first = 0; (batches == 0 || first < batches) && loader.next(batch); first += many) {
     engine.upload(batch);
-    sum += engine.evaluate();
-    total.pairs += batch.pairs;
-    total.tokens += batch.real_tokens;
+    const double loss = engine.evaluate();
+    if (batches > 0 && first + rank >= batches) continue;
+    sums.loss += loss;
+    sums.pairs += batch.pairs;
+    sums.tokens += batch.real_tokens;
+    sums.batches += batch.documents > 0 ? 1 : 0;
     documents.insert(batch.sources.begin(), batch.sources.end());
-    ++total.batches;
     if (seen) seen(batch);
-    if (progress) progress(total.batches, batches);
+    if (progress) progress(batches > 0 ? std::min(first + many, batches) : first + many, batches);
   }
-  if (total.pairs == 0)
+  if (ranks) sums = add_up(sums, *ranks);
+  if (sums.pairs == 0)
     fail_user("the held-out data holds no token pairs to predict; give documents of at least 2 tokens");
-  total.documents = static_cast<std::int64_t>(documents.size());
-  total.loss = sum / static_cast<double>(total.pairs);
-  return total;
+  return {sums.loss / static_cast<double>(sums.pairs), sums.pairs, sums.tokens, sums.batches,
+          static_cast<std::int64_t>(documents.size())};
 }
 
 }  // namespace redline::model

@@ -21,7 +21,7 @@ struct Counted {
 
 }  // namespace
 
-std::vector<Fp8Seen> Engine::watched_micro_step(bool first) {
+std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
   std::vector<std::pair<ValueId, ValueId>> looked_at;  // copy and scale
   const auto look = [&](ValueId copy, ValueId scale) {
     executor_->count(copy);
@@ -29,7 +29,7 @@ std::vector<Fp8Seen> Engine::watched_micro_step(bool first) {
   };
   for (const Fp8Tensor& t : lowered_.fp8)
     if (t.copy.present()) look(t.copy, t.scale);
-  micro_step(first, nullptr, [&](const program::Node& node) {
+  micro_step(first, last, nullptr, [&](const program::Node& node) {
     program::each_fp8_copy(node.op, [&](const program::Fp8Written& w) { look(w.any(), w.scale); });
   });
 

@@ -2,12 +2,14 @@
 #include "model/lowering.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/step_state.h"
 #include "io/weight_files.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
 #include "program/cost.h"
+#include "program/distribute.h"
 #include "program/planner.h"
 
 namespace redline::model {
@@ -23,6 +25,13 @@ class Lower {
       : model_(model), options_(options), attention_(options.attention), family_(family_of(model)), b_(m_.set) {
     m_.table = family_.table(model);
     m_.layout = lay_out(m_.table);
+    const dist::Sharing& sharing = options.sharing;
+    m_.shards = {m_.layout.total, sharing.ranks};
+    m_.own = {m_.shards.begin(sharing.rank), m_.shards.end(sharing.rank)};
+    m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
+    d_.sharing = sharing;
+    d_.shards = m_.shards;
+    d_.units = units();
   }
 
   LoweredModel lower() {
@@ -32,6 +41,7 @@ class Lower {
       attention_.documents = documents;
       if (options_.training) micro_step(kFirst, {.training = true});
       if (options_.training && options_.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
+      if (options_.training && has_last()) micro_step(kLast, {.training = true, .accumulate = true});
       micro_step(kEvaluate, {});
     }
     attention_.documents = ops::Documents::packed;
@@ -40,6 +50,8 @@ class Lower {
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
     if (m_.at(optim::kWorking).present()) refresh();
+    if (!options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1)
+      m_.set.programs.push_back(program::gather_weights(m_.set, std::string(kGather), d_));
     program::plan_memory(m_.set);
     return std::move(m_);
   }
@@ -51,9 +63,44 @@ class Lower {
     return std::span(kAll).first(options_.kind == device::Kind::cuda ? 2 : 1);
   }
 
-  // An array with an element for every one of the parameters'.
-  ValueId declare_all(std::string_view name, DType dtype, Role role, const char* file = "") {
-    return m_.declare(b_, {.name = std::string(name), .dtype = dtype, .range = m_.layout.whole(), .file = file}, role);
+  // With several micro-steps only the last one's gradients travel; in fsdp every one's do.
+  bool has_last() const {
+    return options_.accumulate && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
+  }
+  bool fsdp() const { return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::fsdp; }
+
+  // What travels between ranks at once: a layer's matrices, the embedding, the head, and all that has no weight decay,
+  // which is small.
+  std::vector<program::Distribution::Unit> units() const {
+    std::map<std::int64_t, std::string> begins;  // of parameters in the flat layout, and the unit that they are of
+    for (std::size_t i = 0; i < m_.table.size(); ++i) {
+      const std::string& name = m_.table[i].name;
+      begins[m_.layout.offsets[i]] = m_.table[i].decayed ? name.substr(0, name.find('/')) : "";
+    }
+    std::vector<program::Distribution::Unit> units;
+    const std::string* last = nullptr;
+    for (const auto& [begin, name] : begins) {
+      if (!last || name != *last) {
+        if (!units.empty()) units.back().end = begin;
+        units.push_back({{begin, m_.layout.total}, name.empty()});
+      }
+      last = &name;
+    }
+    return units;
+  }
+
+  // An array with an element for every one of the parameters' in a range.
+  ValueId declare_range(std::string_view name, const optim::Range& range, DType dtype, Role role,
+                        const char* file = "") {
+    return m_.declare(
+        b_, {.name = std::string(name), .dtype = dtype, .range = range, .file = file, .shared = m_.layout.whole()},
+        role);
+  }
+  // The same for all parameters; or, where ranks keep shards of it only, a name for all of it and this rank's shard.
+  ValueId declare_all(std::string_view name, DType dtype, Role role, ValueId& shard, const char* file = "") {
+    if (!fsdp()) return declare_range(name, m_.layout.whole(), dtype, role, file);
+    shard = declare_range(name, m_.own, dtype, role, file);
+    return b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation);
   }
 
   // The table's parameters as views into a flat array.
@@ -67,15 +114,18 @@ class Lower {
 
   void declare_parameters() {
     // What the model multiplies by: the parameters themselves, or their copies in the type that products take.
-    ValueId weights = declare_all(optim::kParameters, DType::f32, Role::parameter, io::kWeightsFile);
-    if (options_.compute != DType::f32) weights = declare_all(optim::kWorking, options_.compute, Role::working);
-    const std::vector<ValueId> parameters = views(weights, "");
+    const bool copies = options_.compute != DType::f32;
+    if (copies) declare_range(optim::kParameters, m_.updated, DType::f32, Role::parameter, io::kWeightsFile);
+    d_.weights = copies
+                     ? declare_all(optim::kWorking, options_.compute, Role::working, d_.weight_shard)
+                     : declare_all(optim::kParameters, DType::f32, Role::parameter, d_.weight_shard, io::kWeightsFile);
+    const std::vector<ValueId> parameters = views(d_.weights, "");
     for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
     if (!options_.training) return;
-    const std::vector<ValueId> gradients =
-        views(declare_all(optim::kGradients, DType::f32, Role::gradient), " gradient");
+    d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient, d_.gradient_shard);
+    const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
-    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout))
+    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated))
       m_.declare(b_, std::move(array), Role::moment);
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
@@ -118,17 +168,25 @@ class Lower {
   ForwardValues forward(const program::BatchValues& batch) { return family_.forward(b_, model_, values_, batch); }
 
   void micro_step(std::string_view name, program::Lowering lowering) {
+    lowering.fresh_gradients = fsdp();
     begin(name, lowering);
     const auto [hidden, head] = forward(m_.batch);
     b_.lm_loss(hidden, head, m_.batch.targets, {m_.losses, m_.loss_sum});
     if (lowering.training) b_.backward();
+    end({.weights = name == kFirst,
+         .gradients = lowering.training && (fsdp() || name == (has_last() ? kLast : kFirst)),
+         .accumulate = lowering.accumulate});
+  }
+
+  void end(const program::Travels& travels = {}) {
     b_.end();
+    program::distribute(m_.set, m_.set.programs.back(), d_, travels);
   }
 
   void update() {
     begin(kUpdate, {});
     b_.at(program::Part::update);
-    b_.grad_norm({m_.at(optim::kGradients), m_.loss_sum, m_.step_state, 0, m_.layout.whole().end},
+    b_.grad_norm({m_.view(b_, optim::kGradients, m_.own), m_.loss_sum, m_.step_state, m_.own.begin, m_.layout.total},
                  {{},
                   m_.update_result,
                   static_cast<float>(options_.optim.clip),
@@ -136,22 +194,23 @@ class Lower {
                   static_cast<float>(options_.spike)});
     options_.optimizer->update(b_, m_, options_.optim);
     fp8_.follow(b_, m_, m_.update_result);
-    b_.end();
+    end();
   }
 
   // Their norm is finite where all of them are.
   void check() {
     begin(kCheck, {});
     b_.at(program::Part::update);
-    b_.grad_norm({m_.at(optim::kParameters), {}, {}, 0, m_.layout.whole().end}, {{}, m_.check_result});
-    b_.end();
+    b_.grad_norm({m_.view(b_, optim::kParameters, m_.own), {}, {}, m_.own.begin, m_.layout.total},
+                 {{}, m_.check_result});
+    end();
   }
 
   void logits() {
     m_.logits = b_.declare("logits", {options_.batch.tokens(), model_.vocab}, DType::f32, Role::output);
     begin(kLogits, {});
     copy_logits(m_.batch, m_.logits);
-    b_.end();
+    end();
   }
 
   void copy_logits(const program::BatchValues& batch, ValueId logits) {
@@ -198,18 +257,18 @@ class Lower {
     begin(kPrefill, {});
     const auto [hidden, head] = forward(d.prompt);
     b_.copy_logits(b_.pick_rows(d.last_row, hidden, "last row"), head, d.prompt_logits);
-    b_.end();
+    end();
     begin(kDecode, {});
     copy_logits(d.next, d.next_logits);
-    b_.end();
+    end();
   }
 
   void refresh() {
     begin(kRefresh, {});
     b_.at(program::Part::update);
-    b_.refresh({m_.at(optim::kParameters), m_.at(optim::kWorking)});
+    b_.refresh({m_.view(b_, optim::kParameters, m_.updated), m_.view(b_, optim::kWorking, m_.updated)});
     fp8_.follow(b_, m_, program::kAbsent);
-    b_.end();
+    end();
   }
 
   const config::Model& model_;
@@ -220,6 +279,7 @@ class Lower {
   Builder b_;
   NamedValues values_;
   Fp8Values fp8_;
+  program::Distribution d_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "device/device.h"
+#include "dist/sharing.h"
 #include "model/optimizer.h"
 #include "model/parameters.h"
 #include "program/builder.h"
@@ -18,7 +19,9 @@ namespace redline::model {
 // The programs of a lowered model, by name.
 inline constexpr std::string_view kFirst = "first";            // micro-step: writes gradients
 inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: adds to them
+inline constexpr std::string_view kLast = "last";  // ranks: the last micro-step of several, which adds gradients up
 inline constexpr std::string_view kUpdate = "update";
+inline constexpr std::string_view kGather = "gather";      // ranks: weights from their owners, where each has a part
 inline constexpr std::string_view kCheck = "check";        // whether parameters are finite
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
@@ -63,6 +66,7 @@ struct LoweringOptions {
   double spike = 0;  // guard.spike: a norm of so many usual ones makes no update; 0: any does
   const Optimizer* optimizer = &kAdamW;
   std::uint64_t seed = 0;                   // of dropout
+  dist::Sharing sharing = {};               // of training among ranks
   program::ExecutorOptions execution = {};  // how the programs run
 };
 
@@ -99,6 +103,9 @@ struct LoweredModel {
   program::BatchValues batch;
   optim::StateTable state;                     // without training the parameters and what is made from them
   std::vector<program::ValueId> state_values;  // one for each row
+  Shards shards;                               // of the parameters among ranks
+  optim::Range own;                            // this rank's: what it writes into checkpoints
+  optim::Range updated;                        // that this rank updates: its own, or all
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   DecodeValues decode;
   std::vector<Fp8Tensor> fp8;

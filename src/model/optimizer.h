@@ -11,8 +11,9 @@ namespace redline::model {
 struct LoweredModel;
 
 struct Optimizer {
-  optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout);
-  // Appends its nodes behind the norm of the gradients.
+  // Of the parameters that this rank updates.
+  optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated);
+  // Appends its nodes behind the norm of the gradients, for the parameters of m.updated.
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
 };
 

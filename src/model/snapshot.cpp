@@ -16,8 +16,8 @@ std::int64_t bytes_of(const optim::StateArray& a) {
   return a.file.empty() ? 0 : aligned(a.elements() * static_cast<std::int64_t>(size_of(a.dtype)));
 }
 
-std::unique_ptr<device::Buffer> room_on(device::Device& device, std::int64_t bytes) {
-  if (device.shares_host_memory() || device.available_bytes() < bytes + kSpareForSnapshot) return nullptr;
+std::unique_ptr<device::Buffer> room_on(device::Device& device, std::int64_t bytes, std::int64_t spare) {
+  if (device.shares_host_memory() || device.available_bytes() < bytes + spare) return nullptr;
   try {
     return device.allocate(bytes);
   } catch (const MachineError&) {  // another process was faster
@@ -33,11 +33,11 @@ std::int64_t snapshot_bytes(const optim::StateTable& table) {
   return bytes;
 }
 
-Snapshot::Snapshot(Engine& engine)
+Snapshot::Snapshot(Engine& engine, std::int64_t spare)
     : engine_(engine),
       bytes_(snapshot_bytes(engine.lowered().state)),
       lane_(engine.device().make_lane()),
-      memory_(room_on(engine.device(), bytes_)) {
+      memory_(room_on(engine.device(), bytes_, spare)) {
   if (memory_) {
     where_ = Where::device;
     reader_ = StateReader([this](std::int64_t bytes) { return lane_->make_window(bytes); });

@@ -26,7 +26,8 @@ class Snapshot {
     host,     // a card's state is copied there while the next forward and backward pass run
     nowhere,  // no room: the state itself is read, and may not change meanwhile
   };
-  explicit Snapshot(Engine& engine);
+  // `spare`: bytes of the device that it leaves to others.
+  explicit Snapshot(Engine& engine, std::int64_t spare = kSpareForSnapshot);
 
   Where where() const { return where_; }
   std::int64_t bytes() const { return bytes_; }

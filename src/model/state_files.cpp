@@ -3,11 +3,59 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 
+#include "base/shards.h"
 #include "io/safetensors.h"
+#include "io/shared_file.h"
 
 namespace redline::model {
+namespace {
+
+// The tensors of a file with what lies in `own(row)` of them; `independent`: whether that includes what is about no
+// parameter.
+template <class Own>
+std::vector<StateTensor> tensors_of(const optim::StateTable& table, const FlatLayout& layout, std::string_view file,
+                                    const Own& own, bool independent) {
+  std::vector<StateTensor> tensors;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const optim::StateArray& a = table[row];
+    if (a.file != file) continue;
+    const optim::Range all = a.all(), mine = own(a);
+    if (all.elements() == 0) {
+      tensors.push_back({a.stored_as, {a.elements()}, row, 0, independent ? a.elements() : 0, a.dtype});
+    } else if (!a.by_parameter()) {
+      const std::int64_t begin = mine.begin - all.begin, before = mine.begin - a.range.begin;
+      REDLINE_CHECK(begin % a.block == 0 && before % a.block == 0, "{} are cut within a block of {}", a.name, a.block);
+      tensors.push_back(
+          {a.stored_as, {a.all_elements()}, row, before / a.block, a.elements_of(mine), a.dtype, begin / a.block});
+    } else {
+      for (const StoredParameter& p : layout.stored) {
+        const std::int64_t end = p.offset + p.elements;
+        if (end <= all.begin || p.offset >= all.end) continue;
+        REDLINE_CHECK(p.offset >= all.begin && end <= all.end, "{} hold a part of {}", a.name, p.name);
+        const std::int64_t from = std::max(p.offset, mine.begin), to = std::min(end, mine.end);
+        StateTensor& t = tensors.emplace_back(StateTensor{a.stored_as + p.name, p.shape, row, 0, 0, a.dtype});
+        if (from >= to) continue;
+        t.first = from - a.range.begin;
+        t.elements = to - from;
+        t.begin = from - p.offset;
+      }
+    }
+  }
+  return tensors;
+}
+
+std::vector<io::TensorToWrite> as_header(std::span<const StateTensor> tensors) {
+  std::vector<io::TensorToWrite> header;
+  for (const StateTensor& t : tensors) header.push_back({t.name, t.dtype, t.shape, {}});
+  return header;
+}
+
+std::map<std::string, std::string> metadata() { return {{"format", "pt"}}; }
+
+}  // namespace
 
 std::vector<std::string> state_files(const optim::StateTable& table) {
   std::vector<std::string> files;
@@ -19,25 +67,24 @@ std::vector<std::string> state_files(const optim::StateTable& table) {
 std::int64_t state_bytes(const optim::StateTable& table) {
   std::int64_t bytes = 0;
   for (const optim::StateArray& a : table)
-    if (!a.file.empty()) bytes += a.elements() * static_cast<std::int64_t>(size_of(a.dtype));
+    if (!a.file.empty()) bytes += a.all_elements() * static_cast<std::int64_t>(size_of(a.dtype));
   return bytes;
 }
 
 std::vector<StateTensor> state_tensors(const optim::StateTable& table, const FlatLayout& layout,
                                        std::string_view file) {
-  std::vector<StateTensor> tensors;
-  for (std::size_t row = 0; row < table.size(); ++row) {
-    const optim::StateArray& a = table[row];
-    if (a.file != file) continue;
-    if (!a.by_parameter()) tensors.push_back({a.stored_as, {a.elements()}, row, 0, a.elements(), a.dtype});
-    for (const StoredParameter& p : layout.stored) {
-      const std::int64_t begin = p.offset, end = p.offset + p.elements;
-      if (!a.by_parameter() || end <= a.range.begin || begin >= a.range.end) continue;
-      REDLINE_CHECK(begin >= a.range.begin && end <= a.range.end, "{} hold a part of {}", a.name, p.name);
-      tensors.push_back({a.stored_as + p.name, p.shape, row, begin - a.range.begin, p.elements, a.dtype});
-    }
-  }
-  return tensors;
+  return tensors_of(
+      table, layout, file, [](const optim::StateArray& a) { return a.range; }, true);
+}
+
+std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
+                                          std::string_view file, int rank, int ranks) {
+  const auto own = [&](const optim::StateArray& a) -> optim::Range {
+    if (a.shared.elements() > 0) return a.range;
+    const Stretch part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
+    return {part.begin, part.end};
+  };
+  return tensors_of(table, layout, file, own, rank == 0);
 }
 
 MakeWindow windows_of(device::Device& device) {
@@ -99,9 +146,27 @@ void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> ar
 
 std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,
                           const Path& path) {
-  std::vector<io::TensorToWrite> header;
-  for (const StateTensor& t : tensors) header.push_back({t.name, t.dtype, t.shape, {}});
-  io::SafetensorsWriter writer(files, path, header, {{"format", "pt"}});
+  io::SafetensorsWriter writer(files, path, as_header(tensors), metadata());
+  read(tensors, [&](std::span<const std::byte> bytes) { writer.put(bytes); });
+  return writer.finish();
+}
+
+void make_state_file(std::span<const StateTensor> tensors, FileSystem& files, const Path& path) {
+  io::make_shared_file(files, path, io::safetensors_header(path, as_header(tensors), metadata()).file_bytes);
+}
+
+io::FileHashes write_state_part(std::span<const StateTensor> tensors, const ReadTensors& read,
+                                const OpenStretches& open, const Path& path, bool header) {
+  const io::SafetensorsHeader begin = io::safetensors_header(path, as_header(tensors), metadata());
+  std::vector<io::ByteRange> mine;
+  if (header) mine.push_back({0, begin.bytes.size()});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t element = size_of(tensors[i].dtype);
+    const std::uint64_t from = begin.begins[i] + static_cast<std::uint64_t>(tensors[i].begin) * element;
+    mine.push_back({from, from + static_cast<std::uint64_t>(tensors[i].elements) * element});
+  }
+  io::SharedFileWriter writer(open, path, mine);
+  if (header) writer.put(std::as_bytes(std::span(begin.bytes)));
   read(tensors, [&](std::span<const std::byte> bytes) { writer.put(bytes); });
   return writer.finish();
 }

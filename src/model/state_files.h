@@ -11,26 +11,36 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/stretch_writer.h"
 #include "base/tensor.h"
 #include "device/device.h"
+#include "io/file_hashes.h"
 #include "model/parameters.h"
 
 namespace redline::model {
 
-// Elements [first, first + elements) of a row's array, under their name.
+// A tensor of a file. Elements [first, first + elements) of a row's array are it, or where ranks share it out a part of
+// it, from its element `begin` on; of some a rank has none.
 struct StateTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   std::size_t row = 0;
   std::int64_t first = 0, elements = 0;
   DType dtype = DType::f32;
+  std::int64_t begin = 0;
 };
 
-// The files that the rows name, and what each of them holds: row after row, parameters in the order of their table.
+// The files that the rows name, and what each of them holds: row after row, parameters in the order of their table. All
+// ranks list the same tensors.
 std::vector<std::string> state_files(const optim::StateTable& table);
 std::vector<StateTensor> state_tensors(const optim::StateTable& table, const FlatLayout& layout, std::string_view file);
 
-// Bytes of all tensors in those files.
+// The same with what a rank is to write: of rows that every rank has whole, its share (base/shards.h), and rank 0 what
+// is about no parameter. All ranks together write every element once.
+std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
+                                          std::string_view file, int rank, int ranks);
+
+// Bytes of all tensors in those files, of all ranks.
 std::int64_t state_bytes(const optim::StateTable& table);
 
 // Makes a window through which bytes come to the host (device::kTransferWindow, or fewer bytes). None: the arrays are
@@ -59,5 +69,11 @@ void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> ar
 using ReadTensors = std::function<void(std::span<const StateTensor> tensors, const TakeBytes& take)>;
 std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,
                           const Path& path);
+
+// The same file by several ranks: rank 0 makes it, then each writes what is its own (tensors_to_write), and rank 0 the
+// header. Returns what this rank wrote, synced and read back.
+void make_state_file(std::span<const StateTensor> tensors, FileSystem& files, const Path& path);
+io::FileHashes write_state_part(std::span<const StateTensor> tensors, const ReadTensors& read,
+                                const OpenStretches& open, const Path& path, bool header);
 
 }  // namespace redline::model

@@ -1,6 +1,6 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
-// sum_squares: totals = sum g^2 of each group that the gradients hold (base/shards.h), 0 of the others, and the loss,
-//             pairs and stop of the step: what ranks add up.
+// sum_squares: totals = sum g^2 of each group that the gradients hold (base/shards.h), 0 of the others, and the loss
+//             and counts of the step: what ranks add up.
 // grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss are finite, and the norm is not above the limit;
@@ -16,14 +16,15 @@
 
 #include "base/operand.h"
 #include "base/shards.h"
+#include "base/step_state.h"
 #include "base/tensor.h"
 #include "optim/state.h"
 
 namespace redline::optim {
 
 // What an update is decided by, in f64: squares of gradients by group, then what the step counted.
-inline constexpr std::int64_t kLossTotal = kCutGroups, kPairsTotal = kLossTotal + 1, kStopTotal = kLossTotal + 2,
-                              kTotals = kLossTotal + 3;
+inline constexpr std::int64_t kLossTotal = kCutGroups, kCountTotals = kLossTotal + 1,
+                              kTotals = kCountTotals + sizeof(StepCounts) / sizeof(double);
 
 // What a norm is held against: the geometric mean of the last norms whose updates were made. Norms are above zero and
 // spread over powers of ten, so that their logarithms have the mean.
@@ -51,7 +52,7 @@ struct SumSquares {
   T gradients;             // [N], whole groups of all
   T loss_sum;              // [1] f64   or absent: 0
   T state;                 // StepState   or absent: one pair
-  T totals;                // [kTotals] f64  =
+  T totals{};              // [kTotals] f64  =
   std::int64_t begin = 0;  // where they stand among all gradients,
   std::int64_t all = 0;    // of which there are so many
 
@@ -90,10 +91,11 @@ struct AdamWSettings {
 
 inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoments = "second moments";
 
-// What AdamW keeps for the parameters of a range.
-inline StateTable adamw_state(Range range) {
+// What AdamW keeps for the parameters of a range; of ranks that share `all` of them out, one has this range.
+inline StateTable adamw_state(Range range, Range all = {}) {
   const auto moments = [&](std::string_view name, const char* prefix) {
-    return StateArray{.name = std::string(name), .range = range, .file = kOptimizerFile, .stored_as = prefix};
+    return StateArray{
+        .name = std::string(name), .range = range, .file = kOptimizerFile, .stored_as = prefix, .shared = all};
   };
   return {moments(kFirstMoments, "exp_avg."), moments(kSecondMoments, "exp_avg_sq.")};
 }

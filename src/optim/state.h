@@ -29,9 +29,15 @@ struct StateArray {
   // of this name, in the order of the flat layout.
   std::string stored_as = {};
   bool found_anew = false;  // a checkpoint without it will do: it begins at zero
+  Range shared = {};        // where ranks share it out, what all of them hold together; `range` is this rank's part
 
-  bool by_parameter() const { return range.elements() > 0 && block == 1; }
-  std::int64_t elements() const { return range.elements() > 0 ? (range.elements() + block - 1) / block : independent; }
+  Range all() const { return shared.elements() > 0 ? shared : range; }
+  bool by_parameter() const { return all().elements() > 0 && block == 1; }
+  std::int64_t elements() const { return elements_of(range); }
+  std::int64_t all_elements() const { return elements_of(all()); }  // of all ranks
+  std::int64_t elements_of(Range part) const {
+    return all().elements() > 0 ? (part.elements() + block - 1) / block : independent;
+  }
 };
 
 using StateTable = std::vector<StateArray>;

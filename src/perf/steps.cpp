@@ -41,7 +41,7 @@ StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer*
     engine_.upload(batch_);
     engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
     if (timer) timer->micro_batch(index, static_cast<double>(batch_.score_pairs));
-    engine_.micro_step(micro == 0, timer);
+    engine_.micro_step(micro == 0, micro + 1 == micro_batches, timer);
     pairs += batch_.pairs;
     times.model_flops += engine_.model_flops(batch_);
   }

@@ -81,7 +81,7 @@ void Writer::wait(std::int32_t pair) {
 
 bool Writer::claim(ValueId parameter) {
   const bool first = claimed_.insert(parameter).second;
-  return lowering_.accumulate || !first;
+  return (lowering_.accumulate && !lowering_.fresh_gradients) || !first;
 }
 
 ValueId Writer::gradient_of(ValueId value) const {

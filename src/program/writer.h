@@ -17,6 +17,7 @@ struct Fp8Linears;
 struct Lowering {
   bool training = false;          // keep what the backward pass needs, and draw dropout
   bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
+  bool fresh_gradients = false;   // gradients are written whatever `accumulate` says: somebody else adds them up
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   DType compute = DType::f32;     // of activations; statistics and sums are always fp32
   Recompute recompute = Recompute::none;

@@ -24,14 +24,24 @@ std::string model_line(const train::RunHeader& h) {
                      count(static_cast<double>(h.parameters)));
 }
 
+std::string ranks_line(const train::RunHeader& h) {
+  const std::string_view shared = h.sharing.mode == dist::Mode::ddp ? "every rank keeps everything"
+                                  : h.sharing.mode == dist::Mode::zero1
+                                      ? "moments and master weights are shared out"
+                                      : "weights, gradients and moments are shared out";
+  return fmt::format("{}, {}: {}; gradients travel in {} by {}", h.sharing.ranks, name_of(h.sharing.mode), shared,
+                     h.sharing.bf16_wire ? "bf16" : "fp32", h.engine);
+}
+
 std::string batch_line(const train::RunHeader& h) {
   const config::Train& t = h.config->train;
   const std::string accumulate = t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "";
+  const std::string ranks = h.sharing.alone() ? "" : fmt::format(" x {}", counted(h.sharing.ranks, "rank"));
   const std::string recompute = t.recompute == "none"  ? "nothing is"
                                 : t.recompute == "mlp" ? "the inner values of the MLP are"
                                                        : "layers are";
-  return fmt::format("{} x {}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
-                     counted(t.seq_len, "token"), accumulate, counted(h.tokens_per_step, "token"),
+  return fmt::format("{} x {}{}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
+                     counted(t.seq_len, "token"), accumulate, ranks, counted(h.tokens_per_step, "token"),
                      h.steps > 0 ? counted(h.steps, "step") : fmt::format("train.max_hours = {:g}", t.max_hours),
                      recompute);
 }
@@ -133,11 +143,12 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   const auto line = [&](std::string_view what, const std::string& value) { wrap(lines, what, value, columns); };
   line("model", model_line(h));
   line("device", h.device);
+  if (!h.sharing.alone()) line("ranks", ranks_line(h));
   line("kernels", kernels_line(h));
   if (!h.fp8.empty()) line("fp8", h.fp8);
   line("batch", batch_line(h));
   line("data", data_line(h));
-  if (h.memory) line("memory", memory_line(*h.memory));
+  if (h.memory) line("memory", memory_line(*h.memory) + (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   line("run", h.folder.string());
   return lines;

@@ -39,6 +39,7 @@ void EventsFile::start(const train::RunHeader& h) {
        {"first_step", h.first_step},
        {"steps", h.steps},
        {"tokens_per_step", h.tokens_per_step},
+       {"ranks", h.sharing.ranks},
        {"parameters", h.parameters},
        {"device", h.device},
        {"card", h.card},

@@ -132,6 +132,23 @@ std::string room_in(const Path& folder) {
   return unknown ? std::string() : fmt::format(" and {} are free", in_bytes(static_cast<std::int64_t>(bytes)));
 }
 
+// Runs `write`; where the disk is full, the error says what takes the room.
+template <class Write>
+void telling_of_room(FileSystem& files, const Path& parent, const CheckpointContent& content, const Write& write) {
+  try {
+    write();
+  } catch (const MachineError& e) {
+    const std::string reason = e.what();
+    const auto says = [&](const char* words) { return reason.find(words) != reason.npos; };
+    if (!says("o space left") && !says("quota")) throw;
+    fail_machine(
+        "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
+        "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
+        reason, checkpoints_in_words(content.bytes, 1), room_in(parent),
+        counted(files.list(parent).size() + 1, "checkpoint"));
+  }
+}
+
 // What `read` makes of the state, or a UserError that names the file.
 template <class Read>
 auto read_state(FileSystem& files, const Path& folder, const Read& read) {
@@ -172,7 +189,7 @@ std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {
 }
 
 CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
-                                     const RunTokens& tokens) {
+                                     const RunTokens& tokens, int rank, int ranks) {
   CheckpointContent content;
   content.step = state.step;
   model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
@@ -184,14 +201,14 @@ CheckpointContent checkpoint_content(const model::Engine& engine, const config::
   for (const auto& [name, text] : tokens.files) content.texts[name] = text;
   const optim::StateTable& table = engine.lowered().state;
   for (const std::string& file : model::state_files(table))
-    content.tensors[file] = model::state_tensors(table, engine.layout(), file);
+    content.tensors[file] = model::tensors_to_write(table, engine.layout(), file, rank, ranks);
   content.bytes = model::state_bytes(table);
   return content;
 }
 
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read) {
-  try {
+  telling_of_room(files, parent, content, [&] {
     io::write_checkpoint(files, parent, content.step, [&](const Path& folder) {
       std::map<std::string, std::uint64_t> hashes;
       for (const auto& [name, text] : content.texts) hashes[name] = write_text(files, folder / name, text);
@@ -199,16 +216,26 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
         hashes[name] = model::write_state(tensors, read, files, folder / name);
       return hashes;
     });
-  } catch (const MachineError& e) {
-    const std::string reason = e.what();
-    const auto says = [&](const char* words) { return reason.find(words) != reason.npos; };
-    if (!says("o space left") && !says("quota")) throw;
-    fail_machine(
-        "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
-        "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
-        reason, checkpoints_in_words(content.bytes, 1), room_in(parent),
-        counted(files.list(parent).size() + 1, "checkpoint"));
-  }
+  });
+}
+
+void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
+                      const model::ReadTensors& read, io::Together& ranks, const OpenStretches& open) {
+  const bool first = ranks.rank() == 0;
+  io::SharedFill fill;
+  fill.prepare = [&](const Path& folder) {
+    for (const auto& [name, tensors] : content.tensors) model::make_state_file(tensors, files, folder / name);
+  };
+  fill.write = [&](const Path& folder) {
+    std::map<std::string, io::FileHashes> hashes;
+    if (first)
+      for (const auto& [name, text] : content.texts)
+        hashes[name] = {{0, text.size(), hex64(write_text(files, folder / name, text))}};
+    for (const auto& [name, tensors] : content.tensors)
+      hashes[name] = model::write_state_part(tensors, read, open, folder / name, first);
+    return hashes;
+  };
+  telling_of_room(files, parent, content, [&] { io::write_checkpoint(files, parent, content.step, ranks, fill); });
 }
 
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
@@ -221,7 +248,7 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
 }
 
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table) {
-  const std::map<std::string, std::string> named = io::checkpoint_hashes(files, folder);
+  const std::map<std::string, io::FileHashes> named = io::checkpoint_hashes(files, folder);
   std::vector<std::string> needed = model::state_files(table);
   needed.insert(needed.begin(), kState);
   for (const std::string& name : needed)

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "data/identity.h"
 #include "data/loader.h"
+#include "io/together.h"
 #include "model/engine.h"
 #include "model/state_files.h"
 #include "train/ends.h"
@@ -40,16 +41,20 @@ std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept);
 struct CheckpointContent {
   std::int64_t step = 0;
   std::map<std::string, std::string> texts;                        // by file
-  std::map<std::string, std::vector<model::StateTensor>> tensors;  // by file
-  std::int64_t bytes = 0;                                          // of all tensors
+  std::map<std::string, std::vector<model::StateTensor>> tensors;  // by file, with what this rank writes of each
+  std::int64_t bytes = 0;                                          // of all tensors, of all ranks
 };
 CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
-                                     const RunTokens& tokens = {});
+                                     const RunTokens& tokens = {}, int rank = 0, int ranks = 1);
 
 // Writes one into a run's folder of checkpoints. `read` gives the tensors' bytes. A full disk is a MachineError that
 // says what takes the room.
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read);
+// The same by several ranks, each of which calls it with its own content; texts are those of rank 0. What fails on one
+// fails on all.
+void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
+                      const model::ReadTensors& read, io::Together& ranks, const OpenStretches& open = open_stretches);
 
 // Both at once, from the engine's state: the host holds no more than two windows of it (model/state_files.h).
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
@@ -67,7 +72,8 @@ data::LoaderState read_loader_state(FileSystem& files, const Path& folder);
 bool has_scales(FileSystem& files, const Path& folder);
 
 // Its parameters and moments, and where it is to be the scales, held against the manifest's hashes on the way: after an
-// error some of them are the checkpoint's and some are not.
+// error some of them are the checkpoint's and some are not. A rank loads what its rows hold, however many ranks wrote
+// the checkpoint, and looks at some of the hashes: all is well when no rank found an error.
 void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress = {},
                   bool with_scales = true);
 

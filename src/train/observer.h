@@ -18,6 +18,7 @@
 #include "data/pieces.h"
 #include "data/stage_figures.h"
 #include "device/gpu_monitor.h"
+#include "dist/sharing.h"
 #include "model/fp8_seen.h"
 #include "program/program.h"
 #include "train/goodput.h"
@@ -38,7 +39,9 @@ struct RunHeader {
   std::int64_t steps = 0;              // the whole run's; 0: train.max_hours says, and it is not known yet
   std::int64_t first_step = 0;         // > 0: resumed, this many steps are done
   std::optional<double> seconds_left;  // of train.max_hours
-  std::int64_t tokens_per_step = 0;    // slots: batch_size * seq_len * accumulate
+  std::int64_t tokens_per_step = 0;    // slots: batch_size * seq_len * accumulate, of all ranks
+  dist::Sharing sharing = {};          // of ranks
+  std::string engine = {};             // that connects them: "OpenMPI 4.1.4"
   const program::MemoryPlan* memory = nullptr;
   bool batch_was_chosen = false;  // by train.batch_size = "auto": a larger one is slower here, or does not fit
   std::string fp8;                // which products take it, where any should: "11 of 12 products; bf16: out/weight"

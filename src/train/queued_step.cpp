@@ -27,6 +27,13 @@ void QueuedStep::clear() {
   fp8.reset();
 }
 
+void QueuedStep::take_counts(const StepCounts& counts) {
+  pairs = static_cast<std::int64_t>(counts.pairs);
+  real_tokens = static_cast<std::int64_t>(counts.real_tokens);
+  flops = counts.flops;
+  flops_palm = counts.flops_palm;
+}
+
 StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots,
                                 double peak) const {
   const double seconds = time.seconds;

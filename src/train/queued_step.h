@@ -23,6 +23,7 @@ struct QueuedStep {
   std::optional<Fp8Observation> fp8;    // where it was looked at
 
   void clear();
+  void take_counts(const StepCounts& counts);  // of all ranks, once they are known
 
   // The figures that the step itself gives; `slots` are the token slots of its batches. A peak of 0: no mfu.
   StepMetrics metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots, double peak) const;

@@ -1,6 +1,7 @@
 // Key by key: what differs, whether it may, and what it means for the state.
 #include "train/resume_settings.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <tuple>
 
@@ -33,7 +34,8 @@ std::vector<Difference> differences(const config::Config& before, const config::
   return found;
 }
 
-std::int64_t rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate; }
+std::int64_t ranks(const config::Config& c) { return std::max<std::int64_t>(c.parallel.ranks, 1); }
+std::int64_t rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate * ranks(c); }
 
 bool needs_permission(const Difference& d, bool same_rows) {
   using enum config::OnResume;
@@ -122,7 +124,7 @@ std::string schedule_change(const config::Config& before, const config::Config& 
   if (before.optim == now.optim && limits(before.train) == limits(now.train) && rows(before) == rows(now)) return {};
   const auto steps = [&](const config::Config& c) {  // a batch of fewer rows makes more of them
     const double share = static_cast<double>(now.train.batch_size) / static_cast<double>(c.train.batch_size);
-    return total_steps(c.train, batches_of_epoch ? std::optional(share * *batches_of_epoch) : std::nullopt);
+    return total_steps(c.train, batches_of_epoch ? std::optional(share * *batches_of_epoch) : std::nullopt, ranks(c));
   };
   const auto rate = [&](const config::Config& c, std::int64_t s) { return optim::learning_rate(c.optim, s, steps(c)); };
   const std::int64_t had = steps(before), has = steps(now);

@@ -13,6 +13,7 @@
 #include "config/toml.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
+#include "train/rank_folder.h"
 
 namespace redline::train {
 namespace {
@@ -27,7 +28,7 @@ void tell_observers(const TrainOptions& options, const Event& event) {
   for (Observer* o : options.observers) o->on(event);
 }
 
-Path checkpoints_of(const Path& folder) { return folder / "checkpoints"; }
+Path checkpoints_of(const Path& folder) { return folder / kCheckpoints; }
 
 config::Config read_config(FileSystem& files, const Path& path) {
   return config::parse(read_at_most(files, path, config::kMostTomlBytes), path.string(), model::settle_family);
@@ -66,6 +67,15 @@ SettingChanges compare_with(const Path& where, const TrainOptions& options, File
 }
 
 }  // namespace
+
+std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint) {
+  if (!files.exists(checkpoint / kRunConfig)) return {};
+  return read_config(files, checkpoint / kRunConfig);
+}
+
+GuardState counted_anew(const RunState& state) {
+  return {.drawn = state.step, .skipped = state.guard.skipped, .rollbacks = state.guard.rollbacks};
+}
 
 bool holds_run(FileSystem& files, const Path& folder) {
   return files.exists(folder / kRunConfig) || files.exists(folder / "metrics.jsonl") ||
@@ -132,6 +142,7 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
   const std::optional<io::FoundCheckpoint> found =
       io::newest_whole_checkpoint(files_, checkpoints_, damaged, use, options_.from_step);
   if (found) return found->folder;
+  if (others()) others()->from_first(TakenUp{}.words());
   if (options_.from_step)
     fail_user("--from-step {}: that checkpoint cannot be used ({}); take another, or none for the newest whole one",
               *options_.from_step, newest_problem);
@@ -146,13 +157,18 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
 std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   if (std::string problem = missing_from_checkpoint(files_, checkpoint, loop.lowered().state); !problem.empty())
     return problem;
-  restore(checkpoint, loop);
+  const Restored as = restore(checkpoint, loop);
+  if (!others()) return load(checkpoint, loop);
+  others()->from_first(TakenUp{checkpoint.string(), as.new_order, as.other_batches}.words());
+  return agree_on(*others(), load(checkpoint, loop));
+}
+
+std::string RunFolder::load(const Path& checkpoint, StepLoop& loop) {
   if (!loop.trains()) return io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
   lock();
   loop.make_engine();
   try {
-    std::optional<config::Config> before;
-    if (files_.exists(checkpoint / kRunConfig)) before = read_config(files_, checkpoint / kRunConfig);
+    const std::optional<config::Config> before = config_of_checkpoint(files_, checkpoint);
     loop.load_checkpoint(checkpoint, before ? &*before : nullptr);
     return {};
   } catch (const std::exception&) {
@@ -166,18 +182,14 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
 
 // What is asked for may be another batch or other data than the checkpoint's, where that is allowed. All of it is told:
 // what changes, and what becomes of the state.
-void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
+RunFolder::Restored RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
   const SettingChanges changes = compare_with(checkpoint, options_, files_);
   RunState state = read_run_state(files_, checkpoint);
   if (state.guard.good && !files_.exists(checkpoints_ / io::checkpoint_name(*state.guard.good)))
     state.guard.good.reset();
   bool anew = loop.data_are_others(state, checkpoint) || changes.new_order;
   for (const std::string& told : changes.told) tell(Note{told});
-  // Other batches are counted otherwise, and a run goes back to none of before.
-  const auto count_anew = [&] {
-    state.guard = {.drawn = state.step, .skipped = state.guard.skipped, .rollbacks = state.guard.rollbacks};
-  };
-  if (changes.allowed) count_anew();
+  if (changes.allowed) state.guard = counted_anew(state);
   if (!anew) try {
       state.loader = read_loader_state(files_, checkpoint);
       loop.restore(state);
@@ -189,7 +201,7 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
     }
   if (anew) {
     state.loader = {};
-    count_anew();
+    state.guard = counted_anew(state);
     loop.restore(state);
   }
   if (anew || changes.allowed)
@@ -200,11 +212,13 @@ void RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
     const std::string told = schedule_change(before, options_.config, state.step, loop.batches_of_epoch());
     if (!told.empty()) tell(Note{told});
   }
+  return {anew, changes.allowed};
 }
 
 void RunFolder::begin(const data::Corpus& documents) {
   tokens_ = run_tokens(files_, options_.config, documents);
   make();
+  if (others()) require_shared_folder(options_, files_);
   if (options_.from_step) leave_after(*options_.from_step);
 }
 
@@ -223,10 +237,10 @@ std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
   while (step > 0 && !files_.exists(checkpoints_ / io::checkpoint_name(step))) {
     const std::vector<io::FoundCheckpoint> found = io::list_checkpoints(files_, checkpoints_);
     const auto older = std::ranges::find_if(found, [&](const io::FoundCheckpoint& c) { return c.step < step; });
-    if (older == found.end()) return {};
-    step = older->step;
+    step = older == found.end() ? 0 : older->step;
   }
   const Path checkpoint = checkpoints_ / io::checkpoint_name(step);
+  if (others()) others()->from_first(TakenUp{step == 0 ? "" : checkpoint.string()}.words());
   if (step == 0) return {};
   RunState state = read_run_state(files_, checkpoint);
   state.loader = read_loader_state(files_, checkpoint);

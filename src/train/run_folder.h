@@ -15,12 +15,19 @@
 namespace redline::train {
 
 inline constexpr const char* kRunConfig = "config.toml";
+inline constexpr const char* kCheckpoints = "checkpoints";
 
 // Whether a folder holds a run (or the beginnings of one).
 bool holds_run(FileSystem& files, const Path& folder);
 
 // The configuration of the run in `folder`, as it was resolved when it started.
 config::Config read_run_config(FileSystem& files, const Path& folder);
+
+// The configuration that a checkpoint was made with; those of other programs have none.
+std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint);
+
+// The guard's state where batches are counted otherwise than before: a run goes back to none of them.
+GuardState counted_anew(const RunState& state);
 
 // A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in what
 // may not change (train/resume_settings.h). What the run was made with is what its newest checkpoint says, and its
@@ -61,8 +68,13 @@ class RunFolder final : public Keeper {
     std::string problem;  // with the name of the best one
   };
   std::string take_up(const Path& checkpoint, StepLoop& loop);
-  void restore(const Path& checkpoint, StepLoop& loop);
-  void leave_after(std::int64_t step);  // newer checkpoints are no longer the run's
+  struct Restored {
+    bool new_order = false, other_batches = false;
+  };
+  Restored restore(const Path& checkpoint, StepLoop& loop);
+  std::string load(const Path& checkpoint, StepLoop& loop);
+  io::Together* others() const { return options_.team.together; }  // ranks that follow this one; none: it is alone
+  void leave_after(std::int64_t step);                             // newer checkpoints are no longer the run's
   void lock();
   void make();  // what is written first
   void tell_of_jumps(double now);

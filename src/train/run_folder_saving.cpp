@@ -39,15 +39,19 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
   const config::Config config = as_kept(options_.config);
   saving_step_ = state.step;
   const bool beside = snapshot_->where() != model::Snapshot::Where::nowhere;
-  CheckpointContent content = checkpoint_content(engine, config, state, tokens_);
+  const dist::Sharing& sharing = options_.team.sharing;
+  CheckpointContent content = checkpoint_content(engine, config, state, tokens_, sharing.rank, sharing.ranks);
   const double held = steady_seconds() - began;
   saving_ = std::async(std::launch::async, [this, began, beside, held, settings = config.checkpoint,
                                             best = state.ends.best_step, good = state.guard.good,
                                             content = std::move(content)] {
-    write_checkpoint(files_, checkpoints_, content,
-                     [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
-                       snapshot_->read(tensors, take);
-                     });
+    const auto read = [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+      snapshot_->read(tensors, take);
+    };
+    if (options_.team.saving)
+      write_checkpoint(files_, checkpoints_, content, read, *options_.team.saving);
+    else
+      write_checkpoint(files_, checkpoints_, content, read);
     const std::string problem = best == content.step ? io::name_best(files_, checkpoints_, best) : "";
     io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step,
                           {best, good.value_or(best)});

@@ -19,6 +19,19 @@ constexpr std::size_t kManySteps = 20;  // that a rate must hold over
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
+model::LoweringOptions lowering_of_rank(const TrainOptions& options, device::Kind kind) {
+  model::LoweringOptions o = model::lowering_options(options.config, kind);
+  o.sharing = options.team.sharing;
+  o.execution.group = options.team.group;
+  return o;
+}
+
+data::LoaderOptions of_rank(data::LoaderOptions o, const dist::Sharing& sharing) {
+  o.rank = sharing.rank;
+  o.ranks = sharing.ranks;
+  return o;
+}
+
 }  // namespace
 
 StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSystem& files, Keeper& keeper)
@@ -27,9 +40,10 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       device_(device),
       files_(files),
       keeper_(keeper),
-      lowering_(model::lowering_options(config_, device.kind())),
+      lowering_(lowering_of_rank(options, device.kind())),
       loader_(open_loader()),
-      held_out_(data::open_held_out_source(config_.data), data::evaluation_options(config_.data, lowering_.batch)),
+      held_out_(data::open_held_out_source(config_.data),
+                of_rank(data::evaluation_options(config_.data, lowering_.batch), options.team.sharing)),
       watch_(loader_.corpus()),
       epoch_(loader_.epoch()),
       ends_(
@@ -59,7 +73,8 @@ data::Loader StepLoop::open_loader() {
 }
 
 data::LoaderOptions StepLoop::training_options() {
-  data::LoaderOptions o = data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu);
+  data::LoaderOptions o = of_rank(
+      data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu), options_.team.sharing);
   if (config_.data.debug) o.report = [this](const data::PipelineFigures& f) { keeper_.tell(Pipeline{f}); };
   return o;
 }
@@ -71,7 +86,7 @@ std::int64_t StepLoop::steps_of_run() const {
               config_.origins.prefix({"train.epochs"}), loader_.corpus().name(),
               loader_.corpus().endless() ? "has no end; give"
                                          : "is counted only by reading it; run redline data prepare on it, or give");
-  return total_steps(config_.train, batches_of_epoch());
+  return total_steps(config_.train, batches_of_epoch(), ranks());
 }
 
 std::optional<double> StepLoop::batches_of_epoch() const {
@@ -118,7 +133,7 @@ RunHeader StepLoop::header() const {
   const model::LoweredModel& lowered = this->lowered();
   std::optional<double> epochs;
   const std::int64_t steps = ends_.over() ? state_.step : ends_.steps() == Ends::kNoEnd ? 0 : ends_.steps();
-  if (epoch_ && steps > 0) epochs = static_cast<double>(steps * config_.train.accumulate) / epoch_->batches;
+  if (epoch_ && steps > 0) epochs = static_cast<double>(steps * micro_batches()) / epoch_->batches;
   return {.config = &config_,
           .folder = options_.folder,
           .device = device_.name(),
@@ -132,7 +147,9 @@ RunHeader StepLoop::header() const {
           .steps = steps,
           .first_step = state_.step,
           .seconds_left = ends_.seconds_left(),
-          .tokens_per_step = batch_.shape.tokens() * config_.train.accumulate,
+          .tokens_per_step = batch_.shape.tokens() * micro_batches(),
+          .sharing = options_.team.sharing,
+          .engine = options_.team.group ? options_.team.group->engine() : "",
           .memory = &lowered.set.memory,
           .batch_was_chosen = options_.batch_was_chosen,
           .fp8 = config_.precision.matmul == "fp8" ? model::in_words(model::fp8_products(config_), options_.fp8_reasons)
@@ -152,8 +169,10 @@ TrainResult StepLoop::run() {
     make_engine();
     engine_->initialise(static_cast<std::uint64_t>(config_.train.seed));
   }
-  watch_.start_reading();
-  if (eval_watch_) eval_watch_->start_reading();
+  if (options_.team.leads()) {
+    watch_.start_reading();
+    if (eval_watch_) eval_watch_->start_reading();
+  }
   safe_step_ = saved_step_ = state_.step;
   guard_.begin(state_.step);
   if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
@@ -176,7 +195,7 @@ TrainResult StepLoop::run_steps() {
     ends_.stepped(state_.step);
     const bool last = at_end();
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
-    const bool evaluation = due(config_.train.eval_every), checkpoint = keeper_.lost() || due(config_.checkpoint.every);
+    const bool evaluation = due(config_.train.eval_every), checkpoint = folder_lost() || due(config_.checkpoint.every);
     const bool sample = samples_ && due(config_.train.sample_every);
     const bool ahead = device_.runs_ahead() && micro_step_seconds() < kAhead;
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
@@ -205,9 +224,18 @@ TrainResult StepLoop::run_steps() {
   return {outcome, state_.step, eval_loss};
 }
 
+// Ranks save together, at steps that all of them know.
+bool StepLoop::folder_lost() {
+  if (!keeper_.lost()) return false;
+  if (!alone()) fail_machine("the run's folder was deleted or moved under it: a run on several ranks ends there");
+  return true;
+}
+
 std::string StepLoop::how_it_stopped(bool dropped) const {
   const std::string where = state_.step == 0 ? "before the first step" : fmt::format("after step {}", state_.step);
-  const std::string by = fmt::format("stopped by signal {} {}", options_.stop->load(), where);
+  const std::string by = fmt::format(
+      "stopped by {} {}",
+      asked_to_stop() ? fmt::format("signal {}", options_.stop->load()) : "a signal to another rank", where);
   if (at_end()) return by + ", the last; its held-out loss is what redline eval says";
   return fmt::format("{}{}; continue with --resume", by,
                      dropped ? fmt::format("; step {} was left unfinished", state_.step + 1) : "");
@@ -224,20 +252,26 @@ bool StepLoop::queue_step() {
   QueuedStep& s = steps_queued_[queued_++];
   s.step = state_.step + 1;
   s.lr = optim::learning_rate(config_.optim, state_.step, ends_.steps());
-  engine_->drop_on(options_.drop);
+  engine_->drop_on(alone() ? options_.drop : nullptr);  // a rank that left a step would leave the others waiting
   try {
     micro_steps(s);
   } catch (const Interrupted&) {
     --queued_;
     return false;
   }
-  engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr, static_cast<double>(s.pairs), 0);
+  engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr,
+                    StepCounts{.pairs = static_cast<double>(s.pairs),
+                               .real_tokens = static_cast<double>(s.real_tokens),
+                               .flops = s.flops,
+                               .flops_palm = s.flops_palm,
+                               .stop = asked_to_stop() ? 1.0 : 0.0},
+                    0);
   keeper_.before_update();
   engine_->update();
   engine_->post_result();
   state_.step += 1;
   state_.guard.drawn += 1;
-  state_.tokens += s.pairs;
+  if (options_.team.progress) options_.team.progress(state_.step);
   return true;
 }
 
@@ -257,12 +291,14 @@ void StepLoop::micro_steps(QueuedStep& sums) {
     }
     engine_->clock().wait_for_all_but(micro_steps_ahead());
     engine_->upload(batch_);
-    engine_->set_step(static_cast<std::uint64_t>(state_.step), sums.lr, 0,
-                      static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
+    engine_->set_step(
+        static_cast<std::uint64_t>(state_.step), sums.lr, 0,
+        static_cast<std::uint64_t>((micro * ranks() + options_.team.sharing.rank) * batch_.shape.tokens()));
+    const bool last = micro + 1 == config_.train.accumulate;
     if (micro == 0 && looks_at_fp8(sums.step))
-      sums.fp8.emplace(engine_->watched_micro_step(true));
+      sums.fp8.emplace(engine_->watched_micro_step(true, last));
     else
-      engine_->micro_step(micro == 0);
+      engine_->micro_step(micro == 0, last);
     sums.pairs += batch_.pairs;
     sums.real_tokens += batch_.real_tokens;
     sums.flops += engine_->model_flops(batch_);
@@ -270,7 +306,7 @@ void StepLoop::micro_steps(QueuedStep& sums) {
   }
   sums.truncated_tokens = loader_.state().truncated_tokens;
   sums.epoch = loader_.epochs_read();
-  REDLINE_CHECK(sums.pairs > 0, "step {} has no token pairs to predict", sums.step);
+  REDLINE_CHECK(sums.pairs > 0 || !alone(), "step {} has no token pairs to predict", sums.step);
   warn_of_repeats();
 }
 
@@ -311,14 +347,17 @@ StepMetrics StepLoop::finish_step() {
   const model::Engine::StepResult result = engine_->take_result();
   step_seconds_ = result.time.seconds;
   QueuedStep& s = steps_queued_[0];
-  const double loss = result.loss_sum / static_cast<double>(s.pairs);
+  s.take_counts(result.update.counts);
+  state_.tokens += s.pairs;
+  if (result.update.counts.stop > 0) others_stop_ = true;
+  const double loss = result.update.loss_sum / static_cast<double>(s.pairs);
   if (result.update.finite == 1.0f)
     guard_.made(s.draw, s.documents);
   else
     leave_out(s, loss, result.update);
-  if (options_.peak_was_measured) raise_peak(s.flops / result.time.seconds);
-  const std::int64_t slots = batch_.shape.tokens() * config_.train.accumulate;
-  StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_);
+  if (options_.peak_was_measured) raise_peak(s.flops / static_cast<double>(ranks()) / result.time.seconds);
+  const std::int64_t slots = batch_.shape.tokens() * micro_batches();
+  StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_ * static_cast<double>(ranks()));
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();
@@ -370,14 +409,18 @@ std::optional<double> StepLoop::held_out_loss() {
   const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
   const Ends::Timed timed = ends_.timed(Ends::Aside::evaluation);
   held_out_.restore({});
-  engine_->drop_on(options_.stop);
+  const StopFlag* const stop = alone() ? options_.stop : nullptr;  // ranks end an evaluation together
+  engine_->drop_on(stop);
   model::Evaluation e;
   try {
-    end_if_asked(options_.stop);
-    e = model::evaluate(*engine_, held_out_, config_.train.eval_batches, [&](std::int64_t done, std::int64_t of) {
-      end_if_asked(options_.stop);
-      keeper_.tell(Evaluating{done, of});
-    });
+    end_if_asked(stop);
+    e = model::evaluate(
+        *engine_, held_out_, config_.train.eval_batches,
+        [&](std::int64_t done, std::int64_t of) {
+          end_if_asked(stop);
+          keeper_.tell(Evaluating{done, of});
+        },
+        {}, options_.team.together);
   } catch (const Interrupted&) {
     return std::nullopt;
   }
@@ -391,6 +434,9 @@ std::optional<double> StepLoop::held_out_loss() {
 void StepLoop::write_samples(std::int64_t step) {
   const Goodput::Scope sampling = goodput_->in(Part::sampling);
   const Ends::Timed timed = ends_.timed(Ends::Aside::sample);
+  engine_->gather_weights();
+  const bool everybody = options_.team.sharing.mode == dist::Mode::fsdp;  // nobody has all weights
+  if (!options_.team.leads() && !everybody) return;
   std::vector<SampledText> texts = samples_->write(*engine_, [&] { return !stopping(); });
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }

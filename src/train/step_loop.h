@@ -72,8 +72,14 @@ class StepLoop {
   data::LoaderOptions training_options();
   std::int64_t steps_of_run() const;
   bool at_end() const { return ends_.over() || state_.step >= ends_.steps(); }
-  bool stopping() const { return options_.stop && *options_.stop != 0; }
+  bool asked_to_stop() const { return options_.stop && *options_.stop != 0; }
+  // Ranks stop behind the same step: the first whose result says that one of them was asked to.
+  bool stopping() const { return alone() ? asked_to_stop() : others_stop_; }
+  bool alone() const { return options_.team.alone(); }
+  std::int64_t ranks() const { return options_.team.sharing.ranks; }
+  std::int64_t micro_batches() const { return config_.train.accumulate * ranks(); }  // of a step, of all ranks
   TrainResult run_steps();
+  bool folder_lost();
   bool queue_step();
   // An update that was not made, and what becomes of the run (step_loop_guard.cpp).
   void leave_out(const QueuedStep& step, double loss, const UpdateResult& update);
@@ -132,7 +138,8 @@ class StepLoop {
   bool peak_was_low_ = false;
   RunState state_;
   Guard guard_{config_.guard, state_.guard};
-  bool going_back_ = false;  // weights are loaded whatever signals come
+  bool others_stop_ = false;  // a rank was asked to, and all know
+  bool going_back_ = false;   // weights are loaded whatever signals come
 };
 
 }  // namespace redline::train

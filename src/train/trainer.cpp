@@ -9,26 +9,43 @@
 #include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
+#include "train/rank_folder.h"
 #include "train/run_folder.h"
 
 namespace redline::train {
 
-std::int64_t total_steps(const config::Train& t, std::optional<double> batches_of_epoch) {
+std::int64_t total_steps(const config::Train& t, std::optional<double> batches_of_epoch, std::int64_t ranks) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t tokens_per_step = t.batch_size * t.seq_len * t.accumulate;
+  const std::int64_t tokens_per_step = t.batch_size * t.seq_len * t.accumulate * ranks;
   std::int64_t steps = t.max_steps > 0 ? t.max_steps : kNever;
   if (t.max_tokens > 0) steps = std::min(steps, (t.max_tokens + tokens_per_step - 1) / tokens_per_step);
   if (t.epochs > 0 && batches_of_epoch) {
-    const double batches = t.epochs * *batches_of_epoch / static_cast<double>(t.accumulate);
+    const double batches = t.epochs * *batches_of_epoch / static_cast<double>(t.accumulate * ranks);
     steps = std::min(steps, std::max<std::int64_t>(1, std::llround(batches)));
   }
   return steps == kNever ? 0 : steps;
 }
 
+namespace {
+
+// On a rank that does not lead: the same steps, without a folder or a word of its own.
+TrainResult train_behind(const TrainOptions& options, device::Device& device, FileSystem& files) {
+  RankFolder folder(options, files);
+  StepLoop loop(options, device, files, folder);
+  if (!folder.resume(loop)) loop.load_start();
+  if (!loop.trains()) return {options.dry_run ? Outcome::dry_run : Outcome::already_finished, loop.step(), {}};
+  loop.require_memory();
+  require_shared_folder(options, files);
+  return loop.run();
+}
+
+}  // namespace
+
 // What cannot start leaves no run behind: weights that there are, of a checkpoint or of model.init_from, are in memory
 // before anything is written.
 TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files) {
   REDLINE_CHECK(!options.config.train.automatic_batch_size, "train.batch_size is \"auto\" still");
+  if (!options.team.leads()) return train_behind(options, device, files);
   RunFolder folder(options, files);
   StepLoop loop(options, device, files, folder);
   std::optional<Path> checkpoint;

@@ -2,7 +2,9 @@
 // is not finite. It never loses what it has saved.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -10,10 +12,26 @@
 #include "base/interrupt.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "dist/group.h"
+#include "dist/sharing.h"
+#include "io/together.h"
 #include "model/fp8_linears.h"
 #include "train/observer.h"
 
 namespace redline::train {
+
+// The ranks of a run, as one of them sees them. Rank 0 leads: it has the run's folder and speaks.
+struct Team {
+  dist::Sharing sharing;
+  dist::Group* group = nullptr;                     // moves tensors; none where a run is alone, nor the others
+  io::Together* together = nullptr;                 // words between ranks: of the loop,
+  io::Together* saving = nullptr;                   // and of the thread that writes checkpoints
+  std::function<void(const std::string&)> warn;     // to rank 0, from another
+  std::function<void(std::int64_t step)> progress;  // tells that this rank is alive
+
+  bool alone() const { return sharing.alone(); }
+  bool leads() const { return sharing.rank == 0; }
+};
 
 struct TrainOptions {
   config::Config config;
@@ -29,6 +47,7 @@ struct TrainOptions {
   std::string peak_source;
   bool peak_was_measured = false;  // it is no datasheet's: a rate that holds over many steps raises it
   std::vector<Observer*> observers;
+  Team team;
   const device::GpuMonitor* gpu = nullptr;  // whose samples go into the metrics
   std::optional<double> began;              // when the process did, on steady_seconds(): its time until now is start-up
   // Signals' numbers once they have come. `stop`: finish the step, save, return; an evaluation is left. `drop`, which
@@ -51,7 +70,8 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
 
 // The number of steps a configuration asks for: by max_steps, max_tokens or epochs, whichever comes first. Epochs count
 // where it is known how many batches one has; 0: nothing else was asked for, and it is not.
-std::int64_t total_steps(const config::Train& train, std::optional<double> batches_of_epoch = {});
+std::int64_t total_steps(const config::Train& train, std::optional<double> batches_of_epoch = {},
+                         std::int64_t ranks = 1);
 
 // The run cannot go on: step, batch and what to try. The update was not made; the last checkpoint stays.
 struct NotFinite : std::runtime_error {

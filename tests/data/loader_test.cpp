@@ -210,32 +210,6 @@ TEST(Loader, TruncatesWhereAskedAndCountsWhatItDropped) {
   }
 }
 
-TEST(Loader, RanksShareAnEpoch) {
-  for (const std::int64_t ranks : {1, 2, 3, 7}) {
-    for (const bool shuffle : {true, false}) {
-      std::map<std::int32_t, int> seen;  // first tokens of pieces
-      for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        LoaderOptions options = options_for({1, 64, 8}, "pack", 1, false);
-        options.feed.share = {rank, ranks};
-        options.feed.shuffle = shuffle;
-        Loader loader(std::make_unique<Listed>(random_lengths(100, 200, 3)), options);
-        Batch batch({1, 64, 8});
-        while (loader.next(batch))
-          for (std::int64_t d = 0; d < batch.documents; ++d)
-            ++seen[batch.tokens[static_cast<std::size_t>(batch.doc_offsets[static_cast<std::size_t>(d)])]];
-      }
-      std::size_t pieces = 0;
-      for (const std::int64_t length : random_lengths(100, 200, 3))
-        pieces += length < 2 ? 0 : static_cast<std::size_t>(Cut{64}.pieces(length));
-      EXPECT_EQ(seen.size(), pieces);
-      for (const auto& [token, times] : seen) EXPECT_EQ(times, 1) << token;
-    }
-  }
-  LoaderOptions options = options_for({1, 64, 8}, "pack");
-  options.feed.share = {2, 3};
-  EXPECT_THROW(Loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 5}), options), UserError);
-}
-
 TEST(Loader, WithoutShufflingDocumentsComeAsTheyStand) {
   LoaderOptions options = options_for({1, 64, 8}, "stream", 2);
   options.feed.shuffle = false;

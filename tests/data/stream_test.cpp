@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/listed.h"
+#include "data/rounds.h"
 #include "io/json.h"
 #include "testing/temp_folder.h"
 
@@ -180,20 +181,14 @@ TEST_F(StreamTest, TooFewDocumentsToHoldOneOutIsToldAtOnce) {
   EXPECT_NO_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, Part::training));
 }
 
-TEST_F(StreamTest, RanksShareTheDocuments) {
-  const std::vector<std::string> documents = texts(500);
-  const std::string path = write("a.jsonl", json_lines(documents));
-  for (const std::int64_t ranks : {1, 2, 3, 64}) {
-    std::map<std::string, int> seen;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      LoaderOptions o = options("pack", 1);
-      o.feed.share = {rank, ranks};
-      const auto mine = read_all(bytes({path}, Part::training), o);
-      EXPECT_FALSE(mine.empty()) << rank;
-      for (const std::string& d : mine) ++seen[d];
-    }
-    EXPECT_EQ(seen.size(), read_all(bytes({path}, Part::training), options("pack")).size());
-    for (const auto& [text, times] : seen) EXPECT_EQ(times, 1) << text;
+TEST_F(StreamTest, BatchesGoRoundTheRanks) {
+  const std::string path = write("a.jsonl", json_lines(texts(500)));
+  for (const bool shuffle : {true, false}) {
+    LoaderOptions o = options("pack");
+    o.feed.shuffle = shuffle;
+    expect_rounds([&] { return bytes({path}, Part::training); }, o);
+    o.feed.repeat = false;
+    expect_rounds([&] { return bytes({path}, Part::held_out); }, o);
   }
 }
 

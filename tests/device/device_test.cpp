@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "testing/copy_lanes.h"
 #include "testing/letters.h"
 #include "testing/spans.h"
 #include "testing/transfer_windows.h"
@@ -44,6 +45,17 @@ TEST(CpuDevice, WhatGoesThroughWindowsArrives) {
     testing::expect_downloads_arrive(*device);
   }
   EXPECT_EQ(late.under_way, 0);
+}
+
+TEST(CpuDevice, CopiesBesideTheWorkKeepTheirPlace) {
+  CpuDevice cpu(2);
+  testing::LateDevice late(2);
+  for (CpuDevice* device : {&cpu, static_cast<CpuDevice*>(&late)}) {
+    testing::expect_lane_keeps_its_place(*device);
+    testing::expect_lane_windows_beside_work(*device);
+    testing::expect_copies_within_in_order(*device);
+  }
+  testing::expect_host_memory_or_nothing(cpu);
 }
 
 TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {

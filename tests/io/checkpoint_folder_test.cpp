@@ -108,7 +108,7 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
     put(folder / "manifest.json", R"({"format":1,"step":2,"files":{"../x":{"bytes":1,"xxh3":"0"}}})");
   };
   const auto empty = [](const Path& folder) { put(folder / "manifest.json", R"({"format":1,"step":2,"files":{}})"); };
-  const auto future = [](const Path& folder) { put(folder / "manifest.json", R"({"format":2,"step":2,"files":{}})"); };
+  const auto future = [](const Path& folder) { put(folder / "manifest.json", R"({"format":3,"step":2,"files":{}})"); };
   struct Case {
     std::function<void(const Path&)> damage;
     const char *file, *what;
@@ -119,7 +119,7 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
         Case{lose, "model.safetensors", "is missing"}, Case{lose_manifest, "manifest.json", "is missing"},
         Case{break_manifest, "manifest.json", "not valid JSON"},
         Case{escape, "manifest.json", "\"../x\" is not the name"}, Case{empty, "manifest.json", "names no file"},
-        Case{future, "manifest.json", "format is 2"}}) {
+        Case{future, "manifest.json", "format is 3"}}) {
     TempFolder temp;
     write(real_files(), temp.path(), 1, "a");
     write(real_files(), temp.path(), 2, "b");

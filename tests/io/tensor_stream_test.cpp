@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/random.h"
+#include "io/manifest.h"
 #include "testing/temp_folder.h"
 
 namespace redline::io {
@@ -37,14 +38,14 @@ class Streams : public ::testing::Test {
   }
 
   // Everything as floats, from a stream with that many threads; in one window where progress is heard.
-  std::vector<std::vector<float>> stream(int threads, std::optional<std::string> hash,
+  std::vector<std::vector<float>> stream(int threads, FileHashes hashes,
                                          const std::function<void(std::uint64_t)>& progress = {}) {
     ThreadPool pool(threads);
     std::vector<std::vector<float>> out;
     for (const StoredTensor* t : wanted_) out.emplace_back(static_cast<std::size_t>(t->elements()));
     std::vector<std::int64_t> done(wanted_.size());
     stream_tensors(
-        {*reader_, wanted_, std::move(hash), pool, progress ? kLongStreamWindow : kStreamWindow, progress, finite_},
+        {*reader_, wanted_, std::move(hashes), pool, progress ? kLongStreamWindow : kStreamWindow, progress, finite_},
         [&](const TensorPiece& p) {
           return PiecePlace{reinterpret_cast<std::byte*>(out[p.index].data() + p.first), DType::f32};
         },
@@ -55,6 +56,8 @@ class Streams : public ::testing::Test {
     for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], wanted_[i]->elements());
     return out;
   }
+
+  FileHashes whole(std::uint64_t hash) const { return {{0, reader_->file().bytes().size(), hex64(hash)}}; }
 
   testing::TempFolder temp_;
   std::vector<std::vector<std::uint16_t>> data_;
@@ -67,7 +70,7 @@ class Streams : public ::testing::Test {
 
 TEST_F(Streams, EveryElementArrivesOnceOnAnyNumberOfThreads) {
   for (const int threads : {1, 3}) {
-    const auto out = stream(threads, hex64(hash_));
+    const auto out = stream(threads, whole(hash_));
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       const std::vector<float> whole = wanted_[i]->to_f32();
       EXPECT_EQ(std::memcmp(out[i].data(), whole.data(), whole.size() * sizeof(float)), 0) << i;
@@ -78,7 +81,7 @@ TEST_F(Streams, EveryElementArrivesOnceOnAnyNumberOfThreads) {
 // A window of a slow disk may take long: who waits hears of its parts, and may have enough.
 TEST_F(Streams, TellsTheCallerWhatIsReadWithinAWindowAndEndsWhenItThrows) {
   std::vector<std::uint64_t> read;
-  stream(1, hex64(hash_), [&](std::uint64_t bytes) {
+  stream(1, whole(hash_), [&](std::uint64_t bytes) {
     EXPECT_EQ(windows_, 0);
     read.push_back(bytes);
   });
@@ -86,7 +89,7 @@ TEST_F(Streams, TellsTheCallerWhatIsReadWithinAWindowAndEndsWhenItThrows) {
   EXPECT_GT(read.size(), 5u);
   EXPECT_TRUE(std::ranges::is_sorted(read));
   EXPECT_EQ(read.back(), reader_->file().bytes().size());
-  for (const int threads : {1, 3}) EXPECT_THROW(stream(threads, hex64(hash_), [](std::uint64_t) { throw 7; }), int);
+  for (const int threads : {1, 3}) EXPECT_THROW(stream(threads, whole(hash_), [](std::uint64_t) { throw 7; }), int);
 }
 
 TEST_F(Streams, TensorsThatNobodyWantsArePassedOver) {
@@ -151,11 +154,116 @@ TEST(StoredTensor, NaNAndInfinityOfEveryType) {
 
 TEST_F(Streams, AnotherHashIsAUserErrorThatNamesTheFile) {
   try {
-    stream(2, hex64(hash_ ^ 1));
+    stream(2, whole(hash_ ^ 1));
     ADD_FAILURE() << "accepted";
   } catch (const UserError& e) {
     EXPECT_NE(std::string(e.what()).find((temp_ / "f").string() + " has changed"), std::string::npos) << e.what();
   }
+}
+
+// Three ranks that each want a part of every tensor, cut anywhere, of a file that others wrote in stretches of their own:
+// every element arrives on one of them, every byte is held against its hash on one of them, and hardly more is read.
+class SharedStreams : public Streams {
+ protected:
+  static constexpr std::int64_t kRanks = 3;
+
+  // Elements of all tensors back to back, in the order of the file, cut into equal parts.
+  std::vector<ElementRange> parts_of(std::int64_t rank) const {
+    std::int64_t all = 0, at = 0;
+    for (const StoredTensor* t : wanted_) all += t->elements();
+    const std::int64_t begin = rank * all / kRanks, end = (rank + 1) * all / kRanks;
+    std::vector<ElementRange> parts;
+    for (const StoredTensor* t : wanted_) {
+      const std::int64_t from = std::max(at, begin), to = std::min(at + t->elements(), end);
+      parts.push_back(from < to ? ElementRange{from - at, to - from} : ElementRange{});
+      at += t->elements();
+    }
+    return parts;
+  }
+
+  FileHashes hashes_of(std::vector<std::uint64_t> cuts) const {
+    const std::span<const std::byte> bytes = reader_->file().bytes();
+    cuts.push_back(bytes.size());
+    FileHashes hashes;
+    std::uint64_t at = 0;
+    for (const std::uint64_t cut : cuts) {
+      hashes.push_back({at, cut, hex64(hash64(bytes.subspan(at, cut - at)))});
+      at = cut;
+    }
+    return hashes;
+  }
+
+  // Of each rank what is wrong; nothing where all is well. `out_` has what arrived.
+  std::vector<std::string> stream_all(const FileHashes& hashes) {
+    std::vector<std::string> problems;
+    out_.clear();
+    for (const StoredTensor* t : wanted_) out_.emplace_back(static_cast<std::size_t>(t->elements()), -1.f);
+    read_ = 0;
+    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+      ThreadPool pool(2);
+      const std::vector<ElementRange> parts = parts_of(rank);
+      const TensorStream s{.file = *reader_,
+                           .wanted = wanted_,
+                           .hashes = hashes,
+                           .pool = pool,
+                           .finite = false,
+                           .parts = parts,
+                           .rest = rank == 0};
+      try {
+        read_ += stream_bytes(s);
+        stream_tensors(
+            s,
+            [&](const TensorPiece& p) {
+              EXPECT_GE(p.first, parts[p.index].first);
+              EXPECT_LE(p.first + p.count, parts[p.index].first + parts[p.index].count);
+              return PiecePlace{reinterpret_cast<std::byte*>(out_[p.index].data() + p.first), DType::f32};
+            },
+            [](std::span<const TensorPiece>) {});
+        problems.emplace_back();
+      } catch (const UserError& e) {
+        problems.emplace_back(e.what());
+      }
+    }
+    return problems;
+  }
+
+  std::vector<std::vector<float>> out_;
+  std::uint64_t read_ = 0;
+};
+
+TEST_F(SharedStreams, EveryElementArrivesAndEveryStretchIsHeldOnce) {
+  const std::uint64_t size = reader_->file().bytes().size();
+  const auto even = [](std::uint64_t at) { return at / 8 * 8; };
+  const std::vector<std::vector<std::uint64_t>> cuts = {
+      {}, {even(size / 2)}, {even(size / 3), even(2 * size / 3)}, {64, even(size / 7), even(size / 7) + 8, size - 10}};
+  for (const std::vector<std::uint64_t>& cut : cuts) {
+    const FileHashes hashes = hashes_of(cut);
+    EXPECT_EQ(stream_all(hashes), std::vector<std::string>(kRanks));
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      const std::vector<float> whole = wanted_[i]->to_f32();
+      EXPECT_EQ(std::memcmp(out_[i].data(), whole.data(), whole.size() * sizeof(float)), 0) << i;
+    }
+    EXPECT_GE(read_, size);
+    EXPECT_LE(read_, 2 * size);
+    for (std::size_t wrong = 0; wrong < hashes.size(); ++wrong) {
+      FileHashes other = hashes;
+      other[wrong].xxh3 = hex64(1);
+      std::vector<std::string> problems = stream_all(other);
+      std::erase(problems, "");
+      ASSERT_EQ(problems.size(), 1u) << "one rank holds it";
+      EXPECT_NE(problems[0].find(changed_in_words(other, wrong)), std::string::npos) << problems[0];
+    }
+  }
+  stream_all({});
+  EXPECT_LT(read_, size) << "without hashes nobody reads the header again";
+}
+
+TEST_F(SharedStreams, AStretchThatCutsANumberIsRefused) {
+  const std::uint64_t tensor = static_cast<std::uint64_t>(wanted_[2]->bytes.data() - reader_->file().bytes().data());
+  std::vector<std::string> problems = stream_all(hashes_of({tensor + 7}));
+  std::erase(problems, "");
+  ASSERT_FALSE(problems.empty());
+  EXPECT_NE(problems[0].find("cuts a number of \"t2\" in two"), std::string::npos) << problems[0];
 }
 
 }  // namespace

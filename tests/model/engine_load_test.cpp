@@ -176,14 +176,16 @@ TEST_F(Loading, WhatEndsItEarlyLeavesNothingUnderWay) {
   EXPECT_EQ(device_.under_way, 0);
 
   const io::WeightFiles files = weights();
-  io::WeightFiles::File other{std::make_unique<io::SafetensorsReader>(temp_ / io::kWeightsFile), hash_};
+  io::WeightFiles::File other{std::make_unique<io::SafetensorsReader>(temp_ / io::kWeightsFile),
+                              {{0, files.bytes(), hash_}}};
   std::vector<Engine::FileToLoad> hashed = weights_to_load(engine, files);
   hashed.front().file = &other;
   for (std::size_t i = 0; i < hashed.front().tensors.size(); ++i)
     hashed.front().tensors[i] = &other.reader->at(hashed.front().tensors[i]->name);
   engine.load(hashed);
   expect_loaded(engine);
-  other.hash->front() = other.hash->front() == '0' ? '1' : '0';
+  char& digit = other.hashes.front().xxh3.front();
+  digit = digit == '0' ? '1' : '0';
   expect_refused("its hash is not the one in the manifest", [&] { engine.load(hashed); });
   EXPECT_EQ(device_.under_way, 0);
 

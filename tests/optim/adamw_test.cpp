@@ -1,4 +1,5 @@
 // The norm and AdamW against doubles, and an update that must not happen; what AdamW keeps.
+#include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 #include "testing/op_check.h"
@@ -21,7 +22,7 @@ void run_norm(Memory& memory, SumSquares<Tensor> sum, GradNorm<Tensor> norm) {
 UpdateResult norm_of(Memory& memory, const Tensor& gradients, double loss_sum, float inv_pairs, float clip) {
   const Tensor loss = memory.doubles(1), result = memory.object(UpdateResult{});
   *loss.as<double>() = loss_sum;
-  const Tensor state = memory.object(StepState{.pairs = 1 / static_cast<double>(inv_pairs)});
+  const Tensor state = memory.object(StepState{.counts = {.pairs = 1 / static_cast<double>(inv_pairs)}});
   run_norm(memory, {gradients, loss, state}, {{}, result, clip});
   return *result.as<UpdateResult>();
 }
@@ -61,7 +62,7 @@ TEST(GradNorm, TotalsOfShardsAddUpToTheBit) {
   for (const std::int64_t n : {1, 1000, 300007, 1 << 20}) {
     Memory memory;
     const Tensor gradients = memory.uniform({n}, -3, 3), loss = memory.object(2.5);
-    const Tensor state = memory.object(StepState{.pairs = 7, .stop = 1});
+    const Tensor state = memory.object(StepState{.counts = {.pairs = 7, .stop = 1}});
     const auto totals_of = [&](std::int64_t begin, std::int64_t end) {
       const Tensor totals = memory.doubles(kTotals);
       const Tensor part{gradients.f32() + begin, DType::f32, {end - begin}};
@@ -79,8 +80,8 @@ TEST(GradNorm, TotalsOfShardsAddUpToTheBit) {
       for (std::size_t g = 0; g < static_cast<std::size_t>(kCutGroups); ++g)
         ASSERT_EQ(sum[g], whole[g]) << n << " " << g;
       EXPECT_EQ(sum[static_cast<std::size_t>(kLossTotal)], 2.5 * ranks);
-      EXPECT_EQ(sum[static_cast<std::size_t>(kPairsTotal)], 7.0 * ranks);
-      EXPECT_EQ(sum[static_cast<std::size_t>(kStopTotal)], ranks);
+      EXPECT_EQ(sum[static_cast<std::size_t>(kCountTotals)], 7.0 * ranks);
+      EXPECT_EQ(sum.back(), ranks) << "asked to stop";
     }
   }
 }
@@ -89,10 +90,10 @@ TEST(GradNorm, TotalsOfShardsAddUpToTheBit) {
 TEST(GradNorm, HoldsANormAgainstTheUsualOnceItIsKnown) {
   Memory memory;
   const Tensor gradients = memory.uniform({64}, 1, 2), loss = memory.object(1.0);
-  const Tensor state = memory.object(StepState{.pairs = 1}), usual = memory.object(UsualNorm{});
+  const Tensor state = memory.object(StepState{.counts = {.pairs = 1}}), usual = memory.object(UsualNorm{});
   const Tensor result = memory.object(UpdateResult{});
   const auto norm = [&](float factor) {
-    state.as<StepState>()->pairs = 1 / static_cast<double>(factor);
+    state.as<StepState>()->counts.pairs = 1 / static_cast<double>(factor);
     run_norm(memory, {gradients, loss, state}, {{}, result, 1, usual, 4});
     return *result.as<UpdateResult>();
   };
@@ -167,6 +168,17 @@ TEST(AdamW, TouchesNothingWhenNotFinite) {
   EXPECT_EQ(values_of(p), before_p);
   EXPECT_EQ(values_of(m), before_m);
   EXPECT_EQ(values_of(v), before_v);
+}
+
+// Fewer bytes than it would write there.
+TEST(AdamW, AWorkingCopyThatIsNotFp32IsRefused) {
+  Memory memory;
+  ThreadPool pool(1);
+  const Tensor x = memory.uniform({100}), working = memory.array(DType::bf16, {100});
+  const AdamW<Tensor> op{x, x, x, x, working, memory.object(StepState{}), memory.object(UpdateResult{.finite = 1}), {}};
+  EXPECT_THROW(cpu::run(op, pool), MachineError);
+  EXPECT_THROW(cpu::run(Refresh<Tensor>{x, working}, pool), MachineError);
+  EXPECT_TRUE(memory.guards_whole());
 }
 
 TEST(State, AdamWKeepsTwoFloatsForEachOfItsParameters) {

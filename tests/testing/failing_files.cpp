@@ -44,6 +44,34 @@ class FailingWriter final : public FileWriter {
   std::unique_ptr<FileWriter> real_;
 };
 
+class FailingStretchWriter final : public StretchWriter {
+ public:
+  FailingStretchWriter(FailingFiles& files, const Path& path)
+      : files_(files), path_(path), real_(redline::open_stretches(path)) {}
+
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    const bool failed_before = files_.failed_;
+    if (files_.fails(FailingFiles::Needs::room, path_)) {
+      if (!failed_before) real_->write(offset, bytes.first(bytes.size() / 2));
+      fail_no_space(path_, "write");
+    }
+    real_->write(offset, bytes);
+  }
+  void sync() override {
+    files_.change(FailingFiles::Needs::room, path_, "sync");
+    real_->sync();
+  }
+  void close() override {
+    files_.change(FailingFiles::Needs::nothing, path_, "close");
+    real_->close();
+  }
+
+ private:
+  FailingFiles& files_;
+  Path path_;
+  std::unique_ptr<StretchWriter> real_;
+};
+
 void FailingFiles::fail_at(std::int64_t nth, Failure failure) {
   changes_ = 0;
   failed_ = false;
@@ -70,6 +98,11 @@ std::unique_ptr<FileWriter> FailingFiles::create(const Path& path) {
 std::unique_ptr<FileWriter> FailingFiles::append(const Path& path) {
   change(Needs::room, path, "open to append");
   return std::make_unique<FailingWriter>(*this, path, real_.append(path));
+}
+
+std::unique_ptr<StretchWriter> FailingFiles::open_stretches(const Path& path) {
+  change(Needs::nothing, path, "open to write");
+  return std::make_unique<FailingStretchWriter>(*this, path);
 }
 
 void FailingFiles::create_folders(const Path& path) {

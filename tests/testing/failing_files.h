@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/stretch_writer.h"
 
 namespace redline::testing {
 
@@ -33,6 +34,7 @@ class FailingFiles final : public FileSystem {
 
   std::unique_ptr<FileWriter> create(const Path& path) override;
   std::unique_ptr<FileWriter> append(const Path& path) override;
+  std::unique_ptr<StretchWriter> open_stretches(const Path& path);  // of the real file system; each write is a change
   std::string read(const Path& path) override { return real_.read(path); }
   void read_pieces(const Path& path, const std::function<void(std::span<const std::byte>)>& take) override {
     real_.read_pieces(path, take);
@@ -48,6 +50,7 @@ class FailingFiles final : public FileSystem {
 
  private:
   friend class FailingWriter;
+  friend class FailingStretchWriter;
   enum class Needs { room, nothing };
   // Counts one change and says whether it must fail.
   bool fails(Needs needs, const Path& path);

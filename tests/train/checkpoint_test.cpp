@@ -96,7 +96,8 @@ TEST(Checkpoint, EveryRowComesBackBitForBitOnAnyDevice) {
 TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
   testing::TempFolder temp;
   const config::Model model = testing::tiny_model("llama");
-  static constexpr auto kBytes = [](const model::ParameterTable&, const model::FlatLayout& layout) {
+  static constexpr auto kBytes = [](const model::ParameterTable&, const model::FlatLayout& layout,
+                                    const optim::Range&) {
     optim::StateTable table = optim::adamw_state(layout.whole());
     table[0].dtype = DType::u8;
     return table;

@@ -29,12 +29,12 @@ class Spoiling {
     };
     device.states = [this, factor](StepState& state) {
       last_ = 0;
-      if (state.pairs == 0) {  // of a micro-step
+      if (state.counts.pairs == 0) {  // of a micro-step
         seen.push_back(tokens_);
         spoiled_ = spoiled_ || bad_.contains(tokens_);
         return;
       }
-      if (spoiled_) state.pairs /= factor;
+      if (spoiled_) state.counts.pairs /= factor;
       spoiled_ = false;
       if (static_cast<std::int64_t>(state.step) + 1 == stop_in && updates_ >= stop_after) stop = SIGTERM;
       ++updates_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 
@@ -44,6 +45,11 @@ void update(float* p, const float* gradient, float* m, float* v, std::int64_t n,
   }
 }
 
+void check_working(const Tensor& working) {
+  REDLINE_CHECK(!working.present() || working.dtype == DType::f32, "working copies on the CPU are fp32, not {}",
+                name_of(working.dtype));
+}
+
 }  // namespace
 
 void run(const SumSquares<Tensor>& op, ThreadPool& pool) {
@@ -57,20 +63,18 @@ void run(const SumSquares<Tensor>& op, ThreadPool& pool) {
   pool.run(kCutGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
   const StepState* const state = op.state.as<StepState>();
   totals[kLossTotal] = op.loss_sum.present() ? *op.loss_sum.as<double>() : 0.0;
-  totals[kPairsTotal] = state ? state->pairs : 1.0;
-  totals[kStopTotal] = state ? state->stop : 0.0;
+  *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};
 }
 
 void run(const GradNorm<Tensor>& op, ThreadPool&) {
   const double* const totals = op.totals.as<double>();
   double sum = 0;
   for (std::int64_t g = 0; g < kCutGroups; ++g) sum += totals[g];
-  const double inv_pairs = static_cast<double>(static_cast<float>(1.0 / totals[kPairsTotal]));
-  const double norm = inv_pairs * std::sqrt(sum);
   UpdateResult result;
   result.loss_sum = totals[kLossTotal];
-  result.pairs = totals[kPairsTotal];
-  result.stop = totals[kStopTotal];
+  result.counts = *reinterpret_cast<const StepCounts*>(totals + kCountTotals);
+  const double inv_pairs = static_cast<double>(static_cast<float>(1.0 / result.counts.pairs));
+  const double norm = inv_pairs * std::sqrt(sum);
   result.grad_norm = static_cast<float>(norm);
   bool finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss_sum);
   if (op.usual.present()) {
@@ -90,6 +94,7 @@ void run(const GradNorm<Tensor>& op, ThreadPool&) {
 }
 
 void run(const AdamW<Tensor>& op, ThreadPool& pool) {
+  check_working(op.working);
   const StepState& state = *op.state.as<StepState>();
   const UpdateResult& result = *op.result.as<UpdateResult>();
   if (result.finite != 1.0f) {  // working copies are written whatever happened
@@ -110,6 +115,7 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const Refresh<Tensor>& op, ThreadPool&) {
+  check_working(op.working);
   std::copy_n(op.parameters.f32(), op.parameters.elements(), op.working.f32());
 }
 

@@ -1,4 +1,4 @@
-// totals = sum g^2 by group, with the step's loss, pairs and stop behind them. Then
+// totals = sum g^2 by group, with the step's loss and counts behind them. Then
 // norm = inv_pairs * sqrt(sum of squares);  finite = norm and loss are finite, and the norm is within its limit, if it
 // has one; grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite. A block adds up one group in
 // double; one block then adds the groups, a thread each, in a fixed order.
@@ -37,8 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) totals[group] = sum;
   if (threadIdx.x == 0 && group == 0) {
     totals[kLossTotal] = loss_sum ? *loss_sum : 0.0;
-    totals[kPairsTotal] = state ? state->pairs : 1.0;
-    totals[kStopTotal] = state ? state->stop : 0.0;
+    *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};
   }
 }
 
@@ -57,8 +56,9 @@ __global__ void __launch_bounds__(kCutGroups)
   __shared__ double parts[kMaxWarps];
   const double sum = row_sum(totals[threadIdx.x], parts);
   if (threadIdx.x != 0) return;
-  const double loss_sum = totals[kLossTotal], pairs = totals[kPairsTotal];
-  const double inv_pairs = static_cast<double>(static_cast<float>(1.0 / pairs)), norm = inv_pairs * sqrt(sum);
+  const StepCounts counts = *reinterpret_cast<const StepCounts*>(totals + kCountTotals);
+  const double loss_sum = totals[kLossTotal], inv_pairs = static_cast<double>(static_cast<float>(1.0 / counts.pairs));
+  const double norm = inv_pairs * sqrt(sum);
   const auto grad_norm = static_cast<float>(norm);
   const float limit = usual ? limit_of(*usual, spike) : 0.0f;
   const bool finite = isfinite(grad_norm) && isfinite(loss_sum) && (limit == 0.0f || grad_norm <= limit);
@@ -69,8 +69,7 @@ __global__ void __launch_bounds__(kCutGroups)
              .finite = finite ? 1.0f : 0.0f,
              .limit = limit,
              .loss_sum = loss_sum,
-             .pairs = pairs,
-             .stop = totals[kStopTotal]};
+             .counts = counts};
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
-// A card's memory is aligned, counted and freed; copies keep their order and the host's arrays are its own again at
-// once, whatever their size.
+// A card's memory is aligned, counted and freed; copies keep their order, those of a lane beside the work, and the
+// host's arrays are its own again at once, whatever their size.
 #include "device/cuda/device.h"
 
 #include <cstring>
 #include <vector>
 
 #include "base/random.h"
+#include "testing/copy_lanes.h"
 #include "testing/letters.h"
 #include "testing/on_card.h"
 #include "testing/spans.h"
@@ -39,6 +40,31 @@ TEST_F(Card, SpansAreTimedByTheCard) { testing::expect_spans_by_the_devices_cloc
 TEST_F(Card, WhatGoesThroughWindowsArrives) {
   testing::expect_uploads_arrive(card());
   testing::expect_downloads_arrive(card());
+}
+
+TEST_F(Card, CopiesOfALaneKeepTheirPlace) {
+  testing::expect_lane_keeps_its_place(card());
+  testing::expect_lane_windows_beside_work(card());
+}
+
+TEST_F(Card, CopiesWithinItKeepTheirOrder) { testing::expect_copies_within_in_order(card()); }
+
+TEST_F(Card, PinsMemoryOfTheHostOrSaysThatThereIsNone) { testing::expect_host_memory_or_nothing(card()); }
+
+// Neither waits for the other: a copy is there while work that was given before the copy began still runs.
+TEST_F(Card, CopiesOfALaneGoOnBesideTheWork) {
+  const auto memory = card().allocate(testing::kLaneBytes), other = card().allocate(std::int64_t{1} << 30);
+  const auto host = card().try_allocate_host(testing::kLaneBytes);
+  ASSERT_TRUE(host);
+  const auto lane = card().make_lane();
+  card().fill(memory->data(), 5, testing::kLaneBytes);
+  lane->follow();
+  for (int i = 0; i < 200; ++i) card().fill(other->data(), 1, other->bytes());  // a quarter of a ms each, or longer
+  lane->fetch(host->data(), memory->data(), testing::kLaneBytes);
+  lane->wait();
+  EXPECT_EQ(cudaStreamQuery(card().launch().stream), cudaErrorNotReady);
+  EXPECT_TRUE(testing::all_are({host->data(), static_cast<std::size_t>(testing::kLaneBytes)}, 5));
+  card().wait();
 }
 
 TEST_F(Card, MemoryThatIsNotThereIsAMachineErrorAndHarmsNothing) {

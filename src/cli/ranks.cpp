@@ -1,0 +1,104 @@
+// Joins ranks, shares the machine among those of it, and lets an error on one end all.
+#include "cli/ranks.h"
+
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/output.h"
+
+namespace redline::cli {
+namespace {
+
+// Threads of the CPU backend, where nobody said how many: the ranks of a machine share its cores.
+void share_cores(const dist::Place& place) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int mine = std::max(1, cores / std::max(1, place.local_ranks));
+  ::setenv("REDLINE_THREADS", std::to_string(mine).c_str(), 0);
+}
+
+int status_of(const std::exception& e) { return dynamic_cast<const UserError*>(&e) ? kBadInput : kFailed; }
+
+}  // namespace
+
+// Words over a channel of the control connection.
+class Ranks::Channel final : public io::Together {
+ public:
+  Channel(dist::Control& control, std::string name) : control_(control), name_(std::move(name)) {}
+  int rank() const override { return control_.place().rank; }
+  int ranks() const override { return control_.place().ranks; }
+  std::vector<std::string> gather(const std::string& mine) override {
+    std::vector<std::string> all = control_.all_gather(mine, name_);
+    if (rank() != 0) all.clear();
+    return all;
+  }
+  std::string from_first(const std::string& words) override { return control_.broadcast(words, name_); }
+
+ private:
+  dist::Control& control_;
+  std::string name_;
+};
+
+Ranks::Ranks(const Words& words) : place_(dist::place_of_process()) {
+  if (place_.alone()) return;
+  dist::take_own_card(place_);
+  share_cores(place_);
+  dist::ControlOptions options;
+  options.version = REDLINE_VERSION;
+  options.warned = [](int rank, std::string_view warning) { log::warn("rank {}: {}", rank, warning); };
+  options.say = [](std::string_view sentence) {
+    finish_output();
+    print_error(sentence);
+  };
+  control_ = dist::Control::join(place_, std::move(options));
+  together_ = std::make_unique<Channel>(*control_, "loop");
+  saving_ = std::make_unique<Channel>(*control_, "saving");
+  if (!leads())
+    listener_ = std::make_unique<log::Listener>([this](bool warning, std::string_view text) {
+      if (warning) control_->tell(text);
+    });
+  const std::string said = fmt::format("{}", fmt::join(words, " "));
+  const std::vector<std::string> all = together_->gather(said);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != said)
+      fail_user("rank {} was started with other words ({}) than rank 0 ({}); start all ranks alike", rank, all[rank],
+                said);
+}
+
+Ranks::~Ranks() = default;
+
+std::string Ranks::from_first(const std::string& words) { return alone() ? words : together_->from_first(words); }
+
+void Ranks::connect(device::Device& device, std::int64_t timeout) {
+  if (alone()) return;
+  group_ = dist::open_group(device, *control_);
+  control_->watch(static_cast<double>(timeout));
+}
+
+train::Team Ranks::team(dist::Mode mode, bool bf16_wire) {
+  if (alone()) return {};
+  return {.sharing = {place_.rank, place_.ranks, mode, bf16_wire},
+          .group = group_.get(),
+          .together = together_.get(),
+          .saving = saving_.get(),
+          .warn = [this](const std::string& warning) { control_->tell(warning); },
+          .progress = [this](std::int64_t step) { control_->progress(step); }};
+}
+
+int Ranks::run(const std::function<int()>& body) {
+  if (alone()) return body();
+  try {
+    const int status = body();
+    control_->goodbye();
+    return status;
+  } catch (const std::bad_alloc&) {
+    control_->fail(fmt::format("rank {}: out of memory", place_.rank), kFailed);
+    throw;
+  } catch (const std::exception& e) {
+    control_->fail(leads() ? std::string(e.what()) : fmt::format("rank {}: {}", place_.rank, e.what()), status_of(e));
+    throw;
+  }
+}
+
+}  // namespace redline::cli

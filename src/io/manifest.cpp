@@ -1,0 +1,156 @@
+// The one place that knows the keys of a manifest.
+#include "io/manifest.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "io/json.h"
+
+namespace redline::io {
+namespace {
+
+// 2 has files with a hash for each of several stretches. A manifest without such a file is written as 1.
+constexpr std::int64_t kOneHash = 1, kStretches = 2;
+
+std::uint64_t count_at(const Json& json, const char* key, const std::string& where, const std::string& name) {
+  const std::int64_t number = integer_at(json, key, where);
+  if (number < 0) fail_user("{}: {} of {} is negative", where, in_quotes(key), in_quotes(name));
+  return static_cast<std::uint64_t>(number);
+}
+
+ManifestFile file_from(const std::string& name, const Json& entry, const std::string& where) {
+  // A name must stay inside the folder, whoever wrote the manifest.
+  if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\0", 2)) != name.npos)
+    fail_user("{}: {} is not the name of a file in this folder", where, in_quotes(name));
+  ManifestFile file{name, count_at(entry, "bytes", where, name), {}};
+  const auto stretches = entry.find("stretches");
+  if (stretches == entry.end()) {
+    file.hashes.push_back({0, file.bytes, string_at(entry, "xxh3", where)});
+    return file;
+  }
+  if (!stretches->is_array()) fail_user("{}: the stretches of {} are not an array", where, in_quotes(name));
+  std::uint64_t at = 0;
+  for (const Json& s : *stretches) {
+    const HashedStretch& stretch = file.hashes.emplace_back(
+        HashedStretch{count_at(s, "begin", where, name), count_at(s, "end", where, name), string_at(s, "xxh3", where)});
+    if (stretch.begin != at || stretch.end <= at)
+      fail_user("{}: the stretches of {} do not follow each other at byte {}", where, in_quotes(name), at);
+    at = stretch.end;
+  }
+  if (at != file.bytes)
+    fail_user("{}: the stretches of {} end at byte {}, the file at {}", where, in_quotes(name), at, file.bytes);
+  return file;
+}
+
+Json to_json(const FileHashes& hashes, std::uint64_t bytes) {
+  if (hashes.size() == 1) return {{"bytes", bytes}, {"xxh3", hashes.front().xxh3}};
+  Json stretches = Json::array();
+  for (const HashedStretch& s : hashes) stretches.push_back({{"begin", s.begin}, {"end", s.end}, {"xxh3", s.xxh3}});
+  return {{"bytes", bytes}, {"stretches", std::move(stretches)}};
+}
+
+void require_whole(const FileHashes& hashes, std::uint64_t bytes, const std::string& name) {
+  std::uint64_t at = 0;
+  for (const HashedStretch& s : hashes) {
+    REDLINE_CHECK(s.begin == at && s.end >= at, "of {} nobody wrote byte {}, or two did", name, std::min(at, s.begin));
+    at = s.end;
+  }
+  REDLINE_CHECK(at == bytes, "of {} bytes of {}, {} were written", bytes, name, at);
+}
+
+}  // namespace
+
+Manifest read_manifest(FileSystem& files, const Path& folder) {
+  const Path path = folder / kManifest;
+  const std::string where = path.string();
+  const Json manifest = read_json(files, path);
+  if (const std::int64_t format = integer_at(manifest, "format", where); format != kOneHash && format != kStretches)
+    fail_user("{}: its format is {}, this redline knows {} and {}", where, format, kOneHash, kStretches);
+  const auto entries = manifest.find("files");
+  if (entries == manifest.end() || !entries->is_object()) fail_user("{}: \"files\" is missing or not an object", where);
+  Manifest result{integer_at(manifest, "step", where), {}};
+  for (const auto& [name, entry] : entries->items()) result.files.push_back(file_from(name, entry, where));
+  return result;
+}
+
+void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
+                    const std::map<std::string, FileHashes>& hashes) {
+  Json entries = Json::object();
+  std::int64_t format = kOneHash;
+  for (const auto& [name, stretches] : hashes) {
+    REDLINE_CHECK(name != kManifest && files.exists(folder / name),
+                  "a checkpoint names the file {}, which is not in {}", name, folder.string());
+    // Synced here once more, whatever wrote it: a sync of clean pages costs nothing.
+    const std::unique_ptr<FileWriter> written = files.append(folder / name);
+    written->sync();
+    written->close();
+    const std::uint64_t bytes = files.size(folder / name);
+    require_whole(stretches, bytes, name);
+    entries[name] = to_json(stretches, bytes);
+    if (stretches.size() > 1) format = kStretches;
+  }
+  const Json manifest = {{"format", format}, {"step", step}, {"files", std::move(entries)}};
+  const std::unique_ptr<FileWriter> writer = files.create(folder / kManifest);
+  writer->write(manifest.dump(2) + "\n");
+  writer->sync();
+  writer->close();
+  files.sync_folder(folder);
+}
+
+void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
+                    const std::map<std::string, std::uint64_t>& hashes) {
+  std::map<std::string, FileHashes> whole;
+  for (const auto& [name, hash] : hashes) {
+    REDLINE_CHECK(files.exists(folder / name), "a checkpoint names the file {}, which is not in {}", name,
+                  folder.string());
+    whole[name] = {{0, files.size(folder / name), hex64(hash)}};
+  }
+  write_manifest(files, folder, step, whole);
+}
+
+std::map<std::string, FileHashes> checkpoint_hashes(FileSystem& files, const Path& folder) {
+  std::map<std::string, FileHashes> hashes;
+  if (!files.exists(folder / kManifest)) return hashes;
+  for (ManifestFile& file : read_manifest(files, folder).files) hashes.emplace(file.name, std::move(file.hashes));
+  return hashes;
+}
+
+std::string changed_in_words(const FileHashes& hashes, std::size_t stretch) {
+  if (hashes.size() == 1) return "has changed: its hash is not the one in the manifest";
+  return fmt::format("has changed: the hash of its bytes {} to {} is not the one in the manifest",
+                     hashes[stretch].begin, hashes[stretch].end);
+}
+
+std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& hashes,
+                         const std::function<void(std::uint64_t bytes)>& took) {
+  std::size_t stretch = 0;
+  std::uint64_t at = 0;
+  std::optional<Hasher> hasher(std::in_place);
+  std::string problem;
+  const auto end_stretch = [&] {
+    if (problem.empty() && hex64(hasher->digest()) != hashes[stretch].xxh3) problem = changed_in_words(hashes, stretch);
+    ++stretch;
+    hasher.emplace();
+  };
+  files.read_pieces(path, [&](std::span<const std::byte> piece) {
+    const std::size_t bytes = piece.size();
+    while (!piece.empty() && stretch < hashes.size()) {
+      const auto part =
+          piece.first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), hashes[stretch].end - at)));
+      hasher->update(part);
+      at += part.size();
+      piece = piece.subspan(part.size());
+      if (at == hashes[stretch].end) end_stretch();
+    }
+    if (took) took(bytes);
+  });
+  if (problem.empty() && stretch + 1 == hashes.size() && hashes[stretch].end == at) end_stretch();  // an empty file
+  if (problem.empty() && stretch < hashes.size()) problem = changed_in_words(hashes, stretch);
+  return problem;
+}
+
+}  // namespace redline::io

@@ -1,0 +1,48 @@
+// One rank's part of a file that several ranks write: its stretches, hashed on the way, synced and read back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/stretch_writer.h"
+#include "io/file_hashes.h"
+
+namespace redline::io {
+
+struct ByteRange {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// On rank 0, before anybody writes into it: an empty file of that size.
+void make_shared_file(FileSystem& files, const Path& path, std::uint64_t bytes);
+
+class SharedFileWriter {
+ public:
+  // `mine`, from front to back: those that touch become one stretch.
+  SharedFileWriter(const OpenStretches& open, const Path& path, std::span<const ByteRange> mine);
+  void put(std::span<const std::byte> bytes);  // all of them in order, in pieces of any size
+  FileHashes finish();                         // a MachineError where the disk gives other bytes back
+
+ private:
+  void read_back() const;
+
+  Path path_;
+  std::unique_ptr<StretchWriter> writer_;
+  FileHashes stretches_;
+  std::size_t current_ = 0;
+  std::uint64_t at_ = 0;  // in the file
+  std::optional<Hasher> hasher_;
+};
+
+// What a rank wrote of each file, or the sentence of why it did not, on its way to rank 0; and what all ranks wrote, in
+// the order of the files. A MachineError where one did not, which names it.
+std::string report_of(const std::map<std::string, FileHashes>& wrote, const std::string& problem);
+std::map<std::string, FileHashes> joined_reports(const std::vector<std::string>& reports);
+
+}  // namespace redline::io

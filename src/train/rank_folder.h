@@ -1,0 +1,51 @@
+// What a rank that does not lead keeps of a run: its part of every checkpoint. The run's folder is rank 0's, which says
+// what all ranks take up.
+#pragma once
+
+#include <future>
+#include <optional>
+
+#include "model/snapshot.h"
+#include "train/step_loop.h"
+
+namespace redline::train {
+
+// What rank 0 tells the others when the run takes up a checkpoint.
+struct TakenUp {
+  std::string checkpoint;      // empty: none
+  bool new_order = false;      // the order of the data begins anew
+  bool other_batches = false;  // batches are counted otherwise than in the checkpoint
+  std::string words() const;
+  static TakenUp read(const std::string& words);
+};
+
+// The problem of the first rank that has one, on every rank; empty where all went well.
+std::string agree_on(io::Together& ranks, const std::string& problem);
+
+class RankFolder final : public Keeper {
+ public:
+  RankFolder(const TrainOptions& options, FileSystem& files) : options_(options), files_(files) {}
+  ~RankFolder() override;
+
+  // Follows rank 0 until it has found a checkpoint that every rank can load, or none.
+  std::optional<Path> resume(StepLoop& loop);
+  void tell(const Event& event) override;
+  void save(model::Engine& engine, const RunState& state, double began) override;
+  void before_update() override;
+  std::optional<SaveOutcome> settle(Settle which) override;
+  std::optional<RunState> go_back(StepLoop& loop, std::int64_t step) override;
+
+ private:
+  RunState state_of(const TakenUp& taken) const;
+  SaveOutcome collect(bool must_succeed);
+
+  const TrainOptions& options_;
+  FileSystem& files_;
+  std::optional<model::Snapshot> snapshot_;
+  std::future<double> saving_;  // seconds; reads the snapshot: behind it, so that it ends first
+};
+
+// By all ranks, once rank 0 has made the folder: a UserError names the first that does not see it.
+void require_shared_folder(const TrainOptions& options, FileSystem& files);
+
+}  // namespace redline::train

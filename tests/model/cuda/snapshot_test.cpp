@@ -1,0 +1,137 @@
+// A snapshot of a card's state, on the card and in the host's memory: it holds the bytes of the moment at which it was
+// taken while steps go on, and changes none of theirs. Parameters that are not finite are found on the card.
+#include "model/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "model/tiny.h"
+#include "testing/on_card.h"
+
+namespace redline::model {
+namespace {
+
+constexpr data::BatchShape kShape{.rows = 1, .seq_len = 64, .max_segments = 4};
+
+// 12M parameters: 150 MB of state are under way for milliseconds, and a step takes one.
+config::Model wide_model() {
+  config::Model m = testing::tiny_model("llama", true);
+  m.layers = 1;
+  m.hidden = 128;
+  m.vocab = 96'000;
+  m.init_std = 0.02;
+  return m;
+}
+
+LoweringOptions options() {
+  LoweringOptions o;
+  o.batch = kShape;
+  o.compute = DType::bf16;
+  o.kind = device::Kind::cuda;
+  o.products.bits = o.attention.bits = ops::Bits::repeat;
+  return o;
+}
+
+// Everything that files of a checkpoint would hold.
+template <class Read>
+std::vector<std::byte> all_bytes(const Engine& engine, const Read& read) {
+  std::vector<std::byte> out;
+  const optim::StateTable& table = engine.lowered().state;
+  for (const std::string& file : state_files(table))
+    read(state_tensors(table, engine.layout(), file),
+         [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
+  return out;
+}
+std::vector<std::byte> live_bytes(Engine& engine) {
+  return all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) {
+    read_state(tensors, engine.state(), engine.device(), take);
+  });
+}
+
+// Gives a step to the card and does not wait for it.
+void give_step(Engine& engine, int index, Snapshot* snapshot) {
+  const data::Batch batch = testing::batch_of(
+      kShape, {testing::random_document(static_cast<std::uint64_t>(index), 64, engine.model().vocab)});
+  engine.upload(batch);
+  engine.set_step(static_cast<std::uint64_t>(index), 1e-2, 1.0 / 64, 0);
+  engine.micro_step(true);
+  if (snapshot) snapshot->hold_update();
+  engine.update();
+}
+
+class SnapshotOnCard : public testing::OnCard<::testing::TestWithParam<Snapshot::Where>> {};
+
+TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
+  Engine engine(wide_model(), options(), card());
+  engine.initialise(3);
+  // All memory of the card as what is to be spared: no room is left.
+  Snapshot snapshot(engine, GetParam() == Snapshot::Where::host ? card().memory_bytes() : kSpareForSnapshot);
+  ASSERT_EQ(snapshot.where(), GetParam());
+  int index = 0;
+  for (; index < 3; ++index) give_step(engine, index, nullptr);  // captured, then replayed
+  for (const int round : {1, 2}) {                               // the second takes the place of the first
+    const std::vector<std::byte> before = live_bytes(engine);
+    give_step(engine, index++, nullptr);  // under way when it is taken
+    snapshot.take();
+    std::vector<std::byte> read;
+    std::thread reader([&] {
+      read = all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
+    });
+    const int first = index;
+    for (; index < first + 3; ++index) give_step(engine, index, &snapshot);
+    reader.join();
+    const std::vector<std::byte> after = live_bytes(engine);
+    ASSERT_EQ(read.size(), after.size());
+    EXPECT_FALSE(read == before) << "round " << round;
+    EXPECT_FALSE(read == after) << "round " << round;
+
+    Engine other(wide_model(), options(), card());  // the same steps up to that moment, with nobody reading
+    other.initialise(3);
+    for (int i = 0; i < first; ++i) give_step(other, i, nullptr);
+    EXPECT_TRUE(read == live_bytes(other)) << "round " << round;
+    for (int i = first; i < index; ++i) give_step(other, i, nullptr);
+    EXPECT_TRUE(after == live_bytes(other)) << "round " << round;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, SnapshotOnCard, ::testing::Values(Snapshot::Where::device, Snapshot::Where::host),
+                         [](const auto& p) { return p.param == Snapshot::Where::device ? "device" : "host"; });
+
+using CheckOnCard = testing::OnCard<>;
+
+TEST_F(CheckOnCard, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
+  Engine engine(wide_model(), options(), card());
+  engine.initialise(3);
+  EXPECT_TRUE(engine.parameters_finite());
+  for (int i = 0; i < 3; ++i) give_step(engine, i, nullptr);
+  EXPECT_TRUE(engine.parameters_finite());
+  float* const parameters = engine.executor().tensor(engine.lowered().at(optim::kParameters)).f32();
+  const auto write = [&](std::int64_t i, float value) { card().copy_in(parameters + i, &value, sizeof value); };
+  for (const StoredParameter& p : engine.layout().stored)
+    for (const std::int64_t i : {p.offset, p.offset + p.elements / 2, p.offset + p.elements - 1})
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+        float kept = 0;
+        card().copy_out(&kept, parameters + i, sizeof kept);
+        write(i, bad);
+        EXPECT_FALSE(engine.parameters_finite()) << p.name << ", element " << i - p.offset;
+        write(i, kept);
+      }
+  EXPECT_TRUE(engine.parameters_finite());
+}
+
+// A number that is finite in fp32 need not be so in its square, which the norm of gradients sums.
+TEST_F(CheckOnCard, LargeParametersAreFinite) {
+  Engine engine(wide_model(), options(), card());
+  engine.initialise(3);
+  float* const parameters = engine.executor().tensor(engine.lowered().at(optim::kParameters)).f32();
+  const float large = 3e38f;
+  card().copy_in(parameters + 5, &large, sizeof large);
+  EXPECT_TRUE(engine.parameters_finite());
+}
+
+}  // namespace
+}  // namespace redline::model

@@ -1,0 +1,185 @@
+// A step on several ranks is the step of one: the same losses, norms and parameters, whatever the ranks share out; and
+// all modes have the same bits.
+#include <map>
+#include <mutex>
+
+#include "program/planner.h"
+#include "testing/thread_group.h"
+#include "tiny.h"
+
+namespace redline::model {
+namespace {
+
+using namespace redline::testing;
+using dist::Mode;
+
+constexpr data::BatchShape kShape{2, 16, 8};
+constexpr Mode kModes[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
+
+struct Case {
+  std::string family = "llama";
+  bool tied = false;
+  int micro_batches = 4;  // of a step, over all ranks
+  DType compute = DType::f32;
+  bool bf16_wire = false;
+  program::Recompute recompute = program::Recompute::none;
+};
+
+// Documents of unequal lengths: every rank has another number of pairs.
+data::Batch batch_number(std::int64_t step, std::int64_t k, std::int64_t vocab) {
+  const auto key = static_cast<std::uint64_t>(100 * step + k);
+  return batch_of(kShape, {random_document(key, 3 + 2 * k % 13, vocab), random_document(key + 50, 14 - k, vocab)});
+}
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<float> parameters;
+  double held_out = 0;
+  std::int64_t arena = 0;  // of the rank that has most
+  bool operator==(const Trained&) const = default;
+};
+
+LoweringOptions options_of(const Case& c, int ranks) {
+  LoweringOptions o;
+  o.batch = kShape;
+  o.accumulate = c.micro_batches / ranks > 1;
+  o.compute = c.compute;
+  o.recompute = c.recompute;
+  o.optim.clip = 0.5;
+  return o;
+}
+
+// Three steps; every rank's result must be the same.
+Trained train_on(int ranks, Mode mode, const Case& c) {
+  const config::Model model = tiny_model(c.family, c.tied);
+  Trained result;
+  std::mutex mutex;
+  on_ranks(ranks, [&](dist::Group& group) {
+    LoweringOptions o = options_of(c, ranks);
+    o.sharing = {.rank = group.rank(), .ranks = ranks, .mode = mode, .bf16_wire = c.bf16_wire};
+    o.execution.group = &group;
+    device::CpuDevice device(1);
+    Engine engine(model, o, device);
+    engine.initialise(3);
+    const int micros = c.micro_batches / ranks;
+    Trained mine;
+    for (std::int64_t step = 0; step < 3; ++step) {
+      double pairs = 0;
+      for (int micro = 0; micro < micros; ++micro) {
+        const std::int64_t k = micro * ranks + group.rank();
+        const data::Batch batch = batch_number(step, k, model.vocab);
+        pairs += static_cast<double>(batch.pairs);
+        engine.upload(batch);
+        engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0, static_cast<std::uint64_t>(k * kShape.tokens()));
+        engine.micro_step(micro == 0, micro + 1 == micros);
+      }
+      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0);
+      engine.update();
+      engine.post_result();
+      const UpdateResult update = engine.take_result().update;
+      mine.losses.push_back(update.loss_sum / update.counts.pairs);
+      mine.norms.push_back(static_cast<double>(update.grad_norm));
+    }
+    engine.upload(batch_number(99, 1, model.vocab));
+    mine.held_out = engine.evaluate();
+    mine.arena = engine.executor().arena_bytes();
+    EXPECT_TRUE(engine.parameters_finite());
+    const optim::Range here = engine.lowered().state[engine.lowered().row(optim::kParameters)].range;
+    const std::vector<float> parameters = array_of(engine, optim::kParameters);
+    const std::scoped_lock lock(mutex);
+    result.parameters.resize(static_cast<std::size_t>(engine.layout().total));
+    const optim::Range own = engine.lowered().own;
+    std::copy(parameters.begin() + (own.begin - here.begin), parameters.begin() + (own.end - here.begin),
+              result.parameters.begin() + own.begin);
+    result.arena = std::max(result.arena, mine.arena);
+    if (result.losses.empty()) {
+      result.losses = mine.losses;
+      result.norms = mine.norms;
+      result.held_out = mine.held_out;
+    } else {
+      EXPECT_EQ(mine.losses, result.losses);
+      EXPECT_EQ(mine.norms, result.norms);
+      EXPECT_EQ(mine.held_out, result.held_out);
+    }
+  });
+  return result;
+}
+
+void expect_close(const Trained& got, const Trained& want, double tolerance, const std::string& what) {
+  for (std::size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], tolerance * want.losses[i]) << what << ", step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], 10 * tolerance * want.norms[i]) << what << ", step " << i;
+  }
+  EXPECT_NEAR(got.held_out, want.held_out, tolerance * want.held_out) << what;
+}
+
+TEST(Ranks, AnyNumberInAnyModeIsOneRanksStep) {
+  for (const Case& c : {Case{}, Case{.family = "qwen3", .tied = true}, Case{.family = "olmo2"},
+                        Case{.micro_batches = 12, .recompute = program::Recompute::block}}) {
+    const Trained alone = train_on(1, Mode::ddp, c);
+    for (const int ranks : {2, 3, 4}) {
+      if (c.micro_batches % ranks != 0) continue;
+      std::map<Mode, Trained> by_mode;
+      for (const Mode mode : kModes) {
+        by_mode[mode] = train_on(ranks, mode, c);
+        const std::string what = fmt::format("{} on {} ranks, {}", c.family, ranks, name_of(mode));
+        expect_close(by_mode[mode], alone, 1e-5, what);
+        EXPECT_EQ(by_mode[mode], train_on(ranks, mode, c)) << what << ": again";
+      }
+      const auto expect_same = [&](Mode a, Mode b) {
+        EXPECT_EQ(by_mode[a].losses, by_mode[b].losses) << ranks;
+        EXPECT_EQ(by_mode[a].norms, by_mode[b].norms) << ranks;
+        EXPECT_EQ(by_mode[a].parameters, by_mode[b].parameters) << ranks;
+        EXPECT_EQ(by_mode[a].held_out, by_mode[b].held_out) << ranks;
+      };
+      expect_same(Mode::ddp, Mode::zero1);
+      // fsdp adds ranks before micro-steps, the others micro-steps before ranks.
+      if (c.micro_batches == ranks) expect_same(Mode::ddp, Mode::fsdp);
+    }
+  }
+}
+
+TEST(Ranks, WorkingCopiesAreThoseOfOneRank) {
+  const Case c{.compute = DType::bf16};
+  const Trained alone = train_on(1, Mode::ddp, c);
+  std::map<Mode, Trained> by_mode;
+  for (const Mode mode : kModes) {
+    by_mode[mode] = train_on(4, mode, c);
+    expect_close(by_mode[mode], alone, 2e-3, std::string(name_of(mode)));
+  }
+  for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
+    EXPECT_EQ(by_mode[mode].losses, by_mode[Mode::ddp].losses) << name_of(mode);
+    EXPECT_EQ(by_mode[mode].parameters, by_mode[Mode::ddp].parameters) << name_of(mode);
+    EXPECT_LT(by_mode[mode].arena, by_mode[Mode::ddp].arena) << name_of(mode);
+  }
+  EXPECT_LT(by_mode[Mode::fsdp].arena, by_mode[Mode::zero1].arena);
+}
+
+TEST(Ranks, AWireInBf16RoundsTheSums) {
+  const Case exact{}, rounded{.bf16_wire = true};
+  const Trained want = train_on(4, Mode::zero1, exact);
+  for (const Mode mode : kModes) {
+    const Trained got = train_on(4, mode, rounded);
+    expect_close(got, want, 1e-2, std::string(name_of(mode)));
+    EXPECT_NE(got.parameters, want.parameters);
+  }
+}
+
+// The plan's own checker, over the programs as ranks run them.
+TEST(Ranks, ProgramsWithCollectivesKeepTheRulesOfPairs) {
+  for (const Mode mode : kModes)
+    for (const bool tied : {false, true})
+      for (const bool accumulate : {false, true})
+        for (const int ranks : {2, 3}) {
+          Case c{.tied = tied, .micro_batches = accumulate ? 2 * ranks : ranks, .compute = DType::bf16};
+          for (int rank = 0; rank < ranks; ++rank) {
+            LoweringOptions o = options_of(c, ranks);
+            o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .bf16_wire = rank == 0};
+            const LoweredModel m = lower(tiny_model("qwen3", tied), o);
+            EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{}) << name_of(mode);
+          }
+        }
+}
+
+}  // namespace
+}  // namespace redline::model

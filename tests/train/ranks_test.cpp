@@ -1,0 +1,175 @@
+// Whole runs on several ranks, which are threads here: the losses of one rank, checkpoints that any number of ranks goes
+// on from, one stop for all, and what one rank cannot do told on all.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <map>
+
+#include "io/checkpoint_folder.h"
+#include "testing/ranks_here.h"
+#include "testing/temp_folder.h"
+#include "testing/thread_group.h"
+#include "train/run_folder.h"
+#include "train/tiny_run.h"
+
+namespace redline::train {
+namespace {
+
+using namespace redline::testing;
+using dist::Mode;
+
+constexpr int kMicroBatches = 12;  // of a step, whoever computes them
+
+config::Config config_for(int ranks, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {fmt::format("train.accumulate={}", kMicroBatches / ranks),
+                             fmt::format("parallel.ranks={}", ranks), "train.max_steps=20", "train.batch_size=1"});
+  return tiny_run(std::move(more));
+}
+
+struct Asked {
+  bool resume = false;
+  int stop_rank = -1;        // asked to stop
+  std::int64_t stop_at = 0;  // once this many steps are told
+  std::function<void(TrainOptions&, int rank)> change = {};
+};
+
+struct Ran {
+  Recorder seen;  // by rank 0
+  std::vector<TrainResult> results;
+  std::vector<std::string> errors;  // by rank; empty: none
+};
+
+// Asks a rank to stop behind a step.
+struct StopAt final : Observer {
+  std::int64_t step = 0;
+  StopFlag* flag = nullptr;
+  void on(const Event& event) override {
+    hear(event, [&](const Stepped& m) {
+      if (m.step == step) *flag = SIGTERM;
+    });
+  }
+};
+
+Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& folder, const Asked& asked = {}) {
+  Ran ran;
+  ran.results.resize(static_cast<std::size_t>(ranks));
+  RanksHere words(ranks), saving(ranks);
+  ThreadGroup::Common common(ranks);
+  std::vector<StopFlag> stop(static_cast<std::size_t>(ranks));
+  StopAt stop_at;
+  if (asked.stop_rank >= 0) {
+    stop_at.step = asked.stop_at;
+    stop_at.flag = &stop[static_cast<std::size_t>(asked.stop_rank)];
+  }
+  ran.errors = words.run([&](io::Together& together) {
+    const int rank = together.rank();
+    ThreadGroup group(common, rank);
+    RanksHere::One beside(saving, rank);
+    device::CpuDevice device(1);
+    TrainOptions options;
+    options.config = config;
+    options.folder = folder;
+    options.resume = asked.resume;
+    options.peak_flops = 1e11;
+    options.stop = &stop[static_cast<std::size_t>(rank)];
+    if (rank == 0) options.observers = {&ran.seen, &stop_at};
+    if (ranks > 1)
+      options.team = {.sharing = {rank, ranks, mode, false},
+                      .group = &group,
+                      .together = &together,
+                      .saving = &beside,
+                      .warn = {},
+                      .progress = {}};
+    if (asked.change) asked.change(options, rank);
+    ran.results[static_cast<std::size_t>(rank)] = train(options, device, real_files());
+  });
+  return ran;
+}
+
+std::vector<double> losses(const Recorder& seen) {
+  std::vector<double> all;
+  for (const StepMetrics& m : seen.steps) all.push_back(m.loss);
+  return all;
+}
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << what << ", step " << i;
+}
+
+class RankRuns : public ::testing::Test {
+ protected:
+  Path folder(const std::string& name) { return temp_.path() / name; }
+  std::string file(const std::string& run, std::int64_t step, const char* name) {
+    return real_files().read(folder(run) / "checkpoints" / io::checkpoint_name(step) / name);
+  }
+  TempFolder temp_;
+};
+
+TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
+  const Ran alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
+  ASSERT_EQ(alone.errors, std::vector<std::string>{""});
+  ASSERT_EQ(alone.seen.steps.size(), 20u);
+  for (const int ranks : {2, 4}) {
+    std::map<Mode, Ran> by_mode;
+    for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
+      const std::string name = fmt::format("{} {}", ranks, name_of(mode));
+      Ran& ran = by_mode[mode] = train_on(ranks, mode, config_for(ranks), folder(name));
+      ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks))) << name;
+      expect_close(losses(ran.seen), losses(alone.seen), name);
+      expect_close(ran.seen.evaluations, alone.seen.evaluations, name);
+      for (std::size_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(ran.seen.steps[i].tokens, alone.seen.steps[i].tokens);
+        EXPECT_EQ(ran.seen.steps[i].padding, alone.seen.steps[i].padding);
+        EXPECT_NEAR(ran.seen.steps[i].tflops * ran.seen.steps[i].step_ms,
+                    alone.seen.steps[i].tflops * alone.seen.steps[i].step_ms, 1e-9);
+      }
+      for (const char* text : {"state.json", "config.json"}) EXPECT_EQ(file(name, 20, text).empty(), false) << text;
+    }
+    EXPECT_EQ(losses(by_mode[Mode::zero1].seen), losses(by_mode[Mode::ddp].seen));
+    EXPECT_EQ(file(fmt::format("{} zero1", ranks), 20, "model.safetensors"),
+              file(fmt::format("{} ddp", ranks), 20, "model.safetensors"));
+    EXPECT_EQ(file(fmt::format("{} zero1", ranks), 20, "optimizer.safetensors"),
+              file(fmt::format("{} ddp", ranks), 20, "optimizer.safetensors"));
+  }
+}
+
+TEST_F(RankRuns, ARunGoesOnWithAnyNumberOfRanks) {
+  const Ran alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
+  std::vector<double> all;
+  const std::pair<int, Mode> parts[] = {{4, Mode::fsdp}, {2, Mode::zero1}, {3, Mode::ddp}, {1, Mode::ddp}};
+  std::int64_t until = 0;
+  for (const auto& [ranks, mode] : parts) {
+    until += 5;
+    const Ran ran = train_on(ranks, mode, config_for(ranks), folder("moved"),
+                             {.resume = until > 5, .stop_rank = until < 20 ? ranks - 1 : -1, .stop_at = until - 1});
+    ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
+    for (const TrainResult& r : ran.results) EXPECT_EQ(r.steps, until) << ranks;
+    const std::vector<double> here = losses(ran.seen);
+    all.insert(all.end(), here.begin(), here.end());
+  }
+  expect_close(all, losses(alone.seen), "moved");
+}
+
+TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) {
+  const Ran straight = train_on(2, Mode::zero1, config_for(2), folder("straight"));
+  const Ran stopped = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.stop_rank = 1, .stop_at = 7});
+  ASSERT_EQ(stopped.results[0].steps, stopped.results[1].steps);
+  EXPECT_EQ(stopped.results[0].outcome, Outcome::stopped);
+  EXPECT_LE(stopped.results[0].steps, 9);
+  const Ran rest = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.resume = true});
+  std::vector<double> all = losses(stopped.seen);
+  for (const double loss : losses(rest.seen)) all.push_back(loss);
+  EXPECT_EQ(all, losses(straight.seen));
+  EXPECT_EQ(file("stopped", 20, "model.safetensors"), file("straight", 20, "model.safetensors"));
+}
+
+TEST_F(RankRuns, AFolderThatIsNotSharedIsRefused) {
+  const Ran ran = train_on(2, Mode::zero1, config_for(2), folder("mine"), {.change = [&](TrainOptions& o, int rank) {
+                             if (rank == 1) o.folder = folder("another");
+                           }});
+  EXPECT_NE(ran.errors[0].find("not the same folder on every rank"), std::string::npos) << ran.errors[0];
+}
+
+}  // namespace
+}  // namespace redline::train

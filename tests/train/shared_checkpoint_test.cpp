@@ -1,0 +1,234 @@
+// Checkpoints of several ranks, each of which holds a part of the state that may begin and end within tensors: the files
+// are those of one rank, any other number of ranks loads them, and damage is found by the rank that it belongs to.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/shards.h"
+#include "io/checkpoint_folder.h"
+#include "io/weight_files.h"
+#include "model/hand_made_optimizer.h"
+#include "model/state_files.h"
+#include "model/tiny.h"
+#include "testing/failing_files.h"
+#include "testing/ranks_here.h"
+#include "testing/temp_folder.h"
+#include "train/checkpoint.h"
+#include "train/run_here.h"
+
+namespace redline::train {
+namespace {
+
+using model::Engine;
+using testing::RanksHere;
+
+// What ranks share out, of what a checkpoint holds: nothing, all but the parameters, everything.
+enum class Sharing { none, moments, everything };
+
+model::LoweringOptions options(const model::Optimizer& optimizer) {
+  model::LoweringOptions o;
+  o.batch = {1, 4, 1};
+  o.optimizer = &optimizer;
+  return o;
+}
+
+struct Case {
+  config::Model model = testing::tiny_model("qwen3");
+  const model::Optimizer* optimizer = &model::kAdamW;
+  Sharing sharing = Sharing::everything;
+
+  // The engine of one rank. Its arrays have room for everything; the part that is the rank's stands at their beginning.
+  std::unique_ptr<Engine> engine(device::Device& device, int rank, int ranks) const {
+    model::LoweredModel m = lower(model, options(*optimizer));
+    for (optim::StateArray& a : m.state) {
+      const bool shared =
+          sharing == Sharing::everything || (sharing == Sharing::moments && a.name != optim::kParameters);
+      if (!shared || a.file.empty() || a.range.elements() == 0) continue;
+      a.shared = a.range;
+      const Stretch part = owned_part(Shards{m.layout.total, ranks}, rank, a.range.begin, a.range.end);
+      a.range = {part.begin, part.end};
+    }
+    return std::make_unique<Engine>(model, options(*optimizer), std::move(m), device);
+  }
+};
+
+// The state that the tests save: byte i of a row's array as all ranks hold it together, which makes finite floats.
+std::uint8_t byte_of(std::size_t row, std::int64_t i) {
+  const std::uint64_t mixed = (static_cast<std::uint64_t>(i) + 1000003 * (row + 1)) * 0x9E3779B97F4A7C15u;
+  return static_cast<std::uint8_t>((mixed >> 56) & (i % 4 == 3 ? 0xbf : 0xff));
+}
+
+// Goes over the bytes of a rank's part of the state: visit(byte, what it is in the state that is saved).
+template <class Visit>
+void each_byte(const Engine& engine, const Visit& visit) {
+  const optim::StateTable& table = engine.lowered().state;
+  const std::vector<Tensor> arrays = engine.state();
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const optim::StateArray& a = table[row];
+    if (a.file.empty()) continue;
+    const auto element = static_cast<std::int64_t>(size_of(a.dtype));
+    const std::int64_t before = (a.range.begin - a.all().begin) / a.block * element;
+    for (std::int64_t i = 0; i < a.elements() * element; ++i)
+      visit(arrays[row].as<std::uint8_t>()[i], byte_of(row, before + i));
+  }
+}
+void fill(const Engine& engine) {
+  each_byte(engine, [](std::uint8_t& byte, std::uint8_t saved) { byte = saved; });
+}
+void forget(const Engine& engine) {
+  each_byte(engine, [](std::uint8_t& byte, std::uint8_t) { byte = 0; });
+}
+bool has_all(const Engine& engine) {
+  bool all = true;
+  each_byte(engine, [&](std::uint8_t& byte, std::uint8_t saved) { all = all && byte == saved; });
+  return all;
+}
+
+config::Config config_of(const config::Model& model) {
+  config::Config c = tiny_run();
+  c.model = model;
+  return c;
+}
+
+RunState at_step(std::int64_t step) {
+  RunState state;
+  state.step = step;
+  return state;
+}
+
+// Returns what each rank threw, as a sentence.
+std::vector<std::string> save(const Case& c, int ranks, const Path& parent, std::int64_t step = 7,
+                              FileSystem& files = real_files(), const OpenStretches& open = open_stretches) {
+  return RanksHere(ranks).run([&](io::Together& together) {
+    device::CpuDevice device(1);
+    const std::unique_ptr<Engine> engine = c.engine(device, together.rank(), ranks);
+    fill(*engine);
+    const std::vector<Tensor> arrays = engine->state();
+    const auto read = [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+      model::read_state(tensors, arrays, device, take);
+    };
+    const CheckpointContent content =
+        checkpoint_content(*engine, config_of(c.model), at_step(step), {}, together.rank(), ranks);
+    write_checkpoint(files, parent, content, read, together, open);
+  });
+}
+
+// Of each rank what it found wrong, one after the other. Where nothing is, each has its part of the state.
+std::vector<std::string> load(const Case& c, int ranks, const Path& folder) {
+  std::vector<std::string> errors;
+  device::CpuDevice device(1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::unique_ptr<Engine> engine = c.engine(device, rank, ranks);
+    forget(*engine);
+    errors.push_back(error_of([&] { load_tensors(folder, *engine); }));
+    if (errors.back().empty()) {
+      EXPECT_TRUE(has_all(*engine)) << "rank " << rank << " of " << ranks;
+    }
+  }
+  return errors;
+}
+
+TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
+  testing::TempFolder temp;
+  for (const model::Optimizer* optimizer : {&model::kAdamW, &testing::kHandMade}) {
+    std::map<std::string, std::string> expected;
+    for (const Sharing sharing : {Sharing::none, Sharing::moments, Sharing::everything}) {
+      const Case c{.optimizer = optimizer, .sharing = sharing};
+      for (const int writers : {1, 2, 3, 5}) {
+        const Path parent = temp.path() / fmt::format("{}", writers);
+        real_files().remove_all(parent);
+        EXPECT_EQ(save(c, writers, parent), std::vector<std::string>(static_cast<std::size_t>(writers)));
+        const Path folder = parent / io::checkpoint_name(7);
+        EXPECT_EQ(io::checkpoint_problem(real_files(), folder), "");
+        for (const std::string& name : real_files().list(folder)) {
+          if (name == io::kManifest) continue;
+          const std::string text = real_files().read(folder / name);
+          EXPECT_TRUE(expected.emplace(name, text).first->second == text) << name << " of " << writers << " ranks";
+        }
+        EXPECT_GT(io::checkpoint_hashes(real_files(), folder).at(io::kWeightsFile).size(), writers > 1 ? 1u : 0u);
+        for (const int readers : {1, 2, 4})
+          EXPECT_EQ(load(c, readers, folder), std::vector<std::string>(static_cast<std::size_t>(readers)))
+              << writers << " ranks wrote it";
+      }
+    }
+    // Those of a run that knows of no ranks.
+    device::CpuDevice device(1);
+    const Case alone{.optimizer = optimizer, .sharing = Sharing::none};
+    const std::unique_ptr<Engine> engine = alone.engine(device, 0, 1);
+    fill(*engine);
+    save_checkpoint(real_files(), temp / "alone", *engine, config_of(alone.model), at_step(7));
+    for (const auto& [name, text] : expected)
+      EXPECT_TRUE(real_files().read(temp / "alone" / io::checkpoint_name(7) / name) == text) << name;
+    for (const Sharing sharing : {Sharing::none, Sharing::everything})
+      EXPECT_EQ(load({.optimizer = optimizer, .sharing = sharing}, 3, temp / "alone" / io::checkpoint_name(7)),
+                std::vector<std::string>(3));
+    real_files().remove_all(temp / "alone");
+  }
+}
+
+TEST(SharedCheckpoint, AFlippedByteIsFoundByTheRankThatItBelongsTo) {
+  testing::TempFolder temp;
+  const Case c;
+  ASSERT_EQ(save(c, 3, temp.path()), std::vector<std::string>(3));
+  const Path folder = temp.path() / io::checkpoint_name(7);
+  const model::LoweredModel m = lower(c.model, options(*c.optimizer));
+  const Shards shards{m.layout.total, 3};
+  for (const std::string name : {"model.safetensors", "optimizer.safetensors"}) {
+    const std::string whole = real_files().read(folder / name);
+    std::set<int> owners;
+    const std::vector<model::StateTensor> tensors = model::state_tensors(m.state, m.layout, name);
+    for (std::size_t i = 0; i < tensors.size(); i += 3) {
+      const model::StateTensor& t = tensors[i];
+      const std::int64_t element = t.elements / 2;
+      int owner = 0;
+      while (t.first + element >= shards.end(owner)) ++owner;
+      owners.insert(owner);
+      std::size_t at = 0;
+      {
+        const io::SafetensorsReader reader(folder / name);
+        at = static_cast<std::size_t>(reader.at(t.name).bytes.data() - reader.file().bytes().data() + 4 * element);
+      }
+      const auto put = [&](const std::string& text) {
+        const auto writer = real_files().create(folder / name);
+        writer->write(text);
+        writer->close();
+      };
+      std::string damaged = whole;
+      damaged[at] ^= 1;
+      put(damaged);
+      const std::vector<std::string> errors = load(c, 3, folder);
+      for (int rank = 0; rank < 3; ++rank) {
+        const std::string& error = errors[static_cast<std::size_t>(rank)];
+        EXPECT_EQ(!error.empty(), rank == owner) << t.name << ": " << error;
+        EXPECT_TRUE(error.empty() || error.find("has changed: the hash of its bytes") != error.npos) << error;
+      }
+      EXPECT_EQ(std::ranges::count(load(c, 2, folder), ""), 1) << "and by one of any other number";
+      EXPECT_EQ(std::ranges::count(load(c, 1, folder), ""), 0);
+      put(whole);
+    }
+    EXPECT_EQ(owners.size(), 3u) << "the test looks at every rank";
+  }
+}
+
+TEST(SharedCheckpoint, ADiskThatIsFullForOneRankIsToldByAll) {
+  testing::TempFolder temp;
+  const Case c;
+  ASSERT_EQ(save(c, 3, temp.path(), 1), std::vector<std::string>(3));
+  testing::FailingFiles files;
+  const OpenStretches open = [&](const Path& path) { return files.open_stretches(path); };
+  save(c, 3, temp.path() / "counted", 2, files, open);
+  const std::int64_t changes = files.changes();
+  for (std::int64_t nth = 5; nth < changes; nth += changes / 9) {
+    files.fail_at(nth, testing::Failure::full_disk);
+    const std::vector<std::string> errors = save(c, 3, temp.path(), 2, files, open);
+    EXPECT_TRUE(files.failed());
+    if (errors[0].empty()) continue;  // what failed was the removal of something old
+    for (const std::string& error : errors) EXPECT_NE(error.find("a checkpoint takes"), std::string::npos) << error;
+    EXPECT_EQ(io::checkpoint_problem(real_files(), temp.path() / io::checkpoint_name(1)), "");
+    EXPECT_EQ(load(c, 2, temp.path() / io::checkpoint_name(1)), std::vector<std::string>(2));
+  }
+}
+
+}  // namespace
+}  // namespace redline::train
