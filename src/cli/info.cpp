@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "device/device.h"
+#include "dist/engines.h"
 #include "io/json.h"
 #include "model/family.h"
 #include "perf/peak.h"
@@ -49,6 +50,20 @@ std::string cuda_lines(const device::CudaStatus& cuda, const perf::CardLibraries
   return out;
 }
 
+// One line: what moves tensors between ranks there.
+std::string engine_line(std::string_view name, std::string_view where, const dist::EngineStatus& engine) {
+  return fmt::format("{:<10}{}, {}: ranks on {}{}{}\n", name, engine.built ? "built" : "not built",
+                     engine.problem.empty() ? "usable" : "not usable", where,
+                     engine.name.empty() ? "" : " by " + engine.name,
+                     engine.problem.empty() ? "" : "; " + engine.problem);
+}
+io::Json engine_json(const dist::EngineStatus& engine) {
+  return {{"built", engine.built},
+          {"usable", engine.problem.empty()},
+          {"problem", engine.problem},
+          {"version", engine.name}};
+}
+
 }  // namespace
 
 int run_info(const Words& words) {
@@ -75,7 +90,9 @@ int run_info(const Words& words) {
                   {"precision", "fp32"},
                   {"blas", blas.version},
                   {"blas_core", blas.core}}},
-                {"cuda", cuda_json(cuda, perf::card_libraries())}});
+                {"cuda", cuda_json(cuda, perf::card_libraries())},
+                {"mpi", engine_json(dist::mpi_status())},
+                {"nccl", engine_json(dist::nccl_status())}});
     return kDone;
   }
   print("redline   " REDLINE_VERSION "\n");
@@ -83,6 +100,8 @@ int run_info(const Words& words) {
                     report::bytes(static_cast<double>(cpu.memory_bytes()))));
   print(fmt::format("          products by {} (kernels for {})\n", blas.version, blas.core));
   print(cuda_lines(cuda, perf::card_libraries()));
+  print(engine_line("mpi", "CPUs", dist::mpi_status()));
+  print(engine_line("nccl", "cards", dist::nccl_status()));
   print(fmt::format("models    {}\n", fmt::join(families, ", ")));
   return kDone;
 }

@@ -1,0 +1,199 @@
+// redline launch.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/counted.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/arguments.h"
+#include "cli/processes.h"
+#include "device/device.h"
+#include "dist/connection.h"
+#include "dist/engines.h"
+#include "dist/place.h"
+
+namespace redline::cli {
+namespace {
+
+struct LaunchOptions {
+  std::int64_t ranks = 0, restarts = 0;
+  bool share_card = false;
+  Words command;  // "train" and what follows
+};
+
+// The value of a flag among the words of the command: "--device cpu" or "--device=cpu".
+std::string value_of(const Words& words, const std::string& flag) {
+  std::string value;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == flag && i + 1 < words.size()) value = words[i + 1];
+    if (words[i].starts_with(flag + "=")) value = words[i].substr(flag.size() + 1);
+  }
+  return value;
+}
+
+std::string own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) fail_machine("/proc/self/exe: {}", error.message());
+  return path.string();
+}
+
+// Below the ports that systems hand out to whoever asks, so that nobody is given it before rank 0 listens there.
+int free_port() {
+  constexpr int kFirst = 21000, kPorts = 10000;
+  const int begin =
+      static_cast<int>((static_cast<unsigned>(::getpid()) * 7919u + static_cast<unsigned>(unix_seconds())) % kPorts);
+  std::string problem;
+  for (int i = 0; i < kPorts; ++i)
+    if (const int port = kFirst + (begin + i) % kPorts; !dist::listen_at("127.0.0.1", port, problem).empty())
+      return port;
+  fail_machine("no free port from {} to {}: {}", kFirst, kFirst + kPorts - 1, problem);
+}
+
+bool in_path(const std::string& program) {
+  const char* const variable = std::getenv("PATH");
+  for (std::string_view rest = variable ? variable : ""; !rest.empty();) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    if (::access(fmt::format("{}/{}", rest.substr(0, colon), program).c_str(), X_OK) == 0) return true;
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+  }
+  return false;
+}
+
+// CPU ranks: mpirun starts them, since MPI is how they talk. More of them than cores may be wanted, and none may hold a
+// core while it waits.
+std::vector<ProcessToStart> by_mpirun(const LaunchOptions& options) {
+  if (const dist::EngineStatus mpi = dist::mpi_status(); !mpi.problem.empty())
+    fail_user("several ranks on CPUs need MPI: {}", mpi.problem);
+  if (!in_path("mpirun")) fail_user("several ranks on CPUs need mpirun, which is not in PATH; install openmpi-bin");
+  ProcessToStart mpirun;
+  mpirun.program = "mpirun";
+  mpirun.words = {"-q", "-n", std::to_string(options.ranks), own_path()};
+  mpirun.words.insert(mpirun.words.end(), options.command.begin(), options.command.end());
+  mpirun.name = "a rank";
+  mpirun.passes_signals_down = true;
+  const auto set = [&](const char* name, std::string value) {
+    if (!std::getenv(name)) mpirun.environment.emplace_back(name, std::move(value));
+  };
+  if (::geteuid() == 0) {
+    set("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  }
+  set("OMPI_MCA_rmaps_base_oversubscribe", "1");
+  set("OMPI_MCA_hwloc_base_binding_policy", "none");
+  set("OMPI_MCA_mpi_yield_when_idle", "1");
+  mpirun.environment.emplace_back("MASTER_ADDR", "127.0.0.1");
+  mpirun.environment.emplace_back("MASTER_PORT", std::to_string(free_port()));
+  return {mpirun};
+}
+
+// Ranks on cards: a process each, with the variables that torchrun sets.
+std::vector<ProcessToStart> by_cards(const LaunchOptions& options, std::int64_t attempt) {
+  const std::string port = std::to_string(free_port());
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<ProcessToStart> all;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    ProcessToStart one;
+    one.program = own_path();
+    one.words = options.command;
+    one.name = fmt::format("rank {}", rank);
+    if (rank > 0) one.prefix = fmt::format("[rank {}] ", rank);
+    dist::Place place;
+    place.ranks = static_cast<int>(options.ranks);
+    place.local_rank = options.share_card ? 0 : rank;
+    const std::string number = std::to_string(rank), ranks = std::to_string(options.ranks);
+    one.environment = {{"RANK", number},
+                       {"WORLD_SIZE", ranks},
+                       {"LOCAL_RANK", number},
+                       {"LOCAL_WORLD_SIZE", ranks},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", port},
+                       {"TORCHELASTIC_RUN_ID", fmt::format("redline {}", ::getpid())},
+                       {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)},
+                       {"TORCHELASTIC_USE_AGENT_STORE", ""},
+                       {"CUDA_VISIBLE_DEVICES",
+                        *dist::visible_card(place, visible ? std::optional<std::string>(visible) : std::nullopt)}};
+    if (options.share_card) {  // NCCL takes ranks for neighbours by their machine, and refuses two on one card
+      one.environment.emplace_back("NCCL_HOSTID", fmt::format("h{}", rank));
+      one.environment.emplace_back("NCCL_SOCKET_IFNAME", "lo");
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+bool takes_cards(const LaunchOptions& options) {
+  const std::string device = value_of(options.command, "--device");
+  if (device == "cpu") {
+    if (options.share_card) fail_user("--share-card is for ranks on a card, and the command has --device cpu");
+    return false;
+  }
+  const device::CudaStatus cuda = device::cuda_status();
+  if (!cuda.problem.empty()) {
+    if (device == "cuda") fail_user("--device cuda: {}; use --device cpu", cuda.problem);
+    if (options.share_card) fail_user("--share-card: {}", cuda.problem);
+    return false;
+  }
+  const auto cards = static_cast<std::int64_t>(cuda.cards.size());
+  if (options.ranks > cards && !options.share_card)
+    fail_user(
+        "{} need as many cards, and this machine shows {}; give -n {}, or --share-card to try ranks out on one card",
+        counted(options.ranks, "rank"), cards, cards);
+  if (const dist::EngineStatus nccl = dist::nccl_status(); !nccl.problem.empty() && options.ranks > 1)
+    fail_user("several ranks on cards need NCCL: {}", nccl.problem);
+  return true;
+}
+
+void check_command(const LaunchOptions& options) {
+  constexpr std::array<std::string_view, 2> kOnRanks = {"train", "eval"};
+  if (options.command.empty())
+    fail_user("redline launch needs the command of the ranks behind --: redline launch -n 4 -- train my.toml");
+  if (std::ranges::find(kOnRanks, options.command[0]) == kOnRanks.end())
+    fail_user("redline launch starts train or eval on several ranks, not '{}'", options.command[0]);
+  if (options.ranks == 0) fail_user("redline launch needs a number of ranks: -n N");
+  if (options.restarts > 0 && (options.command[0] != "train" || value_of(options.command, "--out").empty()))
+    fail_user("--restarts goes on from a run's checkpoints: it needs train with its folder, --out DIR");
+  if (const dist::Place place = dist::place_of_process(); !place.alone())
+    fail_user("redline launch was itself started as rank {} of {} by {}; leave launch out", place.rank, place.ranks,
+              place.launcher);
+}
+
+}  // namespace
+
+int run_launch(const Words& words) {
+  Arguments arguments(
+      "launch", "start a command on several ranks of this machine: one a card, or several on its CPU",
+      "-n N [--restarts R] [--share-card] -- train ...",
+      {"redline launch -n 8 -- train my.toml --out runs/a         8 cards",
+       "redline launch -n 2 -- train --device cpu                  2 ranks on the CPU, by mpirun",
+       "redline launch -n 8 --restarts 3 -- train my.toml --out runs/a",
+       "redline launch -n 2 --share-card -- train --out runs/b     2 ranks on one card, to try them out"});
+  LaunchOptions options;
+  arguments.integer("-n", "N", options.ranks, 1, 1024, "how many ranks");
+  arguments.integer("--restarts", "R", options.restarts, 0, 1000000,
+                    "start again with --resume after a failure, up to R times; not after bad input or a signal");
+  arguments.flag("--share-card", options.share_card, "all ranks on one card; slow, for trying ranks out");
+  const auto dashes = std::ranges::find(words, "--");
+  if (dashes != words.end()) options.command.assign(dashes + 1, words.end());
+  if (!arguments.parse(Words(words.begin(), dashes))) return kDone;
+  check_command(options);
+
+  const bool cards = takes_cards(options);
+  for (std::int64_t attempt = 0;; ++attempt) {
+    const ProcessesEnd end = run_processes(cards ? by_cards(options, attempt) : by_mpirun(options));
+    if (end.status == kDone || end.status == kStopped || end.asked_to) return end.status;
+    if (end.how.starts_with("signal")) log::note("{} was ended by {}", end.who, end.how);
+    if (end.status == kBadInput || attempt == options.restarts) return end.status;
+    if (std::ranges::find(options.command, "--resume") == options.command.end())
+      options.command.emplace_back("--resume");
+    log::note("restart {} of {} after a failure ({}): the run goes on from its newest checkpoint", attempt + 1,
+              options.restarts, end.how);
+  }
+}
+
+}  // namespace redline::cli

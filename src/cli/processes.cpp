@@ -1,0 +1,284 @@
+// One loop that waits for signals, for what the processes write, and for their ends.
+#include "cli/processes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "dist/connection.h"
+
+extern char** environ;
+
+namespace redline::cli {
+namespace {
+
+using dist::Descriptor;
+
+constexpr int kAsking[] = {SIGINT, SIGTERM, SIGHUP};
+
+// Signals come through a descriptor while it lives; children get them as before.
+class SignalsAsInput {
+ public:
+  SignalsAsInput() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (const int number : kAsking) sigaddset(&set, number);
+    ::sigprocmask(SIG_BLOCK, &set, &before_);
+    input_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    REDLINE_CHECK(input_.open(), "signalfd failed");
+  }
+  ~SignalsAsInput() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsAsInput(const SignalsAsInput&) = delete;
+  SignalsAsInput& operator=(const SignalsAsInput&) = delete;
+
+  int descriptor() const { return input_.number(); }
+  const sigset_t& before() const { return before_; }
+  int next() const {  // 0: none
+    signalfd_siginfo info{};
+    return ::read(descriptor(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  }
+
+ private:
+  sigset_t before_{};
+  Descriptor input_;
+};
+
+void write_all(int to, std::string_view text) {
+  while (!text.empty()) {
+    const auto n = ::write(to, text.data(), text.size());
+    if (n <= 0 && errno != EINTR) return;  // nobody reads any more
+    text.remove_prefix(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+}
+
+// What a process writes into one of its two streams, on its way to ours.
+struct Stream {
+  Descriptor from;
+  int to = STDOUT_FILENO;
+  std::string prefix, line;
+
+  void take() {
+    char bytes[16384];
+    const auto n = ::read(from.number(), bytes, sizeof bytes);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) {
+      if (!line.empty()) write_all(to, prefix + line + "\n");
+      return from.reset();
+    }
+    line.append(bytes, static_cast<std::size_t>(n));
+    for (std::size_t end = line.find('\n'); end != line.npos; end = line.find('\n')) {
+      write_all(to, prefix + line.substr(0, end + 1));
+      line.erase(0, end + 1);
+    }
+  }
+};
+
+std::pair<Descriptor, Descriptor> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail_machine("pipe: {}", std::strerror(errno));
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+class Process {
+ public:
+  Process(const ProcessToStart& how, const SignalsAsInput& signals) : how_(how) {
+    std::map<std::string, std::string> variables;
+    for (char** v = environ; *v; ++v) {
+      const std::string_view text = *v;
+      const std::size_t equals = text.find('=');
+      if (equals != text.npos) variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+    }
+    for (const auto& [name, value] : how.environment) {
+      if (value.empty())
+        variables.erase(name);
+      else
+        variables[name] = value;
+    }
+    std::vector<std::string> set;
+    for (const auto& [name, value] : variables) set.push_back(name + "=" + value);
+    std::vector<char*> words = {const_cast<char*>(how.program.c_str())}, environment;
+    for (const std::string& word : how.words) words.push_back(const_cast<char*>(word.c_str()));
+    for (const std::string& variable : set) environment.push_back(const_cast<char*>(variable.c_str()));
+    words.push_back(nullptr);
+    environment.push_back(nullptr);
+
+    std::pair<Descriptor, Descriptor> out, err;
+    if (!how.prefix.empty()) {
+      out = make_pipe();
+      err = make_pipe();
+    }
+    const pid_t parent = ::getpid();
+    pid_ = ::fork();
+    if (pid_ < 0) fail_machine("{} could not be started: {}", how.name, std::strerror(errno));
+    if (pid_ == 0) {    // only calls that a fork leaves safe
+      ::setpgid(0, 0);  // the terminal's Ctrl-C comes to us, and from us once
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (::getppid() != parent) ::_exit(1);
+      if (out.second.open()) {
+        ::dup2(out.second.number(), STDOUT_FILENO);
+        ::dup2(err.second.number(), STDERR_FILENO);
+      }
+      ::sigprocmask(SIG_SETMASK, &signals.before(), nullptr);
+      ::execvpe(words[0], words.data(), environment.data());
+      constexpr std::string_view kNot = "redline: error: the program of a rank could not be started\n";
+      [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kNot.data(), kNot.size());
+      ::_exit(kFailed);
+    }
+    ::setpgid(pid_, pid_);
+    if (!how.prefix.empty()) {
+      streams_.push_back({std::move(out.first), STDOUT_FILENO, how.prefix, ""});
+      streams_.push_back({std::move(err.first), STDERR_FILENO, how.prefix, ""});
+    }
+  }
+
+  const ProcessToStart& how() const { return how_; }
+  std::vector<Stream>& streams() { return streams_; }
+  bool running() const { return !ended_; }
+  bool has_ended(int& status) {  // once
+    if (ended_ || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    return ended_ = true;
+  }
+  void give(int number) const {
+    if (ended_) return;
+    bool given = false;
+    if (how_.passes_signals_down)
+      for (const pid_t child : children()) given |= ::kill(child, number) == 0;
+    if (!given) ::kill(pid_, number);
+  }
+  void kill_at_once() const {
+    if (ended_) return;
+    for (const pid_t child : children()) ::kill(child, SIGKILL);
+    ::kill(pid_, SIGKILL);
+  }
+
+ private:
+  std::vector<pid_t> children() const {
+    std::vector<pid_t> found;
+    DIR* const folder = ::opendir("/proc");
+    if (!folder) return found;
+    while (const dirent* entry = ::readdir(folder)) {
+      pid_t pid = 0;
+      const std::string_view name = entry->d_name;
+      if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
+      std::ifstream file("/proc/" + std::string(name) + "/stat");
+      std::string text;
+      std::getline(file, text);  // "pid (name) state parent ..."; a name may hold anything
+      const std::size_t close = text.rfind(')');
+      pid_t parent = 0;
+      if (close != text.npos && text.size() > close + 4)
+        std::from_chars(text.data() + close + 4, text.data() + text.size(), parent);
+      if (parent == pid_) found.push_back(pid);
+    }
+    ::closedir(folder);
+    return found;
+  }
+
+  const ProcessToStart& how_;
+  pid_t pid_ = 0;
+  bool ended_ = false;
+  std::vector<Stream> streams_;
+};
+
+class Processes {
+ public:
+  Processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds) : seconds_(seconds) {
+    processes_.reserve(all.size());
+    for (const ProcessToStart& one : all) processes_.emplace_back(one, signals_);
+  }
+  ~Processes() {
+    for (const Process& p : processes_) p.kill_at_once();
+  }
+
+  ProcessesEnd wait() {
+    while (std::ranges::any_of(processes_, &Process::running) || anything_to_read()) {
+      wait_a_little();
+      while (const int number = signals_.next()) {
+        if (number == SIGCHLD) continue;
+        end_.asked_to = true;
+        for (const Process& p : processes_) p.give(number);
+      }
+      for (Process& p : processes_)
+        if (int status = 0; p.has_ended(status)) note_end(p, status);
+      end_others();
+    }
+    return end_;
+  }
+
+ private:
+  bool anything_to_read() {
+    for (Process& p : processes_)
+      for (const Stream& s : p.streams())
+        if (s.from.open()) return true;
+    return false;
+  }
+
+  void wait_a_little() {
+    std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0}};
+    std::vector<Stream*> streams;
+    for (Process& p : processes_)
+      for (Stream& s : p.streams())
+        if (s.from.open()) {
+          polled.push_back({s.from.number(), POLLIN, 0});
+          streams.push_back(&s);
+        }
+    ::poll(polled.data(), polled.size(), 200);
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      if (polled[i + 1].revents != 0) streams[i]->take();
+  }
+
+  void note_end(const Process& process, int status) {
+    int code = WEXITSTATUS(status);
+    std::string how = fmt::format("exit status {}", code);
+    if (WIFSIGNALED(status) || code > 128) {  // mpirun tells of a signal as a shell does
+      const int number = WIFSIGNALED(status) ? WTERMSIG(status) : code - 128;
+      how = fmt::format("signal {} ({})", number, ::strsignal(number));
+      code = kFailed;
+    }
+    if (code == kDone || !end_.who.empty()) return;
+    end_ = {code, process.how().name, how, end_.asked_to};
+    if (code != kStopped) failed_at_ = steady_seconds();
+  }
+
+  void end_others() {
+    if (failed_at_ == 0) return;
+    const double since = steady_seconds() - failed_at_;
+    if (since > seconds_.before_term && !termed_) {
+      for (const Process& p : processes_) p.give(SIGTERM);
+      termed_ = true;
+    }
+    if (since > seconds_.before_term + seconds_.before_kill)
+      for (const Process& p : processes_) p.kill_at_once();
+  }
+
+  SignalsAsInput signals_;
+  EndingSeconds seconds_;
+  std::vector<Process> processes_;
+  ProcessesEnd end_;
+  double failed_at_ = 0;
+  bool termed_ = false;
+};
+
+}  // namespace
+
+ProcessesEnd run_processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds) {
+  return Processes(all, seconds).wait();
+}
+
+}  // namespace redline::cli

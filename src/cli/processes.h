@@ -1,0 +1,34 @@
+// Processes that end together: started, given the signals that come to us, and ended when one of them fails.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace redline::cli {
+
+struct ProcessToStart {
+  std::string program;                                           // a path, or a name that is looked for in PATH
+  std::vector<std::string> words;                                // behind it
+  std::vector<std::pair<std::string, std::string>> environment;  // beside ours; an empty value takes a variable away
+  std::string name;                                              // as sentences call it: "rank 3"
+  std::string prefix;                // before each line that it writes; empty: it writes where we do
+  bool passes_signals_down = false;  // it would end its children where we want them asked: signals go to those instead
+};
+
+struct ProcessesEnd {
+  int status = 0;         // of the first that failed; 1 where a signal ended it
+  std::string who, how;   // the name of the first that failed, and "exit status 1" or "signal 9 (Killed)"
+  bool asked_to = false;  // SIGINT, SIGTERM or SIGHUP came to us
+};
+
+struct EndingSeconds {
+  double before_term = 5;  // for the others to end by themselves once one has failed
+  double before_kill = 5;  // behind SIGTERM
+};
+
+// Returns when all have ended. Exit status 3 (stopped by a signal) is no failure that ends others: they are stopping,
+// too.
+ProcessesEnd run_processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds = {});
+
+}  // namespace redline::cli

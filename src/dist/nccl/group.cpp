@@ -1,0 +1,202 @@
+// Ranks on cards over NCCL. Everything is queued on the stream that is given, so programs can be captured. NCCL adds in
+// an order of its own: a run repeats its bits with the same cards and library, and all_reduce and reduce_shards may
+// differ.
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "device/cuda/handles.h"
+#include "dist/engines.h"
+#include "dist/nccl/casts.h"
+#include "dist/nccl/library.h"
+
+namespace redline::dist {
+namespace {
+
+constexpr std::string_view kChannel = "nccl";
+// A rank that died is seen by NCCL and by the control thread; the control thread knows which one it was.
+constexpr auto kPoll = std::chrono::milliseconds(200);
+constexpr auto kForControl = std::chrono::seconds(2);
+
+std::string in_words(ncclResult_t result, ncclComm_t comm) {
+  const NcclLibrary& lib = nccl_library();
+  const char* const last = lib.get_last_error(comm);
+  return fmt::format("{}{}", lib.get_error_string(result), last && *last ? fmt::format(" ({})", last) : "");
+}
+
+class NcclGroup final : public Group {
+ public:
+  NcclGroup(Control& control, ncclComm_t comm)
+      : control_(control), lib_(nccl_library()), comm_(comm), watcher_([this] { watch(); }) {}
+
+  ~NcclGroup() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    closes_.notify_all();
+    watcher_.join();
+    lib_.comm_abort(comm_);  // waits for nobody
+  }
+
+  int rank() const override { return control_.place().rank; }
+  int ranks() const override { return control_.place().ranks; }
+  std::string engine() const override { return "NCCL " + lib_.version; }
+
+  void run(const AllReduce<Tensor>& op, void* on) override {
+    const auto stream = begin(on);
+    const std::int64_t n = op.data.elements();
+    if (op.wire.present()) {
+      REDLINE_CHECK(op.data.dtype == DType::f32 && op.wire.dtype == DType::bf16, "all_reduce: f32 data travel as bf16");
+      cast_to_bf16(op.data.f32(), op.wire.data, n, stream);
+      check(lib_.all_reduce(op.wire.data, op.wire.data, size(n), ncclBfloat16, ncclSum, comm_, stream),
+            "ncclAllReduce");
+      return cast_from_bf16(op.wire.data, op.data.f32(), n, stream);
+    }
+    REDLINE_CHECK(op.data.dtype == DType::f32 || op.data.dtype == DType::f64, "all_reduce: {} cannot be added",
+                  name_of(op.data.dtype));
+    const ncclDataType_t type = op.data.dtype == DType::f64 ? ncclFloat64 : ncclFloat32;
+    check(lib_.all_reduce(op.data.data, op.data.data, size(n), type, ncclSum, comm_, stream), "ncclAllReduce");
+  }
+
+  void run(const ReduceShards<Tensor>& op, void* on) override {
+    const auto stream = begin(on);
+    REDLINE_CHECK(op.data.dtype == DType::f32 && op.shards.ranks == ranks(),
+                  "reduce_shards: {} in {} shards on {} ranks", name_of(op.data.dtype), op.shards.ranks, ranks());
+    float* const data = op.data.f32();
+    const bool bf16 = op.wire.present();
+    if (bf16) cast_to_bf16(data, op.wire.data, op.data.elements(), stream);
+    const Stretch own = part_of(op, rank());
+    REDLINE_CHECK(op.in_place || op.shard.elements() == own.elements(),
+                  "reduce_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
+    check(lib_.group_start(), "ncclGroupStart");
+    for (int owner = 0; owner < ranks(); ++owner) {
+      const Stretch part = part_of(op, owner);
+      if (part.empty()) continue;
+      void* const from = bf16 ? static_cast<void*>(op.wire.as<std::uint16_t>() + part.begin) : data + part.begin;
+      // The sum goes straight where it belongs, unless something is to be done with it there.
+      const bool straight = owner == rank() && !bf16 && !op.in_place && !op.accumulate;
+      check(lib_.reduce(from, straight ? op.shard.data : from, size(part.elements()), bf16 ? ncclBfloat16 : ncclFloat32,
+                        ncclSum, owner, comm_, stream),
+            "ncclReduce");
+    }
+    check(lib_.group_end(), "ncclGroupEnd");
+    if (own.empty()) return;
+    float* const to = op.in_place ? data + own.begin : op.shard.f32();
+    if (bf16) {
+      const std::uint16_t* const sum = op.wire.as<std::uint16_t>() + own.begin;
+      (op.accumulate ? add_from_bf16 : cast_from_bf16)(sum, to, own.elements(), stream);
+    } else if (op.accumulate) {
+      add(data + own.begin, to, own.elements(), stream);
+    }
+  }
+
+  void run(const GatherShards<Tensor>& op, void* on) override {
+    const auto stream = begin(on);
+    REDLINE_CHECK(op.shards.ranks == ranks(), "gather_shards: {} shards on {} ranks", op.shards.ranks, ranks());
+    const auto bytes = static_cast<std::int64_t>(size_of(op.data.dtype));
+    check(lib_.group_start(), "ncclGroupStart");
+    for (int owner = 0; owner < ranks(); ++owner) {
+      const Stretch part = part_of(op, owner);
+      if (part.empty()) continue;
+      std::byte* const to = op.data.as<std::byte>() + part.begin * bytes;
+      const bool from_shard = owner == rank() && !op.in_place;
+      REDLINE_CHECK(!from_shard || op.shard.bytes() == part.elements() * bytes,
+                    "gather_shards: a shard of {} bytes for a part of {}", op.shard.bytes(), part.elements() * bytes);
+      check(lib_.broadcast(from_shard ? op.shard.data : to, to, size(part.elements() * bytes), ncclUint8, owner, comm_,
+                           stream),
+            "ncclBroadcast");
+    }
+    check(lib_.group_end(), "ncclGroupEnd");
+  }
+
+ private:
+  static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+  template <class Op>
+  static Stretch part_of(const Op& op, int owner) {
+    const Stretch part = owned_part(op.shards, owner, op.begin, op.begin + op.data.elements());
+    return {part.begin - op.begin, part.end - op.begin};
+  }
+  cudaStream_t begin(void* stream) {
+    control_.collective(++collectives_);
+    return static_cast<cudaStream_t>(stream);
+  }
+  void check(ncclResult_t result, const char* call) const {
+    if (result != ncclSuccess && result != ncclInProgress)
+      fail_machine("rank {}: {}: {}", rank(), call, in_words(result, comm_));
+  }
+
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!closes_.wait_for(lock, kPoll, [&] { return closing_; })) {
+      ncclResult_t state = ncclSuccess;
+      if (lib_.comm_get_async_error(comm_, &state) != ncclSuccess || state == ncclSuccess || state == ncclInProgress)
+        continue;
+      if (closes_.wait_for(lock, kForControl, [&] { return closing_; })) return;
+      lock.unlock();
+      return control_.fail(fmt::format("NCCL failed: {}", in_words(state, comm_)), 1);
+    }
+  }
+
+  Control& control_;
+  const NcclLibrary& lib_;
+  ncclComm_t comm_;
+  std::int64_t collectives_ = 0;
+  std::mutex mutex_;
+  std::condition_variable closes_;
+  bool closing_ = false;
+  std::thread watcher_;  // the last: it uses all of the above
+};
+
+// NCCL takes two ranks on one card only where it believes them on two machines (NCCL_HOSTID).
+void refuse_shared_cards(const device::Device& card, Control& control) {
+  const char* const host_id = std::getenv("NCCL_HOSTID");
+  const std::string host = host_id ? host_id : control.place().host;
+  std::map<std::string, int> seen;
+  int rank = 0;
+  for (const std::string& where : control.all_gather(host + " " + card.bus_id(), kChannel)) {
+    const auto [it, is_new] = seen.emplace(where, rank);
+    if (!is_new)
+      fail_user(
+          "ranks {} and {} have the same card ({}, {}); start one rank a card, or redline launch with --share-card",
+          it->second, rank, where, card.name());
+    ++rank;
+  }
+}
+
+}  // namespace
+
+EngineStatus nccl_status() {
+  const NcclLibrary& lib = nccl_library();
+  return {true, lib.version.empty() ? "" : "NCCL " + lib.version, lib.problem};
+}
+
+std::unique_ptr<Group> open_nccl(device::Device& card, Control& control) {
+  const NcclLibrary& lib = nccl_library();
+  const Place& place = control.place();
+  // All ranks end with the same sentence: none of them waits inside NCCL for one that cannot come.
+  for (const std::string& problem : control.all_gather(lib.problem, kChannel))
+    if (!problem.empty()) fail_user("several ranks on cards need NCCL: {}", problem);
+  refuse_shared_cards(card, control);
+  ncclUniqueId id{};
+  const auto check = [&](ncclResult_t result, const char* call) {
+    if (result != ncclSuccess)
+      fail_machine("rank {} on {}: {}: {}", place.rank, place.host, call, in_words(result, nullptr));
+  };
+  if (place.rank == 0) check(lib.get_unique_id(&id), "ncclGetUniqueId");
+  const std::string sent = control.broadcast({id.internal, sizeof id.internal}, kChannel);
+  REDLINE_CHECK(sent.size() == sizeof id.internal, "an id of {} bytes", sent.size());
+  std::memcpy(id.internal, sent.data(), sent.size());
+  ncclComm_t comm = nullptr;
+  check(lib.comm_init_rank(&comm, place.ranks, id, place.rank), "ncclCommInitRank");
+  return std::make_unique<NcclGroup>(control, comm);
+}
+
+}  // namespace redline::dist
