@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/loading.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/stop_at_once.h"
 #include "data/noise.h"
 #include "data/shards/shards.h"
@@ -145,6 +146,18 @@ class TextBytes {
   }
   std::int64_t total() const { return total_; }
   std::string why_not() const { return why_not_.empty() && total_ == 0 ? "no text was predicted" : why_not_; }
+  // On rank 0, those of all ranks.
+  void add_up(io::Together& ranks) {
+    total_ = [&] {
+      std::int64_t sum = 0;
+      for (const std::string& words : ranks.gather(fmt::format("{} {}", total_, why_not_))) {
+        const std::size_t space = words.find(' ');
+        sum += std::stoll(words.substr(0, space));
+        if (why_not_.empty()) why_not_ = words.substr(space + 1);
+      }
+      return sum;
+    }();
+  }
   double bits(const model::Evaluation& e) const {
     return e.loss * static_cast<double>(e.pairs) / std::log(2.0) / static_cast<double>(total_);
   }
@@ -208,7 +221,7 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const 
             : fmt::format("bits a byte  none: {}\n", why_not));
 }
 
-void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce& stopping) {
+void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, Ranks& ranks, StopAtOnce& stopping) {
   if (!checkpoint.run && s.data.empty())
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
               checkpoint.folder.string());
@@ -228,15 +241,24 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, StopAtOnce
   Loading loading;
   const auto engine = infer::load_engine(checkpoint, lowering, *device, loading.progress());
   TextBytes bytes(*source);
-  data::Loader loader(std::move(source), data::evaluation_options(c.data, lowering.batch));
+  data::LoaderOptions options = data::evaluation_options(c.data, lowering.batch);
+  options.rank = ranks.rank();
+  options.ranks = ranks.count();
+  data::Loader loader(std::move(source), options);
   Progress progress(loader);
   const model::Evaluation e = model::evaluate(
-      *engine, loader, batches, [&](std::int64_t done, std::int64_t of) { progress.show(done, of); },
+      *engine, loader, batches,
+      [&](std::int64_t done, std::int64_t of) {
+        if (ranks.leads()) progress.show(done, of);
+      },
       [&](const data::Batch& batch) {
         bytes.add(batch);
         progress.add(batch);
-      });
+      },
+      ranks.together());
+  if (ranks.together()) bytes.add_up(*ranks.together());
   progress.clear();
+  if (!ranks.leads()) return;
   stopping.hold();
   print_result(s, checkpoint, loader.corpus().name(), e, bytes);
 }
@@ -247,8 +269,12 @@ int run_eval(const Words& words) {
   Settings s;
   if (!read_settings(words, s)) return kDone;
   StopAtOnce stopping("stopped; there is no result");
-  infer::use_checkpoint(real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { evaluate(c, s, stopping); });
-  return kDone;
+  Ranks ranks(words);
+  return ranks.run([&] {
+    infer::use_checkpoint(real_files(), s.checkpoint,
+                          [&](const infer::Checkpoint& c) { evaluate(c, s, ranks, stopping); });
+    return kDone;
+  });
 }
 
 }  // namespace redline::cli

@@ -23,8 +23,10 @@ class Ranks {
 
   bool alone() const { return place_.alone(); }
   bool leads() const { return place_.rank == 0; }
+  int rank() const { return place_.rank; }
   int count() const { return place_.ranks; }
 
+  io::Together* together() { return together_.get(); }  // none: it is alone
   // What rank 0 says, on every rank; alone, what was given.
   std::string from_first(const std::string& words);
   // Connects the devices. From here on a rank without progress for so long ends all of them.

@@ -9,22 +9,32 @@ namespace {
 
 struct Sums {
   double loss = 0;
-  std::int64_t pairs = 0, tokens = 0, batches = 0;
+  std::int64_t pairs = 0, tokens = 0, batches = 0, documents = 0;
 };
+using Documents = std::unordered_set<std::int64_t>;
 
 // Of all ranks, from rank 0 on: the same bits on each.
-Sums add_up(const Sums& mine, io::Together& ranks) {
+Sums add_up(const Sums& mine, const Documents& documents, io::Together& ranks) {
   const auto bytes = [](const Sums& s) { return std::string(reinterpret_cast<const char*>(&s), sizeof s); };
+  std::string words = bytes(mine);
+  for (const std::int64_t id : documents) words.append(reinterpret_cast<const char*>(&id), sizeof id);
   Sums total;
-  for (const std::string& words : ranks.gather(bytes(mine))) {
+  Documents together;  // a document may have pieces in batches of several ranks
+  for (const std::string& rank : ranks.gather(words)) {
     Sums s;
-    REDLINE_CHECK(words.size() == sizeof s, "a rank sent {} bytes of sums", words.size());
-    std::memcpy(static_cast<void*>(&s), words.data(), sizeof s);
+    REDLINE_CHECK(rank.size() >= sizeof s, "a rank sent {} bytes of sums", rank.size());
+    std::memcpy(static_cast<void*>(&s), rank.data(), sizeof s);
+    for (std::size_t at = sizeof s; at + sizeof(std::int64_t) <= rank.size(); at += sizeof(std::int64_t)) {
+      std::int64_t id = 0;
+      std::memcpy(&id, rank.data() + at, sizeof id);
+      together.insert(id);
+    }
     total.loss += s.loss;
     total.pairs += s.pairs;
     total.tokens += s.tokens;
     total.batches += s.batches;
   }
+  total.documents = static_cast<std::int64_t>(together.size());
   const std::string told = ranks.from_first(bytes(total));
   REDLINE_CHECK(told.size() == sizeof total, "rank 0 sent {} bytes of sums", told.size());
   std::memcpy(static_cast<void*>(&total), told.data(), sizeof total);
@@ -37,7 +47,7 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t, std::int64_t)>& progress,
                     const std::function<void(const data::Batch&)>& seen, io::Together* ranks) {
   Sums sums;
-  std::unordered_set<std::int64_t> documents;
+  Documents documents;
   data::Batch batch(engine.batch_shape());
   const std::int64_t many = ranks ? ranks->ranks() : 1, rank = ranks ? ranks->rank() : 0;
   // Round after round; in the last one some ranks may have nothing that counts, and compute it all the same: the others
@@ -54,11 +64,11 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
     if (seen) seen(batch);
     if (progress) progress(batches > 0 ? std::min(first + many, batches) : first + many, batches);
   }
-  if (ranks) sums = add_up(sums, *ranks);
+  sums.documents = static_cast<std::int64_t>(documents.size());
+  if (ranks) sums = add_up(sums, documents, *ranks);
   if (sums.pairs == 0)
     fail_user("the held-out data holds no token pairs to predict; give documents of at least 2 tokens");
-  return {sums.loss / static_cast<double>(sums.pairs), sums.pairs, sums.tokens, sums.batches,
-          static_cast<std::int64_t>(documents.size())};
+  return {sums.loss / static_cast<double>(sums.pairs), sums.pairs, sums.tokens, sums.batches, sums.documents};
 }
 
 }  // namespace redline::model

@@ -12,7 +12,7 @@ namespace redline::model {
 struct Evaluation {
   double loss = 0;  // mean over all pairs
   std::int64_t pairs = 0, tokens = 0, batches = 0;
-  std::int64_t documents = 0;  // of the source: pieces of one count once; of this rank's batches
+  std::int64_t documents = 0;  // of the source: pieces of one count once
 };
 
 // Up to `batches` batches (0: all) from where the loader stands. It must not repeat (data::evaluation_options): no text

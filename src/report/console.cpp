@@ -254,14 +254,18 @@ void Console::set_failing(const std::vector<std::string>& names) {
   failing_ = names.empty() ? "" : "  cannot write " + (names.size() == 1 ? names[0] : counted(names.size(), "file"));
 }
 
-// The first batch is not measured: it may wait for data, and for programs to be made.
+// What is told first is not measured: it may wait for data, and for programs to be made. Ranks tell of several batches
+// at a time.
 void Console::evaluating(const train::Evaluating& e) {
   const double now = steady_seconds();
-  if (e.batch == 1) evaluating_since_ = now;
+  if (e.batch <= std::exchange(evaluated_, e.batch)) {
+    evaluating_since_ = now;
+    evaluated_first_ = e.batch;
+  }
   std::string line = fmt::format("evaluating, batch {}", e.batch);
   if (e.batches > 0) line += fmt::format("/{}", e.batches);
-  if (e.batches > 0 && e.batch > 1)
-    line += ", eta " + duration((now - evaluating_since_) / static_cast<double>(e.batch - 1) *
+  if (e.batches > 0 && e.batch > evaluated_first_)
+    line += ", eta " + duration((now - evaluating_since_) / static_cast<double>(e.batch - evaluated_first_) *
                                 static_cast<double>(e.batches - e.batch));
   out_.show(line);
 }
@@ -273,6 +277,7 @@ void Console::on(const train::Event& event) {
       [&](const train::Evaluating& e) { evaluating(e); },
       // An evaluation after a step is told below that step's own line; the one before the first step has no such line.
       [&](const train::Evaluated& e) {
+        evaluated_ = std::numeric_limits<std::int64_t>::max();  // the next one begins anew
         if (e.step == first_step_) out_.keep(fmt::format("held-out loss {} before the first step", plain(e.loss, 4)));
       },
       [&](const train::Stepped& e) { step(e); },
