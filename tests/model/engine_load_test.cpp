@@ -149,15 +149,17 @@ TEST_F(Loading, FilesShareTheirWindowsAndTheirProgress) {
     to_load.push_back(to_load.front());
     for (Engine::Target& target : to_load.back().targets) target.row = engine.lowered().row(array);
   }
+  const std::uint64_t read =
+      static_cast<std::uint64_t>(elements_) * sizeof(float);  // of a file without hash, no header
   std::vector<std::uint64_t> heard;
   engine.load(to_load, [&](std::uint64_t done, std::uint64_t of) {
-    EXPECT_EQ(of, 3 * files.bytes());
+    EXPECT_EQ(of, 3 * read);
     heard.push_back(done);
   });
   EXPECT_TRUE(std::ranges::is_sorted(heard));
   EXPECT_EQ(heard.front(), 0u);
-  EXPECT_EQ(heard.back(), 3 * files.bytes());
-  EXPECT_EQ(std::ranges::count(heard, files.bytes()), 2) << "the end of a file is the beginning of the next";
+  EXPECT_EQ(heard.back(), 3 * read);
+  EXPECT_GE(std::ranges::count(heard, read), 2) << "the end of a file is the beginning of the next";
   EXPECT_EQ(device_.windows_sent, 3);
   EXPECT_EQ(device_.window_bytes, 2 * elements_ * static_cast<std::int64_t>(sizeof(float)));
   expect_loaded(engine, {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments});
