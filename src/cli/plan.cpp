@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "base/shards.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "cli/plan_gpus.h"
 #include "cli/stop_at_once.h"
 #include "io/json.h"
 #include "model/fp8_linears.h"
@@ -236,36 +239,54 @@ perf::Machine machine_called(const std::string& card) {
   return perf::machine_of(*device);
 }
 
-// A preset takes a moment; hundreds of ways to cut the step of a deep model take longer.
-perf::Choice choose_with_progress(const config::Config& config, const perf::Machine& machine) {
-  constexpr double kPatience = 1;  // seconds
-  report::LiveLine line(stderr);
-  const double start = steady_seconds();
-  return perf::choose(config, machine, [&](std::size_t done, std::size_t of) {
-    const double seconds = steady_seconds() - start;
-    if (seconds < kPatience || done == 0) return;
-    const double left = seconds * static_cast<double>(of - done) / static_cast<double>(done);
-    line.show(fmt::format("planning, setting {}/{}, eta {}", done + 1, of, report::duration(left)));
-  });
+// The card of the table that --card names, or that this machine has; empty: neither.
+std::string card_id(const std::string& asked, const perf::Machine& machine) {
+  if (machine.kind == device::Kind::cpu) return "";
+  const perf::Card* card = asked.empty() ? perf::find_card(machine.name) : &perf::card_called(asked);
+  return card ? std::string(card->id) : "";
 }
 
 }  // namespace
 
+// A preset takes a moment; hundreds of ways to cut the step of a deep model take longer.
+perf::ChooseProgress plan_progress() {
+  constexpr double kPatience = 1;  // seconds
+  return
+      [line = std::make_shared<report::LiveLine>(stderr), start = steady_seconds()](std::size_t done, std::size_t of) {
+        const double seconds = steady_seconds() - start;
+        if (seconds < kPatience || done == 0) return;
+        const double left = seconds * static_cast<double>(of - done) / static_cast<double>(done);
+        line->show(fmt::format("planning, setting {}/{}, eta {}", done + 1, of, report::duration(left)));
+      };
+}
+
 int run_plan(const Words& words) {
   Arguments arguments("plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
-                      "[CONFIG] [key=value ...] [--card NAME] [--memory GIB] [--json]",
+                      "[CONFIG] [key=value ...] [--card NAME] [--memory GIB] [--gpus N [--network NAME]] [--json]",
                       {"redline plan gqa-180m --card h200", "redline plan my.toml train.seq_len=4096 --card a100-80",
-                       "redline plan --preset llama-1.36b --card b200 --memory 80 --json"});
+                       "redline plan --preset llama-1.36b --card b200 --memory 80 --json",
+                       "redline plan llama-1.36b --card h200 --gpus 64 --network ndr",
+                       "redline plan my.toml --card a100-80 --gpus 32 --gpus-per-node 4 --nics 2 --network hdr"});
   ConfigWords config;
   std::string card;
   double memory = 0;
   bool json = false;
+  GpusAsked gpus;
   config.declare(arguments);
   arguments.text("--card", "NAME", card,
                  "the card to plan for, as `redline peaks` lists them, or cpu (default: what this machine has)");
   arguments.number("--memory", "GIB", memory, 0.001, 1e6, "plan with this much memory instead of the card's");
+  arguments.integer("--gpus", "N", gpus.gpus, 1, kCutGroups,
+                    "plan for so many of the card instead: memory and speed of each parallel.mode, and how they scale");
+  arguments.integer("--gpus-per-node", "N", gpus.per_node, 1, kCutGroups,
+                    "of them in one node, which NVLink or PCIe connects (default: 8)");
+  arguments.text("--network", "NAME", gpus.network,
+                 "between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node (default: ndr)");
+  arguments.integer("--nics", "N", gpus.nics, 1, kCutGroups, "network cards of a node (default: one for each GPU)");
   arguments.flag("--json", json, "print one JSON document");
   if (!arguments.parse(words)) return kDone;
+  if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty()))
+    fail_user("--gpus-per-node, --network and --nics are of a plan for several GPUs; add --gpus N");
 
   StopAtOnce stopping("stopped; there is no plan");
   Planned p;
@@ -274,8 +295,12 @@ int run_plan(const Words& words) {
   p.config = load_config(sources);
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
+  if (gpus.gpus > 0) {
+    plan_gpus(p.name, p.config, p.machine, card_id(card, p.machine), gpus, json, stopping);
+    return kDone;
+  }
   p.plan = perf::make_plan(p.config, p.machine);
-  p.choice = choose_with_progress(p.config, p.machine);
+  p.choice = perf::choose(p.config, p.machine, plan_progress());
   stopping.hold();
   if (json) {
     print_json(to_json(p));

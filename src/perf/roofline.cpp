@@ -266,4 +266,12 @@ double expected_seconds(const program::ProgramSet& set, std::string_view program
   return seconds;
 }
 
+std::vector<double> node_seconds(const program::ProgramSet& set, const program::Program& program, double rows,
+                                 double seq_len, const Machine& machine) {
+  const NodeTime time(set, machine, rows, seq_len);
+  std::vector<double> seconds;
+  for (const program::Node& node : program.nodes) seconds.push_back(time(node));
+  return seconds;
+}
+
 }  // namespace redline::perf

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "device/device.h"
 #include "perf/cards.h"
@@ -49,5 +50,8 @@ double expected_seconds(const program::ProgramSet& set, std::string_view program
 // Of those nodes of it that count.
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
                         const Machine& machine, const std::function<bool(const program::Node&)>& counts);
+// Of each of its nodes.
+std::vector<double> node_seconds(const program::ProgramSet& set, const program::Program& program, double rows,
+                                 double seq_len, const Machine& machine);
 
 }  // namespace redline::perf

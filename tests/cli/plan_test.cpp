@@ -107,6 +107,40 @@ TEST_F(PlanCommand, BadInputIsOneSentence) {
   expect_bad_input({"peaks", "everything"}, {"everything"});
 }
 
+TEST_F(PlanCommand, ForManyGpusTellsEveryModeAndHowItScales) {
+  const Words words = {"plan", "gqa-180m", "--card", "h200", "--gpus", "64", "--network", "ndr"};
+  const Json j = json_of(words);
+  ASSERT_EQ(j.at("modes").size(), 3u);
+  EXPECT_EQ(j.at("choice"), "zero1") << j.at("why");
+  EXPECT_EQ(j.at("gpus_per_node"), 8);
+  for (const Json& mode : j.at("modes")) {
+    std::int64_t sum = 0;
+    for (const auto& [kind, bytes] : mode.at("memory").items())
+      if (kind != "total") sum += bytes.get<std::int64_t>();
+    EXPECT_EQ(mode.at("memory").at("total"), sum);
+    const double parts = mode.at("compute_ms").get<double>() + mode.at("exposed_ms").get<double>() +
+                         mode.at("stragglers_ms").get<double>();
+    EXPECT_NEAR(mode.at("step_ms").get<double>() / parts, 1, 1e-9);
+    EXPECT_NEAR(mode.at("gpu_hours").get<double>() / mode.at("hours").get<double>(), 64, 1e-6);
+  }
+  std::vector<int> numbers;
+  for (const Json& row : j.at("scaling")) numbers.push_back(row.at("gpus").get<int>());
+  EXPECT_EQ(numbers, (std::vector<int>{1, 8, 64, 1024}));
+
+  const Ran text = run(words);
+  EXPECT_EQ(text.status, 0) << text.err;
+  for (const char* part :
+       {"64 x H200 SXM, 8 nodes", "NDR InfiniBand", "ddp", "zero1", "fsdp", "stragglers", "not hidden",
+        "choice    parallel.mode=zero1", "reduce_shards of gradients", "gather_shards of weights", "GPU-hours", "1024"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in:\n" << text.out;
+
+  expect_bad_input({"plan", "--card", "h200", "--gpus", "0"}, {"--gpus", "from 1 to 1024"});
+  expect_bad_input({"plan", "--card", "cpu", "--gpus", "4"}, {"add --card NAME"});
+  expect_bad_input({"plan", "--card", "h200", "--gpus", "16", "--network", "nvlink"}, {"16 GPUs", "--gpus-per-node"});
+  expect_bad_input({"plan", "--card", "h200", "--gpus", "16", "--network", "nrd"}, {"did you mean 'ndr'?"});
+  expect_bad_input({"plan", "--card", "h200", "--network", "ndr"}, {"add --gpus N"});
+}
+
 TEST_F(PlanCommand, PeaksShowTheTableAndThisMachine) {
   const Json j = json_of({"peaks", "--device", "cpu"});
   EXPECT_GE(j.at("cards").size(), 15u);

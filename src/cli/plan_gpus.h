@@ -1,0 +1,28 @@
+// redline plan --gpus N: the same configuration on many cards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/stop_at_once.h"
+#include "config/config.h"
+#include "perf/plan.h"
+
+namespace redline::cli {
+
+struct GpusAsked {
+  std::int64_t gpus = 0;      // 0: nobody asked
+  std::int64_t per_node = 0;  // that NVLink or PCIe connects; 0: 8
+  std::int64_t nics = 0;      // of a node; 0: one for each GPU
+  std::string network;        // empty: ndr
+};
+
+// A choice of micro-batches with a line of progress where it takes long.
+perf::ChooseProgress plan_progress();
+
+// Prints the plan, and holds signals while it does. `card` is an id of the table of cards, or empty where the machine
+// is none of it: a UserError.
+void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,
+               const std::string& card, const GpusAsked& asked, bool json, StopAtOnce& stopping);
+
+}  // namespace redline::cli

@@ -1,0 +1,122 @@
+// What a run on several ranks will be, before anything runs: a step laid out block by block on two streams, one that
+// computes and one that communicates, for each way to share the state out; its memory on each rank; and how it scales.
+// The collectives are those of dist/collectives.h; nothing is sent, and no device is touched.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "perf/network.h"
+#include "perf/plan.h"
+
+namespace redline::perf {
+
+// What ranks share out: nothing; masters and moments; gradients and working copies as well.
+enum class Mode : std::uint8_t { ddp, zero1, fsdp };
+inline constexpr std::array kModes = {Mode::ddp, Mode::zero1, Mode::fsdp};
+std::string_view name_of(Mode mode);
+
+// A part of a micro-step between places where a rank may wait for others: embedding, layer, head. Elements are those of
+// parameters.
+struct Block {
+  std::string name;                  // "layer 3"
+  double forward = 0, backward = 0;  // seconds; what is made again is part of the backward pass
+  double backward_adding = 0;        // where gradients are added to those of the micro-step before
+  std::int64_t reads = 0;            // weights of its forward pass,
+  std::int64_t first_reads = 0;      // of them those that no block before it has read,
+  std::int64_t backward_reads = 0;   // and weights of its backward pass
+  std::int64_t gradients = 0;        // that it is the last to write
+};
+
+// What one rank does in a step, however many others there are.
+struct StepWork {
+  std::vector<Block> blocks;  // in the order of the forward pass
+  std::int64_t micro_batches = 1;
+  double update = 0;            // seconds over all parameters
+  std::int64_t parameters = 0;  // elements of the flat arrays
+  int weight_bytes = 2;         // of an element as blocks read it
+  int gradient_bytes = 4;       // of an element on its way
+  double tokens = 0;            // of a rank
+  double flops = 0;             // a token, as MFU counts them
+  double compute() const;       // seconds of a step on one rank alone
+};
+StepWork step_work(const config::Config& config, const Machine& machine);
+
+// One use of a collective in a step.
+struct CollectiveUse {
+  Collective collective = Collective::all_reduce;
+  std::string_view of;  // "gradients", "weights, backward pass"
+  std::int64_t count = 0;
+  double bytes = 0;    // of all arrays that it was used on
+  double seconds = 0;  // on the communicating stream
+  double exposed = 0;  // of them, those that the computing stream waited for
+};
+
+struct StepTimes {
+  double compute = 0, exposed = 0;
+  double stragglers = 0;  // waiting for whoever is slowest
+  std::vector<CollectiveUse> collectives;
+  double total() const { return compute + exposed + stragglers; }
+};
+
+// The slowest of so many ranks whose steps spread like a normal distribution: standard deviations above the mean.
+double expected_slowest(int ranks);
+
+// That of a step, as a share of it. The deviation is the one thing here that was fitted, on published runs of LLMQ and
+// torchtitan (tests/perf/scale_fit_test.cpp; docs/scale.md).
+inline constexpr double kStraggler = 0.021;
+double straggler_share(int ranks, double deviation = kStraggler);
+
+// Elements of gradients that go together: a collective of fewer is mostly latency.
+inline constexpr std::int64_t kBucket = 40'000'000;
+
+StepTimes simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler = kStraggler);
+
+// Bytes on one rank, that with the largest share.
+struct RankMemory {
+  std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0;
+  std::int64_t gathered = 0;  // fsdp: weights of two blocks, and their gradients until they are reduced
+  std::int64_t activations = 0;
+  std::int64_t communication = 0;  // the library's buffers, and gradients in the type in which they travel
+  std::int64_t rest = 0;           // workspace, inputs, context
+  std::int64_t total() const {
+    return masters + working_copies + gradients + moments + gathered + activations + communication + rest;
+  }
+};
+RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int ranks);
+
+// A way to run on so many ranks.
+struct RankPlan {
+  Mode mode = Mode::zero1;
+  int ranks = 1;
+  Setting setting;  // of one rank
+  RankMemory memory;
+  std::int64_t tuning = 0;  // bytes beside it, wanted for a moment at the start
+  bool fits = false;        // tuning included
+  StepTimes times;
+  double tokens_per_step = 0, tokens_per_s = 0, mfu = 0;  // of all ranks
+  double efficiency = 0;                                  // of one rank alone with the same setting
+};
+
+struct ScalePlan {
+  Machine machine;
+  Fabric fabric;
+  Plan plan;                      // of one rank, with the setting of the choice
+  std::vector<RankPlan> modes;    // by kModes, each with its fastest setting that fits, or the one that needs least
+  std::size_t chosen = 0;         // of modes
+  bool asked = false;             // parallel.mode said which
+  std::vector<RankPlan> scaling;  // the choice on other numbers of ranks, fewest first
+  const RankPlan& choice() const { return modes[chosen]; }
+};
+// Rows of a step on a rank are kept; micro-batches and recompute (unless it is set) are chosen for each mode.
+ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
+                     const ChooseProgress& progress = {});
+
+// In a sentence: why the mode is the choice, or what to do where nothing fits.
+std::string why(const ScalePlan& plan);
+
+}  // namespace redline::perf
