@@ -9,6 +9,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/shards.h"
+#include "program/distribute.h"
 
 namespace redline::perf {
 namespace {
@@ -77,11 +78,6 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 }  // namespace
 
-std::string_view name_of(Mode mode) {
-  constexpr std::string_view kNames[] = {"ddp", "zero1", "fsdp"};
-  return kNames[static_cast<int>(mode)];
-}
-
 RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int ranks) {
   const double own = ranks == 1 ? 1 : largest_share(work.parameters, ranks);
   const auto shared = [&](std::int64_t bytes, bool yes) {
@@ -97,7 +93,7 @@ RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int
   m.rest = all.workspace + all.inputs + all.context;
   if (ranks == 1) return m;
   m.communication = kLibraryBytes;
-  if (work.gradient_bytes < 4) m.communication += kBucketsUnderWay * kBucket * work.gradient_bytes;
+  if (work.gradient_bytes < 4) m.communication += kBucketsUnderWay * program::kBucketElements * work.gradient_bytes;
   if (mode != Mode::fsdp) return m;
   std::int64_t most = 0, most_gradients = 0;
   for (std::size_t i = 0; i + 1 < work.blocks.size(); ++i) {

@@ -10,15 +10,14 @@
 #include <vector>
 
 #include "config/config.h"
+#include "dist/sharing.h"
 #include "perf/network.h"
 #include "perf/plan.h"
 
 namespace redline::perf {
 
-// What ranks share out: nothing; masters and moments; gradients and working copies as well.
-enum class Mode : std::uint8_t { ddp, zero1, fsdp };
+using dist::Mode;
 inline constexpr std::array kModes = {Mode::ddp, Mode::zero1, Mode::fsdp};
-std::string_view name_of(Mode mode);
 
 // A part of a micro-step between places where a rank may wait for others: embedding, layer, head. Elements are those of
 // parameters.
@@ -70,9 +69,6 @@ double expected_slowest(int ranks);
 // torchtitan (tests/perf/scale_fit_test.cpp; docs/scale.md).
 inline constexpr double kStraggler = 0.021;
 double straggler_share(int ranks, double deviation = kStraggler);
-
-// Elements of gradients that go together: a collective of fewer is mostly latency.
-inline constexpr std::int64_t kBucket = 40'000'000;
 
 StepTimes simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler = kStraggler);
 

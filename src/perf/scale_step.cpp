@@ -7,6 +7,7 @@
 #include "model/lowering.h"
 #include "perf/roofline.h"
 #include "perf/scale.h"
+#include "program/distribute.h"
 
 namespace redline::perf {
 namespace {
@@ -157,14 +158,15 @@ class Step {
           gathers && i > 0 ? gather("weights, backward pass", work_.blocks[i - 1].backward_reads) : Streams::Started{};
       streams_.compute(first ? b.backward : b.backward_adding);
       pending += b.gradients;
-      if (reduces && (pending >= kBucket || i == 0 || mode_ == Mode::fsdp)) reduce(pending);
+      if (reduces && (pending >= program::kBucketElements || i == 0 || mode_ == Mode::fsdp)) reduce(pending);
     }
   }
 
   void reduce(std::int64_t& pending) {
     if (pending == 0) return;
     const auto bytes = static_cast<double>(pending) * work_.gradient_bytes;
-    const std::int64_t count = std::max<std::int64_t>(1, (pending + kBucket / 2) / kBucket);
+    const std::int64_t count =
+        std::max<std::int64_t>(1, (pending + program::kBucketElements / 2) / program::kBucketElements);
     reduced_.push_back(streams_.start(mode_ == Mode::ddp ? Collective::all_reduce : Collective::reduce_shards,
                                       "gradients", bytes, count));
     pending = 0;

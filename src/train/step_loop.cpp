@@ -347,7 +347,7 @@ StepMetrics StepLoop::finish_step() {
   const model::Engine::StepResult result = engine_->take_result();
   step_seconds_ = result.time.seconds;
   QueuedStep& s = steps_queued_[0];
-  s.take_counts(result.update.counts);
+  if (!alone()) s.take_counts(result.update.counts);
   state_.tokens += s.pairs;
   if (result.update.counts.stop > 0) others_stop_ = true;
   const double loss = result.update.loss_sum / static_cast<double>(s.pairs);
