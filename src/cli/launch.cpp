@@ -87,6 +87,8 @@ std::vector<ProcessToStart> by_mpirun(const LaunchOptions& options) {
   set("OMPI_MCA_rmaps_base_oversubscribe", "1");
   set("OMPI_MCA_hwloc_base_binding_policy", "none");
   set("OMPI_MCA_mpi_yield_when_idle", "1");
+  // It gives ranks a terminal of its own to write to, whatever ours is.
+  if (::isatty(STDOUT_FILENO) != 1) mpirun.environment.emplace_back("TERM", "dumb");
   mpirun.environment.emplace_back("MASTER_ADDR", "127.0.0.1");
   mpirun.environment.emplace_back("MASTER_PORT", std::to_string(free_port()));
   return {mpirun};
