@@ -117,7 +117,7 @@ TEST_F(Launch, NeedsRanksAndACommand) {
   expect_bad_input({"launch", "-n", "2"}, {"behind --"});
   expect_bad_input({"launch", "--", "train"}, {"-n N"});
   expect_bad_input({"launch", "-n", "0", "--", "train"}, {"-n", "1 to 1024"});
-  expect_bad_input({"launch", "-n", "2", "--", "info"}, {"train or eval", "'info'"});
+  expect_bad_input({"launch", "-n", "2", "--", "info"}, {"starts train", "'info'"});
   expect_bad_input({"launch", "-n", "2", "--restarts", "1", "--", "train"}, {"--restarts", "--out"});
   expect_bad_input({"launch", "-n", "2", "--share-card", "--", "train", "--device", "cpu"}, {"--share-card"});
 }
