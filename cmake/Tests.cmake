@@ -58,6 +58,14 @@ if(redline_mpi_enabled)
   add_dependencies(tests_dist tests_dist_mpi)
 endif()
 
+# Ranks on a card (tests/dist/cuda/nccl_test.cpp).
+if(redline_nccl_enabled)
+  add_executable(tests_dist_nccl "${PROJECT_SOURCE_DIR}/tests/dist/nccl/ranks.cpp")
+  target_link_libraries(tests_dist_nccl PRIVATE redline_dist redline_settings)
+  target_compile_definitions(tests_dist PRIVATE REDLINE_NCCL_RANKS="$<TARGET_FILE:tests_dist_nccl>")
+  add_dependencies(tests_dist tests_dist_nccl)
+endif()
+
 # Stands in for the driver's libnvidia-ml.so.1.
 add_library(redline_fake_nvml MODULE "${PROJECT_SOURCE_DIR}/tests/device/fake_nvml/fake_nvml.cpp")
 target_link_libraries(redline_fake_nvml PRIVATE redline_settings)

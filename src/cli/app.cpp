@@ -17,7 +17,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"train", "train a model; with no configuration, the built-in quick one", run_train},
-    {"launch", "train or eval on several ranks: the cards of this machine, or its CPU", run_launch},
+    {"launch", "train on several ranks: the cards of this machine, or its CPU", run_launch},
     {"data", "text to token shards; what padding would waste and packing saves", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 
@@ -87,6 +86,8 @@ std::vector<ProcessToStart> by_mpirun(const LaunchOptions& options) {
   set("OMPI_MCA_rmaps_base_oversubscribe", "1");
   set("OMPI_MCA_hwloc_base_binding_policy", "none");
   set("OMPI_MCA_mpi_yield_when_idle", "1");
+  // It gives ranks a terminal of its own to write to, whatever ours is.
+  if (::isatty(STDOUT_FILENO) != 1) mpirun.environment.emplace_back("TERM", "dumb");
   mpirun.environment.emplace_back("MASTER_ADDR", "127.0.0.1");
   mpirun.environment.emplace_back("MASTER_PORT", std::to_string(free_port()));
   return {mpirun};
@@ -150,14 +151,13 @@ bool takes_cards(const LaunchOptions& options) {
 }
 
 void check_command(const LaunchOptions& options) {
-  constexpr std::array<std::string_view, 2> kOnRanks = {"train", "eval"};
   if (options.command.empty())
     fail_user("redline launch needs the command of the ranks behind --: redline launch -n 4 -- train my.toml");
-  if (std::ranges::find(kOnRanks, options.command[0]) == kOnRanks.end())
-    fail_user("redline launch starts train or eval on several ranks, not '{}'", options.command[0]);
+  if (options.command[0] != "train")
+    fail_user("redline launch starts train on several ranks, not '{}'", options.command[0]);
   if (options.ranks == 0) fail_user("redline launch needs a number of ranks: -n N");
-  if (options.restarts > 0 && (options.command[0] != "train" || value_of(options.command, "--out").empty()))
-    fail_user("--restarts goes on from a run's checkpoints: it needs train with its folder, --out DIR");
+  if (options.restarts > 0 && value_of(options.command, "--out").empty())
+    fail_user("--restarts goes on from a run's checkpoints: it needs the run's folder, --out DIR");
   if (const dist::Place place = dist::place_of_process(); !place.alone())
     fail_user("redline launch was itself started as rank {} of {} by {}; leave launch out", place.rank, place.ranks,
               place.launcher);
@@ -167,7 +167,7 @@ void check_command(const LaunchOptions& options) {
 
 int run_launch(const Words& words) {
   Arguments arguments(
-      "launch", "start a command on several ranks of this machine: one a card, or several on its CPU",
+      "launch", "train on several ranks of this machine: one a card, or several on its CPU",
       "-n N [--restarts R] [--share-card] -- train ...",
       {"redline launch -n 8 -- train my.toml --out runs/a         8 cards",
        "redline launch -n 2 -- train --device cpu                  2 ranks on the CPU, by mpirun",

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,34 +29,52 @@ namespace {
 
 using dist::Descriptor;
 
-constexpr int kAsking[] = {SIGINT, SIGTERM, SIGHUP};
+std::pair<Descriptor, Descriptor> make_pipe(int flags = O_CLOEXEC) {
+  int ends[2];
+  if (::pipe2(ends, flags) != 0) fail_machine("pipe: {}", std::strerror(errno));
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
 
-// Signals come through a descriptor while it lives; children get them as before.
+int g_heard = -1;  // the end of a pipe that a handler writes to; whichever thread the signal comes in
+
+void on_signal(int number) {
+  const int before = errno;
+  const auto byte = static_cast<unsigned char>(number);
+  [[maybe_unused]] const auto written = ::write(g_heard, &byte, 1);
+  errno = before;
+}
+
+// Signals come through a descriptor while it lives; one at a time. What is ignored stays so.
 class SignalsAsInput {
  public:
-  SignalsAsInput() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (const int number : kAsking) sigaddset(&set, number);
-    ::sigprocmask(SIG_BLOCK, &set, &before_);
-    input_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-    REDLINE_CHECK(input_.open(), "signalfd failed");
+  SignalsAsInput() : pipe_(make_pipe(O_CLOEXEC | O_NONBLOCK)) {
+    g_heard = pipe_.second.number();
+    for (const int number : kHeard) {
+      struct sigaction how {};
+      ::sigaction(number, nullptr, &before_[number]);
+      if (before_[number].sa_handler == SIG_IGN && number != SIGCHLD) continue;
+      how.sa_handler = on_signal;
+      how.sa_flags = SA_RESTART;
+      ::sigaction(number, &how, nullptr);
+    }
   }
-  ~SignalsAsInput() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~SignalsAsInput() {
+    for (const int number : kHeard) ::sigaction(number, &before_[number], nullptr);
+    g_heard = -1;
+  }
   SignalsAsInput(const SignalsAsInput&) = delete;
   SignalsAsInput& operator=(const SignalsAsInput&) = delete;
 
-  int descriptor() const { return input_.number(); }
-  const sigset_t& before() const { return before_; }
+  int descriptor() const { return pipe_.first.number(); }
   int next() const {  // 0: none
-    signalfd_siginfo info{};
-    return ::read(descriptor(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+    unsigned char number = 0;
+    return ::read(descriptor(), &number, 1) == 1 ? number : 0;
   }
 
  private:
-  sigset_t before_{};
-  Descriptor input_;
+  static constexpr int kHeard[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+  std::pair<Descriptor, Descriptor> pipe_;
+  std::map<int, struct sigaction> before_;
 };
 
 void write_all(int to, std::string_view text) {
@@ -90,15 +107,9 @@ struct Stream {
   }
 };
 
-std::pair<Descriptor, Descriptor> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail_machine("pipe: {}", std::strerror(errno));
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 class Process {
  public:
-  Process(const ProcessToStart& how, const SignalsAsInput& signals) : how_(how) {
+  explicit Process(const ProcessToStart& how) : how_(how) {
     std::map<std::string, std::string> variables;
     for (char** v = environ; *v; ++v) {
       const std::string_view text = *v;
@@ -135,7 +146,6 @@ class Process {
         ::dup2(out.second.number(), STDOUT_FILENO);
         ::dup2(err.second.number(), STDERR_FILENO);
       }
-      ::sigprocmask(SIG_SETMASK, &signals.before(), nullptr);
       ::execvpe(words[0], words.data(), environment.data());
       constexpr std::string_view kNot = "redline: error: the program of a rank could not be started\n";
       [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kNot.data(), kNot.size());
@@ -200,7 +210,7 @@ class Processes {
  public:
   Processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds) : seconds_(seconds) {
     processes_.reserve(all.size());
-    for (const ProcessToStart& one : all) processes_.emplace_back(one, signals_);
+    for (const ProcessToStart& one : all) processes_.emplace_back(one);
   }
   ~Processes() {
     for (const Process& p : processes_) p.kill_at_once();

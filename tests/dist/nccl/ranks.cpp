@@ -1,0 +1,168 @@
+// One of several ranks on a card (tests/dist/cuda/nccl_test.cpp): collectives over NCCL of small whole numbers, whose
+// sums are exact in any order, in fp32 and bf16, queued as they are and captured in a graph. Exit status 1 and one line
+// for what is wrong.
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "base/small_floats.h"
+#include "device/cuda/device.h"
+#include "dist/engines.h"
+
+namespace redline::dist {
+namespace {
+
+int g_wrong = 0;
+
+// What rank `rank` brings as element i: from -15 to 15.
+float brought(int rank, std::int64_t i) { return static_cast<float>((i * 7 + rank * 11) % 31 - 15); }
+float sum_of(int ranks, std::int64_t i) {
+  float sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += brought(r, i);
+  return sum;
+}
+
+class Card {
+ public:
+  explicit Card(device::CudaDevice& device) : device_(device) {}
+  cudaStream_t stream() const { return device_.launch().stream; }
+
+  // An array on the card; element i is value(i).
+  template <class T>
+  struct Array {
+    std::unique_ptr<device::Buffer> buffer;
+    Tensor tensor;
+  };
+  template <class T, class Value>
+  Array<T> make(DType dtype, std::int64_t n, const Value& value) {
+    std::vector<T> host;
+    for (std::int64_t i = 0; i < n; ++i) host.push_back(static_cast<T>(value(i)));
+    Array<T> array{device_.allocate(std::max<std::int64_t>(1, n) * static_cast<std::int64_t>(sizeof(T))), {}};
+    if (n > 0) array.tensor = {array.buffer->data(), dtype, {n}};
+    device_.copy_in(array.buffer->data(), host.data(), n * static_cast<std::int64_t>(sizeof(T)));
+    return array;
+  }
+  template <class Value>
+  Array<float> floats(std::int64_t n, const Value& value) {
+    return make<float>(DType::f32, n, value);
+  }
+
+  template <class T, class Value>
+  void expect(const std::string& what, const Array<T>& array, std::int64_t begin, std::int64_t n, const Value& value) {
+    std::vector<T> host(static_cast<std::size_t>(n));
+    device_.copy_out(host.data(), array.buffer->data() + begin * static_cast<std::int64_t>(sizeof(T)),
+                     n * static_cast<std::int64_t>(sizeof(T)));
+    device_.wait();
+    for (std::int64_t i = 0; i < n; ++i)
+      if (host[static_cast<std::size_t>(i)] != static_cast<T>(value(begin + i))) {
+        std::fprintf(stderr, "%s: element %ld is %g, not %g\n", what.c_str(), static_cast<long>(begin + i),
+                     static_cast<double>(host[static_cast<std::size_t>(i)]), static_cast<double>(value(begin + i)));
+        ++g_wrong;
+        return;
+      }
+  }
+
+ private:
+  device::CudaDevice& device_;
+};
+
+// Runs a collective as programs do: queued, or as a graph that was captured.
+void run(bool captured, cudaStream_t stream, const std::function<void()>& collective) {
+  if (!captured) return collective();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  REDLINE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  collective();
+  REDLINE_CUDA(cudaStreamEndCapture(stream, &graph));
+  const device::cuda::Graph owned(graph);
+  REDLINE_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  const device::cuda::GraphExec owned_exec(exec);
+  REDLINE_CUDA(cudaGraphLaunch(exec, stream));
+  REDLINE_CUDA(cudaStreamSynchronize(stream));
+}
+
+void check_all_reduce(Group& g, Card& card, std::int64_t n, bool captured) {
+  const auto mine = [&](std::int64_t i) { return brought(g.rank(), i); };
+  const auto sum = [&](std::int64_t i) { return sum_of(g.ranks(), i); };
+  const auto singles = card.floats(n, mine), rounded = card.floats(n, mine);
+  const auto doubles = card.make<double>(DType::f64, n, mine);
+  const auto wire = card.make<std::uint16_t>(DType::bf16, n, [](std::int64_t) { return 0; });
+  run(captured, card.stream(), [&] {
+    g.run(AllReduce<Tensor>{singles.tensor, {}}, card.stream());
+    g.run(AllReduce<Tensor>{doubles.tensor, {}}, card.stream());
+    g.run(AllReduce<Tensor>{rounded.tensor, wire.tensor}, card.stream());
+  });
+  card.expect("all_reduce f32", singles, 0, n, sum);
+  card.expect("all_reduce f64", doubles, 0, n, sum);
+  card.expect("all_reduce bf16", rounded, 0, n, sum);
+}
+
+void check_shards(Group& g, Card& card, std::int64_t all, std::int64_t begin, std::int64_t n, bool captured) {
+  const Shards shards{all, g.ranks()};
+  const Stretch part = owned_part(shards, g.rank(), begin, begin + n);
+  const std::int64_t own = part.elements(), at = part.begin - begin;
+  const auto mine = [&](std::int64_t i) { return brought(g.rank(), i); };
+  const auto sum = [&](std::int64_t i) { return sum_of(g.ranks(), i); };
+  for (const bool bf16 : {false, true}) {
+    const auto wire = card.make<std::uint16_t>(DType::bf16, bf16 ? n : 0, [](std::int64_t) { return 0; });
+    const auto data = card.floats(n, mine);
+    run(captured, card.stream(), [&] {
+      g.run(ReduceShards<Tensor>{data.tensor, {}, wire.tensor, shards, begin, false, true}, card.stream());
+    });
+    card.expect("reduce_shards in place", data, at, own, sum);
+    for (const bool accumulate : {false, true}) {
+      const auto again = card.floats(n, mine);
+      const auto shard = card.floats(own, [](std::int64_t) { return 2.0f; });
+      run(captured, card.stream(), [&] {
+        g.run(ReduceShards<Tensor>{again.tensor, shard.tensor, wire.tensor, shards, begin, accumulate, false},
+              card.stream());
+      });
+      card.expect("reduce_shards out of place", shard, 0, own,
+                  [&](std::int64_t i) { return sum(at + i) + (accumulate ? 2.0f : 0.0f); });
+    }
+  }
+  const auto inside =
+      card.floats(n, [&](std::int64_t i) { return i >= at && i < at + own ? static_cast<float>(i % 1000) : -1.0f; });
+  const auto apart = card.floats(n, [](std::int64_t) { return -1.0f; });
+  const auto shard = card.floats(own, [&](std::int64_t i) { return static_cast<float>((at + i) % 1000); });
+  run(captured, card.stream(), [&] {
+    g.run(GatherShards<Tensor>{{}, inside.tensor, shards, begin, true}, card.stream());
+    g.run(GatherShards<Tensor>{shard.tensor, apart.tensor, shards, begin, false}, card.stream());
+  });
+  const auto whole = [](std::int64_t i) { return static_cast<float>(i % 1000); };
+  card.expect("gather_shards in place", inside, 0, n, whole);
+  card.expect("gather_shards out of place", apart, 0, n, whole);
+}
+
+int check_all() {
+  const Place place = place_of_process();
+  take_own_card(place);
+  const auto control = Control::join(place, {"test", 60, {}, {}, {}});
+  const auto device = device::open_cuda();
+  auto& cuda = static_cast<device::CudaDevice&>(*device);
+  Card card(cuda);
+  const auto group = open_nccl(*device, *control);
+  for (const bool captured : {false, true}) {
+    for (const std::int64_t n : {1, 1037, 300'001}) check_all_reduce(*group, card, n, captured);
+    check_shards(*group, card, 300'003, 0, 300'003, captured);
+    check_shards(*group, card, 300'003, 100'001, 100'101, captured);  // borders of shards lie inside
+    check_shards(*group, card, 300'003, 0, 500, captured);            // rank 0's alone
+  }
+  for (const std::string& of_rank : control->all_gather(std::to_string(g_wrong)))
+    if (of_rank != "0") g_wrong = 1;
+  control->goodbye();
+  if (group->rank() == 0) std::printf("%s, %d ranks\n", group->engine().c_str(), group->ranks());
+  return g_wrong ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace redline::dist
+
+int main() {
+  try {
+    return redline::dist::check_all();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 4;
+  }
+}
