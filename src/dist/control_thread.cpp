@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -19,6 +20,7 @@ namespace {
 constexpr double kBeat = 1;          // seconds between two signs of life
 constexpr double kSilent = 5;        // seconds: who said nothing for so long is stopped, or its machine is
 constexpr double kLastSeconds = 1;   // for others to hear of the end before rank 0 goes
+constexpr double kAtLast = 4;        // seconds behind which the process ends, said or not
 constexpr double kLeaveSeconds = 5;  // for the goodbyes of rank 0 to be sent
 
 std::string position(const Progress& p) { return fmt::format("step {}, collective {}", p.step, p.collective); }
@@ -239,6 +241,16 @@ void Control::Impl::check_first(double now) {
 }
 
 void Control::Impl::finish() {
+  if (!options.end)  // a thread that hangs may hold what the sentence is written with
+    std::thread([status = end->status] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(kAtLast));
+      std::_Exit(status);
+    }).detach();
+  if (first()) {
+    const std::lock_guard lock(mutex);
+    send_all(Kind::end, BodyWriter().number(end->status).text(end->sentence).take());
+    for (Peer& peer : peers) peer.connection.send_some();
+  }
   if (end->speaks) {
     if (options.say)
       options.say(end->sentence);
@@ -247,10 +259,6 @@ void Control::Impl::finish() {
   }
   if (first()) {  // the last to go: what it sent must arrive
     const double deadline = steady_seconds() + kLastSeconds;
-    {
-      const std::lock_guard lock(mutex);
-      send_all(Kind::end, BodyWriter().number(end->status).text(end->sentence).take());
-    }
     for (bool waiting = true; waiting && steady_seconds() < deadline;) {
       {
         const std::lock_guard lock(mutex);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cli/processes.h"
 #include "cli/program.h"
+#include "dist/engines.h"
 
 namespace redline::cli {
 namespace {
@@ -130,6 +131,30 @@ TEST_F(Launch, InsideALaunchIsRefused) {
   EXPECT_EQ(WEXITSTATUS(status), 2);
   EXPECT_NE(real_files().read(folder_ / "stderr").find("rank 1 of 2 by torchrun"), std::string::npos);
 }
+
+// Real ranks, as mpirun starts them.
+class LaunchOnCpu : public Launch {
+ protected:
+  void SetUp() override {
+    if (!dist::mpi_status().problem.empty()) GTEST_SKIP() << dist::mpi_status().problem;
+  }
+  Ran launch(const Words& words) {
+    Words all = {"launch", "-n", "2", "--", "train", "--device", "cpu"};
+    all.insert(all.end(), words.begin(), words.end());
+    return run(all);
+  }
+};
+
+TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
+  const Ran ran = launch({"model.layers=1", "model.hidden=32", "model.heads=2", "model.head_dim=16", "model.ffn=48",
+                          "train.seq_len=64", "train.batch_size=2", "train.max_steps=2", "--out", "a"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("2 ranks"), std::string::npos) << ran.out;
+  EXPECT_EQ(ran.out.find("2 steps done"), ran.out.rfind("2 steps done")) << ran.out;
+  EXPECT_EQ(ran.out.find('\x1b'), std::string::npos) << "a live line where nobody watches";
+}
+
+TEST_F(LaunchOnCpu, BadInputIsOneSentence) { expect_bad_input(launch({"quik"}), {"quik", "quick"}); }
 
 TEST_F(Launch, InfoNamesTheEngines) {
   const std::string out = run({"info"}).out;

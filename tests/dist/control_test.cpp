@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
+#include <csignal>
 #include <thread>
 
 #include "base/clock.h"
@@ -206,6 +208,38 @@ TEST(Control, ALostRankEndsAllWithItsName) {
   });
   ranks.expect_end(1, {"rank 2 on host2 is gone"}, 2);
   for (const int rank : {0, 1, 3}) EXPECT_LT(ranks[rank].ended - lost, 4);
+}
+
+// As it is without handlers: processes whose main threads never return.
+TEST(Control, ProcessesEndThoughTheirThreadsHang) {
+  const Ranks ranks(3);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  Descriptor read_end(ends[0]), write_end(ends[1]);
+  pid_t processes[3];
+  for (int rank = 0; rank < 3; ++rank) {
+    processes[rank] = ::fork();
+    if (processes[rank] == 0) {
+      ::dup2(write_end.number(), STDERR_FILENO);
+      const auto control = Control::join(ranks.place(rank), {"1.0", 20, {}, {}, {}});
+      control->barrier();
+      if (rank == 1) ::raise(SIGKILL);
+      for (;;) ::pause();
+    }
+  }
+  write_end.reset();
+  const double begin = steady_seconds();
+  for (const int rank : {1, 0, 2}) {
+    int status = 0;
+    ::waitpid(processes[rank], &status, 0);
+    EXPECT_TRUE(rank == 1 || (WIFEXITED(status) && WEXITSTATUS(status) == 1)) << "rank " << rank;
+  }
+  EXPECT_LT(steady_seconds() - begin, 15);
+  char said[4096] = {};
+  [[maybe_unused]] const auto n = ::read(read_end.number(), said, sizeof said - 1);
+  const std::string all = said;
+  EXPECT_NE(all.find("redline: error: rank 1 on host1 is gone"), std::string::npos) << all;
+  EXPECT_EQ(all.find("redline:"), all.rfind("redline:")) << all;  // one voice
 }
 
 TEST(Control, WhereRankZeroIsLostTheOthersSay) {
