@@ -1,5 +1,5 @@
-// Writes into a file that is there already, at any place of it, while others may be writing elsewhere in it: the part of
-// a checkpoint that is one rank's. Errors are those of base/files.h.
+// Writes into a file that is there already, at any place of it, while others may be writing elsewhere in it: one rank's
+// part of a checkpoint. Errors are those of base/files.h.
 #pragma once
 
 #include <cstddef>

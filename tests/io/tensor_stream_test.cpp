@@ -161,7 +161,7 @@ TEST_F(Streams, AnotherHashIsAUserErrorThatNamesTheFile) {
   }
 }
 
-// Three ranks that each want a part of every tensor, cut anywhere, of a file that others wrote in stretches of their own:
+// Three ranks that each want a part of the tensors, cut anywhere, of a file that others wrote in their own stretches:
 // every element arrives on one of them, every byte is held against its hash on one of them, and hardly more is read.
 class SharedStreams : public Streams {
  protected:

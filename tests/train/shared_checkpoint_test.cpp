@@ -1,4 +1,4 @@
-// Checkpoints of several ranks, each of which holds a part of the state that may begin and end within tensors: the files
+// Checkpoints of several ranks, each of which holds a part of the state that may cut tensors: the files
 // are those of one rank, any other number of ranks loads them, and damage is found by the rank that it belongs to.
 #include <gtest/gtest.h>
 
