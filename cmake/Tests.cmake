@@ -56,6 +56,7 @@ if(redline_mpi_enabled)
   target_compile_definitions(tests_dist PRIVATE
     REDLINE_MPIRUN="${MPIEXEC_EXECUTABLE}" REDLINE_MPI_RANKS="$<TARGET_FILE:tests_dist_mpi>")
   add_dependencies(tests_dist tests_dist_mpi)
+  target_compile_definitions(tests_end_to_end PRIVATE REDLINE_MPIRUN="${MPIEXEC_EXECUTABLE}")
 endif()
 
 # Ranks on a card (tests/dist/cuda/nccl_test.cpp).

@@ -153,9 +153,10 @@ bool takes_cards(const LaunchOptions& options) {
 void check_command(const LaunchOptions& options) {
   if (options.command.empty())
     fail_user("redline launch needs the command of the ranks behind --: redline launch -n 4 -- train my.toml");
-  if (options.command[0] != "train")
-    fail_user("redline launch starts train on several ranks, not '{}'", options.command[0]);
+  if (options.command[0] != "train" && options.command[0] != "eval")
+    fail_user("redline launch starts train or eval on several ranks, not '{}'", options.command[0]);
   if (options.ranks == 0) fail_user("redline launch needs a number of ranks: -n N");
+  if (options.restarts > 0 && options.command[0] != "train") fail_user("--restarts is for train");
   if (options.restarts > 0 && value_of(options.command, "--out").empty())
     fail_user("--restarts goes on from a run's checkpoints: it needs the run's folder, --out DIR");
   if (const dist::Place place = dist::place_of_process(); !place.alone())

@@ -83,7 +83,9 @@ train::Team Ranks::team(dist::Mode mode, bool bf16_wire) {
           .together = together_.get(),
           .saving = saving_.get(),
           .warn = [this](const std::string& warning) { control_->tell(warning); },
-          .progress = [this](std::int64_t step) { control_->progress(step); }};
+          .progress = [this](std::int64_t step) { control_->progress(step); },
+          .pace = [this](double seconds) { control_->pace(seconds); },
+          .paces = [this] { return control_->paces(); }};
 }
 
 int Ranks::run(const std::function<int()>& body) {
@@ -93,10 +95,10 @@ int Ranks::run(const std::function<int()>& body) {
     control_->goodbye();
     return status;
   } catch (const std::bad_alloc&) {
-    control_->fail(fmt::format("rank {}: out of memory", place_.rank), kFailed);
+    control_->fail("out of memory", kFailed);
     throw;
   } catch (const std::exception& e) {
-    control_->fail(leads() ? std::string(e.what()) : fmt::format("rank {}: {}", place_.rank, e.what()), status_of(e));
+    control_->fail(e.what(), status_of(e));
     throw;
   }
 }

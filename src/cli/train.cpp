@@ -138,7 +138,12 @@ void require_for_ranks(const config::Config& c) {
   const auto refuse = [&](std::string_view key, std::string_view what) {
     fail_user("{}{} {} on one rank only", c.origins.prefix({key}), key, what);
   };
-  if (c.precision.matmul == "fp8") refuse("precision.matmul", "= \"fp8\" is for runs");
+  if (c.precision.matmul == "fp8" && c.parallel.mode != "auto" && c.parallel.mode != "ddp")
+    fail_user(
+        "{}parallel.mode = \"{}\" does not go with precision.matmul = \"fp8\", whose copies of weights are made from "
+        "whole "
+        "ones; use \"ddp\" or \"auto\"",
+        c.origins.prefix({"parallel.mode", "precision.matmul"}), c.parallel.mode);
   if (c.train.max_hours > 0) refuse("train.max_hours", "is for runs");
 }
 
@@ -160,7 +165,7 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
 
 // What ranks share out: as little as fits, since less travels then.
 dist::Mode mode_of(const config::Config& c, const device::Device& device, std::int64_t ranks) {
-  if (c.parallel.mode == "ddp") return dist::Mode::ddp;
+  if (c.parallel.mode == "ddp" || c.precision.matmul == "fp8") return dist::Mode::ddp;
   if (c.parallel.mode != "auto") return c.parallel.mode == "zero1" ? dist::Mode::zero1 : dist::Mode::fsdp;
   model::LoweringOptions o = model::lowering_options(c, device.kind());
   o.sharing = {.rank = 0, .ranks = static_cast<int>(ranks), .mode = dist::Mode::zero1};
@@ -174,7 +179,8 @@ int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
   share_micro_batches(choice.config, ranks.count(), choice.own_config);
   if (!ranks.alone()) require_for_ranks(choice.config);
   const auto device = device::open_device(asked.device);
-  const train::StopSignals signals(train::StopSignals::Asked::to_stop_then_to_drop);
+  using Asks = train::StopSignals::Asked;  // ranks stop behind the same step, and drop none
+  const train::StopSignals signals(ranks.alone() ? Asks::to_stop_then_to_drop : Asks::to_stop);
   const perf::Peak peak = ranks.leads() ? perf::find_peak(*device) : perf::Peak{};
 
   std::optional<report::Sinks> sinks;
@@ -202,7 +208,7 @@ int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
   try {
     if (options.config.train.automatic_batch_size && ranks.leads())
       sinks->observer().on(train::Note{put_batch_size(options, *device, files)});
-    if (options.config.precision.matmul == "fp8") put_fp8_products(options, *device, files);
+    if (options.config.precision.matmul == "fp8" && ranks.leads()) put_fp8_products(options, *device, files);
     if (!ranks.alone()) {
       const std::string mode =
           ranks.leads() ? std::string(name_of(mode_of(options.config, *device, ranks.count()))) : "";

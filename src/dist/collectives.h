@@ -10,17 +10,18 @@
 
 namespace redline::dist {
 
-// data = sum over ranks.
+// data = sum over ranks, or the largest of theirs.
 template <class T>
 struct AllReduce {
   static constexpr std::string_view kName = "all_reduce";
   T data;    // [N]  in place
   T wire{};  // [N] bf16 scratch: what travels; absent: data as it is
+  bool largest{};
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", data, Access::read));
-    return AllReduce<U>{f("data", data, Access::update), f("wire", wire, Access::write)};
+    return AllReduce<U>{f("data", data, Access::update), f("wire", wire, Access::write), largest};
   }
 };
 

@@ -117,6 +117,14 @@ void Control::progress(std::int64_t step) {
   ++impl_->calls;
 }
 void Control::collective(std::int64_t number) { impl_->collective = number; }
+void Control::pace(double seconds) { impl_->pace = static_cast<std::int64_t>(1e6 * seconds); }
+
+std::vector<double> Control::paces() const {
+  std::vector<double> seconds;
+  const std::lock_guard lock(impl_->mutex);
+  for (const Watched& w : impl_->watched) seconds.push_back(1e-6 * static_cast<double>(w.progress.pace));
+  return seconds;
+}
 
 void Control::watch(double seconds) {
   const std::lock_guard lock(impl_->mutex);

@@ -50,6 +50,10 @@ class Control {
   // How far this rank is; every call of progress() is a sign of progress, also with the same step. Both only store.
   void progress(std::int64_t step);
   void collective(std::int64_t number);  // the last that was begun
+  // Seconds of the last step in which this rank did not wait for others; and on rank 0 everybody's, by rank, as the
+  // last signs of life told, 0 where none has.
+  void pace(double seconds);
+  std::vector<double> paces() const;
   // From here on no progress for so many seconds ends all, and names the ranks that are behind. All ranks call it.
   void watch(double seconds);
 

@@ -18,6 +18,7 @@ namespace redline::dist {
 // How far a rank is, as its last sign of life said.
 struct Progress {
   std::int64_t step = 0, collective = 0, calls = 0;
+  std::int64_t pace = 0;  // microseconds
   bool operator==(const Progress&) const = default;
   std::pair<std::int64_t, std::int64_t> place() const { return {step, collective}; }
 };
@@ -46,6 +47,7 @@ struct Control::Impl {
   std::thread thread;
   Descriptor wake_descriptor;
   std::atomic<std::int64_t> step = 0, collective = 0, calls = 0;
+  std::atomic<std::int64_t> pace = 0;  // microseconds
 
   std::mutex mutex;  // for all that follows
   std::condition_variable changed;

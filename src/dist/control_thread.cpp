@@ -142,6 +142,7 @@ void Control::Impl::take(Peer& peer, const Message& message) {
       progress.step = body.number();
       progress.collective = body.number();
       progress.calls = body.number();
+      progress.pace = body.number();
       return note(peer.rank, progress, steady_seconds());
     }
     case Kind::warning: warnings.emplace_back(peer.rank, body.text()); return;
@@ -178,9 +179,9 @@ void Control::Impl::lose(Peer& peer) {
 }
 
 void Control::Impl::beat(double now) {
-  const Progress own{step, collective, calls};
+  const Progress own{step, collective, calls, pace};
   note(place.rank, own, now);
-  send_all(Kind::beat, BodyWriter().number(own.step).number(own.collective).number(own.calls).take());
+  send_all(Kind::beat, BodyWriter().number(own.step).number(own.collective).number(own.calls).number(own.pace).take());
   for (Peer& peer : peers) peer.connection.send_some();
 }
 

@@ -133,6 +133,8 @@ class Lower {
     for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated))
       m_.declare(b_, std::move(array), Role::moment);
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
+    REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
+                  "copies of weights in eight bits are made from whole ones");
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
     fp8_.sum_fast(options_.fp8_fast_sums);
   }

@@ -33,6 +33,8 @@ class CpuExecutor final : public ArenaExecutor {
     }
   }
 
+  std::optional<double> waited_for_ranks() const override { return waited_; }
+
  private:
   // Collectives run on a thread of their own, in the order of their nodes; other pairs at their start.
   void run_node(const Node& node, const BoundOp& op) {
@@ -42,11 +44,16 @@ class CpuExecutor final : public ArenaExecutor {
     }
     if (node.when != When::wait) {
       const std::int64_t number = side_.start([this, &op] { run_one(op); });
-      if (node.when == When::now) return side_.wait(number);
+      if (node.when == When::now) return wait(number);
       under_way_[node.pair] = number;
     } else {
-      side_.wait(under_way_.at(node.pair));
+      wait(under_way_.at(node.pair));
     }
+  }
+  void wait(std::int64_t number) {
+    const double begin = steady_seconds();
+    side_.wait(number);
+    waited_ += steady_seconds() - begin;
   }
   void run_one(const BoundOp& op) override {
     std::visit([&](const auto& o) { run_node(o); }, op);
@@ -126,6 +133,7 @@ class CpuExecutor final : public ArenaExecutor {
 
   device::CpuDevice& device_;
   dist::Group* group_;
+  double waited_ = 0;
   std::map<std::int32_t, std::int64_t> under_way_;      // pairs, and their numbers there
   std::array<std::vector<float>, kMostOperands> wide_;  // by operand of a node
   SideThread side_;                                     // the last: it ends before what it uses goes

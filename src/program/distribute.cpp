@@ -28,6 +28,13 @@ class Pass {
         put(i + 1, node_of(dist::AllReduce<ValueId>{sums->totals}, Phase::update, "totals of all ranks"));
   }
 
+  // Scales of operands in eight bits follow what any rank has seen: all ranks have the same.
+  void take_largest_records() {
+    for (std::size_t i = 0; i < program_.nodes.size(); ++i)
+      if (const auto* move = std::get_if<ops::MoveScales<ValueId>>(&program_.nodes[i].op))
+        put(i, node_of(dist::AllReduce<ValueId>{move->amax, {}, true}, Phase::update, "records of all ranks"));
+  }
+
   // zero1: every unit's weights on their way from the program's beginning, each waited for at its first use.
   void gather_ahead() {
     for (const Distribution::Unit& unit : d_.units) {
@@ -271,6 +278,7 @@ void distribute(ProgramSet& set, Program& program, const Distribution& d, const 
   if (d.sharing.alone()) return;
   Pass pass(set, program, d);
   pass.add_up_totals();
+  pass.take_largest_records();
   if (d.sharing.mode == Mode::fsdp) {
     pass.gather_around_uses();
     if (travels.gradients) pass.reduce_units(travels.accumulate);

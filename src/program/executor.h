@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,8 @@ class Executor {
   virtual void clear(ValueId id) = 0;            // to zero
   virtual void poison_transients() = 0;          // to NaN: nothing may read what no node wrote
   virtual std::int64_t arena_bytes() const = 0;  // really allocated
+  // Seconds so far in which nodes waited for other ranks; nothing where the device does not tell.
+  virtual std::optional<double> waited_for_ranks() const { return {}; }
 };
 
 // How programs run, where a device leaves a choice.

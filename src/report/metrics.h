@@ -101,6 +101,7 @@ inline constexpr auto kMetrics = [] {
   using G = device::GpuSample;
   using F = train::Fp8Observation;
   using P = train::Part;
+  using R = train::RankPaces;
   constexpr bool kRequired = true;
   constexpr unsigned kCurve = kSmooth | kFromZero;
   return std::array{
@@ -161,10 +162,12 @@ inline constexpr auto kMetrics = [] {
              {"goodput_ratio", "Share of the session's time that went to steps."},
              {Section::speed, 5, "Goodput of the session so far", Figure::share, kFromZero}),
       metric("steps_s", read_part<P::steps>, "s",
-             "of the session so far in steps; these eight add up to its wall time and are in a row every ten seconds",
+             "of the session so far in steps; these nine add up to its wall time and are in a row every ten seconds",
              "goodput/steps_s", {"goodput_steps_seconds", "Time of the session in steps."}),
       metric("data_s", read_part<P::data>, "s", "waiting for data while the device had nothing to do", "goodput/data_s",
              {"goodput_data_seconds", "Time of the session waiting for data."}),
+      metric("ranks_s", read_part<P::ranks>, "s", "waiting for other ranks, where nothing was left to compute",
+             "goodput/ranks_s", {"goodput_ranks_seconds", "Time of the session waiting for other ranks."}),
       metric("evaluation_s", read_part<P::evaluation>, "s", "in evaluations", "goodput/evaluation_s",
              {"goodput_evaluation_seconds", "Time of the session in evaluations."}),
       metric("sampling_s", read_part<P::sampling>, "s", "writing samples", "goodput/sampling_s",
@@ -178,15 +181,27 @@ inline constexpr auto kMetrics = [] {
       metric("standing_still_s", read_part<P::standing_still>, "s", "in which the machine was suspended",
              "goodput/standing_still_s",
              {"goodput_standing_still_seconds", "Time of the session in which the machine was suspended."}),
-      metric(
-          "joules_per_token", read_joules_per_token, "J",
-          "energy of the card over the real targets of the session so far; in the rows of the eight above, where the "
-          "card counts it",
-          "goodput/joules_per_token", {"joules_per_token", "Energy of the card a token of the session."}),
+      metric("joules_per_token", read_joules_per_token, "J",
+             "energy of the card over the real targets of the session so far; in the rows of the nine above, where the "
+             "card counts it",
+             "goodput/joules_per_token", {"joules_per_token", "Energy of the card a token of the session."}),
       metric("skipped", read<&M::skipped>, "", "updates that were not made so far (`guard.*`)", "train/skipped",
              {"skipped_updates", "Updates that were not made so far."}),
       metric("rollbacks", read<&M::rollbacks>, "", "how often the run went back to a checkpoint so far",
              "train/rollbacks", {"rollbacks", "How often the run went back to a checkpoint so far."}),
+      metric(
+          "ranks_wait_ms", read_in<&M::ranks, &R::wait_ms>, "ms",
+          "of the step in which rank 0 waited for other ranks; these four are in runs on several ranks, the first on "
+          "the CPU",
+          "ranks/wait_ms", {"ranks_wait_seconds", "Time of the last step that rank 0 waited for others.", 1e-3},
+          {Section::speed, 6, "Waiting for other ranks, a step", Figure::milliseconds, kCurve}),
+      metric("slowest_rank", read_in<&M::ranks, &R::slowest>, "",
+             "that needs most for a step, what it waits for others left out", "ranks/slowest",
+             {"slowest_rank", "The rank that needs most for a step."}),
+      metric("slowest_rank_ms", read_in<&M::ranks, &R::slowest_ms>, "ms", "what that is", "ranks/slowest_ms",
+             {"slowest_rank_seconds", "What the slowest rank needs for a step.", 1e-3}),
+      metric("median_rank_ms", read_in<&M::ranks, &R::median_ms>, "ms", "the same of the rank in the middle",
+             "ranks/median_ms", {"median_rank_seconds", "What the rank in the middle needs for a step.", 1e-3}),
       metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
              "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
              "these "

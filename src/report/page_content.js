@@ -87,6 +87,7 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   section("");
   under("Where the wall time went", () => {
     const parts = [["start_up", "start-up", 1], ["steps", "steps", 2], ["data", "waiting for data", 4],
+      ["ranks", "waiting for other ranks", 8],
       ["evaluation", "evaluation", 0], ["sampling", "sampling", 3], ["saving", "saving", 6],
       ["done_again", "lost and done again", 5], ["standing_still", "standing still", 7]]
       .filter(([key]) => runs.some(run => timed(run) && run.goodput.seconds[key] > 0));

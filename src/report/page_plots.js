@@ -13,7 +13,7 @@ const make = (space, name, attributes, children) => {
 const html = (name, attributes, ...children) => make("1999/xhtml", name, attributes, children);
 const svg = (name, attributes, ...children) => make("2000/svg", name, attributes, children);
 const add = (name, attributes, ...children) => main.appendChild(html(name, attributes, ...children));
-const colour = i => `color: var(--c${i % 8})`;
+const colour = i => `color: var(--c${i % 9})`;
 const chip = i => html("span", { class: "chip", style: colour(i) });
 const bar = parts => html("span", { class: "bar" }, ...parts.map(([share, i, title]) =>
   html("i", { style: `${colour(i)}; width: ${100 * Math.min(1, Math.max(0, share))}%`, title })));

@@ -23,7 +23,9 @@ bool read_account(const io::Json& row, train::Account& account) {
   const auto seconds = row.find("seconds");
   if (seconds == row.end() || !seconds->is_object()) return false;
   for (std::size_t p = 0; p < train::kParts.size(); ++p) {
-    account.seconds[p] = number_or(*seconds, train::kParts[p].key, -1);
+    // Rows of before there were ranks say nothing of them.
+    const double without = static_cast<train::Part>(p) == train::Part::ranks ? 0 : -1;
+    account.seconds[p] = number_or(*seconds, train::kParts[p].key, without);
     if (!is_time(account.seconds[p])) return false;
   }
   account.tokens = std::max<std::int64_t>(integer_or(row, "tokens", 0), 0);

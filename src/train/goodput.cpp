@@ -19,7 +19,7 @@ constexpr double kBetweenRows = 10;  // seconds between two rows of the metrics 
 // A process that a script became (exec) is as old as the script. No program takes this long to load: one that is older
 // began as something else.
 constexpr double kLongestLoading = 60;
-constexpr Part kRepeated[] = {Part::steps, Part::data, Part::evaluation, Part::sampling};
+constexpr Part kRepeated[] = {Part::steps, Part::data, Part::ranks, Part::evaluation, Part::sampling};
 
 const double kLoaded = steady_seconds();
 
@@ -134,6 +134,11 @@ void Goodput::stepped(StepMetrics& m) {
   const double waited = std::clamp(1e-3 * std::min(m.data_wait_ms, m.idle_ms), 0.0, account_.of(Part::steps));
   account_.of(Part::steps) -= waited;
   account_.of(Part::data) += waited;
+  if (m.ranks && m.ranks->wait_ms) {
+    const double for_ranks = std::clamp(1e-3 * *m.ranks->wait_ms, 0.0, account_.of(Part::steps));
+    account_.of(Part::steps) -= for_ranks;
+    account_.of(Part::ranks) += for_ranks;
+  }
   account_.tokens += m.tokens;
   if (m.gpu && m.gpu->energy_j) account_.joules = m.gpu->energy_j;
   const Account all = now();

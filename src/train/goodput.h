@@ -20,13 +20,14 @@ namespace redline::train {
 
 struct StepMetrics;
 
-enum class Part { steps, data, evaluation, sampling, saving, start_up, done_again, standing_still };
+enum class Part { steps, data, ranks, evaluation, sampling, saving, start_up, done_again, standing_still };
 
 struct PartName {
   std::string_view key, words;  // in files; for people
 };
-inline constexpr std::array<PartName, 8> kParts = {{{"steps", "in steps"},
+inline constexpr std::array<PartName, 9> kParts = {{{"steps", "in steps"},
                                                     {"data", "waiting for data"},
+                                                    {"ranks", "waiting for other ranks"},
                                                     {"evaluation", "evaluation"},
                                                     {"sampling", "sampling"},
                                                     {"saving", "saving"},

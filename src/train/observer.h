@@ -61,6 +61,13 @@ struct Fp8Observation {
   explicit Fp8Observation(std::vector<model::Fp8Seen> seen);
 };
 
+// How ranks keep up with each other.
+struct RankPaces {
+  std::optional<double> wait_ms;                // of the step, in which rank 0 waited for others
+  std::optional<std::int64_t> slowest;          // the rank that needs most for a step, waiting left out,
+  std::optional<double> slowest_ms, median_ms;  // and what it and the one in the middle need
+};
+
 // One row of metrics.jsonl. report/metrics.h says of each member what it is, its unit and how it is shown.
 struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
@@ -76,6 +83,7 @@ struct StepMetrics {
   double goodput = 0;
   std::optional<Account> account;           // of the session so far, every few seconds
   std::int64_t skipped = 0, rollbacks = 0;  // of the run so far (train/guard.h)
+  std::optional<RankPaces> ranks;           // where there are several
 };
 
 // What the model wrote after a step (train.sample_every).

@@ -114,7 +114,8 @@ void StepLoop::load_checkpoint(const Path& folder, const config::Config* before)
 
 model::LoadProgress StepLoop::tell_loading() {
   return [this](std::uint64_t done, std::uint64_t of) {
-    if (!going_back_) end_if_asked(options_.stop);
+    if (!going_back_ && alone()) end_if_asked(options_.stop);
+    tell_alive();
     keeper_.tell(Loading{done, of});
   };
 }
@@ -271,7 +272,7 @@ bool StepLoop::queue_step() {
   engine_->post_result();
   state_.step += 1;
   state_.guard.drawn += 1;
-  if (options_.team.progress) options_.team.progress(state_.step);
+  tell_alive();
   return true;
 }
 
@@ -361,11 +362,30 @@ StepMetrics StepLoop::finish_step() {
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();
+  if (!alone()) m.ranks = paces(result.time.seconds);
   goodput_->stepped(m);
   m.skipped = state_.guard.skipped;
   m.rollbacks = state_.guard.rollbacks;
   forget_oldest();
   return m;
+}
+
+// Every rank tells what it needs; rank 0 knows everybody's, at most a second old.
+RankPaces StepLoop::paces(double step_seconds) {
+  RankPaces p;
+  if (const std::optional<double> waited = engine_->executor().waited_for_ranks())
+    p.wait_ms = 1e3 * (*waited - std::exchange(waited_, *waited));
+  const Team& team = options_.team;
+  if (team.pace) team.pace(step_seconds - 1e-3 * p.wait_ms.value_or(0));
+  if (!team.leads() || !team.paces) return p;
+  std::vector<double> all = team.paces();
+  const auto slowest = std::ranges::max_element(all);
+  if (slowest == all.end() || *std::ranges::min_element(all) <= 0) return p;  // not everybody has told yet
+  p.slowest = slowest - all.begin();
+  p.slowest_ms = 1e3 * *slowest;
+  std::ranges::nth_element(all, all.begin() + std::ssize(all) / 2);
+  p.median_ms = 1e3 * all[all.size() / 2];
+  return p;
 }
 
 // Nothing runs above a true peak for long: one that most of the last steps pass was measured while the machine was
@@ -418,6 +438,7 @@ std::optional<double> StepLoop::held_out_loss() {
         *engine_, held_out_, config_.train.eval_batches,
         [&](std::int64_t done, std::int64_t of) {
           end_if_asked(stop);
+          tell_alive();
           keeper_.tell(Evaluating{done, of});
         },
         {}, options_.team.together);
@@ -437,7 +458,10 @@ void StepLoop::write_samples(std::int64_t step) {
   engine_->gather_weights();
   const bool everybody = options_.team.sharing.mode == dist::Mode::fsdp;  // nobody has all weights
   if (!options_.team.leads() && !everybody) return;
-  std::vector<SampledText> texts = samples_->write(*engine_, [&] { return !stopping(); });
+  std::vector<SampledText> texts = samples_->write(*engine_, [&] {
+    tell_alive();
+    return !stopping();
+  });
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
 

@@ -80,6 +80,9 @@ class StepLoop {
   std::int64_t micro_batches() const { return config_.train.accumulate * ranks(); }  // of a step, of all ranks
   TrainResult run_steps();
   bool folder_lost();
+  void tell_alive() const {
+    if (options_.team.progress) options_.team.progress(state_.step);
+  }
   bool queue_step();
   // An update that was not made, and what becomes of the run (step_loop_guard.cpp).
   void leave_out(const QueuedStep& step, double loss, const UpdateResult& update);
@@ -95,6 +98,7 @@ class StepLoop {
   bool next_batch();
   void finish_steps();
   StepMetrics finish_step();
+  RankPaces paces(double step_seconds);
   void raise_peak(double rate);
   void tell_dropped();
   void warn_of_repeats();
@@ -138,6 +142,7 @@ class StepLoop {
   bool peak_was_low_ = false;
   RunState state_;
   Guard guard_{config_.guard, state_.guard};
+  double waited_ = 0;         // for ranks, when the step before ended
   bool others_stop_ = false;  // a rank was asked to, and all know
   bool going_back_ = false;   // weights are loaded whatever signals come
 };

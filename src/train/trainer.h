@@ -28,6 +28,8 @@ struct Team {
   io::Together* saving = nullptr;                   // and of the thread that writes checkpoints
   std::function<void(const std::string&)> warn;     // to rank 0, from another
   std::function<void(std::int64_t step)> progress;  // tells that this rank is alive
+  std::function<void(double seconds)> pace;         // of its last step, without waiting for others
+  std::function<std::vector<double>()> paces;       // on rank 0: everybody's, by rank; 0: not told yet
 
   bool alone() const { return sharing.alone(); }
   bool leads() const { return sharing.rank == 0; }

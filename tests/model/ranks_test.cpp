@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "model/fp8_linears.h"
 #include "program/planner.h"
 #include "testing/thread_group.h"
 #include "tiny.h"
@@ -153,6 +154,43 @@ TEST(Ranks, WorkingCopiesAreThoseOfOneRank) {
     EXPECT_LT(by_mode[mode].arena, by_mode[Mode::ddp].arena) << name_of(mode);
   }
   EXPECT_LT(by_mode[Mode::fsdp].arena, by_mode[Mode::zero1].arena);
+}
+
+// Scales follow what any rank has seen, so that all ranks have the same; the losses are near those of one.
+TEST(Ranks, ScalesOfFp8AreThoseOfAllRanks) {
+  config::Model model = tiny_model("llama");
+  model.hidden = 32;
+  model.head_dim = 16;
+  model.heads = model.kv_heads = 2;
+  model.ffn = 48;
+  model.vocab = 64;
+  std::vector<std::vector<float>> scales(2);
+  on_ranks(2, [&](dist::Group& group) {
+    LoweringOptions o;
+    o.batch = kShape;
+    o.accumulate = false;
+    o.compute = DType::bf16;
+    o.fp8 = fp8_candidates(family_of(model).table(model), kShape.tokens()).products;
+    o.sharing = {.rank = group.rank(), .ranks = 2, .mode = Mode::ddp};
+    o.execution.group = &group;
+    ASSERT_FALSE(o.fp8.empty());
+    device::CpuDevice device(1);
+    Engine engine(model, o, device);
+    engine.initialise(3);
+    for (std::int64_t step = 0; step < 3; ++step) {
+      const data::Batch batch = batch_number(step, group.rank(), model.vocab);
+      engine.upload(batch);
+      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0, 0);
+      engine.micro_step(true);
+      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, static_cast<double>(batch.pairs), 0);
+      engine.update();
+      engine.post_result();
+      EXPECT_EQ(engine.take_result().update.finite, 1.0f);
+    }
+    scales[static_cast<std::size_t>(group.rank())] = array_of(engine, kFp8InputScales);
+  });
+  EXPECT_EQ(scales[0], scales[1]);
+  EXPECT_NE(scales[0], std::vector<float>(scales[0].size()));
 }
 
 TEST(Ranks, AWireInBf16RoundsTheSums) {

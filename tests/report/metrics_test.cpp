@@ -42,6 +42,7 @@ train::StepMetrics full_step() {
   m.eval_loss = 2.75;
   m.fp8.emplace(std::vector<model::Fp8Seen>{{"layer 0/qkv input", DType::e4m3, 64, 1.5, 0.002, 0.125},
                                             {"layer 1/o gradient", DType::e5m2, 1024, 0.5, 0, 0.25}});
+  m.ranks = {.wait_ms = 4.5, .slowest = 3, .slowest_ms = 150, .median_ms = 147};
   m.goodput = 0.875;
   m.account.emplace();
   for (std::size_t p = 0; p < train::kParts.size(); ++p) m.account->seconds[p] = 100.5 + static_cast<double>(p);

@@ -31,7 +31,13 @@ class ThreadGroup final : public dist::Group {
 
   void run(const dist::AllReduce<Tensor>& op, void*) override {
     show(op.data);
-    if (op.data.dtype == DType::f64) {
+    if (op.largest) {
+      std::vector<float> most(op.data.f32(), op.data.f32() + op.data.elements());
+      for (const Tensor& theirs : common_.arrays)
+        for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], theirs.f32()[i]);
+      agree();
+      std::ranges::copy(most, op.data.f32());
+    } else if (op.data.dtype == DType::f64) {
       const std::vector<double> sums = sum_of<double>(0, op.data.elements(), false);
       agree();
       std::ranges::copy(sums, op.data.as<double>());

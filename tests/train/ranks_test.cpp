@@ -79,7 +79,9 @@ Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& fol
                       .together = &together,
                       .saving = &beside,
                       .warn = {},
-                      .progress = {}};
+                      .progress = {},
+                      .pace = {},
+                      .paces = {}};
     if (asked.change) asked.change(options, rank);
     ran.results[static_cast<std::size_t>(rank)] = train(options, device, real_files());
   });

@@ -88,6 +88,13 @@ class MpiGroup final : public Group {
   void run(const AllReduce<Tensor>& op, void*) override {
     count();
     const Tensor& data = op.data;
+    if (op.largest) {  // whose order does not matter
+      REDLINE_CHECK(data.dtype == DType::f32 && data.elements() <= INT_MAX, "all_reduce: the largest of {}",
+                    name_of(data.dtype));
+      REDLINE_MPI(MPI_Iallreduce(MPI_IN_PLACE, data.f32(), static_cast<int>(data.elements()), MPI_FLOAT, MPI_MAX,
+                                 MPI_COMM_WORLD, request()));
+      return wait();
+    }
     const std::vector<Stretch> parts = even_parts(data.elements(), ranks_);
     if (op.wire.present()) {
       REDLINE_CHECK(data.dtype == DType::f32 && op.wire.dtype == DType::bf16, "all_reduce: f32 data travel as bf16");

@@ -63,7 +63,8 @@ class NcclGroup final : public Group {
     REDLINE_CHECK(op.data.dtype == DType::f32 || op.data.dtype == DType::f64, "all_reduce: {} cannot be added",
                   name_of(op.data.dtype));
     const ncclDataType_t type = op.data.dtype == DType::f64 ? ncclFloat64 : ncclFloat32;
-    check(lib_.all_reduce(op.data.data, op.data.data, size(n), type, ncclSum, comm_, stream), "ncclAllReduce");
+    check(lib_.all_reduce(op.data.data, op.data.data, size(n), type, op.largest ? ncclMax : ncclSum, comm_, stream),
+          "ncclAllReduce");
   }
 
   void run(const ReduceShards<Tensor>& op, void* on) override {

@@ -69,6 +69,14 @@ void check_all_reduce(Group& g, std::int64_t n) {
   g.run(AllReduce<Tensor>{view(doubles), {}}, nullptr);
   expect_same(fmt::format("all_reduce f64 {}", n), doubles.data(), left_fold<double>(g.ranks(), n).data(), n);
 
+  auto most = brought<float>(g.rank(), n), largest = brought<float>(0, n);
+  for (int rank = 1; rank < g.ranks(); ++rank) {
+    const auto theirs = brought<float>(rank, n);
+    for (std::size_t i = 0; i < largest.size(); ++i) largest[i] = std::max(largest[i], theirs[i]);
+  }
+  g.run(AllReduce<Tensor>{view(most), {}, true}, nullptr);
+  expect_same(fmt::format("all_reduce, the largest of {}", n), most.data(), largest.data(), n);
+
   auto rounded = brought<float>(g.rank(), n);
   std::vector<std::uint16_t> wire(rounded.size());
   g.run(AllReduce<Tensor>{view(rounded), view(wire)}, nullptr);

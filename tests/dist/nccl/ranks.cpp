@@ -84,17 +84,24 @@ void run(bool captured, cudaStream_t stream, const std::function<void()>& collec
 void check_all_reduce(Group& g, Card& card, std::int64_t n, bool captured) {
   const auto mine = [&](std::int64_t i) { return brought(g.rank(), i); };
   const auto sum = [&](std::int64_t i) { return sum_of(g.ranks(), i); };
-  const auto singles = card.floats(n, mine), rounded = card.floats(n, mine);
+  const auto largest = [&](std::int64_t i) {
+    float most = brought(0, i);
+    for (int rank = 1; rank < g.ranks(); ++rank) most = std::max(most, static_cast<float>(brought(rank, i)));
+    return most;
+  };
+  const auto singles = card.floats(n, mine), rounded = card.floats(n, mine), most = card.floats(n, mine);
   const auto doubles = card.make<double>(DType::f64, n, mine);
   const auto wire = card.make<std::uint16_t>(DType::bf16, n, [](std::int64_t) { return 0; });
   run(captured, card.stream(), [&] {
     g.run(AllReduce<Tensor>{singles.tensor, {}}, card.stream());
     g.run(AllReduce<Tensor>{doubles.tensor, {}}, card.stream());
     g.run(AllReduce<Tensor>{rounded.tensor, wire.tensor}, card.stream());
+    g.run(AllReduce<Tensor>{most.tensor, {}, true}, card.stream());
   });
   card.expect("all_reduce f32", singles, 0, n, sum);
   card.expect("all_reduce f64", doubles, 0, n, sum);
   card.expect("all_reduce bf16", rounded, 0, n, sum);
+  card.expect("all_reduce, the largest", most, 0, n, largest);
 }
 
 void check_shards(Group& g, Card& card, std::int64_t all, std::int64_t begin, std::int64_t n, bool captured) {

@@ -1,0 +1,148 @@
+// Runs on several ranks as a user starts them: real processes over MPI. Losses are those of one rank, modes have the same
+// bits, a rank that is killed inside a save loses nothing, and a NaN on one rank skips the update on all.
+// REDLINE_RANKS_KILLS=50 kills fifty times instead of three.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "base/files.h"
+#include "io/checkpoint_folder.h"
+#include "io/json.h"
+#include "testing/temp_folder.h"
+
+namespace redline {
+namespace {
+
+// Packed documents of unequal lengths; four micro-batches a step, whoever computes them.
+const char* const kRun =
+    " train --preset quick --device cpu model.layers=2 model.hidden=32 model.heads=2 model.head_dim=16 model.ffn=48 "
+    "train.batch_size=1 train.seq_len=64 data.max_segments=8 optim.lr=3e-3 optim.warmup_steps=4 train.eval_batches=4 "
+    "train.eval_every=25 ";
+
+struct Row {
+  std::int64_t step;
+  double loss, norm, eval_loss;
+  bool operator==(const Row&) const = default;
+};
+
+class RankProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#ifndef REDLINE_MPIRUN
+    GTEST_SKIP() << "this redline was built without MPI";
+#endif
+  }
+
+  std::string line(int ranks, const std::string& keys, const std::string& out) const {
+    const std::string launch = ranks == 1 ? "" : fmt::format(" launch -n {} --", ranks);
+    return fmt::format("exec " REDLINE_BINARY "{}{}train.accumulate={} {} --out {} >> {} 2>&1", launch, kRun, 4 / ranks,
+                       keys, (temp_.path() / out).string(), log().string());
+  }
+  int train(int ranks, const std::string& keys, const std::string& out) const {
+    const int status = std::system(line(ranks, keys, out).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  Path log() const { return temp_.path() / "log"; }
+  std::string told() const { return real_files().exists(log()) ? real_files().read(log()) : ""; }
+
+  std::vector<Row> rows(const std::string& out) const {
+    std::vector<Row> all;
+    std::ifstream file(temp_.path() / out / "metrics.jsonl");
+    for (std::string text; std::getline(file, text);) {
+      const io::Json row = io::Json::parse(text);
+      if (row["step"] == 0) continue;
+      all.push_back({row["step"], row["loss"].is_null() ? NAN : row["loss"].get<double>(),
+                     row["grad_norm"].is_null() ? NAN : row["grad_norm"].get<double>(), row.value("eval_loss", -1.0)});
+    }
+    return all;
+  }
+  std::string tensors(const std::string& out, std::int64_t step) const {
+    const Path folder = temp_.path() / out / "checkpoints" / io::checkpoint_name(step);
+    return real_files().read(folder / "model.safetensors") + real_files().read(folder / "optimizer.safetensors");
+  }
+  testing::TempFolder temp_;
+};
+
+TEST_F(RankProcesses, LossesAreThoseOfOneRankAndModesHaveTheSameBits) {
+  const std::string steps = "train.max_steps=50";
+  ASSERT_EQ(train(1, steps, "one"), 0) << told();
+  const std::vector<Row> one = rows("one");
+  ASSERT_EQ(one.size(), 50u);
+  for (const int ranks : {2, 4}) {
+    const std::string name = fmt::format("zero1 on {}", ranks);
+    ASSERT_EQ(train(ranks, steps + " parallel.mode=zero1", fmt::format("zero1-{}", ranks)), 0) << told();
+    const std::vector<Row> got = rows(fmt::format("zero1-{}", ranks));
+    ASSERT_EQ(got.size(), one.size()) << name;
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_NEAR(got[i].loss, one[i].loss, 1e-5 * one[i].loss) << name << ", step " << i + 1;
+      EXPECT_NEAR(got[i].eval_loss, one[i].eval_loss, 1e-5 * std::abs(one[i].eval_loss)) << name << ", step " << i + 1;
+    }
+  }
+  for (const char* mode : {"ddp", "fsdp"}) {
+    ASSERT_EQ(train(4, fmt::format("{} parallel.mode={}", steps, mode), mode), 0) << told();
+    EXPECT_EQ(rows(mode), rows("zero1-4")) << mode;
+    EXPECT_EQ(tensors(mode, 50), tensors("zero1-4", 50)) << mode;
+  }
+}
+
+TEST_F(RankProcesses, ARankKilledInsideASaveLosesNothing) {
+  const std::string keys = "train.max_steps=60 checkpoint.every=2 train.eval_every=0";
+  ASSERT_EQ(train(2, keys, "straight"), 0) << told();
+  const char* const asked = std::getenv("REDLINE_RANKS_KILLS");
+  const int kills = asked ? std::atoi(asked) : 3;
+  std::mt19937 random(7);
+  bool resumed = false;
+  for (int k = 0; k < kills; ++k) {
+    if (std::filesystem::exists(temp_.path() / "killed" / "checkpoints" / io::checkpoint_name(60))) {
+      std::filesystem::remove_all(temp_.path() / "killed");  // it got to its end: once more
+      resumed = false;
+    }
+    const pid_t pid = ::fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      const std::string command = line(2, keys + (resumed ? " --resume" : ""), "killed");
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    // Once something was saved anew, and a moment later; or the run is over.
+    const auto saved = [&] {
+      std::error_code error;
+      std::filesystem::path newest;
+      for (const auto& e : std::filesystem::directory_iterator(temp_.path() / "killed" / "checkpoints", error))
+        newest = std::max(newest, e.path());
+      return newest.string();
+    };
+    const std::string before = saved();
+    int status = 0;
+    bool over = false;
+    for (int i = 0; i < 1500 && saved() == before && !over; ++i) {
+      over = ::waitpid(pid, &status, WNOHANG) == pid;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
+    if (!over) {
+      const std::string find = fmt::format(
+          "for p in $(pgrep -P $(pgrep -P {0} mpirun || echo {0}) redline; pgrep -f -- '--out {1}/killed' ); do "
+          "[ \"$(tr '\\0' '\\n' < /proc/$p/environ 2>/dev/null | grep ^OMPI_COMM_WORLD_RANK=)\" = "
+          "OMPI_COMM_WORLD_RANK={2} ] && [ \"$(cat /proc/$p/comm)\" = redline ] && kill -9 $p; done 2>/dev/null",
+          pid, temp_.path().string(), random() % 2);
+      std::system(find.c_str());
+      ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    }
+    resumed = true;
+  }
+  ASSERT_EQ(train(2, keys + " --resume", "killed"), 0) << told();
+  EXPECT_EQ(rows("killed"), rows("straight")) << told();
+  EXPECT_EQ(tensors("killed", 60), tensors("straight", 60));
+}
+
+}  // namespace
+}  // namespace redline
