@@ -1,5 +1,5 @@
-// The ranks that a launcher has started (redline launch, torchrun, srun, mpirun), as a command uses them: joined, of one
-// mind about what to do, and ended together.
+// The ranks that a launcher has started (redline launch, torchrun, srun, mpirun), as a command uses them: joined, of
+// one mind about what to do, and ended together.
 #pragma once
 
 #include <functional>

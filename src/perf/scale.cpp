@@ -34,7 +34,7 @@ double largest_share(std::int64_t elements, int ranks) {
   return static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(elements, 1));
 }
 
-double bytes_sent(const StepTimes& times) {
+double bytes_sent(const RankStep& times) {
   double bytes = 0;
   for (const CollectiveUse& u : times.collectives) bytes += (u.collective == Collective::all_reduce ? 2 : 1) * u.bytes;
   return bytes;

@@ -55,7 +55,7 @@ struct CollectiveUse {
   double exposed = 0;  // of them, those that the computing stream waited for
 };
 
-struct StepTimes {
+struct RankStep {
   double compute = 0, exposed = 0;
   double stragglers = 0;  // waiting for whoever is slowest
   std::vector<CollectiveUse> collectives;
@@ -70,7 +70,7 @@ double expected_slowest(int ranks);
 inline constexpr double kStraggler = 0.021;
 double straggler_share(int ranks, double deviation = kStraggler);
 
-StepTimes simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler = kStraggler);
+RankStep simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler = kStraggler);
 
 // Bytes on one rank, that with the largest share.
 struct RankMemory {
@@ -93,7 +93,7 @@ struct RankPlan {
   RankMemory memory;
   std::int64_t tuning = 0;  // bytes beside it, wanted for a moment at the start
   bool fits = false;        // tuning included
-  StepTimes times;
+  RankStep times;
   double tokens_per_step = 0, tokens_per_s = 0, mfu = 0;  // of all ranks
   double efficiency = 0;                                  // of one rank alone with the same setting
 };

@@ -100,13 +100,13 @@ class Streams {
     if (waited > 0) times_.collectives[started.use].exposed += waited;
   }
 
-  StepTimes take() { return std::move(times_); }
+  RankStep take() { return std::move(times_); }
 
  private:
   const Fabric& fabric_;
   int ranks_;
   double now_ = 0, wire_ = 0;
-  StepTimes times_;
+  RankStep times_;
 };
 
 class Step {
@@ -114,7 +114,7 @@ class Step {
   Step(const StepWork& work, Mode mode, int ranks, const Fabric& fabric)
       : work_(work), mode_(mode), ranks_(ranks), alone_(ranks == 1), streams_(fabric, ranks) {}
 
-  StepTimes run() {
+  RankStep run() {
     for (std::int64_t i = 0; i < work_.micro_batches; ++i) {
       forward(i == 0);
       backward(i == 0, i + 1 == work_.micro_batches);
@@ -238,8 +238,8 @@ double expected_slowest(int ranks) {
 
 double straggler_share(int ranks, double constant) { return constant * expected_slowest(ranks); }
 
-StepTimes simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler) {
-  StepTimes times = Step(work, mode, ranks, fabric).run();
+RankStep simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler) {
+  RankStep times = Step(work, mode, ranks, fabric).run();
   times.stragglers = straggler_share(ranks, straggler) * (times.compute + times.exposed);
   return times;
 }

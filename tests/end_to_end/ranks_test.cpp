@@ -1,5 +1,5 @@
-// Runs on several ranks as a user starts them: real processes over MPI. Losses are those of one rank, modes have the same
-// bits, a rank that is killed inside a save loses nothing, and a NaN on one rank skips the update on all.
+// Runs on several ranks as a user starts them: real processes over MPI. Losses are those of one rank, modes have the
+// same bits, and a rank that is killed inside a save loses nothing.
 // REDLINE_RANKS_KILLS=50 kills fifty times instead of three.
 #include <gtest/gtest.h>
 #include <signal.h>

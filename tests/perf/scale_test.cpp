@@ -19,7 +19,7 @@ Fabric ndr(const char* name = "h200") { return fabric_of(card_called(name), netw
 struct Sent {
   double gradients = 0, weights = 0, seconds = 0;
 };
-Sent sent(const StepTimes& times) {
+Sent sent(const RankStep& times) {
   Sent s;
   for (const CollectiveUse& u : times.collectives) {
     if (u.of == "gradients") s.gradients += u.bytes;
@@ -74,7 +74,7 @@ TEST(Scale, CommunicationHidesUnderComputeAndNothingElse) {
       Fabric f = ndr();
       f.inside.bus_bandwidth /= slower;
       f.between.bus_bandwidth /= slower;
-      const StepTimes t = simulate(work, mode, 64, f);
+      const RankStep t = simulate(work, mode, 64, f);
       const double seconds = sent(t).seconds, parts = t.compute + t.exposed;
       EXPECT_GE(parts, std::max(t.compute, seconds)) << name_of(mode) << ", " << slower;
       EXPECT_LE(parts, t.compute + seconds + 1e-9) << name_of(mode) << ", " << slower;
@@ -86,7 +86,7 @@ TEST(Scale, CommunicationHidesUnderComputeAndNothingElse) {
     }
     Fabric own = ndr();  // processors that move the bytes themselves
     own.beside_compute = false;
-    const StepTimes t = simulate(work, mode, 64, own);
+    const RankStep t = simulate(work, mode, 64, own);
     EXPECT_NEAR(t.exposed / sent(t).seconds, 1, 1e-9) << name_of(mode);
   }
 }
@@ -95,7 +95,7 @@ TEST(Scale, OneRankIsThePlanOfOne) {
   const config::Config c = config_of("gqa-180m");
   const StepWork work = step_work(c, card("h200"));
   for (const Mode mode : kModes) {
-    const StepTimes t = simulate(work, mode, 1, ndr());
+    const RankStep t = simulate(work, mode, 1, ndr());
     EXPECT_TRUE(t.collectives.empty());
     EXPECT_NEAR(t.total() / work.compute(), 1, 1e-12);
     const Plan p = make_plan(c, card("h200"));

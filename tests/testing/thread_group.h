@@ -105,8 +105,8 @@ class ThreadGroup final : public dist::Group {
   int rank_;
 };
 
-// Runs body(group) once for each rank, all at a time. The first that throws is rethrown, and the others must not wait for
-// it: a body throws on all ranks or on none.
+// Runs body(group) once for each rank, all at a time. The first that throws is rethrown, and the others must not wait
+// for it: a body throws on all ranks or on none.
 inline void on_ranks(int ranks, const std::function<void(dist::Group&)>& body) {
   ThreadGroup::Common common(ranks);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));

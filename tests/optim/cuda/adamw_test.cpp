@@ -101,7 +101,8 @@ TEST_P(CudaOptimTest, WhatIsUsualIsTheCpus) {
     }
 }
 
-// The CPU keeps a working copy in fp32, the card in bf16; with one or without, parameters and moments have the same bits.
+// The CPU keeps a working copy in fp32, the card in bf16; with one or without, parameters and moments have the same
+// bits.
 TEST_P(CudaOptimTest, AdamWIsTheCpus) {
   const std::int64_t n = GetParam();
   const Agreement with_copies{.bf16 = 4e-3, .types = {DType::bf16}};  // what rounding to bf16 costs
