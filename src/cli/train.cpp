@@ -151,9 +151,9 @@ void require_for_ranks(const config::Config& c) {
 void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
   std::int64_t before = c.parallel.ranks;
   if (before == 0 && goes_on) before = 1;  // a run that was alone does not say so
-  if (before == 0 && ranks == 1) return;
+  if (before == ranks || (before == 0 && ranks == 1)) return;
   c.parallel.ranks = ranks;
-  if (before == 0 || before == ranks || c.origins.on_command_line("train.accumulate")) return;
+  if (before == 0 || c.origins.on_command_line("train.accumulate")) return;
   const std::int64_t all = c.train.accumulate * before;
   if (all % ranks != 0)
     fail_user(

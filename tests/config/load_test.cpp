@@ -112,7 +112,7 @@ TEST_F(LoadTest, NamesFromElsewhereAreKnown) {
             "x.toml:1: unknown section 'TrainingArguments'; did you mean 'train'?");
   EXPECT_TRUE(parse_error("[zebra]\n")
                   .ends_with("unknown section 'zebra'; the sections are model, data, train, optim, "
-                             "precision, kernels, checkpoint, guard, log"))
+                             "precision, kernels, checkpoint, guard, parallel, log"))
       << parse_error("[zebra]\n");
   EXPECT_TRUE(override_error("output_dir=x").ends_with("here it is the flag '--out'"))
       << override_error("output_dir=x");
