@@ -3,6 +3,7 @@
 //   mpirun -n 2 cpu_ranks_bench quick train.batch_size=4 --steps 10
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include "base/clock.h"
 #include "cli/arguments.h"
@@ -56,38 +57,51 @@ std::vector<perf::TimedCollective> time_collectives(dist::Group& group, dist::Co
   return timed;
 }
 
-// The median step of this rank's, or of all where they work together.
-double step_seconds(const config::Config& c, const dist::Sharing& sharing, dist::Group* group, dist::Control& control,
-                    std::int64_t steps) {
-  device::CpuDevice device;
-  model::LoweringOptions o = model::lowering_options(c, device::Kind::cpu);
-  o.sharing = sharing;
-  o.execution.group = group;
-  model::Engine engine(c.model, o, device);
-  engine.initialise(1);
-  data::Loader loader(data::open_training_source(c.data), data::loader_options(c.data, o.batch, true));
-  data::Batch batch(o.batch);
-  std::vector<double> seconds;
-  for (std::int64_t step = 0; step < steps + 2; ++step) {
+// A run that makes one step after the other, by itself or with others.
+class Run {
+ public:
+  Run(const config::Config& c, const dist::Sharing& sharing, dist::Group* group, device::Device& device)
+      : accumulate_(c.train.accumulate),
+        options_(options(c, sharing, group)),
+        engine_(c.model, options_, device),
+        loader_(data::open_training_source(c.data), data::loader_options(c.data, options_.batch, true)),
+        batch_(options_.batch) {
+    engine_.initialise(1);
+  }
+
+  double step_seconds(dist::Control& control) {
     control.barrier();
     const double begin = steady_seconds();
     double pairs = 0;
-    for (std::int64_t micro = 0; micro < c.train.accumulate; ++micro) {
-      loader.next(batch);
-      engine.upload(batch);
-      engine.set_step(static_cast<std::uint64_t>(step), 1e-4, 0, 0);
-      engine.micro_step(micro == 0, micro + 1 == c.train.accumulate);
-      pairs += static_cast<double>(batch.pairs);
+    for (std::int64_t micro = 0; micro < accumulate_; ++micro) {
+      loader_.next(batch_);
+      engine_.upload(batch_);
+      engine_.set_step(step_, 1e-4, 0, 0);
+      engine_.micro_step(micro == 0, micro + 1 == accumulate_);
+      pairs += static_cast<double>(batch_.pairs);
     }
-    engine.set_step(static_cast<std::uint64_t>(step), 1e-4, pairs, 0);
-    engine.update();
-    engine.post_result();
-    engine.take_result();
-    const double took = slowest(control, steady_seconds() - begin);
-    if (step >= 2) seconds.push_back(took);
+    engine_.set_step(step_++, 1e-4, pairs, 0);
+    engine_.update();
+    engine_.post_result();
+    engine_.take_result();
+    return slowest(control, steady_seconds() - begin);
   }
-  return median(seconds);
-}
+
+ private:
+  static model::LoweringOptions options(const config::Config& c, const dist::Sharing& sharing, dist::Group* group) {
+    model::LoweringOptions o = model::lowering_options(c, device::Kind::cpu);
+    o.sharing = sharing;
+    o.execution.group = group;
+    return o;
+  }
+
+  std::int64_t accumulate_;
+  model::LoweringOptions options_;
+  model::Engine engine_;
+  data::Loader loader_;
+  data::Batch batch_;
+  std::uint64_t step_ = 0;
+};
 
 int bench(const cli::Words& words) {
   cli::Arguments arguments("cpu_ranks_bench", "steps of CPU ranks against their prediction", "[CONFIG] [--steps N]",
@@ -105,34 +119,42 @@ int bench(const cli::Words& words) {
   const std::vector<perf::TimedCollective> timed = time_collectives(*group, *control);
   perf::Fabric fabric = perf::fabric_of(group->engine(), timed);
   fabric.ranks_per_node = place.ranks;
-  // Every rank computes by itself: what it takes beside the others, on memory that they share.
-  const double alone = step_seconds(c, {}, nullptr, *control, steps);
+  // Steps take turns, so that whatever else the machine does meets all of them alike. Alone, every rank computes by
+  // itself beside the others, on memory that they share.
   device::CpuDevice device;
+  std::vector<std::unique_ptr<Run>> runs;
+  runs.push_back(std::make_unique<Run>(c, dist::Sharing{}, nullptr, device));
+  for (const dist::Mode mode : perf::kModes)
+    runs.push_back(std::make_unique<Run>(c, dist::Sharing{place.rank, place.ranks, mode, false}, group.get(), device));
+  std::vector<std::vector<double>> seconds(runs.size());
+  for (std::int64_t step = -2; step < steps; ++step)
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const double took = runs[i]->step_seconds(*control);
+      if (step >= 0) seconds[i].push_back(took);
+    }
+  const double alone = median(seconds[0]);
+
   perf::StepWork work = perf::step_work(c, perf::machine_of(device));
-  const double faster = alone / work.compute();
-  work.update *= faster;
+  const double slower = alone / work.compute();
+  work.update *= slower;
   for (perf::Block& b : work.blocks) {
-    b.forward *= faster;
-    b.backward *= faster;
-    b.backward_adding *= faster;
+    b.forward *= slower;
+    b.backward *= slower;
+    b.backward_adding *= slower;
   }
+  // Processors move the bytes and none is to spare: collectives take turns with what is computed.
+  fabric.beside_compute = false;
   if (place.rank == 0) {
-    cli::print(fmt::format("{} on {} ranks: {:.2f} GB/s, {:.0f} us a collective; a step alone {:.1f} ms\n",
+    cli::print(fmt::format("{} on {} ranks: {:.2f} GB/s, {:.0f} us a collective; a step of each alone {:.1f} ms\n",
                            group->engine(), place.ranks, 1e-9 * fabric.inside.bus_bandwidth, 1e6 * fabric.base,
                            1e3 * alone));
-    cli::print(fmt::format("{:<8} {:>10} {:>10} {:>10} {:>8}\n", "mode", "measured", "beside", "behind", "off by"));
-  }
-  for (const dist::Mode mode : perf::kModes) {
-    const dist::Sharing sharing{place.rank, place.ranks, mode, false};
-    const double measured = step_seconds(c, sharing, group.get(), *control, steps);
-    // Where processors move the bytes and none is to spare, collectives take turns with what is computed.
-    fabric.beside_compute = true;
-    const double beside = perf::simulate(work, mode, place.ranks, fabric, 0).total();
-    fabric.beside_compute = false;
-    const double behind = perf::simulate(work, mode, place.ranks, fabric, 0).total();
-    if (place.rank == 0)
-      cli::print(fmt::format("{:<8} {:>7.1f} ms {:>7.1f} ms {:>7.1f} ms {:>+7.1f}%\n", name_of(mode), 1e3 * measured,
-                             1e3 * beside, 1e3 * behind, 100 * (behind / measured - 1)));
+    cli::print(fmt::format("{:<8} {:>10} {:>10} {:>8}\n", "mode", "measured", "predicted", "off by"));
+    for (std::size_t i = 0; i < perf::kModes.size(); ++i) {
+      const double measured = median(seconds[i + 1]);
+      const double predicted = perf::simulate(work, perf::kModes[i], place.ranks, fabric, 0).total();
+      cli::print(fmt::format("{:<8} {:>7.1f} ms {:>7.1f} ms {:>+7.1f}%\n", name_of(perf::kModes[i]), 1e3 * measured,
+                             1e3 * predicted, 100 * (predicted / measured - 1)));
+    }
   }
   control->goodbye();
   return 0;
