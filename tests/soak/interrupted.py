@@ -9,6 +9,8 @@ from program import Failure
 from trial import SAME, Reference
 
 LOOK = 0.0005  # seconds between two looks at a run
+# The program's words for the two ways in which it stops a run.
+BEHIND_THE_STEP, DROPPED = "stopping after this step", "stopping: the unfinished step is dropped"
 
 
 def partial(run):
@@ -111,6 +113,15 @@ def has_ended(run):
     return bool(events) and events[-1]["kind"] in ("finished", "stopped")
 
 
+def ended_at_once(way, ended):
+    """Signals that may have ended a run before it was in order. SIGTERM alone asks for all that a run can do, and the
+    signal behind it ends the process. Two that are sent close together may be heard in the other order, and the
+    program says which it heard first."""
+    if way == ["SIGINT", "SIGTERM"] and DROPPED in ended.err and BEHIND_THE_STEP not in ended.err:
+        return {-signal.SIGINT}
+    return set()
+
+
 def pause(trial, running):
     """SIGSTOP, and SIGCONT later."""
     for _ in range(trial.rng.randint(1, 3)):
@@ -141,7 +152,8 @@ def stopped(trial):
         trial.note(f"# {' '.join(way) or 'paused'} ({moment}): {ended.status}; checkpoints {runs.checkpoints(run)}")
         # Before the run has begun there is nothing to put in order, nor when it has ended: then the signal may end the
         # process.
-        by_signal = set() if begun and not has_ended(run) else {-getattr(signal, name) for name in way}
+        in_order = begun and not has_ended(run)
+        by_signal = ended_at_once(way, ended) if in_order else {-getattr(signal, name) for name in way}
         trial.program.require_orderly(ended, {0, 3 if way else 0} | by_signal)
         if ended.status == 0:
             break

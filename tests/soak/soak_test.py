@@ -213,6 +213,14 @@ class Comparison(InFolder):
             interrupted.require_nothing_lost(run, ended(3))
         interrupted.require_nothing_lost(self.reference, ended(3))
 
+    def test_signals_in_the_other_order(self):
+        both = ["SIGINT", "SIGTERM"]
+        told = "stopping: the unfinished step is dropped and the state before it saved; again: without saving\n"
+        self.assertEqual(interrupted.ended_at_once(both, ended(-2, told)), {-2})
+        for way, err in ((both, ""), (both, "stopping after this step; again: at once\n" + told),
+                         (["SIGINT", "SIGINT"], told), (["SIGTERM"], told), ([], told)):
+            self.assertEqual(interrupted.ended_at_once(way, ended(-2, err)), set(), (way, err))
+
     def test_other_weights_are_told_of(self):
         reference = type("", (), {"run": self.reference})()
         other, path = self.run_folder("a", self.rows, b"v"), pathlib.Path("/data/part0.txt")
