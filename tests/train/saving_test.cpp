@@ -84,6 +84,44 @@ TEST(Saving, IsTheSameWhereverTheSnapshotLies) {
   }
 }
 
+// The copy's memory is there behind the first step, and its first touch is time of the start.
+TEST(Saving, FindsItsMemoryTouched) {
+  testing::TempFolder temp;
+  struct SlowAtFirst final : device::CpuDevice {
+    using CpuDevice::CpuDevice;
+    void copy_within(void* to, const void* from, std::int64_t bytes) override {
+      if (!std::exchange(touched, true)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      CpuDevice::copy_within(to, from, bytes);
+    }
+    bool touched = false;
+  } device(2);
+  struct Watching final : Observer {
+    SlowAtFirst& device;
+    std::vector<bool> touched;
+    std::vector<std::int64_t> held;
+    Account account;
+    explicit Watching(SlowAtFirst& d) : device(d) {}
+    void on(const Event& event) override {
+      hear(
+          event,
+          [&](const Stepped&) {
+            touched.push_back(device.touched);
+            held.push_back(device.allocated_bytes());
+          },
+          [&](const Finished& e) { account = e.account.value(); });
+    }
+  } seen(device);
+  TrainOptions options;
+  options.observers = {&seen};
+  run_on(device, options, saving_run(), temp.path() / "a", false, real_files());
+  ASSERT_EQ(seen.held.size(), 12u);
+  EXPECT_FALSE(seen.touched[0]);
+  EXPECT_TRUE(seen.touched[1]) << "long before the first save, at step 4";
+  EXPECT_LT(seen.held[0], seen.held[1]);
+  EXPECT_EQ(seen.held[1], seen.held[11]);
+  EXPECT_GE(seen.account.of(Part::start_up), 0.2);
+}
+
 TEST(Saving, WaitsForTheSaveBeforeAndSaysSo) {
   testing::TempFolder temp;
   testing::FailingFiles files;
