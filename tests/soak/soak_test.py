@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import random
+import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -125,6 +127,19 @@ class PlantedPrograms(InFolder):
         status, shown = self.soak(self.planted("sys.exit(0)"))
         self.assertEqual(status, 1)
         self.assertIn("--help names no exit statuses", shown)
+
+
+class Signals(unittest.TestCase):
+    def test_programs_hear_what_we_ignore(self):
+        asks = "import signal; print(*(signal.getsignal(n) != signal.SIG_IGN for n in (signal.SIGINT, signal.SIGHUP)))"
+        before = [(n, signal.signal(n, signal.SIG_IGN)) for n in (signal.SIGINT, signal.SIGHUP)]
+        try:
+            self.assertEqual(subprocess.check_output([sys.executable, "-c", asks]).split(), [b"False", b"False"])
+            soak.let_programs_hear()
+            self.assertEqual(subprocess.check_output([sys.executable, "-c", asks]).split(), [b"True", b"True"])
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
 
 
 class Sentences(unittest.TestCase):
