@@ -226,6 +226,9 @@ class Comparison(InFolder):
         run = self.run_folder("a", [*self.rows, (5, 2.0)])
         with self.assertRaisesRegex(Failure, "stopped after step 5"):
             interrupted.require_nothing_lost(run, ended(3))
+        with self.assertRaisesRegex(Failure, "stopped after step 5"):
+            interrupted.require_nothing_lost(run, ended(3), before=b"{}\n")
+        interrupted.require_nothing_lost(run, ended(3), before=(run / "metrics.jsonl").read_bytes())
         interrupted.require_nothing_lost(self.reference, ended(3))
 
     def test_signals_in_the_other_order(self):
