@@ -168,10 +168,11 @@ def stopped(trial):
         in_order = begun and not has_ended(run)
         by_signal = ended_at_once(way, ended) if in_order else {-getattr(signal, name) for name in way}
         trial.program.require_orderly(ended, {0, 3 if way else 0} | by_signal)
+        if way and ended.status in (0, 3):  # behind the last evaluation of a run that has ended, samples may be left
+            left.add(runs.last_step(run))
         if ended.status == 0:
             break
         if ended.status == 3:
             require_nothing_lost(run, ended, before)
-            left.add(runs.last_step(run))
     reference.complete(run, left=left)
     return SAME
