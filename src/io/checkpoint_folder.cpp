@@ -47,24 +47,6 @@ void discard(FileSystem& files, const Path& folder) {
   files.remove_all(doomed);
 }
 
-// What a kill left behind: partial folders go, and a replaced one gets its name back unless the new one has taken it.
-void clean_leftovers(FileSystem& files, const Path& parent) {
-  for (const std::string& name : files.list(parent)) {
-    if (!name.starts_with(kPrefix)) continue;
-    if (name.ends_with(kPartial)) {
-      files.remove_all(parent / name);
-    } else if (name.ends_with(kReplaced)) {
-      const Path final_folder = parent / name.substr(0, name.size() - kReplaced.size());
-      if (files.exists(final_folder)) {
-        discard(files, parent / name);
-      } else {
-        files.rename(parent / name, final_folder);
-        files.sync_folder(parent);
-      }
-    }
-  }
-}
-
 struct ManifestFile {
   std::string name;
   std::uint64_t bytes = 0;
@@ -233,6 +215,23 @@ void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
   writer->sync();
   writer->close();
   files.sync_folder(folder);
+}
+
+void clean_leftovers(FileSystem& files, const Path& parent) {
+  for (const std::string& name : files.list(parent)) {
+    if (!name.starts_with(kPrefix)) continue;
+    if (name.ends_with(kPartial)) {
+      files.remove_all(parent / name);
+    } else if (name.ends_with(kReplaced)) {
+      const Path final_folder = parent / name.substr(0, name.size() - kReplaced.size());
+      if (files.exists(final_folder)) {
+        discard(files, parent / name);
+      } else {
+        files.rename(parent / name, final_folder);
+        files.sync_folder(parent);
+      }
+    }
+  }
 }
 
 void prepare_checkpoints(FileSystem& files, const Path& parent) {

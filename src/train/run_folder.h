@@ -42,6 +42,8 @@ class RunFolder final : public Keeper {
   // the tokenizer of its documents, and the place of the checkpoints.
   void begin(const data::Corpus& documents);
 
+  void leave_tidy();  // for a run without a step to make: what a kill left goes, or is told where it cannot
+
   void tell(const Event& event) override;
   // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped:
   // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
