@@ -289,7 +289,11 @@ std::unique_ptr<CopyLane> CpuDevice::make_lane() { return std::make_unique<CpuLa
 // Linux would promise more than there is: a snapshot is worth less than the processes that it would end.
 std::unique_ptr<Buffer> CpuDevice::try_allocate_host(std::int64_t bytes) {
   if (bytes > available_bytes()) return nullptr;
-  return allocate(bytes);
+  try {
+    return allocate(bytes);
+  } catch (const MachineError&) {  // a limit of the process
+    return nullptr;
+  }
 }
 
 void CpuDevice::copy_within(void* to, const void* from, std::int64_t bytes) {

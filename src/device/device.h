@@ -69,8 +69,8 @@ class TransferWindow {
 // what fits into less takes less.
 inline constexpr std::int64_t kTransferWindow = std::int64_t{32} << 20;
 
-// Copies off a device beside its work, in an order of their own. One thread uses it at a time; its device must outlive
-// it.
+// Copies off a device beside its work, in an order of their own. One thread uses it at a time, but wait() may be called
+// while another holds work for the same copies. Its device must outlive it.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;  // no copy is under way any more

@@ -46,24 +46,6 @@ void discard(FileSystem& files, const Path& folder) {
   files.remove_all(doomed);
 }
 
-// What a kill left behind: partial folders go, and a replaced one gets its name back unless the new one has taken it.
-void clean_leftovers(FileSystem& files, const Path& parent) {
-  for (const std::string& name : files.list(parent)) {
-    if (!name.starts_with(kPrefix)) continue;
-    if (name.ends_with(kPartial)) {
-      files.remove_all(parent / name);
-    } else if (name.ends_with(kReplaced)) {
-      const Path final_folder = parent / name.substr(0, name.size() - kReplaced.size());
-      if (files.exists(final_folder)) {
-        discard(files, parent / name);
-      } else {
-        files.rename(parent / name, final_folder);
-        files.sync_folder(parent);
-      }
-    }
-  }
-}
-
 // Somebody gave a checkpoint the name of another step: it would pass for what it is not.
 bool is_renamed(const Path& folder, const Manifest& manifest) {
   return checkpoint_step(folder.filename().string()).value_or(manifest.step) != manifest.step;
@@ -196,6 +178,23 @@ std::optional<std::int64_t> checkpoint_step(std::string_view name) {
   if (error != std::errc() || end != digits.data() + digits.size()) return {};
   if (step < 0 || checkpoint_name(step) != name) return {};  // "step_7" and "step_-0000007" are not ours
   return step;
+}
+
+void clean_leftovers(FileSystem& files, const Path& parent) {
+  for (const std::string& name : files.list(parent)) {
+    if (!name.starts_with(kPrefix)) continue;
+    if (name.ends_with(kPartial)) {
+      files.remove_all(parent / name);
+    } else if (name.ends_with(kReplaced)) {
+      const Path final_folder = parent / name.substr(0, name.size() - kReplaced.size());
+      if (files.exists(final_folder)) {
+        discard(files, parent / name);
+      } else {
+        files.rename(parent / name, final_folder);
+        files.sync_folder(parent);
+      }
+    }
+  }
 }
 
 void prepare_checkpoints(FileSystem& files, const Path& parent) {

@@ -34,6 +34,9 @@ std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inve
 // is told now, not after hours.
 void prepare_checkpoints(FileSystem& files, const Path& parent);
 
+// What a kill left behind: partial folders go, and a replaced one gets its name back unless the new one has taken it.
+void clean_leftovers(FileSystem& files, const Path& parent);
+
 // `fill` writes the files into the folder it is given and returns name -> XXH3-64 of each. Then manifest, syncs, a
 // read-back of every byte, rename, sync of the parent. Whatever fails, every checkpoint that was whole before still is.
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,

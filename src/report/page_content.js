@@ -3,9 +3,12 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const several = runs.length > 1, names = () => runs.map((run, i) => [chip(i), run.run]), first = runs[0];
   const longest = most([0, ...runs.map(run => run.seconds)]);
   const [unit, unitName] = longest > 10800 ? [3600, "hours"] : longest > 180 ? [60, "minutes"] : [1, "seconds"];
-  for (const set of runs.flatMap(run => [run.x, run.held_out, run.resumes])) set.time = set.time.map(v => v / unit);
+  for (const set of runs.flatMap(run => [run.x, run.held_out, run.resumes, run.skips, run.went_back.from,
+    run.went_back.to])) set.time = set.time.map(v => v / unit);
   axes = { step: ["step", v => "step " + grouped(v)], tokens: ["tokens", v => count(v) + " tokens"],
     time: [unitName, v => `${digits(v, 4)} ${unitName}`] };
+
+  const place = (set, k) => ({ step: set.step[k], tokens: set.tokens[k], time: set.time[k] });
 
   const state = html("span", { class: "state " + first.state.replace(" ", "-") }, first.state);
   add("h1", {}, title, ...(several ? [] : [state]));
@@ -37,6 +40,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
       row("held-out loss, last", run => loss(run.last_eval_loss)),
       row("held-out loss, best", run => loss(run.best_eval_loss)),
       row("steps", run => grouped(run.steps) + (run.steps_asked ? " of " + grouped(run.steps_asked) : "")),
+      ...["updates skipped", "rollbacks"].filter(name => runs.some(run => run[name.replace(" ", "_")] > 0)).map(name =>
+        row(name, run => known(run[name.replace(" ", "_")], "number"))),
       row("tokens", run => count(run.tokens)), row("time trained", run => duration(run.seconds)),
       ...(!turned && runs.some(timed) ?
         [row("wall time in steps", run => timed(run) ? percent(run.goodput.share) : "–")] : []),
@@ -73,10 +78,25 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         ...(several ? { name: run.run, run: i } : { name: panel.evaluations ? "training" : panel.title }) }] : []),
       ...(panel.evaluations && run.held_out.y.length ? [{ y: run.held_out.y, x: run.held_out, dots: true, dashed: true,
         ...(several ? { name: run.run + ", held out", run: i, colour: i } : { name: "held out", colour: 1 }) }] : [])]);
-    const marks = runs.filter(run => panel.evaluations && run.resumes.step.length).map(run =>
-      ({ x: run.resumes, label: several ? run.run + " resumed" : "resumed" }));
-    const key = several && evaluated ? "lines: training; dots: held out" : "";
-    if (series.length) addPlot({ ...panel, series, marks, key });
+    const marks = [], flags = [];
+    if (panel.evaluations) runs.forEach((run, i) => {
+      const owner = several ? run.run + " " : "", { from, to, from_step } = run.went_back;
+      run.resumes.step.forEach((_, k) => marks.push({ run: i, x: place(run.resumes, k), label: owner + "resumed" }));
+      for (const step of new Set(to.step)) {  // a run may go back to one step several times; the last is the first here
+        const times = [...to.step.keys()].filter(k => to.step[k] === step), last = grouped(from_step[times[0]]);
+        const farthest = times.reduce((a, b) => from.step[b] > from.step[a] ? b : a);
+        marks.push({ run: i, x: place(to, times[0]), until: place(from, farthest), label: owner + (times.length > 1 ?
+          `went back ${times.length} times, the last from step ${last}` : `went back from step ${last}`) });
+      }
+      run.skips.step.forEach((_, k) => flags.push({ run: i, x: place(run.skips, k), gone: run.skips.gone[k],
+        colour: several ? i : 5, text: (run.skips.n[k] > 1 ? `${grouped(run.skips.n[k])} updates skipped, the last: ` :
+          "") + run.skips.text[k] }));
+    });
+    flags.sort((a, b) => b.gone - a.gone);  // those of the curve stand in front
+    const key = [several && evaluated ? "lines: training; dots: held out" : "",
+      flags.some(flag => !flag.gone) ? "▲ update skipped" : "",
+      flags.some(flag => flag.gone) ? "△ skipped before the run went back" : ""];
+    if (series.length) addPlot({ ...panel, series, marks, flags, key: key.filter(words => words).join("; ") });
   });
   // A heading, where something follows it.
   const under = (name, content) => {

@@ -88,8 +88,8 @@ const ticks = (low, high, base, wanted) => {
   return out;
 };
 
-// A plot's axes, x and y being { low, high, base, label, tick }, and marks { at, label } across it. One without y is
-// flat.
+// A plot's axes, x and y being { low, high, base, label, tick }, and marks { at, label, until } across it, with a shade
+// to where one goes on. One without y is flat.
 const frame = (plot, x, y, marks) => {
   const width = Math.max(260, plot.card.clientWidth - 30), height = !y ? 104 : width > 700 ? 340 : 240;
   const top = marks.length ? 24 : 10, bottom = height - 42, right = width - 18;
@@ -110,6 +110,12 @@ const frame = (plot, x, y, marks) => {
   }
   line("axis", left, bottom, right, bottom);
   words("", (left + right) / 2, height - 6, "middle", x.label);
+  let shaded = x.low;  // up to here, so that no place is shaded twice
+  for (const { at, until } of marks.filter(m => m.until > m.at && m.at < x.high).sort((a, b) => a.at - b.at)) {
+    const begin = px.at(Math.max(at, shaded)), width = px.at(until) - begin;
+    if (width > 0) picture.append(svg("rect", { class: "again", x: begin, y: top, width, height: bottom - top }));
+    shaded = Math.max(shaded, until);
+  }
   let free = left;  // where the labels so far end; one that has no room shows on hover alone
   for (const { at, label } of marks.filter(m => m.at >= x.low && m.at <= x.high).sort((a, b) => a.at - b.at)) {
     const here = px.at(at), wide = 7 * label.length, before = here + wide > right;
@@ -145,7 +151,8 @@ const smoothed = (values, window) => {
   });
 };
 
-// Lines. A series is { name, colour, x, y, low, high, dots, dashed, run }; x of a run has a list for each axis.
+// Lines. A series is { name, colour, x, y, low, high, dots, dashed, run }; x of a run has a list for each axis. A flag
+// { x, text, colour, gone, run } stands on the axis below them.
 const curves = plot => {
   const own = plot.axis, zoomed = own ? plot : view, base = own ? own.base : view.log && 10;
   const [label, said] = own ? [own.label, v => `${grouped(v)} ${own.label}`] : axes[view.axis];
@@ -168,7 +175,10 @@ const curves = plot => {
   const room = high > low ? .06 * (high - low) : Math.abs(high) * .1 || .01;
   const floor = plot.zero ? Math.min(low, 0) : low >= 0 ? Math.max(0, low - room) : low - room;
   const y = plot.log ? { low: low / 1.05, high: high * 1.05, base: 10 } : { low: floor, high: high + room };
-  const marks = (plot.marks ?? []).flatMap(m => m.x[view.axis].map(at => ({ at, label: m.label })));
+  const marks = (plot.marks ?? []).filter(m => !view.hidden.has(m.run)).map(({ x, until, label }) =>
+    ({ at: x[view.axis], until: until?.[view.axis], label }));
+  const flags = (plot.flags ?? []).map(flag => ({ ...flag, at: flag.x[view.axis] }))
+    .filter(({ run, at }) => !view.hidden.has(run) && at >= from && at <= to);
   const xTick = own ? v => digits(v, 6) : count;
   const f = frame(plot, { low: from, high: to, base, label, tick: xTick }, { ...y, tick: tick[plot.figure] }, marks);
   const line = (s, kind, points) => f.picture.append(svg("polyline", { class: kind, style: colour(s.colour),
@@ -178,6 +188,9 @@ const curves = plot => {
     line(s, "behind", s.seen.flatMap(i => [[i, s.low[i]], [i, s.high[i]]]));
   for (const s of all) line(s, s.dashed || s.colour > 7 ? "dashed" : "", s.seen.map(i => [i, s.mean[i]]));
   for (const s of all.filter(s => s.dots && s.seen.length < 60)) f.picture.append(...s.seen.map(i => dot(s, i, 3.5)));
+  for (const { at, text, colour: i, gone } of flags)
+    f.picture.append(svg("path", { class: gone ? "flag gone" : "flag", style: colour(i),
+      d: `M${(f.px.at(at) - 5).toFixed(1)},${f.bottom} l5,-10 l5,10 z` }, svg("title", {}, text)));
 
   const layer = f.picture.appendChild(svg("g", {}));
   let began = null;
@@ -205,8 +218,10 @@ const curves = plot => {
     const close = near.filter(n => Math.abs(n.at - here.at) < 12), spoken = write[plot.figure];
     layer.append(svg("line", { class: "cross", x1: here.at, x2: here.at, y1: f.top, y2: f.bottom }));
     layer.append(...close.map(({ s, i }) => dot(s, i, 4)));
-    showTip(event, said(here.s.x[here.i]), close.map(({ s, i }) => [s.colour, s.name,
-      spoken(s.y[i]) + (s.low[i] < s.high[i] ? ` (${spoken(s.low[i])} to ${spoken(s.high[i])})` : "")]));
+    showTip(event, said(here.s.x[here.i]), [...close.map(({ s, i }) => [s.colour, s.name,
+      spoken(s.y[i]) + (s.low[i] < s.high[i] ? ` (${spoken(s.low[i])} to ${spoken(s.high[i])})` : "")]),
+      ...flags.filter(flag => Math.abs(f.px.at(flag.at) - x) < 6).slice(0, 4).map(flag =>
+        [flag.colour, flag.text, ""])]);
   };
   f.picture.onpointerup = event => {
     const [a, b] = began === null ? [0, 0] : dragged(event);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <map>
 #include <span>
 
 #include "report/fp8_range.h"
@@ -28,6 +30,14 @@ double rounded(double value, int digits = 5) {
 // Stretch `s` is the rows from stretch_begin(s) to stretch_begin(s + 1).
 std::size_t stretches(const RunRecord& run) { return std::min(run.rows(), kStretches); }
 std::size_t stretch_begin(const RunRecord& run, std::size_t s) { return s * run.rows() / stretches(run); }
+
+std::size_t stretch_of(const RunRecord& run, std::size_t row) { return ((row + 1) * stretches(run) - 1) / run.rows(); }
+
+// Of a step that has no row, the next one that has; behind all of them, the last. There must be one.
+std::size_t row_of(const RunRecord& run, std::int64_t step) {
+  const auto row = std::ranges::lower_bound(run.steps, step);
+  return std::min(static_cast<std::size_t>(row - run.steps.begin()), run.rows() - 1);
+}
 
 // Where rows stand on each x axis.
 io::Json places(const RunRecord& run, const std::vector<std::size_t>& rows) {
@@ -95,6 +105,50 @@ io::Json resumes(const RunRecord& run) {
   return places(run, rows);
 }
 
+// Updates that were not made, those of a stretch together. One is gone where the run has since begun at an earlier step:
+// the curve is that of the steps made anew.
+io::Json skips(const RunRecord& run) {
+  struct Skips {
+    std::size_t row;
+    std::int64_t n;
+    std::string_view text;  // of the last
+  };
+  std::map<std::pair<std::size_t, bool>, Skips> shown;  // by stretch, and whether they are gone
+  std::size_t session = run.sessions.size();
+  std::int64_t begun = std::numeric_limits<std::int64_t>::max();  // behind this step, later than the event
+  for (auto e = run.events.rbegin(); e != run.events.rend() && run.rows() > 0; ++e) {
+    if (e->kind == "rolled_back") begun = std::min(begun, e->step);
+    if (e->kind == "started") begun = std::min(begun, run.sessions[--session].first_step);
+    if (e->kind != "skipped") continue;
+    const std::size_t row = row_of(run, e->step);
+    ++shown.try_emplace({stretch_of(run, row), e->step > begun}, Skips{row, 0, e->text}).first->second.n;
+  }
+  std::vector<std::size_t> rows;
+  io::Json n = io::Json::array(), gone = io::Json::array(), text = io::Json::array();
+  for (const auto& [key, of] : shown) {
+    rows.push_back(of.row);
+    n.push_back(of.n);
+    gone.push_back(key.second);
+    text.push_back(of.text);
+  }
+  io::Json out = places(run, rows);
+  out.update({{"n", std::move(n)}, {"gone", std::move(gone)}, {"text", std::move(text)}});
+  return out;
+}
+
+// From where the run went back, and to where, the last time first; of many the last ones.
+io::Json went_back(const RunRecord& run) {
+  std::vector<std::size_t> from, to;
+  io::Json steps = io::Json::array();
+  for (auto e = run.events.rbegin(); e != run.events.rend() && run.rows() > 0 && to.size() < kMostEvents; ++e) {
+    if (e->kind != "rolled_back") continue;
+    from.push_back(row_of(run, e->from));
+    to.push_back(row_of(run, e->step));
+    steps.push_back(e->from);
+  }
+  return {{"to", places(run, to)}, {"from", places(run, from)}, {"from_step", std::move(steps)}};
+}
+
 // In rising order; of many as many as a histogram needs.
 io::Json step_times(const RunRecord& run) {
   std::vector<double> ms = run.column("step_ms");
@@ -155,10 +209,8 @@ io::Json fp8(const RunRecord& run) {
     return y;
   };
   std::vector<std::size_t> rows;
-  for (std::size_t s = 0; s < shown && run.rows() > 0; ++s) {
-    const auto row = std::ranges::lower_bound(run.steps, run.fp8_steps[begin(s + 1) - 1]);
-    rows.push_back(std::min(static_cast<std::size_t>(row - run.steps.begin()), run.rows() - 1));
-  }
+  for (std::size_t s = 0; s < shown && run.rows() > 0; ++s)
+    rows.push_back(row_of(run, run.fp8_steps[begin(s + 1) - 1]));
   io::Json worst = io::Json::array(), last = io::Json::array();
   for (const auto& [_, t] : std::span(ever).first(std::min(ever.size(), kWorst)))
     worst.push_back({{"name", t->name}, {"saturated", largest(t->saturated)}, {"zero", largest(t->zero)}});
@@ -204,6 +256,8 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
               {"curves", curves(run)},
               {"held_out", evaluations(run)},
               {"resumes", resumes(run)},
+              {"skips", skips(run)},
+              {"went_back", went_back(run)},
               {"step_times", step_times(run)}});
   io::Json settings = io::Json::object();
   for (const auto& [key, value] : run.settings) settings[key] = value;

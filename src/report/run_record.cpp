@@ -157,6 +157,9 @@ bool take_event(RunRecord& run, const io::Json& row) {
     e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), number_or(row, "seconds", 0));
     if (const double held = number_or(row, "held_seconds", 0); held > 0)
       e.text += fmt::format(", of which training waited {:.2g} s", held);
+  } else if (e.kind == "rolled_back") {
+    e.step = integer_or(row, "to", e.step);
+    e.from = integer_or(row, "from", e.step);
   } else if (e.kind == "note" && !run.sessions.empty()) {  // which may count the steps anew
     run.sessions.back().steps = integer_or(row, "steps", run.sessions.back().steps);
   }

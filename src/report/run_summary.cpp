@@ -111,6 +111,13 @@ RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {
   const std::vector<std::size_t> steady = steady_rows(run);
   for (const SummaryFigure& f : kSummary) s.figures[SummaryKey(f).index] = statistic(run, steady, f);
   s.throttled = run.gpu_rows ? static_cast<double>(run.throttled_rows) / static_cast<double>(run.gpu_rows) : kUnknown;
+  const auto last_of = [&](Column c) {
+    const auto& values = run.column(c);
+    const auto known = std::find_if_not(values.rbegin(), values.rend(), [](double v) { return std::isnan(v); });
+    return known != values.rend() ? *known : kUnknown;
+  };
+  s.updates_skipped = last_of("skipped");
+  s.rollbacks = last_of("rollbacks");
   for (const double n : tokens) s.extrapolations.push_back({n, s.pace > 0 ? n / s.pace : kUnknown});
   return s;
 }
@@ -128,7 +135,9 @@ io::Json to_json(const RunRecord& run, const RunSummary& s) {
                   {"last_eval_loss", s.last_eval},
                   {"best_eval_loss", s.best_eval},
                   {"best_eval_step", s.best_eval_step},
-                  {"pace_tokens_per_s", s.pace}};
+                  {"pace_tokens_per_s", s.pace},
+                  {"updates_skipped", s.updates_skipped},
+                  {"rollbacks", s.rollbacks}};
   io::Json gpu = io::Json::object();
   for (const SummaryFigure& f : kSummary) (f.gpu ? gpu : out)[std::string(f.key)] = s.figure(SummaryKey(f));
   if (run.gpu_rows > 0) {

@@ -61,8 +61,9 @@ struct RunSummary {
   double tokens = 0, seconds = 0;
   double first_loss, last_loss, last_eval, best_eval;
   std::int64_t best_eval_step = 0;
-  double pace;       // tokens a second of the whole run, evaluations and checkpoints included
-  double throttled;  // share of the steps
+  double pace;                        // tokens a second of the whole run, evaluations and checkpoints included
+  double throttled;                   // share of the steps
+  double updates_skipped, rollbacks;  // of the run so far
   std::array<double, kSummary.size()> figures{};  // of kSummary
   std::vector<Extrapolation> extrapolations;
 

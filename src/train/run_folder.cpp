@@ -222,6 +222,14 @@ void RunFolder::begin(const data::Corpus& documents) {
   if (options_.from_step) leave_after(*options_.from_step);
 }
 
+void RunFolder::leave_tidy() {
+  try {
+    io::clean_leftovers(files_, checkpoints_);
+  } catch (const std::exception& e) {
+    tell(Warning{fmt::format("what a kill left in {} stays: {}", checkpoints_.string(), e.what())});
+  }
+}
+
 void RunFolder::leave_after(std::int64_t step) {
   const std::vector<std::int64_t> left = io::leave_checkpoints_after(files_, checkpoints_, step);
   if (left.empty()) return;

@@ -49,11 +49,14 @@ class RunFolder final : public Keeper {
   // the tokenizer of its documents, and the place of the checkpoints.
   void begin(const data::Corpus& documents);
 
+  void leave_tidy();  // for a run without a step to make: what a kill left goes, or is told where it cannot
+
   void tell(const Event& event) override;
   // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped:
   // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
   // meanwhile is a UserError.
   bool lost() override;
+  void get_ready(model::Engine& engine) override;
   // Takes a snapshot of the state, which a thread writes; none may be under way. Where there is no room for a snapshot
   // it is waited for, and that is told.
   void save(model::Engine& engine, const RunState& state, double began) override;
@@ -80,6 +83,7 @@ class RunFolder final : public Keeper {
   void tell_of_jumps(double now);
   bool made_anew();  // what was deleted, if anything was
   bool make_anew(bool gone);
+  void make_snapshot(model::Engine& engine);  // where there is none yet
   void wait_for_the_disk();
   SaveOutcome collect(bool must_succeed);
 

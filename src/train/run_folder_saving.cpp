@@ -24,17 +24,29 @@ RunFolder::~RunFolder() {
   }
 }
 
+void RunFolder::make_snapshot(model::Engine& engine) {
+  if (snapshot_) return;
+  snapshot_.emplace(engine);
+  if (snapshot_->where() == model::Snapshot::Where::nowhere)
+    tell(
+        Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
+                            "training stands still while checkpoints are written",
+                            in_bytes(snapshot_->bytes()))});
+}
+
+// The first copy into new memory of the host takes ten times as long as the next ones, since the system clears pages
+// when they are touched. What a card can spare is known after its first evaluation, and its memory needs no touch. Where
+// a run has gone back there is a snapshot already, and it may be being written.
+void RunFolder::get_ready(model::Engine& engine) {
+  if (snapshot_ || !engine.device().shares_host_memory()) return;
+  make_snapshot(engine);
+  snapshot_->take();
+}
+
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
   if (begun_) made_anew();
   tell(BeforeCheckpoint{});
-  if (!snapshot_) {
-    snapshot_.emplace(engine);
-    if (snapshot_->where() == model::Snapshot::Where::nowhere)
-      tell(
-          Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
-                              "training stands still while checkpoints are written",
-                              in_bytes(snapshot_->bytes()))});
-  }
+  make_snapshot(engine);
   snapshot_->take();
   const config::Config config = as_kept(options_.config);
   saving_step_ = state.step;

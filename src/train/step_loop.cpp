@@ -205,6 +205,7 @@ TrainResult StepLoop::run_steps() {
     if (last || m.eval_loss) eval_loss = m.eval_loss;
     const bool best = m.eval_loss && ends_.evaluated(m.step, *m.eval_loss);
     keeper_.tell(Stepped{m});
+    get_ready_to_save();
     if (sample && !stopping()) write_samples(m.step);
     if (checkpoint || best || stopping()) save(loader_.state());
     if (evaluation || checkpoint || sample) engine_->clock().restart();

@@ -24,6 +24,8 @@ class Keeper {
   virtual void tell(const Event& /*event*/) {}
   // Asked once a step: whether what was kept is gone, and the state is to be saved now.
   virtual bool lost() { return false; }
+  // Behind the first step that was waited for, when all memory of the steps is in use: what saves will need besides.
+  virtual void get_ready(model::Engine& /*engine*/) {}
   // Begins to keep the state, and may go on with it while the next steps run. `began` is when the loop turned to
   // saving, on steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
@@ -109,6 +111,7 @@ class StepLoop {
   void write_samples(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;
   Finished ending(Outcome outcome, std::string sentence) const;
+  void get_ready_to_save();  // once
   void save(const data::LoaderState& loader);
   void settle(Keeper::Settle which);
 
@@ -129,9 +132,10 @@ class StepLoop {
   model::LoweredModel lowered_;  // until there is an engine, which has it then
   std::unique_ptr<model::Engine> engine_;
   data::LoaderState before_step_;  // where the data stood when the step that is being queued began
-  std::int64_t safe_step_ = 0;     // the last one that is on the disk: resumed from, or saved
-  std::int64_t saved_step_ = 0;    // the same, or the one that is being saved
-  QueuedStep steps_queued_[2];     // oldest first
+  bool ready_to_save_ = false;
+  std::int64_t safe_step_ = 0;   // the last one that is on the disk: resumed from, or saved
+  std::int64_t saved_step_ = 0;  // the same, or the one that is being saved
+  QueuedStep steps_queued_[2];   // oldest first
   int queued_ = 0;
   bool rehearsed_;               // what a card chooses and captures is there, or there is nothing to choose
   double step_seconds_ = 0;      // of the last step that was waited for

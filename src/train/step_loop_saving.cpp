@@ -1,4 +1,6 @@
 // Gives the state to whoever keeps it, and counts a save once it is on the disk.
+#include <utility>
+
 #include "base/clock.h"
 #include "train/step_loop.h"
 
@@ -14,6 +16,15 @@ void StepLoop::settle(Keeper::Settle which) {
   safe_step_ = saved_step_;
   ends_.saved_in(save->seconds);
   guard_.saved(saved_step_);
+}
+
+// Before the first save and not in it: it belongs to the start of a run, however many steps there are until then.
+void StepLoop::get_ready_to_save() {
+  if (std::exchange(ready_to_save_, true)) return;
+  const Goodput::Scope starting = goodput_->in(Part::start_up);
+  const Ends::Timed timed = ends_.timed(Ends::Aside::save);
+  keeper_.get_ready(*engine_);
+  engine_->clock().restart();
 }
 
 void StepLoop::save(const data::LoaderState& loader) {

@@ -85,6 +85,7 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
     return {Outcome::dry_run, loop.step(), {}};
   }
   if (loop.trains()) return loop.run();
+  folder.leave_tidy();
   folder.tell(Finished{
       fmt::format("{}: nothing is left to do after {}{}", name, counted(header.steps, "step"), loop.nothing_left())});
   return {Outcome::already_finished, loop.step(), {}};

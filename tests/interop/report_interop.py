@@ -53,6 +53,12 @@ frame.onload = () => {
   found.pointed = pointed();
   found.sideways = doc.documentElement.scrollWidth > doc.documentElement.clientWidth;
   found.odd = odd();
+  found.flags = ["flag", "flag gone", "again"].map(kind => all(`svg [class="${kind}"]`).length);
+  found.flagged = all("svg .flag").filter(flag => {
+    const box = flag.getBoundingClientRect();
+    send(flag.closest("svg"), "pointermove", box.left + box.width / 2, box.top);
+    return tip().includes(flag.textContent);
+  }).length;
   if (doc.getElementById("bar")) {
     const steps = lines();
     change("x-tokens", input => { input.checked = true; });
@@ -131,6 +137,9 @@ def write_odd_run(folder):
         file.write(json.dumps({"kind": "started", "time": 1e300, "device": text, "data": text, "device_memory": -1,
                                "memory": {"parameters": 1e99, "total": 5}, "header": [text]}) + "\n")
         file.write(json.dumps({"kind": text, "text": text, "time": 5}) + "\n")
+        for step in (-5, 2, 3e9, 1e99, text):
+            file.write(json.dumps({"kind": "skipped", "step": step, "text": text, "time": 5}) + "\n")
+            file.write(json.dumps({"kind": "rolled_back", "from": 2, "to": step, "time": 5}) + "\n")
     with open(os.path.join(folder, "goodput.jsonl"), "w", encoding="utf-8") as file:
         parts = ("steps", "data", "evaluation", "sampling", "saving", "start_up", "done_again", "standing_still")
         for began, seconds in enumerate((9e9, 0, 1e-9, 1e99, -1, text)):
@@ -142,6 +151,24 @@ def write_odd_run(folder):
         json.dump({"kinds": [None, 5, {"name": text, "ms": "?"}], "step_ms": 0, "device": [text]}, file)
     with open(os.path.join(folder, "config.toml"), "w", encoding="utf-8") as file:
         file.write("[data]\ntrain = \"</script><b>\"\n")
+
+
+def write_guarded_run(folder):
+    """Updates skipped at steps 20 and 45; gone back from 46 to 40 for the latter, and skipped at 50."""
+    os.makedirs(folder)
+    with open(os.path.join(folder, "metrics.jsonl"), "w", encoding="utf-8") as file:
+        for step in range(1, 61):
+            file.write(json.dumps({"step": step, "time": step, "loss": None if step in (20, 50) else 5 - step / 20,
+                                   "grad_norm": 1, "lr": 1e-3, "step_ms": 1000, "tokens": 100, "tokens_per_s": 100,
+                                   "mfu": .1, "skipped": (step >= 20) + 2 * (step > 40), "rollbacks": +(step > 40)}) +
+                       "\n")
+    with open(os.path.join(folder, "events.jsonl"), "w", encoding="utf-8") as file:
+        for event in ({"kind": "started", "version": 1, "first_step": 0, "steps": 60, "device": "CPU"},
+                      {"kind": "skipped", "step": 20, "text": "step 20: a spike"},
+                      {"kind": "skipped", "step": 45, "text": "step 45: a spike"},
+                      {"kind": "rolled_back", "step": 40, "from": 46, "to": 40, "text": "gone back"},
+                      {"kind": "skipped", "step": 50, "text": "step 50: not finite"}):
+            file.write(json.dumps({"time": 5, **event}) + "\n")
 
 
 def main(redline, folder):
@@ -161,6 +188,7 @@ def main(redline, folder):
     run("train", "--device", "cpu", "--out", at("a"), "--resume", "train.max_steps=60")
     run("profile", "--run", at("a"), "--device", "cpu", "--steps", "1")
     write_odd_run(at("odd"))
+    write_guarded_run(at("guarded"))
     with open(at("b/metrics.jsonl"), "r+", encoding="utf-8") as file:  # an evaluation before the first step
         rows = [row for row in file if json.loads(row)["step"] > 0]
         file.seek(0)
@@ -171,6 +199,7 @@ def main(redline, folder):
     run("report", at("a"), "--tokens", "1", "--out", at("one.html"))
     run("report", at("a"), at("b"), "--out", at("both.html"))
     run("report", at("odd"), "--out", at("odd.html"))
+    run("report", at("guarded"), "--out", at("guarded.html"))
     run("report", at("many"))
     run("data", "stats", "ping", "--seq-len", "256", "--documents", "500", "--html", at("lengths.html"))
     run("data", "stats", "ping", "--seq-len", "1", "--documents", "1", "--html", at("least.html"))
@@ -191,7 +220,11 @@ def main(redline, folder):
     assert re.search(r"What differs\s+a\s+b\s+optim.lr\s", found["text"]), "what differs"
     assert not re.search(r"\nmodel.hidden\s", found["text"]), "and nothing else"
     assert "1 token at this pace" in use(chromium, folder, at("one.html"), 390)["text"]
-    for page in ("both.html", "odd.html", "many/report.html", "lengths.html", "least.html"):
+    found = use(chromium, folder, at("guarded.html"), 1280)
+    assert found["flags"] == [2, 1, 1] and found["flagged"] == 3, found["flags"]
+    assert re.search(r"updates skipped\s+3\s+rollbacks\s+1\s", found["text"]), found["text"]
+    assert "▲ update skipped; △ skipped before the run went back" in found["text"], found["text"]
+    for page in ("both.html", "guarded.html", "odd.html", "many/report.html", "lengths.html", "least.html"):
         for width in (1280, 840, 390, 320):
             use(chromium, folder, at(page), width)
     found = use(chromium, folder, at("many/report.html"), 1280)
@@ -212,7 +245,7 @@ def main(redline, folder):
             found = use(chromium, folder, at(page), width, scripts=False)
             assert found["tables"] > 10, (page, found)
             assert ("best_eval_loss" if page == "both.html" else "best_edges") in found["text"], (page, found)
-    print("pages of one run, of two, of an odd one and of data stats: drawn, used, narrow, on paper, without scripts")
+    print("pages of one run, of two, of a guarded one, of an odd one and of data stats: drawn, used, narrow, on paper, without scripts")
 
 
 if __name__ == "__main__":

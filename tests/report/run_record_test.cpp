@@ -75,6 +75,51 @@ TEST_F(RunRecordTest, AWholeRun) {
   EXPECT_EQ(run.settings, settings);
 }
 
+// Skipped at 4 and 9, gone back from 10 to 8, skipped at 9 again, killed, resumed behind 6.
+TEST_F(RunRecordTest, UpdatesThatWereNotMade) {
+  const auto event = [](const char* kind, int step, const std::string& more) {
+    return fmt::format("{{\"time\":1e9,\"step\":{},\"kind\":\"{}\",{}}}\n", step, kind, more);
+  };
+  write("events.jsonl", event("started", 0, "\"version\":1,\"first_step\":0") + event("skipped", 4, "\"text\":\"a\"") +
+                            event("skipped", 9, "\"text\":\"b\"") + event("rolled_back", 8, "\"from\":10,\"to\":8") +
+                            event("skipped", 9, "\"text\":\"c\"") +
+                            event("started", 6, "\"version\":1,\"first_step\":6") +
+                            event("skipped", 7, "\"text\":\"d\"") + event("skipped", 99, "\"text\":\"e\""));
+  write("metrics.jsonl", rows(1, 11) + row(12, ",\"skipped\":5,\"rollbacks\":1"));
+  const RunRecord run = read();
+  const RunSummary s = summarise(run, {});
+  EXPECT_EQ(s.updates_skipped, 5);
+  EXPECT_EQ(s.rollbacks, 1);
+  const io::Json page = testing::page_data(run_page({run}, {s}, {}))["runs"][0];
+  EXPECT_EQ(page["skips"]["step"], io::Json({4, 7, 9, 12})) << "behind all rows it stands at the last";
+  EXPECT_EQ(page["skips"]["tokens"], io::Json({4000, 7000, 9000, 12000}));
+  EXPECT_EQ(page["skips"]["n"], io::Json({1, 1, 2, 1}));
+  EXPECT_EQ(page["skips"]["gone"], io::Json({false, false, true, false}));
+  EXPECT_EQ(page["skips"]["text"], io::Json({"a", "d", "c", "e"}));
+  EXPECT_EQ(page["went_back"]["to"]["step"], io::Json({8}));
+  EXPECT_EQ(page["went_back"]["from"]["step"], io::Json({10}));
+  EXPECT_EQ(page["went_back"]["from_step"], io::Json({10}));
+  EXPECT_EQ(page["updates_skipped"], 5);
+}
+
+TEST_F(RunRecordTest, ThousandsOfSkippedUpdatesAreAMarkAStretch) {
+  std::string events, metrics;
+  for (int step = 1; step <= 5000; ++step) {
+    events += fmt::format("{{\"time\":1e9,\"step\":{},\"kind\":\"skipped\",\"text\":\"{}\"}}\n", step, step);
+    metrics += row(step);
+  }
+  write("events.jsonl", events);
+  write("metrics.jsonl", metrics);
+  const RunRecord run = read();
+  const io::Json page = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+  ASSERT_EQ(page["skips"]["n"].size(), 1000u);
+  for (const io::Json& n : page["skips"]["n"]) EXPECT_EQ(n, 5);
+  EXPECT_EQ(page["skips"]["text"][999], "5000");
+  write("metrics.jsonl", "");
+  const RunRecord none = read();
+  EXPECT_TRUE(testing::page_data(run_page({none}, {summarise(none, {})}, {}))["runs"][0]["skips"]["n"].empty());
+}
+
 TEST_F(RunRecordTest, TimeBetweenSessionsIsNotTrained) {
   write("config.toml", "");
   write(

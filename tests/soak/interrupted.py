@@ -9,6 +9,8 @@ from program import Failure
 from trial import SAME, Reference
 
 LOOK = 0.0005  # seconds between two looks at a run
+# The program's words for the two ways in which it stops a run.
+BEHIND_THE_STEP, DROPPED = "stopping after this step", "stopping: the unfinished step is dropped"
 
 
 def partial(run):
@@ -96,8 +98,16 @@ def killed(trial):
     return trial.rng.choice(KILLED)(trial)
 
 
-def require_nothing_lost(run, ended):
-    """A run that put itself in order has its last step in a checkpoint, and says how it ended."""
+def written_rows(run):
+    path = run / "metrics.jsonl"
+    return path.read_bytes() if path.exists() else b""
+
+
+def require_nothing_lost(run, ended, before=b""):
+    """A run that put itself in order has its last step in a checkpoint, and says how it ended. A process that left the
+    rows as they were `before` it made no step: they may be those of one that was ended at once."""
+    if written_rows(run) == before:
+        return
     steps, last = [runs.step_of(n) for n in runs.checkpoints(run)], runs.last_step(run)
     if last > 0 and (not steps or steps[-1] != last):
         raise Failure(f"{run}: stopped after step {last} with the checkpoints {steps}: {ended.in_words()}")
@@ -109,6 +119,19 @@ def require_nothing_lost(run, ended):
 def has_ended(run):
     events = runs.rows(run / "events.jsonl")
     return bool(events) and events[-1]["kind"] in ("finished", "stopped")
+
+
+def heard(ended):
+    return BEHIND_THE_STEP in ended.err or DROPPED in ended.err
+
+
+def ended_at_once(way, ended):
+    """Signals that may have ended a run before it was in order. SIGTERM alone asks for all that a run can do, and the
+    signal behind it ends the process. Two that are sent close together may be heard in the other order, and the
+    program says which it heard first."""
+    if way == ["SIGINT", "SIGTERM"] and DROPPED in ended.err and BEHIND_THE_STEP not in ended.err:
+        return {-signal.SIGINT}
+    return set()
 
 
 def pause(trial, running):
@@ -125,8 +148,8 @@ def stopped(trial):
     reference, run = Reference(trial, steps=trial.rng.randint(20, 60)), trial.folder / "run"
     left = set()
     for _ in range(trial.rng.randint(1, 4)):
-        arguments = reference.resume(run) if run.exists() else reference.train(run)
-        running = trial.start(arguments, threads=trial.threads())
+        new, before = not run.exists(), written_rows(run)
+        running = trial.start(reference.train(run) if new else reference.resume(run), threads=trial.threads())
         moment = wait_for_moment(trial, reference, run, running)
         way = trial.rng.choice((["SIGINT"], ["SIGTERM"], ["SIGHUP"], ["SIGINT", "SIGINT"], ["SIGINT", "SIGTERM"], []))
         begun = (run / "config.toml").exists()
@@ -140,13 +163,16 @@ def stopped(trial):
         ended = running.wait()
         trial.note(f"# {' '.join(way) or 'paused'} ({moment}): {ended.status}; checkpoints {runs.checkpoints(run)}")
         # Before the run has begun there is nothing to put in order, nor when it has ended: then the signal may end the
-        # process.
-        by_signal = set() if begun and not has_ended(run) else {-getattr(signal, name) for name in way}
+        # process. One that goes on with a run has begun when it heard a signal or made a step.
+        begun = begun and (new or heard(ended) or written_rows(run) != before)
+        in_order = begun and not has_ended(run)
+        by_signal = ended_at_once(way, ended) if in_order else {-getattr(signal, name) for name in way}
         trial.program.require_orderly(ended, {0, 3 if way else 0} | by_signal)
+        if way and ended.status in (0, 3):  # behind the last evaluation of a run that has ended, samples may be left
+            left.add(runs.last_step(run))
         if ended.status == 0:
             break
         if ended.status == 3:
-            require_nothing_lost(run, ended)
-            left.add(runs.last_step(run))
+            require_nothing_lost(run, ended, before)
     reference.complete(run, left=left)
     return SAME

@@ -155,8 +155,17 @@ def wear_out(options):
     return 0 if passed else 1
 
 
+def let_programs_hear():
+    """What this process was started to ignore (by nohup, or behind a shell) its programs would ignore too, and stop for
+    nothing. A handler is not inherited: it leaves us deaf, and lets them hear."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
 def main(words):
     options = parse(words)
+    let_programs_hear()
     own = options.folder is None
     options.folder = pathlib.Path(options.folder or tempfile.mkdtemp(prefix="redline_soak_")).resolve()
     try:

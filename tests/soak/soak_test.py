@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import random
+import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -127,6 +129,19 @@ class PlantedPrograms(InFolder):
         self.assertIn("--help names no exit statuses", shown)
 
 
+class Signals(unittest.TestCase):
+    def test_programs_hear_what_we_ignore(self):
+        asks = "import signal; print(*(signal.getsignal(n) != signal.SIG_IGN for n in (signal.SIGINT, signal.SIGHUP)))"
+        before = [(n, signal.signal(n, signal.SIG_IGN)) for n in (signal.SIGINT, signal.SIGHUP)]
+        try:
+            self.assertEqual(subprocess.check_output([sys.executable, "-c", asks]).split(), [b"False", b"False"])
+            soak.let_programs_hear()
+            self.assertEqual(subprocess.check_output([sys.executable, "-c", asks]).split(), [b"True", b"True"])
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+
 class Sentences(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -211,7 +226,18 @@ class Comparison(InFolder):
         run = self.run_folder("a", [*self.rows, (5, 2.0)])
         with self.assertRaisesRegex(Failure, "stopped after step 5"):
             interrupted.require_nothing_lost(run, ended(3))
+        with self.assertRaisesRegex(Failure, "stopped after step 5"):
+            interrupted.require_nothing_lost(run, ended(3), before=b"{}\n")
+        interrupted.require_nothing_lost(run, ended(3), before=(run / "metrics.jsonl").read_bytes())
         interrupted.require_nothing_lost(self.reference, ended(3))
+
+    def test_signals_in_the_other_order(self):
+        both = ["SIGINT", "SIGTERM"]
+        told = "stopping: the unfinished step is dropped and the state before it saved; again: without saving\n"
+        self.assertEqual(interrupted.ended_at_once(both, ended(-2, told)), {-2})
+        for way, err in ((both, ""), (both, "stopping after this step; again: at once\n" + told),
+                         (["SIGINT", "SIGINT"], told), (["SIGTERM"], told), ([], told)):
+            self.assertEqual(interrupted.ended_at_once(way, ended(-2, err)), set(), (way, err))
 
     def test_other_weights_are_told_of(self):
         reference = type("", (), {"run": self.reference})()

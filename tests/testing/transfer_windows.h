@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -87,7 +88,8 @@ class LateDevice final : public device::CpuDevice {
     return std::make_unique<Window>(*this, bytes);
   }
 
-  // Its copies arrive when they are waited for, or when work is held for them.
+  // Its copies arrive when they are waited for, or when work is held for them, whichever thread is first: the other waits
+  // for it, as a card's work would.
   std::unique_ptr<device::CopyLane> make_lane() override { return std::make_unique<Lane>(*this); }
   std::unique_ptr<device::Buffer> try_allocate_host(std::int64_t bytes) override {
     return host_has_room ? CpuDevice::allocate(bytes) : nullptr;
@@ -147,8 +149,12 @@ class LateDevice final : public device::CpuDevice {
     explicit Lane(LateDevice& device) : device_(device) {}
     void follow() override {}
     void hold_work() override { wait(); }
-    void fetch(std::byte* to, const void* from, std::int64_t bytes) override { copies_.push_back({to, from, bytes}); }
+    void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+      const std::lock_guard lock(mutex_);
+      copies_.push_back({to, from, bytes});
+    }
     void wait() override {
+      const std::lock_guard lock(mutex_);
       for (const auto& [to, from, bytes] : std::exchange(copies_, {}))
         std::copy_n(static_cast<const std::byte*>(from), bytes, to);
     }
@@ -158,6 +164,7 @@ class LateDevice final : public device::CpuDevice {
 
    private:
     LateDevice& device_;
+    std::mutex mutex_;
     std::vector<std::tuple<std::byte*, const void*, std::int64_t>> copies_;
   };
 };

@@ -128,7 +128,7 @@ TEST(Checkpoint, ASaveHoldsTwoWindowsWhateverTheModelsSize) {
   Engine engine(model, options(), device);
   engine.initialise(3);
   const std::int64_t before = status_bytes("VmRSS:");
-  const bool watched = reset_peak() && before > 0;
+  [[maybe_unused]] const bool watched = reset_peak() && before > 0;
   EXPECT_TRUE(engine.parameters_finite());
   save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(1));
   const std::int64_t most = status_bytes("VmHWM:") - before;

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "testing/temp_folder.h"
 #include "train/run_here.h"
 
@@ -152,15 +156,19 @@ TEST(Goodput, AProcessIsOlderThanItsFirstLine) {
   const double began = process_began(), now = steady_seconds();
   EXPECT_LT(began, now);
   EXPECT_GT(began, now - 3600);
-  EXPECT_NEAR(process_began(), began, 0.05) << "it is always the same";
+  double nearest = 1;  // of some looks: between its two clocks a process may have to wait
+  for (int look = 0; look < 20; ++look) nearest = std::min(nearest, std::abs(process_began() - began));
+  EXPECT_LT(nearest, 0.05) << "it is always the same";
 }
 
-// The whole of it: a run with everything in it, timed from outside.
+// The whole of it: a run with everything in it, timed from outside when it ends and when it told the last before that.
 TEST(Goodput, ThePartsOfARunAddUpToItsWallTime) {
   struct Ending final : Observer {
     std::optional<Account> account;
     std::vector<StepMetrics> steps;
+    double at = 0, before = 0;  // of this event and of the one before, on the steady clock
     void on(const Event& event) override {
+      before = std::exchange(at, steady_seconds());
       hear(
           event, [&](const Finished& e) { account = e.account; }, [&](const Stepped& e) { steps.push_back(e); });
     }
@@ -175,9 +183,9 @@ TEST(Goodput, ThePartsOfARunAddUpToItsWallTime) {
   const double start = steady_seconds();
   options.began = start - kEarlier;
   ASSERT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
-  const double wall = steady_seconds() - start + kEarlier;
   ASSERT_TRUE(seen.account);
-  EXPECT_NEAR(seen.account->wall(), wall, 0.01 * wall + 0.05) << "its memory is given back behind the last line";
+  EXPECT_GE(seen.account->wall(), seen.before - start + kEarlier - 1e-3);
+  EXPECT_LE(seen.account->wall(), seen.at - start + kEarlier + 1e-3);
   for (const Part part : {Part::steps, Part::evaluation, Part::sampling, Part::saving})
     EXPECT_GT(seen.account->of(part), 0) << kParts[static_cast<std::size_t>(part)].key;
   EXPECT_GT(seen.account->of(Part::start_up), kEarlier);
@@ -186,7 +194,8 @@ TEST(Goodput, ThePartsOfARunAddUpToItsWallTime) {
   for (const StepMetrics& m : seen.steps) tokens += m.tokens;
   EXPECT_EQ(seen.account->tokens, tokens);
   ASSERT_TRUE(seen.steps.front().account);
-  EXPECT_GT(seen.steps.back().goodput, seen.steps.front().goodput);
+  EXPECT_NEAR(seen.steps.front().goodput, seen.steps.front().account->share(Part::steps), 1e-9);
+  EXPECT_GT(seen.steps.back().goodput, 0);
 }
 
 }  // namespace

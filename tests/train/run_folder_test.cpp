@@ -65,7 +65,9 @@ TEST(Resume, AFinishedRunHasNothingLeftToDo) {
   const config::Config c = tiny_run({"train.max_steps=5"});
   run(c, temp.path());
   const std::string before = tensors(temp.path(), 5);
+  real_files().create_folders(temp / "checkpoints/step_00000003.partial");  // a kill while it was removed
   const Ran again = run(c, temp.path(), true);
+  EXPECT_FALSE(real_files().exists(temp / "checkpoints/step_00000003.partial"));
   EXPECT_EQ(again.result.outcome, Outcome::already_finished);
   EXPECT_TRUE(again.seen.steps.empty());
   EXPECT_EQ(tensors(temp.path(), 5), before);

@@ -84,16 +84,67 @@ TEST(Saving, IsTheSameWhereverTheSnapshotLies) {
   }
 }
 
+// The copy's memory is there behind the first step, and its first touch is time of the start.
+TEST(Saving, FindsItsMemoryTouched) {
+  testing::TempFolder temp;
+  struct SlowAtFirst final : device::CpuDevice {
+    using CpuDevice::CpuDevice;
+    void copy_within(void* to, const void* from, std::int64_t bytes) override {
+      if (!std::exchange(touched, true)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      CpuDevice::copy_within(to, from, bytes);
+    }
+    bool touched = false;
+  } device(2);
+  struct Watching final : Observer {
+    SlowAtFirst& device;
+    std::vector<bool> touched;
+    std::vector<std::int64_t> held;
+    Account account;
+    explicit Watching(SlowAtFirst& d) : device(d) {}
+    void on(const Event& event) override {
+      hear(
+          event,
+          [&](const Stepped&) {
+            touched.push_back(device.touched);
+            held.push_back(device.allocated_bytes());
+          },
+          [&](const Finished& e) { account = e.account.value(); });
+    }
+  } seen(device);
+  TrainOptions options;
+  options.observers = {&seen};
+  run_on(device, options, saving_run(), temp.path() / "a", false, real_files());
+  ASSERT_EQ(seen.held.size(), 12u);
+  EXPECT_FALSE(seen.touched[0]);
+  EXPECT_TRUE(seen.touched[1]) << "long before the first save, at step 4";
+  EXPECT_LT(seen.held[0], seen.held[1]);
+  EXPECT_EQ(seen.held[1], seen.held[11]);
+  EXPECT_GE(seen.account.of(Part::start_up), 0.2);
+}
+
 TEST(Saving, WaitsForTheSaveBeforeAndSaysSo) {
   testing::TempFolder temp;
+  struct Counting final : Observer {
+    std::atomic<int> steps = 0;
+    void on(const Event& event) override {
+      hear(event, [&](const Stepped&) { ++steps; });
+    }
+  } seen;
   testing::FailingFiles files;
-  std::atomic<int> slow = 1;
-  files.before_change = [&](const Path& path) {
-    if (is_weights(path) && slow-- > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::atomic<bool> slow = true;
+  files.before_change = [&](const Path& path) {  // until training has begun to wait, and then some
+    if (!is_weights(path) || !slow.exchange(false)) return;
+    for (int i = 0; i < 2000 && seen.steps < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
   };
-  const Ran ran = run(saving_run({"checkpoint.every=1", "train.max_steps=4"}), temp.path() / "a", false, files);
+  device::CpuDevice device(2);
+  TrainOptions options;
+  options.observers = {&seen};
+  const Ran ran =
+      run_on(device, options, saving_run({"checkpoint.every=1", "train.max_steps=4"}), temp.path() / "a", false, files);
   EXPECT_EQ(ran.seen.saves, (std::vector<std::int64_t>{1, 2, 3, 4}));
-  EXPECT_TRUE(any_has(ran.seen.warnings, "the checkpoint of step 1 was still being written when the next one was due"));
+  ASSERT_FALSE(ran.seen.slow_disks.empty());
+  EXPECT_TRUE(ran.seen.slow_disks[0].starts_with("the checkpoint of step 1 was still being written"));
 }
 
 // The second of three checkpoints meets a full disk, on which there is room again later.
@@ -112,7 +163,8 @@ TEST(Saving, ThatFailsIsToldAndTriedAgainAtTheNext) {
   EXPECT_TRUE(any_has(ran.seen.warnings, "Training goes on"));
 }
 
-// From step 8 on the disk is full: the run is told so by its last checkpoint, or at once where that was asked for.
+// From step 8 on the disk is full: the run is told so by its last checkpoint, or by that of step 8 where that was asked
+// for, which training learns of when the next one is due at the latest.
 TEST(Saving, ThatFailsAtTheEndOrWhereAskedEndsTheRun) {
   for (const bool stop : {false, true}) {
     testing::TempFolder temp;
@@ -124,7 +176,8 @@ TEST(Saving, ThatFailsAtTheEndOrWhereAskedEndsTheRun) {
     };
     Recorder seen;
     TrainOptions options;
-    options.config = saving_run({stop ? "checkpoint.on_error=stop" : "checkpoint.on_error=continue"});
+    options.config =
+        saving_run({"train.max_steps=16", stop ? "checkpoint.on_error=stop" : "checkpoint.on_error=continue"});
     options.folder = temp.path() / "a";
     options.peak_flops = 1e11;
     options.observers = {&seen};
@@ -132,11 +185,11 @@ TEST(Saving, ThatFailsAtTheEndOrWhereAskedEndsTheRun) {
     const std::string message = error_of([&] { train(options, device, files); });
     EXPECT_NE(message.find("delete what is not needed there"), std::string::npos) << message;
     EXPECT_EQ(seen.saves, std::vector<std::int64_t>{4});
-    EXPECT_EQ(seen.steps.size() < 12, stop) << seen.steps.size();
+    EXPECT_EQ(seen.steps.size() < 16, stop) << seen.steps.size();
     const Ran resumed = run(options.config, options.folder, true);
-    EXPECT_EQ(resumed.result.steps, 12);
-    run(saving_run(), temp.path() / "whole");
-    EXPECT_EQ(tensors(options.folder, 12), tensors(temp.path() / "whole", 12));
+    EXPECT_EQ(resumed.result.steps, 16);
+    run(saving_run({"train.max_steps=16"}), temp.path() / "whole");
+    EXPECT_EQ(tensors(options.folder, 16), tensors(temp.path() / "whole", 16));
   }
 }
 
