@@ -90,6 +90,12 @@ void require_shared_folder(const TrainOptions& options, FileSystem& files) {
         options.folder.string(), problem);
 }
 
+void RankFolder::get_ready(model::Engine& engine) {
+  if (snapshot_ || !engine.device().shares_host_memory()) return;
+  snapshot_.emplace(engine);
+  snapshot_->take();
+}
+
 void RankFolder::save(model::Engine& engine, const RunState& state, double began) {
   if (!snapshot_) snapshot_.emplace(engine);
   snapshot_->take();

@@ -30,6 +30,7 @@ class RankFolder final : public Keeper {
   // Follows rank 0 until it has found a checkpoint that every rank can load, or none.
   std::optional<Path> resume(StepLoop& loop);
   void tell(const Event& event) override;
+  void get_ready(model::Engine& engine) override;
   void save(model::Engine& engine, const RunState& state, double began) override;
   void before_update() override;
   std::optional<SaveOutcome> settle(Settle which) override;
