@@ -128,7 +128,7 @@ struct Log {
 };
 
 struct Parallel {
-  std::int64_t ranks = 0;     // of the run; 0: as many as are started
+  std::int64_t ranks = 0;      // of the run; 0: as many as are started
   std::string mode = "auto";   // auto | ddp | zero1 | fsdp: what ranks share out
   std::string wire = "fp32";   // fp32 | bf16: what gradients are on their way between ranks
   std::int64_t timeout = 600;  // seconds without progress after which a run on several ranks ends
