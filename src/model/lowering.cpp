@@ -57,10 +57,12 @@ class Lower {
   }
 
  private:
-  // A card has a faster way for full rows; a run may meet both kinds of batches.
+  // A card has a faster way for full rows; a run may meet both kinds of batches. Ranks run the same programs, though one
+  // may have full rows where another has none.
   std::span<const ops::Documents> variants() const {
     static constexpr ops::Documents kAll[] = {ops::Documents::packed, ops::Documents::full_rows};
-    return std::span(kAll).first(options_.kind == device::Kind::cuda ? 2 : 1);
+    const bool both = options_.kind == device::Kind::cuda && options_.sharing.alone();
+    return std::span(kAll).first(both ? 2 : 1);
   }
 
   // With several micro-steps only the last one's gradients travel; in fsdp every one's do.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <limits>
 #include <map>
 
 #include "io/checkpoint_folder.h"
@@ -26,11 +27,31 @@ config::Config config_for(int ranks, std::vector<std::string> more = {}) {
   return tiny_run(std::move(more));
 }
 
+// Makes one of a rank's totals no number, once.
+class Spoiled final : public dist::Group {
+ public:
+  Spoiled(dist::Group& group, int rank, int at) : group_(group), left_(group.rank() == rank ? at : -1) {}
+  int rank() const override { return group_.rank(); }
+  int ranks() const override { return group_.ranks(); }
+  std::string engine() const override { return group_.engine(); }
+  void run(const dist::AllReduce<Tensor>& op, void* stream) override {
+    if (op.data.dtype == DType::f64 && left_-- == 0) *op.data.as<double>() = std::numeric_limits<double>::quiet_NaN();
+    group_.run(op, stream);
+  }
+  void run(const dist::ReduceShards<Tensor>& op, void* stream) override { group_.run(op, stream); }
+  void run(const dist::GatherShards<Tensor>& op, void* stream) override { group_.run(op, stream); }
+
+ private:
+  dist::Group& group_;
+  int left_;
+};
+
 struct Asked {
   bool resume = false;
   int stop_rank = -1;        // asked to stop
   std::int64_t stop_at = 0;  // once this many steps are told
   std::function<void(TrainOptions&, int rank)> change = {};
+  int spoil_rank = -1;  // the totals of one of its steps are no numbers
 };
 
 struct Ran {
@@ -63,7 +84,8 @@ Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& fol
   }
   ran.errors = words.run([&](io::Together& together) {
     const int rank = together.rank();
-    ThreadGroup group(common, rank);
+    ThreadGroup threads(common, rank);
+    Spoiled group(threads, asked.spoil_rank, 6);
     RanksHere::One beside(saving, rank);
     device::CpuDevice device(1);
     TrainOptions options;
@@ -164,6 +186,19 @@ TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) 
   for (const double loss : losses(rest.seen)) all.push_back(loss);
   EXPECT_EQ(all, losses(straight.seen));
   EXPECT_EQ(file("stopped", 20, "model.safetensors"), file("straight", 20, "model.safetensors"));
+}
+
+TEST_F(RankRuns, WhatIsNotFiniteOnOneRankIsLeftOutOnAll) {
+  for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
+    const std::string name(name_of(mode));
+    const Ran ran = train_on(2, mode, config_for(2, {"checkpoint.every=0"}), folder(name), {.spoil_rank = 1});
+    ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << name;
+    ASSERT_EQ(ran.seen.skipped.size(), 1u) << name;
+    EXPECT_EQ(ran.seen.skipped[0].step, 7) << name;
+    EXPECT_EQ(ran.results[0].steps, 20);
+    EXPECT_EQ(ran.results[1].steps, 20);
+    EXPECT_LT(ran.seen.evaluations.back(), ran.seen.evaluations.front()) << name;
+  }
 }
 
 TEST_F(RankRuns, AFolderThatIsNotSharedIsRefused) {

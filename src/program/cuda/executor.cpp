@@ -127,6 +127,9 @@ class CudaExecutor final : public ArenaExecutor {
       captured_[program] = instantiate(record(program));
     } catch (const MachineError& e) {
       cudaGetLastError();
+      if (group_)  // the others replay theirs, and collectives must be captured on all ranks or on none
+        fail_machine("capturing \"{}\" failed: {}; kernels.graphs = \"off\" runs node by node on all ranks; see {}",
+                     set().programs[program].name, e.what(), troubleshooting::kGraphs);
       graphs_ = false;
       log::warn("programs run node by node from here on, without CUDA graphs: capturing \"{}\" failed: {}; see {}",
                 set().programs[program].name, e.what(), troubleshooting::kGraphs);
