@@ -25,6 +25,7 @@ class Ranks {
   bool leads() const { return place_.rank == 0; }
   int rank() const { return place_.rank; }
   int count() const { return place_.ranks; }
+  int on_this_machine() const { return place_.local_ranks; }
 
   io::Together* together() { return together_.get(); }  // none: it is alone
   // What rank 0 says, on every rank; alone, what was given.

@@ -19,6 +19,7 @@
 #include "perf/auto_batch.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
+#include "perf/rank_mode.h"
 #include "report/sinks.h"
 #include "train/resume_settings.h"
 #include "train/run_folder.h"
@@ -163,14 +164,11 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
   c.train.accumulate = all / ranks;
 }
 
-// What ranks share out: as little as fits, since less travels then.
-dist::Mode mode_of(const config::Config& c, const device::Device& device, std::int64_t ranks) {
-  if (c.parallel.mode == "ddp" || c.precision.matmul == "fp8") return dist::Mode::ddp;
-  if (c.parallel.mode != "auto") return c.parallel.mode == "zero1" ? dist::Mode::zero1 : dist::Mode::fsdp;
-  model::LoweringOptions o = model::lowering_options(c, device.kind());
-  o.sharing = {.rank = 0, .ranks = static_cast<int>(ranks), .mode = dist::Mode::zero1};
-  const std::int64_t needed = model::lower(c.model, o).set.memory.total;
-  return needed <= device.available_bytes() ? dist::Mode::zero1 : dist::Mode::fsdp;
+// What ranks share out, and why where it was to be chosen.
+perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const Ranks& ranks) {
+  if (c.parallel.mode != "auto") return {dist::mode_named(c.parallel.mode), ""};
+  if (c.precision.matmul == "fp8") return {dist::Mode::ddp, "fp8 makes its copies of weights from whole ones"};
+  return perf::choose_mode(c, perf::rank_machine(device, ranks.count(), ranks.on_this_machine()), ranks.count());
 }
 
 int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
@@ -210,8 +208,13 @@ int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
       sinks->observer().on(train::Note{put_batch_size(options, *device, files)});
     if (options.config.precision.matmul == "fp8" && ranks.leads()) put_fp8_products(options, *device, files);
     if (!ranks.alone()) {
-      const std::string mode =
-          ranks.leads() ? std::string(name_of(mode_of(options.config, *device, ranks.count()))) : "";
+      std::string mode;
+      if (ranks.leads()) {
+        const perf::ModeChoice found = mode_of(options.config, *device, ranks);
+        mode = name_of(found.mode);
+        if (!found.why.empty())
+          sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", mode, found.why)});
+      }
       // Numbers that rank 0 has found in place of "auto".
       const io::Json settled = io::Json::parse(
           ranks.from_first(io::Json{{"mode", mode}, {"config", config::dump(train::as_kept(options.config))}}.dump()));

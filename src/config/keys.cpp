@@ -218,7 +218,7 @@ std::vector<Key> build_table() {
     {"parallel.ranks", rows, in<&Config::parallel, &Parallel::ranks>(), between(0, 1024), {}, "",
      "ranks that train.accumulate is meant for, kept by every run; on another number of them train.accumulate follows, so that a step keeps its rows; 0: any number"},
     {"parallel.mode", free, in<&Config::parallel, &Parallel::mode>(), any(), {"auto", "ddp", "zero1", "fsdp"}, "",
-     "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as well (fsdp); auto: zero1, and fsdp where that does not fit"},
+     "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as well (fsdp); auto: the fastest that fits, by the plan where it knows the card, else zero1, and fsdp where that does not fit"},
     {"parallel.wire", allowed, in<&Config::parallel, &Parallel::wire>(), any(), {"fp32", "bf16"}, "",
      "what gradients are on their way between ranks: bf16 halves the bytes and rounds every sum"},
     {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
