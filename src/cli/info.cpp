@@ -76,6 +76,8 @@ int run_info(const Words& words) {
   device::CpuDevice cpu;
   const perf::BlasLibrary blas = perf::blas_library();
   const device::CudaStatus cuda = device::cuda_status();
+  dist::EngineStatus nccl = dist::nccl_status();
+  if (nccl.built && nccl.problem.empty()) nccl.problem = cuda.problem;  // it connects cards
   std::vector<std::string> families;
   for (const model::Family* f : model::families()) families.emplace_back(f->name);
   if (json) {
@@ -92,7 +94,7 @@ int run_info(const Words& words) {
                   {"blas_core", blas.core}}},
                 {"cuda", cuda_json(cuda, perf::card_libraries())},
                 {"mpi", engine_json(dist::mpi_status())},
-                {"nccl", engine_json(dist::nccl_status())}});
+                {"nccl", engine_json(nccl)}});
     return kDone;
   }
   print("redline   " REDLINE_VERSION "\n");
@@ -101,7 +103,7 @@ int run_info(const Words& words) {
   print(fmt::format("          products by {} (kernels for {})\n", blas.version, blas.core));
   print(cuda_lines(cuda, perf::card_libraries()));
   print(engine_line("mpi", "CPUs", dist::mpi_status()));
-  print(engine_line("nccl", "cards", dist::nccl_status()));
+  print(engine_line("nccl", "cards", nccl));
   print(fmt::format("models    {}\n", fmt::join(families, ", ")));
   return kDone;
 }

@@ -168,8 +168,8 @@ void check_command(const LaunchOptions& options) {
 
 int run_launch(const Words& words) {
   Arguments arguments(
-      "launch", "train on several ranks of this machine: one a card, or several on its CPU",
-      "-n N [--restarts R] [--share-card] -- train ...",
+      "launch", "train or eval on several ranks of this machine: one a card, or several on its CPU",
+      "-n N [--restarts R] [--share-card] -- train|eval ...",
       {"redline launch -n 8 -- train my.toml --out runs/a         8 cards",
        "redline launch -n 2 -- train --device cpu                  2 ranks on the CPU, by mpirun",
        "redline launch -n 8 --restarts 3 -- train my.toml --out runs/a",

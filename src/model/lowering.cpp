@@ -57,8 +57,8 @@ class Lower {
   }
 
  private:
-  // A card has a faster way for full rows; a run may meet both kinds of batches. Ranks run the same programs, though one
-  // may have full rows where another has none.
+  // A card has a faster way for full rows; a run may meet both kinds of batches. Ranks run the same programs, though
+  // one may have full rows where another has none.
   std::span<const ops::Documents> variants() const {
     static constexpr ops::Documents kAll[] = {ops::Documents::packed, ops::Documents::full_rows};
     const bool both = options_.kind == device::Kind::cuda && options_.sharing.alone();

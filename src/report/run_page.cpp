@@ -105,8 +105,8 @@ io::Json resumes(const RunRecord& run) {
   return places(run, rows);
 }
 
-// Updates that were not made, those of a stretch together. One is gone where the run has since begun at an earlier step:
-// the curve is that of the steps made anew.
+// Updates that were not made, those of a stretch together. One is gone where the run has since begun at an earlier
+// step: the curve is that of the steps made anew.
 io::Json skips(const RunRecord& run) {
   struct Skips {
     std::size_t row;

@@ -245,7 +245,8 @@ def main(redline, folder):
             found = use(chromium, folder, at(page), width, scripts=False)
             assert found["tables"] > 10, (page, found)
             assert ("best_eval_loss" if page == "both.html" else "best_edges") in found["text"], (page, found)
-    print("pages of one run, of two, of a guarded one, of an odd one and of data stats: drawn, used, narrow, on paper, without scripts")
+    print("pages of one run, of two, of a guarded one, of an odd one and of data stats: drawn, used, narrow, on paper, "
+          "without scripts")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
 namespace redline::model {
 namespace {
 
+using testing::all_bytes;
+
 LoweringOptions options() {
   LoweringOptions o;
   o.batch = {1, 4, 1};
@@ -17,17 +19,6 @@ LoweringOptions options() {
 
 void fill(Engine& engine, int byte) {
   for (const Tensor& array : engine.state()) std::fill_n(array.as<std::uint8_t>(), array.bytes(), byte);
-}
-
-// Everything that files of a checkpoint would hold.
-template <class Read>
-std::vector<std::byte> all_bytes(const Engine& engine, const Read& read) {
-  std::vector<std::byte> out;
-  const optim::StateTable& table = engine.lowered().state;
-  for (const std::string& file : state_files(table))
-    read(state_tensors(table, engine.layout(), file),
-         [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
-  return out;
 }
 
 struct Place {

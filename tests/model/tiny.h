@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "model/engine.h"
 #include "model/family.h"
+#include "model/state_files.h"
 
 namespace redline::testing {
 
@@ -57,6 +58,17 @@ inline std::span<float> array_on_host(model::Engine& engine, std::string_view na
   EXPECT_TRUE(engine.device().shares_host_memory());
   const Tensor t = engine.executor().tensor(engine.lowered().at(name));
   return {t.f32(), static_cast<std::size_t>(t.elements())};
+}
+
+// Everything that files of a checkpoint would hold.
+template <class Read>
+std::vector<std::byte> all_bytes(const model::Engine& engine, const Read& read) {
+  std::vector<std::byte> out;
+  const optim::StateTable& table = engine.lowered().state;
+  for (const std::string& file : model::state_files(table))
+    read(model::state_tensors(table, engine.layout(), file),
+         [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
+  return out;
 }
 
 // Changes the first token of each document in turn: its own logits must change, and those of all others keep their bits.

@@ -88,8 +88,8 @@ class LateDevice final : public device::CpuDevice {
     return std::make_unique<Window>(*this, bytes);
   }
 
-  // Its copies arrive when they are waited for, or when work is held for them, whichever thread is first: the other waits
-  // for it, as a card's work would.
+  // Its copies arrive when they are waited for, or when work is held for them, whichever thread is first: the other
+  // waits for it, as a card's work would.
   std::unique_ptr<device::CopyLane> make_lane() override { return std::make_unique<Lane>(*this); }
   std::unique_ptr<device::Buffer> try_allocate_host(std::int64_t bytes) override {
     return host_has_room ? CpuDevice::allocate(bytes) : nullptr;

@@ -16,9 +16,13 @@
 #include "testing/temp_folder.h"
 #include "testing/transfer_windows.h"
 #include "train/run_here.h"
+#include "train/saved_state.h"
 
 namespace redline::train {
 namespace {
+
+using testing::at_step;
+using testing::config_of;
 
 using model::Engine;
 
@@ -29,18 +33,6 @@ model::LoweringOptions options(const model::Optimizer& optimizer = model::kAdamW
   o.batch = {1, 4, 1};
   o.optimizer = &optimizer;
   return o;
-}
-
-config::Config config_of(const config::Model& model) {
-  config::Config c = tiny_run();
-  c.model = model;
-  return c;
-}
-
-RunState at_step(std::int64_t step) {
-  RunState state;
-  state.step = step;
-  return state;
 }
 
 // Almost two windows of embedding: no array of the state fits into one.

@@ -1,5 +1,5 @@
-// Whole runs on several ranks, which are threads here: the losses of one rank, checkpoints that any number of ranks goes
-// on from, one stop for all, and what one rank cannot do told on all.
+// Whole runs on several ranks, which are threads here: the losses of one rank, checkpoints that any number of ranks
+// goes on from, one stop for all, and what one rank cannot do told on all.
 #include <gtest/gtest.h>
 
 #include <csignal>

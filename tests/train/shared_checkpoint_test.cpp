@@ -18,11 +18,14 @@
 #include "testing/temp_folder.h"
 #include "train/checkpoint.h"
 #include "train/run_here.h"
+#include "train/saved_state.h"
 
 namespace redline::train {
 namespace {
 
 using model::Engine;
+using testing::at_step;
+using testing::config_of;
 using testing::RanksHere;
 
 // What ranks share out, of what a checkpoint holds: nothing, all but the parameters, everything.
@@ -84,18 +87,6 @@ bool has_all(const Engine& engine) {
   bool all = true;
   each_byte(engine, [&](std::uint8_t& byte, std::uint8_t saved) { all = all && byte == saved; });
   return all;
-}
-
-config::Config config_of(const config::Model& model) {
-  config::Config c = tiny_run();
-  c.model = model;
-  return c;
-}
-
-RunState at_step(std::int64_t step) {
-  RunState state;
-  state.step = step;
-  return state;
 }
 
 // Returns what each rank threw, as a sentence.

@@ -15,6 +15,8 @@
 namespace redline::model {
 namespace {
 
+using testing::all_bytes;
+
 constexpr data::BatchShape kShape{.rows = 1, .seq_len = 64, .max_segments = 4};
 
 // 12M parameters: 150 MB of state are under way for milliseconds, and a step takes one.
@@ -36,16 +38,6 @@ LoweringOptions options() {
   return o;
 }
 
-// Everything that files of a checkpoint would hold.
-template <class Read>
-std::vector<std::byte> all_bytes(const Engine& engine, const Read& read) {
-  std::vector<std::byte> out;
-  const optim::StateTable& table = engine.lowered().state;
-  for (const std::string& file : state_files(table))
-    read(state_tensors(table, engine.layout(), file),
-         [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
-  return out;
-}
 std::vector<std::byte> live_bytes(Engine& engine) {
   return all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) {
     read_state(tensors, engine.state(), engine.device(), take);
