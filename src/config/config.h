@@ -31,12 +31,14 @@ struct Model {
   std::int64_t max_positions = 0;  // that an exported model declares; fewer than train.seq_len: as many as that
   double norm_eps = 1e-5;
   double dropout = 0.0;
+  std::string init = "normal";  // normal | zero_out
   double init_std = 0.02;
   bool operator==(const Model&) const = default;
 };
 
 struct Data {
   std::vector<std::string> train = {"ping"};  // "ping" (generated), prepared folders, text files
+  std::vector<double> weights;                // of the entries of train; empty: as much of each as it has
   std::vector<std::string> eval;              // empty: held out from the training source
   std::string tokenizer;                      // empty: what the data bring or imply
   std::string text_field = "text";            // of JSON objects
@@ -60,7 +62,9 @@ struct Data {
 struct Train {
   std::int64_t batch_size = 8, seq_len = 256, accumulate = 1;
   bool automatic_batch_size = false;  // "auto": batch_size is then the number it stands in for
-  std::int64_t max_steps = 0;         // these three end the run, 0: not; of several, whichever comes first
+  std::int64_t accumulate_from = 0, accumulate_ramp_steps = 0;  // the batch's ramp; 0: none
+  std::int64_t seq_len_from = 0, seq_len_ramp_steps = 0;        // that of the length of documents; 0: none
+  std::int64_t max_steps = 0;  // these three end the run, 0: not; of several, whichever comes first
   std::int64_t max_tokens = 0;
   double epochs = 0;
   double max_hours = 0;       // of training, all sessions together; 0: no end by time
@@ -75,17 +79,31 @@ struct Train {
   std::int64_t sample_tokens = 64;
   double sample_temperature = 0.8;  // 0: always the likeliest token
   std::string recompute = "none";   // none | mlp | block
+  double z_loss = 0;                // times the square of the logarithm of the softmax's sum, in the loss
+  std::string average = "none";     // none | ema | last: of weights
+  std::int64_t average_steps = 100;
   bool operator==(const Train&) const = default;
 };
 
 struct Optim {
+  std::string name = "adamw";  // adamw | muon
   double lr = 3e-4, min_lr = 0.0;
-  std::int64_t warmup_steps = 0;
-  std::string schedule = "cosine";  // constant | linear | cosine | wsd
-  double decay_fraction = 0.2;      // of the steps, at the end: wsd only
-  std::int64_t schedule_start = 0;  // the step that the schedule counts from
+  std::int64_t warmup_steps = 0, warmup_tokens = 0;
+  std::string schedule = "cosine";     // constant | linear | cosine | wsd
+  double decay_fraction = 0.2;         // of the steps, at the end: wsd only
+  std::int64_t decay_tokens = 0;       // the same in tokens; 0: decay_fraction says
+  std::string decay_shape = "linear";  // linear | sqrt: wsd only
+  std::int64_t schedule_start = 0;     // the step that the schedule counts from
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double clip = 1.0;  // 0: no clipping
+  double clip = 1.0;                // 0: no clipping
+  bool weight_decay_falls = false;  // with the learning rate
+  bool cautious_decay = false;      // only where the update goes the same way
+  std::string moments = "fp32";     // fp32 | bf16 | 8bit
+  double muon_momentum = 0.95, muon_momentum_from = 0.85;
+  std::int64_t muon_momentum_steps = 300;
+  std::int64_t muon_rounds = 5;
+  std::string muon_coefficients = "quintic";  // quintic | polar_express
+  double muon_beta2 = 0;                      // of NorMuon's second moment; 0: none
   bool operator==(const Optim&) const = default;
 };
 
@@ -123,6 +141,7 @@ struct Guard {
 struct Log {
   std::int64_t every = 1;        // steps between console lines
   std::int64_t fp8_every = 100;  // steps between looks at what is cast to eight bits; 0: none
+  std::int64_t norms_every = 0;  // steps between looks at the norms of every tensor; 0: none
   std::vector<std::string> sinks = {"console", "jsonl", "tensorboard"};
   bool operator==(const Log&) const = default;
 };
@@ -134,6 +153,7 @@ struct Parallel {
   std::int64_t timeout = 600;  // seconds without progress after which a run on several ranks ends
   bool operator==(const Parallel&) const = default;
 };
+
 struct Config {
   std::string preset;  // the shipped configuration it started from
   Model model;

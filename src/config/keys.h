@@ -19,7 +19,7 @@ namespace redline::config {
 
 // A value as a file or the command line gave it. monostate: nothing a key can hold (a date, a table), or unset.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>,
-                           std::vector<std::int64_t>>;
+                           std::vector<std::int64_t>, std::vector<double>>;
 
 // Where a key lives.
 template <class T>
@@ -34,9 +34,9 @@ struct AutomaticInteger {
 };
 inline constexpr std::string_view kAutomatic = "auto";
 
-using AnyField =
-    std::variant<Field<bool>, Field<std::optional<bool>>, Field<std::int64_t>, AutomaticInteger, Field<double>,
-                 Field<std::string>, Field<std::vector<std::string>>, Field<std::vector<std::int64_t>>>;
+using AnyField = std::variant<Field<bool>, Field<std::optional<bool>>, Field<std::int64_t>, AutomaticInteger,
+                              Field<double>, Field<std::string>, Field<std::vector<std::string>>,
+                              Field<std::vector<std::int64_t>>, Field<std::vector<double>>>;
 
 // What a number may be. Infinite ends are not shown; an open end is not itself allowed.
 struct Range {

@@ -81,8 +81,10 @@ Override read_override(const std::string& word) {
   const Key* key = find_key(name);
   if (!key) fail_user("{}: {}", kCommandLine, unknown_key(name));
 
-  if (std::holds_alternative<Field<std::vector<std::int64_t>>>(key->field) && !text.starts_with('[')) {  // 64,128
-    if (const std::optional<Value> numbers = read_toml_value(fmt::format("[{}]", text))) return {key, *numbers};
+  const bool numbers = std::holds_alternative<Field<std::vector<std::int64_t>>>(key->field) ||
+                       std::holds_alternative<Field<std::vector<double>>>(key->field);
+  if (numbers && !text.starts_with('[')) {  // 64,128
+    if (const std::optional<Value> several = read_toml_value(fmt::format("[{}]", text))) return {key, *several};
   }
   const bool list = std::holds_alternative<Field<std::vector<std::string>>>(key->field);
   const bool words = list || std::holds_alternative<Field<std::string>>(key->field);

@@ -22,6 +22,11 @@ Value value_of(const toml::node& node) {
       for (const toml::node& element : *array) numbers.push_back(element.value_exact<std::int64_t>().value_or(0));
       return numbers;
     }
+    if (!array->empty() && std::ranges::all_of(*array, [](const toml::node& n) { return n.is_number(); })) {
+      std::vector<double> numbers;
+      for (const toml::node& element : *array) numbers.push_back(element.value<double>().value_or(0));
+      return numbers;
+    }
     std::vector<std::string> list;
     for (const toml::node& element : *array) {
       const auto s = element.value_exact<std::string>();

@@ -19,6 +19,12 @@ std::string float_literal(double x) {
   return text;
 }
 
+std::string float_list(const std::vector<double>& list) {
+  std::string out = "[";
+  for (const double x : list) out += (out.size() > 1 ? ", " : "") + float_literal(x);
+  return out + "]";
+}
+
 std::string string_literal(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -70,6 +76,7 @@ std::string describe(const Value& value) {
           [](const std::string& s) { return "the string " + string_literal(s); },
           [](const std::vector<std::string>&) -> std::string { return "a list"; },
           [](const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); },
+          [](const std::vector<double>& list) { return float_list(list); },
       },
       value);
 }
@@ -131,6 +138,7 @@ std::string expected(const Key& key) {
             return key.choices.empty() ? "list of strings" : "list of " + join(key.choices, " | ");
           },
           [&](const Field<std::vector<std::int64_t>>&) { return "list of integers" + range_text(key.range); },
+          [&](const Field<std::vector<double>>&) { return "list of numbers" + range_text(key.range); },
       },
       key.field);
 }
@@ -159,55 +167,70 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
     if (!i || !contains(key.range, static_cast<double>(*i))) reject(key, value, place);
     return *i;
   };
-  std::visit(overloaded{
-                 [&](const Field<bool>& f) { f.edit(config) = boolean(); },
-                 [&](const Field<std::optional<bool>>& f) { f.edit(config) = boolean(); },
-                 [&](const Field<std::int64_t>& f) { f.edit(config) = integer(); },
-                 [&](const AutomaticInteger& f) {
-                   const auto* s = std::get_if<std::string>(&value);
-                   const bool automatic = s && *s == kAutomatic;
-                   if (!automatic) f.number.edit(config) = integer();
-                   f.automatic.edit(config) = automatic;
-                 },
-                 [&](const Field<double>& f) {
-                   const std::optional<double> d = as_number(value);
-                   if (!d || !contains(key.range, *d)) reject(key, value, place);
-                   f.edit(config) = *d;
-                 },
-                 [&](const Field<std::string>& f) {
-                   const auto* s = std::get_if<std::string>(&value);
-                   if (!s || !allowed(key, *s)) reject(key, value, place);
-                   f.edit(config) = *s;
-                 },
-                 [&](const Field<std::vector<std::string>>& f) {
-                   std::vector<std::string> list;
-                   if (const auto* s = std::get_if<std::string>(&value)) {
-                     list = {*s};
-                   } else if (const auto* several = std::get_if<std::vector<std::string>>(&value)) {
-                     list = *several;
-                   } else {
-                     reject(key, value, place);
-                   }
-                   for (const std::string& s : list)
-                     if (!allowed(key, s)) reject(key, s, place);
-                   f.edit(config) = std::move(list);
-                 },
-                 [&](const Field<std::vector<std::int64_t>>& f) {
-                   std::vector<std::int64_t> list;
-                   if (const auto* several = std::get_if<std::vector<std::int64_t>>(&value)) {
-                     list = *several;
-                   } else if (const std::optional<std::int64_t> one = as_integer(value)) {
-                     list = {*one};
-                   } else if (const auto* none = std::get_if<std::vector<std::string>>(&value);
-                              !none || !none->empty()) {
-                     reject(key, value, place);  // [] alone tells no type
-                   }
-                   for (const std::int64_t i : list)
-                     if (!contains(key.range, static_cast<double>(i))) reject(key, value, place);
-                   f.edit(config) = std::move(list);
-                 },
-             },
-             key.field);
+  std::visit(
+      overloaded{
+          [&](const Field<bool>& f) { f.edit(config) = boolean(); },
+          [&](const Field<std::optional<bool>>& f) { f.edit(config) = boolean(); },
+          [&](const Field<std::int64_t>& f) { f.edit(config) = integer(); },
+          [&](const AutomaticInteger& f) {
+            const auto* s = std::get_if<std::string>(&value);
+            const bool automatic = s && *s == kAutomatic;
+            if (!automatic) f.number.edit(config) = integer();
+            f.automatic.edit(config) = automatic;
+          },
+          [&](const Field<double>& f) {
+            const std::optional<double> d = as_number(value);
+            if (!d || !contains(key.range, *d)) reject(key, value, place);
+            f.edit(config) = *d;
+          },
+          [&](const Field<std::string>& f) {
+            const auto* s = std::get_if<std::string>(&value);
+            if (!s || !allowed(key, *s)) reject(key, value, place);
+            f.edit(config) = *s;
+          },
+          [&](const Field<std::vector<std::string>>& f) {
+            std::vector<std::string> list;
+            if (const auto* s = std::get_if<std::string>(&value)) {
+              list = {*s};
+            } else if (const auto* several = std::get_if<std::vector<std::string>>(&value)) {
+              list = *several;
+            } else {
+              reject(key, value, place);
+            }
+            for (const std::string& s : list)
+              if (!allowed(key, s)) reject(key, s, place);
+            f.edit(config) = std::move(list);
+          },
+          [&](const Field<std::vector<std::int64_t>>& f) {
+            std::vector<std::int64_t> list;
+            if (const auto* several = std::get_if<std::vector<std::int64_t>>(&value)) {
+              list = *several;
+            } else if (const std::optional<std::int64_t> one = as_integer(value)) {
+              list = {*one};
+            } else if (const auto* none = std::get_if<std::vector<std::string>>(&value); !none || !none->empty()) {
+              reject(key, value, place);  // [] alone tells no type
+            }
+            for (const std::int64_t i : list)
+              if (!contains(key.range, static_cast<double>(i))) reject(key, value, place);
+            f.edit(config) = std::move(list);
+          },
+          [&](const Field<std::vector<double>>& f) {
+            std::vector<double> list;
+            if (const auto* several = std::get_if<std::vector<double>>(&value)) {
+              list = *several;
+            } else if (const auto* whole = std::get_if<std::vector<std::int64_t>>(&value)) {
+              list.assign(whole->begin(), whole->end());
+            } else if (const std::optional<double> one = as_number(value)) {
+              list = {*one};
+            } else if (const auto* none = std::get_if<std::vector<std::string>>(&value); !none || !none->empty()) {
+              reject(key, value, place);  // [] alone tells no type
+            }
+            for (const double x : list)
+              if (!contains(key.range, x)) reject(key, value, place);
+            f.edit(config) = std::move(list);
+          },
+      },
+      key.field);
 }
 
 std::string literal(const Value& value) {
@@ -224,6 +247,7 @@ std::string literal(const Value& value) {
             return out + "]";
           },
           [](const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); },
+          [](const std::vector<double>& list) { return float_list(list); },
       },
       value);
 }
