@@ -21,6 +21,7 @@ struct StepState {
   float lr = 0;
   float correction1 = 1;  // 1 - beta1^t
   float correction2 = 1;  // 1 - beta2^t
+  float average = 1;      // share of this step's weights in their average (optim/average.h)
 };
 
 // What the update says of itself.

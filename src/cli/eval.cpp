@@ -31,7 +31,7 @@ struct Settings {
   std::string checkpoint, tokenizer, precision, device = "auto";
   std::vector<std::string> data;
   std::int64_t batches = -1;
-  bool per_document = false, json = false;
+  bool average = false, per_document = false, json = false;
 };
 
 bool is_ping(const Settings& s) { return s.data == std::vector<std::string>{"ping"}; }
@@ -53,6 +53,8 @@ bool read_settings(const Words& words, Settings& s) {
   arguments.integer(
       "--batches", "N", s.batches, 0, 1'000'000'000,
       "batches to evaluate, 0: all (default: all of --data; without --data, the run's train.eval_batches)");
+  arguments.flag("--average", s.average,
+                 "the average of the run's weights (train.average) instead of the weights themselves");
   arguments.flag("--per-document", s.per_document, "one document at a time instead of packed: the same figure, slower");
   arguments.text("--device", "NAME", s.device, "where to run: cpu, cuda or auto (default: auto)");
   arguments.choice("--precision", "NAME", s.precision, {"bf16", "tf32", "fp32"},
@@ -199,6 +201,7 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const 
   const std::string why_not = bytes.why_not();
   if (s.json) {
     io::Json out = {{"checkpoint", checkpoint.folder.string()},
+                    {"average", checkpoint.average},
                     {"data", name},
                     {"loss", e.loss},
                     {"perplexity", perplexity},
@@ -213,8 +216,9 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint, const 
       out["bits_per_byte_note"] = why_not;
     return print_json(out);
   }
-  print(fmt::format("checkpoint   {}\ndata         {}: {}, {}, {}\n", checkpoint.folder.string(), name,
-                    counted(e.documents, "document"), counted(e.tokens, "token"), counted(e.batches, "batch")));
+  print(fmt::format("checkpoint   {}{}\ndata         {}: {}, {}, {}\n", checkpoint.folder.string(),
+                    checkpoint.average ? ", the average of its weights" : "", name, counted(e.documents, "document"),
+                    counted(e.tokens, "token"), counted(e.batches, "batch")));
   print(fmt::format("loss         {}\nperplexity   {}\n", report::plain(e.loss, 4), report::plain(perplexity, 3)));
   print(why_not.empty()
             ? fmt::format("bits a byte  {} over {}\n", report::plain(bytes.bits(e), 4), counted(bytes.total(), "byte"))
@@ -271,8 +275,8 @@ int run_eval(const Words& words) {
   StopAtOnce stopping("stopped; there is no result");
   Ranks ranks(words);
   return ranks.run([&] {
-    infer::use_checkpoint(real_files(), s.checkpoint,
-                          [&](const infer::Checkpoint& c) { evaluate(c, s, ranks, stopping); });
+    infer::use_checkpoint(
+        real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { evaluate(c, s, ranks, stopping); }, s.average);
     return kDone;
   });
 }

@@ -17,19 +17,20 @@ Moving::Moving(std::string doing, infer::WriteWeights& options)
 }
 
 int Moving::run(const std::string& checkpoint, const std::string& out, bool json,
-                const std::function<infer::Moved(const infer::Checkpoint&)>& move) {
+                const std::function<infer::Moved(const infer::Checkpoint&)>& move, bool average) {
+  const auto use = [&](const infer::Checkpoint& from) {
+    infer::Moved moved;
+    try {
+      moved = move(from);
+    } catch (...) {
+      line_.clear();  // before something is said about it
+      throw;
+    }
+    line_.clear();
+    tell(from, out, moved, json);
+  };
   try {
-    infer::use_checkpoint(real_files(), checkpoint, [&](const infer::Checkpoint& from) {
-      infer::Moved moved;
-      try {
-        moved = move(from);
-      } catch (...) {
-        line_.clear();  // before something is said about it
-        throw;
-      }
-      line_.clear();
-      tell(from, out, moved, json);
-    });
+    infer::use_checkpoint(real_files(), checkpoint, use, average);
     return kDone;
   } catch (const infer::Stopped&) {
     line_.keep("stopped; nothing is left of " + out);
@@ -47,14 +48,16 @@ void Moving::tell(const infer::Checkpoint& from, const std::string& out, const i
                 {"parameters", w.parameters},
                 {"bytes", w.bytes},
                 {"shards", w.shards},
+                {"average", from.average},
                 {"tokenizer_files", moved.tokenizer_files},
                 {"note", moved.note},
                 {"seconds", seconds}});
     return;
   }
-  print(fmt::format("{}: {} with {} parameters, {} in {}, from {} in {}\n", out, from.model.family,
+  print(fmt::format("{}: {} with {} parameters, {} in {}, from {}{} in {}\n", out, from.model.family,
                     report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)),
-                    counted(w.shards, "file"), from.folder.string(), report::duration(seconds)));
+                    counted(w.shards, "file"), from.average ? "the average in " : "", from.folder.string(),
+                    report::duration(seconds)));
   if (!moved.tokenizer_files.empty()) print(fmt::format("  tokenizer: {}\n", fmt::join(moved.tokenizer_files, ", ")));
   if (!moved.note.empty()) print(fmt::format("  {}\n", moved.note));
 }

@@ -15,7 +15,7 @@ class Moving {
   Moving(std::string doing, infer::WriteWeights& options);  // sets the options' progress and stop
   // Opens what `checkpoint` names, lets `move` write it into `out` and tells of it. Returns the exit status.
   int run(const std::string& checkpoint, const std::string& out, bool json,
-          const std::function<infer::Moved(const infer::Checkpoint&)>& move);
+          const std::function<infer::Moved(const infer::Checkpoint&)>& move, bool average = false);
 
  private:
   void tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) const;

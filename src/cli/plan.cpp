@@ -94,6 +94,7 @@ void print_memory(const Planned& p) {
   line("working copies", m.working_copies, "");
   line("gradients", m.gradients, "");
   line("moments", m.moments, "");
+  if (m.averages > 0) line("averages", m.averages, "of the weights, train.average");
   line("activations", m.activations, fmt::format("most at {}", p.plan.peak_node));
   line("workspace", m.workspace, "");
   line("inputs", m.inputs, "batch, results, tables");
@@ -166,15 +167,11 @@ io::Json setting_json(const perf::Plan& p) {
 }
 
 io::Json memory_json(const perf::MemoryKinds& m) {
-  return {{"masters", m.masters},
-          {"working_copies", m.working_copies},
-          {"gradients", m.gradients},
-          {"moments", m.moments},
-          {"activations", m.activations},
-          {"workspace", m.workspace},
-          {"inputs", m.inputs},
-          {"context", m.context},
-          {"total", m.total()}};
+  return {{"masters", m.masters},     {"working_copies", m.working_copies},
+          {"gradients", m.gradients}, {"moments", m.moments},
+          {"averages", m.averages},   {"activations", m.activations},
+          {"workspace", m.workspace}, {"inputs", m.inputs},
+          {"context", m.context},     {"total", m.total()}};
 }
 
 io::Json to_json(const Planned& p) {

@@ -77,6 +77,7 @@ void print_memory(const Planned& p) {
   print_row(p, "working copies", bytes(&perf::RankMemory::working_copies));
   print_row(p, "gradients", bytes(&perf::RankMemory::gradients));
   print_row(p, "moments", bytes(&perf::RankMemory::moments));
+  print_row(p, "averages", bytes(&perf::RankMemory::averages));
   print_row(p, "gathered", bytes(&perf::RankMemory::gathered));
   print_row(p, "activations", bytes(&perf::RankMemory::activations));
   print_row(p, "communication", bytes(&perf::RankMemory::communication));
@@ -155,6 +156,7 @@ io::Json plan_json(const Planned& p, const perf::RankPlan& r) {
             {"working_copies", m.working_copies},
             {"gradients", m.gradients},
             {"moments", m.moments},
+            {"averages", m.averages},
             {"gathered", m.gathered},
             {"activations", m.activations},
             {"communication", m.communication},

@@ -28,7 +28,7 @@ struct Settings {
   std::string checkpoint, prompt, tokenizer, device = "auto";
   infer::SampleOptions options;
   std::vector<std::string> stops, stop_tokens;
-  bool json = false;
+  bool average = false, json = false;
 };
 
 std::int32_t token_id(const std::string& text, std::int64_t vocab) {
@@ -176,6 +176,8 @@ bool read_settings(const Words& words, Settings& s) {
   arguments.text("--device", "NAME", s.device, "where to run: cpu, cuda or auto (default: auto)");
   arguments.choice("--precision", "NAME", s.options.precision, {"bf16", "tf32", "fp32"},
                    "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
+  arguments.flag("--average", s.average,
+                 "the average of the run's weights (train.average) instead of the weights themselves");
   arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");
@@ -214,7 +216,8 @@ int run_sample(const Words& words) {
   Settings s;
   if (!read_settings(words, s)) return kDone;
   StopAtOnce stopping("stopped");
-  infer::use_checkpoint(real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { sample(c, s, stopping); });
+  infer::use_checkpoint(
+      real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { sample(c, s, stopping); }, s.average);
   return kDone;
 }
 

@@ -67,6 +67,11 @@ void check_steps(const Config& c, const Rules& rules) {
   rules.require(t.target_loss == 0 || t.eval_every > 0, {"train.target_loss", "train.eval_every"},
                 "train.target_loss ({}) needs evaluations, and train.eval_every is 0: set the steps between them",
                 t.target_loss);
+  rules.require(
+      t.average != "last" || by_steps || t.fit_hours, {"train.average", "train.max_hours"},
+      "train.average = \"last\" counts back from the last step, and train.max_hours ({}) alone ends training: "
+      "set train.max_steps or train.fit_hours = true, or train.average = \"ema\"",
+      t.max_hours);
   rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
                 o.min_lr, o.lr);
   rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,

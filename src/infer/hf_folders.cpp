@@ -83,7 +83,7 @@ Hashes write_texts(FileSystem& files, const Checkpoint& c, const model::HfDetail
 // All files but a manifest; the weights last, since their hash is known at their end.
 Moved fill(FileSystem& files, const Checkpoint& c, const Tokens& tokens, io::NewFolder& folder,
            const WriteWeights& options, Hashes& hashes) {
-  const io::WeightFiles weights = io::reading_weights([&] { return io::WeightFiles(files, c.folder); });
+  const io::WeightFiles weights = io::reading_weights([&] { return c.weights(files); });
   io::reading_weights([&] { model::check_size(weights, c.model); });
   const model::FlatLayout layout = model::lay_out(model::family_of(c.model).table(c.model));
   const auto matched = io::reading_weights([&] { return model::match_weights(weights, c.model, layout); });

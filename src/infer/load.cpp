@@ -20,8 +20,20 @@ Checkpoint open_checkpoint(FileSystem& files, const Path& argument) {
   return read_checkpoint(files, io::find_weights_folder(files, argument));
 }
 
-void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use) {
-  io::find_weights_folder(files, argument, [&](const Path& folder) { use(read_checkpoint(files, folder)); });
+void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use,
+                    bool average) {
+  io::find_weights_folder(files, argument, [&](const Path& folder) {
+    Checkpoint c = read_checkpoint(files, folder);
+    c.average = average;
+    if (average && !files.exists(folder / optim::kAverageFile))
+      fail_user("--average: {} holds no average of its weights ({}); leave --average out, or train with train.average",
+                folder.string(), optim::kAverageFile);
+    use(c);
+  });
+}
+
+io::WeightFiles Checkpoint::weights(FileSystem& files) const {
+  return average ? io::WeightFiles(files, folder, optim::kAverageFile) : io::WeightFiles(files, folder);
 }
 
 Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
@@ -34,12 +46,12 @@ Checkpoint read_checkpoint(FileSystem& files, const Path& folder) {
   return c;
 }
 
-void check_size(const Checkpoint& c) { model::check_size(io::WeightFiles(real_files(), c.folder), c.model); }
+void check_size(const Checkpoint& c) { model::check_size(c.weights(real_files()), c.model); }
 
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
                                            device::Device& device, const model::LoadProgress& progress) {
   const io::WeightFiles weights = io::reading_weights([&] {
-    io::WeightFiles opened(real_files(), checkpoint.folder);
+    io::WeightFiles opened = checkpoint.weights(real_files());
     model::check_size(opened, checkpoint.model);
     return opened;
   });

@@ -17,13 +17,18 @@ struct Checkpoint {
   config::Model model;
   std::int64_t max_positions = 0;     // the longest row it was trained on
   std::optional<config::Config> run;  // of a checkpoint of ours; a Hugging Face folder has none
+  bool average = false;               // its weights are the average of the run's
+
+  io::WeightFiles weights(FileSystem& files) const;
 };
 
 // A run folder (its newest whole checkpoint), a step folder or a Hugging Face folder; else a UserError.
 Checkpoint open_checkpoint(FileSystem& files, const Path& argument);
 
 // Does `use` with it: where that finds weights damaged (io::reading_weights), a run's checkpoint before gets its turn.
-void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use);
+// `average`: the average of the run's weights instead of them; one that has none is a UserError.
+void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use,
+                    bool average = false);
 
 // As open_checkpoint for a folder known to hold config.json and weights.
 Checkpoint read_checkpoint(FileSystem& files, const Path& folder);

@@ -82,6 +82,10 @@ WeightFiles::WeightFiles(FileSystem& files, const Path& folder) {
                 kWeightsIndex);
 }
 
+WeightFiles::WeightFiles(FileSystem& files, const Path& folder, const std::string& name) : listing_(folder / name) {
+  files_.push_back(open_hashed(files, folder, name));
+}
+
 const StoredTensor* WeightFiles::find(std::string_view name) const {
   for (const File& file : files_)
     if (const StoredTensor* tensor = file.reader->find(name)) return tensor;

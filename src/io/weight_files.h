@@ -24,6 +24,8 @@ class WeightFiles {
   // A missing shard, a tensor that its shard does not hold, one that the index does not name: a UserError. Where the
   // folder has a manifest (a checkpoint of ours), its hashes are there for whoever reads the bytes.
   WeightFiles(FileSystem& files, const Path& folder);
+  // One file of a folder, of any name.
+  WeightFiles(FileSystem& files, const Path& folder, const std::string& name);
 
   struct File {
     std::unique_ptr<SafetensorsReader> reader;

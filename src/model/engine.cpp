@@ -31,6 +31,11 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
       clock_(device) {
   REDLINE_CHECK(options.kind == device.kind(), "programs for another kind of device");
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
+  if (lowered_.norms.bounds.present()) {
+    const std::vector<std::int64_t> bounds = tensor_bounds(lowered_);
+    executor_->write(lowered_.norms.bounds, bounds.data(),
+                     static_cast<std::int64_t>(bounds.size() * sizeof(bounds[0])));
+  }
 }
 
 Engine::~Engine() = default;
@@ -49,7 +54,17 @@ void Engine::initialise(std::uint64_t seed) {
                      (begin - here.begin) * kFloat);
   });
   refresh();
+  start_average();
   calibrated_ = !has_scales(lowered_.state);
+}
+
+void Engine::start_average() {
+  const std::size_t row = lowered_.row(optim::kAverage);
+  if (row == lowered_.state.size()) return;
+  const Tensor average = executor_->tensor(lowered_.state_values[row]);
+  const std::int64_t first =
+      lowered_.state[row].range.begin - lowered_.state[lowered_.row(optim::kParameters)].range.begin;
+  device_.copy_within(average.data, executor_->tensor(lowered_.at(optim::kParameters)).f32() + first, average.bytes());
 }
 
 void Engine::forget_records() {
@@ -110,7 +125,8 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
                         .counts = counts,
                         .lr = static_cast<float>(lr),
                         .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
-                        .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t))};
+                        .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t)),
+                        .average = average_share_};
   executor_->write(lowered_.step_state, &state, sizeof state);
 }
 
@@ -132,6 +148,34 @@ void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const 
 }
 void Engine::update(program::NodeTimer* timer) {
   run_timed(kUpdate, timer, nullptr);
+  gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+}
+
+void Engine::update_with_norms() {
+  run_timed(kUpdateWithNorms, nullptr, nullptr);
+  gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+}
+
+void Engine::small_gradient(std::uint64_t step, double pairs) {
+  set_step(step, 0, pairs, 0);
+  executor_->run(kSmallGradient);
+}
+
+NormSums Engine::norm_sums() {
+  const auto read = [&](ValueId id) {
+    std::vector<double> sums(lowered_.table.size());
+    executor_->read(id, sums.data(), static_cast<std::int64_t>(sums.size() * sizeof(double)));
+    return sums;
+  };
+  const NormValues& values = lowered_.norms;
+  NormSums all{read(values.gradients), read(values.weights), {}};
+  if (values.has_updates) all.updates = read(values.updates);
+  executor_->read(values.small, &all.small, sizeof all.small);
+  return all;
+}
+
+void Engine::show_average(bool average) {
+  executor_->run(average ? kShowAverage : kShowWeights);
   gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
 }
 

@@ -16,6 +16,7 @@
 #include "model/fp8_seen.h"
 #include "model/lowering.h"
 #include "model/step_clock.h"
+#include "model/tensor_norms.h"
 #include "program/cost.h"
 #include "program/executor.h"
 
@@ -73,6 +74,16 @@ class Engine {
   // Takes scales from the uploaded batch, in two passes over it. What a step then does is not changed otherwise.
   void calibrate();
   void update(program::NodeTimer* timer = nullptr);
+  // The same with a look at the norms of all tensors, where they were lowered; norm_sums() waits for it. Behind the
+  // first of several micro-steps small_gradient() takes the norm of what they have made so far, over so many pairs.
+  void update_with_norms();
+  void small_gradient(std::uint64_t step, double pairs);
+  NormSums norm_sums();
+  // The share in their average that the weights of updates from here on have (optim/average.h).
+  void average_with(double share) { average_share_ = static_cast<float>(share); }
+  // From here on evaluate() is about the average of the weights, or about the weights again, before anything else is
+  // run.
+  void show_average(bool average);
   // Waits for it. Parameters that are not finite are no state to keep: they would be loaded again and again.
   bool parameters_finite();
   double evaluate();  // sum of the uploaded batch's losses
@@ -105,6 +116,7 @@ class Engine {
 
  private:
   void refresh();         // the working copies, where there are any
+  void start_average();   // from the parameters, where there is one
   void forget_records();  // of magnitudes, from which scales would move
   void forget_scales();
   void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
@@ -118,6 +130,7 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
+  float average_share_ = 1;
   bool gathered_ = true;    // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;  // or nothing is cast to eight bits
 };

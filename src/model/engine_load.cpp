@@ -156,6 +156,10 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   uploads.wait();
   if (!parameters) return;
   refresh();
+  const auto has_average = [&](const FileToLoad& f) {
+    return std::ranges::find(f.targets, lowered_.row(optim::kAverage), &Target::row) != f.targets.end();
+  };
+  if (!std::ranges::any_of(files, has_average)) start_average();
   const auto is_scales = [&](const Target& t) { return is_fp8_scales(lowered_.state[t.row]); };
   for (const FileToLoad& f : files) calibrated_ = calibrated_ || std::ranges::any_of(f.targets, is_scales);
 }

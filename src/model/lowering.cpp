@@ -8,6 +8,7 @@
 #include "io/weight_files.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
+#include "model/tensor_norms.h"
 #include "program/cost.h"
 #include "program/distribute.h"
 #include "program/planner.h"
@@ -45,14 +46,16 @@ class Lower {
       micro_step(kEvaluate, {});
     }
     attention_.documents = ops::Documents::packed;
-    if (options_.training) update();
+    if (options_.training) update(kUpdate);
     if (options_.training) check();
+    if (m_.at(optim::kAverage).present()) show_average();
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
     if (m_.at(optim::kWorking).present()) refresh();
     if (!options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1)
       m_.set.programs.push_back(program::gather_weights(m_.set, std::string(kGather), d_));
     program::plan_memory(m_.set);
+    if (options_.training && options_.norms) norms();
     return std::move(m_);
   }
 
@@ -135,6 +138,9 @@ class Lower {
     for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated))
       m_.declare(b_, std::move(array), Role::moment);
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
+    const optim::Range all = m_.layout.whole();
+    if (options_.average)
+      m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? optim::Range{} : all), Role::average);
     REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
                   "copies of weights in eight bits are made from whole ones");
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
@@ -192,9 +198,11 @@ class Lower {
     program::distribute(m_.set, m_.set.programs.back(), d_, travels);
   }
 
-  void update() {
-    begin(kUpdate, {});
+  enum class Norms { none, without_updates, all };
+  void update(std::string_view name, Norms norms = Norms::none) {
+    begin(name, {});
     b_.at(program::Part::update);
+    const ValueId before = norms == Norms::none ? program::kAbsent : norms_before_update(b_, m_, norms == Norms::all);
     b_.grad_norm({m_.view(b_, optim::kGradients, m_.own), m_.loss_sum, m_.step_state, m_.own.begin, m_.layout.total},
                  {{},
                   m_.update_result,
@@ -202,8 +210,50 @@ class Lower {
                   m_.at(optim::kUsual),
                   static_cast<float>(options_.spike)});
     options_.optimizer->update(b_, m_, options_.optim);
+    if (m_.at(optim::kAverage).present())
+      b_.average(
+          {m_.view(b_, optim::kParameters, m_.updated), m_.at(optim::kAverage), m_.step_state, m_.update_result});
     fp8_.follow(b_, m_, m_.update_result);
+    if (norms != Norms::none) norms_behind_update(b_, m_, before);
     end();
+  }
+
+  // Programs that run at few steps. They take no memory that the others do not: the weights before an update lie where
+  // activations were, if there is room for all of them.
+  void norms() {
+    const std::int64_t arena = m_.set.memory.total - m_.set.memory.persistent;
+    declare_norms(b_, m_);
+    if (options_.accumulate) {
+      const optim::Range local = fsdp() ? m_.own : m_.layout.whole();  // ranks have not added them up yet
+      begin(kSmallGradient, {});
+      b_.at(program::Part::update);
+      b_.grad_norm({m_.view(b_, optim::kGradients, local), {}, m_.step_state, local.begin, m_.layout.total},
+                   {{}, m_.norms.small});
+      end();
+    }
+    for (const Norms norms : {Norms::all, Norms::without_updates}) {
+      update(kUpdateWithNorms, norms);
+      program::plan_memory(m_.set);
+      m_.norms.has_updates = norms == Norms::all;
+      if (norms != Norms::all || m_.set.memory.total - m_.set.memory.persistent <= arena) break;
+      m_.set.programs.pop_back();
+    }
+  }
+
+  // Working copies are made from the average; where there are none, it and the parameters change places. Products of
+  // an evaluation take no operands in eight bits.
+  void show_average() {
+    const bool copies = m_.at(optim::kWorking).present();
+    const auto part = [&](std::string_view array) { return m_.view(b_, array, m_.updated); };
+    for (const std::string_view name : {kShowAverage, kShowWeights}) {
+      begin(name, {});
+      b_.at(program::Part::update);
+      if (copies)
+        b_.refresh({part(name == kShowAverage ? optim::kAverage : optim::kParameters), part(optim::kWorking)});
+      else
+        b_.exchange({part(optim::kParameters), part(optim::kAverage)});
+      end();
+    }
   }
 
   // Their norm is finite where all of them are.

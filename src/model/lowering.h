@@ -21,6 +21,10 @@ inline constexpr std::string_view kFirst = "first";            // micro-step: wr
 inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: adds to them
 inline constexpr std::string_view kLast = "last";  // ranks: the last micro-step of several, which adds gradients up
 inline constexpr std::string_view kUpdate = "update";
+inline constexpr std::string_view kUpdateWithNorms = "update with norms";  // the same, and looks at every tensor
+inline constexpr std::string_view kSmallGradient = "small gradient";       // its norm behind the first micro-step
+inline constexpr std::string_view kShowAverage = "show average";  // what is evaluated is the average of the weights,
+inline constexpr std::string_view kShowWeights = "show weights";  // and the weights again
 inline constexpr std::string_view kGather = "gather";      // ranks: weights from their owners, where each has a part
 inline constexpr std::string_view kCheck = "check";        // whether parameters are finite
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
@@ -65,6 +69,8 @@ struct LoweringOptions {
   config::Optim optim;
   double spike = 0;  // guard.spike: a norm of so many usual ones makes no update; 0: any does
   const Optimizer* optimizer = &kAdamW;
+  bool average = false;                     // of the weights is kept beside them
+  bool norms = false;                       // of every tensor can be asked for
   std::uint64_t seed = 0;                   // of dropout
   dist::Sharing sharing = {};               // of training among ranks
   program::ExecutorOptions execution = {};  // how the programs run
@@ -96,6 +102,14 @@ struct Fp8Tensor {
   program::ValueId copy;   // where it persists
 };
 
+// What a look at the norms of all tensors writes (model/tensor_norms.h).
+struct NormValues {
+  program::ValueId bounds;                       // [tensors, 2] i64
+  program::ValueId gradients, weights, updates;  // [tensors] f64 each: sums of squares
+  program::ValueId small;                        // UpdateResult of the first micro-step's gradient
+  bool has_updates = false;                      // else a copy of the weights would enlarge the arena
+};
+
 struct LoweredModel {
   ParameterTable table;
   FlatLayout layout;
@@ -108,6 +122,7 @@ struct LoweredModel {
   optim::Range updated;                        // that this rank updates: its own, or all
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   DecodeValues decode;
+  NormValues norms;
   std::vector<Fp8Tensor> fp8;
 
   // Adds a row and its value.

@@ -53,6 +53,8 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
       kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
   o.optim = c.optim;
   o.spike = c.guard.spike;
+  o.average = c.train.average != "none";
+  o.norms = c.log.norms_every > 0;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
   o.recompute = recompute_of(c.train.recompute);
   o.execution.graphs = c.kernels.graphs == "auto";

@@ -11,7 +11,7 @@
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
 //   working = p, in the type that products take: absent where that is p's own
-// refresh:    working = parameters, when they came from elsewhere than an update.
+// refresh:    working = parameters, when they came from elsewhere than an update; or a copy of any fp32 array.
 #pragma once
 
 #include "base/operand.h"

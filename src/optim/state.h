@@ -48,6 +48,7 @@ inline constexpr std::string_view kWorking = "working copies";  // where product
 inline constexpr std::string_view kGradients = "gradients";
 
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kAverageFile = "average.safetensors";  // a run without train.average has none
 inline constexpr const char* kFp8File = "fp8.safetensors";  // scales; a checkpoint of another precision has none
 
 }  // namespace redline::optim

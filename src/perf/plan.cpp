@@ -43,6 +43,7 @@ MemoryKinds memory_of(const program::MemoryPlan& plan, const Machine& machine) {
   m.working_copies = role(Role::working);
   m.gradients = role(Role::gradient);
   m.moments = role(Role::moment);
+  m.averages = role(Role::average);
   m.inputs = role(Role::constant) + role(Role::cache) + role(Role::input) + role(Role::output);
   m.workspace = role(Role::scratch);
   m.activations = plan.total - plan.persistent - m.workspace;

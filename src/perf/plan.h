@@ -26,14 +26,14 @@ struct FlopParts {
 
 // Bytes, each counted once. On a card everything that the process takes of it; on the CPU the arena.
 struct MemoryKinds {
-  std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0;
+  std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0, averages = 0;
   std::int64_t activations = 0;  // with what the planner could not fill between them
   std::int64_t workspace = 0;    // scratch of nodes, the kernels' and the uploads'
   std::int64_t inputs = 0;       // batch, results, tables, the caches of samples
   std::int64_t context = 0;      // the driver's, and the libraries' kernels
   std::int64_t arena = 0;        // what a run's memory_gib shows; parts of it are in all of the above but context
   std::int64_t total() const {
-    return masters + working_copies + gradients + moments + activations + workspace + inputs + context;
+    return masters + working_copies + gradients + moments + averages + activations + workspace + inputs + context;
   }
 };
 

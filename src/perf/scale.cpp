@@ -87,6 +87,7 @@ RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int
   RankMemory m;
   m.masters = shared(all.masters, mode != Mode::ddp);
   m.moments = shared(all.moments, mode != Mode::ddp);
+  m.averages = shared(all.averages, mode != Mode::ddp);
   m.working_copies = shared(all.working_copies, mode == Mode::fsdp);
   m.gradients = shared(all.gradients, mode == Mode::fsdp);
   m.activations = all.activations;

@@ -74,13 +74,13 @@ RankStep simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabr
 
 // Bytes on one rank, that with the largest share.
 struct RankMemory {
-  std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0;
+  std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0, averages = 0;
   std::int64_t gathered = 0;  // fsdp: weights of two blocks, and their gradients until they are reduced
   std::int64_t activations = 0;
   std::int64_t communication = 0;  // the library's buffers, and gradients in the type in which they travel
   std::int64_t rest = 0;           // workspace, inputs, context
   std::int64_t total() const {
-    return masters + working_copies + gradients + moments + gathered + activations + communication + rest;
+    return masters + working_copies + gradients + moments + averages + gathered + activations + communication + rest;
   }
 };
 RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int ranks);

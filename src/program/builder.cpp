@@ -185,6 +185,17 @@ void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
 
 void Builder::adamw(optim::AdamW<ValueId> op, std::string name) { w_.append(op, Phase::update, std::move(name)); }
 void Builder::refresh(optim::Refresh<ValueId> op) { w_.append(op, Phase::update, "refresh"); }
+void Builder::average(optim::Average<ValueId> op) { w_.append(op, Phase::update, "average"); }
+void Builder::exchange(optim::Exchange<ValueId> op) { w_.append(op, Phase::update, "exchange"); }
+ValueId Builder::copy(ValueId of, std::string_view name) {
+  const ValueId to = w_.statistic(name, w_.shape(of));
+  w_.append(optim::Refresh<ValueId>{of, to}, Phase::update, std::string(name));
+  return to;
+}
+void Builder::tensor_sums(optim::TensorSums<ValueId> op, std::string name) {
+  op.partial = w_.scratch("partial sums", {w_.shape(op.bounds)[0], optim::kTensorSlices}, DType::f64);
+  w_.append(op, Phase::update, std::move(name));
+}
 void Builder::move_scales(ops::MoveScales<ValueId> op, std::string name) {
   w_.append(op, Phase::update, std::move(name));
 }

@@ -88,6 +88,10 @@ class Builder {
   void grad_norm(const NormOf& of, optim::GradNorm<ValueId> op);  // its totals are made here
   void adamw(optim::AdamW<ValueId> op, std::string name = "adamw");
   void refresh(optim::Refresh<ValueId> op);
+  void average(optim::Average<ValueId> op);
+  void exchange(optim::Exchange<ValueId> op);
+  ValueId copy(ValueId of, std::string_view name);                    // in fp32, for the rest of the program
+  void tensor_sums(optim::TensorSums<ValueId> op, std::string name);  // its partial sums are made here
   void move_scales(ops::MoveScales<ValueId> op, std::string name);
   void bound_scale(ops::BoundScale<ValueId> op);
   void quantize_weight(ops::QuantizeWeight<ValueId> op);

@@ -23,9 +23,12 @@ class Pass {
 
   // Behind every node that makes totals, their sum over ranks.
   void add_up_totals() {
-    for (std::size_t i = 0; i < program_.nodes.size(); ++i)
+    for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
       if (const auto* sums = std::get_if<optim::SumSquares<ValueId>>(&program_.nodes[i].op))
         put(i + 1, node_of(dist::AllReduce<ValueId>{sums->totals}, Phase::update, "totals of all ranks"));
+      if (const auto* sums = std::get_if<optim::TensorSums<ValueId>>(&program_.nodes[i].op))
+        put(i + 1, node_of(dist::AllReduce<ValueId>{sums->sums}, Phase::update, "sums of all ranks"));
+    }
   }
 
   // Scales of operands in eight bits follow what any rank has seen: all ranks have the same.

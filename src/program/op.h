@@ -20,6 +20,8 @@
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
+#include "optim/average.h"
+#include "optim/tensor_sums.h"
 #include "program/value.h"
 
 namespace redline::program {
@@ -32,7 +34,8 @@ using OpOver =
                  ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
                  ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
                  ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,
-                 optim::AdamW<T>, optim::Refresh<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
+                 optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>,
+                 dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

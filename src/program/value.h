@@ -23,6 +23,7 @@ enum class Role : std::uint8_t {
   working,     // persistent: parameters in the type that products take, where that is another
   gradient,    // persistent: accumulates over micro-batches
   moment,      // persistent: the optimizer's
+  average,     // persistent: of parameters
   constant,    // persistent: filled once (RoPE tables)
   cache,       // persistent: keys and values of the texts that are being continued
   input,       // persistent: written by the host before a run of a program (batch, step state)
@@ -30,13 +31,14 @@ enum class Role : std::uint8_t {
   activation,  // lives within one run of a program
   scratch,     // lives within one node, or one pair of them
 };
-inline constexpr int kRoles = 10;
+inline constexpr int kRoles = 11;
 
 constexpr bool persistent(Role r) { return r < Role::activation; }
 
 constexpr std::string_view name_of(Role r) {
-  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments",     "constants",
-                                               "caches",     "inputs",         "outputs",   "activations", "scratch"};
+  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments",
+                                               "averages",   "constants",      "caches",    "inputs",
+                                               "outputs",    "activations",    "scratch"};
   return kNames[static_cast<int>(r)];
 }
 

@@ -247,7 +247,10 @@ void Console::step(const train::StepMetrics& m) {
   }
   out_.keep(line);
   last_kept_ = now;
-  if (m.eval_loss) out_.keep(fmt::format("held-out loss {} after step {}", plain(*m.eval_loss, 4), m.step));
+  if (m.eval_loss)
+    out_.keep(fmt::format(
+        "held-out loss {}{} after step {}", plain(*m.eval_loss, 4),
+        m.eval_loss_average ? fmt::format(", of the average {},", plain(*m.eval_loss_average, 4)) : "", m.step));
 }
 
 void Console::set_failing(const std::vector<std::string>& names) {

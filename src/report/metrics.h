@@ -35,6 +35,13 @@ MetricValue read_in(const train::StepMetrics& m) {
   return value ? MetricValue(*value) : MetricValue(nullptr);
 }
 
+// The same, where what is not known is no part of the step.
+template <auto Group, auto Member>
+MetricValue read_known(const train::StepMetrics& m) {
+  const MetricValue value = read_in<Group, Member>(m);
+  return std::holds_alternative<std::nullptr_t>(value) ? MetricValue() : value;
+}
+
 // Of the session so far.
 template <train::Part Part>
 MetricValue read_part(const train::StepMetrics& m) {
@@ -59,7 +66,7 @@ constexpr std::string_view name_of(Figure figure) {
   return kNames[static_cast<std::size_t>(figure)];
 }
 
-enum class Section { none, top, speed, data, fp8, gpu };
+enum class Section { none, top, speed, data, norms, fp8, gpu };
 
 enum PanelFlags : unsigned {
   kSmooth = 1,          // a mean over it, the values behind
@@ -102,6 +109,7 @@ inline constexpr auto kMetrics = [] {
   using F = train::Fp8Observation;
   using P = train::Part;
   using R = train::RankPaces;
+  using N = train::NormsObservation;
   constexpr bool kRequired = true;
   constexpr unsigned kCurve = kSmooth | kFromZero;
   return std::array{
@@ -158,6 +166,9 @@ inline constexpr auto kMetrics = [] {
       metric("eval_loss", read<&M::eval_loss>, "nats",
              "held-out loss, in the rows of steps that were followed by an evaluation, and in that of step 0",
              "eval/loss", {"eval_loss", "Held-out loss at the last evaluation."}),
+      metric("eval_loss_average", read<&M::eval_loss_average>, "nats",
+             "the same of the average of the weights (`train.average`), once it is another than the weights",
+             "eval/loss_average", {"eval_loss_average", "Held-out loss of the average of the weights."}),
       metric("goodput", read<&M::goodput>, "share", "of the session's time so far that went to steps", "goodput/share",
              {"goodput_ratio", "Share of the session's time that went to steps."},
              {Section::speed, 5, "Goodput of the session so far", Figure::share, kFromZero}),
@@ -202,6 +213,20 @@ inline constexpr auto kMetrics = [] {
              {"slowest_rank_seconds", "What the slowest rank needs for a step.", 1e-3}),
       metric("median_rank_ms", read_in<&M::ranks, &R::median_ms>, "ms", "the same of the rank in the middle",
              "ranks/median_ms", {"median_rank_seconds", "What the rank in the middle needs for a step.", 1e-3}),
+      metric("weight_norm", read_known<&M::norms, &N::weight>, "",
+             "norm of all weights; these three are in the rows of steps at which the norms were looked at "
+             "(`log.norms_every`)",
+             "norms/weight", {"weight_norm", "Norm of all weights."},
+             {Section::norms, 1, "Norm of all weights", Figure::number, kFromZero}),
+      metric("update_norm", read_known<&M::norms, &N::update>, "",
+             "norm of the step's whole change of the weights; not there where a copy of them had no room",
+             "norms/update", {"update_norm", "Norm of the last change of all weights."},
+             {Section::norms, 2, "Norm of the whole update", Figure::number, kFromZero}),
+      metric("noise_scale_tokens", read_known<&M::norms, &N::noise_scale>, "",
+             "the batch, in tokens, at which the gradient's noise is as large as itself, over the last twenty looks; "
+             "where a step has several micro-batches",
+             "train/noise_scale_tokens", {"noise_scale_tokens", "Gradient noise scale in tokens."},
+             {Section::norms, 3, "Noise scale of the gradient, tokens", Figure::number, kFromZero}),
       metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
              "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
              "these "

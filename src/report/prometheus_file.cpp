@@ -88,6 +88,8 @@ void PrometheusFile::on(const train::Event& event) {
       [&](const train::Stepped& e) {
         const train::StepMetrics before = std::exchange(last_, e);
         if (!last_.eval_loss) last_.eval_loss = before.eval_loss;
+        if (!last_.eval_loss_average) last_.eval_loss_average = before.eval_loss_average;
+        if (!last_.norms) last_.norms = before.norms;
         if (!last_.account) last_.account = before.account;
         stepped_ = true;
         if (steady_seconds() - written_ >= kBetween) replace();

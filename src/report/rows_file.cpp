@@ -71,6 +71,13 @@ std::string fp8_row(const train::StepMetrics& m) {
   return io::Json{{"step", m.step}, {"tensors", std::move(tensors)}}.dump() + "\n";
 }
 
+std::string norms_row(const train::StepMetrics& m) {
+  io::Json tensors = io::Json::array();
+  for (const model::TensorNorm& t : m.norms->tensors)
+    tensors.push_back({{"name", t.name}, {"gradient", t.gradient}, {"weight", t.weight}, {"update", t.update}});
+  return io::Json{{"step", m.step}, {"tensors", std::move(tensors)}}.dump() + "\n";
+}
+
 std::string samples_row(const train::Sampled& sampled) {
   io::Json samples = io::Json::array();
   for (const train::SampledText& t : sampled.texts) samples.push_back({{"prompt", t.prompt}, {"text", t.text}});
@@ -149,6 +156,13 @@ RowsFile fp8_file(FileSystem& files, Path path) {
   return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
             const auto* step = std::get_if<train::Stepped>(&event);
             return step && step->fp8 ? fp8_row(*step) : std::string();
+          }};
+}
+
+RowsFile norms_file(FileSystem& files, Path path) {
+  return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
+            const auto* step = std::get_if<train::Stepped>(&event);
+            return step && step->norms ? norms_row(*step) : std::string();
           }};
 }
 

@@ -39,6 +39,7 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
     if (chosen("jsonl")) {
       add_rows("metrics.jsonl", metrics_file);
       add_rows("fp8.jsonl", fp8_file);
+      add_rows("norms.jsonl", norms_file);
       add_rows("goodput.jsonl", goodput_file);
       add(std::make_unique<EventsFile>(files, folder / "events.jsonl", std::move(program)), "events.jsonl");
     }

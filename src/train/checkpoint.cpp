@@ -252,13 +252,13 @@ std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const
   std::vector<std::string> needed = model::state_files(table);
   needed.insert(needed.begin(), kState);
   for (const std::string& name : needed)
-    if (name != optim::kFp8File && !named.contains(name))
+    if (name != optim::kFp8File && name != optim::kAverageFile && !named.contains(name))
       return fmt::format("{} names no {}", (folder / io::kManifest).string(), name);
   return {};
 }
 
-bool has_scales(FileSystem& files, const Path& folder) {
-  return io::checkpoint_hashes(files, folder).contains(optim::kFp8File);
+bool has_file(FileSystem& files, const Path& folder, const std::string& name) {
+  return io::checkpoint_hashes(files, folder).contains(name);
 }
 
 RunState read_run_state(FileSystem& files, const Path& folder) { return read_state(files, folder, state_from); }
@@ -267,12 +267,13 @@ data::LoaderState read_loader_state(FileSystem& files, const Path& folder) {
   return read_state(files, folder, loader_from);
 }
 
-void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress, bool with_scales) {
+void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress,
+                  const std::vector<std::string>& without) {
   const io::WeightFiles weights(real_files(), folder);
   std::vector<model::Engine::FileToLoad> all = model::weights_to_load(engine, weights);
   std::list<io::WeightFiles::File> others;  // they stay where they are
   for (const std::string& name : model::state_files(engine.lowered().state))
-    if (name != io::kWeightsFile && (with_scales || name != optim::kFp8File))
+    if (name != io::kWeightsFile && std::ranges::find(without, name) == without.end())
       all.push_back(
           model::state_to_load(engine, others.emplace_back(io::open_hashed(real_files(), folder, name)), name));
   engine.load(all, progress);

@@ -61,7 +61,7 @@ void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engin
                      const RunState& state, const RunTokens& tokens = {});
 
 // What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there. Scales
-// of operands in eight bits are not needed: they can be found anew.
+// of operands in eight bits are not needed, nor is an average of the weights: they can be begun anew.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 
 // From a folder that was found whole (io/checkpoint_folder.h): where the run stood, but for the loader's state. That
@@ -69,12 +69,13 @@ std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const
 RunState read_run_state(FileSystem& files, const Path& folder);
 data::LoaderState read_loader_state(FileSystem& files, const Path& folder);
 
-bool has_scales(FileSystem& files, const Path& folder);
+// Whether its manifest names a file.
+bool has_file(FileSystem& files, const Path& folder, const std::string& name);
 
-// Its parameters and moments, and where it is to be the scales, held against the manifest's hashes on the way: after an
-// error some of them are the checkpoint's and some are not. A rank loads what its rows hold, however many ranks wrote
-// the checkpoint, and looks at some of the hashes: all is well when no rank found an error.
+// Its tensors but for the files `without`, held against the manifest's hashes on the way: after an error some of them
+// are the checkpoint's and some are not. A rank loads what its rows hold, however many ranks wrote the checkpoint, and
+// looks at some of the hashes: all is well when no rank found an error.
 void load_tensors(const Path& folder, model::Engine& engine, const model::LoadProgress& progress = {},
-                  bool with_scales = true);
+                  const std::vector<std::string>& without = {});
 
 }  // namespace redline::train

@@ -20,6 +20,7 @@
 #include "device/gpu_monitor.h"
 #include "dist/sharing.h"
 #include "model/fp8_seen.h"
+#include "model/tensor_norms.h"
 #include "program/program.h"
 #include "train/goodput.h"
 
@@ -61,6 +62,15 @@ struct Fp8Observation {
   explicit Fp8Observation(std::vector<model::Fp8Seen> seen);
 };
 
+// What a look at the norms of all tensors found (log.norms_every).
+struct NormsObservation {
+  std::vector<model::TensorNorm> tensors;  // in the order of the parameter table
+  std::optional<double> weight, update;    // norms of all of them together; the latter where it is known
+  std::optional<double> noise_scale;       // tokens; where the gradients of two sizes tell, over the last looks
+
+  explicit NormsObservation(std::vector<model::TensorNorm> norms);
+};
+
 // How ranks keep up with each other.
 struct RankPaces {
   std::optional<double> wait_ms;                // of the step, in which rank 0 waited for others
@@ -77,9 +87,11 @@ struct StepMetrics {
   double tokens_per_s = 0, padding = 0, tflops = 0, mfu = 0, mfu_palm = 0, data_wait_ms = 0;
   std::optional<std::int64_t> truncated_tokens;  // where data.long_documents = "truncate"
   double memory_gib = 0;
-  std::optional<double> eval_loss;       // where the step was followed by an evaluation
-  std::optional<device::GpuSample> gpu;  // the newest one; where the card can be watched
-  std::optional<Fp8Observation> fp8;     // of the step's first micro-batch, where it was looked at
+  std::optional<double> eval_loss;          // where the step was followed by an evaluation
+  std::optional<double> eval_loss_average;  // the same of the average of the weights, where there is one
+  std::optional<device::GpuSample> gpu;     // the newest one; where the card can be watched
+  std::optional<Fp8Observation> fp8;        // of the step's first micro-batch, where it was looked at
+  std::optional<NormsObservation> norms;    // where the step's tensors were looked at
   double goodput = 0;
   std::optional<Account> account;           // of the session so far, every few seconds
   std::int64_t skipped = 0, rollbacks = 0;  // of the run so far (train/guard.h)

@@ -20,11 +20,22 @@ Fp8Observation::Fp8Observation(std::vector<model::Fp8Seen> seen) : tensors(std::
   take(&model::Fp8Seen::zero, zero, most_zero);
 }
 
+NormsObservation::NormsObservation(std::vector<model::TensorNorm> norms) : tensors(std::move(norms)) {
+  double weights = 0, updates = 0;
+  for (const model::TensorNorm& t : tensors) {
+    weights += t.weight * t.weight;
+    updates += t.update * t.update;
+  }
+  weight = std::sqrt(weights);
+  if (std::isfinite(updates)) update = std::sqrt(updates);
+}
+
 void QueuedStep::clear() {
   pairs = real_tokens = 0;
   flops = flops_palm = data_wait = 0;
   documents.clear();
   fp8.reset();
+  norms.reset();
 }
 
 void QueuedStep::take_counts(const StepCounts& counts) {

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "model/fp8_linears.h"
+#include "optim/average.h"
 #include "optim/schedule.h"
 #include "train/memory_advice.h"
 
@@ -101,14 +102,26 @@ void StepLoop::restore(const RunState& state) {
 void StepLoop::load_checkpoint(const Path& folder, const config::Config* before) {
   std::string problem;
   if (!lowering_.fp8.empty()) {
-    if (!has_scales(files_, folder))
+    if (!has_file(files_, folder, optim::kFp8File))
       problem = "has no scales of fp8 products";
     else if (before && model::fp8_products(*before).taken != lowering_.fp8)
       problem = "has scales of other fp8 products";
   }
-  load_tensors(folder, *engine_, tell_loading(), problem.empty());
+  std::string no_average;
+  if (lowering_.average) {
+    if (!has_file(files_, folder, optim::kAverageFile))
+      no_average = "has no average of the weights";
+    else if (before && before->train.average != config_.train.average)
+      no_average = "has an average of another kind";
+  }
+  std::vector<std::string> without;
+  if (!problem.empty()) without.push_back(optim::kFp8File);
+  if (!no_average.empty()) without.push_back(optim::kAverageFile);
+  load_tensors(folder, *engine_, tell_loading(), without);
   if (!problem.empty())
     keeper_.tell(Note{fmt::format("{} {}: they are found anew, on the first batch", folder.string(), problem)});
+  if (!no_average.empty())
+    keeper_.tell(Note{fmt::format("{} {}: it begins with the weights as they are", folder.string(), no_average)});
 }
 
 model::LoadProgress StepLoop::tell_loading() {
@@ -175,7 +188,11 @@ TrainResult StepLoop::run() {
   }
   safe_step_ = saved_step_ = state_.step;
   guard_.begin(state_.step);
-  if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
+  if (lowering_.norms && !lowered().norms.has_updates)
+    keeper_.tell(
+        Note{"log.norms_every: norms of updates are left out, since a copy of the weights is larger than the "
+             "activations whose memory it would take"});
+  if (state_.step == 0 && config_.train.eval_every > 0) held_out_losses();  // where it began
   for (;;) try {
       return run_steps();
     } catch (const GoBack& because) {
@@ -184,7 +201,7 @@ TrainResult StepLoop::run() {
 }
 
 TrainResult StepLoop::run_steps() {
-  std::optional<double> eval_loss;
+  std::optional<double> eval_loss, of_average;
   engine_->clock().restart();
   bool dropped = false;
   goodput_->turn_to(Part::steps);
@@ -201,8 +218,15 @@ TrainResult StepLoop::run_steps() {
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
     if (ahead && !evaluation && !checkpoint && !sample && !stopping()) continue;
     StepMetrics m = finish_step();
-    if (evaluation) m.eval_loss = held_out_loss();
-    if (last || m.eval_loss) eval_loss = m.eval_loss;
+    if (evaluation) {
+      const HeldOutLosses losses = held_out_losses();
+      m.eval_loss = losses.weights;
+      m.eval_loss_average = losses.average;
+    }
+    if (last || m.eval_loss) {
+      eval_loss = m.eval_loss;
+      of_average = m.eval_loss_average;
+    }
     const bool best = m.eval_loss && ends_.evaluated(m.step, *m.eval_loss);
     keeper_.tell(Stepped{m});
     get_ready_to_save();
@@ -219,9 +243,11 @@ TrainResult StepLoop::run_steps() {
   tell_dropped();
   const bool stopped = !at_end() || !eval_loss;
   const Outcome outcome = stopped ? Outcome::stopped : Outcome::finished;
-  keeper_.tell(ending(outcome, stopped ? how_it_stopped(dropped)
-                                       : fmt::format("{} done, held-out loss {:.4f}{}", counted(state_.step, "step"),
-                                                     *eval_loss, ends_.ending())));
+  keeper_.tell(ending(
+      outcome,
+      stopped ? how_it_stopped(dropped)
+              : fmt::format("{} done, held-out loss {:.4f}{}{}", counted(state_.step, "step"), *eval_loss,
+                            of_average ? fmt::format(", of the average {:.4f}", *of_average) : "", ends_.ending())));
   return {outcome, state_.step, eval_loss};
 }
 
@@ -253,6 +279,7 @@ bool StepLoop::queue_step() {
     --queued_;
     return false;
   }
+  engine_->average_with(optim::average_share(config_.train, state_.step, ends_.steps()));
   engine_->set_step(static_cast<std::uint64_t>(state_.step), s.lr,
                     StepCounts{.pairs = static_cast<double>(s.pairs),
                                .real_tokens = static_cast<double>(s.real_tokens),
@@ -261,8 +288,16 @@ bool StepLoop::queue_step() {
                                .stop = asked_to_stop() ? 1.0 : 0.0},
                     0);
   keeper_.before_update();
-  engine_->update();
+  if (s.norms)
+    engine_->update_with_norms();
+  else
+    engine_->update();
   engine_->post_result();
+  if (s.norms) {
+    const bool small = s.norms->small.counts.pairs > 0;
+    s.norms = engine_->norm_sums();
+    if (!small) s.norms->small = {};
+  }
   state_.step += 1;
   state_.guard.drawn += 1;
   tell_alive();
@@ -293,6 +328,11 @@ void StepLoop::micro_steps(QueuedStep& sums) {
       sums.fp8.emplace(engine_->watched_micro_step(true, last));
     else
       engine_->micro_step(micro == 0, last);
+    if (micro == 0 && looks_at_norms(sums.step)) {
+      sums.norms.emplace();
+      sums.norms->small.counts.pairs = last ? 0 : static_cast<double>(batch_.pairs);
+      if (!last) engine_->small_gradient(static_cast<std::uint64_t>(state_.step), sums.norms->small.counts.pairs);
+    }
     sums.pairs += batch_.pairs;
     sums.real_tokens += batch_.real_tokens;
     sums.flops += engine_->model_flops(batch_);
@@ -307,6 +347,11 @@ void StepLoop::micro_steps(QueuedStep& sums) {
 bool StepLoop::looks_at_fp8(std::int64_t step) const {
   const std::int64_t every = config_.log.fp8_every;
   return every > 0 && !lowered().fp8.empty() && (step == 1 || step % every == 0);
+}
+
+bool StepLoop::looks_at_norms(std::int64_t step) const {
+  const std::int64_t every = config_.log.norms_every;
+  return every > 0 && (step == 1 || step % every == 0);
 }
 
 // As many as the device does within about a second: what is queued cannot be taken back from a card.
@@ -352,6 +397,7 @@ StepMetrics StepLoop::finish_step() {
   if (options_.peak_was_measured) raise_peak(s.flops / static_cast<double>(ranks()) / result.time.seconds);
   const std::int64_t slots = batch_.shape.tokens() * micro_batches();
   StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_ * static_cast<double>(ranks()));
+  if (s.norms) m.norms = norms_of(s, result.update);
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();

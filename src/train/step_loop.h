@@ -9,6 +9,7 @@
 #include "train/checkpoint.h"
 #include "train/ends.h"
 #include "train/goodput.h"
+#include "train/gradient_noise.h"
 #include "train/queued_step.h"
 #include "train/samples.h"
 #include "train/trainer.h"
@@ -96,6 +97,8 @@ class StepLoop {
   void micro_steps(QueuedStep& sums);
   double micro_step_seconds() const { return step_seconds_ / static_cast<double>(config_.train.accumulate); }
   bool looks_at_fp8(std::int64_t step) const;
+  bool looks_at_norms(std::int64_t step) const;
+  NormsObservation norms_of(const QueuedStep& step, const UpdateResult& update);
   std::size_t micro_steps_ahead() const;
   bool next_batch();
   void finish_steps();
@@ -107,6 +110,11 @@ class StepLoop {
   bool are_others(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key,
                   const Path& checkpoint);
   void tell_changed_files();
+  struct HeldOutLosses {
+    std::optional<double> weights, average;  // the latter where there is one, and it is not the weights themselves
+  };
+  HeldOutLosses held_out_losses();
+  std::optional<double> held_out_loss_of_average();
   std::optional<double> held_out_loss();
   void write_samples(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;
@@ -146,6 +154,7 @@ class StepLoop {
   bool peak_was_low_ = false;
   RunState state_;
   Guard guard_{config_.guard, state_.guard};
+  NoiseScale noise_;          // of gradients, over the looks of this session
   double waited_ = 0;         // for ranks, when the step before ended
   bool others_stop_ = false;  // a rank was asked to, and all know
   bool going_back_ = false;   // weights are loaded whatever signals come

@@ -6,14 +6,44 @@
 
 #include "base/error.h"
 #include "model/evaluate.h"
+#include "optim/average.h"
 #include "train/step_loop.h"
 
 namespace redline::train {
 
-// Nothing where a signal came before its end.
-std::optional<double> StepLoop::held_out_loss() {
+StepLoop::HeldOutLosses StepLoop::held_out_losses() {
   const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
   const Ends::Timed timed = ends_.timed(Ends::Aside::evaluation);
+  HeldOutLosses losses;
+  losses.weights = held_out_loss();
+  if (!losses.weights) return {};
+  if (!std::isfinite(*losses.weights))
+    refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
+                       state_.step, *losses.weights));
+  keeper_.tell(Evaluated{state_.step, *losses.weights});
+  losses.average = held_out_loss_of_average();
+  return losses;
+}
+
+// The average stands in the weights' place meanwhile, and they come back whatever happens: a signal ends an evaluation,
+// and the state is saved then.
+std::optional<double> StepLoop::held_out_loss_of_average() {
+  if (!lowering_.average || state_.step == 0) return std::nullopt;
+  if (optim::average_share(config_.train, state_.step - 1, ends_.steps()) == 1) return std::nullopt;
+  engine_->show_average(true);
+  std::optional<double> loss;
+  try {
+    loss = held_out_loss();
+  } catch (...) {
+    engine_->show_average(false);
+    throw;
+  }
+  engine_->show_average(false);
+  return loss;
+}
+
+// Nothing where a signal came before its end.
+std::optional<double> StepLoop::held_out_loss() {
   held_out_.restore({});
   const StopFlag* const stop = alone() ? options_.stop : nullptr;  // ranks end an evaluation together
   engine_->drop_on(stop);
@@ -31,11 +61,25 @@ std::optional<double> StepLoop::held_out_loss() {
   } catch (const Interrupted&) {
     return std::nullopt;
   }
-  if (!std::isfinite(e.loss))
-    refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
-                       state_.step, e.loss));
-  keeper_.tell(Evaluated{state_.step, e.loss});
   return e.loss;
+}
+
+// Ranks have about as many pairs each. In fsdp they add up the gradients of every micro-step, in the other modes those
+// of the last.
+NormsObservation StepLoop::norms_of(const QueuedStep& step, const UpdateResult& update) {
+  NormsObservation seen(model::tensor_norms(lowered().table, *step.norms, update.counts.pairs));
+  const auto squares = [](const UpdateResult& r) {
+    const double norm = static_cast<double>(r.grad_norm) * r.counts.pairs;
+    return norm * norm;
+  };
+  const UpdateResult& small = step.norms->small;
+  const bool apart = !alone() && options_.team.sharing.mode != dist::Mode::fsdp;
+  if (small.counts.pairs > 0 && update.finite == 1.0f) {
+    const GradientSize first{squares(small), small.counts.pairs, apart ? static_cast<double>(ranks()) : 1};
+    if (const auto look = estimate_noise(first, {squares(update), update.counts.pairs})) noise_.add(*look);
+    seen.noise_scale = noise_.pairs();
+  }
+  return seen;
 }
 
 void StepLoop::write_samples(std::int64_t step) {

@@ -3,6 +3,8 @@
 
 #include "base/thread_pool.h"
 #include "optim/adamw.h"
+#include "optim/average.h"
+#include "optim/tensor_sums.h"
 
 namespace redline::optim::cpu {
 
@@ -10,5 +12,8 @@ void run(const SumSquares<Tensor>& op, ThreadPool& pool);
 void run(const GradNorm<Tensor>& op, ThreadPool& pool);
 void run(const AdamW<Tensor>& op, ThreadPool& pool);
 void run(const Refresh<Tensor>& op, ThreadPool& pool);
+void run(const Average<Tensor>& op, ThreadPool& pool);
+void run(const Exchange<Tensor>& op, ThreadPool& pool);
+void run(const TensorSums<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::optim::cpu

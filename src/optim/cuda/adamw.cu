@@ -1,33 +1,19 @@
 // AdamW, g scaled and clipped, skipped whole when the norm was not finite:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (wd * p + (m / c1) / (sqrt(v / c2) + eps));
-//   working = p in bf16. Refresh is that last line alone.
+//   working = p in bf16. Refresh is that last line alone, and may copy in fp32.
 // One thread has four elements of every array; what is left over at the end goes one to a thread. Everything that
 // changes from step to step is read from the step's state, the same address for all: one cached load.
 #include "base/step_state.h"
 #include "device/cuda/vectors.cuh"
 #include "optim/cuda/kernels.h"
+#include "optim/cuda/share.cuh"
 
 namespace redline::optim::cuda {
 namespace {
 
 using namespace device::cuda;
 
-constexpr int kThreads = 256;
-
-// Element `first` of the thread, and how many it has: kWidth below the last whole vector, one beyond it.
-template <int kWidth>
-struct Share {
-  std::int64_t first;
-  bool whole, inside;
-};
-template <int kWidth>
-__device__ Share<kWidth> share_of_thread(std::int64_t n) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x, vectors = n / kWidth;
-  if (thread < vectors) return {thread * kWidth, true, true};
-  const std::int64_t element = vectors * kWidth + (thread - vectors);
-  return {element, false, element < n};
-}
-unsigned share_blocks(std::int64_t n, int width) { return blocks_for(n / width + n % width, kThreads); }
+constexpr int kThreads = kShareThreads;
 
 struct Arrays {
   float* parameters;
@@ -69,14 +55,14 @@ __global__ void __launch_bounds__(kThreads) adamw(const Arrays arrays, std::int6
   }
 }
 
-template <int N>
-__device__ void copy(const float* from, bf16* to) {
+template <int N, class T>
+__device__ void copy(const float* from, T* to) {
   const auto x = load<N>(from);
   store<N>(to, x.at);
 }
 
-template <int kWidth>
-__global__ void __launch_bounds__(kThreads) refresh(const float* parameters, bf16* working, std::int64_t n) {
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kThreads) refresh(const float* parameters, T* working, std::int64_t n) {
   const Share<kWidth> share = share_of_thread<kWidth>(n);
   if (!share.inside) return;
   if (share.whole) {
@@ -107,11 +93,16 @@ void run(const AdamW<Tensor>& op, const device::cuda::Launch& launch) {
 
 void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch) {
   const std::int64_t n = op.parameters.elements();
-  const bool vectors = in_vectors(8, {op.parameters, op.working});
-  const auto kernel = vectors ? refresh<8> : refresh<1>;
-  kernel<<<share_blocks(n, vectors ? 8 : 1), kThreads, 0, launch.stream>>>(op.parameters.f32(),
-                                                                           working_copy(op.working), n);
-  REDLINE_LAUNCHED();
+  const auto copy_to = [&]<class T>(T* working) {
+    const bool vectors = in_vectors(8, {op.parameters, op.working});
+    const auto kernel = vectors ? refresh<8, T> : refresh<1, T>;
+    kernel<<<share_blocks(n, vectors ? 8 : 1), kThreads, 0, launch.stream>>>(op.parameters.f32(), working, n);
+    REDLINE_LAUNCHED();
+  };
+  if (op.working.dtype == DType::f32)
+    copy_to(op.working.f32());
+  else
+    copy_to(working_copy(op.working));
 }
 
 }  // namespace redline::optim::cuda

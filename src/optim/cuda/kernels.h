@@ -3,6 +3,8 @@
 
 #include "device/cuda/launch.h"
 #include "optim/adamw.h"
+#include "optim/average.h"
+#include "optim/tensor_sums.h"
 
 namespace redline::optim::cuda {
 
@@ -10,5 +12,8 @@ void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch);
 void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch);
 void run(const AdamW<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch);
+void run(const Average<Tensor>& op, const device::cuda::Launch& launch);
+void run(const Exchange<Tensor>& op, const device::cuda::Launch& launch);
+void run(const TensorSums<Tensor>& op, const device::cuda::Launch& launch);
 
 }  // namespace redline::optim::cuda
