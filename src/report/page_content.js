@@ -3,8 +3,9 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const several = runs.length > 1, names = () => runs.map((run, i) => [chip(i), run.run]), first = runs[0];
   const longest = most([0, ...runs.map(run => run.seconds)]);
   const [unit, unitName] = longest > 10800 ? [3600, "hours"] : longest > 180 ? [60, "minutes"] : [1, "seconds"];
-  for (const set of runs.flatMap(run => [run.x, run.held_out, run.resumes, run.skips, run.went_back.from,
-    run.went_back.to])) set.time = set.time.map(v => v / unit);
+  for (const set of runs.flatMap(run => [run.x, run.held_out, run.held_out_average, run.resumes, run.skips,
+    run.went_back.from, run.went_back.to, ...[run.norms, run.fp8].flatMap(looks => looks ? [looks.x] : [])]))
+    set.time = set.time.map(v => v / unit);
   axes = { step: ["step", v => "step " + grouped(v)], tokens: ["tokens", v => count(v) + " tokens"],
     time: [unitName, v => `${digits(v, 4)} ${unitName}`] };
 
@@ -39,6 +40,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
       ...(began ? [row("held-out loss, step 0", run => loss(before(run)))] : []),
       row("held-out loss, last", run => loss(run.last_eval_loss)),
       row("held-out loss, best", run => loss(run.best_eval_loss)),
+      ...(runs.some(run => run.held_out_average.y.length) ?
+        [row("of the average, last", run => loss(run.held_out_average.y.at(-1) ?? null))] : []),
       row("steps", run => grouped(run.steps) + (run.steps_asked ? " of " + grouped(run.steps_asked) : "")),
       ...["updates skipped", "rollbacks"].filter(name => runs.some(run => run[name.replace(" ", "_")] > 0)).map(name =>
         row(name, run => known(run[name.replace(" ", "_")], "number"))),
@@ -77,7 +80,10 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
       ...(run.curves[panel.key] ? [{ ...run.curves[panel.key], x: run.x, colour: i,
         ...(several ? { name: run.run, run: i } : { name: panel.evaluations ? "training" : panel.title }) }] : []),
       ...(panel.evaluations && run.held_out.y.length ? [{ y: run.held_out.y, x: run.held_out, dots: true, dashed: true,
-        ...(several ? { name: run.run + ", held out", run: i, colour: i } : { name: "held out", colour: 1 }) }] : [])]);
+        ...(several ? { name: run.run + ", held out", run: i, colour: i } : { name: "held out", colour: 1 }) }] : []),
+      ...(panel.evaluations && run.held_out_average.y.length ? [{ y: run.held_out_average.y, x: run.held_out_average,
+        dots: true, dashed: true, ...(several ? { name: run.run + ", held out, average", run: i, colour: i } :
+          { name: "held out, average of weights", colour: 2 }) }] : [])]);
     const marks = [], flags = [];
     if (panel.evaluations) runs.forEach((run, i) => {
       const owner = several ? run.run + " " : "", { from, to, from_step } = run.went_back;
@@ -161,7 +167,7 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   }));
   under("Memory", () => {
     const held = runs.filter(run => run.memory_bytes?.total > 0);
-    const kinds = [["parameters", 0], ["working copies", 4], ["gradients", 2], ["moments", 3], ["activations", 1]]
+    const kinds = [["parameters", 0], ["working copies", 4], ["gradients", 2], ["moments", 3], ["averages", 5], ["activations", 1]]
       .filter(([kind]) => held.some(run => run.memory_bytes[kind]));
     const whole = most(held.map(run => Math.max(run.memory_bytes.total, run.card_memory)));
     table("bars", ["", "", ...[...kinds, ["other", 7]].map(([kind, i]) => [chip(i), kind]), "in all"], held.map(run => {
@@ -180,6 +186,25 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
       paragraph(`${intervals} of the data pipeline; the others waited most for ${p.slowest}`, "");
       table("plain", ["stage", "threads", "tokens/s", "busy", "waiting"], p.stages.map(s => [s.name,
         digits(s.threads, 3), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)]), several ? run : "");
+    }
+  });
+  under("Norms", () => {
+    section("Norms");
+    for (const { run, norms } of runs.filter(run => run.norms)) {
+      const curve = (title, of, figure) => {
+        const series = norms.kinds.filter(kind => kind[of].some(v => v !== null)).map((kind, i) =>
+          ({ name: kind.kind, colour: i, x: norms.x, y: kind[of], dots: true }));
+        if (series.length && norms.x.step.length) addPlot({ title, figure, zero: true, series });
+      };
+      if (!several) {
+        curve("Gradient norm of a tensor, middle layer", "gradient", "number");
+        curve("Weight norm of a tensor, middle layer", "weight", "number");
+        curve("Update over weight, middle layer", "change", "exponent");
+      }
+      table("plain", ["tensor", "gradient", "weight", "update", "update over weight"], norms.largest.map(t => [t.name,
+        known(t.gradient, "number"), known(t.weight, "number"), known(t.update, "number"), known(t.change, "exponent")]),
+        `${several ? run + ": " : ""}step ${grouped(norms.step)}, the largest updates first`);
+      if (norms.left_out) add("p", { class: "quiet" }, `${grouped(norms.left_out)} more tensors in norms.jsonl.`);
     }
   });
   under("Eight bits", () => {

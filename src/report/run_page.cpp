@@ -82,11 +82,11 @@ io::Json curves(const RunRecord& run) {
   return all;
 }
 
-io::Json evaluations(const RunRecord& run) {
+io::Json evaluations(const RunRecord& run, Column column) {
   std::vector<std::size_t> rows;
   io::Json losses = io::Json::array();
   for (std::size_t row = 0; row < run.rows(); ++row) {
-    const double loss = run.column("eval_loss")[row];
+    const double loss = run.column(column)[row];
     if (!std::isfinite(loss)) continue;
     rows.push_back(row);
     losses.push_back(rounded(loss));
@@ -254,7 +254,8 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
   for (std::size_t s = 0; s < stretches(run); ++s) last_rows.push_back(stretch_begin(run, s + 1) - 1);
   out.update({{"x", places(run, last_rows)},
               {"curves", curves(run)},
-              {"held_out", evaluations(run)},
+              {"held_out", evaluations(run, "eval_loss")},
+              {"held_out_average", evaluations(run, "eval_loss_average")},
               {"resumes", resumes(run)},
               {"skips", skips(run)},
               {"went_back", went_back(run)},
@@ -267,6 +268,14 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
     out["profile"].erase("nodes");  // there are thousands
   }
   if (io::Json seen = fp8(run); !seen.is_null()) out["fp8"] = std::move(seen);
+  if (!run.norms.steps.empty()) {
+    std::vector<std::size_t> looks, rows;
+    io::Json norms = norms_json(run.norms, kStretches, looks);
+    for (std::size_t i = 0; i < looks.size() && run.rows() > 0; ++i)
+      rows.push_back(row_of(run, run.norms.steps[looks[i]]));
+    norms["x"] = places(run, rows);
+    out["norms"] = std::move(norms);
+  }
   out["samples"] = samples(run);
   add_events(out, run);
   out.update({{"settings", std::move(settings)}, {"config", run.config_text}});
@@ -279,7 +288,7 @@ io::Json panels() {
   for (const Metric& m : kMetrics)
     if (m.panel.section != Section::none) shown.push_back(&m);
   std::ranges::stable_sort(shown, {}, [](const Metric* m) { return std::pair(m->panel.section, m->panel.place); });
-  constexpr std::string_view kSections[] = {"", "", "Speed", "Data", "Eight bits", "GPU"};
+  constexpr std::string_view kSections[] = {"", "", "Speed", "Data", "Norms", "Eight bits", "GPU"};
   io::Json out = io::Json::array();
   for (const Metric* m : shown)
     out.push_back({{"section", kSections[static_cast<std::size_t>(m->panel.section)]},

@@ -394,6 +394,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   read_pipeline(files, run);
   read_samples(files, run);
   read_fp8(files, run);
+  run.norms = read_norms(files, run.folder / "norms.jsonl", run.problems);
   read_config(files, run);
   read_profile(files, run);
   return run;

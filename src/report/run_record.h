@@ -14,6 +14,7 @@
 #include "io/json.h"
 #include "report/metrics.h"
 #include "report/run_goodput.h"
+#include "report/run_norms.h"
 
 namespace redline::report {
 
@@ -65,6 +66,7 @@ struct RunRecord {
   std::vector<Sample> samples;  // by step
   std::vector<std::int64_t> fp8_steps;
   std::vector<Fp8History> fp8;
+  RunNorms norms;
   std::optional<io::Json> pipeline;  // intervals told, the slowest stage of most, and the mean of each stage over them
   std::optional<io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it

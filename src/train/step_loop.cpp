@@ -99,31 +99,6 @@ void StepLoop::restore(const RunState& state) {
   ends_.restore(state.ends, state.step);
 }
 
-void StepLoop::load_checkpoint(const Path& folder, const config::Config* before) {
-  std::string problem;
-  if (!lowering_.fp8.empty()) {
-    if (!has_file(files_, folder, optim::kFp8File))
-      problem = "has no scales of fp8 products";
-    else if (before && model::fp8_products(*before).taken != lowering_.fp8)
-      problem = "has scales of other fp8 products";
-  }
-  std::string no_average;
-  if (lowering_.average) {
-    if (!has_file(files_, folder, optim::kAverageFile))
-      no_average = "has no average of the weights";
-    else if (before && before->train.average != config_.train.average)
-      no_average = "has an average of another kind";
-  }
-  std::vector<std::string> without;
-  if (!problem.empty()) without.push_back(optim::kFp8File);
-  if (!no_average.empty()) without.push_back(optim::kAverageFile);
-  load_tensors(folder, *engine_, tell_loading(), without);
-  if (!problem.empty())
-    keeper_.tell(Note{fmt::format("{} {}: they are found anew, on the first batch", folder.string(), problem)});
-  if (!no_average.empty())
-    keeper_.tell(Note{fmt::format("{} {}: it begins with the weights as they are", folder.string(), no_average)});
-}
-
 model::LoadProgress StepLoop::tell_loading() {
   return [this](std::uint64_t done, std::uint64_t of) {
     if (!going_back_ && alone()) end_if_asked(options_.stop);
@@ -347,11 +322,6 @@ void StepLoop::micro_steps(QueuedStep& sums) {
 bool StepLoop::looks_at_fp8(std::int64_t step) const {
   const std::int64_t every = config_.log.fp8_every;
   return every > 0 && !lowered().fp8.empty() && (step == 1 || step % every == 0);
-}
-
-bool StepLoop::looks_at_norms(std::int64_t step) const {
-  const std::int64_t every = config_.log.norms_every;
-  return every > 0 && (step == 1 || step % every == 0);
 }
 
 // As many as the device does within about a second: what is queued cannot be taken back from a card.

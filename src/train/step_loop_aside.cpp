@@ -1,5 +1,5 @@
-// What a run does between steps, on all of its ranks: evaluations and samples; and how its ranks keep up with each
-// other.
+// What a run does between steps, on all of its ranks: evaluations, samples and looks at norms; and how its ranks keep up
+// with each other.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -62,6 +62,11 @@ std::optional<double> StepLoop::held_out_loss() {
     return std::nullopt;
   }
   return e.loss;
+}
+
+bool StepLoop::looks_at_norms(std::int64_t step) const {
+  const std::int64_t every = config_.log.norms_every;
+  return every > 0 && (step == 1 || step % every == 0);
 }
 
 // Ranks have about as many pairs each. In fsdp they add up the gradients of every micro-step, in the other modes those

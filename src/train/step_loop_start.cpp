@@ -1,8 +1,9 @@
-// Where a run's weights come from when it does not start from random ones: the folder of model.init_from. They, and the
-// tokenizer beside them, are held against the run.
+// Where a run's weights come from when it does not start from random ones: a checkpoint of its own, or the folder of
+// model.init_from. They, and the tokenizer beside them, are held against the run.
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
+#include "model/fp8_linears.h"
 #include "model/weights.h"
 #include "train/step_loop.h"
 
@@ -30,6 +31,31 @@ std::string tokenizer_problem(const Path& folder, const config::Config& config) 
 }
 
 }  // namespace
+
+void StepLoop::load_checkpoint(const Path& folder, const config::Config* before) {
+  std::string problem;
+  if (!lowering_.fp8.empty()) {
+    if (!has_file(files_, folder, optim::kFp8File))
+      problem = "has no scales of fp8 products";
+    else if (before && model::fp8_products(*before).taken != lowering_.fp8)
+      problem = "has scales of other fp8 products";
+  }
+  std::string no_average;
+  if (lowering_.average) {
+    if (!has_file(files_, folder, optim::kAverageFile))
+      no_average = "has no average of the weights";
+    else if (before && before->train.average != config_.train.average)
+      no_average = "has an average of another kind";
+  }
+  std::vector<std::string> without;
+  if (!problem.empty()) without.push_back(optim::kFp8File);
+  if (!no_average.empty()) without.push_back(optim::kAverageFile);
+  load_tensors(folder, *engine_, tell_loading(), without);
+  if (!problem.empty())
+    keeper_.tell(Note{fmt::format("{} {}: they are found anew, on the first batch", folder.string(), problem)});
+  if (!no_average.empty())
+    keeper_.tell(Note{fmt::format("{} {}: it begins with the weights as they are", folder.string(), no_average)});
+}
 
 // Of a run they are those of its newest checkpoint that is whole (io/checkpoint_folder.h).
 void StepLoop::load_start() {

@@ -410,5 +410,53 @@ TEST_F(HfFolders, FlagsAndFolders) {
   EXPECT_FALSE(exists("a"));
 }
 
+// The weights that a run tells the held-out loss of go out, and a run that begins with them begins there.
+TEST_F(HfFolders, TheAverageOfARunIsExportedAndEvaluatesToWhatTheRunSaid) {
+  const Words run_of = {"train.max_steps=8", "train.average=ema", "train.eval_every=8", "optim.lr=1e-2",
+                        "optim.schedule=constant"};
+  Words words = {"train", "--out", "run"};
+  words.insert(words.end(), kTiny.begin(), kTiny.end());
+  words.insert(words.end(), run_of.begin(), run_of.end());
+  must(words);
+  const auto last_row = [&](const std::string& run, std::size_t row) {
+    const std::string text = real_files().read(folder_ / run / "metrics.jsonl");
+    std::size_t at = 0;
+    for (; row > 0; --row) at = text.find('\n', at) + 1;
+    return io::Json::parse(text.substr(at, text.find('\n', at) - at));
+  };
+  const double of_average = last_row("run", 8)["eval_loss_average"], loss = last_row("run", 8)["eval_loss"];
+  EXPECT_NE(of_average, loss);
+  const auto evaluated = [&](const Words& more) {
+    Words eval = {"eval", "--checkpoint", "run", "--device", "cpu", "--json"};
+    eval.insert(eval.end(), more.begin(), more.end());
+    return io::Json::parse(must(eval).out).at("loss").get<double>();
+  };
+  EXPECT_NEAR(evaluated({}), loss, 1e-6);
+  EXPECT_NEAR(evaluated({"--average"}), of_average, 1e-6);
+
+  EXPECT_NE(must({"export", "--checkpoint", "run", "--out", "hf", "--average"}).out.find("the average in"),
+            std::string::npos);
+  const io::WeightFiles exported(real_files(), folder_ / "hf"),
+      average(real_files(), folder_ / "run/checkpoints/step_00000008", "average.safetensors");
+  ASSERT_EQ(exported.tensors(), average.tensors());
+  for (const io::StoredTensor& t : average.files()[0].reader->tensors())
+    EXPECT_TRUE(std::ranges::equal(t.bytes, exported.at(t.name).bytes)) << t.name;
+  words[2] = "again";
+  words.push_back("model.init_from=\"hf\"");
+  must(words);
+  EXPECT_NEAR(last_row("again", 0)["eval_loss"].get<double>(), of_average, 1e-6);
+
+  must({"export", "--checkpoint", "run", "--out", "raw"});
+  EXPECT_FALSE(std::ranges::equal(io::WeightFiles(real_files(), folder_ / "raw").at("model.norm.weight").bytes,
+                                  average.at("model.norm.weight").bytes));
+  const std::string none = "holds no average of its weights (average.safetensors); leave --average out";
+  expect_bad_input({"export", "--checkpoint", "hf", "--out", "x", "--average"}, {none});
+  expect_bad_input({"eval", "--checkpoint", "hf", "--data", "ping", "--average"}, {none});
+  expect_bad_input({"sample", "--checkpoint", "hf", "--prompt", "x", "--average"}, {none});
+  expect_bad_input({"train", "--out", "y", "train.average=last", "train.max_steps=0", "train.max_hours=1",
+                    "optim.schedule=constant"},
+                   {"train.average = \"last\" counts back from the last step"});
+}
+
 }  // namespace
 }  // namespace redline::cli

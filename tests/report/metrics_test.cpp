@@ -40,6 +40,9 @@ train::StepMetrics full_step() {
   m.truncated_tokens = 11;
   m.memory_gib = 0.75;
   m.eval_loss = 2.75;
+  m.eval_loss_average = 2.7;
+  m.norms.emplace(std::vector<model::TensorNorm>{{"head", 0.5, 3, 0.25}});
+  m.norms->noise_scale = 1e5;
   m.fp8.emplace(std::vector<model::Fp8Seen>{{"layer 0/qkv input", DType::e4m3, 64, 1.5, 0.002, 0.125},
                                             {"layer 1/o gradient", DType::e5m2, 1024, 0.5, 0, 0.25}});
   m.ranks = {.wait_ms = 4.5, .slowest = 3, .slowest_ms = 150, .median_ms = 147};
