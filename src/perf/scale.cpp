@@ -94,7 +94,11 @@ RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int
   m.rest = all.workspace + all.inputs + all.context;
   if (ranks == 1) return m;
   m.communication = kLibraryBytes;
-  if (work.gradient_bytes < 4) m.communication += kBucketsUnderWay * program::kBucketElements * work.gradient_bytes;
+  if (work.gradient_bytes < 4) {
+    std::int64_t bucket = program::bucket_elements(ranks);
+    for (const Block& b : work.blocks) bucket = std::max(bucket, b.gradients);
+    m.communication += kBucketsUnderWay * bucket * work.gradient_bytes;
+  }
   if (mode != Mode::fsdp) return m;
   std::int64_t most = 0, most_gradients = 0;
   for (std::size_t i = 0; i + 1 < work.blocks.size(); ++i) {

@@ -75,16 +75,15 @@ class Streams {
     std::size_t use = 0;
     double end = 0;
   };
-  // So many equal collectives over `bytes` in all, behind whatever is under way.
-  Started start(Collective collective, std::string_view of, double bytes, std::int64_t count = 1) {
+  // Behind whatever is under way.
+  Started start(Collective collective, std::string_view of, double bytes) {
     const auto known = std::ranges::find_if(
         times_.collectives, [&](const CollectiveUse& u) { return u.collective == collective && u.of == of; });
     const std::size_t use = static_cast<std::size_t>(known - times_.collectives.begin());
     if (known == times_.collectives.end()) times_.collectives.push_back({.collective = collective, .of = of});
-    const auto n = static_cast<double>(count);
-    const double seconds = n * collective_seconds(fabric_, collective, bytes / n, ranks_);
+    const double seconds = collective_seconds(fabric_, collective, bytes, ranks_);
     CollectiveUse& u = times_.collectives[use];
-    u.count += count;
+    ++u.count;
     u.bytes += bytes;
     u.seconds += seconds;
     wire_ = std::max(wire_, now_) + seconds;
@@ -158,17 +157,15 @@ class Step {
           gathers && i > 0 ? gather("weights, backward pass", work_.blocks[i - 1].backward_reads) : Streams::Started{};
       streams_.compute(first ? b.backward : b.backward_adding);
       pending += b.gradients;
-      if (reduces && (pending >= program::kBucketElements || i == 0 || mode_ == Mode::fsdp)) reduce(pending);
+      if (reduces && (pending >= program::bucket_elements(ranks_) || i == 0 || mode_ == Mode::fsdp)) reduce(pending);
     }
   }
 
   void reduce(std::int64_t& pending) {
     if (pending == 0) return;
     const auto bytes = static_cast<double>(pending) * work_.gradient_bytes;
-    const std::int64_t count =
-        std::max<std::int64_t>(1, (pending + program::kBucketElements / 2) / program::kBucketElements);
-    reduced_.push_back(streams_.start(mode_ == Mode::ddp ? Collective::all_reduce : Collective::reduce_shards,
-                                      "gradients", bytes, count));
+    reduced_.push_back(
+        streams_.start(mode_ == Mode::ddp ? Collective::all_reduce : Collective::reduce_shards, "gradients", bytes));
     pending = 0;
   }
 

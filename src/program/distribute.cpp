@@ -53,7 +53,7 @@ class Pass {
     std::int64_t end = d_.shards.elements, begin = end;
     for (std::size_t i = d_.units.size(); i-- > 0;) {
       begin = d_.units[i].begin;
-      if (i > 0 && end - begin < kBucketElements) continue;
+      if (i > 0 && end - begin < bucket_elements(d_.sharing.ranks)) continue;
       const Touch touch = touches(d_.gradients, {begin, end}, [](const Node&) { return true; });
       const ValueId data = view_of(d_.gradients, "bucket of gradients", begin, end - begin);
       const ValueId wire = on_the_wire(end - begin);

@@ -8,6 +8,7 @@
 // update is decided by are added up over the ranks.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "dist/sharing.h"
@@ -39,8 +40,9 @@ void distribute(ProgramSet& set, Program& program, const Distribution& d, const 
 // Weights from their owners and nothing else, as a program of its own: zero1, for whoever uses them between steps.
 Program gather_weights(ProgramSet& set, std::string name, const Distribution& d);
 
-// Gradients travel in ranges of at least so many elements: large enough for a network's full rate, small enough that
-// most of them travel while others are computed.
-inline constexpr std::int64_t kBucketElements = 40'000'000;
+// In ddp and zero1 gradients travel in ranges of whole units and of at least so many elements: large enough for a
+// network's full rate, small enough that most of them travel while others are computed. A collective takes a hop for
+// every rank, so that many ranks want fewer of them.
+constexpr std::int64_t bucket_elements(int ranks) { return 40'000'000 * std::max<std::int64_t>(1, ranks / 64); }
 
 }  // namespace redline::program

@@ -200,12 +200,10 @@ inline constexpr auto kMetrics = [] {
              {"skipped_updates", "Updates that were not made so far."}),
       metric("rollbacks", read<&M::rollbacks>, "", "how often the run went back to a checkpoint so far",
              "train/rollbacks", {"rollbacks", "How often the run went back to a checkpoint so far."}),
-      metric(
-          "ranks_wait_ms", read_in<&M::ranks, &R::wait_ms>, "ms",
-          "of the step in which rank 0 waited for other ranks; these four are in runs on several ranks, the first on "
-          "the CPU",
-          "ranks/wait_ms", {"ranks_wait_seconds", "Time of the last step that rank 0 waited for others.", 1e-3},
-          {Section::speed, 6, "Waiting for other ranks, a step", Figure::milliseconds, kCurve}),
+      metric("ranks_wait_ms", read_in<&M::ranks, &R::wait_ms>, "ms",
+             "of the step in which rank 0 waited for other ranks; these four are in runs on several ranks",
+             "ranks/wait_ms", {"ranks_wait_seconds", "Time of the last step that rank 0 waited for others.", 1e-3},
+             {Section::speed, 6, "Waiting for other ranks, a step", Figure::milliseconds, kCurve}),
       metric("slowest_rank", read_in<&M::ranks, &R::slowest>, "",
              "that needs most for a step, what it waits for others left out", "ranks/slowest",
              {"slowest_rank", "The rank that needs most for a step."}),

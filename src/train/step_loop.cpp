@@ -177,7 +177,7 @@ TrainResult StepLoop::run() {
 
 TrainResult StepLoop::run_steps() {
   std::optional<double> eval_loss, of_average;
-  engine_->clock().restart();
+  restart_clock();
   bool dropped = false;
   goodput_->turn_to(Part::steps);
   while (!at_end() && !stopping()) {
@@ -207,7 +207,7 @@ TrainResult StepLoop::run_steps() {
     get_ready_to_save();
     if (sample && !stopping()) write_samples(m.step);
     if (checkpoint || best || stopping()) save(loader_.state());
-    if (evaluation || checkpoint || sample) engine_->clock().restart();
+    if (evaluation || checkpoint || sample) restart_clock();
   }
   finish_steps();
   if (state_.step > saved_step_) save(dropped ? before_step_ : loader_.state());

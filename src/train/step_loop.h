@@ -103,6 +103,7 @@ class StepLoop {
   bool next_batch();
   void finish_steps();
   StepMetrics finish_step();
+  void restart_clock();
   RankPaces paces(double step_seconds);
   void raise_peak(double rate);
   void tell_dropped();

@@ -100,6 +100,12 @@ void StepLoop::write_samples(std::int64_t step) {
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
 
+// What went before belongs to no step: neither its time nor what ranks waited for in it.
+void StepLoop::restart_clock() {
+  engine_->clock().restart();
+  waited_ = engine_->executor().waited_for_ranks().value_or(0);
+}
+
 // Every rank tells what it needs; rank 0 knows everybody's, at most a second old.
 RankPaces StepLoop::paces(double step_seconds) {
   RankPaces p;

@@ -24,7 +24,7 @@ void StepLoop::get_ready_to_save() {
   const Goodput::Scope starting = goodput_->in(Part::start_up);
   const Ends::Timed timed = ends_.timed(Ends::Aside::save);
   keeper_.get_ready(*engine_);
-  engine_->clock().restart();
+  restart_clock();
 }
 
 void StepLoop::save(const data::LoaderState& loader) {

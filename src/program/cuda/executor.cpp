@@ -9,6 +9,7 @@
 #include "optim/cuda/kernels.h"
 #include "program/arena_executor.h"
 #include "program/backends.h"
+#include "program/cuda/wait_clock.h"
 
 namespace redline::program {
 namespace {
@@ -27,7 +28,9 @@ class CudaExecutor final : public ArenaExecutor {
         side_(device.side_launch()),
         graphs_(options.graphs),
         group_(options.group),
-        captured_(set.programs.size()) {}
+        captured_(set.programs.size()) {
+    if (group_) waits_.emplace();
+  }
 
   ~CudaExecutor() override {  // the arena goes next
     cudaStreamSynchronize(side_.stream);
@@ -49,6 +52,10 @@ class CudaExecutor final : public ArenaExecutor {
     ops::cuda::keep_tuning(launch_);  // of a first run; nothing to do after others
   }
 
+  std::optional<double> waited_for_ranks() const override {
+    return waits_ ? std::optional(waits_->seconds()) : std::nullopt;
+  }
+
  private:
   void run_node(std::size_t program, std::size_t node, const Launch& on) const {
     std::visit([&](const auto& op) { launch(op, on); }, ops(program)[node]);
@@ -60,11 +67,14 @@ class CudaExecutor final : public ArenaExecutor {
   void run_nodes(std::size_t program) {
     const std::vector<Node>& nodes = set().programs[program].nodes;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const bool waits = waits_ && nodes[i].when != When::start && is_collective(ops(program)[i]);
+      if (waits) waits_->begin(launch_.stream);
       switch (nodes[i].when) {
         case When::now: run_node(program, i, launch_); break;
         case When::start: start(program, i); break;
         case When::wait: REDLINE_CUDA(cudaStreamWaitEvent(launch_.stream, pair(nodes[i]).done.get())); break;
       }
+      if (waits) waits_->end(launch_.stream);
     }
   }
 
@@ -160,6 +170,7 @@ class CudaExecutor final : public ArenaExecutor {
   Launch launch_, side_;
   bool graphs_;
   dist::Group* group_;
+  std::optional<WaitClock> waits_;   // where there are other ranks
   std::vector<GraphExec> captured_;  // by program; null before its first run
   std::vector<Pair> pairs_;          // by their number; programs follow each other, so they share them
   std::vector<Event> marks_;
