@@ -1,4 +1,5 @@
-// What export and import share: a line of progress while weights are written, a signal that stops them, and what was made.
+// What export and import share: a line of progress while weights are written, a signal that stops them, and what was
+// made.
 #pragma once
 
 #include <functional>

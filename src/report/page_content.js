@@ -167,7 +167,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   }));
   under("Memory", () => {
     const held = runs.filter(run => run.memory_bytes?.total > 0);
-    const kinds = [["parameters", 0], ["working copies", 4], ["gradients", 2], ["moments", 3], ["averages", 5], ["activations", 1]]
+    const kinds = [["parameters", 0], ["working copies", 4], ["gradients", 2], ["moments", 3], ["averages", 5],
+      ["activations", 1]]
       .filter(([kind]) => held.some(run => run.memory_bytes[kind]));
     const whole = most(held.map(run => Math.max(run.memory_bytes.total, run.card_memory)));
     table("bars", ["", "", ...[...kinds, ["other", 7]].map(([kind, i]) => [chip(i), kind]), "in all"], held.map(run => {
@@ -202,7 +203,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         curve("Update over weight, middle layer", "change", "exponent");
       }
       table("plain", ["tensor", "gradient", "weight", "update", "update over weight"], norms.largest.map(t => [t.name,
-        known(t.gradient, "number"), known(t.weight, "number"), known(t.update, "number"), known(t.change, "exponent")]),
+        known(t.gradient, "number"), known(t.weight, "number"), known(t.update, "number"),
+        known(t.change, "exponent")]),
         `${several ? run + ": " : ""}step ${grouped(norms.step)}, the largest updates first`);
       if (norms.left_out) add("p", { class: "quiet" }, `${grouped(norms.left_out)} more tensors in norms.jsonl.`);
     }

@@ -32,8 +32,8 @@ struct RunNorms {
 // Nothing where there is no such file; a sentence of `problems` for what cannot be read.
 RunNorms read_norms(FileSystem& files, const Path& path, std::vector<std::string>& problems);
 
-// For the page: of many looks at most `most`, the last of each stretch; `looks` gets their numbers. Of the tensors those
-// whose updates are largest beside their weights.
+// For the page: of many looks at most `most`, the last of each stretch; `looks` gets their numbers. Of the tensors
+// those whose updates are largest beside their weights.
 io::Json norms_json(const RunNorms& norms, std::size_t most, std::vector<std::size_t>& looks);
 
 }  // namespace redline::report

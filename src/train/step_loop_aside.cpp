@@ -1,5 +1,5 @@
-// What a run does between steps, on all of its ranks: evaluations, samples and looks at norms; and how its ranks keep up
-// with each other.
+// What a run does between steps, on all of its ranks: evaluations, samples and looks at norms; and how its ranks keep
+// up with each other.
 #include <algorithm>
 #include <cmath>
 #include <utility>
