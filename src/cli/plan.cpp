@@ -41,7 +41,7 @@ struct Planned {
     const double batches = in_time * static_cast<double>(config.train.accumulate);
     return std::max<std::int64_t>(1, config::nearest_steps(config.train, batches));
   }
-  // As many would have the micro-batches of so many, of which the first may have fewer.
+  // So many steps in full ones, of which the first may be parts.
   double full_steps(std::int64_t steps) const {
     return static_cast<double>(config::micro_batches_before(config.train, steps)) /
            static_cast<double>(config.train.accumulate);

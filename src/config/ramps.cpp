@@ -34,7 +34,7 @@ std::int64_t ramp_steps(const Train& t) { return grows(t) ? t.accumulate_ramp_st
 
 std::int64_t micro_batches(const Train& t, std::int64_t step) {
   const std::int64_t ramp = ramp_steps(t);
-  if (step >= ramp) return t.accumulate;
+  if (ramp == 0 || step >= ramp) return t.accumulate;
   return t.accumulate_from + (2 * (t.accumulate - t.accumulate_from) * step + ramp) / (2 * ramp);
 }
 

@@ -84,14 +84,16 @@ void check_schedule(const Optim& o, const Rules& rules) {
                 "them, and the other to 0",
                 o.warmup_steps, o.warmup_tokens);
   const bool wsd = o.schedule == "wsd";
-  rules.require(wsd || o.decay_tokens == 0, {"optim.decay_tokens", "optim.schedule"},
-                "optim.decay_tokens ({}) is of optim.schedule = \"wsd\", and the schedule is \"{}\", which falls from "
-                "the warm-up on: set it to 0, or the schedule to \"wsd\"",
-                o.decay_tokens, o.schedule);
-  rules.require(wsd || o.decay_shape == "linear", {"optim.decay_shape", "optim.schedule"},
-                "optim.decay_shape = \"{}\" is of optim.schedule = \"wsd\", and the schedule is \"{}\", which has a "
-                "shape of its own: leave it out, or set the schedule to \"wsd\"",
-                o.decay_shape, o.schedule);
+  rules.require(
+      wsd || o.decay_tokens == 0, {"optim.decay_tokens", "optim.schedule"},
+      "optim.decay_tokens ({}) is of optim.schedule = \"wsd\", and the schedule is \"{}\": set it to 0, or the "
+      "schedule to \"wsd\"",
+      o.decay_tokens, o.schedule);
+  rules.require(
+      wsd || o.decay_shape == "linear", {"optim.decay_shape", "optim.schedule"},
+      "optim.decay_shape = \"{}\" is of optim.schedule = \"wsd\", and the schedule is \"{}\": leave it out, or "
+      "set the schedule to \"wsd\"",
+      o.decay_shape, o.schedule);
 }
 
 void check_ramps(const Config& c, const Rules& rules) {

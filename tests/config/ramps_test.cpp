@@ -79,9 +79,9 @@ TEST(Ramps, LengthsRiseInStepsOf64OrOfTheFirst) {
   t.seq_len_from = 128;
   t.seq_len_ramp_steps = 100;
   EXPECT_EQ(longest_document(t, 0), 128);
-  EXPECT_EQ(longest_document(t, 3), 128);  // 154
-  EXPECT_EQ(longest_document(t, 4), 192);  // 163
-  EXPECT_EQ(longest_document(t, 99), 960 + 40);
+  EXPECT_EQ(longest_document(t, 3), 128);   // 154
+  EXPECT_EQ(longest_document(t, 4), 192);   // 163
+  EXPECT_EQ(longest_document(t, 99), 960);  // 991
   EXPECT_EQ(longest_document(t, 100), 1000);
   EXPECT_EQ(longest_document(t, 1'000'000), 1000);
   std::int64_t before = 0;

@@ -249,7 +249,9 @@ TEST(Ends, StepsOfARampAreCountedAsLongAsTheyWillBe) {
   EXPECT_GT(now - began, 0.985 * 3600);
 
   Session later(c, 0);
-  later.resume({.seconds = 0.25 * static_cast<double>(config::micro_batches_before(c.train, 100))}, 100);
+  EndsState before;
+  before.seconds = 0.25 * static_cast<double>(config::micro_batches_before(c.train, 100));
+  later.resume(before, 100);
   ASSERT_EQ(later.told.size(), 1u);
   EXPECT_NEAR(static_cast<double>(later.ends->steps()), room, 0.01 * room);
 }
