@@ -14,9 +14,9 @@ std::int64_t warmup_steps(const config::Config& config, std::int64_t ranks);
 // has, or to optim.decay_tokens, in full steps.
 std::int64_t decay_steps(const config::Config& config, std::int64_t steps, std::int64_t ranks);
 
-// Step counts from 0 to steps - 1. Warm-up rises linearly and reaches lr behind its steps; the last step has exactly the
-// final rate (min_lr; lr itself for `constant`). wsd holds lr, then falls over its decay: linearly, or by the root of
-// the share of it that has passed. All of it counts from `schedule_start`: the steps before it are none of the
+// Step counts from 0 to steps - 1. Warm-up rises linearly and reaches lr behind its steps; the last step has exactly
+// the final rate (min_lr; lr itself for `constant`). wsd holds lr, then falls over its decay: linearly, or by the root
+// of the share of it that has passed. All of it counts from `schedule_start`: the steps before it are none of the
 // schedule's, and have the rate that it begins with.
 double learning_rate(const config::Config& config, std::int64_t step, std::int64_t steps, std::int64_t ranks);
 

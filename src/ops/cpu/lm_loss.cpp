@@ -1,5 +1,6 @@
 // Head and cross entropy, chunk by chunk of rows:  logits = x W^T;  loss = logsumexp(logits) - logits[target];
-//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target), over the logits;  dx = dlogits W;  dW (+)= dlogits^T x.
+//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target), over the logits;
+//   dx = dlogits W;  dW (+)= dlogits^T x.
 // The products are gemm's, a chunk at a time; between them a task is a range of the chunk's rows. Losses are added up
 // last, in the order of the rows, in double. With gradients in eight bits dlogits are cast by columns, and both
 // products are of what the casts left.

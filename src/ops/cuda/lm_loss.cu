@@ -1,5 +1,6 @@
 // Head and cross entropy, chunk by chunk of rows:  logits = x W^T;  loss = logsumexp(logits) - logits[target];
-//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target), over the logits;  dx = dlogits W;  dW (+)= dlogits^T x.
+//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target), over the logits;
+//   dx = dlogits W;  dW (+)= dlogits^T x.
 // The products are gemm's, a chunk at a time. Between them a row of logits is blockDim.x threads: one pass for the
 // largest and the sum of exp, which leaves what fits of the row in shared memory, and one that turns it into dlogits,
 // each thread over the vectors it has read itself. A block is one row, or several where a row is a warp's.
