@@ -19,9 +19,10 @@ struct StepState {
   std::uint64_t first_token = 0;  // of this micro-batch among the tokens of the step
   StepCounts counts = {};         // of this rank's part of the step
   float lr = 0;
-  float correction1 = 1;  // 1 - beta1^t
-  float correction2 = 1;  // 1 - beta2^t
-  float average = 1;      // share of this step's weights in their average (optim/average.h)
+  float correction1 = 1;         // 1 - beta1^t
+  float correction2 = 1;         // 1 - beta2^t
+  float weight_decay_share = 1;  // of the weight decay that counts in this step: less where it falls with the rate
+  float average = 1;             // share of this step's weights in their average (optim/average.h)
 };
 
 // What the update says of itself.

@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/plan_gpus.h"
 #include "cli/stop_at_once.h"
+#include "config/ramps.h"
 #include "io/json.h"
 #include "model/fp8_linears.h"
 #include "report/figures.h"
@@ -36,11 +37,17 @@ struct Planned {
   std::int64_t steps() const {
     const std::int64_t asked = train::total_steps(config.train);
     const double in_time = 3600 * config.train.max_hours / plan.expected.step_seconds;
-    if (config.train.max_hours == 0 || (asked > 0 && static_cast<double>(asked) <= in_time)) return asked;
-    return std::max<std::int64_t>(1, std::llround(in_time));
+    if (config.train.max_hours == 0 || (asked > 0 && full_steps(asked) <= in_time)) return asked;
+    const double batches = in_time * static_cast<double>(config.train.accumulate);
+    return std::max<std::int64_t>(1, config::nearest_steps(config.train, batches));
+  }
+  // So many steps in full ones, of which the first may be parts.
+  double full_steps(std::int64_t steps) const {
+    return static_cast<double>(config::micro_batches_before(config.train, steps)) /
+           static_cast<double>(config.train.accumulate);
   }
   std::int64_t checkpoints_kept() const { return train::checkpoints_kept(config.checkpoint, steps()); }
-  double hours() const { return static_cast<double>(steps()) * plan.expected.step_seconds / 3600; }
+  double hours() const { return full_steps(steps()) * plan.expected.step_seconds / 3600; }
 };
 
 std::string size(std::int64_t bytes) { return report::bytes(static_cast<double>(bytes)); }
@@ -77,11 +84,12 @@ void print_model(const Planned& p) {
       report::flops(f.total()), share(f.projections), share(f.scores), share(f.mlp), share(f.head),
       report::flops(f.palm())));
   const config::Train& t = p.config.train;
-  print(fmt::format("batch     {} x {}{} = {} a step, recompute {}{}\n", counted(t.batch_size, "row"),
+  print(fmt::format("batch     {} x {}{} = {} a step, recompute {}{}{}\n", counted(t.batch_size, "row"),
                     counted(t.seq_len, "token"),
                     t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "",
                     report::grouped(p.plan.tokens_per_step, "token"), t.recompute,
-                    t.automatic_batch_size ? "; train.batch_size is auto and takes the choice below" : ""));
+                    t.automatic_batch_size ? "; train.batch_size is auto and takes the choice below" : "",
+                    config::ramps_in_words(t)));
 }
 
 void print_memory(const Planned& p) {
@@ -130,7 +138,7 @@ void print_expected(const Planned& p) {
         "          the time of the run is not known: train.epochs are counted in the data, which a plan does not "
         "read\n");
   print(fmt::format("          {} for {}, {}\n", report::duration(3600 * p.hours()), report::grouped(p.steps(), "step"),
-                    report::count(static_cast<double>(p.steps() * p.plan.tokens_per_step), "token")));
+                    report::count(p.full_steps(p.steps()) * static_cast<double>(p.plan.tokens_per_step), "token")));
 }
 
 void print_choice(const Planned& p) {

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "cli/output.h"
+#include "config/ramps.h"
 #include "io/json.h"
 #include "perf/scale.h"
 #include "report/figures.h"
@@ -33,7 +34,8 @@ double gpu_hours(const Planned& p, const perf::RankPlan& r) { return p.run_token
 double tokens_of_run(const config::Config& config, const perf::RankPlan& choice) {
   config::Train t = perf::with_setting(config, choice.setting).train;
   t.batch_size *= choice.ranks;
-  const double asked = static_cast<double>(train::total_steps(t)) * choice.tokens_per_step;
+  const double asked = static_cast<double>(config::micro_batches_before(t, train::total_steps(t))) /
+                       static_cast<double>(t.accumulate) * choice.tokens_per_step;
   const double in_time = 3600 * t.max_hours * choice.tokens_per_s;
   if (t.max_hours == 0 || (asked > 0 && asked <= in_time)) return asked;
   return in_time;

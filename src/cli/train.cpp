@@ -162,6 +162,13 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
         "train.accumulate",
         counted(all, "micro-batch"), c.train.accumulate, counted(before, "rank"), counted(ranks, "rank"));
   c.train.accumulate = all / ranks;
+  const std::int64_t first = c.train.accumulate_from * before;
+  if (first % ranks != 0)
+    fail_user(
+        "the first step has {} (train.accumulate_from = {} on {}), which {} cannot share alike; start a number of "
+        "ranks that divides it, or give train.accumulate_from",
+        counted(first, "micro-batch"), c.train.accumulate_from, counted(before, "rank"), counted(ranks, "rank"));
+  c.train.accumulate_from = first / ranks;
 }
 
 // What ranks share out, and why where it was to be chosen.

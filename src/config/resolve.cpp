@@ -83,6 +83,53 @@ void check_steps(const Config& c, const Rules& rules) {
                 kSmallestFactor);
 }
 
+void check_schedule(const Optim& o, const Rules& rules) {
+  rules.require(o.warmup_steps == 0 || o.warmup_tokens == 0, {"optim.warmup_tokens", "optim.warmup_steps"},
+                "optim.warmup_steps ({}) and optim.warmup_tokens ({}) both say how long the warm-up is: set one of "
+                "them, and the other to 0",
+                o.warmup_steps, o.warmup_tokens);
+  const bool wsd = o.schedule == "wsd";
+  rules.require(
+      wsd || o.decay_tokens == 0, {"optim.decay_tokens", "optim.schedule"},
+      "optim.decay_tokens ({}) is of optim.schedule = \"wsd\", and the schedule is \"{}\": set it to 0, or the "
+      "schedule to \"wsd\"",
+      o.decay_tokens, o.schedule);
+  rules.require(
+      wsd || o.decay_shape == "linear", {"optim.decay_shape", "optim.schedule"},
+      "optim.decay_shape = \"{}\" is of optim.schedule = \"wsd\", and the schedule is \"{}\": leave it out, or "
+      "set the schedule to \"wsd\"",
+      o.decay_shape, o.schedule);
+}
+
+void check_ramps(const Config& c, const Rules& rules) {
+  const Train& t = c.train;
+  rules.require((t.accumulate_from > 0) == (t.accumulate_ramp_steps > 0),
+                {"train.accumulate_from", "train.accumulate_ramp_steps"},
+                "train.accumulate_from ({}) and train.accumulate_ramp_steps ({}) make the ramp of the batch together: "
+                "set both, or neither",
+                t.accumulate_from, t.accumulate_ramp_steps);
+  rules.require(t.accumulate_from == 0 || !t.automatic_batch_size, {"train.accumulate_from", "train.batch_size"},
+                "train.accumulate_from ({}) counts micro-batches, and train.batch_size = \"auto\" chooses how large "
+                "they are: give train.batch_size as a number",
+                t.accumulate_from);
+  rules.require(t.accumulate_from <= t.accumulate, {"train.accumulate_from", "train.accumulate"},
+                "train.accumulate_from ({}) must not be above train.accumulate ({}), to which a step grows",
+                t.accumulate_from, t.accumulate);
+  rules.require((t.seq_len_from > 0) == (t.seq_len_ramp_steps > 0), {"train.seq_len_from", "train.seq_len_ramp_steps"},
+                "train.seq_len_from ({}) and train.seq_len_ramp_steps ({}) make the ramp of lengths together: set "
+                "both, or neither",
+                t.seq_len_from, t.seq_len_ramp_steps);
+  if (t.seq_len_from == 0) return;
+  rules.require(t.seq_len_from < t.seq_len, {"train.seq_len_from", "train.seq_len"},
+                "train.seq_len_from ({}) must be below train.seq_len ({}), to which documents grow", t.seq_len_from,
+                t.seq_len);
+  const std::int64_t cuts = (t.seq_len + t.seq_len_from - 1) / t.seq_len_from;  // of a row
+  rules.require(cuts < c.data.max_segments, {"train.seq_len_from", "data.max_segments"},
+                "train.seq_len_from ({}) cuts a row of {} tokens into {} documents, and data.max_segments ({}) has no "
+                "room for them beside the documents that are shorter: raise it to {} or more, or train.seq_len_from",
+                t.seq_len_from, t.seq_len, cuts, c.data.max_segments, 2 * cuts);
+}
+
 void check_batch(const Config& c, const Rules& rules) {
   // Token offsets and document counts are 32-bit on the device. The table bounds each factor by 2^24, so products fit.
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
@@ -114,7 +161,16 @@ void resolve(Config& config) {
   const Rules rules(config.origins);
   resolve_model(config.model, rules);
   check_steps(config, rules);
+  check_schedule(config.optim, rules);
   check_batch(config, rules);
+  check_ramps(config, rules);
+  // dlogits in eight bits have a scale that leaves them room up to 1.75, which logits of 35 reach with this much.
+  constexpr double kMostZLossInFp8 = 0.01;
+  const bool fp8_head = config.precision.matmul == "fp8" && config.precision.head == "fp8";
+  rules.require(!fp8_head || config.train.z_loss <= kMostZLossInFp8, {"train.z_loss", "precision.head"},
+                "train.z_loss ({}) must not be above {} where precision.head = \"fp8\": gradients of logits would not "
+                "fit into eight bits",
+                config.train.z_loss, kMostZLossInFp8);
   rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
                 "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
 }

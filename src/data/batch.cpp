@@ -44,6 +44,31 @@ bool Batch::add(std::span<const std::int32_t> document, std::int32_t target_of_l
   return true;
 }
 
+// From the last document on, so that no offset is written before it was read.
+void Batch::cut_documents(std::int64_t longest) {
+  const auto offset = [&](std::int64_t i) -> std::int32_t& { return doc_offsets[static_cast<std::size_t>(i)]; };
+  const auto pieces_of = [&](std::int64_t i) { return (offset(i + 1) - offset(i) + longest - 1) / longest; };
+  std::int64_t pieces = 0;
+  for (std::int64_t i = 0; i < documents; ++i) pieces += pieces_of(i);
+  if (pieces == documents) return;
+  REDLINE_CHECK(pieces <= shape.documents(), "{} documents of at most {} tokens, and room for {}", pieces, longest,
+                shape.documents());
+  sources.resize(static_cast<std::size_t>(pieces));
+  score_pairs = 0;
+  std::int64_t to = pieces;
+  for (std::int64_t i = documents - 1; i >= 0; --i) {
+    const std::int64_t first = offset(i), last = offset(i + 1), source = sources[static_cast<std::size_t>(i)];
+    for (std::int64_t piece = pieces_of(i) - 1; piece >= 0; --piece) {
+      const std::int64_t begin = first + piece * longest, end = std::min(begin + longest, last), length = end - begin;
+      std::iota(positions.begin() + begin, positions.begin() + end, 0);
+      score_pairs += length * (length + 1) / 2;
+      offset(to) = static_cast<std::int32_t>(end);
+      sources[static_cast<std::size_t>(--to)] = source;
+    }
+  }
+  documents = pieces;
+}
+
 void Batch::finish() {
   std::fill(tokens.begin() + real_tokens, tokens.end(), 0);
   std::fill(targets.begin() + real_tokens, targets.end(), kNoTarget);

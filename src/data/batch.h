@@ -51,6 +51,9 @@ struct Batch {
   void restart();
   bool add(std::span<const std::int32_t> document, std::int32_t target_of_last, std::int64_t source);
   void finish();
+  // Documents longer than this become several: the positions of each begin anew, and tokens and targets stay. There
+  // must be room for as many (PackerSettings::cut_later).
+  void cut_documents(std::int64_t longest);
   std::int64_t room() const { return shape.tokens() - real_tokens; }
   // Whether every row is one document: as many pairs as only that can have.
   bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }

@@ -39,7 +39,7 @@ std::vector<std::int64_t> default_buckets(std::int64_t seq_len) {
 
 Packer::Packer(PackerSettings settings) : settings_(std::move(settings)), lookahead_(kLookahead) {
   const BatchShape& shape = settings_.shape;
-  REDLINE_CHECK(shape.rows > 0 && shape.seq_len > 0 && shape.max_segments > 0, "a batch has room for something");
+  REDLINE_CHECK(shape.rows > 0 && shape.seq_len > 0 && settings_.most_pieces() > 0, "a batch has room for something");
   if (settings_.packing == Packing::stream) lookahead_ = 1;
   if (settings_.lookahead > 0) lookahead_ = static_cast<std::size_t>(settings_.lookahead);
   if (settings_.packing != Packing::bucket) return;
@@ -58,7 +58,7 @@ Packer::Packer(PackerSettings settings) : settings_(std::move(settings)), lookah
 }
 
 std::int64_t Packer::bucket_capacity(std::size_t bucket) const {
-  return std::min(settings_.shape.tokens() / settings_.buckets[bucket], settings_.shape.documents());
+  return std::min(settings_.shape.tokens() / settings_.buckets[bucket], settings_.most_pieces());
 }
 
 std::int32_t Packer::bucket_of(std::int64_t length) const {
@@ -100,7 +100,7 @@ std::int32_t Packer::bucket_to_open() const {
 
 std::size_t Packer::choose() const {
   const std::size_t none = waiting_.size();
-  if (waiting_.empty() || pieces_ == settings_.shape.documents()) return none;
+  if (waiting_.empty() || pieces_ == settings_.most_pieces()) return none;
   switch (settings_.packing) {
     case Packing::pad: return pieces_ < settings_.shape.rows ? 0 : none;
     case Packing::stream: return room() > 0 ? 0 : none;

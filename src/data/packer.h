@@ -30,8 +30,13 @@ struct PackerSettings {
   // Their longest lengths; those above seq_len do not count, seq_len itself always does.
   std::vector<std::int64_t> buckets = {};
   std::int64_t lookahead = 0;  // pieces that may wait; 0: as many as the packing gains from
+  // Tokens to which documents of a batch may be cut when it is handed out: a batch gets fewer pieces, so that there is
+  // room for what they become. 0: nobody cuts.
+  std::int64_t cut_later = 0;
 
   Cut cut() const { return {shape.seq_len, truncate}; }  // of what is offered
+  // Of a batch: each cut makes one more, and takes so many tokens.
+  std::int64_t most_pieces() const { return shape.documents() - (cut_later > 0 ? shape.tokens() / cut_later : 0); }
 };
 
 PackerSettings packer_settings(const config::Data& data, BatchShape shape);

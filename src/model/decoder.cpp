@@ -12,20 +12,26 @@ ParameterTable decoder_table(const config::Model& m) {
   const double std = m.init_std;
   // Products that end in the residual stream start smaller: 2 * layers of them add up there.
   const double residual_std = std / std::sqrt(2.0 * static_cast<double>(m.layers));
+  // Or, with zero_out, what writes there is zero: a layer then begins as nothing. A linear before a norm is not that:
+  // the norm would make full size of its first small outputs, and a gradient hundreds of times as large.
+  const bool zero_out = m.init == "zero_out";
+  const Init out = zero_out && !description.norm_behind ? Init::zeros : Init::normal;
+  const Init of_norm = zero_out && description.norm_behind ? Init::zeros : Init::ones;
 
   ParameterTable t;
   // Matrices have weight decay, norms have none.
-  const auto norm = [&](std::string name, std::int64_t width, std::string hf) {
-    t.push_back({std::move(name), {width}, Init::ones, 0, false, {{std::move(hf), {width}}}});
+  const auto norm = [&](std::string name, std::int64_t width, std::string hf, Init init = Init::ones) {
+    t.push_back({std::move(name), {width}, init, 0, false, {{std::move(hf), {width}}}});
   };
-  const auto matrix = [&](std::string name, Shape shape, double start, std::vector<HfSlice> slices) {
-    t.push_back({std::move(name), shape, Init::normal, start, true, std::move(slices)});
+  const auto matrix = [&](std::string name, Shape shape, double start, std::vector<HfSlice> slices,
+                          Init init = Init::normal) {
+    t.push_back({std::move(name), shape, init, start, true, std::move(slices)});
   };
   matrix("embedding", {m.vocab, d}, std, {{"model.embed_tokens.weight", {m.vocab, d}}});
   for (std::int64_t i = 0; i < m.layers; ++i) {
     const std::string name = fmt::format("layer {}/", i), hf = fmt::format("model.layers.{}.", i);
     const std::string attention = hf + "self_attn.", mlp = hf + "mlp.";
-    norm(name + "attention norm", d, hf + std::string(description.attention_norm));
+    norm(name + "attention norm", d, hf + std::string(description.attention_norm), of_norm);
     matrix(name + "qkv", {q + 2 * kv, d}, std,
            {{attention + "q_proj.weight", {q, d}},
             {attention + "k_proj.weight", {kv, d}},
@@ -35,10 +41,10 @@ ParameterTable decoder_table(const config::Model& m) {
       norm(name + "q norm", of_heads ? m.head_dim : q, attention + "q_norm.weight");
       norm(name + "k norm", of_heads ? m.head_dim : kv, attention + "k_norm.weight");
     }
-    matrix(name + "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}});
-    norm(name + "mlp norm", d, hf + std::string(description.mlp_norm));
+    matrix(name + "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}}, out);
+    norm(name + "mlp norm", d, hf + std::string(description.mlp_norm), of_norm);
     matrix(name + "gate_up", {2 * f, d}, std, {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
-    matrix(name + "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}});
+    matrix(name + "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
   }
   norm("final norm", d, "model.norm.weight");
   if (!m.tied) matrix("head", {m.vocab, d}, std, {{"lm_head.weight", {m.vocab, d}}});

@@ -119,13 +119,15 @@ void Engine::upload(const data::Batch& batch) {
 
 void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token) {
   const double t = static_cast<double>(step) + 1;
+  const config::Optim& o = options_.optim;
   const StepState state{.seed = options_.seed,
                         .step = step,
                         .first_token = first_token,
                         .counts = counts,
                         .lr = static_cast<float>(lr),
-                        .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
-                        .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t)),
+                        .correction1 = static_cast<float>(1 - std::pow(o.beta1, t)),
+                        .correction2 = static_cast<float>(1 - std::pow(o.beta2, t)),
+                        .weight_decay_share = o.weight_decay_falls && o.lr > 0 ? static_cast<float>(lr / o.lr) : 1.0f,
                         .average = average_share_};
   executor_->write(lowered_.step_state, &state, sizeof state);
 }

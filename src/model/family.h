@@ -46,6 +46,7 @@ struct DecoderDescription {
   std::optional<ops::NormOver> qk_norm = {};                   // an RMSNorm on queries and keys
   std::string_view attention_norm = "input_layernorm.weight";  // in a layer, as Hugging Face names it
   std::string_view mlp_norm = "post_attention_layernorm.weight";
+  bool norm_behind = false;  // a branch ends in its norm, which then writes into the residual stream, not in a linear
 };
 
 // What a config.json means that does not say.

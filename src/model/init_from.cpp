@@ -13,7 +13,8 @@ namespace {
 enum class Says { folder, user, whoever_wrote };
 
 Says who_says(std::string_view key) {
-  if (!key.starts_with("model.") || key == "model.init_from" || key == "model.dropout") return Says::user;
+  if (!key.starts_with("model.") || key == "model.init_from" || key == "model.dropout" || key == "model.init")
+    return Says::user;
   if (key == "model.max_positions" || key == "model.init_std") return Says::whoever_wrote;
   return Says::folder;
 }

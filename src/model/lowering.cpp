@@ -172,6 +172,7 @@ class Lower {
   void begin(std::string_view name, program::Lowering lowering) {
     lowering.compute = options_.compute;
     lowering.loss_chunk = options_.loss_chunk;
+    lowering.z_loss = static_cast<float>(options_.z_loss);
     lowering.recompute = options_.recompute;
     lowering.kind = options_.kind;
     lowering.products = options_.products;

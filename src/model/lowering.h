@@ -59,6 +59,7 @@ struct LoweringOptions {
   DecodeShape decode = {};        // the prefill and decode programs and their caches
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
+  double z_loss = 0;              // train.z_loss
   program::Recompute recompute = program::Recompute::none;
   device::Kind kind = device::Kind::cpu;  // whose kernels run the programs
   ops::ProductHow products = {};

@@ -51,6 +51,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   o.accumulate = c.train.accumulate > 1;
   o.loss_chunk =
       kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
+  o.z_loss = c.train.z_loss;
   o.optim = c.optim;
   o.spike = c.guard.spike;
   o.average = c.train.average != "none";

@@ -76,8 +76,8 @@ void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint
       const std::int64_t count = std::min(kInitPiece, n - begin);
       piece.resize(static_cast<std::size_t>(std::max<std::int64_t>(count, static_cast<std::int64_t>(piece.size()))));
       const std::span<float> values(piece.data(), static_cast<std::size_t>(count));
-      if (p.init == Init::ones) {
-        std::ranges::fill(values, 1.0f);
+      if (p.init != Init::normal) {
+        std::ranges::fill(values, p.init == Init::ones ? 1.0f : 0.0f);
       } else {
         pool.for_ranges(count, 1 << 16, [&](std::int64_t from, std::int64_t to) {
           const auto part = values.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));

@@ -13,7 +13,7 @@
 
 namespace redline::model {
 
-enum class Init : std::uint8_t { normal, ones };
+enum class Init : std::uint8_t { normal, ones, zeros };
 
 struct HfSlice {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"

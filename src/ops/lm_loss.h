@@ -4,6 +4,8 @@
 // 0. With dx and dweight present the gradient is made in the same pass (training); without them it is the loss alone:
 //   dlogits = softmax(logits) - onehot(target), 0 without a target
 //   dx = dlogits * weight;  dweight (+)= dlogits^T * x
+// With z_loss it is the gradient of losses + z_loss * logsumexp^2, though losses stay as they are:
+//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target)
 // These two products may take operands in eight bits (ops/fp8.h); logits are always a product of what x and weight are.
 #pragma once
 
@@ -14,8 +16,9 @@
 
 namespace redline::ops {
 
-// dlogits are in [-1, 1] and not scaled by anything, so their scale is known beforehand. e5m2 holds up to 57344, and
-// with this scale down to 2^-31: softmax gives less than that to a token only where it does not matter.
+// dlogits are in [-1, 1], or little outside of it with z_loss, and not scaled by anything, so their scale is known
+// beforehand. e5m2 holds up to 57344, and with this scale down to 2^-31: softmax gives less than that to a token only
+// where it does not matter.
 inline constexpr float kDlogitsScale = 0x1p15f;
 
 // What the gradients of a head take in eight bits. Everything by rows of what is summed over: tokens or the vocabulary,
@@ -61,6 +64,7 @@ struct LmLoss {
   // What logits and dlogits are between the products: a kernel that computes in another type rounds them to it.
   DType stored = DType::f32;
   HeadInFp8<T> fp8{};  // absent: the gradients' products take what the logits' does
+  float z_loss = 0;
 
   template <class F>
   auto map(F f) const {
@@ -78,7 +82,8 @@ struct LmLoss {
                      f("workspace", workspace, Access::write),
                      how,
                      stored,
-                     fp8.map(f)};
+                     fp8.map(f),
+                     z_loss};
   }
   double flops() const {
     const double product = 2.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements());

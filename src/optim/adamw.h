@@ -9,7 +9,7 @@
 //             mean_log += (log(norm) - mean_log) / count
 // adamw, g = grad_scale * gradient, skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   p = p - lr * weight_decay * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
+//   p = p - lr * (weight_decay * weight_decay_share) * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
 //   working = p, in the type that products take: absent where that is p's own
 // refresh:    working = parameters, when they came from elsewhere than an update; or a copy of any fp32 array.
 #pragma once

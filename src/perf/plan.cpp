@@ -116,6 +116,10 @@ config::Config with_setting(const config::Config& config, const Setting& setting
   c.train.batch_size = setting.batch_size;
   c.train.automatic_batch_size = false;
   c.train.accumulate = setting.accumulate;
+  if (c.train.accumulate_from > 0)  // the same share of the micro-batches, as nearly as can be
+    c.train.accumulate_from =
+        std::max<std::int64_t>(1, (2 * config.train.accumulate_from * setting.accumulate + config.train.accumulate) /
+                                      (2 * config.train.accumulate));
   c.train.recompute = setting.recompute;
   const std::int64_t before = setting_of(config).rows();
   if (setting.rows() == before) return c;

@@ -29,7 +29,7 @@ Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* st
 }
 
 StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {
-  const double lr = optim::learning_rate(config_.optim, index, train::total_steps(config_.train));
+  const double lr = optim::learning_rate(config_, index, train::total_steps(config_.train), 1);
   const auto step = static_cast<std::uint64_t>(index);
   std::int64_t pairs = 0;
   StepTimes times;

@@ -157,6 +157,7 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
   op.workspace = w_.product_workspace();
   op.how = w_.lowering().products;
   op.stored = w_.lowering().compute;
+  if (w_.lowering().training) op.z_loss = w_.lowering().z_loss;
   if (in_fp8) {  // x in eight bits comes with the pass over the finished program
     op.fp8 = fp8->head;
     op.fp8.dlogits = w_.scratch("dlogits chunk", {vocab, chunk}, DType::e5m2);

@@ -19,6 +19,7 @@ struct Lowering {
   bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
   bool fresh_gradients = false;   // gradients are written whatever `accumulate` says: somebody else adds them up
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
+  float z_loss = 0;               // of gradients (ops/lm_loss.h)
   DType compute = DType::f32;     // of activations; statistics and sums are always fp32
   Recompute recompute = Recompute::none;
   device::Kind kind = device::Kind::cpu;  // whose kernels: those of a card want scratch

@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "config/ramps.h"
 #include "data/utf8.h"
+#include "optim/schedule.h"
 #include "report/figures.h"
 
 namespace redline::report {
@@ -43,7 +45,21 @@ std::string batch_line(const train::RunHeader& h) {
   return fmt::format("{} x {}{}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
                      counted(t.seq_len, "token"), accumulate, ranks, counted(h.tokens_per_step, "token"),
                      h.steps > 0 ? counted(h.steps, "step") : fmt::format("train.max_hours = {:g}", t.max_hours),
-                     recompute);
+                     recompute) +
+         config::ramps_in_words(t);
+}
+
+// What tokens come to in steps; "" where steps were given.
+std::string schedule_line(const train::RunHeader& h) {
+  const config::Optim& o = h.config->optim;
+  std::string text;
+  if (o.warmup_tokens > 0)
+    text = fmt::format("; {} of warm-up: {}", grouped(o.warmup_tokens, "token"),
+                       counted(optim::warmup_steps(*h.config, h.sharing.ranks), "step"));
+  if (o.decay_tokens > 0)
+    text += fmt::format("; {} of decay: the last {}", grouped(o.decay_tokens, "token"),
+                        counted(optim::decay_steps(*h.config, h.steps, h.sharing.ranks), "step"));
+  return text.empty() ? "" : text.substr(2);
 }
 
 // "3.0e-4": two columns of zeros less than printf's.
@@ -147,6 +163,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("kernels", kernels_line(h));
   if (!h.fp8.empty()) line("fp8", h.fp8);
   line("batch", batch_line(h));
+  if (const std::string schedule = schedule_line(h); !schedule.empty()) line("rate", schedule);
   line("data", data_line(h));
   if (h.memory) line("memory", memory_line(*h.memory) + (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
@@ -214,6 +231,7 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
 }
 
 void Console::start(const train::RunHeader& header) {
+  train_ = header.config->train;
   steps_ = header.steps;
   seconds_left_ = header.seconds_left;
   first_step_ = header.first_step;
@@ -233,8 +251,11 @@ void Console::step(const train::StepMetrics& m) {
   const double now = steady_seconds();
   // What went before the first step (memory, a first evaluation) does not come again.
   if (m.step == first_step_ + 1) started_ = now - m.step_ms * 1e-3;
-  const double a_step = (now - started_) / static_cast<double>(std::max<std::int64_t>(m.step - first_step_, 1));
-  double eta = a_step * static_cast<double>(std::max<std::int64_t>(steps_ - m.step, 0));
+  const auto batches = [&](std::int64_t from, std::int64_t to) {
+    return static_cast<double>(config::micro_batches_before(train_, to) - config::micro_batches_before(train_, from));
+  };
+  const double a_batch = (now - started_) / batches(first_step_, std::max(m.step, first_step_ + 1));
+  double eta = a_batch * batches(m.step, std::max(steps_, m.step));
   if (seconds_left_) {
     const double of_hours = std::max(0.0, *seconds_left_ - (now - header_at_));
     eta = steps_ > 0 ? std::min(eta, of_hours) : of_hours;

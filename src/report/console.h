@@ -53,6 +53,7 @@ class Console final : public train::Observer {
 
   LiveLine out_;
   BytesProgress loading_{"loading weights"};
+  config::Train train_;  // of the run, whose steps may grow
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
   double started_ = 0, last_kept_ = 0, evaluating_since_ = 0, header_at_ = 0;  // on steady_seconds()
   std::int64_t evaluated_ = std::numeric_limits<std::int64_t>::max();          // batches of the evaluation so far

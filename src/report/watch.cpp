@@ -9,6 +9,7 @@
 
 #include "base/counted.h"
 #include "base/troubleshooting.h"
+#include "config/ramps.h"
 #include "report/figures.h"
 #include "report/fp8_range.h"
 
@@ -42,6 +43,7 @@ std::string in_words(const device::GpuSample& g) {
 
 void Watch::start(const train::RunHeader& h) {
   if (h.config) log_vocabulary_ = std::log(static_cast<double>(h.config->model.vocab));
+  if (h.config) train_ = h.config->train;
   skipped_ = 0;
   window_.clear();
   outside_.clear();
@@ -98,17 +100,22 @@ void Watch::step(const train::StepMetrics& m) {
     return;
   }
   look_at_step(m);
-  window_.push_back({m.step_ms, m.data_wait_ms, m.padding});
+  window_.push_back({m.step_ms, m.data_wait_ms, m.padding, share_of_whole(m)});
   if (window_.size() > kWindow) window_.pop_front();
   if (window_.size() >= kFew) look_at_window(m.time);
+}
+
+// A step that has fewer micro-batches than later ones takes its share of their time.
+double Watch::share_of_whole(const train::StepMetrics& m) const {
+  return static_cast<double>(config::micro_batches(train_, m.step - 1)) / static_cast<double>(train_.accumulate);
 }
 
 void Watch::look_at_step(const train::StepMetrics& m) {
   if (window_.size() >= kFew) {
     std::vector<double> times;
-    for (const Step& s : window_) times.push_back(s.step_ms);
+    for (const Step& s : window_) times.push_back(s.step_ms / s.of_whole);
     std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-    const double median = times[times.size() / 2];
+    const double median = times[times.size() / 2] * share_of_whole(m);
     const bool own_reason = m.fp8.has_value();  // node by node, and looked at
     if (m.step_ms > kSlowStep * median && !own_reason && may_say(slow_step, m.time)) {
       const std::int64_t others = std::exchange(unsaid_[slow_step], 0);

@@ -29,16 +29,19 @@ class Watch final : public train::Observer {
   enum Kind { waiting, padding, slow_step, throttled, dead, kKinds };
   struct Step {
     double step_ms, data_wait_ms, padding;
+    double of_whole;  // its share of the micro-batches of a full step
   };
   void start(const train::RunHeader& header);
   void step(const train::StepMetrics& m);
   void look_at_window(double now);
   void look_for_life(const train::StepMetrics& m);
+  double share_of_whole(const train::StepMetrics& m) const;
   void look_at_step(const train::StepMetrics& m);
   void look_at_fp8(const train::StepMetrics& m);
   bool may_say(Kind kind, double now);  // and then it counts as said
 
   Say warn_;
+  config::Train train_;        // of the run, whose steps may grow
   double log_vocabulary_ = 0;  // the loss of whoever knows nothing
   std::int64_t skipped_ = 0;   // steps at the start that are slow for reasons of their own
   std::deque<Step> window_;    // the last ones

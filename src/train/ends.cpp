@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/counted.h"
+#include "config/ramps.h"
 
 namespace redline::train {
 namespace {
@@ -55,7 +56,8 @@ void Ends::restore(const EndsState& before, std::int64_t step) {
   next_look_ = 0.5 * (trained() + limit());
   // Other hours than before, or the first time: at the speed of all steps so far, until this session's is known.
   if (fits() && state_.fitted_hours != hours && step >= kStepsToFit && state_.seconds > 0)
-    fit(step, state_.seconds / static_cast<double>(step));
+    fit(step, state_.seconds / (static_cast<double>(config::micro_batches_before(config_.train, step)) /
+                                static_cast<double>(config_.train.accumulate)));
 }
 
 EndsState Ends::state() const {
@@ -88,6 +90,7 @@ void Ends::look_at_losses(std::int64_t step) {
 
 void Ends::stepped(std::int64_t step) {
   ++made_;
+  made_batches_ += config::micro_batches(config_.train, step - 1);
   const double now = clock_();
   const double since = now - std::exchange(last_at_, now) - std::exchange(last_asides_, 0);
   last_ = made_ > 1 ? since : 0;  // before the first one the run started up
@@ -113,8 +116,11 @@ void Ends::look_at_hours(std::int64_t step) {
 // A look that finds about the same changes nothing: the rate falls as it was going to.
 void Ends::fit(std::int64_t step, double seconds) {
   const double left = std::max(0.0, limit() - trained() - reserve());
-  const double room = std::min(std::floor((1 - kSlack) * left / seconds), static_cast<double>(kNoEnd));
-  const std::int64_t found = step + std::max<std::int64_t>(1, static_cast<std::int64_t>(room));
+  const config::Train& t = config_.train;
+  const double room = std::min((1 - kSlack) * left / seconds, static_cast<double>(kNoEnd));
+  const double batches =
+      static_cast<double>(config::micro_batches_before(t, step)) + room * static_cast<double>(t.accumulate);
+  const std::int64_t found = std::max(step + 1, config::steps_within(t, batches));
   const std::int64_t before = state_.fitted_hours == config_.train.max_hours ? state_.fitted_steps : 0;
   state_.fitted_hours = config_.train.max_hours;
   next_look_ = limit() - trained() > kTooLateToLook * limit() ? 0.5 * (trained() + limit())
@@ -135,7 +141,7 @@ void Ends::fit(std::int64_t step, double seconds) {
 void Ends::measure_from_here() {
   from_ = clock_();
   asides_ = 0;
-  from_made_ = made_;
+  from_batches_ = made_batches_;
 }
 
 void Ends::took(Aside aside, double seconds) {
@@ -161,7 +167,9 @@ double Ends::due_behind(std::int64_t step) const {
 // Its share of evaluations, saves and samples included, as often as they are due and as long as the last ones took.
 // Every evaluation may find a better loss, which is then saved.
 double Ends::seconds_a_step() const {
-  const double alone = (clock_() - from_ - asides_) / static_cast<double>(made_ - from_made_);
+  const double made =
+      static_cast<double>(made_batches_ - from_batches_) / static_cast<double>(config_.train.accumulate);
+  const double alone = (clock_() - from_ - asides_) / made;
   const auto often = [](std::int64_t every) { return every > 0 ? 1 / static_cast<double>(every) : 0.0; };
   const config::Train& t = config_.train;
   const double saves = std::max(often(config_.checkpoint.every), keeps_best() ? often(t.eval_every) : 0.0);

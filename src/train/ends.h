@@ -83,7 +83,7 @@ class Ends {
   double cost(Aside aside) const { return costs_[static_cast<std::size_t>(aside)]; }
   double reserve() const;
   double due_behind(std::int64_t step) const;
-  double seconds_a_step() const;
+  double seconds_a_step() const;  // of all its micro-batches: a ramp's steps count as parts of one
   void took(Aside aside, double seconds);
   void measure_from_here();
   void look_at_losses(std::int64_t step);
@@ -106,7 +106,8 @@ class Ends {
   double last_at_ = 0, last_ = 0;  // when the last step was told, and how long it took
   double last_asides_ = 0;         // seconds since then that were none of a step
   double from_ = 0, asides_ = 0;   // since when steps are measured, and what of it was none of a step
-  std::int64_t from_made_ = 0;     // steps made by then
+  std::int64_t made_batches_ = 0;  // micro-batches of the session's steps,
+  std::int64_t from_batches_ = 0;  // and those made by then
   double next_look_ = 0;           // seconds trained at which the steps are counted again
 };
 

@@ -15,6 +15,7 @@ struct QueuedStep {
   std::int64_t step = 0;  // counted from 1
   std::int64_t draw = 0;  // of its batches, from 0: those that were passed over count as well
   double lr = 0;
+  std::int64_t micro_batches = 1;  // of each rank
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
   std::int64_t truncated_tokens = 0;     // of the run so far

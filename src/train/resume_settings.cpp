@@ -36,6 +36,7 @@ std::vector<Difference> differences(const config::Config& before, const config::
 
 std::int64_t ranks(const config::Config& c) { return std::max<std::int64_t>(c.parallel.ranks, 1); }
 std::int64_t rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate * ranks(c); }
+std::int64_t first_rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate_from * ranks(c); }
 
 bool needs_permission(const Difference& d, bool same_rows) {
   using enum config::OnResume;
@@ -87,7 +88,7 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
   const std::vector<Difference> all = differences(as_kept(before), now);
   if (doubted) refuse_unsaid(all, where, options);
 
-  const bool same_rows = rows(before) == rows(now);
+  const bool same_rows = rows(before) == rows(now) && first_rows(before) == first_rows(now);
   std::vector<std::string> never, refused;
   SettingChanges changes;
   for (const Difference& d : all) {
@@ -109,7 +110,7 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
         "{} was made with {}; resume it with its own, allow the change with --allow-change, or start another run with "
         "another --out",
         where.string(), joined(refused));
-  if (!same_rows)
+  if (rows(before) != rows(now))
     changes.told.push_back(fmt::format("a step has {} rows now, and had {}; the learning rate is not scaled with them",
                                        rows(now), rows(before)));
   if (before.precision != now.precision)
@@ -120,13 +121,19 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch) {
   if (before.train.fit_hours || now.train.fit_hours) return {};  // the steps are counted then, and told by who counts
-  const auto limits = [](const config::Train& t) { return std::tuple(t.epochs, t.max_steps, t.max_tokens); };
-  if (before.optim == now.optim && limits(before.train) == limits(now.train) && rows(before) == rows(now)) return {};
+  const auto limits = [](const config::Train& t) {
+    return std::tuple(t.epochs, t.max_steps, t.max_tokens, t.accumulate_ramp_steps);
+  };
+  if (before.optim == now.optim && limits(before.train) == limits(now.train) && rows(before) == rows(now) &&
+      first_rows(before) == first_rows(now))
+    return {};
   const auto steps = [&](const config::Config& c) {  // a batch of fewer rows makes more of them
     const double share = static_cast<double>(now.train.batch_size) / static_cast<double>(c.train.batch_size);
     return total_steps(c.train, batches_of_epoch ? std::optional(share * *batches_of_epoch) : std::nullopt, ranks(c));
   };
-  const auto rate = [&](const config::Config& c, std::int64_t s) { return optim::learning_rate(c.optim, s, steps(c)); };
+  const auto rate = [&](const config::Config& c, std::int64_t s) {
+    return optim::learning_rate(c, s, steps(c), ranks(c));
+  };
   const std::int64_t had = steps(before), has = steps(now);
   if (step >= has || had == 0) return {};  // 0: not known
   const bool ended = step >= had;

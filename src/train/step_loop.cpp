@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "config/ramps.h"
 #include "model/fp8_linears.h"
 #include "optim/average.h"
 #include "optim/schedule.h"
@@ -55,6 +56,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       batch_(lowering_.batch),
       rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
+  require_programs();
   for (const data::Loader* loader : {&loader_, &held_out_})
     data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
   if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpus());
@@ -75,6 +77,7 @@ data::Loader StepLoop::open_loader() {
 data::LoaderOptions StepLoop::training_options() {
   data::LoaderOptions o = of_rank(
       data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu), options_.team.sharing);
+  o.packer.cut_later = config_.train.seq_len_from;
   if (config_.data.debug) o.report = [this](const data::PipelineFigures& f) { keeper_.tell(Pipeline{f}); };
   return o;
 }
@@ -121,7 +124,8 @@ RunHeader StepLoop::header() const {
   const model::LoweredModel& lowered = this->lowered();
   std::optional<double> epochs;
   const std::int64_t steps = ends_.over() ? state_.step : ends_.steps() == Ends::kNoEnd ? 0 : ends_.steps();
-  if (epoch_ && steps > 0) epochs = static_cast<double>(steps * micro_batches()) / epoch_->batches;
+  if (epoch_ && steps > 0)
+    epochs = static_cast<double>(config::micro_batches_before(config_.train, steps) * ranks()) / epoch_->batches;
   return {.config = &config_,
           .folder = options_.folder,
           .device = device_.name(),
@@ -135,7 +139,7 @@ RunHeader StepLoop::header() const {
           .steps = steps,
           .first_step = state_.step,
           .seconds_left = ends_.seconds_left(),
-          .tokens_per_step = batch_.shape.tokens() * micro_batches(),
+          .tokens_per_step = batch_.shape.tokens() * config_.train.accumulate * ranks(),
           .sharing = options_.team.sharing,
           .engine = options_.team.group ? options_.team.group->engine() : "",
           .memory = &lowered.set.memory,
@@ -189,7 +193,7 @@ TrainResult StepLoop::run_steps() {
     const auto due = [&](std::int64_t every) { return last || (every > 0 && state_.step % every == 0); };
     const bool evaluation = due(config_.train.eval_every), checkpoint = folder_lost() || due(config_.checkpoint.every);
     const bool sample = samples_ && due(config_.train.sample_every);
-    const bool ahead = device_.runs_ahead() && micro_step_seconds() < kAhead;
+    const bool ahead = device_.runs_ahead() && micro_step_seconds_ < kAhead;
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
     if (ahead && !evaluation && !checkpoint && !sample && !stopping()) continue;
     StepMetrics m = finish_step();
@@ -242,11 +246,11 @@ Finished StepLoop::ending(Outcome outcome, std::string sentence) const {
           state_.tokens,         steady_seconds() - began_,   goodput_->account()};
 }
 
-// Gives the device one update over `accumulate` micro-batches. False where it was dropped: it has updated nothing.
+// Gives the device one update over the step's micro-batches. False where it was dropped: it has updated nothing.
 bool StepLoop::queue_step() {
   QueuedStep& s = steps_queued_[queued_++];
   s.step = state_.step + 1;
-  s.lr = optim::learning_rate(config_.optim, state_.step, ends_.steps());
+  s.lr = optim::learning_rate(config_, state_.step, ends_.steps(), ranks());
   engine_->drop_on(alone() ? options_.drop : nullptr);  // a rank that left a step would leave the others waiting
   try {
     micro_steps(s);
@@ -284,7 +288,9 @@ void StepLoop::micro_steps(QueuedStep& sums) {
   pass_over_batches();
   sums.draw = state_.guard.drawn;
   before_step_ = loader_.state();
-  for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro) {
+  sums.micro_batches = config::micro_batches(config_.train, state_.step);
+  const std::int64_t longest = config::longest_document(config_.train, state_.step);
+  for (std::int64_t micro = 0; micro < sums.micro_batches; ++micro) {
     const double wait = steady_seconds();
     if (!next_batch()) fail_user("data.train has no documents to train on");
     sums.data_wait += steady_seconds() - wait;
@@ -293,12 +299,13 @@ void StepLoop::micro_steps(QueuedStep& sums) {
       const Goodput::Scope tuning = goodput_->in(Part::start_up);
       engine_->rehearse(batch_);
     }
+    batch_.cut_documents(longest);  // behind the rehearsal, which chooses kernels for the whole run
     engine_->clock().wait_for_all_but(micro_steps_ahead());
     engine_->upload(batch_);
     engine_->set_step(
         static_cast<std::uint64_t>(state_.step), sums.lr, 0,
         static_cast<std::uint64_t>((micro * ranks() + options_.team.sharing.rank) * batch_.shape.tokens()));
-    const bool last = micro + 1 == config_.train.accumulate;
+    const bool last = micro + 1 == sums.micro_batches;
     if (micro == 0 && looks_at_fp8(sums.step))
       sums.fp8.emplace(engine_->watched_micro_step(true, last));
     else
@@ -326,8 +333,7 @@ bool StepLoop::looks_at_fp8(std::int64_t step) const {
 
 // As many as the device does within about a second: what is queued cannot be taken back from a card.
 std::size_t StepLoop::micro_steps_ahead() const {
-  const double seconds = micro_step_seconds();
-  return seconds > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / seconds)) : 1;
+  return micro_step_seconds_ > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / micro_step_seconds_)) : 1;
 }
 
 // What is wrong with the data does not cost the steps before it.
@@ -354,8 +360,8 @@ void StepLoop::finish_steps() {
 // Waits for the oldest step that was queued.
 StepMetrics StepLoop::finish_step() {
   const model::Engine::StepResult result = engine_->take_result();
-  step_seconds_ = result.time.seconds;
   QueuedStep& s = steps_queued_[0];
+  micro_step_seconds_ = result.time.seconds / static_cast<double>(s.micro_batches);
   if (!alone()) s.take_counts(result.update.counts);
   state_.tokens += s.pairs;
   if (result.update.counts.stop > 0) others_stop_ = true;
@@ -365,7 +371,7 @@ StepMetrics StepLoop::finish_step() {
   else
     leave_out(s, loss, result.update);
   if (options_.peak_was_measured) raise_peak(s.flops / static_cast<double>(ranks()) / result.time.seconds);
-  const std::int64_t slots = batch_.shape.tokens() * micro_batches();
+  const std::int64_t slots = batch_.shape.tokens() * s.micro_batches * ranks();
   StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_ * static_cast<double>(ranks()));
   if (s.norms) m.norms = norms_of(s, result.update);
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;

@@ -71,6 +71,7 @@ class StepLoop {
   TrainResult run();  // until the steps are done or a signal asks to stop
 
  private:
+  void require_programs() const;  // for the first steps, which may be smaller
   data::Loader open_loader();
   data::LoaderOptions training_options();
   std::int64_t steps_of_run() const;
@@ -80,7 +81,6 @@ class StepLoop {
   bool stopping() const { return alone() ? asked_to_stop() : others_stop_; }
   bool alone() const { return options_.team.alone(); }
   std::int64_t ranks() const { return options_.team.sharing.ranks; }
-  std::int64_t micro_batches() const { return config_.train.accumulate * ranks(); }  // of a step, of all ranks
   TrainResult run_steps();
   bool folder_lost();
   void tell_alive() const {
@@ -95,7 +95,6 @@ class StepLoop {
   [[noreturn]] void refuse(std::string trouble);  // goes back, or ends the run
   std::string advice() const;
   void micro_steps(QueuedStep& sums);
-  double micro_step_seconds() const { return step_seconds_ / static_cast<double>(config_.train.accumulate); }
   bool looks_at_fp8(std::int64_t step) const;
   bool looks_at_norms(std::int64_t step) const;
   NormsObservation norms_of(const QueuedStep& step, const UpdateResult& update);
@@ -146,10 +145,10 @@ class StepLoop {
   std::int64_t saved_step_ = 0;  // the same, or the one that is being saved
   QueuedStep steps_queued_[2];   // oldest first
   int queued_ = 0;
-  bool rehearsed_;               // what a card chooses and captures is there, or there is nothing to choose
-  double step_seconds_ = 0;      // of the last step that was waited for
-  double began_ = 0;             // run(), on steady_seconds()
-  std::int64_t first_step_ = 0;  // and the updates that were done by then
+  bool rehearsed_;                 // what a card chooses and captures is there, or there is nothing to choose
+  double micro_step_seconds_ = 0;  // of the last step that was waited for
+  double began_ = 0;               // run(), on steady_seconds()
+  std::int64_t first_step_ = 0;    // and the updates that were done by then
   double peak_;
   std::vector<double> rates_;  // FLOPs a second of the last steps, where they may raise the peak
   bool peak_was_low_ = false;

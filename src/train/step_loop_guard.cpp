@@ -6,6 +6,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/troubleshooting.h"
+#include "config/ramps.h"
 #include "train/step_loop.h"
 
 namespace redline::train {
@@ -107,10 +108,11 @@ void StepLoop::go_back(const GoBack& because) {
   save(loader_.state());
 }
 
+// As many as the steps had that drew them: those from here on, one after another.
 void StepLoop::pass_over_batches() {
-  for (; guard_.passes_over(); guard_.passed_over()) {
+  for (std::int64_t step = state_.step; guard_.passes_over(); guard_.passed_over(), ++step) {
     before_step_ = loader_.state();
-    for (std::int64_t micro = 0; micro < config_.train.accumulate; ++micro)
+    for (std::int64_t micro = config::micro_batches(config_.train, step); micro > 0; --micro)
       if (!next_batch()) fail_user("data.train has no documents to train on");
   }
 }

@@ -1,5 +1,7 @@
 // Where a run's weights come from when it does not start from random ones: a checkpoint of its own, or the folder of
-// model.init_from. They, and the tokenizer beside them, are held against the run.
+// model.init_from. They, and the tokenizer beside them, are held against the run. Also whether its programs can make
+// its first steps.
+#include "base/counted.h"
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
@@ -76,6 +78,16 @@ void StepLoop::load_start() {
   });
   keeper_.tell(Note{fmt::format("starting from the weights in {}", start.string())});
   if (!problem.empty()) keeper_.tell(Warning{problem});
+}
+
+// With several micro-steps, ranks add gradients up in the last of them, which is none of the first.
+void StepLoop::require_programs() const {
+  const config::Train& t = config_.train;
+  if (alone() || options_.team.sharing.mode == dist::Mode::fsdp || t.accumulate_from != 1 || t.accumulate == 1) return;
+  fail_user(
+      "{}train.accumulate_from = 1 is for runs on one rank, or with parallel.mode = \"fsdp\": {} of a step add their "
+      "gradients up behind its last micro-batch; give 2 or more, and train.batch_size smaller",
+      config_.origins.prefix({"train.accumulate_from"}), counted(ranks(), "rank"));
 }
 
 }  // namespace redline::train

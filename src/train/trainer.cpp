@@ -2,10 +2,10 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/counted.h"
+#include "config/ramps.h"
 #include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
@@ -16,12 +16,15 @@ namespace redline::train {
 
 std::int64_t total_steps(const config::Train& t, std::optional<double> batches_of_epoch, std::int64_t ranks) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t tokens_per_step = t.batch_size * t.seq_len * t.accumulate * ranks;
   std::int64_t steps = t.max_steps > 0 ? t.max_steps : kNever;
-  if (t.max_tokens > 0) steps = std::min(steps, (t.max_tokens + tokens_per_step - 1) / tokens_per_step);
+  if (t.max_tokens > 0) {
+    const std::int64_t tokens = t.batch_size * t.seq_len * ranks, batches = (t.max_tokens + tokens - 1) / tokens;
+    const std::int64_t within = config::steps_within(t, static_cast<double>(batches));
+    steps = std::min(steps, config::micro_batches_before(t, within) < batches ? within + 1 : within);
+  }
   if (t.epochs > 0 && batches_of_epoch) {
-    const double batches = t.epochs * *batches_of_epoch / static_cast<double>(t.accumulate * ranks);
-    steps = std::min(steps, std::max<std::int64_t>(1, std::llround(batches)));
+    const double batches = t.epochs * *batches_of_epoch / static_cast<double>(ranks);
+    steps = std::min(steps, std::max<std::int64_t>(1, config::nearest_steps(t, batches)));
   }
   return steps == kNever ? 0 : steps;
 }

@@ -48,5 +48,44 @@ TEST(Batch, ClearedIsLikeNew) {
   EXPECT_EQ(b.documents + b.real_tokens + b.pairs + b.score_pairs, 0);
 }
 
+TEST(Batch, CutDocumentsAreThoseThatWereAppendedSo) {
+  Batch b({3, 8, 4}), want({3, 8, 4});
+  b.append(Tokens{1, 2, 3, 4, 5, 6, 7}, 8, 40);
+  b.append(Tokens{11, 12}, kNoTarget, 41);
+  b.append(Tokens{21, 22, 23, 24, 25, 26}, kNoTarget, 42);
+  b.append(Tokens{31, 32, 33}, 34, 43);
+  want.append(Tokens{1, 2, 3}, 4, 40);
+  want.append(Tokens{4, 5, 6}, 7, 40);
+  want.append(Tokens{7}, 8, 40);
+  want.append(Tokens{11, 12}, kNoTarget, 41);
+  want.append(Tokens{21, 22, 23}, 24, 42);
+  want.append(Tokens{24, 25, 26}, kNoTarget, 42);
+  want.append(Tokens{31, 32, 33}, 34, 43);
+  const Batch before = b;
+  b.cut_documents(8);
+  EXPECT_EQ(b.doc_offsets, before.doc_offsets) << "none is longer";
+  b.cut_documents(3);
+  EXPECT_EQ(b.tokens, want.tokens);
+  EXPECT_EQ(b.targets, want.targets);
+  EXPECT_EQ(b.positions, want.positions);
+  EXPECT_EQ(b.doc_offsets, want.doc_offsets);
+  EXPECT_EQ(b.sources, want.sources);
+  EXPECT_EQ(b.documents, want.documents);
+  EXPECT_EQ(b.real_tokens, want.real_tokens);
+  EXPECT_EQ(b.pairs, want.pairs);
+  EXPECT_EQ(b.score_pairs, want.score_pairs);
+}
+
+TEST(Batch, FullRowsThatAreCutAreNoFullRows) {
+  Batch b({2, 4, 4});
+  b.append(Tokens{1, 2, 3, 4}, 5);
+  b.append(Tokens{5, 6, 7, 8});
+  EXPECT_TRUE(b.full_rows());
+  b.cut_documents(2);
+  EXPECT_FALSE(b.full_rows());
+  EXPECT_EQ(b.doc_offsets, (Tokens{0, 2, 4, 6, 8, 8, 8, 8, 8}));
+  EXPECT_EQ(b.pairs, 7);
+}
+
 }  // namespace
 }  // namespace redline::data

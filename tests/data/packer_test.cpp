@@ -220,6 +220,24 @@ TEST(Packer, WhatWaitsCanBeOfferedToAnother) {
   }
 }
 
+// However short documents are, and however many a batch may have: what they are cut into later has room.
+TEST(Packer, LeavesRoomForWhatIsCutLater) {
+  constexpr std::int64_t kLongest = 16;
+  const BatchShape shape{3, 64, 6};
+  for (const Packing packing : kAll) {
+    for (const std::uint64_t most : {4u, 20u, 64u, 200u}) {
+      const Lengths lengths = random_lengths(2000, most, 11);
+      const PackerSettings settings{.shape = shape, .packing = packing, .cut_later = kLongest};
+      expect_all_placed(settings, lengths);
+      for (const Pieces& batch : batches_of(settings, lengths)) {
+        std::int64_t documents = 0;
+        for (const PlacedPiece& p : batch) documents += (p.length + kLongest - 1) / kLongest;
+        ASSERT_LE(documents, shape.documents()) << static_cast<int>(packing) << " " << most;
+      }
+    }
+  }
+}
+
 TEST(Packer, AnEmptyOrTooLongPieceIsOurOwnMistake) {
   Packer packer({{1, 8, 4}, Packing::pack, false, {}});
   EXPECT_THROW(packer.offer(0, 0, true), MachineError);

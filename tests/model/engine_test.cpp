@@ -209,6 +209,60 @@ TEST_P(Models, WeightDecayShrinksMatricesAndNothingElse) {
   }
 }
 
+TEST_P(Models, WeightDecayFallsWithTheLearningRateWhereAsked) {
+  LoweringOptions o = options();
+  o.optim.lr = 0.5;
+  o.optim.weight_decay = 0.5;
+  o.optim.weight_decay_falls = true;
+  Engine engine(model_, o, device_);
+  engine.initialise(3);
+  const std::vector<float> before = array_of(engine, optim::kParameters);
+  engine.set_step(0, 0.125, 1, 0);
+  engine.update();
+  const std::vector<float> after = array_of(engine, optim::kParameters);
+  const auto n = static_cast<std::size_t>(engine.table()[0].shape.elements());
+  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(after[i], before[i] - 0.125f * 0.125f * before[i]);
+}
+
+// A layer is nothing at first: what a branch is made of has no gradient then, what writes it has, and steps later all
+// of it.
+TEST_P(Models, LearnFromABeginningOfZeros) {
+  model_.init = "zero_out";
+  Engine engine(model_, options(), device_);
+  engine.initialise(3);
+  const data::Batch batch = some_batch(model_.vocab);
+  engine.upload(batch);
+  const auto largest_gradients = [&](Init init, bool in_layers) {
+    std::pair<float, float> ends{std::numeric_limits<float>::infinity(), 0};  // of the table's rows
+    const std::vector<float> gradients = array_of(engine, optim::kGradients);
+    for (std::size_t row = 0; row < engine.table().size(); ++row) {
+      const ParameterSpec& spec = engine.table()[row];
+      if ((spec.init == Init::zeros) != (init == Init::zeros) || (spec.name[0] == 'l') != in_layers) continue;
+      float most = 0;
+      for (std::int64_t i = 0; i < spec.shape.elements(); ++i)
+        most = std::max(most, std::abs(gradients[static_cast<std::size_t>(engine.layout().offsets[row] + i)]));
+      ends = {std::min(ends.first, most), std::max(ends.second, most)};
+    }
+    return ends;
+  };
+  double first = 0;
+  for (std::uint64_t step = 0; step < 12; ++step) {
+    engine.set_step(step, 0.02, static_cast<double>(batch.pairs), 0);
+    engine.micro_step(true);
+    if (step == 0) {
+      first = engine.loss_sum();
+      EXPECT_GT(largest_gradients(Init::zeros, true).first, 0.0f);
+      EXPECT_EQ(largest_gradients(Init::normal, true).second, 0.0f);
+    }
+    engine.update();
+    engine.post_result();
+    ASSERT_EQ(engine.take_result().update.finite, 1.0f) << step;
+  }
+  EXPECT_LT(engine.loss_sum(), 0.8 * first);
+  EXPECT_GT(largest_gradients(Init::normal, true).first, 0.0f);
+  EXPECT_TRUE(engine.parameters_finite());
+}
+
 TEST_P(Models, DocumentsCannotSeeEachOther) {
   Engine engine(model_, options(), device_);
   engine.initialise(3);

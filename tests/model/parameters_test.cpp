@@ -121,6 +121,26 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
   }
 }
 
+// What writes into the residual stream: linears, or the norms behind them.
+TEST(Parameters, ZeroOutIsOfWhatWritesIntoTheResidualStream) {
+  for (const Family* family : families()) {
+    config::Model model = testing::tiny_model(std::string(family->name));
+    const ParameterTable normal = family->table(model);
+    model.init = "zero_out";
+    const ParameterTable table = family->table(model);
+    ASSERT_EQ(table.size(), normal.size());
+    int zeros = 0;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const std::string part = table[i].name.substr(table[i].name.find('/') + 1);
+      const bool writes =
+          family->name == "olmo2" ? part == "attention norm" || part == "mlp norm" : part == "out" || part == "down";
+      EXPECT_EQ(table[i].init, writes ? Init::zeros : normal[i].init) << family->name << " " << table[i].name;
+      zeros += table[i].init == Init::zeros;
+    }
+    EXPECT_EQ(zeros, 2 * model.layers) << family->name;
+  }
+}
+
 TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
   for (const Family* family : families()) {
     config::Config c;

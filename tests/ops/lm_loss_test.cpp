@@ -29,6 +29,17 @@ Values reference(const Values& x, const Values& weight, const std::vector<std::i
   return losses;
 }
 
+// Their logsumexp, of rows with a target.
+Values logsumexps(const Values& x, const Values& weight, const std::vector<std::int64_t>& targets, std::size_t d) {
+  std::vector<std::int64_t> first(targets.size(), 0);
+  Values lse = reference(x, weight, first, d);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    for (std::size_t j = 0; j < d; ++j) lse[i] += x[i * d + j] * weight[j];
+    if (targets[i] < 0) lse[i] = 0;
+  }
+  return lse;
+}
+
 double sum_of(const Values& v) {
   double sum = 0;
   for (double x : v) sum += x;
@@ -72,6 +83,47 @@ TEST_P(LmLossTest, MatchesTheReferenceAndItsSlopes) {
     op.dx = op.dweight = absent;
     run_checked(memory, op, kRun);
     EXPECT_EQ(values_of(losses), trained) << "the loss alone";
+  }
+}
+
+// The gradient is that of the loss with the penalty, the loss is the one without it.
+TEST_P(LmLossTest, WithZLossTheGradientAloneHasIt) {
+  const auto [n, d, vocab, chunk] = GetParam();
+  constexpr double kZ = 0.125;
+  Memory memory;
+  std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
+  for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = -1;
+  LmLoss<Tensor> op{memory.uniform({n, d}),
+                    memory.uniform({vocab, d}),
+                    memory.integers(ids),
+                    memory.zeros({n}),
+                    memory.doubles(1),
+                    memory.zeros({chunk, vocab}),
+                    memory.zeros({n, d}),
+                    memory.zeros({vocab, d}),
+                    false,
+                    false};
+  Values in = values_of(op.x), w = values_of(op.weight);
+  run_checked(memory, op, kRun);
+  const Values plain = values_of(op.losses), gradient = values_of(op.dx);
+  const double plain_sum = *op.loss_sum.as<double>();
+  op.z_loss = static_cast<float>(kZ);
+  run_checked(memory, op, kRun);
+  EXPECT_EQ(values_of(op.losses), plain);
+  EXPECT_EQ(*op.loss_sum.as<double>(), plain_sum);
+  if (n > 1) {
+    EXPECT_NE(values_of(op.dx), gradient);
+  }
+  const auto trained = [&, width = static_cast<std::size_t>(d)] {
+    double sum = sum_of(reference(in, w, ids, width));
+    for (const double lse : logsumexps(in, w, ids, width)) sum += kZ * lse * lse;
+    return sum;
+  };
+  expect_gradient("dx", op.dx, in, trained, 5e-5);
+  expect_gradient("dweight", op.dweight, w, trained, 5e-5);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (std::int64_t j = 0; ids[i] < 0 && j < d; ++j)
+      EXPECT_EQ(op.dx.f32()[static_cast<std::int64_t>(i) * d + j], 0.0f) << "no target, no penalty";
   }
 }
 
@@ -150,6 +202,7 @@ TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
                       memory.zeros({vocab, d}),
                       accumulate,
                       accumulate};
+    op.z_loss = accumulate ? 0.01f : 0;
     round_to_bf16(op.x), round_to_bf16(op.weight);
     const Values start = values_of(memory.uniform({vocab, d}));
     const auto restart = [&] {

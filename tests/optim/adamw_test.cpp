@@ -156,6 +156,29 @@ TEST(AdamW, MatchesDoublesWithDecayAndWithout) {
   }
 }
 
+TEST(AdamW, TakesTheShareOfTheWeightDecayThatTheStepSays) {
+  const auto updated = [](float decay, float share) {
+    Memory memory;
+    const Tensor p = memory.uniform({1000}), g = memory.uniform({1000}), m = memory.uniform({1000});
+    const StepState state{.lr = 0.01f, .weight_decay_share = share};
+    const UpdateResult result{.grad_norm = 1, .grad_scale = 1, .finite = 1};
+    run_checked(memory,
+                AdamW<Tensor>{p,
+                              g,
+                              m,
+                              memory.uniform({1000}, 0, 1),
+                              {},
+                              memory.object(state),
+                              memory.object(result),
+                              {.weight_decay = decay}},
+                kRun);
+    return values_of(p);
+  };
+  EXPECT_EQ(updated(0.2f, 0.5f), updated(0.1f, 1));
+  EXPECT_EQ(updated(0.2f, 0), updated(0, 1));
+  EXPECT_NE(updated(0.2f, 0.5f), updated(0.2f, 1));
+}
+
 TEST(AdamW, TouchesNothingWhenNotFinite) {
   Memory memory;
   const Tensor p = memory.uniform({1000}), g = memory.uniform({1000}), m = memory.uniform({1000});

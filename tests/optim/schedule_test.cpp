@@ -19,6 +19,13 @@ config::Optim settings(const std::string& schedule, std::int64_t warmup, double 
   return o;
 }
 
+// Of a schedule in steps: nothing of the training counts.
+double learning_rate(const config::Optim& o, std::int64_t step, std::int64_t steps) {
+  config::Config c;
+  c.optim = o;
+  return optim::learning_rate(c, step, steps, 1);
+}
+
 constexpr const char* kFalling[] = {"linear", "cosine", "wsd"};
 
 TEST(Schedule, EndsExactlyAtTheFinalRate) {
@@ -68,6 +75,56 @@ TEST(Schedule, HasTheStatedShapes) {
     EXPECT_EQ(learning_rate(wsd, 0, 100), 3e-4);
     EXPECT_EQ(learning_rate(wsd, 99, 100), 3e-5);
   }
+}
+
+TEST(Schedule, DecaysByTheRootWhereAsked) {
+  config::Optim wsd = settings("wsd", 5);
+  wsd.decay_fraction = 0.25;
+  config::Optim root = wsd;
+  root.decay_shape = "sqrt";
+  for (std::int64_t s = 0; s < 75; ++s) EXPECT_EQ(learning_rate(root, s, 100), learning_rate(wsd, s, 100)) << s;
+  for (const std::int64_t passed : {1, 4, 9, 16, 24})
+    EXPECT_NEAR(learning_rate(root, 74 + passed, 100), 3e-4 - 2.7e-4 * std::sqrt(static_cast<double>(passed) / 25),
+                1e-15);
+  EXPECT_EQ(learning_rate(root, 99, 100), 3e-5);
+}
+
+TEST(Schedule, TokensAreTheNearestSteps) {
+  config::Config c;
+  c.train.batch_size = 4;
+  c.train.seq_len = 100;
+  c.train.accumulate = 5;  // 2000 tokens a step and rank
+  c.optim = settings("wsd", 0);
+  c.optim.warmup_tokens = 12'900;
+  c.optim.decay_tokens = 33'100;
+  EXPECT_EQ(warmup_steps(c, 1), 6);
+  EXPECT_EQ(warmup_steps(c, 2), 3);
+  EXPECT_EQ(decay_steps(c, 100, 1), 17);
+  EXPECT_EQ(decay_steps(c, 100, 2), 8);
+  config::Config steps = c;
+  steps.optim.warmup_tokens = steps.optim.decay_tokens = 0;
+  steps.optim.warmup_steps = 6;
+  steps.optim.decay_fraction = 0.17;
+  for (std::int64_t s = 0; s < 100; ++s)
+    EXPECT_EQ(optim::learning_rate(c, s, 100, 1), optim::learning_rate(steps, s, 100, 1)) << s;
+  c.optim.decay_tokens = 1'000'000;  // more than the run has: all of it behind the warm-up
+  EXPECT_EQ(optim::learning_rate(c, 6, 100, 1), 3e-4);
+  EXPECT_LT(optim::learning_rate(c, 7, 100, 1), 3e-4);
+}
+
+TEST(Schedule, TokensOfTheWarmUpCountWithTheBatchsRamp) {
+  config::Config c;
+  c.train.batch_size = 1;
+  c.train.seq_len = 100;
+  c.train.accumulate = 5;
+  c.train.accumulate_from = 1;
+  c.train.accumulate_ramp_steps = 4;  // 1, 2, 3, 4, 5, 5 ...
+  c.optim.warmup_tokens = 1000;
+  EXPECT_EQ(warmup_steps(c, 1), 4);
+  c.optim.warmup_tokens = 2000;
+  EXPECT_EQ(warmup_steps(c, 1), 6);
+  c.optim.schedule_start = 10;
+  EXPECT_EQ(warmup_steps(c, 1), 4);
 }
 
 TEST(Schedule, ShortRunsStillTrain) {

@@ -116,6 +116,25 @@ TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
   EXPECT_NE(data_line().find("the run reads 5.0% of them"), std::string::npos) << data_line();
 }
 
+TEST(Header, SaysHowStepsGrowAndWhatTokensComeTo) {
+  SmallRun run(100);
+  const auto header = [&] {
+    std::string all;
+    for (const std::string& line : header_lines(run.header)) all += line.substr(line.find_first_not_of(' ')) + " ";
+    return all;
+  };
+  EXPECT_EQ(header().find("grows"), std::string::npos);
+  EXPECT_EQ(header().find("warm-up"), std::string::npos);
+  run.config.train.accumulate = 4;
+  run.config.train.accumulate_from = 2;
+  run.config.train.accumulate_ramp_steps = 10;
+  run.config.optim.warmup_tokens = 100'000;
+  run.config.optim.decay_tokens = 81'920;
+  for (const char* part : {"a step grows from 2 to 4 micro-batches over 10 steps",
+                           "100,000 tokens of warm-up: 15 steps; 81,920 tokens of decay: the last 10 steps"})
+    EXPECT_NE(header().find(part), std::string::npos) << part << " in " << header();
+}
+
 // What the line is for is there in a run of any length: mfu both ways, tokens and FLOPs a second, padding, what is
 // left.
 TEST(ProgressLine, ALongRunOnACardLosesOnlyTheLearningRate) {

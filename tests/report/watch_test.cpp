@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "config/ramps.h"
+
 namespace redline::report {
 namespace {
 
@@ -43,6 +45,27 @@ class WatchTest : public ::testing::Test {
 TEST_F(WatchTest, AHealthyRunIsQuiet) {
   steps(2000, usual());
   EXPECT_TRUE(said_.empty()) << said_.front();
+}
+
+TEST_F(WatchTest, StepsThatGrowAreNotSlow) {
+  config::Config config;
+  config.train.accumulate = 8;
+  config.train.accumulate_from = 1;
+  config.train.accumulate_ramp_steps = 40;
+  train::Started started;
+  started.config = &config;
+  watch_.on(started);
+  const auto grown = [&] {
+    train::StepMetrics m = usual();
+    m.step_ms *= static_cast<double>(config::micro_batches(config.train, step_));
+    return m;
+  };
+  for (int i = 0; i < 100; ++i) steps(1, grown());
+  EXPECT_TRUE(said_.empty()) << said_.front();
+  train::StepMetrics slow = grown();
+  slow.step_ms *= 2;
+  steps(1, slow);
+  EXPECT_TRUE(said("step 101 took 1.6 s, 2.0 times the median of 800 ms")) << said_.front();
 }
 
 TEST_F(WatchTest, AModelThatLearnsNothingIsToldAtOnce) {

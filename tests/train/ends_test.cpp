@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "config/ramps.h"
 #include "optim/schedule.h"
 
 namespace redline::train {
@@ -211,7 +212,7 @@ TEST(Ends, StepsFollowTheHoursOnceTheirSpeedIsKnown) {
   s.save = 4;
   s.run_to(19);
   EXPECT_EQ(s.ends->steps(), Ends::kNoEnd);
-  EXPECT_EQ(optim::learning_rate(c.optim, 18, s.ends->steps()), c.optim.lr);
+  EXPECT_EQ(optim::learning_rate(c, 18, s.ends->steps(), 1), c.optim.lr);
   s.run_to(20);
   ASSERT_EQ(s.told.size(), 1u);
   // No save was seen yet: 1.2 s a step, and 1.24 s in truth.
@@ -224,9 +225,35 @@ TEST(Ends, StepsFollowTheHoursOnceTheirSpeedIsKnown) {
   EXPECT_EQ(s.told.size(), 2u);  // the saves that it found later, and then no more
   EXPECT_EQ(s.step, s.ends->steps());
   EXPECT_FALSE(s.ends->over());
-  EXPECT_EQ(optim::learning_rate(c.optim, s.step - 1, s.ends->steps()), c.optim.min_lr);
+  EXPECT_EQ(optim::learning_rate(c, s.step - 1, s.ends->steps(), 1), c.optim.min_lr);
   EXPECT_LE(now - began, 3600);
   EXPECT_GT(now - began, 0.985 * 3600);
+}
+
+// Steps that grow take longer, and are counted so before they are there.
+TEST(Ends, StepsOfARampAreCountedAsLongAsTheyWillBe) {
+  config::Config c = with(1, true);
+  c.train.accumulate = 8;
+  c.train.accumulate_from = 1;
+  c.train.accumulate_ramp_steps = 500;
+  const double began = now;
+  Session s(c, 0);
+  while (!s.over()) {
+    s.a_step = 0.25 * static_cast<double>(config::micro_batches(c.train, s.step));
+    s.make_step();
+  }
+  const double room = static_cast<double>(config::steps_within(c.train, 4 * 3600));
+  EXPECT_EQ(s.told.size(), 1u) << "the first count holds";
+  EXPECT_NEAR(static_cast<double>(s.step), room, 0.01 * room);
+  EXPECT_FALSE(s.ends->over());
+  EXPECT_GT(now - began, 0.985 * 3600);
+
+  Session later(c, 0);
+  EndsState before;
+  before.seconds = 0.25 * static_cast<double>(config::micro_batches_before(c.train, 100));
+  later.resume(before, 100);
+  ASSERT_EQ(later.told.size(), 1u);
+  EXPECT_NEAR(static_cast<double>(later.ends->steps()), room, 0.01 * room);
 }
 
 // A machine that becomes slower or faster on the way, or is uneven: the end by time cuts no more than a hundredth.

@@ -175,6 +175,33 @@ TEST_F(RankRuns, ARunGoesOnWithAnyNumberOfRanks) {
   expect_close(all, losses(alone.seen), "moved");
 }
 
+// The ramp is of each rank's micro-batches: with as many for all of them, the same steps.
+TEST_F(RankRuns, AStepThatGrowsDoesSoOnAllRanks) {
+  const auto config = [](int ranks) {
+    config::Config c = config_for(ranks, {"train.max_steps=8", "checkpoint.every=0"});
+    c.train.accumulate_from = 4 / ranks;
+    c.train.accumulate_ramp_steps = 1;
+    return c;
+  };
+  const Ran alone = train_on(1, Mode::ddp, config(1), folder("alone"));
+  EXPECT_LT(alone.seen.steps[0].tokens, alone.seen.steps[1].tokens / 2);
+  for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
+    const std::string name(name_of(mode));
+    const Ran ran = train_on(2, mode, config(2), folder(name));
+    ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << name;
+    expect_close(losses(ran.seen), losses(alone.seen), name);
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(ran.seen.steps[i].tokens, alone.seen.steps[i].tokens) << name;
+  }
+  // A first step of one micro-batch on each rank needs gradients that are added up behind every one.
+  const Ran fsdp = train_on(4, Mode::fsdp, config(4), folder("4"));
+  ASSERT_EQ(fsdp.errors, std::vector<std::string>(4));
+  expect_close(losses(fsdp.seen), losses(alone.seen), "4 fsdp");
+  for (const std::string& error : train_on(4, Mode::ddp, config(4), folder("refused")).errors)
+    EXPECT_NE(error.find("train.accumulate_from = 1 is for runs on one rank, or with parallel.mode = \"fsdp\""),
+              std::string::npos)
+        << error;
+}
+
 TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) {
   const Ran straight = train_on(2, Mode::zero1, config_for(2), folder("straight"));
   const Ran stopped = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.stop_rank = 1, .stop_at = 7});

@@ -327,6 +327,27 @@ TEST(TotalSteps, IsWhatComesFirst) {
   EXPECT_EQ(total_steps(t), 0);  // nobody knows yet
 }
 
+TEST(TotalSteps, CountWithTheRamp) {
+  config::Train t;
+  t.batch_size = 2;
+  t.seq_len = 100;
+  t.accumulate = 4;
+  t.accumulate_from = 1;
+  t.accumulate_ramp_steps = 3;  // 1, 2, 3, 4, 4 ... of 200 tokens
+  t.max_tokens = 1200;
+  EXPECT_EQ(total_steps(t), 3);
+  t.max_tokens = 1201;
+  EXPECT_EQ(total_steps(t), 4);
+  t.max_tokens = 10'000;
+  EXPECT_EQ(total_steps(t), 14);  // 6 + 11 * 4 = 50
+  EXPECT_EQ(total_steps(t, {}, 2), 8);
+  t.max_tokens = 0;
+  t.epochs = 2;
+  EXPECT_EQ(total_steps(t, 25), 14);
+  EXPECT_EQ(total_steps(t, 26), 15);  // halfway, up
+  EXPECT_EQ(total_steps(t, 25.9), 14);
+}
+
 TEST(Trainer, EpochsEndARunAndAreToldOnTheWay) {
   testing::TempFolder temp;
   const Ran ran = run(tiny_run({"data.documents=40", "train.max_steps=0", "train.epochs=2"}), temp.path() / "run");

@@ -1,5 +1,6 @@
 // Head and cross entropy, chunk by chunk of rows:  logits = x W^T;  loss = logsumexp(logits) - logits[target];
-//   dlogits = softmax(logits) - onehot(target), over the logits;  dx = dlogits W;  dW (+)= dlogits^T x.
+//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target), over the logits;
+//   dx = dlogits W;  dW (+)= dlogits^T x.
 // The products are gemm's, a chunk at a time; between them a task is a range of the chunk's rows. Losses are added up
 // last, in the order of the rows, in double. With gradients in eight bits dlogits are cast by columns, and both
 // products are of what the casts left.
@@ -18,7 +19,7 @@ namespace redline::ops::cpu {
 namespace {
 
 // The loss of one row; with `gradient` the row becomes its dlogits.
-float row_loss(float* logits, std::int64_t vocab, std::int32_t target, bool gradient) {
+float row_loss(float* logits, std::int64_t vocab, std::int32_t target, bool gradient, float z_loss) {
   if (target < 0) {
     if (gradient) std::fill_n(logits, vocab, 0.0f);
     return 0.0f;
@@ -27,7 +28,8 @@ float row_loss(float* logits, std::int64_t vocab, std::int32_t target, bool grad
   float sum;
   if (gradient) {
     sum = lane_sum(vocab, [=](std::int64_t j) { return logits[j] = exp(logits[j] - top); });
-    const float scale = 1.0f / sum;
+    const float z = z_loss != 0.0f ? 2.0f * z_loss * (std::log(sum) + top) : 0.0f;
+    const float scale = (1.0f + z) / sum;
 #pragma omp simd
     for (std::int64_t j = 0; j < vocab; ++j) logits[j] *= scale;
     logits[target] -= 1.0f;
@@ -113,7 +115,7 @@ void run(const LmLoss<Tensor>& op, ThreadPool& pool) {
       for (std::int64_t i = begin; i < end; ++i) {
         float* const row = logits + i * vocab;
         if (op.stored == DType::bf16) round_to_bf16(row, vocab);
-        op.losses.f32()[first + i] = row_loss(row, vocab, op.targets.i32()[first + i], gradient);
+        op.losses.f32()[first + i] = row_loss(row, vocab, op.targets.i32()[first + i], gradient, op.z_loss);
         if (gradient && op.stored == DType::bf16) round_to_bf16(row, vocab);
       }
     });

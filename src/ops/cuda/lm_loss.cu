@@ -1,5 +1,6 @@
 // Head and cross entropy, chunk by chunk of rows:  logits = x W^T;  loss = logsumexp(logits) - logits[target];
-//   dlogits = softmax(logits) - onehot(target), over the logits;  dx = dlogits W;  dW (+)= dlogits^T x.
+//   dlogits = (1 + 2 z_loss logsumexp) softmax(logits) - onehot(target), over the logits;
+//   dx = dlogits W;  dW (+)= dlogits^T x.
 // The products are gemm's, a chunk at a time. Between them a row of logits is blockDim.x threads: one pass for the
 // largest and the sum of exp, which leaves what fits of the row in shared memory, and one that turns it into dlogits,
 // each thread over the vectors it has read itself. A block is one row, or several where a row is a warp's.
@@ -24,6 +25,7 @@ struct Rows {
   std::int64_t count;
   std::int32_t vocab, stride;  // elements of a row, and from one row to the next
   std::int32_t cached;         // vectors of a row in shared memory
+  float z_loss;
 };
 
 // What becomes of a row of logits: it stays, or is dlogits in its own type or in eight bits.
@@ -85,7 +87,8 @@ __global__ void __launch_bounds__(1024) cross_entropy(T* logits, const std::int3
   sum = row_sum(sum * __expf(top - row_top), sums);
   if (has_target) losses[row] = logf(sum) + (row_top - at_target);
 
-  const float scale = 1.0f / sum;
+  float scale = 1.0f / sum;
+  if (kGradient && rows.z_loss != 0.0f) scale *= 1.0f + 2.0f * rows.z_loss * (logf(sum) + row_top);
   const auto dlogits = [&](std::int32_t v) {
     const Part part = v < rows.cached ? kept[v] : load<kWidth>(x + v * kWidth);
     float out[kWidth];
@@ -175,7 +178,8 @@ void run(const LmLoss<Tensor>& op, const Launch& launch) {
   for (std::int64_t first = 0; first < n; first += chunk.rows) {
     const HeadProducts products = head_products(op, first);
     gemm(products.logits, launch);
-    const Rows rows{products.logits.m, static_cast<std::int32_t>(vocab), static_cast<std::int32_t>(chunk.stride), 0};
+    const Rows rows{products.logits.m, static_cast<std::int32_t>(vocab), static_cast<std::int32_t>(chunk.stride), 0,
+                    op.z_loss};
     const auto pass = [&](const auto& kernel, auto* logits) {
       kernel(logits, op.targets.i32() + first, op.losses.f32() + first, rows, op.fp8.dlogits_scale.as<Fp8Scale>(),
              launch.stream);

@@ -102,8 +102,14 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
     return;
   }
   const AdamWSettings& s = op.settings;
-  const Factors factors{s.beta1,           s.beta2,          s.eps, s.weight_decay, result.grad_scale, state.lr,
-                        state.correction1, state.correction2};
+  const Factors factors{s.beta1,
+                        s.beta2,
+                        s.eps,
+                        s.weight_decay * state.weight_decay_share,
+                        result.grad_scale,
+                        state.lr,
+                        state.correction1,
+                        state.correction2};
   const std::int64_t n = op.parameters.elements();
   const auto update_range = [&](std::int64_t range) {
     const std::int64_t begin = range * kRange, count = std::min(n - begin, kRange);

@@ -34,7 +34,7 @@ __device__ void update(const Arrays& a, std::int64_t first, const AdamWSettings&
     m_out[e] = s.beta1 * m[e] + (1.0f - s.beta1) * g;
     v_out[e] = s.beta2 * v[e] + (1.0f - s.beta2) * (g * g);
     const float step = (m_out[e] / state.correction1) / (sqrtf(v_out[e] / state.correction2) + s.eps);
-    p_out[e] = p[e] - state.lr * s.weight_decay * p[e] - state.lr * step;
+    p_out[e] = p[e] - state.lr * (s.weight_decay * state.weight_decay_share) * p[e] - state.lr * step;
   }
   store(a.parameters + first, p_out);
   store(a.moment1 + first, m_out);

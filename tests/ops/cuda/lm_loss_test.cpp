@@ -52,6 +52,17 @@ TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
   }
 }
 
+TEST_P(CudaLmLossTest, WithZLossAgreesWithTheCpu) {
+  const auto [n, d, vocab, chunk] = GetParam();
+  Memory memory;
+  std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
+  for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = -1;
+  const double size = 3 / std::sqrt(static_cast<double>(d));
+  LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
+  op.z_loss = 0.05f;  // of a logsumexp of about 10: a gradient of twice the softmax
+  expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossTest,
                          ::testing::Values(LmLossCase{1, 1, 1, 1}, LmLossCase{1, 8, 267, 4}, LmLossCase{7, 5, 3, 2},
                                            LmLossCase{65, 24, 101, 32}, LmLossCase{128, 16, 257, 128},
@@ -81,6 +92,7 @@ TEST_P(CudaLmLossInFp8, AgreesWithTheCpu) {
     op.dweight = memory.uniform({vocab, d});
     op.accumulate_loss = op.accumulate_weight = accumulate;
     op.stored = DType::bf16;
+    op.z_loss = accumulate ? 0.01f : 0;
     op.fp8 = head_in_fp8(memory, op, *all_pools().back());
     op.workspace = memory.array(DType::u8, {kWorkspace});
     const auto results =

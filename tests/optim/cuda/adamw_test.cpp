@@ -110,7 +110,7 @@ TEST_P(CudaOptimTest, AdamWIsTheCpus) {
     std::vector<std::map<std::string, Values>> without;
     for (bool with_working : {false, true}) {
       Memory memory;
-      const StepState state{.lr = 0.01f, .correction1 = 0.19f, .correction2 = 0.0975f};
+      const StepState state{.lr = 0.01f, .correction1 = 0.19f, .correction2 = 0.0975f, .weight_decay_share = 0.75f};
       const UpdateResult result{.grad_norm = 3, .grad_scale = 0.05f, .finite = 1};
       const AdamW<Tensor> op{memory.uniform({n}),
                              memory.uniform({n}, -5, 5),
