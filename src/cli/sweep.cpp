@@ -4,7 +4,10 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <thread>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -107,13 +110,12 @@ class Sweeping {
   }
 
   int run_all() {
-    const train::StopSignals signals;  // while no run is under way; processes.h hears them else
     std::optional<Figures> figures;
     bool stopped = false;
     for (std::size_t r = 0; r < sweep_.runs.size() && !stopped; ++r) {
       if (!is_due(sweep_.runs[r], options_)) continue;
       --left_;
-      stopped = run_one(r) || signals.caught() != 0;
+      stopped = run_one(r);
       show(figures.emplace(read_figures(files_, sweep_)));
     }
     if (!figures) show(figures.emplace(read_figures(files_, sweep_)));
@@ -127,9 +129,12 @@ class Sweeping {
   // True: the sweep was asked to stop.
   bool run_one(std::size_t r) {
     SweptRun& run = sweep_.runs[r];
-    const Path folder = sweep_.folder_of(run), log = folder / kLog;
+    const Path folder = sweep_.folder_of(run), log = folder / kLog,
+               settings = std::filesystem::absolute(folder) / kSettings;
     files_.create_folders(folder);
-    files_.replace(folder / kSettings, config::dump(train::as_kept(run.config)));
+    wait_for_orphan(folder);
+    if (signals_.caught() != 0) return true;
+    files_.replace(settings, config::dump(train::as_kept(run.config)));
     run.state = SweptState::running;
     run.why.clear();
     sweep_.save(files_);
@@ -137,24 +142,37 @@ class Sweeping {
 
     ProcessToStart process;
     process.program = own_path();
-    process.words = {"train",        (folder / kSettings).string(), "--resume", "--out", folder.string(), "--device",
-                     options_.device};
+    process.words = {"train", settings.string(), "--resume", "--out", folder.string(), "--device", options_.device};
     process.name = run.name;
     process.log = log.string();
     std::string why;
+    bool passed_on = false;  // a signal that came just before the process did
     const auto look = [&](bool asked_to) {
       progress_[r].look();
       show_line(r, asked_to);
+      if (signals_.caught() != 0 && !std::exchange(passed_on, true)) return SIGTERM;
       if (asked_to || options_.all || !why.empty()) return 0;
       why = judge(r);
       return why.empty() ? 0 : SIGTERM;
     };
-    const ProcessesEnd end = run_processes({process}, {}, look);
+    ProcessesEnd end = run_processes({process}, {}, look);
+    end.asked_to = end.asked_to || signals_.caught() != 0;
     progress_[r].look();
     line_.clear();
     note_end(run, end, why, last_error(files_, log, log_begin));
     sweep_.save(files_);
     return end.asked_to;
+  }
+
+  // A run whose sweep was killed hears of it, and saves its state before it ends. One that stays is another's: the new
+  // process says so.
+  void wait_for_orphan(const Path& folder) const {
+    constexpr double kPatience = 60;
+    const Path lock = folder / ".lock";
+    for (const double began = steady_seconds(); files_.exists(lock) && steady_seconds() - began < kPatience;) {
+      if (signals_.caught() != 0 || !io::FileLock(lock, io::FileLock::IfBusy::leave).busy()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
   }
 
   void note_end(SweptRun& run, const ProcessesEnd& end, const std::string& verdict, const std::string& error) {
@@ -168,15 +186,15 @@ class Sweeping {
       run.why = verdict;
     } else if (end.status == kStopped) {
       run.state = interrupted;
-      run.why = "it was stopped by a signal that did not come through the sweep";
+      run.why = "a signal that was not the sweep's stopped it";
     } else {
       run.state = error.find(troubleshooting::kNotFinite) != error.npos ? diverged : failed;
       run.why = error.empty() ? end.how : error;
     }
-    if (run.state == failed)
-      log::warn("{} failed: {}; what it said is in {}", run.name, run.why, (sweep_.folder_of(run) / kLog).string());
-    else if (!run.why.empty())
-      log::note("{} is {}: {}", run.name, name_of(run.state), run.why);
+    if (run.why.empty()) return;
+    const std::string log = (sweep_.folder_of(run) / kLog).string();
+    if (run.state == failed) return log::warn("{} failed: {}; what it said is in {}", run.name, run.why, log);
+    log::note("{} {}: {}", run.name, run.state == hopeless ? "was stopped as hopeless" : name_of(run.state), run.why);
   }
 
   std::string judge(std::size_t r) const {
@@ -211,6 +229,7 @@ class Sweeping {
     line_.show(text);
   }
 
+  // What is known so far, for whoever looks while the sweep goes on.
   void show(const Figures& figures) {
     write_figures(files_, sweep_, figures);
     double sum = 0, n = 0;
@@ -232,6 +251,7 @@ class Sweeping {
       json.update({{"report", page}, {"csv", csv}});
       return print_json(json);
     }
+    if (const std::string groups = report::groups_to_text(figures.table); !groups.empty()) print("\n" + groups);
     if (const auto best = figures.table.best()) {
       const report::SweepRow& row = figures.table.rows[*best];
       print(fmt::format("\n* best: {}, held-out loss {}\n", row.folder, report::plain(row.eval_loss, 4)));
@@ -246,6 +266,7 @@ class Sweeping {
   FileSystem& files_;
   Sweep& sweep_;
   const SweepOptions& options_;
+  const train::StopSignals signals_;  // while no run is under way; processes.h hears them else
   report::LiveLine line_;
   std::vector<report::RunProgress> progress_;  // of each run
   std::ptrdiff_t asked_ = 0, left_ = 0;        // runs of the grid; those that are due behind the one under way

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/counted.h"
+
 namespace redline::cli {
 namespace {
 
@@ -46,9 +48,8 @@ std::string hopeless(const JudgedRun& run, const std::vector<JudgedRun>& others,
   std::ranges::sort(losses);
   const double middle = losses[(losses.size() - 1) / 2];
   if (!(own_worth > middle * (1 + margin))) return {};
-  return fmt::format(
-      "held-out loss {:.4f} at step {}, {:.1f}% above the {:.4f} of {}", own, step, 100 * (own / middle - 1), middle,
-      losses.size() == 1 ? "the other there" : fmt::format("the one in the middle of {} others there", losses.size()));
+  return fmt::format("held-out loss {:.4f} at step {}, {:.1f}% above {:.4f}, the median of {} there", own, step,
+                     100 * (own / middle - 1), middle, counted(losses.size(), "other setting"));
 }
 
 }  // namespace redline::cli

@@ -50,28 +50,6 @@ Cells head_of(const SweepTable& table, bool seeds) {
   return head;
 }
 
-std::string groups_text(const SweepTable& table) {
-  const std::vector<SweepGroup> groups = seed_groups(table);
-  if (groups.empty()) return {};
-  const auto best = std::ranges::min_element(groups, {}, [](const SweepGroup& g) {
-    return std::isnan(g.mean) ? std::numeric_limits<double>::infinity() : g.mean;
-  });
-  std::vector<Cells> rows = {head_of(table, false)};
-  rows[0].insert(rows[0].end(), {"held out", "finished seeds"});
-  for (auto g = groups.begin(); g != groups.end(); ++g) {
-    Cells row;
-    for (std::size_t k = 0; k < table.keys.size(); ++k)
-      if (table.keys[k] != kSeed) row.push_back(table.rows[g->rows[0]].values[k]);
-    std::string mean = loss(g->mean);
-    if (!std::isnan(g->deviation)) mean += " ± " + loss(g->deviation);
-    row.push_back(mean + (g == best && !std::isnan(g->mean) ? " *" : "  "));
-    const auto finished = std::ranges::count_if(g->rows, [&](std::size_t r) { return table.rows[r].finished(); });
-    row.push_back(fmt::format("{} of {}", finished, g->rows.size()));
-    rows.push_back(std::move(row));
-  }
-  return "\nOver seeds, mean ± standard deviation:\n" + aligned(rows);
-}
-
 // As spreadsheets read it.
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == text.npos) return text;
@@ -137,7 +115,29 @@ std::string to_text(const SweepTable& table) {
     row.push_back(in_words(run));
     rows.push_back(std::move(row));
   }
-  return aligned(rows) + groups_text(table);
+  return aligned(rows);
+}
+
+std::string groups_to_text(const SweepTable& table) {
+  const std::vector<SweepGroup> groups = seed_groups(table);
+  if (groups.empty()) return {};
+  const auto best = std::ranges::min_element(groups, {}, [](const SweepGroup& g) {
+    return std::isnan(g.mean) ? std::numeric_limits<double>::infinity() : g.mean;
+  });
+  std::vector<Cells> rows = {head_of(table, false)};
+  rows[0].insert(rows[0].end(), {"held out  ", "seeds that finished"});
+  for (auto g = groups.begin(); g != groups.end(); ++g) {
+    Cells row;
+    for (std::size_t k = 0; k < table.keys.size(); ++k)
+      if (table.keys[k] != kSeed) row.push_back(table.rows[g->rows[0]].values[k]);
+    std::string mean = loss(g->mean);
+    if (!std::isnan(g->deviation)) mean += " ± " + loss(g->deviation);
+    row.push_back(mean + (g == best && !std::isnan(g->mean) ? " *" : "  "));
+    const auto finished = std::ranges::count_if(g->rows, [&](std::size_t r) { return table.rows[r].finished(); });
+    row.push_back(fmt::format("{} of {}", finished, g->rows.size()));
+    rows.push_back(std::move(row));
+  }
+  return "Over seeds, mean ± standard deviation:\n" + aligned(rows);
 }
 
 std::string to_csv(const SweepTable& table) {

@@ -45,6 +45,7 @@ struct SweepGroup {
 std::vector<SweepGroup> seed_groups(const SweepTable& table);
 
 std::string to_text(const SweepTable& table);
+std::string groups_to_text(const SweepTable& table);  // empty where there are none
 std::string to_csv(const SweepTable& table);
 io::Json to_json(const SweepTable& table);  // "runs", "groups" and "best" as members of an object
 
