@@ -86,6 +86,8 @@ std::vector<std::string> short_names(const std::vector<std::string>& keys) {
 std::string shown_value(const config::Config& config, const std::string& key) {
   const config::Value value = config::read(*config::find_key(key), config);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value))
+    return fmt::format("{}", fmt::join(*texts, ","));
   return config::literal(value);
 }
 

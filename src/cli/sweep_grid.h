@@ -24,7 +24,7 @@ std::vector<std::vector<std::string>> combinations(const std::vector<GridKey>& g
 // "lr" of "optim.lr"; the whole name where another key has the same last part.
 std::vector<std::string> short_names(const std::vector<std::string>& keys);
 
-// A key's value without the quotes of a text: "0.001", "muon".
+// A key's value without the quotes of texts and the brackets around them: "0.001", "muon", "a.txt,b.txt".
 std::string shown_value(const config::Config& config, const std::string& key);
 
 // "lr=0.001,seed=1": fit to be the name of a folder, and none of `taken`.

@@ -38,8 +38,8 @@ struct Sweep {
 };
 
 // Every combination is loaded and checked, so that what cannot be is told before anything runs; two that come to the
-// same configuration are a UserError. So is a folder whose sweep had another base configuration, or that holds something
-// else. Nothing is written.
+// same configuration are a UserError. So is a folder whose sweep had another base configuration, or that holds
+// something else. Nothing is written.
 Sweep read_sweep(FileSystem& files, const Path& folder, const config::Sources& base, const std::vector<GridKey>& grid);
 
 }  // namespace redline::cli

@@ -13,8 +13,8 @@
 
 namespace redline::report {
 
-// The objects that a file of one a line has got since the last look. A file that was cut back meanwhile is read from its
-// beginning: the rows that count come again.
+// The objects that a file of one a line has got since the last look. A file that was cut back meanwhile is read from
+// its beginning: the rows that count come again.
 class NewRows {
  public:
   explicit NewRows(Path path) : path_(std::move(path)) {}

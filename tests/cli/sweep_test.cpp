@@ -175,26 +175,26 @@ TEST_F(SweepTest, AnotherGridAddsRuns) {
 TEST_F(SweepTest, AnotherBaseIsRefused) {
   table({"--grid", "optim.lr=1e-3", "--out", "s", "--json"});
   expect_bad_input(sweep({"--grid", "optim.lr=1e-3", "--out", "s", "optim.clip=0.5", "model.ffn=32"}),
-                   {"another configuration", "optim.clip was 1 and is 0.5", "model.ffn was 16 and is 32", "--out"});
+                   {"another configuration", "optim.clip was 1.0 and is 0.5", "model.ffn was 16 and is 32", "--out"});
   EXPECT_EQ(run(sweep({"--grid", "optim.lr=1e-3", "--out", "s"})).status, 0);
 }
 
 TEST_F(SweepTest, HopelessRunsAreStoppedAndGoOnWithAll) {
   // Long enough to be caught in the middle.
   const Words more = {
-      "--grid", "optim.lr=1e-2,1e-7", "--out", "s", "--json", "train.max_steps=3000", "train.eval_every=100"};
+      "--grid", "optim.lr=1e-2,1e-7", "--out", "s", "--json", "train.max_steps=1600", "train.eval_every=50"};
   const Ran ran = run(sweep(more));
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_NE(ran.err.find("lr=1e-07 was stopped as hopeless: held-out loss"), ran.err.npos) << ran.err;
   const io::Json stopped = io::parse_json(ran.out, "stdout")["runs"][1];
   EXPECT_EQ(stopped["state"], "hopeless");
-  EXPECT_GE(stopped["steps"], 750);
-  EXPECT_LT(stopped["steps"], 3000);
+  EXPECT_GE(stopped["steps"], 400);
+  EXPECT_LT(stopped["steps"], 1600);
   Words all = more;
   all.push_back("--all");
   const io::Json done = table(all);
   EXPECT_EQ(done["runs"][1]["state"], "finished");
-  EXPECT_EQ(done["runs"][1]["steps"], 3000);
+  EXPECT_EQ(done["runs"][1]["steps"], 1600);
   EXPECT_EQ(done["best"], "lr=0.01");
   EXPECT_EQ(sessions("s/lr=1e-07"), 2) << "it went on from where it was stopped";
 }
