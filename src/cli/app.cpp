@@ -18,6 +18,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"train", "train a model; with no configuration, the built-in quick one", run_train},
     {"launch", "train on several ranks: the cards of this machine, or its CPU", run_launch},
+    {"sweep", "train every combination of some settings, one after another, and compare them", run_sweep},
     {"data", "text to token shards; what padding would waste and packing saves", run_data},
     {"eval", "loss on held-out data", run_eval},
     {"sample", "text from a trained model", run_sample},

@@ -22,6 +22,7 @@ std::span<const Command> commands();  // in the order that help shows them
 
 int run_train(const Words& words);
 int run_launch(const Words& words);
+int run_sweep(const Words& words);
 int run_eval(const Words& words);
 int run_sample(const Words& words);
 int run_plan(const Words& words);

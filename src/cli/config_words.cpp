@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/keys.h"
 #include "config/presets.h"
 #include "model/init_from.h"
 
@@ -22,7 +23,10 @@ config::Sources sources_of(const ConfigWords& given) {
   sources.preset = given.preset;
   std::string config;
   for (const std::string& word : given.words) {
-    if (word.find('=') != word.npos) {
+    const std::size_t equals = word.find('=');
+    // The folders of a sweep's runs have an '=' in their names.
+    const bool file = equals != word.npos && !config::find_key(word.substr(0, equals)) && real_files().exists(word);
+    if (equals != word.npos && !file) {
       sources.overrides.push_back(word);
     } else if (config.empty()) {
       config = word;

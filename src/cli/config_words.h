@@ -10,7 +10,7 @@
 namespace redline::cli {
 
 struct ConfigWords {
-  std::vector<std::string> words;  // key=value; at most one without '=': a TOML file or the name of a preset
+  std::vector<std::string> words;  // key=value; at most one that is not: a TOML file or the name of a preset
   std::string preset;
 
   void declare(Arguments& arguments);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -33,13 +32,6 @@ std::string value_of(const Words& words, const std::string& flag) {
     if (words[i].starts_with(flag + "=")) value = words[i].substr(flag.size() + 1);
   }
   return value;
-}
-
-std::string own_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) fail_machine("/proc/self/exe: {}", error.message());
-  return path.string();
 }
 
 // Below the ports that systems hand out to whoever asks, so that nobody is given it before rank 0 listens there.

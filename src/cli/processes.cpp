@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -131,7 +132,11 @@ class Process {
     environment.push_back(nullptr);
 
     std::pair<Descriptor, Descriptor> out, err;
-    if (!how.prefix.empty()) {
+    Descriptor log;
+    if (!how.log.empty()) {
+      log = Descriptor(::open(how.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+      if (!log.open()) fail_machine("{}: {}", how.log, std::strerror(errno));
+    } else if (!how.prefix.empty()) {
       out = make_pipe();
       err = make_pipe();
     }
@@ -146,13 +151,17 @@ class Process {
         ::dup2(out.second.number(), STDOUT_FILENO);
         ::dup2(err.second.number(), STDERR_FILENO);
       }
+      if (log.open()) {
+        ::dup2(log.number(), STDOUT_FILENO);
+        ::dup2(log.number(), STDERR_FILENO);
+      }
       ::execvpe(words[0], words.data(), environment.data());
-      constexpr std::string_view kNot = "redline: error: the program of a rank could not be started\n";
+      constexpr std::string_view kNot = "redline: error: the program could not be started\n";
       [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kNot.data(), kNot.size());
       ::_exit(kFailed);
     }
     ::setpgid(pid_, pid_);
-    if (!how.prefix.empty()) {
+    if (out.first.open()) {
       streams_.push_back({std::move(out.first), STDOUT_FILENO, how.prefix, ""});
       streams_.push_back({std::move(err.first), STDERR_FILENO, how.prefix, ""});
     }
@@ -208,7 +217,8 @@ class Process {
 
 class Processes {
  public:
-  Processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds) : seconds_(seconds) {
+  Processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds, const Look& look)
+      : seconds_(seconds), look_(look) {
     processes_.reserve(all.size());
     for (const ProcessToStart& one : all) processes_.emplace_back(one);
   }
@@ -227,6 +237,8 @@ class Processes {
       for (Process& p : processes_)
         if (int status = 0; p.has_ended(status)) note_end(p, status);
       end_others();
+      if (const int number = look_ ? look_(end_.asked_to) : 0)
+        for (const Process& p : processes_) p.give(number);
     }
     return end_;
   }
@@ -279,6 +291,7 @@ class Processes {
 
   SignalsAsInput signals_;
   EndingSeconds seconds_;
+  const Look& look_;
   std::vector<Process> processes_;
   ProcessesEnd end_;
   double failed_at_ = 0;
@@ -287,8 +300,15 @@ class Processes {
 
 }  // namespace
 
-ProcessesEnd run_processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds) {
-  return Processes(all, seconds).wait();
+ProcessesEnd run_processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds, const Look& look) {
+  return Processes(all, seconds, look).wait();
+}
+
+std::string own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) fail_machine("/proc/self/exe: {}", error.message());
+  return path.string();
 }
 
 }  // namespace redline::cli

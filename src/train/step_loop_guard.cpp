@@ -65,7 +65,8 @@ std::string StepLoop::advice() const {
 
 void StepLoop::refuse(std::string trouble) {
   if (guard_.may_go_back()) throw GoBack{std::move(trouble), true};
-  throw NotFinite(fmt::format("{}; try a lower optim.lr and {}", trouble, advice()));
+  throw NotFinite(
+      fmt::format("{}; try a lower optim.lr and {}; see {}", trouble, advice(), troubleshooting::kNotFinite));
 }
 
 // What a device was given before the trouble was known is waited for: the run takes up nothing of it but whether it was
@@ -88,8 +89,8 @@ void StepLoop::go_back(const GoBack& because) {
   }
   going_back_ = false;
   if (!then)
-    throw NotFinite(
-        fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}", because.why, asked, problem));
+    throw NotFinite(fmt::format("{}; the run cannot go back to its checkpoint of step {}: {}; see {}", because.why,
+                                asked, problem, troubleshooting::kNotFinite));
   const std::int64_t to = then->step;  // or an older one, where that is not there
 
   const GuardState of_checkpoint = std::exchange(then->guard, state_.guard);

@@ -1,0 +1,357 @@
+// redline sweep: the runs of a grid, each in a process of its own, so that one that crashes ends nothing but itself.
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/counted.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/troubleshooting.h"
+#include "cli/config_words.h"
+#include "cli/output.h"
+#include "cli/processes.h"
+#include "cli/sweep_rule.h"
+#include "cli/sweep_state.h"
+#include "dist/place.h"
+#include "io/file_lock.h"
+#include "report/figures.h"
+#include "report/live_line.h"
+#include "report/run_page.h"
+#include "report/run_progress.h"
+#include "report/sweep_table.h"
+#include "train/resume_settings.h"
+#include "train/run_folder.h"
+#include "train/signals.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr const char *kLog = "console.log", *kSettings = "settings.toml", *kPage = "sweep.html", *kCsv = "sweep.csv";
+
+struct SweepOptions {
+  std::string device = "auto";
+  double margin = 0.05;
+  bool all = false, dry_run = false, json = false;
+};
+
+// Whether this command trains the run, or goes on with it.
+bool is_due(const SweptRun& run, const SweepOptions& options) {
+  using enum SweptState;
+  if (!run.asked) return false;
+  return run.state == waiting || run.state == interrupted || run.state == failed ||
+         (run.state == hopeless && options.all);
+}
+
+struct Figures {
+  report::SweepTable table;
+  report::Runs runs;  // those that have begun
+  std::vector<report::RunSummary> summaries;
+  std::vector<std::string> unreadable;
+};
+
+Figures read_figures(FileSystem& files, const Sweep& sweep) {
+  Figures figures;
+  figures.table.keys = sweep.keys;
+  figures.table.titles = short_names(sweep.keys);
+  for (const SweptRun& run : sweep.runs) {
+    report::SweepRow row;
+    row.name = run.name;
+    row.folder = sweep.folder_of(run).string();
+    row.values = sweep.values_of(run);
+    row.group = run.group;
+    row.state = name_of(run.state);
+    row.why = run.why;
+    if (train::holds_run(files, sweep.folder_of(run))) try {
+        figures.runs.push_back(report::read_run(files, sweep.folder_of(run)));
+        const report::RunSummary& s = figures.summaries.emplace_back(report::summarise(figures.runs.back(), {}));
+        row.steps = s.steps;
+        row.of = s.of;
+        row.tokens = s.tokens;
+        row.seconds = s.seconds;
+        row.loss = s.last_loss;
+        row.eval_loss = s.last_eval;
+        row.tokens_per_s = s.figure("mean_tokens_per_s");
+      } catch (const std::runtime_error& e) {  // a UserError or a MachineError; the other runs are there
+        figures.unreadable.emplace_back(e.what());
+      }
+    figures.table.rows.push_back(std::move(row));
+  }
+  return figures;
+}
+
+void write_figures(FileSystem& files, const Sweep& sweep, const Figures& figures) {
+  files.replace(sweep.folder / kCsv, report::to_csv(figures.table));
+  if (!figures.runs.empty())
+    files.replace(sweep.folder / kPage, report::run_page(figures.runs, figures.summaries, figures.unreadable));
+}
+
+// The last sentence that a run ended with, of what it wrote behind `begin`.
+std::string last_error(FileSystem& files, const Path& log, std::uint64_t begin) {
+  constexpr std::string_view kError = "redline: error: ";
+  if (!files.exists(log)) return {};
+  const std::string text = files.read(log);
+  const std::size_t at = text.rfind(kError);
+  if (at == text.npos || at < begin) return {};
+  return text.substr(at + kError.size(), text.find('\n', at) - at - kError.size());
+}
+
+class Sweeping {
+ public:
+  Sweeping(FileSystem& files, Sweep& sweep, const SweepOptions& options)
+      : files_(files), sweep_(sweep), options_(options), line_(stderr) {
+    for (const SweptRun& run : sweep.runs) progress_.emplace_back(sweep.folder_of(run)).look();
+    asked_ = std::ranges::count_if(sweep.runs, &SweptRun::asked);
+    left_ = std::ranges::count_if(sweep.runs, [&](const SweptRun& run) { return is_due(run, options); });
+  }
+
+  int run_all() {
+    std::optional<Figures> figures;
+    bool stopped = false;
+    for (std::size_t r = 0; r < sweep_.runs.size() && !stopped; ++r) {
+      if (!is_due(sweep_.runs[r], options_)) continue;
+      --left_;
+      stopped = run_one(r);
+      show(figures.emplace(read_figures(files_, sweep_)));
+    }
+    if (!figures) show(figures.emplace(read_figures(files_, sweep_)));
+    tell_end(*figures, stopped);
+    if (stopped) return kStopped;
+    const bool undone = std::ranges::any_of(sweep_.runs, [&](const SweptRun& run) { return is_due(run, options_); });
+    return undone ? kFailed : kDone;
+  }
+
+ private:
+  // True: the sweep was asked to stop.
+  bool run_one(std::size_t r) {
+    SweptRun& run = sweep_.runs[r];
+    const Path folder = sweep_.folder_of(run), log = folder / kLog,
+               settings = std::filesystem::absolute(folder) / kSettings;
+    files_.create_folders(folder);
+    wait_for_orphan(folder);
+    if (signals_.caught() != 0) return true;
+    files_.replace(settings, config::dump(train::as_kept(run.config)));
+    run.state = SweptState::running;
+    run.why.clear();
+    sweep_.save(files_);
+    const std::uint64_t log_begin = files_.exists(log) ? files_.size(log) : 0;
+
+    ProcessToStart process;
+    process.program = own_path();
+    process.words = {"train", settings.string(), "--resume", "--out", folder.string(), "--device", options_.device};
+    process.name = run.name;
+    process.log = log.string();
+    std::string why;
+    bool passed_on = false;  // a signal that came just before the process did
+    const auto look = [&](bool asked_to) {
+      progress_[r].look();
+      show_line(r, asked_to);
+      if (signals_.caught() != 0 && !std::exchange(passed_on, true)) return SIGTERM;
+      if (asked_to || options_.all || !why.empty()) return 0;
+      why = judge(r);
+      return why.empty() ? 0 : SIGTERM;
+    };
+    ProcessesEnd end = run_processes({process}, {}, look);
+    end.asked_to = end.asked_to || signals_.caught() != 0;
+    progress_[r].look();
+    line_.clear();
+    note_end(run, end, why, last_error(files_, log, log_begin));
+    sweep_.save(files_);
+    return end.asked_to;
+  }
+
+  // A run whose sweep was killed hears of it, and saves its state before it ends. One that stays is another's: the new
+  // process says so.
+  void wait_for_orphan(const Path& folder) const {
+    constexpr double kPatience = 60;
+    const Path lock = folder / ".lock";
+    for (const double began = steady_seconds(); files_.exists(lock) && steady_seconds() - began < kPatience;) {
+      if (signals_.caught() != 0 || !io::FileLock(lock, io::FileLock::IfBusy::leave).busy()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+
+  void note_end(SweptRun& run, const ProcessesEnd& end, const std::string& verdict, const std::string& error) {
+    using enum SweptState;
+    if (end.status == kDone) {
+      run.state = finished;
+    } else if (end.asked_to) {
+      run.state = interrupted;
+    } else if (end.status == kStopped && !verdict.empty()) {
+      run.state = hopeless;
+      run.why = verdict;
+    } else if (end.status == kStopped) {
+      run.state = interrupted;
+      run.why = "a signal that was not the sweep's stopped it";
+    } else {
+      run.state = error.find(troubleshooting::kNotFinite) != error.npos ? diverged : failed;
+      run.why = error.empty() ? end.how : error;
+    }
+    if (run.why.empty()) return;
+    const std::string log = (sweep_.folder_of(run) / kLog).string();
+    if (run.state == failed) return log::warn("{} failed: {}; what it said is in {}", run.name, run.why, log);
+    log::note("{} {}: {}", run.name, run.state == hopeless ? "was stopped as hopeless" : name_of(run.state), run.why);
+  }
+
+  std::string judge(std::size_t r) const {
+    const auto judged = [&](std::size_t i) {
+      return JudgedRun{&sweep_.runs[i].config, sweep_.runs[i].group, &progress_[i].evaluations()};
+    };
+    std::vector<JudgedRun> others;
+    for (std::size_t i = 0; i < sweep_.runs.size(); ++i)
+      if (i != r) others.push_back(judged(i));
+    return hopeless(judged(r), others, progress_[r].steps(), options_.margin);
+  }
+
+  void show_line(std::size_t r, bool asked_to) {
+    const report::RunProgress& p = progress_[r];
+    std::string text = fmt::format("[{}/{}] {}", r + 1, asked_, sweep_.runs[r].name);
+    if (p.step() == 0) {
+      text += "  starting";
+    } else {
+      text += fmt::format("  step {}", p.step());
+      if (p.steps() > 0) text += fmt::format("/{}", p.steps());
+      text += "  loss " + report::plain(p.loss(), 4);
+      if (!p.evaluations().empty()) text += "  held out " + report::plain(p.evaluations().rbegin()->second, 4);
+      const double whole = p.seconds_a_step() * static_cast<double>(p.steps());
+      const double rest = p.seconds_a_step() * static_cast<double>(p.steps() - p.step());
+      if (p.steps() > 0 && std::isfinite(rest)) {
+        const double each = std::isnan(mean_seconds_) ? whole : mean_seconds_;
+        text += fmt::format("  eta {}, sweep {}", report::duration(rest),
+                            report::duration(rest + each * static_cast<double>(left_)));
+      }
+    }
+    if (asked_to) text += "  stopping; again: at once";
+    line_.show(text);
+  }
+
+  // What is known so far, for whoever looks while the sweep goes on.
+  void show(const Figures& figures) {
+    write_figures(files_, sweep_, figures);
+    double sum = 0, n = 0;
+    for (const report::SweepRow& row : figures.table.rows)
+      if (row.finished()) sum += row.seconds, n += 1;
+    mean_seconds_ = sum / n;
+    if (options_.json) return;
+    print((shown_ ? "\n" : "") + report::to_text(figures.table));
+    flush_output();
+    shown_ = true;
+  }
+
+  void tell_end(const Figures& figures, bool stopped) {
+    const std::string page = (sweep_.folder / kPage).string(), csv = (sweep_.folder / kCsv).string();
+    for (const std::string& sentence : figures.unreadable) log::warn("{}", sentence);
+    if (options_.json) {
+      io::Json json = {{"folder", sweep_.folder.string()}};
+      json.update(report::to_json(figures.table));
+      json.update({{"report", page}, {"csv", csv}});
+      return print_json(json);
+    }
+    if (const std::string groups = report::groups_to_text(figures.table); !groups.empty()) print("\n" + groups);
+    if (const auto best = figures.table.best()) {
+      const report::SweepRow& row = figures.table.rows[*best];
+      print(fmt::format("\n* best: {}, held-out loss {}\n", row.folder, report::plain(row.eval_loss, 4)));
+    }
+    print(fmt::format("table: {}\nreport: {}\n", csv, page));
+    const auto due = std::ranges::count_if(sweep_.runs, [&](const SweptRun& run) { return is_due(run, options_); });
+    if (due > 0)
+      print(fmt::format("{}{} of {} left; the same command goes on\n", stopped ? "stopped: " : "", due,
+                        counted(asked_, "run")));
+  }
+
+  FileSystem& files_;
+  Sweep& sweep_;
+  const SweepOptions& options_;
+  const train::StopSignals signals_;  // while no run is under way; processes.h hears them else
+  report::LiveLine line_;
+  std::vector<report::RunProgress> progress_;  // of each run
+  std::ptrdiff_t asked_ = 0, left_ = 0;        // runs of the grid; those that are due behind the one under way
+  double mean_seconds_ = std::nan("");         // of finished runs
+  bool shown_ = false;
+};
+
+int list_runs(FileSystem& files, const Sweep& sweep, const SweepOptions& options) {
+  const Figures figures = read_figures(files, sweep);
+  if (options.json) {
+    io::Json json = {{"folder", sweep.folder.string()}};
+    json.update(report::to_json(figures.table));
+    print_json(json);
+    return kDone;
+  }
+  std::size_t width = 0;
+  for (const SweptRun& run : sweep.runs) width = std::max(width, run.name.size());
+  for (const SweptRun& run : sweep.runs) print(fmt::format("{:<{}}  {}\n", run.name, width, name_of(run.state)));
+  const auto due = std::ranges::count_if(sweep.runs, [&](const SweptRun& run) { return is_due(run, options); });
+  print(fmt::format("dry run: {} in {}, {} to do; nothing was written\n", counted(sweep.runs.size(), "run"),
+                    sweep.folder.string(), due));
+  return kDone;
+}
+
+// Keeps a second sweep out of the folder while it lives.
+io::FileLock locked(FileSystem& files, const Path& folder) {
+  files.create_folders(folder);
+  return io::FileLock(folder / ".lock", io::FileLock::IfBusy::leave);
+}
+
+void check_lock(const io::FileLock& lock, const Path& folder) {
+  if (lock.held()) return;
+  if (lock.busy())
+    fail_user("another sweep is under way in {}; wait for its end, or give another folder with --out", folder.string());
+  log::warn("{} cannot be locked ({}): nothing keeps a second sweep out of it", folder.string(),
+            std::strerror(lock.why_not()));
+}
+
+}  // namespace
+
+int run_sweep(const Words& words) {
+  Arguments arguments("sweep", "train every combination of some settings, one after another, and compare them",
+                      "[CONFIG] --grid KEY=VALUE,VALUE... [--grid ...] [key=value ...] [--out FOLDER]",
+                      {"redline sweep quick --grid optim.lr=1e-3,2e-3,4e-3",
+                       "redline sweep my.toml --grid optim.lr=1e-3,2e-3 --grid train.seed=1,2 --out runs/lr   4 runs, "
+                       "seeds as mean ± sd",
+                       "redline sweep my.toml --grid optim.lr=1e-3,2e-3 --grid train.seed=1,2 --out runs/lr   again: "
+                       "goes on, or is done",
+                       "redline sweep my.toml --grid optim.schedule=cosine,wsd train.max_steps=500 --all --dry-run"});
+  ConfigWords config;
+  SweepOptions options;
+  std::vector<std::string> grid_words;
+  std::string out;
+  config.declare(arguments);
+  arguments.repeated("--grid", "KEY=VALUE,VALUE...", grid_words,
+                     "a key and the values to try; several are combined, and the last one's values change fastest");
+  arguments.text("--out", "FOLDER", out,
+                 "where the runs' folders, sweep.csv and sweep.html go (default: runs/NAME-sweep); a sweep that is "
+                 "there goes on");
+  arguments.flag("--all", options.all, "stop no run as hopeless; those that were stopped go on");
+  arguments.number("--margin", "SHARE", options.margin, 0, 1e6,
+                   "without --all, a run is hopeless and stopped where, from a quarter of its steps on, its held-out "
+                   "loss is above the median of the other runs at the same step by more than this share of it "
+                   "(default: 0.05); seeds of one setting count as their best");
+  arguments.text("--device", "NAME", options.device, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.flag("--json", options.json, "print the table as one JSON document at the end, and nothing else");
+  arguments.flag("--dry-run", options.dry_run, "check every combination and list the runs; writes nothing");
+  if (!arguments.parse(words)) return kDone;
+  if (grid_words.empty())
+    fail_user("redline sweep needs something to try: --grid optim.lr=1e-3,2e-3; for one run there is redline train");
+  if (const dist::Place place = dist::place_of_process(); !place.alone())
+    fail_user("redline sweep was started as rank {} of {} by {}; its runs are on one rank each: start it alone",
+              place.rank, place.ranks, place.launcher);
+
+  FileSystem& files = real_files();
+  const config::Sources sources = sources_of(config);
+  const Path folder = out.empty() ? Path(fmt::format("runs/{}-sweep", name_of(sources))) : Path(out);
+  const std::vector<GridKey> grid = read_grid(grid_words, sources.overrides);
+  if (options.dry_run) return list_runs(files, read_sweep(files, folder, sources, grid), options);
+  read_sweep(files, folder, sources, grid);  // what cannot be is told before a folder is made
+  const io::FileLock lock = locked(files, folder);
+  check_lock(lock, folder);
+  Sweep sweep = read_sweep(files, folder, sources, grid);  // as the last sweep there has left it
+  sweep.save(files);
+  return Sweeping(files, sweep, options).run_all();
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,52 @@
+// The runs of a sweep beside each other: one row a run, and runs that differ only in their seed as mean and deviation.
+// For the terminal, for sweep.csv and for --json. Curves are the report's.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+
+namespace redline::report {
+
+struct SweepRow {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  std::string name, folder;
+  std::vector<std::string> values;  // of SweepTable::keys
+  std::string group;                // the same for runs that differ only in their seed
+  std::string state;                // "finished", "hopeless", "diverged", "failed", "interrupted", "waiting", "running"
+  std::string why;                  // of a state that needs a reason: a sentence
+  std::int64_t steps = 0, of = 0;   // done, and asked for; 0: not known
+  double tokens = 0, seconds = 0;
+  double loss = kUnknown, eval_loss = kUnknown;  // the last ones
+  double tokens_per_s = kUnknown;
+
+  bool finished() const { return state == "finished"; }
+};
+
+struct SweepTable {
+  std::vector<std::string> keys;    // that the runs differ in: "optim.lr"
+  std::vector<std::string> titles;  // of them, shorter: "lr"
+  std::vector<SweepRow> rows;
+
+  // The finished run with the lowest held-out loss.
+  std::optional<std::size_t> best() const;
+};
+
+// Finished runs that differ only in train.seed.
+struct SweepGroup {
+  std::vector<std::size_t> rows;
+  double mean = SweepRow::kUnknown, deviation = SweepRow::kUnknown;  // of the held-out loss; that of a sample
+};
+// In the order of their first rows; empty where no two rows are of one group.
+std::vector<SweepGroup> seed_groups(const SweepTable& table);
+
+std::string to_text(const SweepTable& table);
+std::string groups_to_text(const SweepTable& table);  // empty where there are none
+std::string to_csv(const SweepTable& table);
+io::Json to_json(const SweepTable& table);  // "runs", "groups" and "best" as members of an object
+
+}  // namespace redline::report

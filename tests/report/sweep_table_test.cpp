@@ -1,0 +1,88 @@
+// The table of a sweep: the best run is one that finished, seeds are put together, and every form has the same figures.
+#include "report/sweep_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace redline::report {
+namespace {
+
+SweepRow row(const std::string& lr, const std::string& seed, const std::string& state, double eval_loss) {
+  SweepRow r;
+  r.name = "lr=" + lr + ",seed=" + seed;
+  r.folder = "s/" + r.name;
+  r.values = {lr, seed};
+  r.group = lr;
+  r.state = state;
+  r.eval_loss = eval_loss;
+  if (state == "waiting") return r;
+  r.steps = state == "finished" ? 1200 : 300;
+  r.of = 1200;
+  r.tokens = 1e6;
+  r.seconds = 80;
+  r.loss = eval_loss - 0.1;
+  r.tokens_per_s = 12500;
+  return r;
+}
+
+SweepTable table() {
+  return {{"optim.lr", "train.seed"},
+          {"lr", "seed"},
+          {row("0.001", "1", "finished", 3.2), row("0.001", "2", "finished", 3.0), row("0.002", "1", "hopeless", 2.5),
+           row("0.002", "2", "waiting", SweepRow::kUnknown)}};
+}
+
+TEST(SweepTable, TheBestHasFinished) {
+  EXPECT_EQ(table().best(), 1u);
+  SweepTable none = table();
+  none.rows.erase(none.rows.begin(), none.rows.begin() + 2);
+  EXPECT_FALSE(none.best());
+}
+
+TEST(SweepTable, SeedsArePutTogether) {
+  const std::vector<SweepGroup> groups = seed_groups(table());
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_NEAR(groups[0].mean, 3.1, 1e-12);
+  EXPECT_NEAR(groups[0].deviation, std::sqrt(0.02), 1e-12);
+  EXPECT_TRUE(std::isnan(groups[1].mean) && std::isnan(groups[1].deviation)) << "none of them finished";
+  SweepTable alone = table();
+  for (SweepRow& r : alone.rows) r.group = r.name;
+  EXPECT_TRUE(seed_groups(alone).empty());
+  EXPECT_EQ(groups_to_text(alone), "");
+}
+
+TEST(SweepTable, AsText) {
+  EXPECT_EQ(to_text(table()),
+            "   lr  seed  held out      loss      steps  tokens    time  tok/s  state\n"
+            "0.001     1    3.2000    3.1000      1,200  1.00 M  1m 20s  12.5k  finished\n"
+            "0.001     2    3.0000 *  2.9000      1,200  1.00 M  1m 20s  12.5k  finished\n"
+            "0.002     1    2.5000    2.4000  300/1,200  1.00 M  1m 20s  12.5k  hopeless at step 300\n"
+            "0.002     2         -         -          -       -       -      -  waiting\n");
+  EXPECT_EQ(groups_to_text(table()),
+            "Over seeds, mean ± standard deviation:\n"
+            "   lr         held out    seeds that finished\n"
+            "0.001  3.1000 ± 0.1414 *  2 of 2\n"
+            "0.002                -    0 of 2\n");
+}
+
+TEST(SweepTable, AsCsv) {
+  SweepTable of = table();
+  of.rows.resize(1);
+  of.rows[0].why = "a \"word\", and more";
+  EXPECT_EQ(to_csv(of),
+            "run,optim.lr,train.seed,eval_loss,best,loss,steps,steps_asked,tokens,seconds,tokens_per_s,state,why\n"
+            "\"lr=0.001,seed=1\",0.001,1,3.2,1,3.1,1200,1200,1000000,80,12500,finished,\"a \"\"word\"\", and more\"\n");
+}
+
+TEST(SweepTable, AsJson) {
+  const io::Json json = to_json(table());
+  EXPECT_EQ(json["best"], "lr=0.001,seed=2");
+  EXPECT_EQ(json["runs"][0]["values"]["optim.lr"], 0.001) << "a number";
+  EXPECT_EQ(json["runs"][2]["state"], "hopeless");
+  EXPECT_EQ(json["groups"][0]["runs"].size(), 2u);
+  EXPECT_FALSE(json["groups"][0]["values"].contains("train.seed"));
+}
+
+}  // namespace
+}  // namespace redline::report
