@@ -41,8 +41,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       keeper_(keeper),
       lowering_(lowering_of_rank(options, device.kind())),
       loader_(open_loader()),
-      held_out_(data::open_held_out_source(config_.data),
-                of_rank(data::evaluation_options(config_.data, lowering_.batch), options.team.sharing)),
+      held_out_(config_.data, lowering_.batch, options.team.sharing),
       watch_(loader_.corpus()),
       epoch_(loader_.epoch()),
       ends_(
@@ -54,9 +53,10 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       batch_(lowering_.batch),
       rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
-  for (const data::Loader* loader : {&loader_, &held_out_})
-    data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
-  if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpus());
+  data::require_vocabulary(loader_.corpus(), config_.model.vocab, config_.origins);
+  for (const data::Corpus* held_out : held_out_.corpora())
+    data::require_vocabulary(*held_out, config_.model.vocab, config_.origins);
+  if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpora());
   if (config_.train.sample_every > 0) samples_.emplace(config_, held_out_.corpus());
   lowered_ = model::lower(config_.model, lowering_);
 }
@@ -175,7 +175,7 @@ TrainResult StepLoop::run() {
   }
   safe_step_ = saved_step_ = state_.step;
   guard_.begin(state_.step);
-  if (state_.step == 0 && config_.train.eval_every > 0) held_out_loss();  // where it began
+  if (state_.step == 0 && config_.train.eval_every > 0) held_out_losses();  // where it began
   for (;;) try {
       return run_steps();
     } catch (const GoBack& because) {
@@ -201,7 +201,10 @@ TrainResult StepLoop::run_steps() {
     if (queued_ == 2) keeper_.tell(Stepped{finish_step()});
     if (ahead && !evaluation && !checkpoint && !sample && !stopping()) continue;
     StepMetrics m = finish_step();
-    if (evaluation) m.eval_loss = held_out_loss();
+    if (evaluation) {
+      m.sources = loader_.shares();
+      m.take(held_out_losses(), held_out_.named());
+    }
     if (last || m.eval_loss) eval_loss = m.eval_loss;
     const bool best = m.eval_loss && ends_.evaluated(m.step, *m.eval_loss);
     keeper_.tell(Stepped{m});
@@ -217,6 +220,7 @@ TrainResult StepLoop::run_steps() {
     settle(Keeper::Settle::last);
   }
   tell_dropped();
+  tell_mixture();
   const bool stopped = !at_end() || !eval_loss;
   const Outcome outcome = stopped ? Outcome::stopped : Outcome::finished;
   keeper_.tell(ending(outcome, stopped ? how_it_stopped(dropped)
@@ -300,6 +304,7 @@ void StepLoop::micro_steps(QueuedStep& sums) {
   }
   sums.truncated_tokens = loader_.state().truncated_tokens;
   sums.epoch = loader_.epochs_read();
+  sums.sources = loader_.shares();
   REDLINE_CHECK(sums.pairs > 0 || !alone(), "step {} has no token pairs to predict", sums.step);
   warn_of_repeats();
 }
@@ -357,6 +362,7 @@ StepMetrics StepLoop::finish_step() {
   if (options_.gpu) m.gpu = options_.gpu->latest();
   if (!alone()) m.ranks = paces(result.time.seconds);
   goodput_->stepped(m);
+  if (m.account) m.sources = std::move(s.sources);
   m.skipped = state_.guard.skipped;
   m.rollbacks = state_.guard.rollbacks;
   forget_oldest();

@@ -9,6 +9,7 @@
 #include "train/checkpoint.h"
 #include "train/ends.h"
 #include "train/goodput.h"
+#include "train/held_out.h"
 #include "train/queued_step.h"
 #include "train/samples.h"
 #include "train/trainer.h"
@@ -107,7 +108,9 @@ class StepLoop {
   bool are_others(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key,
                   const Path& checkpoint);
   void tell_changed_files();
-  std::optional<double> held_out_loss();
+  // Of every held-out set, the first that which ends are about. Nothing where a signal came before their end.
+  std::vector<HeldOutLoss> held_out_losses();
+  void tell_mixture();
   void write_samples(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;
   Finished ending(Outcome outcome, std::string sentence) const;
@@ -122,7 +125,8 @@ class StepLoop {
   Keeper& keeper_;
   std::shared_ptr<Goodput> goodput_ = std::make_shared<Goodput>(options_.began);
   model::LoweringOptions lowering_;
-  data::Loader loader_, held_out_;
+  data::Loader loader_;
+  HeldOut held_out_;
   data::DataWatch watch_;
   std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
   std::optional<data::Epoch> epoch_;           // of the training data

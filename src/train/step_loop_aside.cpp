@@ -1,41 +1,51 @@
-// What a run does between steps, on all of its ranks: evaluations and samples; and how its ranks keep up with each
-// other.
+// What a run does between steps, on all of its ranks: evaluations and samples; what a mixture gave; and how its ranks
+// keep up with each other.
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
-#include "model/evaluate.h"
 #include "train/step_loop.h"
 
 namespace redline::train {
 
-// Nothing where a signal came before its end.
-std::optional<double> StepLoop::held_out_loss() {
+std::vector<HeldOutLoss> StepLoop::held_out_losses() {
   const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
   const Ends::Timed timed = ends_.timed(Ends::Aside::evaluation);
-  held_out_.restore({});
   const StopFlag* const stop = alone() ? options_.stop : nullptr;  // ranks end an evaluation together
   engine_->drop_on(stop);
-  model::Evaluation e;
+  std::vector<HeldOutLoss> losses;
   try {
     end_if_asked(stop);
-    e = model::evaluate(
-        *engine_, held_out_, config_.train.eval_batches,
+    losses = held_out_.evaluate(
+        *engine_, config_.train.eval_batches,
         [&](std::int64_t done, std::int64_t of) {
           end_if_asked(stop);
           tell_alive();
           keeper_.tell(Evaluating{done, of});
         },
-        {}, options_.team.together);
+        options_.team.together);
   } catch (const Interrupted&) {
-    return std::nullopt;
+    return {};
   }
-  if (!std::isfinite(e.loss))
-    refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
-                       state_.step, e.loss));
-  keeper_.tell(Evaluated{state_.step, e.loss});
-  return e.loss;
+  for (const HeldOutLoss& of : losses)
+    if (!std::isfinite(of.loss))
+      refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
+                         state_.step, of.loss));
+  Evaluated told{state_.step, losses[0].loss};
+  told.bits_per_byte = losses[0].bits_per_byte;
+  if (held_out_.named()) told.sets = losses;
+  keeper_.tell(told);
+  return losses;
+}
+
+// What each entry of data.train gave, and how often it was read for it.
+void StepLoop::tell_mixture() {
+  std::string words;
+  for (const data::SourceShare& s : loader_.shares())
+    words += fmt::format("{}{} {:.2f}%{}", words.empty() ? "" : "; ", s.name, 100 * s.share,
+                         s.epochs ? fmt::format(", read {:.2f} times", *s.epochs) : "");
+  if (!words.empty()) keeper_.tell(Note{fmt::format("shares of the training tokens: {}", words)});
 }
 
 void StepLoop::write_samples(std::int64_t step) {
