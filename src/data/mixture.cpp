@@ -107,8 +107,9 @@ std::vector<std::string> names_of_entries(const std::vector<std::string>& entrie
     names.push_back(last.empty() ? entry : last);
   }
   if (std::set(names.begin(), names.end()).size() < names.size()) names = entries;
+  const std::vector<std::string> all = names;
   for (std::size_t i = 0; i < names.size(); ++i)  // an entry that is there twice
-    if (std::ranges::count(names, names[i]) > 1) names[i] += fmt::format("#{}", i + 1);
+    if (std::ranges::count(all, all[i]) > 1) names[i] += fmt::format("#{}", i + 1);
   return names;
 }
 
