@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
@@ -67,6 +68,9 @@ config::Config settings_of(const Given& given) {
   config::Config c = load_config(sources);
   if (!given.has_model()) c.train.batch_size = 8;
   c.data.train = data;
+  if (!c.data.weights.empty())
+    log::note("data.weights are left aside: what is measured are the documents of DATA as they stand");
+  c.data.weights.clear();
   if (c.data.documents == 0) c.data.documents = given.documents;
   if (!given.tokenizer.empty()) c.data.tokenizer = given.tokenizer;
   if (given.seq_len > 0) c.train.seq_len = given.seq_len;

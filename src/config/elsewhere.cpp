@@ -32,6 +32,7 @@ constexpr Names kKeys[] = {
     {"model.init_std", " initializer_range init_method_std "},
     {"data.train",
      " dataset dataset_name dataset_path data_path data_dir train_data train_file train_files input_bin "},
+    {"data.weights", " data_weights mixture_weights dataset_weights train_weights blend mixing_weights "},
     {"data.eval", " val validation val_data eval_data eval_dataset validation_file val_file input_val_bin "},
     {"data.tokenizer", " tokenizer_name tokenizer_path tokenizer_model tokenizer_file tokenizer_name_or_path "},
     {"data.text_field", " text_column text_key content_field json_keys dataset_text_field "},

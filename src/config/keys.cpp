@@ -90,7 +90,7 @@ std::vector<Key> build_table() {
     {"data.weights", new_order, in<data, &Data::weights>(), above(0), {}, "",
      "shares of the training tokens that the entries of data.train have, in their order; they need not add up to 1; empty: every document once an epoch"},
     {"data.eval", same_data, in<data, &Data::eval>(), any(), {}, "",
-     "what to evaluate on; empty: a part of data.train that training never sees"},
+     "what to evaluate on; name=path makes a set with a loss of its own, and the first set is what ends a run; empty: a part of data.train that training never sees"},
     {"data.tokenizer", same_data, in<data, &Data::tokenizer>(), any(), {}, "",
      "bytes, ping, a tokenizer.json, a folder that holds one, or a sentencepiece .model; empty: that of prepared data, and bytes for plain text"},
     {"data.text_field", new_order, in<data, &Data::text_field>(), any(), {}, "",

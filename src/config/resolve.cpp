@@ -1,6 +1,7 @@
 // The rules that involve several keys, and the values that follow from others.
 #include <limits>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "config/load.h"
 
@@ -143,6 +144,14 @@ void check_batch(const Config& c, const Rules& rules) {
   rules.require(
       c.data.documents == 0 || c.data.train == std::vector<std::string>{"ping"}, {"data.documents", "data.train"},
       "data.documents ({}) counts generated documents; it must be 0 for other data than \"ping\"", c.data.documents);
+  const std::size_t weights = c.data.weights.size(), paths = c.data.train.size();
+  rules.require(weights == 0 || weights == paths, {"data.weights", "data.train"},
+                "data.weights has {} and data.train {}: give one weight for each, in their order",
+                counted(weights, "weight"), counted(paths, "path"));
+  rules.require(weights == 0 || c.train.epochs == 0, {"data.weights", "train.epochs"},
+                "train.epochs ({}) counts how often all of the data are read, and with data.weights each entry of "
+                "data.train is read as often as its share asks for: set train.max_steps or train.max_tokens instead",
+                c.train.epochs);
   rules.require(!c.data.train.empty(), {"data.train"}, "data.train is empty: name text files, a folder, or \"ping\"");
 }
 

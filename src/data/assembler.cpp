@@ -9,10 +9,14 @@
 
 namespace redline::data {
 
-Assembler::Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, Turn turn,
+Assembler::Assembler(const ChunkReaders& readers, Mixing mixing, const PackerSettings& settings, bool repeat, Turn turn,
                      StageCounters& counters)
-    : turn_(turn), packer_(settings), drawer_(reader, repeat), reader_(reader), counters_(counters) {
-  drawer_.seek({}, {});
+    : turn_(turn),
+      packer_(settings),
+      drawer_(readers, std::move(mixing), repeat),
+      readers_(readers),
+      counters_(counters) {
+  drawer_.seek({});
 }
 
 bool Assembler::fill(Batch& batch) {
@@ -46,12 +50,23 @@ std::int64_t Assembler::pack(Batch* mine) {
 }
 
 LoaderState Assembler::state() const {
-  LoaderState state{drawer_.place(), {}, drawer_.passed().truncated_tokens, drawer_.passed().empty_documents};
+  LoaderState state = drawer_.state();
   for (const Packer::Waiting& w : packer_.waiting()) {
-    const PieceId id = slots_[static_cast<std::size_t>(w.piece)].id;
-    state.waiting.push_back({id.document, id.begin + w.begin});
+    PieceId id = slots_[static_cast<std::size_t>(w.piece)].id;
+    id.begin += w.begin;
+    state.waiting.push_back(id);
   }
   return state;
+}
+
+// One chunk for each source, with its pieces in their order.
+std::vector<Chunk> Assembler::fetch(const std::vector<PieceId>& ids) {
+  std::vector<std::vector<PieceId>> by_source(readers_.size());
+  for (const PieceId& id : ids) by_source[static_cast<std::size_t>(id.source)].push_back(id);
+  std::vector<Chunk> chunks(readers_.size());
+  for (std::size_t i = 0; i < readers_.size(); ++i)
+    if (!by_source[i].empty()) readers_[i]->fetch(by_source[i], chunks[i]);
+  return chunks;
 }
 
 bool Assembler::restore(const LoaderState& state) {
@@ -59,17 +74,21 @@ bool Assembler::restore(const LoaderState& state) {
   free_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
   if (state.waiting.size() > packer_.lookahead()) return false;
-  Chunk chunk;
-  if (!state.waiting.empty()) reader_.fetch(state.waiting, chunk);
-  std::int64_t begin = 0;
-  for (const Chunk::Piece& p : chunk.pieces) {
-    const std::int64_t length = p.end - std::exchange(begin, p.end);
+  if (!drawer_.mixing().fits(state)) return false;
+  const std::vector<Chunk> chunks = fetch(state.waiting);
+  std::vector<std::size_t> next(chunks.size());
+  for (const PieceId& id : state.waiting) {
+    const auto source = static_cast<std::size_t>(id.source);
+    const Chunk& chunk = chunks[source];
+    const std::size_t at = next[source]++;
+    const Chunk::Piece& p = chunk.pieces[at];
+    const std::int64_t length = p.end - (at == 0 ? 0 : chunk.pieces[at - 1].end);
     if (length == 0) return false;
     const auto tokens = std::span<const std::int32_t>(chunk.tokens)
                             .subspan(static_cast<std::size_t>(p.end - length), static_cast<std::size_t>(length));
-    packer_.offer(store({p, tokens, p.after}), length, p.after == kNoTarget);
+    packer_.offer(store({id, tokens, p.after}), length, p.after == kNoTarget);
   }
-  drawer_.seek(state.next, {state.truncated_tokens, state.empty_documents});
+  drawer_.seek(state);
   return true;
 }
 
@@ -92,7 +111,7 @@ void Assembler::add(const PlacedPiece& placed, Batch& batch) const {
   const Slot& slot = slots_[static_cast<std::size_t>(placed.piece)];
   const auto begin = static_cast<std::size_t>(placed.begin), length = static_cast<std::size_t>(placed.length);
   const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
-  const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, slot.id.document);
+  const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, drawer_.mixing().number(slot.id));
   REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
 }
 

@@ -7,8 +7,8 @@
 
 #include "data/batch.h"
 #include "data/chunk_reader.h"
-#include "data/drawer.h"
 #include "data/loader_state.h"
+#include "data/mixed_drawer.h"
 #include "data/packer.h"
 
 namespace redline::data {
@@ -32,7 +32,9 @@ class BatchMaker {
 // From documents whose lengths are known once they were read: those of other ranks' batches are read and dropped.
 class Assembler final : public BatchMaker {
  public:
-  Assembler(ChunkReader& reader, const PackerSettings& settings, bool repeat, Turn turn, StageCounters& counters);
+  // A reader for each source of the mixture.
+  Assembler(const ChunkReaders& readers, Mixing mixing, const PackerSettings& settings, bool repeat, Turn turn,
+            StageCounters& counters);
 
   bool fill(Batch& batch) override;
   LoaderState state() const override;
@@ -45,14 +47,15 @@ class Assembler final : public BatchMaker {
     std::vector<std::int32_t> tokens;
     std::int32_t after = kNoTarget;
   };
+  std::vector<Chunk> fetch(const std::vector<PieceId>& ids);
   std::int64_t store(const Drawer::Drawn& drawn);
   std::int64_t pack(Batch* mine);
   void add(const PlacedPiece& placed, Batch& batch) const;
 
   Turn turn_;
   Packer packer_;
-  Drawer drawer_;
-  ChunkReader& reader_;
+  MixedDrawer drawer_;
+  const ChunkReaders& readers_;
   StageCounters& counters_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;  // of slots_

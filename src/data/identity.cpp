@@ -48,6 +48,22 @@ std::uint64_t hash_whole(const std::vector<Path>& files, std::uint64_t bytes, co
 
 struct Stopped {};
 
+std::vector<Path> files_of(const std::vector<const Corpus*>& corpora) {
+  std::vector<Path> all;
+  for (const Corpus* corpus : corpora) {
+    const std::vector<Path> own = corpus->files();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+std::uint64_t fingerprint_of(const std::vector<const Corpus*>& corpora) {
+  if (corpora.size() == 1) return corpora[0]->fingerprint();
+  Hasher hasher;
+  for (const Corpus* corpus : corpora) add_number(hasher, corpus->fingerprint());
+  return hasher.digest();
+}
+
 }  // namespace
 
 void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files) {
@@ -61,11 +77,13 @@ void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t 
     hasher.update(bytes.subspan(std::min(i * share + share / 2, bytes.size() - kBlock), kBlock));
 }
 
-DataWatch::DataWatch(const Corpus& corpus)
-    : checked_when_read_(corpus.checked_when_read()), files_(corpus.files()), stamps_(stamps_of(files_)) {
+DataWatch::DataWatch(const std::vector<const Corpus*>& corpora)
+    : checked_when_read_(std::ranges::all_of(corpora, [](const Corpus* c) { return c->checked_when_read(); })),
+      files_(files_of(corpora)),
+      stamps_(stamps_of(files_)) {
   for (const Path& file : files_)
     if (real_files().exists(file)) bytes_ += real_files().size(file);
-  identity_.contents = corpus.fingerprint();
+  identity_.contents = fingerprint_of(corpora);
   identity_.stamp = hash64(std::as_bytes(std::span(stamps_)));
 }
 

@@ -41,7 +41,8 @@ enum class Likeness {
 // The files of a corpus since it was opened.
 class DataWatch {
  public:
-  explicit DataWatch(const Corpus& corpus);  // the corpus outlives it
+  explicit DataWatch(const Corpus& corpus) : DataWatch(std::vector{&corpus}) {}
+  explicit DataWatch(const std::vector<const Corpus*>& corpora);  // of several together
   ~DataWatch();
   DataWatch(const DataWatch&) = delete;
   DataWatch& operator=(const DataWatch&) = delete;

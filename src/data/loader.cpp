@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "data/assembler.h"
 #include "data/chunk_reader.h"
+#include "data/mixture.h"
 #include "data/round_feed.h"
 #include "data/statistics.h"
 
@@ -51,10 +52,11 @@ struct Loader::Impl {
   };
 
   std::unique_ptr<Corpus> corpus;
+  const Mixture* mixture;
   LoaderOptions options;
   PipelineCounters counters;
-  RoundFeed* rounds = nullptr;  // the reader's feed, where only lengths are needed to pack
-  ChunkReader reader;
+  RoundFeed* rounds = nullptr;  // the one reader's feed, where only lengths are needed to pack
+  ChunkReaders readers;         // else one for each source of a mixture
   std::unique_ptr<BatchMaker> assembler;
   LoaderState state;
 
@@ -70,29 +72,78 @@ struct Loader::Impl {
 
   Impl(std::unique_ptr<Corpus> c, LoaderOptions o)
       : corpus(std::move(c)),
+        mixture(dynamic_cast<const Mixture*>(corpus.get())),
         options(std::move(o)),
-        reader(open_feed(), options.workers, options.ram_bytes - queue_bytes(options), counters),
-        reporter(counters, reader.feed().maker_stage(), options.workers) {
+        readers(open_readers()),
+        reporter(counters, maker_stage(), options.workers) {
     const Turn turn{options.rank, options.ranks};
     if (rounds)
-      assembler = std::make_unique<RoundAssembler>(reader, *rounds, counters.pack);
+      assembler = std::make_unique<RoundAssembler>(*readers[0], *rounds, counters.pack);
     else
-      assembler = std::make_unique<Assembler>(reader, options.packer, options.feed.repeat, turn, counters.pack);
+      assembler =
+          std::make_unique<Assembler>(readers, mixing(), options.packer, options.feed.repeat, turn, counters.pack);
     state = assembler->state();
   }
   ~Impl() { stop(); }
 
+  Mixing mixing() const { return mixture ? Mixing(mixture->weights()) : Mixing(); }
+
+  // The corpora that are read, each with how it is put in order.
+  std::vector<std::pair<const Corpus*, FeedOptions>> sources() const {
+    if (!mixture) return {{corpus.get(), options.feed}};
+    std::vector<std::pair<const Corpus*, FeedOptions>> all;
+    for (std::size_t i = 0; i < mixture->parts().size(); ++i)
+      all.emplace_back(mixture->parts()[i].corpus.get(), mixture->options_of(i, options.feed));
+    return all;
+  }
+
+  // Sources of a mixture share workers and memory as evenly; each has a worker at least.
+  ChunkReaders open_readers() {
+    std::vector<std::unique_ptr<Feed>> feeds = open_feeds();
+    const auto many = static_cast<std::int64_t>(feeds.size());
+    const std::int64_t limit = (options.ram_bytes - queue_bytes(options)) / many;
+    ChunkReaders all;
+    std::int64_t workers = 0;
+    for (std::int64_t i = 0; i < many; ++i) {
+      std::int64_t own = options.workers * (i + 1) / many - options.workers * i / many;
+      if (options.workers > 0) own = std::max<std::int64_t>(own, 1);
+      all.push_back(std::make_unique<ChunkReader>(std::move(feeds[static_cast<std::size_t>(i)]), own, limit, counters));
+      workers += own;
+    }
+    options.workers = workers;
+    return all;
+  }
+
   // One rank reads every document, so that chunks need not know of batches.
-  std::unique_ptr<Feed> open_feed() {
+  std::vector<std::unique_ptr<Feed>> open_feeds() {
     REDLINE_CHECK(options.rank >= 0 && options.rank < options.ranks, "rank {} of {}", options.rank, options.ranks);
     options.feed.cut = options.packer.cut();
-    const auto* documents = dynamic_cast<const DocumentSource*>(corpus.get());
-    if (options.ranks == 1 || !documents || documents->endless()) return corpus->feed(options.feed);
-    auto feed =
-        std::make_unique<RoundFeed>(*documents, options.feed, options.packer, Turn{options.rank, options.ranks});
-    rounds = feed.get();
-    return feed;
+    std::vector<RoundFeed::Source> with_lengths;
+    std::vector<std::unique_ptr<Feed>> feeds;
+    for (const auto& [source, how] : sources()) {
+      const auto* documents = dynamic_cast<const DocumentSource*>(source);
+      if (documents && !documents->endless()) with_lengths.push_back({documents, how});
+    }
+    if (options.ranks > 1 && with_lengths.size() == sources().size()) {
+      auto feed =
+          std::make_unique<RoundFeed>(with_lengths, mixing(), options.packer, Turn{options.rank, options.ranks});
+      rounds = feed.get();
+      feeds.push_back(std::move(feed));
+      return feeds;
+    }
+    for (const auto& [source, how] : sources()) feeds.push_back(source->feed(how));
+    return feeds;
   }
+
+  std::string_view maker_stage() const {
+    std::string_view stage;
+    for (const auto& reader : readers)
+      if (stage != "tokenize") stage = reader->feed().maker_stage();
+    return stage;
+  }
+
+  // Of a corpus that is no mixture.
+  const Feed* feed() const { return mixture ? nullptr : &readers[0]->feed(); }
 
   static std::int64_t queue_bytes(const LoaderOptions& o) {
     if (o.workers == 0) return 0;
@@ -111,7 +162,7 @@ struct Loader::Impl {
       stopping = true;
     }
     has_room.notify_all();
-    reader.stop();
+    for (const auto& reader : readers) reader->stop();
     if (thread.joinable()) thread.join();
   }
 
@@ -195,13 +246,17 @@ struct Loader::Impl {
       figures.batches_ready = static_cast<std::int64_t>(queue.size());
     }
     figures.batches_room = options.workers == 0 ? 0 : options.prefetch;
-    figures.chunks_ready = reader.ready();
-    figures.held_mib = mib(reader.held_bytes() + queue_bytes(options));
+    std::int64_t held = queue_bytes(options);
+    for (const auto& reader : readers) {
+      figures.chunks_ready += reader->ready();
+      held += reader->held_bytes();
+    }
+    figures.held_mib = mib(held);
     options.report(figures);
   }
 
   void tell_of_limit() {
-    if (told_of_limit || !reader.over_limit()) return;
+    if (told_of_limit || std::ranges::none_of(readers, [](const auto& r) { return r->over_limit(); })) return;
     told_of_limit = true;
     log::warn(
         "data.ram_mib ({:.0f}) is less than the documents that must be held at once take; reading goes on one piece at "
@@ -257,12 +312,12 @@ void Loader::restore(const LoaderState& state) {
 
 const Corpus& Loader::corpus() const { return *impl_->corpus; }
 
-std::optional<EpochSize> Loader::epoch_size() const { return impl_->reader.feed().size(); }
+std::optional<EpochSize> Loader::epoch_size() const { return impl_->feed() ? impl_->feed()->size() : std::nullopt; }
 
 std::optional<Epoch> Loader::epoch() const {
   const std::optional<EpochSize> size = epoch_size();
   if (!size) return {};
-  const std::vector<PieceLength> lengths = impl_->reader.feed().first_lengths(kAskedOfPacker);
+  const std::vector<PieceLength> lengths = impl_->feed()->first_lengths(kAskedOfPacker);
   Epoch epoch{*size, 0};
   if (lengths.empty()) return epoch;
   const Packed packed = run_packer(impl_->options.packer, lengths);
@@ -275,12 +330,30 @@ std::optional<Epoch> Loader::epoch() const {
 
 std::optional<double> Loader::epochs_read() const {
   const LoaderState& s = impl_->state;
-  const std::optional<double> share = impl_->reader.feed().share_before(s.next);
+  const std::optional<double> share = impl_->feed() ? impl_->feed()->share_before(s.next) : std::nullopt;
   if (!share) return {};
   double read = static_cast<double>(s.next.epoch) + *share;
   if (const auto size = epoch_size())  // what waits in the packer was drawn, and is in no batch yet
     read -= static_cast<double>(s.waiting.size()) / static_cast<double>(size->pieces);
   return std::max(read, 0.0);
+}
+
+std::vector<SourceShare> Loader::shares() const {
+  const Impl& i = *impl_;
+  if (!i.mixture) return {};
+  std::vector<SourceShare> all;
+  std::int64_t tokens = 0;
+  for (std::size_t k = 0; k < i.mixture->parts().size(); ++k) {
+    const SourcePlace at = i.state.sources.empty() ? SourcePlace{} : i.state.sources[k];
+    const std::optional<double> share =
+        i.rounds ? i.rounds->share_before(k, at.next) : i.readers[k]->feed().share_before(at.next);
+    SourceShare& of = all.emplace_back(SourceShare{i.mixture->parts()[k].name, at.tokens, 0, {}});
+    if (share) of.epochs = static_cast<double>(at.next.epoch) + *share;
+    tokens += at.tokens;
+  }
+  for (SourceShare& of : all)
+    if (tokens > 0) of.share = static_cast<double>(of.tokens) / static_cast<double>(tokens);
+  return all;
 }
 
 std::int64_t Loader::workers() const { return impl_->options.workers; }

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "data/batch.h"
@@ -67,6 +69,7 @@ class Loader {
   std::optional<EpochSize> epoch_size() const;  // the same without the packer
   // How often the documents were read up to state(), as 1.37; nothing where an epoch has no end or no known length.
   std::optional<double> epochs_read() const;
+  std::vector<SourceShare> shares() const;  // of a mixture, up to state(); empty for any other corpus
   std::int64_t workers() const;
   void report_now();  // what the pipeline did since the last report
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace redline::data {
@@ -19,7 +21,15 @@ struct FeedPlace {
 // Some tokens of a document, from `begin` to the end of the piece that holds it.
 struct PieceId {
   std::int64_t document = 0, begin = 0;
+  std::int64_t source = 0;  // of a mixture, whose document it is
   bool operator==(const PieceId&) const = default;
+};
+
+// Where one source of a mixture stands, and the tokens of the pieces that were drawn from it so far.
+struct SourcePlace {
+  FeedPlace next;
+  std::int64_t tokens = 0;
+  bool operator==(const SourcePlace&) const = default;
 };
 
 // All that is needed to go on from a point between two batches, on any number of ranks. Small: it lives in the
@@ -28,11 +38,21 @@ struct LoaderState {
   // Counted up when a place comes to mean other tokens. 1 put whole documents in order, 2 their pieces.
   static constexpr std::int64_t kOrder = 2;
 
-  FeedPlace next;                                          // where the next piece is drawn
+  FeedPlace next;                                          // where the next piece is drawn; of a mixture, nothing
   std::vector<PieceId> waiting;                            // the packer's lookahead, in order: read but not placed
   std::int64_t truncated_tokens = 0, empty_documents = 0;  // dropped and passed over so far
   std::int64_t order = kOrder;                             // what it was written with
+  std::vector<SourcePlace> sources = {};                   // of a mixture, in its order
   bool operator==(const LoaderState&) const = default;
+};
+
+// What a source of a mixture has given.
+struct SourceShare {
+  std::string name;
+  std::int64_t tokens = 0;       // of the pieces that were drawn from it
+  double share = 0;              // of those of all
+  std::optional<double> epochs;  // how often its documents were read, as 1.37; nothing as for Loader::epochs_read()
+  bool operator==(const SourceShare&) const = default;
 };
 
 // A state of another order is a UserError: its place means nothing here.

@@ -12,14 +12,15 @@ namespace {
 // Reads the pieces that the packer placed into this rank's batch, each with the token that follows it.
 class RoundReader final : public ChunkMaker {
  public:
-  explicit RoundReader(const DocumentSource& source) : source_(source) {}
+  explicit RoundReader(std::vector<const DocumentSource*> sources) : sources_(std::move(sources)) {}
 
   void make(Chunk& chunk) override try {
     std::int64_t begin = 0;
     for (Chunk::Piece& p : chunk.pieces) {
       const std::int64_t length = p.end - std::exchange(begin, p.end);
       const bool has_target = p.after != kNoTarget;
-      source_.append(p.document, p.begin, length + (has_target ? 1 : 0), chunk.tokens);
+      sources_[static_cast<std::size_t>(p.source)]->append(p.document, p.begin, length + (has_target ? 1 : 0),
+                                                           chunk.tokens);
       if (has_target) {
         p.after = chunk.tokens.back();
         chunk.tokens.pop_back();
@@ -31,51 +32,63 @@ class RoundReader final : public ChunkMaker {
   }
 
  private:
-  const DocumentSource& source_;
+  std::vector<const DocumentSource*> sources_;
 };
 
 }  // namespace
 
-RoundFeed::RoundFeed(const DocumentSource& source, const FeedOptions& options, const PackerSettings& settings,
-                     Turn turn)
-    : source_(source),
-      options_(options),
-      turn_(turn),
-      order_(source, options.cut, options.shuffle, options.seed),
-      packer_(settings) {}
+RoundFeed::RoundFeed(const std::vector<Source>& sources, Mixing mixing, const PackerSettings& settings, Turn turn)
+    : options_(sources.at(0).options), turn_(turn), mixing_(std::move(mixing)), packer_(settings) {
+  REDLINE_CHECK(sources.size() == mixing_.sources(), "{} of {} sources", sources.size(), mixing_.sources());
+  for (const auto& [documents, o] : sources)
+    sources_.push_back({documents, PieceOrder(*documents, o.cut, o.shuffle, o.seed), {}});
+}
 
-std::unique_ptr<ChunkMaker> RoundFeed::maker() { return std::make_unique<RoundReader>(source_); }
+std::unique_ptr<ChunkMaker> RoundFeed::maker() {
+  std::vector<const DocumentSource*> documents;
+  for (const Ordered& source : sources_) documents.push_back(source.documents);
+  return std::make_unique<RoundReader>(std::move(documents));
+}
+
+// As MixedDrawer::draw(), of lengths.
+std::optional<RoundFeed::Drawn> RoundFeed::draw(bool may_begin_epoch) {
+  const std::size_t source = mixing_.next();
+  const auto place = draw_from(sources_[source], may_begin_epoch || mixing_.several());
+  if (!place) return std::nullopt;
+  mixing_.drew(source, options_.cut.end(place->begin, place->length) - place->begin);
+  return Drawn{*place, source};
+}
 
 // As Drawer::draw(), of lengths.
-std::optional<PieceNumbers::Place> RoundFeed::draw(bool may_begin_epoch) {
-  FeedPlace& next = state_.next;
+std::optional<PieceNumbers::Place> RoundFeed::draw_from(Ordered& source, bool may_begin_epoch) {
+  FeedPlace& next = source.next;
   for (;;) {
-    if (next.position == order_.pieces()) {
+    if (next.position == source.order.pieces()) {
       if (!options_.repeat || !may_begin_epoch) return std::nullopt;
-      if (!std::exchange(any_in_epoch_, false)) fail_nothing_to_predict();
+      if (!std::exchange(source.any_in_epoch, false)) fail_nothing_to_predict();
       next = {.epoch = next.epoch + 1};
     }
-    const PieceNumbers::Place place = order_.at(next.epoch, next.position++);
+    const PieceNumbers::Place place = source.order.at(next.epoch, next.position++);
     if (place.length < 2) {
-      ++state_.empty_documents;
+      ++passed_.empty_documents;
       continue;
     }
-    if (options_.cut.truncate) state_.truncated_tokens += place.length - options_.cut.end(place.begin, place.length);
-    any_in_epoch_ = true;
+    if (options_.cut.truncate) passed_.truncated_tokens += place.length - options_.cut.end(place.begin, place.length);
+    source.any_in_epoch = true;
     return place;
   }
 }
 
-void RoundFeed::offer(const PieceNumbers::Place& place) {
+void RoundFeed::offer(const Drawn& drawn) {
   if (free_.empty()) {
     free_.push_back(slots_.size());
     slots_.emplace_back();
   }
   const std::size_t slot = free_.back();
   free_.pop_back();
-  slots_[slot] = place;
-  const std::int64_t end = options_.cut.end(place.begin, place.length);
-  packer_.offer(static_cast<std::int64_t>(slot), end - place.begin, end == place.length);
+  slots_[slot] = drawn;
+  const std::int64_t end = options_.cut.end(drawn.begin, drawn.length);
+  packer_.offer(static_cast<std::int64_t>(slot), end - drawn.begin, end == drawn.length);
 }
 
 // One batch, which is noted in `mine` where it is this rank's. Returns its pieces.
@@ -83,21 +96,37 @@ std::int64_t RoundFeed::pack(Chunk* mine) {
   std::int64_t pieces = 0, end = 0;
   for (;; ++pieces) {
     while (packer_.wants()) {
-      const auto place = draw(packer_.waiting().empty());
-      if (!place) break;
-      offer(*place);
+      const auto drawn = draw(packer_.waiting().empty());
+      if (!drawn) break;
+      offer(*drawn);
     }
     const std::optional<PlacedPiece> placed = packer_.place();
     if (!placed) return pieces;
-    const PieceNumbers::Place& place = slots_[static_cast<std::size_t>(placed->piece)];
+    const Drawn& of = slots_[static_cast<std::size_t>(placed->piece)];
     if (mine) {
-      const std::int64_t begin = place.begin + placed->begin;
+      const std::int64_t begin = of.begin + placed->begin;
       end += placed->length;
-      const bool has_target = begin + placed->length < place.length;
-      mine->pieces.push_back({{place.document, begin}, 0, end, 0, has_target ? 0 : kNoTarget});
+      const bool has_target = begin + placed->length < of.length;
+      mine->pieces.push_back(
+          {{of.document, begin, static_cast<std::int64_t>(of.source)}, 0, end, 0, has_target ? 0 : kNoTarget});
     }
     if (placed->last) free_.push_back(static_cast<std::size_t>(placed->piece));
   }
+}
+
+LoaderState RoundFeed::state() const {
+  LoaderState state;
+  state.truncated_tokens = passed_.truncated_tokens;
+  state.empty_documents = passed_.empty_documents;
+  if (mixing_.several())
+    for (std::size_t i = 0; i < sources_.size(); ++i) state.sources.push_back({sources_[i].next, mixing_.tokens(i)});
+  else
+    state.next = sources_[0].next;
+  for (const Packer::Waiting& w : packer_.waiting()) {
+    const Drawn& of = slots_[static_cast<std::size_t>(w.piece)];
+    state.waiting.push_back({of.document, of.begin + w.begin, static_cast<std::int64_t>(of.source)});
+  }
+  return state;
 }
 
 bool RoundFeed::take(Chunk& chunk) {
@@ -106,11 +135,7 @@ bool RoundFeed::take(Chunk& chunk) {
   for (std::int64_t batch = 0; batch < turn_.ranks; ++batch)
     chunk.count += pack(batch == turn_.rank ? &chunk : nullptr);
   ended_ = chunk.count == 0;
-  chunk.behind = state_;
-  for (const Packer::Waiting& w : packer_.waiting()) {
-    const PieceNumbers::Place& place = slots_[static_cast<std::size_t>(w.piece)];
-    chunk.behind.waiting.push_back({place.document, place.begin + w.begin});
-  }
+  chunk.behind = state();
   return true;
 }
 
@@ -119,16 +144,21 @@ bool RoundFeed::restore(const LoaderState& state) {
   slots_.clear();
   free_.clear();
   ended_ = false;
-  if (state.waiting.size() > packer_.lookahead()) return false;
+  if (state.waiting.size() > packer_.lookahead() || !mixing_.fits(state)) return false;
   for (const PieceId& id : state.waiting) {
-    const PieceNumbers::Place place = place_of(source_, id, options_.cut);
+    const auto source = static_cast<std::size_t>(id.source);
+    const PieceNumbers::Place place = place_of(*sources_[source].documents, id, options_.cut);
     if (place.begin + 1 == place.length) return false;  // a last token alone never waits: it has no target
-    offer(place);
+    offer({place, source});
   }
-  order_.require(state.next);
-  state_ = state;
-  state_.waiting.clear();
-  any_in_epoch_ = state.next != FeedPlace{.epoch = state.next.epoch};
+  mixing_.restore(state);
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    Ordered& of = sources_[i];
+    of.next = state.sources.empty() ? state.next : state.sources[i].next;
+    of.order.require(of.next);
+    of.any_in_epoch = of.next != FeedPlace{.epoch = of.next.epoch};
+  }
+  passed_ = {state.truncated_tokens, state.empty_documents};
   return true;
 }
 
@@ -138,7 +168,21 @@ std::int64_t RoundFeed::seek(const FeedPlace& place) {
 }
 
 void RoundFeed::fetch(const std::vector<PieceId>& ids, Chunk& chunk) {
-  fetch_pieces(source_, ids, options_.cut, chunk);
+  REDLINE_CHECK(!mixing_.several(), "pieces of a mixture are fetched from its sources");
+  fetch_pieces(*sources_[0].documents, ids, options_.cut, chunk);
+}
+
+std::optional<EpochSize> RoundFeed::size() const {
+  return mixing_.several() ? std::nullopt : std::optional(sources_[0].order.size());
+}
+std::vector<PieceLength> RoundFeed::first_lengths(std::int64_t most) const {
+  return mixing_.several() ? std::vector<PieceLength>() : sources_[0].order.first_lengths(most);
+}
+std::optional<double> RoundFeed::share_before(const FeedPlace& place) const {
+  return mixing_.several() ? std::nullopt : std::optional(share_before(0, place));
+}
+double RoundFeed::share_before(std::size_t source, const FeedPlace& place) const {
+  return sources_[source].order.share_before(place);
 }
 
 RoundAssembler::RoundAssembler(ChunkReader& reader, RoundFeed& feed, StageCounters& counters)
@@ -158,7 +202,7 @@ bool RoundAssembler::fill(Batch& batch) {
       const std::int64_t from = std::exchange(begin, p.end);
       const auto tokens = std::span<const std::int32_t>(chunk->tokens)
                               .subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(p.end - from));
-      const bool added = batch.add(tokens, p.after, p.document);
+      const bool added = batch.add(tokens, p.after, feed_.mixing().number(p));
       REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", tokens.size(), batch.room());
     }
     pieces = chunk->count;

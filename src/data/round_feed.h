@@ -9,6 +9,7 @@
 
 #include "data/assembler.h"
 #include "data/feed.h"
+#include "data/mixing.h"
 #include "data/packer.h"
 #include "data/source.h"
 
@@ -16,7 +17,12 @@ namespace redline::data {
 
 class RoundFeed final : public Feed {
  public:
-  RoundFeed(const DocumentSource& source, const FeedOptions& options, const PackerSettings& settings, Turn turn);
+  // Of each source of the mixture its documents and how they are put in order; cut and end are the same for all.
+  struct Source {
+    const DocumentSource* documents;
+    FeedOptions options;
+  };
+  RoundFeed(const std::vector<Source>& sources, Mixing mixing, const PackerSettings& settings, Turn turn);
 
   // Packs a round. Its end is a chunk too, of count 0, so that the state behind all documents is told.
   bool take(Chunk& chunk) override;
@@ -26,24 +32,39 @@ class RoundFeed final : public Feed {
   std::int64_t seek(const FeedPlace& place) override;  // with nothing that waits
   void fetch(const std::vector<PieceId>& ids, Chunk& chunk) override;
   std::string_view maker_stage() const override { return "read"; }
-  std::optional<EpochSize> size() const override { return order_.size(); }
-  std::vector<PieceLength> first_lengths(std::int64_t most) const override { return order_.first_lengths(most); }
-  std::optional<double> share_before(const FeedPlace& place) const override { return order_.share_before(place); }
+  // Of one source; a mixture has none of these.
+  std::optional<EpochSize> size() const override;
+  std::vector<PieceLength> first_lengths(std::int64_t most) const override;
+  std::optional<double> share_before(const FeedPlace& place) const override;
+  double share_before(std::size_t source, const FeedPlace& place) const;
+  const Mixing& mixing() const { return mixing_; }  // any thread may ask it for numbers
 
  private:
-  std::optional<PieceNumbers::Place> draw(bool may_begin_epoch);
-  void offer(const PieceNumbers::Place& place);
+  // Documents in their order, and where that one is.
+  struct Ordered {
+    const DocumentSource* documents;
+    PieceOrder order;
+    FeedPlace next;
+    bool any_in_epoch = false;
+  };
+  struct Drawn : PieceNumbers::Place {
+    std::size_t source = 0;
+  };
+  std::optional<Drawn> draw(bool may_begin_epoch);
+  std::optional<PieceNumbers::Place> draw_from(Ordered& source, bool may_begin_epoch);
+  void offer(const Drawn& drawn);
   std::int64_t pack(Chunk* mine);
+  LoaderState state() const;
 
-  const DocumentSource& source_;
   FeedOptions options_;
   Turn turn_;
-  PieceOrder order_;
+  Mixing mixing_;
+  std::vector<Ordered> sources_;
   Packer packer_;
-  std::vector<PieceNumbers::Place> slots_;  // of pieces that wait or are being placed
-  std::vector<std::size_t> free_;           // of slots_
-  LoaderState state_;                       // but for what waits
-  bool any_in_epoch_ = false, ended_ = false;
+  std::vector<Drawn> slots_;       // of pieces that wait or are being placed
+  std::vector<std::size_t> free_;  // of slots_
+  Drawer::Passed passed_;
+  bool ended_ = false;
 };
 
 // Batches from the chunks of a RoundFeed.

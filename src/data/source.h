@@ -54,9 +54,26 @@ class DocumentSource : public Corpus {
 
 // The training documents of a configuration, and its held-out ones (data.eval, or a part of the training source that
 // training never sees). Bad paths and empty files are a UserError. "ping" is the generated corpus; a file of
-// that name is "./ping".
+// that name is "./ping". With data.weights either is a Mixture (data/mixture.h) of the entries of data.train. Entries
+// of data.eval are paths here: held_out_sets() has taken their names away.
 std::unique_ptr<Corpus> open_training_source(const config::Data& data);
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data);
+
+// A name and a path: "web=c4.jsonl" is the path c4.jsonl of the set "web", any other text a path of the set "eval".
+// Names have letters, digits, - and _, so that a path with a slash before its first '=' has none.
+struct NamedPath {
+  std::string name, path;
+};
+inline constexpr const char* kUnnamedSet = "eval";
+NamedPath named_path(const std::string& entry);
+
+// What is evaluated on apart: entries of data.eval that have one name, in the order of the first of each. Without
+// data.eval there is one set, "eval", a part of the training data.
+struct HeldOutSet {
+  std::string name;
+  config::Data data;  // for open_held_out_source()
+};
+std::vector<HeldOutSet> held_out_sets(const config::Data& data);
 
 // Tokenizer::text_bytes of every id.
 std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer);

@@ -129,7 +129,7 @@ class StreamFeed final : public Feed {
     Maker maker(*this);
     std::optional<std::int64_t> encoded;
     for (const std::size_t i : order) {
-      const auto [id, begin] = ids[i];
+      const std::int64_t id = ids[i].document, begin = ids[i].begin;
       if (encoded != id) {
         go_to(id, block);
         document.clear();

@@ -1,6 +1,7 @@
 // Sums losses over batches; the mean is taken over pairs, not over batches, so that packing does not change it.
 #include "model/evaluate.h"
 
+#include <cmath>
 #include <cstring>
 #include <unordered_set>
 
@@ -10,6 +11,19 @@ namespace {
 struct Sums {
   double loss = 0;
   std::int64_t pairs = 0, tokens = 0, batches = 0, documents = 0;
+  std::int64_t bytes = 0, unknown = 0;  // of the targets' text; targets whose bytes nobody knows
+
+  void add_bytes(const data::Batch& batch, const std::vector<std::int32_t>& of_id) {
+    for (std::int64_t i = 0; i < batch.real_tokens; ++i) {
+      const std::int32_t target = batch.targets[static_cast<std::size_t>(i)];
+      if (target == data::kNoTarget) continue;
+      const std::int32_t n = of_id[static_cast<std::size_t>(target)];
+      if (n == data::Tokenizer::kUnknownBytes)
+        ++unknown;
+      else
+        bytes += n;
+    }
+  }
 };
 using Documents = std::unordered_set<std::int64_t>;
 
@@ -33,6 +47,8 @@ Sums add_up(const Sums& mine, const Documents& documents, io::Together& ranks) {
     total.pairs += s.pairs;
     total.tokens += s.tokens;
     total.batches += s.batches;
+    total.bytes += s.bytes;
+    total.unknown += s.unknown;
   }
   total.documents = static_cast<std::int64_t>(together.size());
   const std::string told = ranks.from_first(bytes(total));
@@ -43,9 +59,17 @@ Sums add_up(const Sums& mine, const Documents& documents, io::Together& ranks) {
 
 }  // namespace
 
+BytesOfIds::BytesOfIds(const data::Corpus& corpus) : bytes(corpus.bytes_of_ids()) {
+  if (!bytes) why_not = fmt::format("the tokens of {} stand for no known text", corpus.name());
+}
+
+double Evaluation::bits_per_byte() const {
+  return loss * static_cast<double>(pairs) / std::log(2.0) / static_cast<double>(bytes);
+}
+
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t, std::int64_t)>& progress,
-                    const std::function<void(const data::Batch&)>& seen, io::Together* ranks) {
+                    const std::function<void(const data::Batch&)>& seen, io::Together* ranks, const BytesOfIds* bytes) {
   Sums sums;
   Documents documents;
   data::Batch batch(engine.batch_shape());
@@ -61,6 +85,7 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
     sums.tokens += batch.real_tokens;
     sums.batches += batch.documents > 0 ? 1 : 0;
     documents.insert(batch.sources.begin(), batch.sources.end());
+    if (bytes && bytes->bytes) sums.add_bytes(batch, *bytes->bytes);
     if (seen) seen(batch);
     if (progress) progress(batches > 0 ? std::min(first + many, batches) : first + many, batches);
   }
@@ -68,7 +93,16 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
   if (ranks) sums = add_up(sums, documents, *ranks);
   if (sums.pairs == 0)
     fail_user("the held-out data holds no token pairs to predict; give documents of at least 2 tokens");
-  return {sums.loss / static_cast<double>(sums.pairs), sums.pairs, sums.tokens, sums.batches, sums.documents};
+  std::string why_not = bytes ? bytes->why_not : "nobody counted them";
+  if (why_not.empty() && sums.unknown > 0) why_not = "some tokens stand for text that their tokenizer does not know";
+  if (why_not.empty() && sums.bytes == 0) why_not = "no text was predicted";
+  return {sums.loss / static_cast<double>(sums.pairs),
+          sums.pairs,
+          sums.tokens,
+          sums.batches,
+          sums.documents,
+          sums.bytes,
+          why_not};
 }
 
 }  // namespace redline::model

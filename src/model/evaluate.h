@@ -2,6 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "data/loader.h"
 #include "io/together.h"
@@ -13,13 +16,25 @@ struct Evaluation {
   double loss = 0;  // mean over all pairs
   std::int64_t pairs = 0, tokens = 0, batches = 0;
   std::int64_t documents = 0;  // of the source: pieces of one count once
+  std::int64_t bytes = 0;      // of the text that was predicted, where it can be counted
+  std::string why_no_bytes;    // where it cannot
+
+  double bits_per_byte() const;  // where it can
+};
+
+// By id, how many bytes of text it stands for: made once, since a tokenizer is asked for every id of its vocabulary.
+struct BytesOfIds {
+  explicit BytesOfIds(const data::Corpus& corpus);
+  std::optional<std::vector<std::int32_t>> bytes;  // nothing where tokens stand for no known text
+  std::string why_not;
 };
 
 // Up to `batches` batches (0: all) from where the loader stands. It must not repeat (data::evaluation_options): no text
-// counts twice. On several ranks each evaluates its batches of the loader's rounds, and all get the sums of all.
+// counts twice. On several ranks each evaluates its batches of the loader's rounds, and all get the sums of all. Bytes
+// are counted with `bytes` only.
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
                     const std::function<void(const data::Batch&)>& seen = {},  // every batch that counts here
-                    io::Together* ranks = nullptr);
+                    io::Together* ranks = nullptr, const BytesOfIds* bytes = nullptr);
 
 }  // namespace redline::model

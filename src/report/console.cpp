@@ -139,6 +139,14 @@ std::string size_in_words(const data::EpochSize& size) {
   return fmt::format("{}, {}", grouped(size.documents, "document"), count(static_cast<double>(size.tokens), "token"));
 }
 
+// "held-out loss 3.1416", or "held-out loss web 3.1416, code 2.7183".
+std::string held_out_in_words(double loss, const std::vector<train::HeldOutLoss>& sets) {
+  std::string words;
+  for (const train::HeldOutLoss& of : sets)
+    words += fmt::format("{} {} {}", words.empty() ? "" : ",", of.name, plain(of.loss, 4));
+  return "held-out loss" + (sets.empty() ? " " + plain(loss, 4) : words);
+}
+
 std::string data_line(const train::RunHeader& h) {
   std::string text = h.data;
   if (h.training_data) text += fmt::format(": {}", size_in_words(*h.training_data));
@@ -270,7 +278,7 @@ void Console::step(const train::StepMetrics& m) {
   last_kept_ = now;
   if (m.eval_loss)
     out_.keep(fmt::format(
-        "held-out loss {}{} after step {}", plain(*m.eval_loss, 4),
+        "{}{} after step {}", held_out_in_words(*m.eval_loss, m.eval_sets),
         m.eval_loss_average ? fmt::format(", of the average {},", plain(*m.eval_loss_average, 4)) : "", m.step));
 }
 
@@ -302,7 +310,7 @@ void Console::on(const train::Event& event) {
       // An evaluation after a step is told below that step's own line; the one before the first step has no such line.
       [&](const train::Evaluated& e) {
         evaluated_ = std::numeric_limits<std::int64_t>::max();  // the next one begins anew
-        if (e.step == first_step_) out_.keep(fmt::format("held-out loss {} before the first step", plain(e.loss, 4)));
+        if (e.step == first_step_) out_.keep(held_out_in_words(e.loss, e.sets) + " before the first step");
       },
       [&](const train::Stepped& e) { step(e); },
       [&](const train::Sampled& e) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 #include <variant>
+#include <vector>
 
 #include "train/observer.h"
 
@@ -169,6 +170,10 @@ inline constexpr auto kMetrics = [] {
       metric("eval_loss_average", read<&M::eval_loss_average>, "nats",
              "the same of the average of the weights (`train.average`), once it is another than the weights",
              "eval/loss_average", {"eval_loss_average", "Held-out loss of the average of the weights."}),
+      metric("eval_bits_per_byte", read<&M::eval_bits_per_byte>, "bits",
+             "the same as bits a byte of the text that was predicted; where the tokens stand for no known text, it is "
+             "not there",
+             "eval/bits_per_byte", {"eval_bits_per_byte", "Held-out bits a byte at the last evaluation."}),
       metric("goodput", read<&M::goodput>, "share", "of the session's time so far that went to steps", "goodput/share",
              {"goodput_ratio", "Share of the session's time that went to steps."},
              {Section::speed, 5, "Goodput of the session so far", Figure::share, kFromZero}),
@@ -259,6 +264,64 @@ inline constexpr auto kMetrics = [] {
   };
 }();
 
+// A figure that has a value for each of several names, which a run gives: KEY/NAME in metrics.jsonl, behind the others,
+// and TAG/NAME in TensorBoard.
+struct NamedMetric {
+  struct Value {
+    std::string name;
+    double value = 0;
+  };
+  std::string_view key;
+  std::vector<Value> (*read)(const train::StepMetrics&);
+  std::string_view unit, help, tag;
+  Panel panel = {};  // of section `none`: dots beside the held-out loss
+};
+
+inline constexpr auto kNamedMetrics = [] {
+  using M = train::StepMetrics;
+  using V = std::vector<NamedMetric::Value>;
+  return std::array{
+      NamedMetric{"eval_loss",
+                  [](const M& m) {
+                    V all;
+                    for (const train::HeldOutLoss& of : m.eval_sets) all.push_back({of.name, of.loss});
+                    return all;
+                  },
+                  "nats", "held-out loss of the set NAME, where `data.eval` names sets; `eval_loss` is the first one's",
+                  "eval/loss"},
+      NamedMetric{"eval_bits_per_byte",
+                  [](const M& m) {
+                    V all;
+                    for (const train::HeldOutLoss& of : m.eval_sets)
+                      if (of.bits_per_byte) all.push_back({of.name, *of.bits_per_byte});
+                    return all;
+                  },
+                  "bits", "the same as bits a byte of its text", "eval/bits_per_byte"},
+      NamedMetric{"source_share",
+                  [](const M& m) {
+                    V all;
+                    for (const data::SourceShare& of : m.sources) all.push_back({of.name, of.share});
+                    return all;
+                  },
+                  "share",
+                  "of the training tokens so far that came from the entry NAME of `data.train`, with `data.weights`; "
+                  "every ten seconds, and in the rows of evaluations",
+                  "data/share",
+                  {Section::data, 3, "Share of the training tokens", Figure::share, kFromZero}},
+      NamedMetric{"source_epochs",
+                  [](const M& m) {
+                    V all;
+                    for (const data::SourceShare& of : m.sources)
+                      if (of.epochs) all.push_back({of.name, *of.epochs});
+                    return all;
+                  },
+                  "",
+                  "how often that entry was read so far, as 1.37",
+                  "data/epochs",
+                  {Section::data, 4, "How often each entry was read", Figure::number, kFromZero}},
+  };
+}();
+
 // A row's place in a table, from its key: one that is not there does not compile.
 template <const auto& Table>
 struct KeyOf {
@@ -281,7 +344,10 @@ std::optional<double> number_of(const Metric& metric, const train::StepMetrics& 
 std::string metrics_row(const train::StepMetrics& m);
 
 // The row of an evaluation that no step went before: when it was and what it gave, and nothing else.
-std::string evaluation_row(std::int64_t step, double time, double eval_loss);
+std::string evaluation_row(const train::Evaluated& evaluated);
+
+// The evaluation as figures of a step.
+train::StepMetrics as_step(const train::Evaluated& evaluated);
 
 // The table as docs/monitoring.md has it.
 std::string metrics_as_markdown();

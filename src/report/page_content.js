@@ -3,7 +3,7 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const several = runs.length > 1, names = () => runs.map((run, i) => [chip(i), run.run]), first = runs[0];
   const longest = most([0, ...runs.map(run => run.seconds)]);
   const [unit, unitName] = longest > 10800 ? [3600, "hours"] : longest > 180 ? [60, "minutes"] : [1, "seconds"];
-  for (const set of runs.flatMap(run => [run.x, run.held_out, run.held_out_average, run.resumes, run.skips,
+  for (const set of runs.flatMap(run => [run.x, run.held_out, run.held_out_average, ...run.named, run.resumes, run.skips,
     run.went_back.from, run.went_back.to, ...[run.norms, run.fp8].flatMap(looks => looks ? [looks.x] : [])]))
     set.time = set.time.map(v => v / unit);
   axes = { step: ["step", v => "step " + grouped(v)], tokens: ["tokens", v => count(v) + " tokens"],
@@ -76,14 +76,19 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const section = name => panels.filter(panel => panel.section === name).forEach(panel => {
     if (panel.step_times) stepTimes();
     const evaluated = panel.evaluations && runs.some(run => run.held_out.y.length);
-    const series = runs.flatMap((run, i) => [
+    const dots = (run, i, key, first) => run.named.filter(of => of.key === key).map((of, k) => ({ y: of.y, x: of,
+      dots: true, dashed: true, ...(several ? { name: `${run.run}, ${of.name}`, run: i, colour: i } :
+        { name: of.name, colour: first + k }) }));
+    const sets = (run, i) => dots(run, i, "eval_loss", 1);
+    const series = panel.named ? runs.flatMap((run, i) => dots(run, i, panel.key, 0)) : runs.flatMap((run, i) => [
       ...(run.curves[panel.key] ? [{ ...run.curves[panel.key], x: run.x, colour: i,
         ...(several ? { name: run.run, run: i } : { name: panel.evaluations ? "training" : panel.title }) }] : []),
-      ...(panel.evaluations && run.held_out.y.length ? [{ y: run.held_out.y, x: run.held_out, dots: true, dashed: true,
+      ...(panel.evaluations && sets(run, i).length ? sets(run, i) :
+        panel.evaluations && run.held_out.y.length ? [{ y: run.held_out.y, x: run.held_out, dots: true, dashed: true,
         ...(several ? { name: run.run + ", held out", run: i, colour: i } : { name: "held out", colour: 1 }) }] : []),
       ...(panel.evaluations && run.held_out_average.y.length ? [{ y: run.held_out_average.y, x: run.held_out_average,
         dots: true, dashed: true, ...(several ? { name: run.run + ", held out, average", run: i, colour: i } :
-          { name: "held out, average of weights", colour: 2 }) }] : [])]);
+          { name: "held out, average of weights", colour: 1 + Math.max(1, sets(run, i).length) }) }] : [])]);
     const marks = [], flags = [];
     if (panel.evaluations) runs.forEach((run, i) => {
       const owner = several ? run.run + " " : "", { from, to, from_step } = run.went_back;

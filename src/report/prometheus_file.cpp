@@ -14,6 +14,7 @@ namespace redline::report {
 namespace {
 
 constexpr double kBetween = 1;  // seconds
+constexpr std::string_view kNamedHelp = "The same figure of each held-out set, or of each entry of the training data.";
 
 std::string label_value(std::string_view text) {
   std::string out;
@@ -48,9 +49,18 @@ std::string PrometheusFile::text() const {
   if (saved_step_) gauge("checkpoint_step", "Step of the newest checkpoint.", static_cast<double>(*saved_step_));
   for (const Metric& m : kMetrics) {
     const Column column(m);
-    const bool known = stepped_ || column == Column("step") || column == Column("eval_loss");
+    const bool known =
+        stepped_ || column == Column("step") || column == Column("eval_loss") || column == Column("eval_bits_per_byte");
     if (m.gauge.name.empty() || !known) continue;
     if (const auto value = number_of(m, last_)) gauge(m.gauge.name, m.gauge.help, *value * m.gauge.factor);
+  }
+  for (const NamedMetric& m : kNamedMetrics) {
+    const auto values = m.read(last_);
+    if (!values.empty())
+      out += fmt::format("# HELP redline_{0}_of {1}\n# TYPE redline_{0}_of gauge\n", m.key, kNamedHelp);
+    for (const auto& [name, value] : values)
+      out +=
+          fmt::format("redline_{}_of{{run=\"{}\",name=\"{}\"}} {}\n", m.key, label, label_value(name), number(value));
   }
   return out;
 }
@@ -83,13 +93,20 @@ void PrometheusFile::on(const train::Event& event) {
       },
       [&](const train::Evaluated& e) {
         last_.eval_loss = e.loss;
+        last_.eval_bits_per_byte = e.bits_per_byte;
+        last_.eval_sets = e.sets;
         replace();
       },
       [&](const train::Stepped& e) {
         const train::StepMetrics before = std::exchange(last_, e);
-        if (!last_.eval_loss) last_.eval_loss = before.eval_loss;
+        if (!last_.eval_loss) {
+          last_.eval_loss = before.eval_loss;
+          last_.eval_bits_per_byte = before.eval_bits_per_byte;
+          last_.eval_sets = before.eval_sets;
+        }
         if (!last_.eval_loss_average) last_.eval_loss_average = before.eval_loss_average;
         if (!last_.norms) last_.norms = before.norms;
+        if (last_.sources.empty()) last_.sources = before.sources;
         if (!last_.account) last_.account = before.account;
         stepped_ = true;
         if (steady_seconds() - written_ >= kBetween) replace();

@@ -146,7 +146,7 @@ RowsFile metrics_file(FileSystem& files, Path path) {
                 event, [&](const train::Stepped& m) { row = metrics_row(m); },
                 // Evaluations after a step come with the step's row; the one before the first has none.
                 [&](const train::Evaluated& e) {
-                  if (e.step == 0) row = evaluation_row(e.step, e.time, e.loss);
+                  if (e.step == 0) row = evaluation_row(e);
                 });
             return row;
           }};

@@ -96,6 +96,25 @@ io::Json evaluations(const RunRecord& run, Column column) {
   return out;
 }
 
+// Figures of names that the run gave. Of many rows some, the last among them.
+io::Json named(const RunRecord& run) {
+  io::Json all = io::Json::array();
+  for (const NamedHistory& of : run.named) {
+    const std::size_t many = of.steps.size(), shown = std::min(many, kStretches);
+    std::vector<std::size_t> rows;
+    io::Json y = io::Json::array();
+    for (std::size_t s = 0; s < shown; ++s) {
+      const std::size_t at = (s + 1) * many / shown - 1;
+      rows.push_back(row_of(run, of.steps[at]));
+      y.push_back(rounded(of.values[at]));
+    }
+    io::Json one = places(run, rows);
+    one.update({{"key", of.key}, {"name", of.name}, {"y", std::move(y)}});
+    if (shown > 0) all.push_back(std::move(one));
+  }
+  return all;
+}
+
 io::Json resumes(const RunRecord& run) {
   std::vector<std::size_t> rows;
   for (const SessionStart& s : run.sessions) {
@@ -256,6 +275,7 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
               {"curves", curves(run)},
               {"held_out", evaluations(run, "eval_loss")},
               {"held_out_average", evaluations(run, "eval_loss_average")},
+              {"named", named(run)},
               {"resumes", resumes(run)},
               {"skips", skips(run)},
               {"went_back", went_back(run)},
@@ -300,6 +320,14 @@ io::Json panels() {
                    {"wide", m->panel.is(kWide)},
                    {"evaluations", m->panel.is(kEvaluations)},
                    {"step_times", m->panel.is(kWithStepTimes)}});
+  for (const NamedMetric& m : kNamedMetrics)
+    if (m.panel.section != Section::none)
+      out.push_back({{"section", kSections[static_cast<std::size_t>(m.panel.section)]},
+                     {"key", m.key},
+                     {"title", m.panel.title},
+                     {"figure", name_of(m.panel.figure)},
+                     {"zero", m.panel.is(kFromZero)},
+                     {"named", true}});
   return out;
 }
 

@@ -39,6 +39,7 @@ class MetricsRow {
 
   std::int64_t step = -1;
   std::array<double, kMetrics.size()> values{};
+  std::vector<std::pair<std::string, double>> named;  // KEY/NAME
   bool has_throttle = false;
   std::string throttle;
 
@@ -80,6 +81,7 @@ class MetricsRow {
     if (key_ == "step" && integer && v < 0x1p53) step = static_cast<std::int64_t>(v);
     const auto metric = std::ranges::find(kMetrics, key_, &Metric::key);
     if (metric != kMetrics.end()) values[Column(*metric).index] = v;
+    if (key_.find('/') != key_.npos) named.emplace_back(key_, v);
     return true;
   }
 
@@ -93,12 +95,27 @@ void drop_rows_from(RunRecord& run, std::int64_t step) {
     run.steps.pop_back();
     for (auto& column : run.columns) column.pop_back();
   }
+  for (NamedHistory& of : run.named)
+    for (; !of.steps.empty() && of.steps.back() >= step; of.values.pop_back()) of.steps.pop_back();
+}
+
+void add_named(RunRecord& run, std::int64_t step, const std::string& key, double value) {
+  const std::size_t slash = key.find('/');
+  const auto metric = std::ranges::find(kNamedMetrics, std::string_view(key).substr(0, slash), &NamedMetric::key);
+  if (metric == kNamedMetrics.end()) return;
+  const std::string_view name = std::string_view(key).substr(slash + 1);
+  auto of =
+      std::ranges::find_if(run.named, [&](const NamedHistory& h) { return h.key == metric->key && h.name == name; });
+  if (of == run.named.end()) of = run.named.insert(of, {metric->key, std::string(name), {}, {}});
+  of->steps.push_back(step);
+  of->values.push_back(value);
 }
 
 void add_row(RunRecord& run, const MetricsRow& row) {
   drop_rows_from(run, row.step);  // a later row of a step is the one that holds
   run.steps.push_back(row.step);
   for (std::size_t c = 0; c < kMetrics.size(); ++c) run.columns[c].push_back(row.values[c]);
+  for (const auto& [key, value] : row.named) add_named(run, row.step, key, value);
   if (!row.has_throttle) return;
   ++run.gpu_rows;
   if (row.throttle.empty()) return;

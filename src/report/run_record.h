@@ -48,6 +48,14 @@ struct Fp8History {
   std::vector<double> scale, amax, saturated, zero;
 };
 
+// A figure of a name that the run gave (kNamedMetrics), at the steps that have it, rising.
+struct NamedHistory {
+  std::string_view key;
+  std::string name;
+  std::vector<std::int64_t> steps;
+  std::vector<double> values;
+};
+
 struct RunRecord {
   std::string name;
   Path folder;
@@ -56,6 +64,7 @@ struct RunRecord {
   // The row of step 0, where there is one, is the evaluation before the first step: it has no loss and no tokens.
   std::vector<std::int64_t> steps;                           // of each row, rising
   std::array<std::vector<double>, kMetrics.size()> columns;  // of each row; NaN: not known
+  std::vector<NamedHistory> named;                           // in the order in which they came
   std::vector<double> tokens_so_far, seconds_so_far;         // of each row; time between sessions is left out
   std::int64_t throttled_rows = 0, gpu_rows = 0;
   std::vector<std::string> throttle_reasons;  // each once

@@ -46,6 +46,16 @@ std::string fenced(std::string_view kind, std::string_view text) {
 
 using tensorboard::record;
 
+using Named = std::pair<std::string, double>;
+
+std::vector<Named> named_of(const train::StepMetrics& m) {
+  std::vector<Named> all;
+  for (const NamedMetric& metric : kNamedMetrics)
+    for (const auto& [name, value] : metric.read(m))
+      all.emplace_back(fmt::format("{}/{}", metric.tag, data::replace_bad_utf8(name)), value);
+  return all;
+}
+
 }  // namespace
 
 void TensorboardFile::start(const train::RunHeader& h) {
@@ -71,6 +81,8 @@ void TensorboardFile::step(const train::StepMetrics& m) {
   std::vector<tensorboard::Scalar> scalars;
   for (const Metric& metric : kMetrics)
     if (const auto value = number_of(metric, m); value && !metric.tag.empty()) scalars.emplace_back(metric.tag, *value);
+  const std::vector<Named> named = named_of(m);
+  for (const auto& [tag, value] : named) scalars.emplace_back(tag, value);
   const bool spread = step_times_.size() >= kStepsAHistogram;
   file_.write(record(tensorboard::scalars_event(m.time, m.step, scalars)) + (spread ? histogram(m.time) : ""));
   if (spread) step_times_.clear();
@@ -107,8 +119,13 @@ void TensorboardFile::on(const train::Event& event) {
       // Evaluations after a step come with the step's row; the one before the first has none.
       [&](const train::Evaluated& e) {
         if (e.step != 0) return;
-        const tensorboard::Scalar scalar{kMetrics[Column("eval_loss").index].tag, e.loss};
-        file_.write(record(tensorboard::scalars_event(e.time, e.step, {&scalar, 1})));
+        const train::StepMetrics m = as_step(e);
+        const std::vector<Named> named = named_of(m);
+        std::vector<tensorboard::Scalar> scalars;
+        for (const Column c : {Column("eval_loss"), Column("eval_bits_per_byte")})
+          if (const auto value = number_of(kMetrics[c.index], m)) scalars.emplace_back(kMetrics[c.index].tag, *value);
+        for (const auto& [tag, value] : named) scalars.emplace_back(tag, value);
+        file_.write(record(tensorboard::scalars_event(e.time, e.step, scalars)));
       },
       [&](const train::Skipped& e) {
         file_.write(record(tensorboard::text_event(e.time, e.step, "guard", fenced("", e.text))));

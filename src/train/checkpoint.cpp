@@ -65,25 +65,34 @@ EndsState ends_from(const io::Json& json) {
   return e;
 }
 
+io::Json to_json(const data::FeedPlace& place) {
+  return {{"epoch", place.epoch}, {"window", place.window}, {"ordinal", place.ordinal}, {"position", place.position}};
+}
+
+data::FeedPlace place_from(const io::Json& json, const std::string& file) {
+  return {io::integer_at(json, "epoch", file), io::integer_at(json, "window", file),
+          io::integer_at(json, "ordinal", file), io::integer_at(json, "position", file)};
+}
+
 io::Json to_json(const RunState& state) {
   const data::LoaderState& l = state.loader;
   io::Json waiting = io::Json::array();
-  for (const data::PieceId& piece : l.waiting) waiting.push_back({piece.document, piece.begin});
-  io::Json json = {{"format", kFormat},
-                   {"step", state.step},
-                   {"tokens", state.tokens},
-                   {"data", to_json(state.data)},
-                   {"ends", to_json(state.ends)},
-                   {"guard", to_json(state.guard)},
-                   {"loader",
-                    {{"order", l.order},
-                     {"epoch", l.next.epoch},
-                     {"window", l.next.window},
-                     {"ordinal", l.next.ordinal},
-                     {"position", l.next.position},
-                     {"truncated_tokens", l.truncated_tokens},
-                     {"empty_documents", l.empty_documents},
-                     {"waiting", std::move(waiting)}}}};
+  for (const data::PieceId& piece : l.waiting) {
+    waiting.push_back({piece.document, piece.begin});
+    if (!l.sources.empty()) waiting.back().push_back(piece.source);
+  }
+  io::Json loader = {{"order", l.order}};
+  loader.update(to_json(l.next));
+  loader.update({{"truncated_tokens", l.truncated_tokens},
+                 {"empty_documents", l.empty_documents},
+                 {"waiting", std::move(waiting)}});
+  for (const data::SourcePlace& source : l.sources) {
+    io::Json& place = loader["sources"].emplace_back(to_json(source.next));
+    place["tokens"] = source.tokens;
+  }
+  io::Json json = {{"format", kFormat},           {"step", state.step},          {"tokens", state.tokens},
+                   {"data", to_json(state.data)}, {"ends", to_json(state.ends)}, {"guard", to_json(state.guard)},
+                   {"loader", std::move(loader)}};
   if (state.eval) json["eval"] = to_json(*state.eval);
   return json;
 }
@@ -115,14 +124,15 @@ data::LoaderState loader_from(const io::Json& json, const std::string& file) {
   const io::Json& loader = json.at("loader");
   data::LoaderState l;
   l.order = loader.contains("order") ? io::integer_at(loader, "order", file) : 1;
-  l.next.epoch = io::integer_at(loader, "epoch", file);
-  l.next.window = io::integer_at(loader, "window", file);
-  l.next.ordinal = io::integer_at(loader, "ordinal", file);
-  l.next.position = io::integer_at(loader, "position", file);
+  l.next = place_from(loader, file);
   l.truncated_tokens = io::integer_at(loader, "truncated_tokens", file);
   l.empty_documents = io::integer_at(loader, "empty_documents", file);
   for (const io::Json& piece : loader.at("waiting"))
-    l.waiting.push_back({piece.at(0).get<std::int64_t>(), piece.at(1).get<std::int64_t>()});
+    l.waiting.push_back({piece.at(0).get<std::int64_t>(), piece.at(1).get<std::int64_t>(),
+                         piece.size() > 2 ? piece.at(2).get<std::int64_t>() : 0});
+  if (loader.contains("sources"))
+    for (const io::Json& source : loader.at("sources"))
+      l.sources.push_back({place_from(source, file), io::integer_at(source, "tokens", file)});
   return l;
 }
 

@@ -78,6 +78,13 @@ struct RankPaces {
   std::optional<double> slowest_ms, median_ms;  // and what it and the one in the middle need
 };
 
+// What an evaluation found of one set of held-out documents (data.eval).
+struct HeldOutLoss {
+  std::string name;
+  double loss = 0;
+  std::optional<double> bits_per_byte;  // where the bytes of the text are known
+};
+
 // One row of metrics.jsonl. report/metrics.h says of each member what it is, its unit and how it is shown.
 struct StepMetrics {
   std::int64_t step = 0;  // counted from 1: this many updates are done
@@ -93,9 +100,20 @@ struct StepMetrics {
   std::optional<Fp8Observation> fp8;        // of the step's first micro-batch, where it was looked at
   std::optional<NormsObservation> norms;    // where the step's tensors were looked at
   double goodput = 0;
-  std::optional<Account> account;           // of the session so far, every few seconds
-  std::int64_t skipped = 0, rollbacks = 0;  // of the run so far (train/guard.h)
-  std::optional<RankPaces> ranks;           // where there are several
+  std::optional<Account> account;            // of the session so far, every few seconds
+  std::int64_t skipped = 0, rollbacks = 0;   // of the run so far (train/guard.h)
+  std::optional<RankPaces> ranks;            // where there are several
+  std::optional<double> eval_bits_per_byte;  // beside eval_loss, where the bytes of the text are known
+  std::vector<HeldOutLoss> eval_sets;        // beside it, where data.eval names sets: all of them
+  std::vector<data::SourceShare> sources;    // of a mixture, every few seconds and at evaluations
+
+  // Of an evaluation that followed the step; of none, nothing.
+  void take(std::vector<HeldOutLoss> losses, bool named) {
+    if (losses.empty()) return;
+    eval_loss = losses[0].loss;
+    eval_bits_per_byte = losses[0].bits_per_byte;
+    if (named) eval_sets = std::move(losses);
+  }
 };
 
 // What the model wrote after a step (train.sample_every).
@@ -114,7 +132,9 @@ struct Evaluating {
 struct Evaluated {
   std::int64_t step = 0;
   double loss = 0;
-  double time = unix_seconds();  // when it was told
+  double time = unix_seconds();              // when it was told
+  std::optional<double> bits_per_byte = {};  // where the bytes of the text are known
+  std::vector<HeldOutLoss> sets = {};        // where data.eval names sets: all of them, the first that of `loss`
 };
 struct Stepped : StepMetrics {};
 struct Sampled {

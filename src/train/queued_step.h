@@ -18,11 +18,12 @@ struct QueuedStep {
   std::int64_t micro_batches = 1;  // of each rank
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
-  std::int64_t truncated_tokens = 0;     // of the run so far
-  std::optional<double> epoch;           // that it reached
-  std::vector<std::int64_t> documents;   // of the source, in its batches
-  std::optional<Fp8Observation> fp8;     // where it was looked at
-  std::optional<model::NormSums> norms;  // where they were
+  std::int64_t truncated_tokens = 0;       // of the run so far
+  std::optional<double> epoch;             // that it reached
+  std::vector<data::SourceShare> sources;  // of a mixture, up to it
+  std::vector<std::int64_t> documents;     // of the source, in its batches
+  std::optional<Fp8Observation> fp8;       // where it was looked at
+  std::optional<model::NormSums> norms;    // where they were
 
   void clear();
   void take_counts(const StepCounts& counts);  // of all ranks, once they are known

@@ -152,7 +152,7 @@ void require_data_there(const config::Data& data) {
     fail_user("{}: there is no {} any more; where it was moved, resume with {}=PATH", key, name, key);
   };
   for (const std::string& name : kept.train) require("data.train", name);
-  for (const std::string& name : kept.eval) require("data.eval", name);
+  for (const std::string& name : kept.eval) require("data.eval", data::named_path(name).path);
   require("data.tokenizer", kept.tokenizer);
 }
 

@@ -43,8 +43,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       keeper_(keeper),
       lowering_(lowering_of_rank(options, device.kind())),
       loader_(open_loader()),
-      held_out_(data::open_held_out_source(config_.data),
-                of_rank(data::evaluation_options(config_.data, lowering_.batch), options.team.sharing)),
+      held_out_(config_.data, lowering_.batch, options.team.sharing),
       watch_(loader_.corpus()),
       epoch_(loader_.epoch()),
       ends_(
@@ -57,9 +56,10 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
   require_programs();
-  for (const data::Loader* loader : {&loader_, &held_out_})
-    data::require_vocabulary(loader->corpus(), config_.model.vocab, config_.origins);
-  if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpus());
+  data::require_vocabulary(loader_.corpus(), config_.model.vocab, config_.origins);
+  for (const data::Corpus* held_out : held_out_.corpora())
+    data::require_vocabulary(*held_out, config_.model.vocab, config_.origins);
+  if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpora());
   if (config_.train.sample_every > 0) samples_.emplace(config_, held_out_.corpus());
   lowered_ = model::lower(config_.model, lowering_);
 }
@@ -198,8 +198,9 @@ TrainResult StepLoop::run_steps() {
     if (ahead && !evaluation && !checkpoint && !sample && !stopping()) continue;
     StepMetrics m = finish_step();
     if (evaluation) {
-      const HeldOutLosses losses = held_out_losses();
-      m.eval_loss = losses.weights;
+      m.sources = loader_.shares();
+      HeldOutLosses losses = held_out_losses();
+      m.take(std::move(losses.weights), held_out_.named());
       m.eval_loss_average = losses.average;
     }
     if (last || m.eval_loss) {
@@ -220,6 +221,7 @@ TrainResult StepLoop::run_steps() {
     settle(Keeper::Settle::last);
   }
   tell_dropped();
+  tell_mixture();
   const bool stopped = !at_end() || !eval_loss;
   const Outcome outcome = stopped ? Outcome::stopped : Outcome::finished;
   keeper_.tell(ending(
@@ -322,6 +324,7 @@ void StepLoop::micro_steps(QueuedStep& sums) {
   }
   sums.truncated_tokens = loader_.state().truncated_tokens;
   sums.epoch = loader_.epochs_read();
+  sums.sources = loader_.shares();
   REDLINE_CHECK(sums.pairs > 0 || !alone(), "step {} has no token pairs to predict", sums.step);
   warn_of_repeats();
 }
@@ -379,6 +382,7 @@ StepMetrics StepLoop::finish_step() {
   if (options_.gpu) m.gpu = options_.gpu->latest();
   if (!alone()) m.ranks = paces(result.time.seconds);
   goodput_->stepped(m);
+  if (m.account) m.sources = std::move(s.sources);
   m.skipped = state_.guard.skipped;
   m.rollbacks = state_.guard.rollbacks;
   forget_oldest();

@@ -10,6 +10,7 @@
 #include "train/ends.h"
 #include "train/goodput.h"
 #include "train/gradient_noise.h"
+#include "train/held_out.h"
 #include "train/queued_step.h"
 #include "train/samples.h"
 #include "train/trainer.h"
@@ -111,11 +112,14 @@ class StepLoop {
                   const Path& checkpoint);
   void tell_changed_files();
   struct HeldOutLosses {
-    std::optional<double> weights, average;  // the latter where there is one, and it is not the weights themselves
+    std::vector<HeldOutLoss> weights;  // of every held-out set, the first that which ends are about
+    std::optional<double> average;     // of the first set, where there is an average and it is not the weights
   };
+  // Nothing where a signal came before their end.
   HeldOutLosses held_out_losses();
   std::optional<double> held_out_loss_of_average();
-  std::optional<double> held_out_loss();
+  std::vector<HeldOutLoss> evaluate_held_out();
+  void tell_mixture();
   void write_samples(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;
   Finished ending(Outcome outcome, std::string sentence) const;
@@ -130,7 +134,8 @@ class StepLoop {
   Keeper& keeper_;
   std::shared_ptr<Goodput> goodput_ = std::make_shared<Goodput>(options_.began);
   model::LoweringOptions lowering_;
-  data::Loader loader_, held_out_;
+  data::Loader loader_;
+  HeldOut held_out_;
   data::DataWatch watch_;
   std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
   std::optional<data::Epoch> epoch_;           // of the training data

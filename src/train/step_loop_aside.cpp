@@ -1,11 +1,10 @@
-// What a run does between steps, on all of its ranks: evaluations, samples and looks at norms; and how its ranks keep
-// up with each other.
+// What a run does between steps, on all of its ranks: evaluations, samples and looks at norms; what a mixture gave; and
+// how its ranks keep up with each other.
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
-#include "model/evaluate.h"
 #include "optim/average.h"
 #include "train/step_loop.h"
 
@@ -14,13 +13,16 @@ namespace redline::train {
 StepLoop::HeldOutLosses StepLoop::held_out_losses() {
   const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
   const Ends::Timed timed = ends_.timed(Ends::Aside::evaluation);
-  HeldOutLosses losses;
-  losses.weights = held_out_loss();
-  if (!losses.weights) return {};
-  if (!std::isfinite(*losses.weights))
-    refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
-                       state_.step, *losses.weights));
-  keeper_.tell(Evaluated{state_.step, *losses.weights});
+  HeldOutLosses losses{evaluate_held_out(), {}};
+  if (losses.weights.empty()) return {};
+  for (const HeldOutLoss& of : losses.weights)
+    if (!std::isfinite(of.loss))
+      refuse(fmt::format("after step {} the held-out loss is {}: the parameters are broken and are not saved",
+                         state_.step, of.loss));
+  Evaluated told{state_.step, losses.weights[0].loss};
+  told.bits_per_byte = losses.weights[0].bits_per_byte;
+  if (held_out_.named()) told.sets = losses.weights;
+  keeper_.tell(told);
   losses.average = held_out_loss_of_average();
   return losses;
 }
@@ -31,37 +33,44 @@ std::optional<double> StepLoop::held_out_loss_of_average() {
   if (!lowering_.average || state_.step == 0) return std::nullopt;
   if (optim::average_share(config_.train, state_.step - 1, ends_.steps()) == 1) return std::nullopt;
   engine_->show_average(true);
-  std::optional<double> loss;
+  std::vector<HeldOutLoss> losses;
   try {
-    loss = held_out_loss();
+    losses = evaluate_held_out();
   } catch (...) {
     engine_->show_average(false);
     throw;
   }
   engine_->show_average(false);
-  return loss;
+  return losses.empty() ? std::nullopt : std::optional(losses[0].loss);
 }
 
-// Nothing where a signal came before its end.
-std::optional<double> StepLoop::held_out_loss() {
-  held_out_.restore({});
+std::vector<HeldOutLoss> StepLoop::evaluate_held_out() {
   const StopFlag* const stop = alone() ? options_.stop : nullptr;  // ranks end an evaluation together
   engine_->drop_on(stop);
-  model::Evaluation e;
+  std::vector<HeldOutLoss> losses;
   try {
     end_if_asked(stop);
-    e = model::evaluate(
-        *engine_, held_out_, config_.train.eval_batches,
+    losses = held_out_.evaluate(
+        *engine_, config_.train.eval_batches,
         [&](std::int64_t done, std::int64_t of) {
           end_if_asked(stop);
           tell_alive();
           keeper_.tell(Evaluating{done, of});
         },
-        {}, options_.team.together);
+        options_.team.together);
   } catch (const Interrupted&) {
-    return std::nullopt;
+    return {};
   }
-  return e.loss;
+  return losses;
+}
+
+// What each entry of data.train gave, and how often it was read for it.
+void StepLoop::tell_mixture() {
+  std::string words;
+  for (const data::SourceShare& s : loader_.shares())
+    words += fmt::format("{}{} {:.2f}%{}", words.empty() ? "" : "; ", s.name, 100 * s.share,
+                         s.epochs ? fmt::format(", read {:.2f} times", *s.epochs) : "");
+  if (!words.empty()) keeper_.tell(Note{fmt::format("shares of the training tokens: {}", words)});
 }
 
 bool StepLoop::looks_at_norms(std::int64_t step) const {

@@ -44,7 +44,7 @@ bool StepLoop::data_are_others(const RunState& before, const Path& checkpoint) {
 bool StepLoop::are_others(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key,
                           const Path& checkpoint) {
   const bool eval = key == "data.eval";
-  const data::Corpus& corpus = (eval ? held_out_ : loader_).corpus();
+  const data::Corpus& corpus = eval ? held_out_.corpus() : loader_.corpus();
   const std::string where = checkpoint.string();
   switch (watch.compare(before, tell_reading(key, [this] { return stopping(); }))) {
     case data::Likeness::same: return false;

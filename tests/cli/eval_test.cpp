@@ -223,6 +223,62 @@ TEST_F(Eval, BadSamples) {
   expect_bad_input({"sample", "--checkpoint", "hf", "--prompt", "x"}, {"hf", "501", "384"});
 }
 
+TEST_F(Eval, NamedSetsHaveTheirOwnFigures) {
+  write("a.txt", std::string(500, 'a'));
+  write("b.txt", std::string(300, 'b') + "c");
+  const Words model = {"--checkpoint", kModel, "--tokenizer", "bytes"};
+  const auto with = [&](Words words) {
+    words.insert(words.begin(), model.begin(), model.end());
+    return eval(words);
+  };
+  const auto a = with({"--data", "a.txt"}), b = with({"--data", "b.txt"});
+  const auto both = with({"--data", "first=a.txt", "b=./b.txt"});
+  EXPECT_FALSE(a.contains("sets"));
+  ASSERT_EQ(both["sets"].size(), 2u);
+  EXPECT_EQ(both["sets"][0]["name"], "first");
+  EXPECT_EQ(both["loss"], a["loss"]);
+  EXPECT_EQ(both["sets"][0]["loss"], a["loss"]);
+  EXPECT_EQ(both["sets"][1]["loss"], b["loss"]);
+  EXPECT_EQ(both["sets"][1]["bits_per_byte"], b["bits_per_byte"]);
+  expect_bad_input({"eval", kModel, "--data", "a=", "--tokenizer", "bytes"}, {"\"a=\"", "NAME=PATH"});
+}
+
+TEST_F(Eval, MultipleChoice) {
+  const std::string file = kFixtures + "choices/questions.jsonl";
+  const auto json = eval({kModel, "--tokenizer", "bytes", "--choices", file});
+  EXPECT_EQ(json["questions"], 5);
+  ASSERT_EQ(json["rows"].size(), 5u);
+  const nlohmann::json oracle = nlohmann::json::parse(real_files().read(kFixtures + "choices/oracle.json"))["bytes"];
+  int right = 0;
+  for (std::size_t q = 0; q < 5; ++q) {
+    const auto& row = json["rows"][q];
+    EXPECT_EQ(row["line"], q + 1);
+    ASSERT_EQ(row["log_probabilities"].size(), oracle[q].size());
+    std::size_t best = 0;
+    for (std::size_t c = 0; c < oracle[q].size(); ++c) {
+      EXPECT_NEAR(row["log_probabilities"][c].get<double>(), oracle[q][c].get<double>(), 1e-4);
+      if (oracle[q][c] > oracle[q][best]) best = c;
+    }
+    EXPECT_EQ(row["chosen"], best);
+    right += row["answer"] == best;
+  }
+  EXPECT_DOUBLE_EQ(json["accuracy"], right / 5.0);
+  EXPECT_TRUE(json["accuracy_stderr"].is_number());
+  const Ran ran = run({"eval", kModel, "--tokenizer", "bytes", "--choices", file, "--device", "cpu"});
+  EXPECT_NE(ran.out.find("5 questions\naccuracy     "), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("\nby bytes     "), std::string::npos) << ran.out;
+
+  write(
+      "bad.jsonl",
+      "{\"question\":\"q\",\"choices\":[\"a\"],\"answer\":0}\n{\"question\":\"q\",\"choices\":[\"a\"],\"answer\":4}\n");
+  expect_bad_input({"eval", kModel, "--tokenizer", "bytes", "--choices", "bad.jsonl"},
+                   {"bad.jsonl:2", "\"answer\" is 4"});
+  expect_bad_input({"eval", kModel, "--choices", file}, {"holds no tokenizer", "--tokenizer"});
+  expect_bad_input({"eval", kModel, "--choices", file, "--data", "x"}, {"--choices", "stands alone"});
+  expect_bad_input({"eval", kModel, "--checkpoint", kModel}, {"one model at a time"});
+  expect_bad_input({"eval", kModel, "--choices", "none.jsonl", "--tokenizer", "bytes"}, {"none.jsonl"});
+}
+
 // A run with checkpoints of steps 1 and 2, of which the newest has changed weights: only whoever reads them sees it.
 class DamagedRun : public Eval {
  protected:

@@ -335,6 +335,10 @@ TEST(Console, EvaluationsAndCheckpointsHaveTheirOwnLines) {
   console.on(train::Saved{50, "runs/a/checkpoints/step_00000050", 0.5});
   console.on(train::Saved{60, "step_00000060", 3.4, 0.25});
   console.on(train::Warning{"something odd"});
+  m.step = 60;
+  m.eval_sets = {{"web", 1.25, {}}, {"code", 0.5, {}}};
+  console.on(train::Stepped{m});
+  EXPECT_EQ(times(out.text(), "held-out loss web 1.2500, code 0.5000 after step 60\n"), 1);
   EXPECT_EQ(times(out.text(), "held-out loss 5.5000 before the first step\n"), 1);
   EXPECT_EQ(times(out.text(), "held-out loss 1.2500 after step 50\n"), 1);
   EXPECT_EQ(times(out.text(), "saved step 50 in 500 ms: runs/a/checkpoints/step_00000050\n"), 1);

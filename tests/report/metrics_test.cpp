@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <tuple>
 
 #include "io/json.h"
 #include "report/prometheus_file.h"
@@ -43,6 +44,7 @@ train::StepMetrics full_step() {
   m.eval_loss_average = 2.7;
   m.norms.emplace(std::vector<model::TensorNorm>{{"head", 0.5, 3, 0.25}});
   m.norms->noise_scale = 1e5;
+  m.eval_bits_per_byte = 1.0625;
   m.fp8.emplace(std::vector<model::Fp8Seen>{{"layer 0/qkv input", DType::e4m3, 64, 1.5, 0.002, 0.125},
                                             {"layer 1/o gradient", DType::e5m2, 1024, 0.5, 0, 0.25}});
   m.ranks = {.wait_ms = 4.5, .slowest = 3, .slowest_ms = 150, .median_ms = 147};
@@ -63,7 +65,7 @@ train::StepMetrics full_step() {
 
 // One step through a sink: what it leaves in its folder, joined.
 template <class Sink>
-std::string written(Sink&& sink, const Path& folder) {
+std::string written(Sink&& sink, const Path& folder, const train::StepMetrics& step = full_step()) {
   config::Config config;
   train::RunHeader header;
   header.config = &config;
@@ -71,7 +73,7 @@ std::string written(Sink&& sink, const Path& folder) {
   header.steps = 10;
   header.first_step = 6;
   sink.on(train::Started{header});
-  sink.on(train::Stepped{full_step()});
+  sink.on(train::Stepped{step});
   sink.on(train::Finished{"done"});
   std::string all;
   for (const std::string& name : real_files().list(folder)) all += real_files().read(folder / name);
@@ -112,6 +114,69 @@ TEST(Metrics, EachReachesEverySink) {
     EXPECT_EQ(drawn, m.panel.section != Section::none) << m.key;
     EXPECT_FALSE(m.help.empty()) << m.key;
   }
+}
+
+// A name may be any text.
+TEST(Metrics, FiguresOfNamesReachEverySink) {
+  train::StepMetrics m = full_step();
+  m.eval_sets = {{"web", 2.75, 1.0625}, {"code", 1.5, {}}};
+  m.sources = {{"a \"b\"/c.jsonl", 700, 0.7, 1.25}, {"ping", 300, 0.3, {}}};
+  const testing::TempFolder jsonl, tensorboard, prometheus;
+  const std::string rows = written(metrics_file(real_files(), jsonl / "metrics.jsonl"), jsonl.path(), m);
+  const std::string events = written(TensorboardFile(real_files(), tensorboard.path()), tensorboard.path(), m);
+  const std::string gauges = written(PrometheusFile(real_files(), prometheus / "metrics.prom"), prometheus.path(), m);
+  const io::Json row = io::parse_json(rows, "row");
+  const RunRecord record = read_run(real_files(), jsonl.path());
+  const io::Json page = testing::page_data(run_page({record}, {summarise(record, {})}, {}));
+  const std::vector<std::tuple<std::string, std::string, double>> expected = {
+      {"eval_loss", "web", 2.75},
+      {"eval_loss", "code", 1.5},
+      {"eval_bits_per_byte", "web", 1.0625},
+      {"source_share", "a \"b\"/c.jsonl", 0.7},
+      {"source_share", "ping", 0.3},
+      {"source_epochs", "a \"b\"/c.jsonl", 1.25}};
+  EXPECT_EQ(row.size(), kMetrics.size() + expected.size());
+  ASSERT_EQ(record.named.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [key, name, value] = expected[i];
+    EXPECT_EQ(row.at(key + "/" + name), value) << key << name;
+    EXPECT_EQ(record.named[i].key, key);
+    EXPECT_EQ(record.named[i].name, name);
+    EXPECT_EQ(record.named[i].values, std::vector<double>{value});
+    EXPECT_EQ(page["runs"][0]["named"][i]["y"][0], value);
+    EXPECT_EQ(page["runs"][0]["named"][i]["step"][0], 7);
+  }
+  EXPECT_NE(events.find("eval/loss/code"), std::string::npos);
+  EXPECT_NE(events.find("data/share/ping"), std::string::npos);
+  EXPECT_NE(gauges.find("redline_eval_loss_of{run=\"" + run_name(prometheus.path()) + "\",name=\"code\"} 1.5\n"),
+            std::string::npos);
+  EXPECT_NE(gauges.find("name=\"a \\\"b\\\"/c.jsonl\"} 0.7\n"), std::string::npos);
+}
+
+// A run that goes back takes them back.
+TEST(Metrics, FiguresOfNamesAreThoseOfTheStepsThatHold) {
+  const testing::TempFolder folder;
+  std::string text;
+  for (const int step : {1, 2, 3, 2}) {
+    train::StepMetrics m = full_step();
+    m.step = step;
+    m.eval_sets = {{"web", text.size() > 0 ? 1.0 * step : 9.0, {}}};
+    text += metrics_row(m);
+  }
+  real_files().replace(folder / "metrics.jsonl", text);
+  const RunRecord record = read_run(real_files(), folder.path());
+  ASSERT_EQ(record.named.size(), 1u);
+  EXPECT_EQ(record.named[0].steps, (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(record.named[0].values, (std::vector<double>{9, 2}));
+}
+
+TEST(Metrics, TheEvaluationBeforeTheFirstStepHasItsSets) {
+  train::Evaluated e{0, 5.5, 1e9};
+  e.bits_per_byte = 2.5;
+  e.sets = {{"web", 5.5, 2.5}, {"code", 4.5, {}}};
+  EXPECT_EQ(evaluation_row(e),
+            "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5,\"eval_bits_per_byte\":2.5,\"eval_loss/web\":5.5,"
+            "\"eval_loss/code\":4.5,\"eval_bits_per_byte/web\":2.5}\n");
 }
 
 TEST(Metrics, AFigureThatTheStepLacksIsLeftOut) {

@@ -1,0 +1,36 @@
+// Draws pieces from one source, or from several in the turns of a mixture: each source has a reader and an order of its
+// own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "data/drawer.h"
+#include "data/mixing.h"
+
+namespace redline::data {
+
+using ChunkReaders = std::vector<std::unique_ptr<ChunkReader>>;
+
+class MixedDrawer {
+ public:
+  MixedDrawer(const ChunkReaders& readers, Mixing mixing, bool repeat);  // a reader for each source
+
+  // Of one source, as Drawer::draw(). Sources of a mixture begin their epochs when they come to it; where documents
+  // come once, the mixture ends with the first source that has none left when it is its turn.
+  std::optional<Drawer::Drawn> draw(bool may_begin_epoch);
+
+  // Of the state, all but what waits. It must fit.
+  void seek(const LoaderState& state);
+  LoaderState state() const;
+  std::int64_t waited_ns() const;  // for chunks, in all
+  const Mixing& mixing() const { return mixing_; }
+
+ private:
+  Mixing mixing_;
+  std::vector<Drawer> drawers_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,116 @@
+// What a mixture says of itself, from what its parts say.
+#include "data/mixture.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/random.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::uint64_t kPartStreams = 0x6D6978ull;  // "mix": keeps these numbers apart from others of the seed
+
+}  // namespace
+
+Mixture::Mixture(std::vector<Part> parts, std::size_t speaks) : parts_(std::move(parts)), speaks_(speaks) {
+  REDLINE_CHECK(speaks_ < parts_.size(), "a mixture of {} parts has no part {}", parts_.size(), speaks_);
+}
+
+std::vector<double> Mixture::weights() const {
+  std::vector<double> weights;
+  for (const Part& part : parts_) weights.push_back(part.weight);
+  return weights;
+}
+
+FeedOptions Mixture::options_of(std::size_t part, FeedOptions options) const {
+  const std::uint64_t seed = options.seed.value_or(parts_[part].corpus->order_seed());
+  options.seed = Random(seed ^ kPartStreams, part).bits(0);
+  return options;
+}
+
+std::string Mixture::name() const {
+  const std::vector<double> all = weights();
+  const double sum = std::accumulate(all.begin(), all.end(), 0.0);
+  std::string text = "a mixture of ";
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    text += fmt::format("{}{} ({:.3g}%)",
+                        i == 0                   ? ""
+                        : i + 1 == parts_.size() ? " and "
+                                                 : ", ",
+                        parts_[i].name, 100 * parts_[i].weight / sum);
+  return text;
+}
+
+bool Mixture::endless() const {
+  return std::ranges::any_of(parts_, [](const Part& part) { return part.corpus->endless(); });
+}
+
+std::int64_t Mixture::vocabulary() const {
+  std::int64_t most = 0;
+  for (const Part& part : parts_) most = std::max(most, part.corpus->vocabulary());
+  return most;
+}
+
+std::uint64_t Mixture::fingerprint() const {
+  Hasher hasher;
+  for (const Part& part : parts_) {
+    const std::uint64_t own = part.corpus->fingerprint();
+    hasher.update(std::as_bytes(std::span(&own, 1)));
+  }
+  return hasher.digest();
+}
+
+std::vector<Path> Mixture::files() const {
+  std::vector<Path> all;
+  for (const Part& part : parts_) {
+    const std::vector<Path> own = part.corpus->files();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+bool Mixture::checked_when_read() const {
+  return std::ranges::all_of(parts_, [](const Part& part) { return part.corpus->checked_when_read(); });
+}
+
+std::string Mixture::decode(const std::vector<std::int32_t>& tokens) const {
+  return parts_[speaks_].corpus->decode(tokens);
+}
+std::vector<std::int32_t> Mixture::encode(const std::string& text) const {
+  return parts_[speaks_].corpus->encode(text);
+}
+std::optional<std::int32_t> Mixture::end_token() const { return parts_[speaks_].corpus->end_token(); }
+std::unique_ptr<Feed> Mixture::feed(const FeedOptions& options) const {
+  return parts_[speaks_].corpus->feed(options_of(speaks_, options));
+}
+
+// Ids of a part that tells no bytes may stand for any text.
+std::optional<std::vector<std::int32_t>> Mixture::bytes_of_ids() const {
+  std::optional<std::vector<std::int32_t>> longest;
+  for (const Part& part : parts_) {
+    std::optional<std::vector<std::int32_t>> own = part.corpus->bytes_of_ids();
+    if (!own) return {};
+    if (!longest || own->size() > longest->size()) longest = std::move(own);
+  }
+  return longest;
+}
+
+std::vector<std::string> names_of_entries(const std::vector<std::string>& entries) {
+  std::vector<std::string> names;
+  for (const std::string& entry : entries) {
+    const Path path = entry;
+    const std::string last = (path.has_filename() ? path : path.parent_path()).filename().string();
+    names.push_back(last.empty() ? entry : last);
+  }
+  if (std::set(names.begin(), names.end()).size() < names.size()) names = entries;
+  const std::vector<std::string> all = names;
+  for (std::size_t i = 0; i < names.size(); ++i)  // an entry that is there twice
+    if (std::ranges::count(all, all[i]) > 1) names[i] += fmt::format("#{}", i + 1);
+  return names;
+}
+
+}  // namespace redline::data

@@ -1,0 +1,43 @@
+// The held-out sets of a run, each with its own loader: what an evaluation evaluates.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "dist/sharing.h"
+#include "io/together.h"
+#include "model/evaluate.h"
+#include "train/observer.h"
+
+namespace redline::train {
+
+class HeldOut {
+ public:
+  HeldOut(const config::Data& data, data::BatchShape shape, const dist::Sharing& sharing);
+
+  // Of the first set, which is the one that ends a run (train.target_loss, train.patience) and begins samples.
+  const data::Corpus& corpus() const { return sets_[0].loader->corpus(); }
+  std::optional<data::EpochSize> epoch_size() const { return sets_[0].loader->epoch_size(); }
+  std::vector<const data::Corpus*> corpora() const;  // of all of them
+  bool named() const { return named_; }              // data.eval names sets
+
+  // Each set from its beginning, up to so many batches (0: all) of each; progress hears of one after the other. The
+  // first set comes first.
+  std::vector<HeldOutLoss> evaluate(model::Engine& engine, std::int64_t batches,
+                                    const std::function<void(std::int64_t done, std::int64_t of)>& progress,
+                                    io::Together* ranks);
+
+ private:
+  struct Set {
+    std::string name;
+    std::unique_ptr<data::Loader> loader;
+    model::BytesOfIds bytes;
+  };
+  std::vector<Set> sets_;
+  bool named_;
+};
+
+}  // namespace redline::train
