@@ -132,7 +132,7 @@ class Lower {
     d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient, d_.gradient_shard);
     const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
-    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated))
+    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim))
       m_.declare(b_, std::move(array), Role::moment);
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
     REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
@@ -312,10 +312,10 @@ ValueId LoweredModel::at(std::string_view array) const {
 ValueId LoweredModel::view(Builder& b, std::string_view array, const optim::Range& range) const {
   for (std::size_t i = row(array); i < state.size(); ++i) {
     const optim::StateArray& a = state[i];
-    const std::int64_t first = range.begin - a.range.begin, element = static_cast<std::int64_t>(size_of(a.dtype));
-    if (a.name != array || first < 0 || range.end > a.range.end) continue;
-    REDLINE_CHECK(first % a.block == 0, "element {} of {} is inside a block", first, a.name);
-    return b.view(state_values[i], a.name, {(range.elements() + a.block - 1) / a.block}, first / a.block * element);
+    if (a.name != array || range.begin < a.range.begin || range.end > a.range.end) continue;
+    REDLINE_CHECK(a.cuts_no_block(range), "elements {} to {} of {} cut a block", range.begin, range.end, a.name);
+    const auto element = static_cast<std::int64_t>(size_of(a.dtype));
+    return b.view(state_values[i], a.name, {a.elements_of(range)}, a.first_of(range, a.range) * element);
   }
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
   return program::kAbsent;
