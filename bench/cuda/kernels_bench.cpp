@@ -54,8 +54,10 @@ template <class Op>
 void launch(const Op& op, const device::cuda::Launch& launch) {
   if constexpr (requires { ops::cuda::run(op, launch); })
     ops::cuda::run(op, launch);
-  else
+  else if constexpr (requires { optim::cuda::run(op, launch); })
     optim::cuda::run(op, launch);
+  else
+    fail_machine("{} is for several ranks", Op::kName);
 }
 
 // The mean of many runs, the best of a few rounds: what stands between two kernels is not the kernel's.

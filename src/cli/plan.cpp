@@ -93,7 +93,7 @@ void print_memory(const Planned& p) {
   line("masters", m.masters, "");
   line("working copies", m.working_copies, "");
   line("gradients", m.gradients, "");
-  line("moments", m.moments, "");
+  line("moments", m.moments, p.config.optim.moments);
   line("activations", m.activations, fmt::format("most at {}", p.plan.peak_node));
   line("workspace", m.workspace, "");
   line("inputs", m.inputs, "batch, results, tables");

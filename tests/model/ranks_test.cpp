@@ -176,7 +176,9 @@ TEST(Ranks, SmallMomentsAreThoseOfOneRank) {
       }
       EXPECT_EQ(by_mode[Mode::zero1].parameters, by_mode[Mode::ddp].parameters) << moments;
       EXPECT_LT(by_mode[Mode::zero1].arena, by_mode[Mode::ddp].arena) << moments;
-      if (ranks == c.micro_batches) EXPECT_EQ(by_mode[Mode::fsdp].parameters, by_mode[Mode::ddp].parameters) << moments;
+      if (ranks == c.micro_batches) {
+        EXPECT_EQ(by_mode[Mode::fsdp].parameters, by_mode[Mode::ddp].parameters) << moments;
+      }
     }
   }
 }

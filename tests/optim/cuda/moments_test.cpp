@@ -27,7 +27,7 @@ AdamW<Tensor> update_of(Memory& memory, DType moments, std::int64_t n, std::int6
       s};
   op.begin = begin;
   if (moments == DType::u8) {
-    const StateArray row{.range = {begin, begin + n}, .block = kCutBlock};
+    const StateArray row{.name = "scales", .range = {begin, begin + n}, .block = kCutBlock};
     op.scales1 = memory.zeros({row.elements()});
     op.scales2 = memory.zeros({row.elements()});
   }
