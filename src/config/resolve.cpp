@@ -112,6 +112,11 @@ void resolve(Config& config) {
   check_batch(config, rules);
   rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
                 "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
+  rules.require(
+      config.optim.moments != "8bit" || config.optim.name == "adamw", {"optim.moments", "optim.name"},
+      "optim.moments = \"8bit\" is for the matrices of the layers, and optim.name = \"{}\" leaves AdamW none of "
+      "them: use \"fp32\" or \"bf16\"",
+      config.optim.name);
 }
 
 }  // namespace redline::config

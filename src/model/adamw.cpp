@@ -46,8 +46,8 @@ bool any(const ParameterSpec&) { return true; }
 
 bool has_small_moments(const ParameterSpec& p) { return p.shape.rank() > 1 && p.name.starts_with("layer "); }
 
-optim::StateTable adamw_state(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
-                              const config::Optim& settings, const Holds& holds) {
+optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
+                                    const config::Optim& settings, const Holds& holds) {
   optim::StateTable all;
   for (const auto& [range, moments] : parts_of(table, layout, settings, holds)) {
     const optim::Range shared = updated == layout.whole() ? optim::Range{} : range;
@@ -57,7 +57,7 @@ optim::StateTable adamw_state(const ParameterTable& table, const FlatLayout& lay
   return all;
 }
 
-void adamw_update(program::Builder& b, const LoweredModel& m, const config::Optim& o, const Holds& holds) {
+void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& o, const Holds& holds) {
   const auto f = [](double x) { return static_cast<float>(x); };
   for (const bool decayed : {true, false})
     for (const auto& [kept, moments] : parts_of(m.table, m.layout, o, holds))
@@ -84,8 +84,8 @@ void adamw_update(program::Builder& b, const LoweredModel& m, const config::Opti
 
 const Optimizer kAdamW = {
     [](const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated, const config::Optim& o) {
-      return adamw_state(table, layout, updated, o, any);
+      return adamw_state_where(table, layout, updated, o, any);
     },
-    [](program::Builder& b, const LoweredModel& m, const config::Optim& o) { adamw_update(b, m, o, any); }};
+    [](program::Builder& b, const LoweredModel& m, const config::Optim& o) { adamw_where(b, m, o, any); }};
 
 }  // namespace redline::model

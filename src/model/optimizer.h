@@ -24,9 +24,9 @@ extern const Optimizer kAdamW;
 
 // AdamW's part of an optimizer that leaves some parameters to it: those of which `holds` is true.
 using Holds = std::function<bool(const ParameterSpec&)>;
-optim::StateTable adamw_state(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
-                              const config::Optim& settings, const Holds& holds);
-void adamw_update(program::Builder& b, const LoweredModel& m, const config::Optim& settings, const Holds& holds);
+optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
+                                    const config::Optim& settings, const Holds& holds);
+void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& settings, const Holds& holds);
 
 // Whose moments optim.moments = "8bit" keeps in eight bits: the matrices of the layers. Few numbers are anything else, or
 // they are seldom met: the embedding's rows.

@@ -99,7 +99,7 @@ struct Part {
 // How moments lie in memory: what a block of threads has in shared memory for it, and a thread's moments as floats,
 // there and back. kBlocks: of threads that a multiprocessor has at once.
 struct Floats {
-  static constexpr int kWidth = 4, kBlocks = 6;
+  static constexpr int kWidth = 4, kBlocks = 5;
   struct Shared {};
   float *m, *v;
 
@@ -118,7 +118,7 @@ struct Floats {
 
 // A thread has the elements whose bits come from one draw.
 struct RandomBf16 {
-  static constexpr int kWidth = kRoundedAtOnce, kBlocks = 6;
+  static constexpr int kWidth = kRoundedAtOnce, kBlocks = 5;
   struct Shared {};
   std::uint16_t *m, *v;
 
@@ -153,18 +153,17 @@ __device__ constexpr DynamicMap kMaps[2] = {dynamic_map(true), dynamic_map(false
 // being contracted, so that codes are the CPU's.
 struct Codes {
   static constexpr int kWidth = static_cast<int>(kCutBlock) / kWarp, kBlocks = 3;
+  // Words, as a constructor has no place in shared memory.
   struct Shared {
-    DynamicMap maps[2];
+    std::uint32_t words[sizeof kMaps / 4];
+    __device__ const DynamicMap& map(int i) const { return reinterpret_cast<const DynamicMap*>(words)[i]; }
   };
   std::uint8_t *m, *v;
   float *m_scales, *v_scales;
 
   __device__ static void fill(Shared& shared) {
-    static_assert(sizeof(Shared) % 4 == 0);
     const auto* const from = reinterpret_cast<const std::uint32_t*>(kMaps);
-    auto* const to = reinterpret_cast<std::uint32_t*>(&shared);
-    for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof(Shared) / 4); i += kThreads)
-      to[i] = from[i];
+    for (unsigned i = threadIdx.x; i < sizeof kMaps / 4; i += kThreads) shared.words[i] = from[i];
     __syncthreads();
   }
   __device__ static bool any_inside(const Part<kWidth>& part) {  // of the warp's
@@ -183,8 +182,8 @@ struct Codes {
     const auto ms = part.load_packed(m), vs = part.load_packed(v);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      m_out[e] = part.inside(e) ? shared.maps[0].values[ms.at[e]] * m_scale : 0.0f;
-      v_out[e] = part.inside(e) ? shared.maps[1].values[vs.at[e]] * v_scale : 0.0f;
+      m_out[e] = part.inside(e) ? shared.map(0).values[ms.at[e]] * m_scale : 0.0f;
+      v_out[e] = part.inside(e) ? shared.map(1).values[vs.at[e]] * v_scale : 0.0f;
     }
   }
   __device__ void store(const Part<kWidth>& part, const Shared& shared, std::int64_t begin, const StepState&,
@@ -200,8 +199,8 @@ struct Codes {
     Part<kWidth>::Packed<std::uint8_t> ms, vs;
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      ms.at[e] = signed_code(__fmul_rn(m_in[e], m_inverse), shared.maps[0]);
-      vs.at[e] = unsigned_code(above_zero(__fmul_rn(v_in[e], v_inverse), v_in[e]), shared.maps[1]);
+      ms.at[e] = signed_code(__fmul_rn(m_in[e], m_inverse), shared.map(0));
+      vs.at[e] = unsigned_code(above_zero(__fmul_rn(v_in[e], v_inverse), v_in[e]), shared.map(1));
     }
     part.store_packed(m, ms);
     part.store_packed(v, vs);
