@@ -36,12 +36,14 @@ constexpr std::uint32_t second_bits(std::uint32_t word) { return word >> 16; }
 // The two maps: signed for first moments, unsigned for second ones.
 inline constexpr int kLevels = 9;  // 0: nothing but zero; 1 to 7: between powers of ten; 8: nothing but one
 struct DynamicMap {
-  std::array<float, 256> values{};     // by code, rising
+  std::array<float, 256> values{};     // by code: rising, signed ones from code 129 (-127) over 0 to 128
   std::array<float, kLevels> edges{};  // above edges[l] a magnitude is at least of level l: the middle between levels
   std::array<float, kLevels> low{}, cells{};  // where a level begins, and its cells for each unit of magnitude
 };
 
-inline constexpr int kSignedZero = 127;  // its code; magnitudes count up from it, and down
+// Code 0 is zero in both maps: so memory begins, between parameters too, which no file holds. Codes of negative numbers
+// count down from 256, so many of them.
+inline constexpr int kMostNegative = 127;
 
 // The first value of a level, counting magnitudes from 0 (signed) or from 1 (unsigned). Below 8 a level has as many.
 constexpr int first_of_level(int level, bool with_sign) { return (1 << level) >> (with_sign ? 1 : 0); }
@@ -53,9 +55,9 @@ constexpr DynamicMap dynamic_map(bool with_sign) {
       map.values[static_cast<std::size_t>(magnitude - 1)] = static_cast<float>(value);
       return;
     }
-    map.values[static_cast<std::size_t>(kSignedZero + magnitude)] = static_cast<float>(value);
-    if (magnitude <= kSignedZero)
-      map.values[static_cast<std::size_t>(kSignedZero - magnitude)] = static_cast<float>(-value);
+    map.values[static_cast<std::size_t>(magnitude)] = static_cast<float>(value);
+    if (magnitude > 0 && magnitude <= kMostNegative)
+      map.values[static_cast<std::size_t>(256 - magnitude)] = static_cast<float>(-value);
   };
   put(with_sign ? 0 : 1, 0.0);
   double below = 0, low = 1e-7;
@@ -90,8 +92,7 @@ constexpr int nearest_magnitude(float x, const DynamicMap& map) {
 }
 constexpr std::uint8_t signed_code(float x, const DynamicMap& map) {
   const int magnitude = nearest_magnitude<true>(x < 0 ? -x : x, map);
-  return static_cast<std::uint8_t>(x < 0 ? kSignedZero - (magnitude < kSignedZero ? magnitude : kSignedZero)
-                                         : kSignedZero + magnitude);
+  return static_cast<std::uint8_t>(x < 0 ? -(magnitude < kMostNegative ? magnitude : kMostNegative) : magnitude);
 }
 constexpr std::uint8_t unsigned_code(float x, const DynamicMap& map) {
   return static_cast<std::uint8_t>(nearest_magnitude<false>(x, map) - 1);
