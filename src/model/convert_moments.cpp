@@ -93,6 +93,7 @@ class MomentsOfRow {
     const bool first = row_.name == kFirstMoments;
     encode_ = first ? optim::cpu::encode_first_moments : optim::cpu::encode_second_moments;
     const std::size_t scales = engine.lowered().row(first ? optim::kFirstScales : optim::kSecondScales);
+    REDLINE_CHECK(scales < engine.lowered().state.size(), "{} of eight bits have no scales", row_.name);
     scales_row_ = engine.lowered().state[scales];
     scales_ = engine.lowered().state_values[scales];
   }

@@ -31,7 +31,7 @@ using testing::RanksHere;
 // What ranks share out, of what a checkpoint holds: nothing, all but the parameters, everything.
 enum class Sharing { none, moments, everything };
 
-model::LoweringOptions options(const model::Optimizer& optimizer, const char* moments) {
+model::LoweringOptions options(const model::Optimizer& optimizer, const char* moments = "fp32") {
   model::LoweringOptions o;
   o.batch = {1, 4, 1};
   o.optimizer = &optimizer;
