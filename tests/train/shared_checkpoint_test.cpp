@@ -149,14 +149,15 @@ TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
     }
     // Those of a run that knows of no ranks.
     device::CpuDevice device(1);
-    const Case alone{.optimizer = optimizer, .sharing = Sharing::none};
+    const Case alone{.optimizer = optimizer, .sharing = Sharing::none, .moments = moments};
     const std::unique_ptr<Engine> engine = alone.engine(device, 0, 1);
     fill(*engine);
     save_checkpoint(real_files(), temp / "alone", *engine, config_of(alone.model), at_step(7));
     for (const auto& [name, text] : expected)
       EXPECT_TRUE(real_files().read(temp / "alone" / io::checkpoint_name(7) / name) == text) << name;
     for (const Sharing sharing : {Sharing::none, Sharing::everything})
-      EXPECT_EQ(load({.optimizer = optimizer, .sharing = sharing}, 3, temp / "alone" / io::checkpoint_name(7)),
+      EXPECT_EQ(load({.optimizer = optimizer, .sharing = sharing, .moments = moments}, 3,
+                     temp / "alone" / io::checkpoint_name(7)),
                 std::vector<std::string>(3));
     real_files().remove_all(temp / "alone");
   }
