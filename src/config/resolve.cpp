@@ -110,6 +110,17 @@ void resolve(Config& config) {
   resolve_model(config.model, rules);
   check_steps(config, rules);
   check_batch(config, rules);
+  const Optim& o = config.optim;
+  rules.require(
+      !o.cautious_decay || o.name == "muon", {"optim.cautious_decay", "optim.name"},
+      "optim.cautious_decay is for the matrices that Muon updates, and optim.name is \"{}\"; set it to \"muon\", or "
+      "optim.cautious_decay to false",
+      o.name);
+  rules.require(
+      o.moments == "fp32" || o.name == "adamw", {"optim.moments", "optim.name"},
+      "optim.moments (\"{}\") is for AdamW over all parameters; with optim.name = \"{}\" leave it at \"fp32\": Muon "
+      "keeps one number for each weight of the layers where AdamW keeps two",
+      o.moments, o.name);
   rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
                 "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
 }

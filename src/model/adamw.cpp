@@ -1,4 +1,4 @@
-// AdamW over all parameters: a node for each range that has weight decay, and one for each that has none.
+// AdamW over all parameters, or over those that another optimizer leaves to it: a node for each range that has weight decay, and one for each that has none.
 #include "optim/adamw.h"
 
 #include <algorithm>
@@ -13,10 +13,17 @@ optim::StateTable state(const ParameterTable&, const FlatLayout& layout, const o
 }
 
 void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {
+  adamw_where(b, m, o, [](const ParameterSpec&) { return true; });
+}
+
+}  // namespace
+
+void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& o,
+                 const std::function<bool(const ParameterSpec&)>& holds) {
   const auto f = [](double x) { return static_cast<float>(x); };
   for (const bool decayed : {true, false})
     for (const optim::Range& all :
-         ranges_where(m.table, m.layout, [&](const ParameterSpec& p) { return p.decayed == decayed; })) {
+         ranges_where(m.table, m.layout, [&](const ParameterSpec& p) { return p.decayed == decayed && holds(p); })) {
       const optim::Range range{std::max(all.begin, m.updated.begin), std::min(all.end, m.updated.end)};
       if (range.elements() <= 0) continue;
       const auto part = [&](std::string_view array) { return m.view(b, array, range); };
@@ -31,8 +38,6 @@ void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) 
               decayed ? "adamw" : "adamw without decay");
     }
 }
-
-}  // namespace
 
 const Optimizer kAdamW = {state, update};
 

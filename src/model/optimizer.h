@@ -1,6 +1,7 @@
 // An optimizer as lowering sees it: what it keeps from step to step, and the nodes of its update. One file an optimizer.
 #pragma once
 
+#include "base/shards.h"
 #include "config/config.h"
 #include "model/parameters.h"
 #include "optim/state.h"
@@ -15,8 +16,14 @@ struct Optimizer {
   optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated);
   // Appends its nodes behind the norm of the gradients, for the parameters of m.updated.
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
+  // Stretches of the flat layout that one rank updates whole; none where any rank may have any element.
+  std::vector<Stretch> (*whole)(const ParameterTable& table, const FlatLayout& layout) = nullptr;
 };
 
-extern const Optimizer kAdamW;
+extern const Optimizer kAdamW, kMuon, kNorMuon;
+
+// AdamW's nodes for the parameters of m.updated of which something holds.
+void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& settings,
+                 const std::function<bool(const ParameterSpec&)>& holds);
 
 }  // namespace redline::model

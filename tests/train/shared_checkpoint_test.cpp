@@ -123,7 +123,7 @@ std::vector<std::string> load(const Case& c, int ranks, const Path& folder) {
 
 TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
   testing::TempFolder temp;
-  for (const model::Optimizer* optimizer : {&model::kAdamW, &testing::kHandMade}) {
+  for (const model::Optimizer* optimizer : {&model::kAdamW, &model::kMuon, &testing::kHandMade}) {
     std::map<std::string, std::string> expected;
     for (const Sharing sharing : {Sharing::none, Sharing::moments, Sharing::everything}) {
       const Case c{.optimizer = optimizer, .sharing = sharing};
