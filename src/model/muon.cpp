@@ -3,7 +3,6 @@
 #include "optim/muon.h"
 
 #include <algorithm>
-#include <map>
 
 #include "model/lowering.h"
 #include "optim/adamw.h"
@@ -90,77 +89,92 @@ optim::StateTable state_of_rows(const ParameterTable& table, const FlatLayout& l
   return rows;
 }
 
-std::int64_t scratch_of(const Matrix& m, DType type) {
-  const std::int64_t side = std::min(m.rows, m.columns);
-  return 2 * (m.rows * m.columns + side * side) * static_cast<std::int64_t>(size_of(type));
+std::int64_t scratch_of(std::int64_t rows, std::int64_t columns, DType type) {
+  const std::int64_t side = std::min(rows, columns);
+  return 2 * (rows * columns + side * side) * static_cast<std::int64_t>(size_of(type));
 }
 
-// Matrices of one shape with equal distances, of which the first begins at `first`, and where their rows' moments do.
+// Matrices of one shape with equal distances: where the first of them begins, and where the moments of its rows do.
 struct Group {
   std::int64_t first = 0, first_row = 0;
   Matrices of;
+
+  std::int64_t layers() const { return of.count / of.flat.inner; }
+  bool like(const Group& g) const {
+    const auto same = [](const optim::Spread& a, const optim::Spread& b) {
+      return a.inner == b.inner && a.inner_stride == b.inner_stride;
+    };
+    return of.rows == g.of.rows && of.columns == g.of.columns && same(of.flat, g.of.flat) &&
+           same(of.by_row, g.of.by_row);
+  }
+  // Takes one more matrix of the same layer, or the same matrices of a later layer, where distances stay equal.
+  bool take_beside(const Group& one) {
+    const std::int64_t count = of.count;
+    optim::Spread &flat = of.flat, &by_row = of.by_row;
+    if (of.rows != one.of.rows || of.columns != one.of.columns) return false;
+    if (count == 1) {
+      flat.inner_stride = one.first - first;
+      by_row.inner_stride = one.first_row - first_row;
+    }
+    if (one.first != first + count * flat.inner_stride || one.first_row != first_row + count * by_row.inner_stride)
+      return false;
+    flat.inner = by_row.inner = of.count = count + 1;
+    return true;
+  }
+  bool take_behind(const Group& next) {
+    if (!like(next)) return false;
+    optim::Spread &flat = of.flat, &by_row = of.by_row;
+    if (layers() == 1) {
+      flat.stride = next.first - first;
+      by_row.stride = next.first_row - first_row;
+    }
+    if (next.first != first + layers() * flat.stride || next.first_row != first_row + layers() * by_row.stride)
+      return false;
+    of.count += next.of.count;
+    return true;
+  }
+  // As few as have room for so many matrices each, and as even as can be: products of one shape are tuned once.
+  std::vector<Group> parts(std::int64_t room) const {
+    const std::int64_t inner = of.flat.inner, most = std::max<std::int64_t>(1, room / inner);
+    const std::int64_t count = (layers() + most - 1) / most, each = (layers() + count - 1) / count;
+    std::vector<Group> parts;
+    for (std::int64_t layer = 0; layer < layers(); layer += each) {
+      Group& part = parts.emplace_back(*this);
+      part.first += layer * of.flat.stride;
+      part.first_row += layer * of.by_row.stride;
+      part.of.count = std::min(each, layers() - layer) * inner;
+    }
+    return parts;
+  }
 };
 
-// Groups of what lies in `updated`: first the equals within a layer, then the same of the layers behind it.
+// What lies in m.updated: equals within a layer, then the same of the layers behind it.
 std::vector<Group> groups_of(const LoweredModel& m, std::int64_t scratch, DType type) {
-  struct Found {
-    std::int64_t offset, row;
+  std::vector<Group> groups, of_layer;
+  const auto room_of = [&](const Group& g) {
+    return std::max<std::int64_t>(1, scratch / scratch_of(g.of.rows, g.of.columns, type));
   };
-  struct Layer {
-    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Found>> by_shape;
+  const auto end_layer = [&] {
+    for (const Group& g : of_layer)
+      if (std::ranges::none_of(groups, [&](Group& earlier) { return earlier.take_behind(g); })) groups.push_back(g);
+    of_layer.clear();
   };
-  std::vector<Layer> layers;
   std::int64_t row = 0;
-  std::string_view last;
-  std::vector<Matrix> mine = matrices_of(m.table, m.layout);
-  std::erase_if(mine, [&](const Matrix& x) { return x.offset < m.updated.begin || x.range().end > m.updated.end; });
-  for (const Matrix& x : mine) {
-    if (layers.empty() || x.layer != last) layers.emplace_back();
-    last = x.layer;
-    layers.back().by_shape[{x.rows, x.columns}].push_back({x.offset, row});
+  std::string_view layer;
+  for (const Matrix& x : matrices_of(m.table, m.layout)) {
+    if (x.offset < m.updated.begin || x.range().end > m.updated.end) continue;
+    if (x.layer != layer) end_layer();
+    layer = x.layer;
+    const Group one{x.offset, row, {1, x.rows, x.columns, {}, {}}};
     row += x.rows;
+    if (std::ranges::none_of(of_layer, [&](Group& g) { return g.of.count < room_of(g) && g.take_beside(one); }))
+      of_layer.push_back(one);
   }
-  std::vector<Group> groups;
-  // A group of layers goes on while the next layer has as many of that shape at the same distances.
-  for (std::size_t begin = 0; begin < layers.size(); ++begin) {
-    for (auto& [shape, found] : layers[begin].by_shape) {
-      while (!found.empty()) {
-        const std::int64_t room =
-            std::max<std::int64_t>(1, scratch / scratch_of({0, shape.first, shape.second, {}, {}}, type));
-        Group g{found[0].offset, found[0].row, {1, shape.first, shape.second, {}, {}}};
-        optim::Spread &flat = g.of.flat, &by_row = g.of.by_row;
-        if (found.size() > 1 && room > 1) {
-          flat.inner_stride = found[1].offset - found[0].offset;
-          by_row.inner_stride = found[1].row - found[0].row;
-        }
-        std::size_t taken = 1;
-        while (taken < found.size() && static_cast<std::int64_t>(taken) < room && flat.inner_stride > 0 &&
-               found[taken].offset == found[0].offset + static_cast<std::int64_t>(taken) * flat.inner_stride &&
-               found[taken].row == found[0].row + static_cast<std::int64_t>(taken) * by_row.inner_stride)
-          ++taken;
-        flat.inner = by_row.inner = static_cast<std::int64_t>(taken);
-        found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(taken));
-        std::int64_t outer = 1;
-        for (std::size_t next = begin + 1; next < layers.size() && (outer + 1) * flat.inner <= room; ++next, ++outer) {
-          std::vector<Found>& there = layers[next].by_shape[shape];
-          if (outer == 1 && there.size() >= taken) {
-            flat.stride = there[0].offset - g.first;
-            by_row.stride = there[0].row - g.first_row;
-          }
-          bool same = there.size() >= taken;
-          for (std::size_t i = 0; same && i < taken; ++i) {
-            const auto index = outer * flat.inner + static_cast<std::int64_t>(i);
-            same = there[i].offset == g.first + flat.at(index) && there[i].row == g.first_row + by_row.at(index);
-          }
-          if (!same) break;
-          there.erase(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(taken));
-        }
-        g.of.count = outer * flat.inner;
-        groups.push_back(g);
-      }
-    }
-  }
-  return groups;
+  end_layer();
+  std::vector<Group> parts;
+  for (const Group& g : groups)
+    for (const Group& part : g.parts(room_of(g))) parts.push_back(part);
+  return parts;
 }
 
 void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) {
