@@ -239,10 +239,10 @@ TEST(Ranks, NoRankHasAPartOfAMatrixOfMuons) {
       end = m.own.end;
       moved += m.own.begin != Shards{m.layout.total, ranks}.begin(rank);
       for (const StoredParameter& p : m.layout.stored)
-        if (p.shape.size() == 2 && p.name.find("layers.") != p.name.npos)
-          EXPECT_TRUE(p.offset >= m.own.end || p.offset + p.elements <= m.own.begin ||
-                      (p.offset >= m.own.begin && p.offset + p.elements <= m.own.end))
-              << p.name;
+        EXPECT_TRUE(p.shape.size() != 2 || p.name.find("layers.") == p.name.npos || p.offset >= m.own.end ||
+                    p.offset + p.elements <= m.own.begin ||
+                    (p.offset >= m.own.begin && p.offset + p.elements <= m.own.end))
+            << p.name;
       for (const optim::StateArray& a : m.state) {
         if (a.name == "momentum") momentum += a.elements();
         if (a.name == "row moments") rows += a.elements();

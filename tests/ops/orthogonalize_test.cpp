@@ -95,7 +95,7 @@ TEST(Orthogonalize, FiveRoundsOfPolarExpressAreNearlyOrthogonal) {
   run_checked(memory, op, kRun);
   const Values x = values_of(op.result()), gram = product(x, x, 16, 64, 16, false, true);
   for (std::size_t i = 0; i < 16; ++i)
-    for (std::size_t j = 0; j < 16; ++j) EXPECT_NEAR(gram[i * 16 + j], i == j ? 1 : 0, 0.05) << i << ", " << j;
+    for (std::size_t j = 0; j < 16; ++j) EXPECT_NEAR(gram[i * 16 + j], i == j ? 1 : 0, 0.2) << i << ", " << j;
 }
 
 TEST(Orthogonalize, LaterRoundsOfPolarExpressRepeatTheFifth) {
