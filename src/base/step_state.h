@@ -21,6 +21,7 @@ struct StepState {
   float lr = 0;
   float correction1 = 1;  // 1 - beta1^t
   float correction2 = 1;  // 1 - beta2^t
+  float momentum = 0;     // of Muon
 };
 
 // What the update says of itself.

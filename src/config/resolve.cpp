@@ -110,13 +110,19 @@ void resolve(Config& config) {
   resolve_model(config.model, rules);
   check_steps(config, rules);
   check_batch(config, rules);
+  const Optim& o = config.optim;
+  rules.require(
+      !o.cautious_decay || o.name == "muon", {"optim.cautious_decay", "optim.name"},
+      "optim.cautious_decay is for the matrices that Muon updates, and optim.name is \"{}\"; set it to \"muon\", or "
+      "optim.cautious_decay to false",
+      o.name);
   rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
                 "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
   rules.require(
-      config.optim.moments != "8bit" || config.optim.name == "adamw", {"optim.moments", "optim.name"},
+      o.moments != "8bit" || o.name == "adamw", {"optim.moments", "optim.name"},
       "optim.moments = \"8bit\" is for the matrices of the layers, and optim.name = \"{}\" leaves AdamW none of "
       "them: use \"fp32\" or \"bf16\"",
-      config.optim.name);
+      o.name);
 }
 
 }  // namespace redline::config

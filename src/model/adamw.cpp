@@ -1,5 +1,5 @@
-// AdamW: a node for each range that has weight decay, and one for each that has none, apart where moments are kept
-// another way.
+// AdamW over all parameters, or over those that another optimizer leaves to it: a node for each range that has weight
+// decay, and one for each that has none, apart where moments are kept another way.
 #include "optim/adamw.h"
 
 #include <algorithm>

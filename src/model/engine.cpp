@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/fp8_linears.h"
+#include "optim/schedule.h"
 
 namespace redline::model {
 
@@ -104,13 +105,15 @@ void Engine::upload(const data::Batch& batch) {
 
 void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token) {
   const double t = static_cast<double>(step) + 1;
-  const StepState state{.seed = options_.seed,
-                        .step = step,
-                        .first_token = first_token,
-                        .counts = counts,
-                        .lr = static_cast<float>(lr),
-                        .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
-                        .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t))};
+  const StepState state{
+      .seed = options_.seed,
+      .step = step,
+      .first_token = first_token,
+      .counts = counts,
+      .lr = static_cast<float>(lr),
+      .correction1 = static_cast<float>(1 - std::pow(options_.optim.beta1, t)),
+      .correction2 = static_cast<float>(1 - std::pow(options_.optim.beta2, t)),
+      .momentum = static_cast<float>(optim::muon_momentum(options_.optim, static_cast<std::int64_t>(step)))};
   executor_->write(lowered_.step_state, &state, sizeof state);
 }
 

@@ -27,6 +27,7 @@ class Lower {
     m_.layout = lay_out(m_.table);
     const dist::Sharing& sharing = options.sharing;
     m_.shards = {m_.layout.total, sharing.ranks};
+    if (options.training && options.optimizer->whole) m_.shards.whole = options.optimizer->whole(m_.table, m_.layout);
     m_.own = {m_.shards.begin(sharing.rank), m_.shards.end(sharing.rank)};
     m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
     d_.sharing = sharing;
@@ -110,6 +111,26 @@ class Lower {
     return b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation);
   }
 
+  // Rows of one name that follow each other are one array, back to back: a node may have elements of several.
+  void declare_moments(optim::StateTable rows) {
+    for (auto first = rows.begin(); first != rows.end();) {
+      const auto end = std::find_if(first, rows.end(), [&](const auto& a) { return a.name != first->name; });
+      if (end - first == 1) {
+        m_.declare(b_, std::move(*first++), Role::moment);
+        continue;
+      }
+      std::int64_t elements = 0, at = 0;
+      for (auto row = first; row != end; ++row) elements += row->elements();
+      const ValueId array = b_.declare(first->name, {elements}, first->dtype, Role::moment);
+      for (; first != end; ++first) {
+        const std::int64_t bytes = first->elements() * static_cast<std::int64_t>(size_of(first->dtype));
+        m_.state_values.push_back(b_.view(array, first->name, {first->elements()}, at));
+        m_.state.push_back(std::move(*first));
+        at += bytes;
+      }
+    }
+  }
+
   // The table's parameters as views into a flat array.
   std::vector<ValueId> views(ValueId of, const char* suffix) {
     const auto element = static_cast<std::int64_t>(size_of(m_.set.at(of).dtype));
@@ -132,8 +153,7 @@ class Lower {
     d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient, d_.gradient_shard);
     const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
-    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim))
-      m_.declare(b_, std::move(array), Role::moment);
+    declare_moments(options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim));
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
     REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
                   "copies of weights in eight bits are made from whole ones");

@@ -52,6 +52,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   o.loss_chunk =
       kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
   o.optim = c.optim;
+  if (c.optim.name == "muon") o.optimizer = c.optim.muon_beta2 > 0 ? &kNorMuon : &kMuon;
   o.spike = c.guard.spike;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
   o.recompute = recompute_of(c.train.recompute);

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "base/shards.h"
 #include "config/config.h"
 #include "model/parameters.h"
 #include "optim/state.h"
@@ -18,9 +19,11 @@ struct Optimizer {
                              const config::Optim& settings);
   // Appends its nodes behind the norm of the gradients, for the parameters of m.updated.
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
+  // Stretches of the flat layout that one rank updates whole; none where any rank may have any element.
+  std::vector<Stretch> (*whole)(const ParameterTable& table, const FlatLayout& layout) = nullptr;
 };
 
-extern const Optimizer kAdamW;
+extern const Optimizer kAdamW, kMuon, kNorMuon;
 
 // AdamW's part of an optimizer that leaves some parameters to it: those of which `holds` is true.
 using Holds = std::function<bool(const ParameterSpec&)>;

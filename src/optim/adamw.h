@@ -1,6 +1,6 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
-// sum_squares: totals = sum g^2 of each group that the gradients hold (base/shards.h), 0 of the others, and the loss
-//             and counts of the step: what ranks add up.
+// sum_squares: totals = sum g^2 of what the gradients hold of each group (base/shards.h), and the loss and counts of
+//             the step: what ranks add up.
 // grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss are finite, and the norm is not above the limit;
@@ -51,7 +51,7 @@ inline StateArray usual_norm_state() {
 template <class T>
 struct SumSquares {
   static constexpr std::string_view kName = "sum_squares";
-  T gradients;             // [N], whole groups of all
+  T gradients;             // [N], a stretch of all
   T loss_sum;              // [1] f64   or absent: 0
   T state;                 // StepState   or absent: one pair
   T totals{};              // [kTotals] f64  =

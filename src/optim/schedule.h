@@ -1,4 +1,4 @@
-// The learning rate of a step. Pure functions: nothing to save, nothing to resume.
+// The learning rate of a step, and Muon's momentum. Pure functions: nothing to save, nothing to resume.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,8 @@ namespace redline::optim {
 // over the last decay_fraction. All of it counts from `schedule_start`: the steps before it are none of the schedule's,
 // and have the rate that it begins with.
 double learning_rate(const config::Optim& optim, std::int64_t step, std::int64_t steps);
+
+// Muon's momentum: it rises linearly over the first muon_momentum_steps and stays.
+double muon_momentum(const config::Optim& optim, std::int64_t step);
 
 }  // namespace redline::optim

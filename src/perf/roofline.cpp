@@ -47,6 +47,9 @@ constexpr Efficiency kCard[] = {
     {"grad_norm", 0, 0.01, "a few microseconds of one block"},
     {"adamw", 0, 0.97, "96 to 98% with moments in fp32; smaller ones are not timed yet"},
     {"refresh", 0, 0.9, "not timed apart"},
+    {"orthogonalize", 0.68, 1.0, "estimated: batched products, as linear with some loss"},
+    {"muon_momentum", 0, 0.65, "estimated: it reads gradients and momentum twice, 22 bytes an element for 14"},
+    {"muon", 0, 0.95, "estimated, as adamw"},
     {"all_reduce", 0, 1, "what the network takes is perf/scale's; here what a card reads and writes"},
     {"reduce_shards", 0, 1, "the same"},
     {"gather_shards", 0, 1, "the same"},
@@ -84,6 +87,9 @@ constexpr Efficiency kCpu[] = {
     {"grad_norm", 0, 0.6, "estimated"},
     {"adamw", 0, 0.6, "estimated"},
     {"refresh", 0, 0.6, "not used"},
+    {"orthogonalize", 0.9, 1.0, "estimated"},
+    {"muon_momentum", 0, 0.4, "estimated"},
+    {"muon", 0, 0.6, "estimated"},
     {"all_reduce", 0, 0.2, "two ranks of OpenMPI on two cores"},
     {"reduce_shards", 0, 0.2, "the same"},
     {"gather_shards", 0, 0.2, "the same"},
@@ -147,6 +153,10 @@ class NodeTime {
   }
   double products(const ops::Fp8Product<ValueId>& op, const Cost& cost, const Efficiency& e) const {
     return at_rate(cost.flops, e, smallest_extent(op.a, op.b), type_of(op.a), op.how.math);
+  }
+  double products(const ops::Orthogonalize<ValueId>& op, const Cost& cost, const Efficiency& e) const {
+    const Shape& x = set_.at(op.x).shape;
+    return at_rate(cost.flops, e, static_cast<double>(std::min(x[1], x[2])), type_of(op.x), op.how.math);
   }
   // Softmax and its gradient read and write every logit once, between the products of a chunk.
   double products(const ops::LmLoss<ValueId>& op, const Cost& cost, const Efficiency& e) const {

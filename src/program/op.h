@@ -17,9 +17,11 @@
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/norm_add.h"
+#include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
+#include "optim/muon.h"
 #include "program/value.h"
 
 namespace redline::program {
@@ -32,7 +34,8 @@ using OpOver =
                  ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
                  ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
                  ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,
-                 optim::AdamW<T>, optim::Refresh<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
+                 optim::AdamW<T>, optim::Refresh<T>, ops::Orthogonalize<T>, optim::MuonMomentum<T>, optim::Muon<T>,
+                 dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

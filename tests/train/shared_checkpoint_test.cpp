@@ -125,8 +125,10 @@ std::vector<std::string> load(const Case& c, int ranks, const Path& folder) {
 
 TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
   testing::TempFolder temp;
-  for (const auto& [optimizer, moments] :
-       {std::pair{&model::kAdamW, "fp32"}, {&model::kAdamW, "8bit"}, {&testing::kHandMade, "fp32"}}) {
+  for (const auto& [optimizer, moments] : {std::pair{&model::kAdamW, "fp32"},
+                                           {&model::kAdamW, "8bit"},
+                                           {&model::kMuon, "fp32"},
+                                           {&testing::kHandMade, "fp32"}}) {
     std::map<std::string, std::string> expected;
     for (const Sharing sharing : {Sharing::none, Sharing::moments, Sharing::everything}) {
       const Case c{.optimizer = optimizer, .sharing = sharing, .moments = moments};

@@ -146,9 +146,9 @@ void run(const SumSquares<Tensor>& op, ThreadPool& pool) {
   double* totals = op.totals.as<double>();
   const std::int64_t end = op.begin + op.gradients.elements();
   const auto sum_group = [&](std::int64_t g) {
-    const std::int64_t from = group_begin(g, op.all), to = group_begin(g + 1, op.all);
-    const bool here = from >= op.begin && to <= end;
-    totals[g] = here ? sum_of_squares(op.gradients.f32() + (from - op.begin), to - from) : 0.0;
+    const std::int64_t from = std::max(group_begin(g, op.all), op.begin),
+                       to = std::min(group_begin(g + 1, op.all), end);
+    totals[g] = from < to ? sum_of_squares(op.gradients.f32() + (from - op.begin), to - from) : 0.0;
   };
   pool.run(kCutGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
   const StepState* const state = op.state.as<StepState>();

@@ -3,6 +3,7 @@
 
 #include "base/thread_pool.h"
 #include "optim/adamw.h"
+#include "optim/muon.h"
 
 namespace redline::optim::cpu {
 
@@ -10,5 +11,7 @@ void run(const SumSquares<Tensor>& op, ThreadPool& pool);
 void run(const GradNorm<Tensor>& op, ThreadPool& pool);
 void run(const AdamW<Tensor>& op, ThreadPool& pool);
 void run(const Refresh<Tensor>& op, ThreadPool& pool);
+void run(const MuonMomentum<Tensor>& op, ThreadPool& pool);
+void run(const Muon<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::optim::cpu

@@ -3,6 +3,7 @@
 
 #include "device/cuda/launch.h"
 #include "optim/adamw.h"
+#include "optim/muon.h"
 
 namespace redline::optim::cuda {
 
@@ -10,5 +11,7 @@ void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch);
 void run(const GradNorm<Tensor>& op, const device::cuda::Launch& launch);
 void run(const AdamW<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch);
+void run(const MuonMomentum<Tensor>& op, const device::cuda::Launch& launch);
+void run(const Muon<Tensor>& op, const device::cuda::Launch& launch);
 
 }  // namespace redline::optim::cuda
