@@ -255,21 +255,28 @@ void sum_squares(benchmark::State& state) {
                                     kParameters},
           0);
 }
-void adamw(benchmark::State& state) {
+void adamw(benchmark::State& state, DType moments) {
   Arrays a;
   StepState step{.lr = 1e-3f};
   UpdateResult result{.grad_norm = 1, .grad_scale = 1, .finite = 1};
-  const Tensor moment2 = a.floats({kParameters});
-  for (std::int64_t i = 0; i < kParameters; ++i) moment2.f32()[i] = 1.0f;
+  // Zero, as a run's first ones.
+  std::vector<std::byte> bytes(2 * static_cast<std::size_t>(kParameters) * size_of(moments));
+  const auto scales = [&] {
+    const Tensor t = moments == DType::u8 ? a.floats({kParameters / kCutBlock}) : Tensor{};
+    if (t.present()) std::fill_n(t.f32(), t.elements(), 0.0f);
+    return t;
+  };
   time_op(state,
           optim::AdamW<Tensor>{a.floats({kParameters}),
                                a.floats({kParameters}),
-                               a.floats({kParameters}),
-                               moment2,
+                               {bytes.data(), moments, {kParameters}},
+                               {bytes.data() + bytes.size() / 2, moments, {kParameters}},
                                {},
                                view(step),
                                view(result),
-                               {}},
+                               {},
+                               scales(),
+                               scales()},
           0);
 }
 BENCHMARK(embed)->UseRealTime();
@@ -285,7 +292,9 @@ BENCHMARK(attention_grad)->UseRealTime();
 BENCHMARK(lm_loss)->Arg(kVocab)->Arg(32000)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(dropout)->UseRealTime();
 BENCHMARK(sum_squares)->UseRealTime();
-BENCHMARK(adamw)->UseRealTime();
+BENCHMARK_CAPTURE(adamw, fp32, DType::f32)->UseRealTime();
+BENCHMARK_CAPTURE(adamw, bf16, DType::bf16)->UseRealTime();
+BENCHMARK_CAPTURE(adamw, 8bit, DType::u8)->UseRealTime();
 
 }  // namespace
 }  // namespace redline

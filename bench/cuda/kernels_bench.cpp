@@ -2,7 +2,8 @@
 // rate of a large copy on the same card, and of a copy that moves as many bytes and is timed in the same way: below 300
 // MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and again
 // after a training step has filled the arena: bytes are those that the op must move once (program/cost.h). Casts to
-// eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms.
+// eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms. So is AdamW,
+// at each model's parameters, with its moments in fp32, bf16 and eight bits.
 //   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/benchmarks.md
 //                                                    fp8: with products and the head's gradients in eight bits
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "device/cuda/device.h"
 #include "device/cuda/stopwatch.h"
 #include "model/engine.h"
+#include "model/family.h"
 #include "ops/cuda/kernels.h"
 #include "optim/cuda/kernels.h"
 #include "perf/peak.h"
@@ -52,8 +54,10 @@ template <class Op>
 void launch(const Op& op, const device::cuda::Launch& launch) {
   if constexpr (requires { ops::cuda::run(op, launch); })
     ops::cuda::run(op, launch);
-  else
+  else if constexpr (requires { optim::cuda::run(op, launch); })
     optim::cuda::run(op, launch);
+  else
+    fail_machine("{} is for several ranks", Op::kName);
 }
 
 // The mean of many runs, the best of a few rounds: what stands between two kernels is not the kernel's.
@@ -217,6 +221,35 @@ std::vector<Timed> time_casts(std::int64_t n, std::int64_t d, device::CudaDevice
   return timed;
 }
 
+// AdamW with each way to keep moments, over as many parameters as the model has, at most a giga. The second moment
+// forgets all at once, so that it is no root of a negative number whatever the arrays hold.
+std::vector<Timed> time_updates(std::int64_t parameters, device::CudaDevice& device, const Copies& copies) {
+  const std::int64_t n = std::min(parameters, std::int64_t{1} << 30) / kCutBlock * kCutBlock;
+  std::vector<Timed> timed;
+  for (const DType moments : {DType::f32, DType::bf16, DType::u8}) {
+    Arrays arrays(device);
+    const auto object = [&](const auto& value) {
+      const Tensor t = arrays.make(DType::u8, {static_cast<std::int64_t>(sizeof value)});
+      device.copy_in(t.data, &value, sizeof value);
+      return t;
+    };
+    const auto scales = [&] { return moments == DType::u8 ? arrays.make(DType::f32, {n / kCutBlock}) : Tensor{}; };
+    const optim::AdamW<Tensor> op{.parameters = arrays.make(DType::f32, {n}),
+                                  .gradients = arrays.make(DType::f32, {n}),
+                                  .moment1 = arrays.make(moments, {n}),
+                                  .moment2 = arrays.make(moments, {n}),
+                                  .working = arrays.make(DType::bf16, {n}),
+                                  .state = object(StepState{.lr = 1e-6f}),
+                                  .result = object(UpdateResult{.grad_norm = 1, .grad_scale = 1, .finite = 1}),
+                                  .settings = {.beta2 = 0},
+                                  .scales1 = scales(),
+                                  .scales2 = scales()};
+    const double bytes = bytes_of(op), seconds = time_runs([&] { launch(op, device.launch()); }, device.launch());
+    timed.push_back({fmt::format("adamw, moments {}", name_of(moments)), bytes, seconds, copies.rate(bytes)});
+  }
+  return timed;
+}
+
 void print(const std::vector<Timed>& timed, double copy) {
   for (const Timed& t : timed)
     std::printf("  %-22s %9.1f us %8.1f MB %8.0f GB/s %6.1f%% %6.1f%%\n", t.name.c_str(), 1e6 * t.seconds,
@@ -249,6 +282,9 @@ int run(std::vector<std::string> models) {
                 static_cast<long long>(config.train.batch_size), static_cast<long long>(config.train.seq_len),
                 config.precision.matmul.c_str());
     print(time_model(config, device, copies), copy);
+    if (!fp8)
+      print(time_updates(model::lay_out(model::family_of(config.model).table(config.model)).total, device, copies),
+            copy);
     print(time_casts(config.train.batch_size * config.train.seq_len, config.model.hidden, device, copies), copy);
   }
   return 0;

@@ -1,9 +1,11 @@
 // Flat arrays cut into parts, by size alone: groups whose sums are added in a fixed order, and the shards of ranks,
-// which are whole groups. So a sum over groups has the same bits for any number of ranks.
+// which are whole groups. So a sum over groups has the same bits for any number of ranks. Where an optimizer takes
+// matrices whole, a shard's end that falls within one moves to its nearer end, and the group there is summed in two parts.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace redline {
 
@@ -15,24 +17,33 @@ constexpr std::int64_t group_begin(std::int64_t g, std::int64_t n) {
   return g == kCutGroups ? n : g * (n / kCutBlock) / kCutGroups * kCutBlock;
 }
 
-// An array of `elements` shared out among ranks, each of which owns one stretch of it.
-struct Shards {
-  std::int64_t elements = 0;
-  int ranks = 1;
-
-  constexpr std::int64_t first_group(int rank) const { return rank * kCutGroups / ranks; }
-  constexpr std::int64_t begin(int rank) const { return group_begin(first_group(rank), elements); }
-  constexpr std::int64_t end(int rank) const { return begin(rank + 1); }
-  bool operator==(const Shards&) const = default;
-};
-
-// The part of [begin, end) that a rank owns; empty parts begin at their end.
+// Elements [begin, end) of an array.
 struct Stretch {
   std::int64_t begin = 0, end = 0;
   constexpr std::int64_t elements() const { return end - begin; }
   constexpr bool empty() const { return begin >= end; }
+  bool operator==(const Stretch&) const = default;
 };
-constexpr Stretch owned_part(const Shards& shards, int rank, std::int64_t begin, std::int64_t end) {
+
+// An array of `elements` shared out among ranks, each of which owns one stretch of it.
+struct Shards {
+  std::int64_t elements = 0;
+  int ranks = 1;
+  std::vector<Stretch> whole = {};  // stretches that no two ranks share, in order
+
+  std::int64_t first_group(int rank) const { return rank * kCutGroups / ranks; }
+  std::int64_t begin(int rank) const {
+    const std::int64_t at = group_begin(first_group(rank), elements);
+    const auto next = std::ranges::upper_bound(whole, at, {}, &Stretch::end);  // the first that ends behind it
+    if (next == whole.end() || next->begin >= at) return at;
+    return at - next->begin <= next->end - at ? next->begin : next->end;
+  }
+  std::int64_t end(int rank) const { return begin(rank + 1); }
+  bool operator==(const Shards&) const = default;
+};
+
+// The part of [begin, end) that a rank owns; empty parts begin at their end.
+inline Stretch owned_part(const Shards& shards, int rank, std::int64_t begin, std::int64_t end) {
   const std::int64_t from = std::max(begin, shards.begin(rank)), to = std::min(end, shards.end(rank));
   return from < to ? Stretch{from, to} : Stretch{begin, begin};
 }

@@ -101,7 +101,7 @@ void print_memory(const Planned& p) {
   line("masters", m.masters, "");
   line("working copies", m.working_copies, "");
   line("gradients", m.gradients, "");
-  line("moments", m.moments, "");
+  line("moments", m.moments, p.config.optim.moments);
   if (m.averages > 0) line("averages", m.averages, "of the weights, train.average");
   line("activations", m.activations, fmt::format("most at {}", p.plan.peak_node));
   line("workspace", m.workspace, "");

@@ -209,7 +209,7 @@ std::vector<Key> build_table() {
     {"optim.weight_decay_falls", free, in<optim, &Optim::weight_decay_falls>(), any(), {}, "",
      "whether optim.weight_decay is scaled by the learning rate's share of its peak, so that it falls to zero with it"},
     {"optim.cautious_decay", free, in<optim, &Optim::cautious_decay>(), any(), {}, "",
-     "whether weights decay only where the update, too, moves them towards zero"},
+     "whether the matrices that Muon updates decay only where the update, too, moves a weight towards zero"},
     {"optim.moments", allowed, in<optim, &Optim::moments>(), any(), {"fp32", "bf16", "8bit"}, "",
      "how AdamW keeps its moments; bf16: rounded at random; 8bit: in blocks of 256 of one scale, matrices of the layers only"},
     {"optim.muon_momentum", free, in<optim, &Optim::muon_momentum>(), from_to_below(0, 1), {}, "",

@@ -180,8 +180,19 @@ void resolve(Config& config) {
                 "train.z_loss ({}) must not be above {} where precision.head = \"fp8\": gradients of logits would not "
                 "fit into eight bits",
                 config.train.z_loss, kMostZLossInFp8);
+  const Optim& o = config.optim;
+  rules.require(
+      !o.cautious_decay || o.name == "muon", {"optim.cautious_decay", "optim.name"},
+      "optim.cautious_decay is for the matrices that Muon updates, and optim.name is \"{}\"; set it to \"muon\", or "
+      "optim.cautious_decay to false",
+      o.name);
   rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
                 "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
+  rules.require(
+      o.moments != "8bit" || o.name == "adamw", {"optim.moments", "optim.name"},
+      "optim.moments = \"8bit\" is for the matrices of the layers, and optim.name = \"{}\" leaves AdamW none of "
+      "them: use \"fp32\" or \"bf16\"",
+      o.name);
 }
 
 }  // namespace redline::config

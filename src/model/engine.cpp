@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/fp8_linears.h"
+#include "optim/schedule.h"
 
 namespace redline::model {
 
@@ -128,7 +129,8 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
                         .correction1 = static_cast<float>(1 - std::pow(o.beta1, t)),
                         .correction2 = static_cast<float>(1 - std::pow(o.beta2, t)),
                         .weight_decay_share = o.weight_decay_falls && o.lr > 0 ? static_cast<float>(lr / o.lr) : 1.0f,
-                        .average = average_share_};
+                        .average = average_share_,
+                        .momentum = static_cast<float>(optim::muon_momentum(o, static_cast<std::int64_t>(step)))};
   executor_->write(lowered_.step_state, &state, sizeof state);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/tensor_stream.h"
+#include "model/convert_moments.h"
 #include "model/engine.h"
 #include "model/fp8_linears.h"
 #include "model/state_files.h"
@@ -86,6 +87,12 @@ class Uploads {
   std::int64_t filled_ = 0;  // bytes of the current window
   std::vector<Run> runs_;    // its values, from front to back
 };
+
+// On the way, number by number.
+bool converts(DType from, DType to) {
+  const auto real = [](DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16; };
+  return from == to || (real(from) && (to == DType::f32 || to == DType::bf16));
+}
 
 // Of the ranks that share a row out one has its first element; where they do not, every rank has all of it.
 bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 && a.range.begin == a.all().begin; }
@@ -188,9 +195,9 @@ Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::Fi
   std::map<std::string, Engine::Target> places;
   for (const StateTensor& s : state_tensors(table, engine.layout(), name)) {
     if (table[s.row].found_anew && !file.reader->find(s.name)) continue;
+    if (is_converted(table[s.row], *file.reader, s.name)) continue;
     const io::StoredTensor& t = file.reader->at(s.name);
-    const DType dtype = table[s.row].dtype;
-    if (t.shape != s.shape || (t.dtype != dtype && dtype != DType::f32))
+    if (t.shape != s.shape || !converts(t.dtype, table[s.row].dtype))
       fail_user("{}: {} has another shape or type than the run's; resume with the model that the run began with",
                 file.reader->path().string(), t.name);
     places[t.name] = {s.row, s.first, s.begin, s.elements};

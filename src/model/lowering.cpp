@@ -28,6 +28,7 @@ class Lower {
     m_.layout = lay_out(m_.table);
     const dist::Sharing& sharing = options.sharing;
     m_.shards = {m_.layout.total, sharing.ranks};
+    if (options.training && options.optimizer->whole) m_.shards.whole = options.optimizer->whole(m_.table, m_.layout);
     m_.own = {m_.shards.begin(sharing.rank), m_.shards.end(sharing.rank)};
     m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
     d_.sharing = sharing;
@@ -113,6 +114,26 @@ class Lower {
     return b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation);
   }
 
+  // Rows of one name that follow each other are one array, back to back: a node may have elements of several.
+  void declare_moments(optim::StateTable rows) {
+    for (auto first = rows.begin(); first != rows.end();) {
+      const auto end = std::find_if(first, rows.end(), [&](const auto& a) { return a.name != first->name; });
+      if (end - first == 1) {
+        m_.declare(b_, std::move(*first++), Role::moment);
+        continue;
+      }
+      std::int64_t elements = 0, at = 0;
+      for (auto row = first; row != end; ++row) elements += row->elements();
+      const ValueId array = b_.declare(first->name, {elements}, first->dtype, Role::moment);
+      for (; first != end; ++first) {
+        const std::int64_t bytes = first->elements() * static_cast<std::int64_t>(size_of(first->dtype));
+        m_.state_values.push_back(b_.view(array, first->name, {first->elements()}, at));
+        m_.state.push_back(std::move(*first));
+        at += bytes;
+      }
+    }
+  }
+
   // The table's parameters as views into a flat array.
   std::vector<ValueId> views(ValueId of, const char* suffix) {
     const auto element = static_cast<std::int64_t>(size_of(m_.set.at(of).dtype));
@@ -135,8 +156,7 @@ class Lower {
     d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient, d_.gradient_shard);
     const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
-    for (optim::StateArray& array : options_.optimizer->state(m_.table, m_.layout, m_.updated))
-      m_.declare(b_, std::move(array), Role::moment);
+    declare_moments(options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim));
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
     const optim::Range all = m_.layout.whole();
     if (options_.average)
@@ -363,10 +383,10 @@ ValueId LoweredModel::at(std::string_view array) const {
 ValueId LoweredModel::view(Builder& b, std::string_view array, const optim::Range& range) const {
   for (std::size_t i = row(array); i < state.size(); ++i) {
     const optim::StateArray& a = state[i];
-    const std::int64_t first = range.begin - a.range.begin, element = static_cast<std::int64_t>(size_of(a.dtype));
-    if (a.name != array || first < 0 || range.end > a.range.end) continue;
-    REDLINE_CHECK(first % a.block == 0, "element {} of {} is inside a block", first, a.name);
-    return b.view(state_values[i], a.name, {(range.elements() + a.block - 1) / a.block}, first / a.block * element);
+    if (a.name != array || range.begin < a.range.begin || range.end > a.range.end) continue;
+    REDLINE_CHECK(a.cuts_no_block(range), "elements {} to {} of {} cut a block", range.begin, range.end, a.name);
+    const auto element = static_cast<std::int64_t>(size_of(a.dtype));
+    return b.view(state_values[i], a.name, {a.elements_of(range)}, a.first_of(range, a.range) * element);
   }
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
   return program::kAbsent;

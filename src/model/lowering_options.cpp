@@ -53,6 +53,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
       kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
   o.z_loss = c.train.z_loss;
   o.optim = c.optim;
+  if (c.optim.name == "muon") o.optimizer = c.optim.muon_beta2 > 0 ? &kNorMuon : &kMuon;
   o.spike = c.guard.spike;
   o.average = c.train.average != "none";
   o.norms = c.log.norms_every > 0;

@@ -1,6 +1,9 @@
 // An optimizer as lowering sees it: what it keeps from step to step, and the nodes of its update. One file an optimizer.
 #pragma once
 
+#include <functional>
+
+#include "base/shards.h"
 #include "config/config.h"
 #include "model/parameters.h"
 #include "optim/state.h"
@@ -12,11 +15,24 @@ struct LoweredModel;
 
 struct Optimizer {
   // Of the parameters that this rank updates.
-  optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated);
+  optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
+                             const config::Optim& settings);
   // Appends its nodes behind the norm of the gradients, for the parameters of m.updated.
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
+  // Stretches of the flat layout that one rank updates whole; none where any rank may have any element.
+  std::vector<Stretch> (*whole)(const ParameterTable& table, const FlatLayout& layout) = nullptr;
 };
 
-extern const Optimizer kAdamW;
+extern const Optimizer kAdamW, kMuon, kNorMuon;
+
+// AdamW's part of an optimizer that leaves some parameters to it: those of which `holds` is true.
+using Holds = std::function<bool(const ParameterSpec&)>;
+optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
+                                    const config::Optim& settings, const Holds& holds);
+void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& settings, const Holds& holds);
+
+// Whose moments optim.moments = "8bit" keeps in eight bits: the matrices of the layers. Few numbers are anything else, or
+// they are seldom met: the embedding's rows.
+bool has_small_moments(const ParameterSpec& p);
 
 }  // namespace redline::model

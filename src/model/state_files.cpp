@@ -26,10 +26,12 @@ std::vector<StateTensor> tensors_of(const optim::StateTable& table, const FlatLa
     if (all.elements() == 0) {
       tensors.push_back({a.stored_as, {a.elements()}, row, 0, independent ? a.elements() : 0, a.dtype});
     } else if (!a.by_parameter()) {
-      const std::int64_t begin = mine.begin - all.begin, before = mine.begin - a.range.begin;
-      REDLINE_CHECK(begin % a.block == 0 && before % a.block == 0, "{} are cut within a block of {}", a.name, a.block);
-      tensors.push_back(
-          {a.stored_as, {a.all_elements()}, row, before / a.block, a.elements_of(mine), a.dtype, begin / a.block});
+      REDLINE_CHECK(a.cuts_no_block(mine), "{} are cut within a block of {}", a.name, a.block);
+      StateTensor& t = tensors.emplace_back(StateTensor{a.stored_as, {a.all_elements()}, row, 0, 0, a.dtype});
+      if (mine.elements() <= 0) continue;
+      t.first = a.first_of(mine, a.range);
+      t.elements = a.elements_of(mine);
+      t.begin = a.first_of(mine, all);
     } else {
       for (const StoredParameter& p : layout.stored) {
         const std::int64_t end = p.offset + p.elements;
@@ -82,7 +84,11 @@ std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const 
   const auto own = [&](const optim::StateArray& a) -> optim::Range {
     if (a.shared.elements() > 0) return a.range;
     const Stretch part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
-    return {part.begin, part.end};
+    const auto whole_blocks =
+        [&](std::int64_t at) {  // a block is the first one's whose part begins within it or behind
+          return std::min(a.range.begin + (at - a.range.begin + a.block - 1) / a.block * a.block, a.range.end);
+        };
+    return {whole_blocks(part.begin), whole_blocks(part.end)};
   };
   return tensors_of(table, layout, file, own, rank == 0);
 }

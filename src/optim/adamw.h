@@ -1,6 +1,6 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
-// sum_squares: totals = sum g^2 of each group that the gradients hold (base/shards.h), 0 of the others, and the loss
-//             and counts of the step: what ranks add up.
+// sum_squares: totals = sum g^2 of what the gradients hold of each group (base/shards.h), and the loss and counts of
+//             the step: what ranks add up.
 // grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss are finite, and the norm is not above the limit;
@@ -11,6 +11,8 @@
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * (weight_decay * weight_decay_share) * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
 //   working = p, in the type that products take: absent where that is p's own
+//   m and v may be kept as bf16 or as codes of eight bits with scales (optim/moments.h): computed in fp32, p moves by
+//   them before they are rounded
 // refresh:    working = parameters, when they came from elsewhere than an update; or a copy of any fp32 array.
 #pragma once
 
@@ -49,7 +51,7 @@ inline StateArray usual_norm_state() {
 template <class T>
 struct SumSquares {
   static constexpr std::string_view kName = "sum_squares";
-  T gradients;             // [N], whole groups of all
+  T gradients;             // [N], a stretch of all
   T loss_sum;              // [1] f64   or absent: 0
   T state;                 // StepState   or absent: one pair
   T totals{};              // [kTotals] f64  =
@@ -90,14 +92,27 @@ struct AdamWSettings {
 };
 
 inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoments = "second moments";
+inline constexpr std::string_view kFirstScales = "scales of first moments", kSecondScales = "scales of second moments";
 
-// What AdamW keeps for the parameters of a range; of ranks that share `all` of them out, one has this range.
-inline StateTable adamw_state(Range range, Range all = {}) {
-  const auto moments = [&](std::string_view name, const char* prefix) {
-    return StateArray{
-        .name = std::string(name), .range = range, .file = kOptimizerFile, .stored_as = prefix, .shared = all};
+// What AdamW keeps for the parameters of a range, in f32, bf16 or u8: those are codes, with a scale for each block. Of
+// ranks that share `all` of them out, one has this range.
+inline StateTable adamw_state(Range range, Range all = {}, DType moments = DType::f32) {
+  StateTable table;
+  const auto add = [&](std::string_view name, DType dtype, std::int64_t block, const char* stored_as) {
+    table.push_back({.name = std::string(name),
+                     .dtype = dtype,
+                     .range = range,
+                     .block = block,
+                     .file = kOptimizerFile,
+                     .stored_as = stored_as,
+                     .shared = all});
   };
-  return {moments(kFirstMoments, "exp_avg."), moments(kSecondMoments, "exp_avg_sq.")};
+  add(kFirstMoments, moments, 1, "exp_avg.");
+  add(kSecondMoments, moments, 1, "exp_avg_sq.");
+  if (moments != DType::u8) return table;
+  add(kFirstScales, DType::f32, kCutBlock, "exp_avg_scales");
+  add(kSecondScales, DType::f32, kCutBlock, "exp_avg_sq_scales");
+  return table;
 }
 
 template <class T>
@@ -105,20 +120,30 @@ struct AdamW {
   static constexpr std::string_view kName = "adamw";
   T parameters;  // [N]  in place
   T gradients;   // [N]
-  T moment1;     // [N]  in place
-  T moment2;     // [N]  in place
+  T moment1;     // [N]  in place: f32, bf16 or u8
+  T moment2;     // [N]  in place: the same type
   T working;     // [N]  =   or absent
   T state;       // StepState
   T result;      // UpdateResult
   AdamWSettings settings{};
+  T scales1{};             // [blocks that the N elements touch]  in place, where moments are u8
+  T scales2{};             // the same
+  std::int64_t begin = 0;  // where they stand among all parameters: of what is rounded, and of blocks
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", result, Access::read));
-    return AdamW<U>{f("parameters", parameters, Access::update), f("gradients", gradients, Access::read),
-                    f("moment1", moment1, Access::update),       f("moment2", moment2, Access::update),
-                    f("working", working, Access::write),        f("state", state, Access::read),
-                    f("result", result, Access::read),           settings};
+    return AdamW<U>{f("parameters", parameters, Access::update),
+                    f("gradients", gradients, Access::read),
+                    f("moment1", moment1, Access::update),
+                    f("moment2", moment2, Access::update),
+                    f("working", working, Access::write),
+                    f("state", state, Access::read),
+                    f("result", result, Access::read),
+                    settings,
+                    f("scales1", scales1, Access::update),
+                    f("scales2", scales2, Access::update),
+                    begin};
   }
 };
 

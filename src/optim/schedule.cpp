@@ -59,4 +59,10 @@ double learning_rate(const config::Config& config, std::int64_t step, std::int64
   fail_user("optim.schedule is \"{}\"; it may be constant, linear, cosine or wsd", optim.schedule);
 }
 
+double muon_momentum(const config::Optim& optim, std::int64_t step) {
+  if (step >= optim.muon_momentum_steps) return optim.muon_momentum;
+  const double risen = static_cast<double>(step) / static_cast<double>(optim.muon_momentum_steps);
+  return optim.muon_momentum_from + (optim.muon_momentum - optim.muon_momentum_from) * risen;
+}
+
 }  // namespace redline::optim

@@ -1,4 +1,4 @@
-// The learning rate of a step. Pure functions: nothing to save, nothing to resume.
+// The learning rate of a step, and Muon's momentum. Pure functions: nothing to save, nothing to resume.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,8 @@ std::int64_t decay_steps(const config::Config& config, std::int64_t steps, std::
 // of the share of it that has passed. All of it counts from `schedule_start`: the steps before it are none of the
 // schedule's, and have the rate that it begins with.
 double learning_rate(const config::Config& config, std::int64_t step, std::int64_t steps, std::int64_t ranks);
+
+// Muon's momentum: it rises linearly over the first muon_momentum_steps and stays.
+double muon_momentum(const config::Optim& optim, std::int64_t step);
 
 }  // namespace redline::optim

@@ -72,8 +72,8 @@ std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
 // A product is tuned on operands of its own beside the arena: the largest of them counts.
 std::int64_t tuning_bytes(const program::ProgramSet& set) {
   std::int64_t most = 0;
-  for (const program::Node& node : set.find(model::kFirst).nodes) {
-    if (node.cost.flops == 0) continue;
+  const auto count = [&](const program::Node& node) {
+    if (node.cost.flops == 0) return;
     std::int64_t bytes = 0;
     std::visit(
         [&](const auto& op) {
@@ -88,7 +88,9 @@ std::int64_t tuning_bytes(const program::ProgramSet& set) {
         },
         node.op);
     most = std::max(most, bytes);
-  }
+  };
+  for (const std::string_view program : {model::kFirst, model::kUpdate})
+    std::ranges::for_each(set.find(program).nodes, count);
   return most;
 }
 

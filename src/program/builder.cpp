@@ -185,6 +185,28 @@ void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
 }
 
 void Builder::adamw(optim::AdamW<ValueId> op, std::string name) { w_.append(op, Phase::update, std::move(name)); }
+void Builder::muon(optim::MuonMomentum<ValueId> momentum, ops::Orthogonalize<ValueId> orthogonalize,
+                   optim::Muon<ValueId> update, const std::string& name) {
+  const optim::Matrices& of = momentum.matrices;
+  const std::int64_t side = std::min(of.rows, of.columns);
+  const auto make = [&](std::string_view what, Shape shape, Role role) {
+    return w_.make(fmt::format("{} {}", name, what), shape, role, muon_type());
+  };
+  momentum.x = orthogonalize.x = make("update", {of.count, of.rows, of.columns}, Role::activation);
+  orthogonalize.y = make("next update", {of.count, of.rows, of.columns}, Role::activation);
+  orthogonalize.gram = make("gram", {of.count, side, side}, Role::scratch);
+  orthogonalize.square = make("square", {of.count, side, side}, Role::scratch);
+  orthogonalize.workspace = w_.product_workspace();
+  orthogonalize.how = w_.lowering().products;
+  momentum.partial = w_.scratch("sums of squares", {of.count, optim::muon_parts(of.elements())}, DType::f64);
+  update.x = orthogonalize.result();
+  update.matrices = of;
+  if (update.row_moments.present()) update.partial = w_.scratch("squares of rows", {2, of.count, of.rows});
+  w_.append(momentum, Phase::update, name + " momentum");
+  w_.append(orthogonalize, Phase::update, name + " orthogonalize");
+  w_.append(update, Phase::update, name);
+}
+
 void Builder::refresh(optim::Refresh<ValueId> op) { w_.append(op, Phase::update, "refresh"); }
 void Builder::average(optim::Average<ValueId> op) { w_.append(op, Phase::update, "average"); }
 void Builder::exchange(optim::Exchange<ValueId> op) { w_.append(op, Phase::update, "exchange"); }

@@ -87,6 +87,11 @@ class Builder {
   // The update's nodes.
   void grad_norm(const NormOf& of, optim::GradNorm<ValueId> op);  // its totals are made here
   void adamw(optim::AdamW<ValueId> op, std::string name = "adamw");
+  // The three nodes of Muon over some matrices; what they hand on and their scratch are made here. Their products are
+  // in bf16 on a card.
+  void muon(optim::MuonMomentum<ValueId> momentum, ops::Orthogonalize<ValueId> orthogonalize,
+            optim::Muon<ValueId> update, const std::string& name);
+  DType muon_type() const { return w_.lowering().on_card() ? DType::bf16 : DType::f32; }
   void refresh(optim::Refresh<ValueId> op);
   void average(optim::Average<ValueId> op);
   void exchange(optim::Exchange<ValueId> op);

@@ -26,7 +26,7 @@ Cost cost_of(const Op& op, const std::vector<Value>& values) {
 ModelFlops model_flops(const Program& program) {
   ModelFlops f;
   for (const Node& node : program.nodes) {
-    if (node.phase == Phase::recompute) continue;
+    if (node.phase == Phase::recompute || node.phase == Phase::update) continue;
     f.per_slot_products += node.cost.flops;
     f.per_pair += node.cost.flops_per_pair;
   }

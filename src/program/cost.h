@@ -10,7 +10,7 @@ namespace redline::program {
 Cost cost_of(const Op& op, const std::vector<Value>& values);
 
 // FLOPs of a set of nodes for a batch in which `fill` of the token slots are real and the mask keeps `score_pairs`.
-// Padding does not count; neither do products that are made again, nor nodes of the update, which do none.
+// Padding does not count; neither do products that are made again, nor those of the update.
 struct ModelFlops {
   double per_slot_products = 0;  // products of all token slots, padding or not: multiply by the fill
   double per_pair = 0;           // attention

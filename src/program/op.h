@@ -17,10 +17,12 @@
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/norm_add.h"
+#include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
 #include "optim/average.h"
+#include "optim/muon.h"
 #include "optim/tensor_sums.h"
 #include "program/value.h"
 
@@ -35,7 +37,8 @@ using OpOver =
                  ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
                  ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,
                  optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>,
-                 dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
+                 ops::Orthogonalize<T>, optim::MuonMomentum<T>, optim::Muon<T>, dist::AllReduce<T>,
+                 dist::ReduceShards<T>, dist::GatherShards<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
+#include "model/convert_moments.h"
 #include "model/hf_config.h"
 #include "model/state_files.h"
 
@@ -287,6 +288,7 @@ void load_tensors(const Path& folder, model::Engine& engine, const model::LoadPr
       all.push_back(
           model::state_to_load(engine, others.emplace_back(io::open_hashed(real_files(), folder, name)), name));
   engine.load(all, progress);
+  for (const io::WeightFiles::File& file : others) model::convert_moments(engine, *file.reader);
 }
 
 }  // namespace redline::train

@@ -114,7 +114,9 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
     changes.told.push_back(fmt::format("a step has {} rows now, and had {}; the learning rate is not scaled with them",
                                        rows(now), rows(before)));
   if (before.precision != now.precision)
-    changes.told.push_back("parameters and moments are fp32 in every precision: nothing of them is converted");
+    changes.told.push_back("parameters and moments are the same in every precision: nothing of them is converted");
+  if (before.optim.moments != now.optim.moments)
+    changes.told.push_back(fmt::format("moments are converted from {} to {}", before.optim.moments, now.optim.moments));
   return changes;
 }
 

@@ -306,6 +306,9 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
       {steps + "model.head_dim = 33\n",
        "x.toml:2: model.head_dim (33) must be even: rotary positions turn pairs of elements"},
       {steps + "optim.min_lr = 1\n", "x.toml:2: optim.min_lr (1) must not be above optim.lr (0.0003)"},
+      {steps + "optim.cautious_decay = true\n",
+       "x.toml:2: optim.cautious_decay is for the matrices that Muon updates, and optim.name is \"adamw\"; set it to "
+       "\"muon\", or optim.cautious_decay to false"},
       {steps + "train.batch_size = 1000000\ntrain.seq_len = 1000000\n",
        "x.toml:3: train.batch_size (1000000) times train.seq_len (1000000) must be below 2^31 tokens; raise "
        "train.accumulate "

@@ -18,8 +18,8 @@ inline optim::Range hidden_matrices(const model::ParameterTable& table, const mo
 }
 
 inline const model::Optimizer kHandMade = {
-    .state = [](const model::ParameterTable& table, const model::FlatLayout& layout,
-                const optim::Range&) -> optim::StateTable {
+    .state = [](const model::ParameterTable& table, const model::FlatLayout& layout, const optim::Range&,
+                const config::Optim&) -> optim::StateTable {
       const optim::Range hidden = hidden_matrices(table, layout);
       return {{.name = "momentum", .range = hidden, .file = optim::kOptimizerFile, .stored_as = "momentum."},
               {.name = "variance", .range = hidden, .file = optim::kOptimizerFile, .stored_as = "variance."},

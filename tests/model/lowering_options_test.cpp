@@ -40,6 +40,19 @@ TEST(LoweringOptions, FollowTheConfiguration) {
   EXPECT_FALSE(lowering_options(c, Kind::cpu).accumulate);
 }
 
+TEST(LoweringOptions, AnOptimizerIsChosenByItsName) {
+  config::Config c;
+  for (const Kind kind : {Kind::cpu, Kind::cuda}) {
+    c.optim.name = "adamw";
+    c.optim.muon_beta2 = 0.9;
+    EXPECT_EQ(lowering_options(c, kind).optimizer, &kAdamW);
+    c.optim.name = "muon";
+    EXPECT_EQ(lowering_options(c, kind).optimizer, &kNorMuon);
+    c.optim.muon_beta2 = 0;
+    EXPECT_EQ(lowering_options(c, kind).optimizer, &kMuon);
+  }
+}
+
 TEST(LoweringOptions, TheCpuComputesInFp32WhateverIsAsked) {
   for (const char* matmul : {"bf16", "tf32", "fp32"}) {
     const LoweringOptions o = lowering_options(with_matmul(matmul), Kind::cpu);

@@ -202,6 +202,24 @@ TEST_F(RankRuns, AStepThatGrowsDoesSoOnAllRanks) {
         << error;
 }
 
+// Momentum and the moments of rows are shared out by matrices, and a checkpoint is the same for all.
+TEST_F(RankRuns, ARunOfMuonGoesOnWithAnyNumberOfRanks) {
+  const std::vector<std::string> muon = {"optim.name=muon", "optim.muon_beta2=0.9", "train.max_steps=8"};
+  const Ran alone = train_on(1, Mode::ddp, config_for(1, muon), folder("alone"));
+  std::vector<double> all;
+  const std::pair<int, Mode> parts[] = {{4, Mode::fsdp}, {2, Mode::zero1}, {3, Mode::ddp}, {1, Mode::ddp}};
+  std::int64_t until = 0;
+  for (const auto& [ranks, mode] : parts) {
+    until += 2;
+    const Ran ran = train_on(ranks, mode, config_for(ranks, muon), folder("moved"),
+                             {.resume = until > 2, .stop_rank = until < 8 ? ranks - 1 : -1, .stop_at = until - 1});
+    ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
+    const std::vector<double> here = losses(ran.seen);
+    all.insert(all.end(), here.begin(), here.end());
+  }
+  expect_close(all, losses(alone.seen), "moved");
+}
+
 TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) {
   const Ran straight = train_on(2, Mode::zero1, config_for(2), folder("straight"));
   const Ran stopped = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.stop_rank = 1, .stop_at = 7});

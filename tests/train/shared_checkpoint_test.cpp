@@ -31,10 +31,11 @@ using testing::RanksHere;
 // What ranks share out, of what a checkpoint holds: nothing, all but the parameters, everything.
 enum class Sharing { none, moments, everything };
 
-model::LoweringOptions options(const model::Optimizer& optimizer) {
+model::LoweringOptions options(const model::Optimizer& optimizer, const char* moments = "fp32") {
   model::LoweringOptions o;
   o.batch = {1, 4, 1};
   o.optimizer = &optimizer;
+  o.optim.moments = moments;
   return o;
 }
 
@@ -42,10 +43,11 @@ struct Case {
   config::Model model = testing::tiny_model("qwen3");
   const model::Optimizer* optimizer = &model::kAdamW;
   Sharing sharing = Sharing::everything;
+  const char* moments = "fp32";
 
   // The engine of one rank. Its arrays have room for everything; the part that is the rank's stands at their beginning.
   std::unique_ptr<Engine> engine(device::Device& device, int rank, int ranks) const {
-    model::LoweredModel m = lower(model, options(*optimizer));
+    model::LoweredModel m = lower(model, options(*optimizer, moments));
     for (optim::StateArray& a : m.state) {
       const bool shared =
           sharing == Sharing::everything || (sharing == Sharing::moments && a.name != optim::kParameters);
@@ -54,7 +56,7 @@ struct Case {
       const Stretch part = owned_part(Shards{m.layout.total, ranks}, rank, a.range.begin, a.range.end);
       a.range = {part.begin, part.end};
     }
-    return std::make_unique<Engine>(model, options(*optimizer), std::move(m), device);
+    return std::make_unique<Engine>(model, options(*optimizer, moments), std::move(m), device);
   }
 };
 
@@ -123,10 +125,13 @@ std::vector<std::string> load(const Case& c, int ranks, const Path& folder) {
 
 TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
   testing::TempFolder temp;
-  for (const model::Optimizer* optimizer : {&model::kAdamW, &testing::kHandMade}) {
+  for (const auto& [optimizer, moments] : {std::pair{&model::kAdamW, "fp32"},
+                                           {&model::kAdamW, "8bit"},
+                                           {&model::kMuon, "fp32"},
+                                           {&testing::kHandMade, "fp32"}}) {
     std::map<std::string, std::string> expected;
     for (const Sharing sharing : {Sharing::none, Sharing::moments, Sharing::everything}) {
-      const Case c{.optimizer = optimizer, .sharing = sharing};
+      const Case c{.optimizer = optimizer, .sharing = sharing, .moments = moments};
       for (const int writers : {1, 2, 3, 5}) {
         const Path parent = temp.path() / fmt::format("{}", writers);
         real_files().remove_all(parent);
@@ -146,14 +151,15 @@ TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
     }
     // Those of a run that knows of no ranks.
     device::CpuDevice device(1);
-    const Case alone{.optimizer = optimizer, .sharing = Sharing::none};
+    const Case alone{.optimizer = optimizer, .sharing = Sharing::none, .moments = moments};
     const std::unique_ptr<Engine> engine = alone.engine(device, 0, 1);
     fill(*engine);
     save_checkpoint(real_files(), temp / "alone", *engine, config_of(alone.model), at_step(7));
     for (const auto& [name, text] : expected)
       EXPECT_TRUE(real_files().read(temp / "alone" / io::checkpoint_name(7) / name) == text) << name;
     for (const Sharing sharing : {Sharing::none, Sharing::everything})
-      EXPECT_EQ(load({.optimizer = optimizer, .sharing = sharing}, 3, temp / "alone" / io::checkpoint_name(7)),
+      EXPECT_EQ(load({.optimizer = optimizer, .sharing = sharing, .moments = moments}, 3,
+                     temp / "alone" / io::checkpoint_name(7)),
                 std::vector<std::string>(3));
     real_files().remove_all(temp / "alone");
   }

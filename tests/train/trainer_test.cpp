@@ -69,6 +69,23 @@ TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
   EXPECT_EQ(tensors(temp.path() / "whole", 17), tensors(temp.path() / "parts", 17));
 }
 
+TEST(Trainer, MuonLearnsAndGoesOnToTheSameBits) {
+  for (const char* beta2 : {"optim.muon_beta2=0", "optim.muon_beta2=0.9"}) {
+    testing::TempFolder temp;
+    const config::Config c = tiny_run({"train.max_steps=6", "optim.name=muon", beta2, "optim.cautious_decay=true"});
+    const Ran whole = run(c, temp.path() / "whole");
+    EXPECT_LT(losses(whole.seen).back(), losses(whole.seen).front() - 0.5);
+    std::vector<double> seen;
+    for (int i = 0; i < 6; ++i) {
+      const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 5);
+      ASSERT_EQ(part.seen.steps.size(), 1u);
+      seen.push_back(part.seen.steps[0].loss);
+    }
+    EXPECT_EQ(seen, losses(whole.seen));
+    EXPECT_EQ(tensors(temp.path() / "whole", 6), tensors(temp.path() / "parts", 6));
+  }
+}
+
 // Two micro-steps and an update a step; a device that runs ahead has tried both kinds of batches before.
 template <class D>
 void expect_dropped_in_step_7() {

@@ -15,6 +15,7 @@
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/norm_add.h"
+#include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 
@@ -31,6 +32,7 @@ void run(const NormAdd<Tensor>& op, ThreadPool& pool);
 void run(const Linear<Tensor>& op, ThreadPool& pool);
 void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool);
 void run(const LinearWeightGrad<Tensor>& op, ThreadPool& pool);
+void run(const Orthogonalize<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool);
 void run(const Attention<Tensor>& op, ThreadPool& pool);

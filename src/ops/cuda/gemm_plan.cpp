@@ -24,12 +24,29 @@ cudaDataType_t data_type(DType t) {
   }
 }
 
+// Of all members of a batch.
+std::uint32_t alignment(const void* p, std::int64_t batch, std::int64_t stride, DType type) {
+  const std::int64_t step = batch > 1 ? stride * static_cast<std::int64_t>(size_of(type)) : 0;
+  return std::min(alignment(p), alignment(reinterpret_cast<const void*>(step)));
+}
+
+struct Batch {
+  std::int64_t count, stride;
+};
+
 // A row-major [rows, columns] is a column-major [columns, rows].
-LtLayout layout(DType type, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+LtLayout layout(DType type, std::int64_t rows, std::int64_t columns, std::int64_t ld, const Batch& batch) {
   cublasLtMatrixLayout_t l = nullptr;
   REDLINE_CUBLAS(cublasLtMatrixLayoutCreate(&l, data_type(type), static_cast<std::uint64_t>(columns),
                                             static_cast<std::uint64_t>(rows), ld));
-  return LtLayout(l);
+  LtLayout owned(l);
+  if (batch.count > 1) {
+    const auto count = static_cast<std::int32_t>(batch.count);
+    REDLINE_CUBLAS(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    REDLINE_CUBLAS(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch.stride,
+                                                    sizeof batch.stride));
+  }
+  return owned;
 }
 
 LtOperation operation(const GemmShape& s) {
@@ -90,10 +107,14 @@ GemmShape::GemmShape(const Gemm& g)
       accumulate(g.beta != 0),
       tf32(g.how.math == Math::tf32 && g.input == DType::f32),
       fast_sums(g.how.fast_sums && is_fp8(g.input)),
-      align_a(alignment(g.a)),
-      align_b(alignment(g.b)),
-      align_c(alignment(g.c)),
-      workspace(g.workspace_bytes) {
+      align_a(alignment(g.a, g.batch, g.stride_a, g.input)),
+      align_b(alignment(g.b, g.batch, g.stride_b, g.input_b)),
+      align_c(std::min(alignment(g.c, g.batch, g.stride_c, g.output), alignment(g.added))),
+      workspace(g.workspace_bytes),
+      batch(g.batch),
+      stride_a(g.stride_a),
+      stride_b(g.stride_b),
+      stride_c(g.stride_c) {
   const auto taken = [](DType t) { return t == DType::bf16 || t == DType::f32; };
   const bool fp8 = is_fp8(input) && is_fp8(input_b) && !(input == DType::e5m2 && input_b == DType::e5m2);
   REDLINE_CHECK(
@@ -101,27 +122,29 @@ GemmShape::GemmShape(const Gemm& g)
       "no product of {} and {} gives {}", name_of(input), name_of(input_b), name_of(output));
   REDLINE_CHECK(!fp8 || (g.a_scale && g.b_scale && !transpose_a && transpose_b), "{} without scales, or not by rows",
                 str());
-  REDLINE_CHECK(g.beta == 0 || g.beta == 1, "beta is {}", g.beta);
+  REDLINE_CHECK(!g.added || g.beta != 0, "{} adds an array zero times", str());
 }
 
 std::string GemmShape::str() const {
+  const std::string batched =
+      batch > 1 ? fmt::format(" batch {} strides {},{},{}", batch, stride_a, stride_b, stride_c) : "";
   return fmt::format(
-      "{}x{}x{} {}{} {}>{}{}{} ld {},{},{} align {},{},{}", m, n, k, transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N',
+      "{}x{}x{} {}{} {}>{}{}{} ld {},{},{} align {},{},{}{}", m, n, k, transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N',
       input == input_b ? std::string(name_of(input)) : fmt::format("{}x{}", name_of(input), name_of(input_b)),
       name_of(output),
       tf32        ? " tf32"
       : fast_sums ? " fast"
                   : "",
-      accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c);
+      accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c, batched);
 }
 
 GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
     : handle_(handle),
       shape_(s),
       operation_(operation(s)),
-      a_(s.transpose_a ? layout(s.input, s.k, s.m, s.lda) : layout(s.input, s.m, s.k, s.lda)),
-      b_(s.transpose_b ? layout(s.input_b, s.n, s.k, s.ldb) : layout(s.input_b, s.k, s.n, s.ldb)),
-      c_(layout(s.output, s.m, s.n, s.ldc)) {
+      a_(layout(s.input, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda, {s.batch, s.stride_a})),
+      b_(layout(s.input_b, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb, {s.batch, s.stride_b})),
+      c_(layout(s.output, s.m, s.n, s.ldc, {s.batch, s.stride_c})) {
   // The heuristic wants to know that there are scales, and looks at none.
   const auto* const somewhere = reinterpret_cast<const float*>(std::uintptr_t{kFullAlignment});
   if (is_fp8(s.input)) set_scales(somewhere, somewhere);
@@ -191,15 +214,17 @@ bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
 
 cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const Operands& with,
                                  const Launch& launch) const {
-  const float alpha = 1, beta = shape_.accumulate ? 1.0f : 0.0f;
+  const float beta = shape_.accumulate ? with.beta : 0.0f;
+  const void* const added = with.added ? with.added : with.c;
   if (is_fp8(shape_.input)) set_scales(with.a_scale, with.b_scale);  // for each launch: layers share a plan
-  return cublasLtMatmul(handle_, operation_.get(), &alpha, with.b, b_.get(), with.a, a_.get(), &beta, with.c, c_.get(),
-                        with.c, c_.get(), &algorithm, with.workspace, static_cast<std::size_t>(shape_.workspace),
-                        launch.stream);
+  return cublasLtMatmul(handle_, operation_.get(), &with.alpha, with.b, b_.get(), with.a, a_.get(), &beta, added,
+                        c_.get(), with.c, c_.get(), &algorithm, with.workspace,
+                        static_cast<std::size_t>(shape_.workspace), launch.stream);
 }
 
 void GemmPlan::run(const Gemm& g, const Launch& launch) const {
-  const cublasStatus_t status = try_run(algorithm_, {g.a, g.b, g.c, g.workspace, g.a_scale, g.b_scale}, launch);
+  const cublasStatus_t status =
+      try_run(algorithm_, {g.a, g.b, g.c, g.workspace, g.a_scale, g.b_scale, g.added, g.alpha, g.beta}, launch);
   if (status != CUBLAS_STATUS_SUCCESS)
     fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(), cublasLtGetStatusString(status));
 }

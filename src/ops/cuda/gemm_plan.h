@@ -37,14 +37,21 @@ struct GemmShape {
   bool transpose_a, transpose_b;
   std::int64_t m, n, k, lda, ldb, ldc;
   DType input, input_b, output;
-  bool accumulate;                          // beta is 1
+  bool accumulate;                          // beta is not 0
   bool tf32;                                // of fp32 inputs only
   bool fast_sums;                           // of fp8 inputs only
   std::uint32_t align_a, align_b, align_c;  // bytes, at most 256: what cuBLASLt asks for
   std::int64_t workspace;                   // bytes that an algorithm may use
+  std::int64_t batch, stride_a, stride_b, stride_c;
 
   auto operator<=>(const GemmShape&) const = default;
-  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
+  }
+  // Elements from the first of an operand to its last.
+  std::int64_t span_a() const { return (batch - 1) * stride_a + (transpose_a ? k : m) * lda; }
+  std::int64_t span_b() const { return (batch - 1) * stride_b + (transpose_b ? n : k) * ldb; }
+  std::int64_t span_c() const { return (batch - 1) * stride_c + m * ldc; }
   std::string str() const;
 };
 
@@ -68,6 +75,8 @@ class GemmPlan {
     const void *a, *b;
     void *c, *workspace;
     const float *a_scale = nullptr, *b_scale = nullptr;
+    const void* added = nullptr;  // none: c
+    float alpha = 1, beta = 1;    // the latter where something is added
   };
   cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const Operands& with, const Launch& launch) const;
 

@@ -64,9 +64,9 @@ DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream)
 std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& launch) {
   const GemmShape& s = plan.shape();
   GemmTrial trial(plan, launch);
-  trial.a_ = random_array(s.input, (s.transpose_a ? s.k : s.m) * s.lda, launch.stream);
-  trial.b_ = random_array(s.input_b, (s.transpose_b ? s.n : s.k) * s.ldb, launch.stream);
-  trial.c_ = random_array(s.output, s.m * s.ldc, launch.stream);
+  trial.a_ = random_array(s.input, s.span_a(), launch.stream);
+  trial.b_ = random_array(s.input_b, s.span_b(), launch.stream);
+  trial.c_ = random_array(s.output, s.span_c(), launch.stream);
   trial.workspace_ = device::cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(s.workspace, 1)));
   trial.scale_ = random_array(DType::f32, 1, launch.stream);
   if (!trial.a_ || !trial.b_ || !trial.c_ || !trial.workspace_ || !trial.scale_) return std::nullopt;

@@ -4,6 +4,7 @@
 #include "base/thread_pool.h"
 #include "optim/adamw.h"
 #include "optim/average.h"
+#include "optim/muon.h"
 #include "optim/tensor_sums.h"
 
 namespace redline::optim::cpu {
@@ -15,5 +16,7 @@ void run(const Refresh<Tensor>& op, ThreadPool& pool);
 void run(const Average<Tensor>& op, ThreadPool& pool);
 void run(const Exchange<Tensor>& op, ThreadPool& pool);
 void run(const TensorSums<Tensor>& op, ThreadPool& pool);
+void run(const MuonMomentum<Tensor>& op, ThreadPool& pool);
+void run(const Muon<Tensor>& op, ThreadPool& pool);
 
 }  // namespace redline::optim::cpu

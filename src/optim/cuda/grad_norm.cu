@@ -18,11 +18,11 @@ __global__ void __launch_bounds__(kThreads)
     sum_squares(const float* gradients, std::int64_t begin, std::int64_t n, std::int64_t all, const double* loss_sum,
                 const StepState* state, double* totals) {
   __shared__ double parts[kMaxWarps];
-  const std::int64_t group = blockIdx.x, from = group_begin(group, all) - begin,
-                     to = group_begin(group + 1, all) - begin;
+  const std::int64_t group = blockIdx.x, from = max(group_begin(group, all) - begin, std::int64_t{0}),
+                     to = min(group_begin(group + 1, all) - begin, n);
   double sum = 0;
   const auto add = [&sum](float x) { sum += static_cast<double>(x) * static_cast<double>(x); };
-  if (from >= 0 && to <= n) {  // it begins with a whole vector; the last one may end within one
+  if (from < to) {  // it begins with a whole vector; the last one may end within one
     const std::int64_t vectors = (to - from) / kWidth;
 #pragma unroll 4
     for (std::int64_t v = threadIdx.x; v < vectors; v += kThreads) {
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kCutGroups)
 
 void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch) {
   const std::int64_t n = op.gradients.elements();
-  const auto kernel = in_vectors(4, {op.gradients}) ? sum_squares<4> : sum_squares<1>;
+  const auto kernel = in_vectors(4, {op.gradients}) && op.begin % 4 == 0 ? sum_squares<4> : sum_squares<1>;
   kernel<<<kCutGroups, kThreads, 0, launch.stream>>>(op.gradients.f32(), op.begin, n, op.all, op.loss_sum.as<double>(),
                                                      op.state.as<StepState>(), op.totals.as<double>());
   REDLINE_LAUNCHED();

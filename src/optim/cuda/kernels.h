@@ -4,6 +4,7 @@
 #include "device/cuda/launch.h"
 #include "optim/adamw.h"
 #include "optim/average.h"
+#include "optim/muon.h"
 #include "optim/tensor_sums.h"
 
 namespace redline::optim::cuda {
@@ -15,5 +16,7 @@ void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Average<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Exchange<Tensor>& op, const device::cuda::Launch& launch);
 void run(const TensorSums<Tensor>& op, const device::cuda::Launch& launch);
+void run(const MuonMomentum<Tensor>& op, const device::cuda::Launch& launch);
+void run(const Muon<Tensor>& op, const device::cuda::Launch& launch);
 
 }  // namespace redline::optim::cuda

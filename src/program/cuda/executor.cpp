@@ -6,6 +6,7 @@
 #include "device/cuda/device.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/orthogonalize.h"
 #include "optim/cuda/kernels.h"
 #include "program/arena_executor.h"
 #include "program/backends.h"

@@ -1,0 +1,11 @@
+// Matrices made orthogonal on the card: products alone, so that kernels need not know it.
+#pragma once
+
+#include "device/cuda/launch.h"
+#include "ops/orthogonalize.h"
+
+namespace redline::ops::cuda {
+
+void run(const Orthogonalize<Tensor>& op, const device::cuda::Launch& launch);
+
+}  // namespace redline::ops::cuda

@@ -1,0 +1,241 @@
+// optim.moments in a whole model: which rows there are, that training goes on as with fp32, and that checkpoints of one
+// kind become another.
+#include "optim/moments.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "io/weight_files.h"
+#include "model/convert_moments.h"
+#include "model/tiny.h"
+#include "optim/adamw.h"
+#include "program/planner.h"
+#include "testing/temp_folder.h"
+
+namespace redline::model {
+namespace {
+
+using testing::batch_of;
+using testing::random_document;
+
+constexpr data::BatchShape kShape{2, 16, 8};
+
+config::Model tiny() {
+  config::Model model = testing::tiny_model("qwen3");
+  model.vocab = 50;  // the embedding ends within a block
+  return model;
+}
+
+LoweringOptions options(const std::string& moments) {
+  LoweringOptions o;
+  o.batch = kShape;
+  o.accumulate = false;
+  o.seed = 5;
+  o.optim.moments = moments;
+  return o;
+}
+
+std::vector<const optim::StateArray*> rows_of(const LoweredModel& m, std::string_view name) {
+  std::vector<const optim::StateArray*> rows;
+  for (const optim::StateArray& a : m.state)
+    if (a.name == name) rows.push_back(&a);
+  return rows;
+}
+
+TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
+  const LoweredModel m = lower(tiny(), options("8bit"));
+  EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
+  std::int64_t small = 0, covered = 0;
+  for (std::size_t i = 0; i < m.table.size(); ++i) {
+    const ParameterSpec& p = m.table[i];
+    EXPECT_EQ(has_small_moments(p), p.name.starts_with("layer ") && p.shape.rank() == 2) << p.name;
+    for (const std::string_view name : {optim::kFirstMoments, optim::kSecondMoments})
+      for (const optim::StateArray* row : rows_of(m, name)) {
+        const std::int64_t offset = m.layout.offsets[i];
+        if (offset < row->range.begin || offset >= row->range.end) continue;
+        EXPECT_EQ(row->dtype, has_small_moments(p) ? DType::u8 : DType::f32) << p.name;
+        ++covered;
+      }
+    small += has_small_moments(p) ? p.shape.elements() : 0;
+  }
+  EXPECT_EQ(covered, 2 * std::ssize(m.table));
+  EXPECT_GT(small, 0);
+  const optim::StateArray& codes = *rows_of(m, optim::kFirstMoments).back();
+  EXPECT_NE(codes.range.begin % kCutBlock, 0) << "the case that is to be tested";
+  const auto moments = [](const LoweredModel& lowered) {
+    return lowered.set.memory.by_role[static_cast<int>(program::Role::moment)];
+  };
+  const std::int64_t fp32 = moments(lower(tiny(), options("fp32"))), bf16 = moments(lower(tiny(), options("bf16")));
+  EXPECT_NEAR(static_cast<double>(bf16), 0.5 * static_cast<double>(fp32), 512);
+  EXPECT_NEAR(static_cast<double>(moments(m)),
+              static_cast<double>(fp32 - 8 * codes.range.elements() + 2 * codes.range.elements() +
+                                  8 * rows_of(m, optim::kFirstScales).front()->elements()),
+              8 * 256);
+}
+
+// What the roofline counts for each parameter: it moves twice where it is updated, as moments and scales do.
+TEST(Moments, NodesCostTheirBytes) {
+  for (const auto& [moments, bytes] : {std::pair{"fp32", 30.0}, {"bf16", 22.0}, {"8bit", 18.0 + 16.0 / 256}}) {
+    LoweringOptions o = options(moments);
+    o.compute = DType::bf16;
+    const LoweredModel m = lower(tiny(), o);
+    double largest = 0, of = 0;
+    for (const program::Node& node : m.set.find(kUpdate).nodes)
+      if (const auto* op = std::get_if<optim::AdamW<program::ValueId>>(&node.op)) {
+        const auto n = static_cast<double>(m.set.at(op->parameters).shape.elements());
+        if (n > of) largest = node.cost.bytes / n, of = n;
+      }
+    EXPECT_NEAR(largest, bytes, 0.05) << moments;
+  }
+}
+
+double train(Engine& engine, int steps) {
+  engine.initialise(3);
+  double loss = 0;
+  for (int step = 0; step < steps; ++step) {
+    const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
+    const data::Batch batch = batch_of(kShape, {random_document(key, 15, 50), random_document(key + 50, 14, 50)});
+    engine.upload(batch);
+    engine.set_step(static_cast<std::uint64_t>(step), 3e-3, static_cast<double>(batch.pairs), 0);
+    engine.micro_step(true);
+    engine.update();
+    engine.post_result();
+    const Engine::StepResult result = engine.take_result();
+    if (step >= steps - 4) loss += result.loss_sum / static_cast<double>(batch.pairs) / 4;
+  }
+  return loss;
+}
+
+TEST(Moments, TrainAsFp32Does) {
+  device::CpuDevice device(1);
+  std::map<std::string, double> losses;
+  for (const char* moments : {"fp32", "bf16", "8bit"}) {
+    Engine engine(tiny(), options(moments), device);
+    losses[moments] = train(engine, 80);
+  }
+  Engine start(tiny(), options("fp32"), device);
+  EXPECT_LT(losses["fp32"], 0.6 * train(start, 4)) << "nothing was learned";
+  EXPECT_NEAR(losses["bf16"], losses["fp32"], 0.03 * losses["fp32"]);
+  EXPECT_NEAR(losses["8bit"], losses["fp32"], 0.06 * losses["fp32"]);
+}
+
+// All moments of a kind as floats, in the order of the flat layout.
+std::vector<float> moments_of(Engine& engine, bool first) {
+  std::vector<float> all(static_cast<std::size_t>(engine.layout().total));
+  const LoweredModel& m = engine.lowered();
+  const Tensor scales = m.at(optim::kFirstScales).present()
+                            ? engine.executor().tensor(m.at(first ? optim::kFirstScales : optim::kSecondScales))
+                            : Tensor{};
+  for (std::size_t i = 0; i < m.state.size(); ++i) {
+    const optim::StateArray& row = m.state[i];
+    if (row.name != (first ? optim::kFirstMoments : optim::kSecondMoments)) continue;
+    const Tensor t = engine.executor().tensor(m.state_values[i]);
+    for (std::int64_t k = 0; k < t.elements(); ++k) {
+      float& out = all[static_cast<std::size_t>(row.range.begin + k)];
+      if (row.dtype == DType::f32) out = t.f32()[k];
+      if (row.dtype == DType::bf16) out = f32_from_bf16(t.as<std::uint16_t>()[k]);
+      if (row.dtype == DType::u8)
+        out = (first ? optim::kSignedMap : optim::kUnsignedMap).values[t.as<std::uint8_t>()[k]] *
+              scales.f32()[(row.range.begin + k) / kCutBlock - row.range.begin / kCutBlock];
+    }
+  }
+  return all;
+}
+
+void save(Engine& engine, const Path& path) {
+  const std::vector<Tensor> arrays = engine.state();
+  write_state(
+      state_tensors(engine.lowered().state, engine.layout(), optim::kOptimizerFile),
+      [&](std::span<const StateTensor> tensors, const TakeBytes& take) {
+        read_state(tensors, arrays, engine.device(), take);
+      },
+      real_files(), path);
+}
+void load(Engine& engine, const Path& path) {
+  const io::WeightFiles::File file{std::make_unique<io::SafetensorsReader>(path)};
+  const Engine::FileToLoad all[] = {state_to_load(engine, file, optim::kOptimizerFile)};
+  engine.load(all);
+  convert_moments(engine, *file.reader);
+}
+
+TEST(Moments, OfOneKindBecomeAnother) {
+  testing::TempFolder temp;
+  device::CpuDevice device(1);
+  const Path path = temp / optim::kOptimizerFile;
+  for (const std::string from : {"fp32", "bf16", "8bit"}) {
+    Engine before(tiny(), options(from), device);
+    train(before, 5);
+    save(before, path);
+    for (const std::string to : {"fp32", "bf16", "8bit"}) {
+      Engine after(tiny(), options(to), device);
+      after.initialise(1);
+      load(after, path);
+      for (const bool first : {true, false}) {
+        const std::vector<float> want = moments_of(before, first), got = moments_of(after, first);
+        const float most = std::ranges::max(want);
+        ASSERT_GT(most, 0.0f);
+        for (std::size_t i = 0; i < want.size(); ++i) {
+          const float within = to == from || to == "fp32" ? 0.0f
+                               : to == "bf16"             ? 0x1p-8f * std::abs(want[i])
+                                                          : 0.008f * most;
+          ASSERT_NEAR(got[i], want[i], within) << from << " to " << to << " " << i;
+          ASSERT_TRUE(first || (got[i] > 0) == (want[i] > 0)) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Moments, CodesWithoutScalesAreRefused) {
+  testing::TempFolder temp;
+  device::CpuDevice device(1);
+  Engine engine(tiny(), options("8bit"), device);
+  train(engine, 1);
+  const std::vector<Tensor> arrays = engine.state();
+  std::vector<StateTensor> tensors = state_tensors(engine.lowered().state, engine.layout(), optim::kOptimizerFile);
+  std::erase_if(tensors, [](const StateTensor& t) { return t.name == "exp_avg_sq_scales"; });
+  const Path path = temp / optim::kOptimizerFile;
+  write_state(
+      tensors,
+      [&](std::span<const StateTensor> some, const TakeBytes& take) { read_state(some, arrays, device, take); },
+      real_files(), path);
+  for (const char* moments : {"8bit", "fp32"}) {
+    Engine other(tiny(), options(moments), device);
+    try {
+      load(other, path);
+      ADD_FAILURE() << moments;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("exp_avg_sq_scales"), std::string::npos) << e.what();
+    }
+  }
+}
+
+// Every element is written by one rank, whoever shares the moments out.
+TEST(Moments, RanksWriteEveryCodeAndScaleOnce) {
+  for (const dist::Mode mode : {dist::Mode::ddp, dist::Mode::zero1, dist::Mode::fsdp})
+    for (const int ranks : {1, 2, 3, 5}) {
+      std::map<std::string, std::vector<int>> written;
+      for (int rank = 0; rank < ranks; ++rank) {
+        LoweringOptions o = options("8bit");
+        o.sharing = {.rank = rank, .ranks = ranks, .mode = mode};
+        const LoweredModel m = lower(tiny(), o);
+        for (const StateTensor& t : tensors_to_write(m.state, m.layout, optim::kOptimizerFile, rank, ranks)) {
+          std::int64_t n = 1;
+          for (const std::int64_t extent : t.shape) n *= extent;
+          std::vector<int>& times = written[t.name];
+          times.resize(static_cast<std::size_t>(n));
+          EXPECT_LE(t.first + t.elements, m.state[t.row].elements()) << t.name;
+          for (std::int64_t i = 0; i < t.elements; ++i) ++times.at(static_cast<std::size_t>(t.begin + i));
+        }
+      }
+      for (const auto& [name, times] : written)
+        EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << name << ", " << ranks << " ranks";
+      EXPECT_TRUE(written.contains("exp_avg_scales"));
+      EXPECT_TRUE(written.contains("exp_avg_sq.model.layers.1.mlp.down_proj.weight"));
+    }
+}
+
+}  // namespace
+}  // namespace redline::model
