@@ -1,5 +1,5 @@
-// Moments of a checkpoint that were kept in eight bits and are not any more, or the other way round. Those of other types
-// are converted by Engine::load, number by number.
+// Moments of a checkpoint that were kept in eight bits and are not any more, or the other way round. Those of other
+// types are converted by Engine::load, number by number.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Moments in fewer bytes on the card. Where both backends compute the same floats, what is kept has the CPU's bits; sums
-// may differ in the last bit of fp32, as a compiler contracts them: then a number lies one place off, now and then.
+// Moments in fewer bytes on the card. Where both backends compute the same floats, what is kept has the CPU's bits;
+// sums may differ in the last bit of fp32, as a compiler contracts them: then a number lies one place off, now and then.
 #include "optim/moments.h"
 
 #include "base/step_state.h"
@@ -50,8 +50,8 @@ std::map<std::string, Bytes> bytes_by_name(const CardOp<AdamW<Tensor>>& on_card)
 }
 Bytes bytes_on_host(const Tensor& t) { return {t.as<std::uint8_t>(), t.as<std::uint8_t>() + t.bytes()}; }
 
-// How many elements are not the same, and that those are neighbours: codes and bf16 count with their magnitudes, codes of
-// either sign from zero on.
+// How many elements are not the same, and that those are neighbours: codes and bf16 count with their magnitudes, codes
+// of either sign from zero on.
 template <class T>
 std::int64_t places_off(const Bytes& got, const Bytes& want) {
   std::int64_t count = 0;
