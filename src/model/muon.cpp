@@ -82,6 +82,7 @@ optim::StateTable state_of_rows(const ParameterTable& table, const FlatLayout& l
   for (const Matrix& m : matrices_of(table, layout)) {
     rows.push_back(row_of(optim::kRowMoments, m.range(), updated, layout, fmt::format("row_moments.{}", m.name)));
     rows.back().block = m.columns;
+    rows.back().origin = m.offset;
   }
   return rows;
 }

@@ -23,8 +23,8 @@ struct StateArray {
   DType dtype = DType::f32;
   Range range = {};  // of the parameters that it is about; empty: of none
   // Elements of parameters that share one of its own: 256 for scales of 8-bit moments. Blocks begin at its multiples in
-  // the flat layout, wherever the range does: the first and the last may be parts of blocks.
-  std::int64_t block = 1;
+  // the flat layout, counted from its origin, wherever the range does: the first and the last may be parts of blocks.
+  std::int64_t block = 1, origin = 0;
   std::int64_t independent = 0;  // elements of an array that is about no parameter
   std::string file = {};         // of a checkpoint; empty: it is not saved
   // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor
@@ -39,16 +39,21 @@ struct StateArray {
   std::int64_t all_elements() const { return elements_of(all()); }  // of all ranks
   std::int64_t elements_of(Range part) const {
     if (all().elements() == 0) return independent;
-    return part.elements() > 0 ? (part.end + block - 1) / block - part.begin / block : 0;
+    return part.elements() > 0 ? (part.end - origin + block - 1) / block - block_of(part.begin) : 0;
   }
   // Which of its elements, counted from the one that `from` begins with, is the first about `part`. What begins within
   // a block does so where the range of all ranks does.
-  std::int64_t first_of(Range part, Range from) const { return part.begin / block - from.begin / block; }
+  std::int64_t first_of(Range part, Range from) const {
+    return block_of(part.begin) - block_of(from.begin);
+  }
   bool cuts_no_block(Range part) const {
     const Range whole = all();
     return part.elements() <= 0 ||
-           ((part.begin % block == 0 || part.begin == whole.begin) && (part.end % block == 0 || part.end == whole.end));
+           ((begins_block(part.begin) || part.begin == whole.begin) &&
+            (begins_block(part.end) || part.end == whole.end));
   }
+  std::int64_t block_of(std::int64_t element) const { return (element - origin) / block; }
+  bool begins_block(std::int64_t element) const { return (element - origin) % block == 0; }
 };
 
 using StateTable = std::vector<StateArray>;
