@@ -39,7 +39,7 @@ class MomentsOfFile {
  public:
   MomentsOfFile(const io::SafetensorsReader& file, const Engine& engine, const optim::StateArray& row)
       : file_(file), layout_(engine.layout()), prefix_(row.stored_as), first_(row.name == kFirstMoments) {
-    const std::vector<optim::Range> small = ranges_where(engine.table(), layout_, has_small_moments);
+    const std::vector<optim::Range> small = ranges_where(engine.table(), layout_, is_layer_matrix);
     REDLINE_CHECK(small.size() == 1, "{} ranges of matrices", small.size());
     const optim::StateTable as_codes = optim::adamw_state(small.front(), {}, DType::u8);
     scales_row_ = as_codes[first_ ? 2 : 3];

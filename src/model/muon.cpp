@@ -17,8 +17,6 @@ using optim::Range;
 // training step are larger; on the CPU matrices are multiplied one by one.
 constexpr std::int64_t kCardScratch = std::int64_t{256} << 20, kCpuScratch = std::int64_t{8} << 20;
 
-bool is_layer_matrix(const ParameterSpec& p) { return p.shape.rank() == 2 && p.name.starts_with("layer "); }
-
 struct Matrix {
   std::int64_t offset, rows, columns;
   std::string_view layer, name;  // "layer 3", and the Hugging Face name
@@ -63,14 +61,14 @@ optim::StateArray row_of(std::string_view name, const Range& range, const Range&
           .shared = updated == layout.whole() ? Range{} : range};
 }
 
-bool is_none(const ParameterSpec& p) { return !is_layer_matrix(p); }
+bool is_left_to_adamw(const ParameterSpec& p) { return !is_layer_matrix(p); }
 
 optim::StateTable state(const ParameterTable& table, const FlatLayout& layout, const Range& updated,
                         const config::Optim& settings) {
   optim::StateTable rows;
   for (const Range& range : ranges_where(table, layout, is_layer_matrix))
     rows.push_back(row_of(optim::kMomentum, range, updated, layout, "momentum."));
-  for (optim::StateArray& row : adamw_state_where(table, layout, updated, settings, is_none))
+  for (optim::StateArray& row : adamw_state_where(table, layout, updated, settings, is_left_to_adamw))
     rows.push_back(std::move(row));
   return rows;
 }
@@ -205,7 +203,7 @@ void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) 
     rounds.rounds = o.muon_rounds;
     b.muon(momentum, rounds, apply, fmt::format("muon {}x{}", g.of.rows, g.of.columns));
   }
-  adamw_where(b, m, o, is_none);
+  adamw_where(b, m, o, is_left_to_adamw);
 }
 
 }  // namespace

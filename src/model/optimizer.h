@@ -33,6 +33,6 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
 
 // Whose moments optim.moments = "8bit" keeps in eight bits: the matrices of the layers. Few numbers are anything else,
 // or they are seldom met: the embedding's rows.
-bool has_small_moments(const ParameterSpec& p);
+bool is_layer_matrix(const ParameterSpec& p);
 
 }  // namespace redline::model

@@ -84,10 +84,11 @@ std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const 
   const auto own = [&](const optim::StateArray& a) -> optim::Range {
     if (a.shared.elements() > 0) return a.range;
     const Stretch part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
-    const auto whole_blocks =
-        [&](std::int64_t at) {  // a block is the first one's whose part begins within it or behind
-          return std::min(a.range.begin + (at - a.range.begin + a.block - 1) / a.block * a.block, a.range.end);
-        };
+    // A block belongs to whom its first element does.
+    const auto whole_blocks = [&](std::int64_t at) {
+      if (at == a.range.begin || a.begins_block(at)) return at;
+      return std::min(a.origin + (a.block_of(at) + 1) * a.block, a.range.end);
+    };
     return {whole_blocks(part.begin), whole_blocks(part.end)};
   };
   return tensors_of(table, layout, file, own, rank == 0);
