@@ -68,7 +68,10 @@ def settings(folder):
     """config.toml as one table: {"train.seq_len": 256, ...}."""
     with open(os.path.join(folder, "config.toml"), "rb") as file:
         sections = tomllib.load(file)
-    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+    flat = {}
+    for name, value in sections.items():
+        flat.update({f"{name}.{key}": of_key for key, of_key in value.items()} if isinstance(value, dict) else {name: value})
+    return flat
 
 
 class WandbSink:
@@ -95,6 +98,7 @@ class MlflowSink:
     PARAMETERS_AT_ONCE, LONGEST_PARAMETER = 100, 500
 
     def __init__(self, state, folder, options):
+        from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         self.folder = folder
@@ -106,9 +110,10 @@ class MlflowSink:
             state["mlflow_run"] = run.info.run_id
         self.run = state["mlflow_run"]
         self.client.update_run(self.run, status="RUNNING")
-        for key, value in settings(folder).items():
-            if key not in self.client.get_run(self.run).data.params:  # a parameter is set once; a resume may change it here
-                self.client.log_param(self.run, key, str(value)[:self.LONGEST_PARAMETER])
+        known = self.client.get_run(self.run).data.params  # a parameter is set once, whatever a resume changed
+        new = [Param(key, str(value)[:self.LONGEST_PARAMETER]) for key, value in settings(folder).items() if key not in known]
+        for first in range(0, len(new), self.PARAMETERS_AT_ONCE):
+            self.client.log_batch(self.run, params=new[first:first + self.PARAMETERS_AT_ONCE])
 
     def row(self, row):
         from mlflow.entities import Metric
