@@ -94,7 +94,7 @@ def stage(build, prefix, libraries):
         os.makedirs(os.path.join(prefix, LIBRARIES))
         for name, path in libraries.items():
             shutil.copy(os.path.realpath(path), os.path.join(prefix, LIBRARIES, name))
-        copy_licences(libraries, os.path.join(prefix, "share/doc/redline/licences"))
+    copy_licences(libraries, os.path.join(prefix, "share/doc/redline/licences"))
 
 
 def try_out(prefix, outside):
@@ -153,7 +153,7 @@ def make_deb(build, out, version):
                        f"Installed-Size: {size}\nDepends: {dependencies(root, work)}\nSection: science\nPriority: optional\n"
                        "Description: pretrains LLaMA-, Qwen3- and OLMo-2-class language models\n One program for CPUs and NVIDIA cards.\n")
         path = os.path.abspath(os.path.join(out, f"redline_{version}_{architecture}.deb"))
-        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", root, path], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zzstd", "-z3", "--build", root, path], check=True, stdout=subprocess.DEVNULL)
         with tempfile.TemporaryDirectory() as elsewhere:
             subprocess.run(["dpkg-deb", "-x", path, elsewhere], check=True)
             try_out(os.path.join(elsewhere, "usr"), set(everything) - set(inside))
