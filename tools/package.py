@@ -113,7 +113,7 @@ def make_archive(build, out, version):
     with tempfile.TemporaryDirectory() as work:
         stage(build, os.path.join(work, name), {**needed(os.path.join(build, "redline")), **loaded_later(build)})
         path = os.path.abspath(os.path.join(out, name + ".tar.gz"))
-        subprocess.run(["tar", "--owner=0", "--group=0", "-C", work, "-czf", path, name], check=True)
+        subprocess.run(["tar", "--owner=0", "--group=0", "-C", work, "-I", "gzip -1", "-cf", path, name], check=True)
         with tempfile.TemporaryDirectory() as elsewhere:
             subprocess.run(["tar", "-C", elsewhere, "-xzf", path], check=True)
             try_out(os.path.join(elsewhere, name), {})
