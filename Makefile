@@ -6,6 +6,8 @@ JOBS         ?= $(shell nproc)
 CMAKE_ARGS   ?=
 CLANG_FORMAT ?= clang-format-14
 DEMO_RUN     := runs/demo
+PREFIX       ?= /usr/local
+DIST         := dist
 SOURCES       = $(shell find src tests bench fuzz -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
 # Reference outputs that some tests compare with, when they lie beside the checkout.
@@ -14,7 +16,7 @@ export REDLINE_ORACLES ?= $(abspath ../shared/oracles)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test format check clean setup configure
+.PHONY: help demo build test install deb release format check clean setup configure
 
 help:  ## list these commands
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +34,20 @@ build: configure  ## build everything into build/
 test: build  ## build everything and run all tests
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
+install: configure  ## install program, presets, manual page and completions under PREFIX (/usr/local), below DESTDIR
+	cmake --build $(BUILD) --parallel $(JOBS) --target redline redline_pages
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+deb: setup  ## a Debian package in dist/
+	cmake --preset deb $(CMAKE_ARGS)
+	cmake --build build-deb --parallel $(JOBS) --target redline redline_pages
+	tools/package.py deb --build build-deb --out $(DIST)
+
+release: setup  ## an archive in dist/ that brings its libraries along
+	cmake --preset archive $(CMAKE_ARGS)
+	cmake --build build-archive --parallel $(JOBS) --target redline redline_pages
+	tools/package.py archive --build build-archive --out $(DIST)
+
 format:  ## format the sources in place
 	@echo "$(CLANG_FORMAT) -i, $(words $(SOURCES)) files"
 	@$(CLANG_FORMAT) -i $(SOURCES)
@@ -43,7 +59,7 @@ check:  ## check the floors, the tables of the benchmarks and the formatting
 	@$(CLANG_FORMAT) --dry-run --Werror $(SOURCES)
 
 clean:  ## remove the build folders; runs are kept
-	rm -rf build build-debug build-asan build-tsan build-cuda
+	rm -rf build build-debug build-asan build-tsan build-cuda build-deb build-archive $(DIST)
 
 setup:  ## install the missing packages of packages.txt
 	@tools/setup.sh

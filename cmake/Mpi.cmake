@@ -3,8 +3,12 @@
 
 set(redline_mpi_enabled OFF)
 set(MPI_CXX_SKIP_MPICXX ON)  # the C interface is all that is used
-find_package(MPI QUIET COMPONENTS CXX)
-if(MPI_CXX_FOUND)
+if(REDLINE_MPI)
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
+if(NOT REDLINE_MPI)
+  message(STATUS "ranks on CPUs: off (REDLINE_MPI is OFF)")
+elseif(MPI_CXX_FOUND)
   set(redline_mpi_enabled ON)
   message(STATUS "ranks on CPUs: on (MPI ${MPI_CXX_VERSION}, ${MPIEXEC_EXECUTABLE})")
 else()

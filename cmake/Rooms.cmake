@@ -21,6 +21,15 @@ set(page_files page.html page_plots.js page_content.js)
 list(TRANSFORM page_files PREPEND "${PROJECT_SOURCE_DIR}/src/report/")
 embed_files(embedded_page redline::report::page_files ${page_files})  # declared in src/report/page.cpp
 
+# Asked anew by every build, since a tag is no file that CMake could watch; written only when it changes.
+set(version_file "${CMAKE_BINARY_DIR}/generated/version.cpp")
+add_custom_target(redline_version
+  COMMAND "${CMAKE_COMMAND}" "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DVERSION=${PROJECT_VERSION}" "-DOUTPUT=${version_file}"
+          -P "${PROJECT_SOURCE_DIR}/cmake/WriteVersion.cmake"
+  BYPRODUCTS "${version_file}"
+  COMMENT "Asking git for the version"
+  VERBATIM)
+
 set(redline_rooms)
 set(lower_rooms)
 foreach(floor IN LISTS redline_floors)
@@ -54,6 +63,8 @@ foreach(floor IN LISTS redline_floors)
       list(APPEND sources "${embedded_configs}")
     elseif(room STREQUAL "report")
       list(APPEND sources "${embedded_page}")
+    elseif(room STREQUAL "cli")
+      list(APPEND sources "${version_file}")
     endif()
     if(NOT sources AND NOT kernels)
       continue()
@@ -71,7 +82,7 @@ foreach(floor IN LISTS redline_floors)
       target_include_directories(redline_dist SYSTEM PRIVATE "${REDLINE_NCCL_INCLUDE}")
     endif()
     if(room STREQUAL "cli")
-      target_compile_definitions(redline_cli PRIVATE REDLINE_VERSION="${PROJECT_VERSION}")
+      add_dependencies(redline_cli redline_version)
     endif()
     list(APPEND this_floor redline_${room})
   endforeach()

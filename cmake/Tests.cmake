@@ -99,6 +99,12 @@ if(Python3_Interpreter_FOUND)
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_tensorboard")
   add_test(NAME interop/report COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/report_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_report")
-  set_tests_properties(interop/tokenizers interop/safetensors interop/transformers interop/tensorboard interop/report PROPERTIES
+  # The real wandb (offline) and MLflow take a run; llama.cpp's converter takes exports (77 where LLAMA_CPP names none).
+  add_test(NAME interop/track COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/track_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_track")
+  add_test(NAME interop/gguf COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/gguf_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_gguf")
+  set_tests_properties(interop/tokenizers interop/safetensors interop/transformers interop/tensorboard interop/report
+    interop/track interop/gguf PROPERTIES
     SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()

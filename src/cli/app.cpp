@@ -9,6 +9,8 @@
 #include "cli/commands.h"
 #include "cli/lost_file.h"
 #include "cli/output.h"
+#include "cli/pages.h"
+#include "cli/version.h"
 #include "config/load.h"
 #include "train/trainer.h"
 
@@ -33,19 +35,21 @@ constexpr Command kCommands[] = {
     {"config", "the resolved configuration, all keys, the presets", run_config},
     {"peaks", "what cards promise, and what this machine reaches", run_peaks},
     {"info", "what this machine has and which backends work", run_info},
+    {"completion", "a script with which bash, zsh or fish completes commands, flags and keys", run_completion},
+    {"man", "the manual page", run_man},
 };
 
 void print_help() {
   print("redline pretrains language models.\n\nUsage: redline COMMAND [...]\n\nCommands:\n");
-  for (const Command& c : kCommands) print(fmt::format("  {:<9}  {}\n", c.name, c.purpose));
+  for (const Command& c : kCommands) print(fmt::format("  {:<10}  {}\n", c.name, c.purpose));
   print(
       "\nFor example:\n"
       "  redline train                                      train the quick model on generated data\n"
       "  redline train my.toml optim.lr=1e-3 --out runs/a   train as my.toml says, with one key changed\n"
       "  redline sample --checkpoint runs/a --prompt 10.    continue a text with its newest checkpoint\n"
       "\n`redline COMMAND --help` tells about one command, `redline --version` the version.\n"
-      "Exit status: 0 done, 1 something failed (the machine, or a check of verify), 2 bad input, 3 stopped by a "
-      "signal.\n");
+      "Exit status: ");
+  print(fmt::format("{}.\n", exit_statuses()));
 }
 
 const Command* find_command(std::string_view name) {
@@ -69,7 +73,7 @@ int dispatch(Words words) {
     return kDone;
   }
   if (words[0] == "--version") {
-    print("redline " REDLINE_VERSION "\n");
+    print(fmt::format("redline {}\n", version()));
     return kDone;
   }
   if (words[0] == "help") {
@@ -84,6 +88,10 @@ int dispatch(Words words) {
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
+
+std::string_view exit_statuses() {
+  return "0 done, 1 something failed (the machine, or a check of verify), 2 bad input, 3 stopped by a signal";
+}
 
 int run(int argc, const char* const* argv) {
   prepare_output();

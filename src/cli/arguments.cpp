@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "cli/declared.h"
 #include "cli/output.h"
 #include "config/keys.h"
 #include "config/load.h"
@@ -35,6 +36,7 @@ struct Arguments::Impl {
     std::vector<std::string> given;              // as CLI11 found it
     std::function<void(const Flag&)> take = {};  // when it was given
     CLI::Option* option = nullptr;
+    std::vector<std::string> choices = {};  // empty: anything
   };
   std::string command, purpose, usage;
   std::vector<std::string> examples;
@@ -54,6 +56,12 @@ struct Arguments::Impl {
     Flag& f = add(name, value, help);
     f.option = app.add_option(name, f.given)->expected(1)->take_last()->allow_extra_args(false);
     return f;
+  }
+
+  Declared declared() const {
+    Declared all{command, purpose, usage, words_name, words_help, {}, examples, {}};
+    for (const auto& f : flags) all.flags.push_back({f->name, f->value, f->help, f->choices});
+    return all;
   }
 
   std::vector<std::string> names() const {
@@ -113,11 +121,13 @@ void Arguments::text(const std::string& name, const std::string& value, std::str
 
 void Arguments::choice(const std::string& name, const std::string& value, std::string& to,
                        std::vector<std::string> choices, const std::string& help) {
-  impl_->add_single(name, value, help).take = [&to, choices = std::move(choices)](const Impl::Flag& f) {
+  Impl::Flag& flag = impl_->add_single(name, value, help);
+  flag.choices = std::move(choices);
+  flag.take = [&to](const Impl::Flag& f) {
     to = f.given.back();
-    if (std::ranges::find(choices, to) != choices.end()) return;
-    fail_user("{} takes {} or {}, not '{}'", f.name, fmt::join(choices.begin(), choices.end() - 1, ", "),
-              choices.back(), to);
+    if (std::ranges::find(f.choices, to) != f.choices.end()) return;
+    fail_user("{} takes {} or {}, not '{}'", f.name, fmt::join(f.choices.begin(), f.choices.end() - 1, ", "),
+              f.choices.back(), to);
   };
 }
 
@@ -151,7 +161,10 @@ void Arguments::number(const std::string& name, const std::string& value, double
 
 bool Arguments::parse(const Words& words) {
   if (std::ranges::any_of(words, [](const std::string& w) { return w == "--help" || w == "-h"; })) {
-    print_help();
+    if (Declared* to = declaring())
+      *to = impl_->declared();
+    else
+      print_help();
     return false;
   }
   for (const auto& f : impl_->flags)

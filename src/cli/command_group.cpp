@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/declared.h"
 #include "cli/output.h"
 #include "config/load.h"
 
@@ -22,7 +23,17 @@ void print_help(const CommandGroup& group) {
 
 int run_group(const CommandGroup& group, const Words& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    print_help(group);
+    if (Declared* to = declaring())
+      *to = {std::string(group.name),
+             std::string(group.purpose),
+             "COMMAND [...]",
+             "",
+             "",
+             {},
+             group.examples,
+             {group.commands.begin(), group.commands.end()}};
+    else
+      print_help(group);
     return kDone;
   }
   const auto command = std::ranges::find(group.commands, words[0], &Command::name);

@@ -3,15 +3,24 @@
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "cli/pages.h"
 #include "config/presets.h"
 #include "model/family.h"
 
 namespace redline::cli {
 namespace {
 
-// A preset's name and the first sentence of its file.
 std::string preset_lines() {
   std::string out;
+  for (const PresetWords& preset : preset_words()) out += fmt::format("{:<14} {}\n", preset.name, preset.about);
+  return out;
+}
+
+}  // namespace
+
+// The first sentence of a preset's file, without its name.
+std::vector<PresetWords> preset_words() {
+  std::vector<PresetWords> all;
   for (const config::EmbeddedFile& file : config::embedded_configs()) {
     std::string about;
     std::string_view rest = file.text;
@@ -23,12 +32,10 @@ std::string preset_lines() {
     about = about.substr(0, about.find(". "));
     const std::string own_name = std::string(file.name) + ": ";
     if (about.starts_with(own_name)) about.erase(0, own_name.size());
-    out += fmt::format("{:<14} {}\n", file.name, about);
+    all.push_back({std::string(file.name), about});
   }
-  return out;
+  return all;
 }
-
-}  // namespace
 
 int run_config(const Words& words) {
   Arguments arguments("config", "print the resolved configuration: every key with its value and meaning",

@@ -3,6 +3,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/version.h"
 #include "device/device.h"
 #include "dist/engines.h"
 #include "io/json.h"
@@ -81,7 +82,7 @@ int run_info(const Words& words) {
   std::vector<std::string> families;
   for (const model::Family* f : model::families()) families.emplace_back(f->name);
   if (json) {
-    print_json({{"version", REDLINE_VERSION},
+    print_json({{"version", version()},
                 {"families", families},
                 {"cpu",
                  {{"built", true},
@@ -97,7 +98,7 @@ int run_info(const Words& words) {
                 {"nccl", engine_json(nccl)}});
     return kDone;
   }
-  print("redline   " REDLINE_VERSION "\n");
+  print(fmt::format("redline   {}\n", version()));
   print(fmt::format("cpu       built, usable: {}, {}, fp32\n", cpu.name(),
                     report::bytes(static_cast<double>(cpu.memory_bytes()))));
   print(fmt::format("          products by {} (kernels for {})\n", blas.version, blas.core));

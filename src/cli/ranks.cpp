@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/output.h"
+#include "cli/version.h"
 
 namespace redline::cli {
 namespace {
@@ -45,7 +46,7 @@ Ranks::Ranks(const Words& words) : place_(dist::place_of_process()) {
   dist::take_own_card(place_);
   share_cores(place_);
   dist::ControlOptions options;
-  options.version = REDLINE_VERSION;
+  options.version = version();
   options.warned = [](int rank, std::string_view warning) { log::warn("rank {}: {}", rank, warning); };
   options.say = [](std::string_view sentence) {
     finish_output();

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/ranks.h"
+#include "cli/version.h"
 #include "config/toml.h"
 #include "io/json.h"
 #include "model/family.h"
@@ -191,7 +192,7 @@ int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
   std::optional<report::Sinks> sinks;
   train::TrainOptions options;
   if (ranks.leads()) {
-    sinks.emplace(files, choice.config, choice.folder, "redline " REDLINE_VERSION, asked.dry_run);
+    sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run);
     options.observers = {&sinks->observer()};
   }
   options.config = choice.config;

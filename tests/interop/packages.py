@@ -32,7 +32,7 @@ def enter_environment(folder, packages, system_packages=False):
 
 
 def distribution(module):
-    return {"google.protobuf": "protobuf"}.get(module, module)
+    return {"google.protobuf": "protobuf", "mlflow": "mlflow-skinny"}.get(module, module)
 
 
 def skip(why):

@@ -1,0 +1,35 @@
+# What `make install` puts under its prefix: the program, the presets, the manual page, completions for three shells. The
+# pages come from the program's own tables (`redline man`, `redline completion`), after it is linked.
+
+set(pages "${CMAKE_BINARY_DIR}/pages")
+add_custom_command(
+  OUTPUT "${pages}/redline.1" "${pages}/redline.bash" "${pages}/_redline" "${pages}/redline.fish"
+  COMMAND "${CMAKE_COMMAND}" -E make_directory "${pages}"
+  COMMAND redline man > "${pages}/redline.1"
+  COMMAND redline completion bash > "${pages}/redline.bash"
+  COMMAND redline completion zsh > "${pages}/_redline"
+  COMMAND redline completion fish > "${pages}/redline.fish"
+  DEPENDS redline
+  COMMENT "Writing the manual page and the completions"
+  VERBATIM)
+add_custom_target(redline_pages ALL DEPENDS "${pages}/redline.1")
+
+# Libraries are looked for beside the program first, where packages put theirs. An installation from source also finds
+# them where they lie now; a package must not.
+set(relative_libraries "$ORIGIN/../lib/redline")
+if(REDLINE_RELOCATABLE)
+  set_target_properties(redline PROPERTIES INSTALL_RPATH "${relative_libraries}")
+  # The older tag holds for the libraries' own libraries, too: what lies beside the program need not be changed.
+  target_link_options(redline PRIVATE -Wl,--disable-new-dtags)
+else()
+  set_target_properties(redline PROPERTIES
+    INSTALL_RPATH "${relative_libraries};${CMAKE_BUILD_RPATH}" INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
+
+install(TARGETS redline RUNTIME DESTINATION bin)
+install(FILES ${config_files} DESTINATION share/redline/configs)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION share/doc/redline)
+install(FILES "${pages}/redline.1" DESTINATION share/man/man1)
+install(FILES "${pages}/redline.bash" DESTINATION share/bash-completion/completions RENAME redline)
+install(FILES "${pages}/_redline" DESTINATION share/zsh/site-functions)
+install(FILES "${pages}/redline.fish" DESTINATION share/fish/vendor_completions.d)

@@ -1,0 +1,289 @@
+// redline completion: scripts for three shells, from the tables of commands, flags, keys and presets. They hold all that
+// they offer, so that a press of the tab key starts no program.
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/arguments.h"
+#include "cli/declared.h"
+#include "cli/output.h"
+#include "cli/pages.h"
+#include "cli/version.h"
+#include "config/keys.h"
+#include "model/family.h"
+
+namespace redline::cli {
+namespace {
+
+struct Tables {
+  std::vector<Declared> commands = declared_commands();
+  std::vector<config::Key> keys = model::keys_with_families();
+  std::vector<PresetWords> presets = preset_words();
+};
+
+std::string joined(const Words& words) { return fmt::format("{}", fmt::join(words, " ")); }
+
+// One word of bash and zsh.
+std::string word_of_shell(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// A name and what it means, as zsh's _describe takes them.
+std::string described(std::string_view name, std::string_view help) {
+  std::string out;
+  for (const char c : name) out += c == ':' ? std::string("\\:") : std::string(1, c);
+  return word_of_shell(fmt::format("{}:{}", out, help));
+}
+
+std::string word_of_fish(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "'";
+}
+
+bool stands_alone(const Declared& command) { return command.name.find(' ') == command.name.npos; }
+
+// What may follow a flag; empty: a file, or what cannot be listed.
+Words values_of(const DeclaredFlag& flag, const Tables& tables) {
+  if (flag.name == "--device") return {"auto", "cpu", "cuda"};
+  Words values = flag.choices;
+  if (flag.name == "--preset")
+    for (const PresetWords& preset : tables.presets) values.push_back(preset.name);
+  return values;
+}
+
+Words values_of(const config::Key& key) {
+  if (!key.choices.empty()) return {key.choices.begin(), key.choices.end()};
+  const bool yes_or_no = std::holds_alternative<config::Field<bool>>(key.field) ||
+                         std::holds_alternative<config::Field<std::optional<bool>>>(key.field);
+  return yes_or_no ? Words{"true", "false"} : Words{};
+}
+
+std::string first_line(std::string_view shell) {
+  return fmt::format("# Completion of redline {0} for {1}, as `redline completion {1}` prints it.\n", version(), shell);
+}
+
+std::string groups(const Tables& tables, std::string_view between) {
+  Words names;
+  for (const Declared& command : tables.commands)
+    if (!command.commands.empty()) names.push_back(command.name);
+  return fmt::format("{}", fmt::join(names, between));
+}
+
+// bash and zsh read these alike.
+std::string shared_functions(const Tables& tables) {
+  std::string values;
+  for (const config::Key& key : tables.keys)
+    if (const Words words = values_of(key); !words.empty())
+      values += fmt::format("    {}) echo {} ;;\n", key.name, word_of_shell(joined(words)));
+  return fmt::format(R"sh(
+# The command that the words before the cursor name: "train", "data prepare"; behind `launch -n 2 --` that of the ranks.
+_redline_command() {{
+  local command=${{1:-}}
+  case $command in
+    {}) [[ $# -lt 2 ]] || command="$1 $2" ;;
+    launch)
+      while [[ $# -gt 0 && $1 != -- ]]; do shift; done
+      [[ $# -eq 0 ]] || command=${{2:-}} ;;
+  esac
+  echo "$command"
+}}
+
+# What a key takes, where that can be listed.
+_redline_key_values() {{
+  case $1 in
+{}  esac
+}}
+)sh",
+                     groups(tables, "|"), values);
+}
+
+std::string bash_script(const Tables& tables) {
+  Words top = {"--help", "--version"}, keys;
+  std::string commands, values;
+  for (const Declared& command : tables.commands) {
+    if (stands_alone(command)) top.push_back(command.name);
+    Words flags = {"--help"}, members;
+    for (const DeclaredFlag& flag : command.flags) {
+      flags.push_back(flag.name);
+      if (!flag.value.empty())
+        values += fmt::format("    {}) value=yes words={} ;;\n", word_of_shell(command.name + " " + flag.name),
+                              word_of_shell(joined(values_of(flag, tables))));
+    }
+    for (const Command& member : command.commands) members.emplace_back(member.name);
+    commands +=
+        fmt::format("    {}) flags={} words={} keys={} ;;\n", word_of_shell(command.name), word_of_shell(joined(flags)),
+                    word_of_shell(joined(members)), command.takes_keys() ? "yes" : "''");
+  }
+  for (const config::Key& key : tables.keys) keys.push_back(std::string(key.name) + "=");
+  for (const PresetWords& preset : tables.presets) keys.push_back(preset.name);
+  return first_line("bash") + shared_functions(tables) +
+         fmt::format(R"sh(
+# Where nothing is offered, bash offers files.
+_redline() {{
+  local line=${{COMP_LINE:0:COMP_POINT}} current='' flags='' words='' keys='' value='' command
+  local -a given
+  read -ra given <<< "$line"
+  [[ $line == *[[:space:]] ]] || {{ current=${{given[-1]}}; unset 'given[-1]'; }}
+  command=$(_redline_command "${{given[@]:1}}")
+  case $command in
+    '') words={} ;;
+{}  esac
+  case "$command ${{given[-1]:-}}" in
+{}  esac
+  COMPREPLY=()
+  if [[ -z $value && -n $keys && $current == *=* ]]; then
+    COMPREPLY=($(compgen -W "$(_redline_key_values "${{current%%=*}}")" -- "${{current#*=}}"))
+    # bash cuts words at '=' and replaces what stands behind it, unless it was told not to.
+    [[ $COMP_WORDBREAKS == *=* ]] || COMPREPLY=("${{COMPREPLY[@]/#/${{current%%=*}}=}}")
+    return
+  fi
+  if [[ -z $value && $current == -* && -n $flags ]]; then
+    words=$flags
+  elif [[ -z $value && -n $keys ]]; then
+    words={}
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+  [[ ${{COMPREPLY[0]:-}} != *= ]] || compopt -o nospace 2>/dev/null
+}}
+complete -o bashdefault -o default -F _redline redline
+)sh",
+                     word_of_shell(joined(top)), commands, values, word_of_shell(joined(keys)));
+}
+
+std::string zsh_script(const Tables& tables) {
+  Words top, keys, presets;
+  std::string commands, values;
+  for (const Declared& command : tables.commands) {
+    if (stands_alone(command)) top.push_back(described(command.name, command.purpose));
+    Words flags = {described("--help", "tell about the command")}, members;
+    for (const DeclaredFlag& flag : command.flags) {
+      flags.push_back(described(flag.name, flag.help));
+      if (!flag.value.empty())
+        values += fmt::format("    {}) value=yes values=({}) ;;\n", word_of_shell(command.name + " " + flag.name),
+                              joined(values_of(flag, tables)));
+    }
+    for (const Command& member : command.commands) members.push_back(described(member.name, member.purpose));
+    commands += fmt::format("    {}) members=({}) flags=({}) takes_keys={} ;;\n", word_of_shell(command.name),
+                            joined(members), joined(flags), command.takes_keys() ? "yes" : "''");
+  }
+  for (const config::Key& key : tables.keys) keys.push_back(described(std::string(key.name) + "=", key.help));
+  for (const PresetWords& preset : tables.presets) presets.push_back(described(preset.name, preset.about));
+  return "#compdef redline\n" + first_line("zsh") + shared_functions(tables) +
+         fmt::format(R"sh(
+_redline() {{
+  local command takes_keys='' value=''
+  local -a members flags values keys presets
+  command=$(_redline_command "${{(@)words[2,CURRENT-1]}}")
+  case $command in
+    '') members=({}) flags=(--help --version) ;;
+{}  esac
+  case "$command ${{words[CURRENT-1]}}" in
+{}  esac
+  if [[ -z $value && -n $takes_keys && $PREFIX == *=* ]]; then
+    value=yes values=(${{=$(_redline_key_values "${{PREFIX%%=*}}")}})
+    compset -P '*='
+  fi
+  if [[ -n $value ]]; then
+    if (( ${{#values}} )); then compadd -a values; else _files; fi
+  elif [[ $PREFIX == -* ]]; then
+    _describe -o flag flags
+  elif (( ${{#members}} )); then
+    _describe command members
+  elif [[ -n $takes_keys ]]; then
+    keys=({})
+    presets=({})
+    _describe -t keys key keys -S ''
+    _describe -t presets preset presets
+    _files
+  else
+    _files
+  fi
+}}
+
+if [[ ${{funcstack[1]}} == _redline ]]; then _redline "$@"; else compdef _redline redline; fi
+)sh",
+                     joined(top), commands, values, joined(keys), joined(presets));
+}
+
+std::string fish_script(const Tables& tables) {
+  std::string out = first_line("fish") + fmt::format(R"sh(
+# The command that the words before the cursor name: "train", "data prepare"; behind `launch -n 2 --` that of the ranks.
+function __redline_command
+    set -l given (commandline -opc)[2..]
+    if contains -- "$given[1]" {}; and test (count $given) -ge 2
+        echo "$given[1..2]"
+    else if test "$given[1]" = launch; and set -l dashes (contains -i -- -- $given)
+        echo "$given[(math $dashes + 1)]"
+    else
+        echo "$given[1]"
+    end
+end
+
+function __redline_in
+    contains -- (__redline_command) $argv
+end
+
+)sh",
+                                                     groups(tables, " "));
+  const auto in = [](const std::string& command) {
+    return fmt::format("complete -c redline -n {}", word_of_fish("__redline_in " + word_of_fish(command)));
+  };
+  Words with_keys;
+  for (const Declared& command : tables.commands) {
+    if (stands_alone(command))
+      out += fmt::format("{} -f -a {} -d {}\n", in(""), command.name, word_of_fish(command.purpose));
+    for (const Command& member : command.commands)
+      out += fmt::format("{} -f -a {} -d {}\n", in(command.name), member.name, word_of_fish(member.purpose));
+    out += fmt::format("{} -l help -d 'tell about the command'\n", in(command.name));
+    for (const DeclaredFlag& flag : command.flags) {
+      const bool is_long = flag.name.starts_with("--");
+      const Words values = values_of(flag, tables);
+      out += fmt::format("{} {} {}", in(command.name), is_long ? "-l" : "-s", flag.name.substr(is_long ? 2 : 1));
+      if (!values.empty())
+        out += fmt::format(" -x -a {}", word_of_fish(joined(values)));
+      else if (!flag.value.empty())
+        out += " -r";
+      out += fmt::format(" -d {}\n", word_of_fish(flag.help));
+    }
+    if (command.takes_keys()) with_keys.push_back(word_of_fish(command.name));
+  }
+  out += in("") + " -f -l version -d 'the version'\n";
+  const std::string condition =
+      fmt::format("complete -c redline -n {}", word_of_fish("__redline_in " + joined(with_keys)));
+  const auto word = [&](const std::string& name, std::string_view help) {
+    out += fmt::format("{} -a {} -d {}\n", condition, word_of_fish(name), word_of_fish(help));
+  };
+  for (const PresetWords& preset : tables.presets) word(preset.name, preset.about);
+  for (const config::Key& key : tables.keys) {
+    word(fmt::format("{}=", key.name), key.help);
+    for (const std::string& value : values_of(key)) word(fmt::format("{}={}", key.name, value), key.help);
+  }
+  return out;
+}
+
+}  // namespace
+
+int run_completion(const Words& words) {
+  Arguments arguments("completion", "print a script with which a shell completes commands, flags, keys and presets",
+                      "bash|zsh|fish",
+                      {"source <(redline completion bash)                     in ~/.bashrc",
+                       "redline completion zsh > ~/.zsh/functions/_redline    in a folder of fpath",
+                       "redline completion fish > ~/.config/fish/completions/redline.fish"});
+  Words shells;
+  arguments.words("SHELL", shells, "bash, zsh or fish");
+  if (!arguments.parse(words)) return kDone;
+  if (shells.size() != 1) fail_user("redline completion needs one shell: bash, zsh or fish");
+  const std::string& shell = shells.front();
+  if (shell != "bash" && shell != "zsh" && shell != "fish")
+    fail_user("redline completion knows bash, zsh and fish, not '{}'", shell);
+  const Tables tables;
+  print(shell == "bash" ? bash_script(tables) : shell == "zsh" ? zsh_script(tables) : fish_script(tables));
+  return kDone;
+}
+
+}  // namespace redline::cli

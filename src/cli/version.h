@@ -1,0 +1,10 @@
+// What this program calls itself: the git tag it was built from, or what CMakeLists.txt says (cmake/WriteVersion.cmake).
+#pragma once
+
+#include <string_view>
+
+namespace redline::cli {
+
+std::string_view version();  // "0.1.0", or "0.1.0-12-g1a2b3c4" twelve commits behind the tag
+
+}  // namespace redline::cli
