@@ -43,14 +43,11 @@ struct StateArray {
   }
   // Which of its elements, counted from the one that `from` begins with, is the first about `part`. What begins within
   // a block does so where the range of all ranks does.
-  std::int64_t first_of(Range part, Range from) const {
-    return block_of(part.begin) - block_of(from.begin);
-  }
+  std::int64_t first_of(Range part, Range from) const { return block_of(part.begin) - block_of(from.begin); }
   bool cuts_no_block(Range part) const {
     const Range whole = all();
-    return part.elements() <= 0 ||
-           ((begins_block(part.begin) || part.begin == whole.begin) &&
-            (begins_block(part.end) || part.end == whole.end));
+    return part.elements() <= 0 || ((begins_block(part.begin) || part.begin == whole.begin) &&
+                                    (begins_block(part.end) || part.end == whole.end));
   }
   std::int64_t block_of(std::int64_t element) const { return (element - origin) / block; }
   bool begins_block(std::int64_t element) const { return (element - origin) % block == 0; }

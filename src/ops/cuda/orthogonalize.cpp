@@ -1,6 +1,7 @@
 // Three batched products a round, each with what is added to it in the same pass.
-#include "ops/cuda/gemm.h"
 #include "ops/cuda/orthogonalize.h"
+
+#include "ops/cuda/gemm.h"
 
 namespace redline::ops::cuda {
 
