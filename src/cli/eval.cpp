@@ -82,7 +82,8 @@ bool read_settings(const Words& words, Settings& s) {
   if (!model.empty() && !s.checkpoint.empty())
     fail_user("{} and --checkpoint {}: one model at a time", model[0], s.checkpoint);
   if (!model.empty()) s.checkpoint = model[0];
-  if (s.checkpoint.empty()) fail_user("redline eval needs a MODEL, or --checkpoint MODEL: a run or a Hugging Face folder");
+  if (s.checkpoint.empty())
+    fail_user("redline eval needs a MODEL, or --checkpoint MODEL: a run or a Hugging Face folder");
   if (!s.choices.empty() && (!s.data.empty() || s.batches >= 0 || s.per_document))
     fail_user("--choices {} stands alone: --data, --batches and --per-document are about held-out text", s.choices);
   if (!s.tokenizer.empty() && s.choices.empty() && (s.data.empty() || is_ping(s)))
