@@ -45,7 +45,10 @@ class Progress {
 
 void print_json_result(const ChoicesSettings& s, const infer::Checkpoint& checkpoint,
                        const std::vector<infer::AnsweredQuestion>& questions) {
-  io::Json out = {{"checkpoint", checkpoint.folder.string()}, {"choices", s.file}, {"questions", questions.size()}};
+  io::Json out = {{"checkpoint", checkpoint.folder.string()},
+                  {"average", checkpoint.average},
+                  {"choices", s.file},
+                  {"questions", questions.size()}};
   for (const auto& [measure, key, words] : kMeasures) {
     const infer::Accuracy a = infer::accuracy_of(questions, measure);
     out[key] = a.share;
@@ -68,7 +71,8 @@ void print_json_result(const ChoicesSettings& s, const infer::Checkpoint& checkp
 void print_result(const ChoicesSettings& s, const infer::Checkpoint& checkpoint,
                   const std::vector<infer::AnsweredQuestion>& questions) {
   if (s.json) return print_json_result(s, checkpoint, questions);
-  print(fmt::format("checkpoint   {}\nchoices      {}: {}\n", checkpoint.folder.string(), s.file,
+  print(fmt::format("checkpoint   {}{}\nchoices      {}: {}\n", checkpoint.folder.string(),
+                    checkpoint.average ? ", the average of its weights" : "", s.file,
                     counted(questions.size(), "question")));
   for (const auto& [measure, key, words] : kMeasures) {
     if (measure == Measure::per_token) continue;

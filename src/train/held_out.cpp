@@ -23,13 +23,14 @@ std::vector<const data::Corpus*> HeldOut::corpora() const {
 
 std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine, std::int64_t batches,
                                            const std::function<void(std::int64_t, std::int64_t)>& progress,
-                                           io::Together* ranks) {
+                                           io::Together* ranks, bool first_alone) {
   std::vector<HeldOutLoss> losses;
   for (const Set& set : sets_) {
     set.loader->restore({});
     const model::Evaluation e = model::evaluate(engine, *set.loader, batches, progress, {}, ranks, &set.bytes);
     HeldOutLoss& of = losses.emplace_back(HeldOutLoss{set.name, e.loss, {}});
     if (e.why_no_bytes.empty()) of.bits_per_byte = e.bits_per_byte();
+    if (first_alone) break;
   }
   return losses;
 }

@@ -25,10 +25,10 @@ class HeldOut {
   bool named() const { return named_; }              // data.eval names sets
 
   // Each set from its beginning, up to so many batches (0: all) of each; progress hears of one after the other. The
-  // first set comes first.
+  // first set comes first; with `first_alone` there is no other.
   std::vector<HeldOutLoss> evaluate(model::Engine& engine, std::int64_t batches,
                                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
-                                    io::Together* ranks);
+                                    io::Together* ranks, bool first_alone = false);
 
  private:
   struct Set {

@@ -118,7 +118,7 @@ class StepLoop {
   // Nothing where a signal came before their end.
   HeldOutLosses held_out_losses();
   std::optional<double> held_out_loss_of_average();
-  std::vector<HeldOutLoss> evaluate_held_out();
+  std::vector<HeldOutLoss> evaluate_held_out(bool first_alone);
   void tell_mixture();
   void write_samples(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;

@@ -13,7 +13,7 @@ namespace redline::train {
 StepLoop::HeldOutLosses StepLoop::held_out_losses() {
   const Goodput::Scope evaluating = goodput_->in(Part::evaluation);
   const Ends::Timed timed = ends_.timed(Ends::Aside::evaluation);
-  HeldOutLosses losses{evaluate_held_out(), {}};
+  HeldOutLosses losses{evaluate_held_out(false), {}};
   if (losses.weights.empty()) return {};
   for (const HeldOutLoss& of : losses.weights)
     if (!std::isfinite(of.loss))
@@ -35,7 +35,7 @@ std::optional<double> StepLoop::held_out_loss_of_average() {
   engine_->show_average(true);
   std::vector<HeldOutLoss> losses;
   try {
-    losses = evaluate_held_out();
+    losses = evaluate_held_out(true);
   } catch (...) {
     engine_->show_average(false);
     throw;
@@ -44,7 +44,7 @@ std::optional<double> StepLoop::held_out_loss_of_average() {
   return losses.empty() ? std::nullopt : std::optional(losses[0].loss);
 }
 
-std::vector<HeldOutLoss> StepLoop::evaluate_held_out() {
+std::vector<HeldOutLoss> StepLoop::evaluate_held_out(bool first_alone) {
   const StopFlag* const stop = alone() ? options_.stop : nullptr;  // ranks end an evaluation together
   engine_->drop_on(stop);
   std::vector<HeldOutLoss> losses;
@@ -57,7 +57,7 @@ std::vector<HeldOutLoss> StepLoop::evaluate_held_out() {
           tell_alive();
           keeper_.tell(Evaluating{done, of});
         },
-        options_.team.together);
+        options_.team.together, first_alone);
   } catch (const Interrupted&) {
     return {};
   }
