@@ -39,7 +39,8 @@ TEST_F(Processes, AllOfThemRun) {
 TEST_F(Processes, TheFirstFailureCountsAndEndsTheOthers) {
   const double begin = steady_seconds();
   const ProcessesEnd end = run_processes(
-      shells({"trap 'echo t > termed; exit 0' TERM; sleep 60 & wait", "exit 7", "sleep 0.5; exit 2"}), {0.2, 5});
+      shells({"trap 'echo t > termed; exit 0' TERM; sleep 60 > /dev/null 2>&1 & wait", "exit 7", "sleep 0.5; exit 2"}),
+      {0.2, 5});
   EXPECT_EQ(end.status, 7);
   EXPECT_EQ(end.who, "rank 1");
   EXPECT_EQ(end.how, "exit status 7");
@@ -63,8 +64,8 @@ TEST_F(Processes, AStopIsNoFailureThatEndsOthers) {
 }
 
 TEST_F(Processes, SignalsGoToAll) {
-  const auto scripts = shells({"trap 'echo t > 0; exit 3' TERM; touch ready0; sleep 60 & wait",
-                               "trap 'echo t > 1; exit 3' TERM; touch ready1; sleep 60 & wait"});
+  const auto scripts = shells({"trap 'echo t > 0; exit 3' TERM; touch ready0; sleep 60 > /dev/null 2>&1 & wait",
+                               "trap 'echo t > 1; exit 3' TERM; touch ready1; sleep 60 > /dev/null 2>&1 & wait"});
   std::thread sender([&] {
     for (int i = 0; i < 3000 && !(exists("ready0") && exists("ready1")); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -78,7 +79,9 @@ TEST_F(Processes, SignalsGoToAll) {
 }
 
 TEST_F(Processes, SignalsGoPastAProgramThatWouldEndItsChildren) {
-  auto all = shells({"sh -c \"trap 'echo t > child; exit 3' TERM; touch ready; sleep 60 & wait\" & wait $!; exit $?"});
+  auto all =
+      shells({"sh -c \"trap 'echo t > child; exit 3' TERM; touch ready; sleep 60 > /dev/null 2>&1 & wait\" & wait $!; "
+              "exit $?"});
   all[0].passes_signals_down = true;
   std::thread sender([&] {
     for (int i = 0; i < 3000 && !exists("ready"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
