@@ -1,6 +1,7 @@
 // Flat arrays cut into parts, by size alone: groups whose sums are added in a fixed order, and the shards of ranks,
 // which are whole groups. So a sum over groups has the same bits for any number of ranks. Where an optimizer takes
-// matrices whole, a shard's end that falls within one moves to its nearer end, and the group there is summed in two parts.
+// matrices whole, a shard's end that falls within one moves to its nearer end, and the group there is summed in two
+// parts.
 #pragma once
 
 #include <algorithm>

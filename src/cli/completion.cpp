@@ -1,5 +1,5 @@
-// redline completion: scripts for three shells, from the tables of commands, flags, keys and presets. They hold all that
-// they offer, so that a press of the tab key starts no program.
+// redline completion: scripts for three shells, from the tables of commands, flags, keys and presets. They hold all
+// that they offer, so that a press of the tab key starts no program.
 #include <algorithm>
 
 #include "base/error.h"

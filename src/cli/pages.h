@@ -1,5 +1,5 @@
-// Pages made from the tables of commands, flags, keys and presets: what `redline man` and `redline completion` print, and
-// what `make install` puts where shells and man look.
+// Pages made from the tables of commands, flags, keys and presets: what `redline man` and `redline completion` print,
+// and what `make install` puts where shells and man look.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What this program calls itself: the git tag it was built from, or what CMakeLists.txt says (cmake/WriteVersion.cmake).
+// What this program calls itself: the git tag it was built from, or what CMakeLists.txt says
+// (cmake/WriteVersion.cmake).
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// Choices are documents of ordinary batches; the losses of the evaluation program, token by token, are all that is asked
-// of the model.
+// Choices are documents of ordinary batches; the losses of the evaluation program, token by token, are all that is
+// asked of the model.
 #include "infer/choices.h"
 
 #include <algorithm>

@@ -13,8 +13,8 @@ namespace {
 using optim::Matrices;
 using optim::Range;
 
-// Scratch of one group. On a card four layers' matrices of 2048 x 5632 fit, whose products fill it, and activations of a
-// training step are larger; on the CPU matrices are multiplied one by one.
+// Scratch of one group. On a card four layers' matrices of 2048 x 5632 fit, whose products fill it, and activations of
+// a training step are larger; on the CPU matrices are multiplied one by one.
 constexpr std::int64_t kCardScratch = std::int64_t{256} << 20, kCpuScratch = std::int64_t{8} << 20;
 
 struct Matrix {

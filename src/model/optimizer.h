@@ -31,8 +31,8 @@ optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayou
                                     const config::Optim& settings, const Holds& holds);
 void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& settings, const Holds& holds);
 
-// The matrices that Muon updates, and whose moments optim.moments = "8bit" keeps in eight bits. Few numbers are anything
-// else, or they are seldom met: the embedding's rows.
+// The matrices that Muon updates, and whose moments optim.moments = "8bit" keeps in eight bits. Few numbers are
+// anything else, or they are seldom met: the embedding's rows.
 bool is_layer_matrix(const ParameterSpec& p);
 
 }  // namespace redline::model

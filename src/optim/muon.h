@@ -1,5 +1,5 @@
-// Muon, the update of matrices by orthogonalised momentum (docs/optimizers.md), in three nodes over many matrices of one
-// shape: muon_momentum, ops::Orthogonalize, muon. g = grad_scale * gradient; skipped whole when not finite.
+// Muon, the update of matrices by orthogonalised momentum (docs/optimizers.md), in three nodes over many matrices of
+// one shape: muon_momentum, ops::Orthogonalize, muon. g = grad_scale * gradient; skipped whole when not finite.
 // muon_momentum:  M = mu M + g;  U = g + mu M;  x = U / (1.02 ||U|| + 1e-30), or 0 where the step is skipped
 // muon, O what became of x, u = O or NorMuon's:
 //   s_i = mean of O^2 over row i;  v_i = beta2 v_i + (1 - beta2) s_i;  u_i = O_i / (sqrt(v_i) + 1e-8) * ||O|| / ||u||
@@ -16,8 +16,8 @@
 
 namespace redline::optim {
 
-// Where the parts of an array are that matrices have: in groups of `inner`, of which every next one is `stride` elements
-// further.
+// Where the parts of an array are that matrices have: in groups of `inner`, of which every next one is `stride`
+// elements further.
 struct Spread {
   std::int64_t inner = 1, inner_stride = 0, stride = 0;
   constexpr std::int64_t at(std::int64_t i) const { return i / inner * stride + i % inner * inner_stride; }

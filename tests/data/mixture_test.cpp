@@ -1,5 +1,5 @@
-// Sources mixed by shares of tokens: the shares are exact, and batches and states are the same for any number of workers
-// and ranks.
+// Sources mixed by shares of tokens: the shares are exact, and batches and states are the same for any number of
+// workers and ranks.
 #include "data/mixture.h"
 
 #include <gtest/gtest.h>

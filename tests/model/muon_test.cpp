@@ -1,5 +1,5 @@
-// Whole models trained with Muon: every Hugging Face matrix of a layer is updated as it is written down, all else as AdamW
-// does; runs repeat to the bit, and the plan has room for it where AdamW's activations stand.
+// Whole models trained with Muon: every Hugging Face matrix of a layer is updated as it is written down, all else as
+// AdamW does; runs repeat to the bit, and the plan has room for it where AdamW's activations stand.
 #include "optim/muon.h"
 
 #include <gtest/gtest.h>

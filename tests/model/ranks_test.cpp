@@ -163,8 +163,8 @@ TEST(Ranks, WorkingCopiesAreThoseOfOneRank) {
   EXPECT_LT(by_mode[Mode::fsdp].arena, by_mode[Mode::zero1].arena);
 }
 
-// An embedding of 50 rows ends within a block of the moments. Sums of gradients differ in their last bits with the number
-// of ranks, and a moment then lies one place off, now and then.
+// An embedding of 50 rows ends within a block of the moments. Sums of gradients differ in their last bits with the
+// number of ranks, and a moment then lies one place off, now and then.
 TEST(Ranks, SmallMomentsAreThoseOfOneRank) {
   for (const char* moments : {"bf16", "8bit"}) {
     const Case c{.moments = moments, .vocab = 50};
@@ -233,8 +233,8 @@ TEST(Ranks, AWireInBf16RoundsTheSums) {
   }
 }
 
-// Ranks have whole matrices of Muon's. Orthogonalising brings small singular values up, and with them what differs in the
-// last bits of a gradient.
+// Ranks have whole matrices of Muon's. Orthogonalising brings small singular values up, and with them what differs in
+// the last bits of a gradient.
 TEST(Ranks, MuonOnAnyNumberInAnyModeIsOneRanksStep) {
   for (const Case& c : {Case{.optimizer = &kMuon}, Case{.family = "qwen3", .tied = true, .optimizer = &kNorMuon}}) {
     const Trained alone = train_on(1, Mode::ddp, c);

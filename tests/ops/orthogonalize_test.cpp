@@ -1,4 +1,5 @@
-// Matrices become orthogonal: the rounds as they are written down, in doubles, for any shape and any number of matrices.
+// Matrices become orthogonal: the rounds as they are written down, in doubles, for any shape and any number of
+// matrices.
 #include "ops/orthogonalize.h"
 
 #include "ops/cpu/kernels.h"

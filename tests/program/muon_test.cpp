@@ -9,8 +9,8 @@ namespace {
 
 using namespace redline::testing;
 
-// torch computes its rounds in bf16, and divides by the norm itself where we divide by 1.02 of it. With that factor taken
-// back the steps differ by 1.2 to 2.0% of their norm, as rounds in doubles do.
+// torch computes its rounds in bf16, and divides by the norm itself where we divide by 1.02 of it. With that factor
+// taken back the steps differ by 1.2 to 2.0% of their norm, as rounds in doubles do.
 TEST(Muon, StepsAreThoseOfTorch) {
   const io::SafetensorsReader oracle(Path(REDLINE_SOURCE_DIR) / "tests/fixtures/muon/oracle.safetensors");
   ThreadPool pool(1);

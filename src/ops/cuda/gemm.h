@@ -12,8 +12,8 @@ namespace redline::ops::cuda {
 
 // C[m, n] = alpha * op(A) * op(B) + beta * D, D another array like C or C itself; row-major and dense with the given
 // leading dimensions; a and b bf16 or fp32, c bf16 (of bf16 inputs) or fp32, accumulated in fp32. Or a and b e4m3 and
-// e5m2, with the scales that the product is multiplied by: A as it is times B turned over then, all extents multiples of
-// 16. A batch is many of them, their operands so many elements apart.
+// e5m2, with the scales that the product is multiplied by: A as it is times B turned over then, all extents multiples
+// of 16. A batch is many of them, their operands so many elements apart.
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;

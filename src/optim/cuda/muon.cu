@@ -1,9 +1,9 @@
 // Muon around its products, skipped whole when the norm was not finite:
 //   M = mu M + g;  U = g + mu M;  x = U / (1.02 ||U|| + 1e-30)
 //   u = O, or NorMuon's;  p = p - lr wd p - lr 0.2 sqrt(max(rows, columns)) u;  working = p in bf16
-// A block has one part of one matrix: blockIdx.y is the matrix. Squares are summed in double by part, and every block of
-// the next kernel adds the parts up in the same order. U is made twice rather than kept: 8 bytes read again instead of 4
-// written and 4 read, and x is rounded once.
+// A block has one part of one matrix: blockIdx.y is the matrix. Squares are summed in double by part, and every block
+// of the next kernel adds the parts up in the same order. U is made twice rather than kept: 8 bytes read again instead
+// of 4 written and 4 read, and x is rounded once.
 #include "base/step_state.h"
 #include "device/cuda/vectors.cuh"
 #include "optim/cuda/kernels.h"

@@ -1,3 +1,4 @@
+// The kernels of the clock of waits: one thread each, before a wait and behind it.
 #include "program/cuda/wait_clock.h"
 
 namespace redline::program {

@@ -1,5 +1,6 @@
 // How long a card's stream stood still for other ranks, counted by the card itself: a host that asked would have to
-// wait for it, and a captured graph runs without one. The sum stands in host memory, where reading it waits for nothing.
+// wait for it, and a captured graph runs without one. The sum stands in host memory, where reading it waits for
+// nothing.
 #pragma once
 
 #include <cstdint>

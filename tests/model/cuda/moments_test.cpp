@@ -1,4 +1,5 @@
-// optim.moments on a card: a model's steps are the CPU's, with graphs and without, and its training that of fp32 moments.
+// optim.moments on a card: a model's steps are the CPU's, with graphs and without, and its training that of fp32
+// moments.
 #include <cmath>
 
 #include "model/tiny.h"

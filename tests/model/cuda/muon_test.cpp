@@ -1,4 +1,5 @@
-// Whole updates of Muon on a card against the CPU, in graphs and without, with copies of weights in bf16 and in eight bits.
+// Whole updates of Muon on a card against the CPU, in graphs and without, with copies of weights in bf16 and in eight
+// bits.
 #include "model/engine.h"
 #include "model/tiny.h"
 #include "testing/on_card.h"

@@ -1,4 +1,5 @@
-// Orthogonal matrices on the card are the CPU's: batches of every shape, in fp32 closely and in bf16 as its rounding has it.
+// Orthogonal matrices on the card are the CPU's: batches of every shape, in fp32 closely and in bf16 as its rounding
+// has it.
 #include "ops/cuda/orthogonalize.h"
 
 #include "ops/cuda/both_backends.h"

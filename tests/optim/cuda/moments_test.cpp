@@ -1,5 +1,6 @@
 // Moments in fewer bytes on the card. Where both backends compute the same floats, what is kept has the CPU's bits;
-// sums may differ in the last bit of fp32, as a compiler contracts them: then a number lies one place off, now and then.
+// sums may differ in the last bit of fp32, as a compiler contracts them: then a number lies one place off, now and
+// then.
 #include "optim/moments.h"
 
 #include "base/step_state.h"

@@ -1,5 +1,5 @@
-// Muon around its products on the card: the CPU's numbers for matrices anywhere, and nothing touched where a step is left
-// out.
+// Muon around its products on the card: the CPU's numbers for matrices anywhere, and nothing touched where a step is
+// left out.
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 #include "optim/cuda/kernels.h"
