@@ -42,6 +42,7 @@ struct Data {
   std::vector<std::string> eval;              // empty: held out from the training source
   std::string tokenizer;                      // empty: what the data bring or imply
   std::string text_field = "text";            // of JSON objects
+  std::string chat = "none";                  // none | auto | chatml | llama3: how conversations become tokens
   std::string on_error = "stop";              // stop | skip: at malformed documents of a stream
   std::string separator;                      // between the documents of a text file; empty: a file is one
   std::string packing = "pack";               // pack | stream | bucket | pad
@@ -119,6 +120,8 @@ struct Precision {
 struct Kernels {
   std::string graphs = "auto";     // auto | off
   std::string attention = "auto";  // auto | cudnn | hopper | flash | reference
+  std::string tuning = "on";       // off | on | max: of the products' algorithms
+  std::int64_t logits_rows = 0;    // of logits that exist at a time; 0: as suits the device
   bool deterministic = false;
   bool operator==(const Kernels&) const = default;
 };
