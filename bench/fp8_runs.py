@@ -88,7 +88,7 @@ def text_list(words):
 def keys_of(given, recipe, arm, seed, steps, folder):
     keys = [f"train.batch_size={recipe.rows}", f"train.accumulate={recipe.accumulate}", f"train.seq_len={recipe.seq_len}",
             f"train.seed={seed}", f"data.seed={seed}", f"train.max_steps={steps}", "checkpoint.every=0",
-            'log.sinks=["console", "jsonl"]', *recipe.keys]
+            'log.sinks=["console", "jsonl"]', "optim.name=adamw", *recipe.keys]
     if given.one_batch:
         batch = os.path.join(folder, "batch.bin")
         if not os.path.exists(batch):

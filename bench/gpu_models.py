@@ -130,7 +130,7 @@ def train(given, model, keys):
 
 def keys_of(batch, more):
     return [f"train.batch_size={batch}", "train.accumulate=1", "train.max_steps=1000000", "train.eval_every=0",
-            "checkpoint.every=0", "model.dropout=0", *more]
+            "checkpoint.every=0", "model.dropout=0", "optim.name=adamw", *more]
 
 
 def median(rows, key):

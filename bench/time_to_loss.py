@@ -7,10 +7,12 @@ RESULTS/time_to_loss_MODEL.csv, and one that stands there is not made again, so 
   bench/time_to_loss.py gqa-180m --train train.bin --eval val.bin --torch torch_text.py \\
                         --text train.jsonl.zst val.jsonl.zst --tokenizer tokenizer.json --arms "torch adamw" adamw muon
   bench/time_to_loss.py gqa-180m --table                                what the file says so far
+  bench/loss_curves.py gqa-180m --out curves.svg                        the losses of the longest runs over seconds
 
 All arms train on the same tokens: full rows of one stream, as a script that knows no documents has them. The slope of an arm is
--dL/d ln(tokens) between its shortest and its longest run. seconds to the base's loss = seconds of the steps of the longest run *
-exp((its loss - the base's) / slope), so that an arm which ends lower needs less than all of its run.
+-dL/d ln(tokens) between its shortest and its longest run. Seconds to the base's loss are counted from the run of the arm that
+ends nearest to it: seconds of its steps * exp((its loss - the base's) / slope). Each optimizer has a rate of its own: search it
+on the shorter length first, with as many trials for each (`redline sweep`).
 """
 import argparse
 import csv
@@ -27,35 +29,42 @@ import time
 import fp8_parity
 import fp8_runs
 
-COLUMNS = ["arm", "million_tokens", "seed", "steps", "step_ms", "held_out"]
+COLUMNS = ["arm", "million_tokens", "seed", "lr", "warmup_steps", "steps", "step_ms", "held_out"]
+CURVE_COLUMNS, CURVE_EVERY = ["arm", "million_tokens", "seed", "step", "loss"], 5
 # The engine and what is set; keys of redline, flags of the script in PyTorch.
 ARMS = {
     "torch adamw": ("torch", ["--optimizer", "adamw"]),
     "torch muon": ("torch", ["--optimizer", "muon"]),
     "torch adamw fp8": ("torch", ["--optimizer", "adamw", "--precision", "fp8"]),
-    "adamw": ("redline", []),
-    "adamw fp8": ("redline", ["precision.matmul=fp8"]),
+    "adamw": ("redline", ["optim.name=adamw"]),
+    "adamw fp8": ("redline", ["optim.name=adamw", "precision.matmul=fp8"]),
     "muon": ("redline", ["optim.name=muon"]),
     "muon fp8": ("redline", ["optim.name=muon", "precision.matmul=fp8"]),
 }
 BASE, SYSTEM = "torch adamw", "adamw"  # what all is held against, and what the engine alone gives
 
 
-class Recipe:
-    """Rows of a micro-batch, micro-batches of a step, the length of a row, and the rate of both optimizers."""
+def files(folder, model):
+    """Of the ends of runs, and of their curves."""
+    return [os.path.join(folder, f"time_to_loss_{model}{part}.csv") for part in ("", "_curves")]
 
-    def __init__(self, rows, accumulate, seq_len, lr):
-        self.rows, self.accumulate, self.seq_len, self.lr = rows, accumulate, seq_len, lr
+
+class Recipe:
+    """Rows of a micro-batch, micro-batches of a step, the length of a row, and the rate of each optimizer."""
+
+    def __init__(self, rows, accumulate, seq_len, **rates):
+        self.rows, self.accumulate, self.seq_len, self.rates = rows, accumulate, seq_len, rates
 
     def steps(self, million_tokens):
         return max(1, round(million_tokens * 1e6 / (self.rows * self.accumulate * self.seq_len)))
 
 
 RECIPES = {
-    "gqa-180m": Recipe(64, 2, 1024, 1e-3),
-    "cs336-350m": Recipe(64, 1, 1024, 1e-3),
-    "ping-95m": Recipe(128, 1, 1024, 1e-3),
+    "gqa-180m": Recipe(64, 2, 1024, adamw=2.5e-4, muon=4e-3),
+    "cs336-350m": Recipe(64, 1, 1024, adamw=2.5e-4, muon=2e-3),
+    "ping-95m": Recipe(128, 1, 1024, adamw=2.5e-4, muon=4e-3),
 }
+WARM_UP = 0.3  # of the steps: AdamW bears no less in runs so short
 
 
 def arguments():
@@ -63,7 +72,7 @@ def arguments():
     parser.add_argument("model", choices=RECIPES)
     parser.add_argument("keys", nargs="*", metavar="key=value", help="for every run of redline")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=[SYSTEM, "muon"], metavar="ARM", help=", ".join(ARMS))
-    parser.add_argument("--lr", type=float, help="of every arm (default: the recipe's)")
+    parser.add_argument("--lr", type=float, help="of every arm (default: what suits its optimizer)")
     parser.add_argument("--million-tokens", nargs="+", type=float, default=[15, 30])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--train", metavar="DATA")
@@ -79,6 +88,10 @@ def arguments():
     return parser.parse_intermixed_args()
 
 
+def warm_up(steps):
+    return max(1, round(WARM_UP * steps))
+
+
 def run_or_end(command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
@@ -87,17 +100,17 @@ def run_or_end(command):
 
 
 def train_redline(given, recipe, keys, lr, steps, seed, folder):
-    """Median ms of a step, and the held-out loss."""
+    """Median ms of a step, the held-out loss, and training losses by their steps."""
     run = os.path.join(folder, "run")
     run_or_end([given.redline, "train", "--preset", given.model, "--device", given.device, "--out", run,
                 f"train.batch_size={recipe.rows}", f"train.accumulate={recipe.accumulate}", f"train.seq_len={recipe.seq_len}",
                 f"train.max_steps={steps}", f"train.seed={seed}", f"data.seed={seed}", "train.eval_every=0",
                 "train.eval_batches=1000", "checkpoint.every=0", f"optim.lr={lr}", f"optim.min_lr={lr / 10}",
-                f"optim.warmup_steps={max(1, steps // 10)}", "optim.schedule=cosine", f"data.train={os.path.abspath(given.train)}",
+                f"optim.warmup_steps={warm_up(steps)}", "optim.schedule=cosine", f"data.train={os.path.abspath(given.train)}",
                 f"data.eval={os.path.abspath(given.eval)}", 'log.sinks=["console", "jsonl"]', *given.keys, *keys])
     result = fp8_parity.read_run(run)
     shutil.rmtree(run)
-    return result.step_ms(), result.final()
+    return result.step_ms(), result.final(), result.losses()
 
 
 def train_torch(given, recipe, flags, lr, steps, seed, _):
@@ -105,10 +118,23 @@ def train_torch(given, recipe, flags, lr, steps, seed, _):
         sys.exit("the arms in PyTorch need --torch, --text and --tokenizer")
     words = run_or_end([sys.executable, given.torch, "--model", given.model, "--train", given.text[0], "--val", given.text[1],
                         "--tokenizer", given.tokenizer, "--batch", str(recipe.rows), "--accumulate", str(recipe.accumulate),
-                        "--steps", str(steps), "--lr", str(lr), "--min-lr", str(lr / 10), "--warmup", str(max(1, steps // 10)),
+                        "--steps", str(steps), "--lr", str(lr), "--min-lr", str(lr / 10), "--warmup", str(warm_up(steps)),
                         "--seed", str(seed), "--device", given.device, *flags])
-    result = json.loads(words.strip().split("\n")[-1])
-    return result["step_ms"], result["held_out"]
+    *lines, result = [json.loads(line) for line in words.strip().split("\n") if line.startswith("{")]
+    return result["step_ms"], result["held_out"], {line["step"]: line["loss"] for line in lines if "step" in line}
+
+
+def add_rows(path, columns, rows):
+    new = not os.path.exists(path)
+    with open(path, "a", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([columns, *rows] if new else rows)
+
+
+def thinned(losses):
+    """A loss every CURVE_EVERY steps: the mean of those since the last."""
+    return [(step, round(statistics.fmean(loss for at, loss in losses.items() if step - CURVE_EVERY < at <= step), 4))
+            for step in sorted(losses) if step % CURVE_EVERY == 0 or step == max(losses)]
 
 
 def read(path):
@@ -134,13 +160,15 @@ def slope(lengths):
 
 
 def seconds_to(loss, lengths):
-    """Of steps alone, until an arm reaches a loss; None where its slope is not known or does not fall."""
-    falls = slope(lengths)
-    if not falls or falls <= 0:
-        return None
-    runs = lengths[max(lengths)]
+    """Of steps alone, until an arm reaches a loss, from its runs that end nearest to it; None where that takes a slope and it has
+    none that falls."""
+    ends_at = lambda runs: statistics.fmean(held_out for _, _, held_out in runs)
+    runs = min(lengths.values(), key=lambda runs: abs(ends_at(runs) - loss))
     seconds = statistics.fmean(steps * ms / 1e3 for steps, ms, _ in runs)
-    return seconds * math.exp((statistics.fmean(held_out for _, _, held_out in runs) - loss) / falls)
+    if ends_at(runs) == loss:
+        return seconds
+    falls = slope(lengths)
+    return seconds * math.exp((ends_at(runs) - loss) / falls) if falls and falls > 0 else None
 
 
 def spread(losses):
@@ -169,7 +197,7 @@ def table(arms):
 def main():
     given = arguments()
     recipe = RECIPES[given.model]
-    path = os.path.join(given.results, f"time_to_loss_{given.model}.csv")
+    path, curves = files(given.results, given.model)
     begin = time.time()
     if not given.table:
         if not given.train or not given.eval:
@@ -184,15 +212,13 @@ def main():
                 break
             engine, settings = ARMS[arm]
             steps = recipe.steps(length)
+            lr = given.lr or recipe.rates["muon" if "muon" in arm else "adamw"]
             with tempfile.TemporaryDirectory() as folder:
                 train = train_redline if engine == "redline" else train_torch
-                step_ms, held_out = train(given, recipe, settings, given.lr or recipe.lr, steps, seed, folder)
-            new = not os.path.exists(path)
-            with open(path, "a", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                if new:
-                    writer.writerow(COLUMNS)
-                writer.writerow([arm, f"{length:g}", seed, steps, f"{step_ms:.4g}", f"{held_out:.6g}"])
+                step_ms, held_out, losses = train(given, recipe, settings, lr, steps, seed, folder)
+            add_rows(path, COLUMNS, [[arm, f"{length:g}", seed, f"{lr:g}", warm_up(steps), steps, f"{step_ms:.4g}",
+                                      f"{held_out:.6g}"]])
+            add_rows(curves, CURVE_COLUMNS, [[arm, f"{length:g}", seed, step, loss] for step, loss in thinned(losses)])
             print(f"{arm}, {length:g}M tokens, seed {seed}: {step_ms:.1f} ms a step, held out {held_out:.4f}", flush=True)
     print(table(read(path)))
 

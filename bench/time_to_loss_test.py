@@ -21,6 +21,17 @@ class Arithmetic(unittest.TestCase):
         words = time_to_loss.table({"torch adamw": self.BASE, "muon": better})
         self.assertIn("| muon | 100.0 | 4.5000 | 4.0000 | 10 | 4.00 |", words)
 
+    def test_seconds_are_counted_from_the_nearest_run(self):
+        bent = {10.0: [(100, 200.0, 5.0)], 20.0: [(200, 300.0, 4.0)]}  # the short run's own 20 s, not a third of the long one's 60
+        self.assertAlmostEqual(time_to_loss.seconds_to(5.1, bent), 20 * math.exp(-0.1 * math.log(2)))
+
+    def test_a_loss_that_a_run_ends_with_needs_no_slope(self):
+        self.assertAlmostEqual(time_to_loss.seconds_to(5.0, {10.0: [(100, 200.0, 5.0)]}), 20)
+
+    def test_curves_are_means_of_five_steps_and_keep_the_last(self):
+        self.assertEqual(time_to_loss.thinned({step: float(step) for step in range(1, 8)}), [(5, 3.0), (7, 5.0)])
+        self.assertEqual(time_to_loss.thinned({1: 9.0, 50: 7.0, 100: 6.0}), [(50, 7.0), (100, 6.0)])
+
     def test_seeds_have_a_spread(self):
         self.assertEqual(time_to_loss.spread([4.0, 5.0]), "4.5000 ± 0.7071")
 

@@ -24,7 +24,8 @@ class PlanCommand : public ProgramTest {
 };
 
 TEST_F(PlanCommand, TellsAllOfARunAsJson) {
-  const Json j = json_of({"plan", "gqa-180m", "--card", "h200", "train.batch_size=64", "train.accumulate=1"});
+  const Json j =
+      json_of({"plan", "gqa-180m", "--card", "h200", "train.batch_size=64", "train.accumulate=1", "optim.name=adamw"});
   EXPECT_EQ(j.at("parameters"), 180910080);
   EXPECT_EQ(j.at("tokens_per_step"), 65536);
   EXPECT_EQ(j.at("checkpoint_bytes"), std::int64_t{180910080} * 3 * 4);  // parameters and two moments

@@ -96,7 +96,7 @@ TEST_F(LoadTest, UnknownNamesAreTold) {
   const std::string preset = error_of([] { load({"", "lama-1.36b", {}}); });
   EXPECT_TRUE(preset.starts_with("on the command line: unknown preset 'lama-1.36b'; did you mean 'llama-1.36b'? "))
       << preset;
-  EXPECT_NE(preset.find("cs336-350m, gqa-180m, llama-1.36b, olmo2-1.5b, ping-95m, quick, qwen3-1.8b"),
+  EXPECT_NE(preset.find("cs336-350m-90min, cs336-350m, gqa-180m, llama-1.36b, olmo2-1.5b, ping-95m, quick, qwen3-1.8b"),
             std::string::npos);
   const std::string file = write("p.toml", "\npreset = \"nothing like it\"\n");
   EXPECT_TRUE(error_of([&] { load({file, "", {}}); }).starts_with(file + ":2: unknown preset"));

@@ -343,7 +343,7 @@ TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
 // The step's FLOPs, node by node, against the closed form that MFU is defined by.
 TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
   for (const char* preset :
-       {"quick", "ping-95m", "gqa-180m", "cs336-350m", "llama-1.36b", "qwen3-1.8b", "olmo2-1.5b"}) {
+       {"quick", "ping-95m", "gqa-180m", "cs336-350m", "cs336-350m-90min", "llama-1.36b", "qwen3-1.8b", "olmo2-1.5b"}) {
     config::Config c = config::load({.file = "", .preset = preset, .overrides = {"train.batch_size=2"}});
     const config::Model& m = c.model;
     const data::BatchShape shape{2, c.train.seq_len, 1};

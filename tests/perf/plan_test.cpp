@@ -71,7 +71,7 @@ TEST(Flops, OfPackedDocumentsAreTheClosedFormForEveryPreset) {
 }
 
 TEST(Plan, KindsOfMemoryAreTheArenaAndWhatStandsBesideIt) {
-  const config::Config c = config_of("gqa-180m", {});
+  const config::Config c = config_of("gqa-180m", {"optim.name=adamw"});
   const Plan card = make_plan(c, h200());
   const MemoryKinds& m = card.memory;
   EXPECT_EQ(m.total() - m.context - m.arena, 8 << 20) << "the ring of uploads";

@@ -172,7 +172,7 @@ std::vector<MeasuredRun> measured_runs() {
       const std::string precision = row.value("precision", "bf16");
       const config::Config c = config_of(
           model, {fmt::format("train.batch_size={}", batch_size), fmt::format("train.accumulate={}", accumulate),
-                  fmt::format("train.seq_len={}", row.at("seq_len").get<int>()), "model.dropout=0",
+                  fmt::format("train.seq_len={}", row.at("seq_len").get<int>()), "model.dropout=0", "optim.name=adamw",
                   fmt::format("precision.matmul={}", precision), fmt::format("train.recompute={}", recompute)});
       MeasuredRun run;
       run.file = path.filename().string();
