@@ -14,9 +14,11 @@ fi
 
 # Optional too: headers and libraries of Arrow, which Debian 12 has not. Without them Parquet cannot be read.
 pyarrow=.cache/pyarrow
-if [[ ! -d $pyarrow/pyarrow ]] && ! pkg-config --exists parquet 2>/dev/null && ! python3 -c 'import pyarrow' 2>/dev/null; then
-  python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$pyarrow" \
-    pyarrow >/dev/null 2>&1 ||
+installed='import importlib.util, os, sys; spec = importlib.util.find_spec("pyarrow")
+sys.exit(not (spec and os.path.exists(spec.submodule_search_locations[0] + "/include/parquet/file_reader.h")))'
+if [[ ! -d $pyarrow/pyarrow ]] && ! pkg-config --exists parquet 2>/dev/null && ! python3 -c "$installed" 2>/dev/null; then
+  python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --retries 1 --timeout 10 \
+    --target "$pyarrow" pyarrow >/dev/null 2>&1 ||
     echo "setup: pip could not get pyarrow; reading Parquet is left out." >&2
 fi
 

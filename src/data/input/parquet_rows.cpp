@@ -175,6 +175,7 @@ struct ParquetRows::Impl {
 
   void decode(Group& group) {
     const auto where = [&] { return fmt::format("{}: row group {}", path.string(), group.number); };
+    const auto fail_rows = [&] { fail_user("{}: damaged: it has another number of rows than it says", where()); };
     RedlineParquetError error{};
     const std::unique_ptr<RedlineParquetGroup, void (*)(RedlineParquetGroup*)> reader(
         parquet.open_group(file.get(), group.number, group.from, &error), parquet.close_group);
@@ -185,6 +186,7 @@ struct ParquetRows::Impl {
       const RedlineParquetRow* rows = nullptr;
       const std::int64_t count = parquet.next(reader.get(), &rows, &error);
       if (count == 0) break;
+      if (count > missing) fail_rows();
       missing -= count;
       for (std::int64_t i = 0; i < count; ++i)
         if (!append(group, parcel, rows[i])) return;
@@ -194,7 +196,7 @@ struct ParquetRows::Impl {
       }
     }
     if (!hand_over(group, parcel)) return;
-    if (missing != 0) fail_user("{}: damaged: it has another number of rows than it says", where());
+    if (missing != 0) fail_rows();
   }
 
   // False: nobody wants it any more.

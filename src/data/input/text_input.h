@@ -77,8 +77,8 @@ class TextInput {
   // UserError or MachineError that names file and offset; what stood before it has been given, and the next call goes
   // on with the next file.
   bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
-  // Goes to a place where a document begins (a byte, after decompressing up to it, or a row), so that next() goes on from
-  // there.
+  // Goes to a place where a document begins (a byte, after decompressing up to it, or a row), so that next() goes on
+  // from there.
   void seek(std::int64_t file, std::int64_t offset);
 
   // The text of one document of a block: JSON parsed, separator cut off, checked to be UTF-8. May be empty. Any thread
