@@ -3,14 +3,7 @@
 # too.
 
 set(redline_cudnn_enabled OFF)
-set(site_packages)
-find_program(REDLINE_PYTHON NAMES python3)
-mark_as_advanced(REDLINE_PYTHON)
-if(REDLINE_PYTHON)
-  execute_process(
-    COMMAND "${REDLINE_PYTHON}" -c "import site, sysconfig; print(';'.join([sysconfig.get_path('purelib'), *site.getsitepackages()]))"
-    OUTPUT_VARIABLE site_packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-endif()
+include(SitePackages)
 set(cudnn_hints)
 set(frontend_hints "${PROJECT_SOURCE_DIR}/.cache/cudnn-frontend/include")
 foreach(folder IN LISTS site_packages)

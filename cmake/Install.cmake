@@ -27,6 +27,11 @@ else()
 endif()
 
 install(TARGETS redline RUNTIME DESTINATION bin)
+if(redline_parquet_enabled)
+  # With the libraries of a wheel, which would go with its folder.
+  install(TARGETS redline_parquet LIBRARY DESTINATION lib/redline)
+  install(FILES ${redline_parquet_libraries} DESTINATION lib/redline)
+endif()
 install(FILES ${config_files} DESTINATION share/redline/configs)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION share/doc/redline)
 install(FILES "${pages}/redline.1" DESTINATION share/man/man1)

@@ -1,6 +1,7 @@
 # One static library a room: redline_<room>, linked to every room on a lower floor. `redline_rooms` lists them all.
 # A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both. The same holds for
-# cuda/cudnn/ and no_cudnn.cpp, for dist/mpi/ and no_mpi.cpp, and for dist/nccl/ and no_nccl.cpp.
+# cuda/cudnn/ and no_cudnn.cpp, for dist/mpi/ and no_mpi.cpp, and for dist/nccl/ and no_nccl.cpp. The Parquet module is
+# a library of its own (Parquet.cmake).
 
 # Files as bytes inside the program: embed_files(<output variable> <function that gives them> <files>).
 function(embed_files variable function)
@@ -58,7 +59,7 @@ foreach(floor IN LISTS redline_floors)
         list(FILTER kernels EXCLUDE REGEX "/src/dist/${engine}/")
       endif()
     endforeach()
-    list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/cli/main.cpp")
+    list(REMOVE_ITEM sources "${PROJECT_SOURCE_DIR}/src/cli/main.cpp" "${PROJECT_SOURCE_DIR}/src/data/parquet/module.cpp")
     if(room STREQUAL "config")
       list(APPEND sources "${embedded_configs}")
     elseif(room STREQUAL "report")

@@ -30,6 +30,11 @@ def output(*command, **more):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more).stdout
 
 
+def module_of(build):
+    """The Parquet module of a build or of what was unpacked; none: it was built without."""
+    return glob.glob(os.path.join(build, "redline-parquet.so"))
+
+
 def needed(program):
     """Name -> path of all shared libraries, those of libraries included."""
     found = {}
@@ -39,6 +44,13 @@ def needed(program):
         match = re.match(r"\s*(\S+) => (/\S+)", line)
         if match and not GLIBC.match(match[1]) and not DRIVER.match(match[1]):
             found[match[1]] = match[2]
+    return found
+
+
+def needed_in_all(build):
+    found = {}
+    for path in [os.path.join(build, "redline"), *module_of(build)]:
+        found.update(needed(path))
     return found
 
 
@@ -77,6 +89,13 @@ def copy_licences(libraries, folder):
         if package and os.path.exists(text):
             shutil.copy(text, os.path.join(folder, package + ".txt"))
             lines.append(f"- {name}: {package}.txt")
+        elif "/pyarrow/" in path:
+            texts = glob.glob(os.path.join(os.path.dirname(path), "..", "pyarrow-*.dist-info", "licenses", "*.txt"))
+            if not texts:
+                raise SystemExit(f"package: no licence was found for {name} ({path})")
+            for text in texts:
+                shutil.copy(text, os.path.join(folder, "pyarrow-" + os.path.basename(text)))
+            lines.append(f"- {name}: pyarrow-LICENSE.txt")
         elif "cuda" in os.path.realpath(path) or re.match("lib(cu|nv)", name):
             lines.append(f"- {name}: NVIDIA; https://docs.nvidia.com/cuda/eula/ and, for cuDNN and NCCL, the licences of these products")
         elif package in HEADERS:
@@ -91,7 +110,7 @@ def stage(build, prefix, libraries):
     """The installed tree under `prefix`, with libraries beside the program."""
     subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--strip"], check=True, stdout=subprocess.DEVNULL)
     if libraries:
-        os.makedirs(os.path.join(prefix, LIBRARIES))
+        os.makedirs(os.path.join(prefix, LIBRARIES), exist_ok=True)
         for name, path in libraries.items():
             shutil.copy(os.path.realpath(path), os.path.join(prefix, LIBRARIES, name))
     copy_licences(libraries, os.path.join(prefix, "share/doc/redline/licences"))
@@ -103,7 +122,16 @@ def try_out(prefix, outside):
     clean = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     for words in (["--version"], ["config", "--presets"], ["plan", "quick", "--card", "h100"]):
         subprocess.run([program, *words], check=True, cwd="/", env=clean, stdout=subprocess.DEVNULL)
-    for name, path in needed(program).items():
+    modules = module_of(os.path.join(prefix, LIBRARIES))
+    if modules:  # it looks at the file only once it has its module
+        with tempfile.TemporaryDirectory() as work:
+            words = ["data", "prepare", "--tokenizer", "bytes", "--out", "out", "prose.parquet"]
+            with open(os.path.join(work, "prose.parquet"), "w", encoding="utf-8") as file:
+                file.write("no table\n")
+            said = subprocess.run([program, *words], cwd=work, env=clean, capture_output=True, text=True).stderr
+        if "not a Parquet file" not in said:
+            raise SystemExit(f"package: the Parquet module does not work: {said}")
+    for name, path in [pair for file in [program, *modules] for pair in needed(file).items()]:
         if name not in outside and not os.path.realpath(path).startswith(os.path.realpath(prefix)):
             raise SystemExit(f"package: {name} comes from {path} and not from the package")
 
@@ -111,7 +139,7 @@ def try_out(prefix, outside):
 def make_archive(build, out, version):
     name = f"redline-{version}-linux-{platform.machine()}"
     with tempfile.TemporaryDirectory() as work:
-        stage(build, os.path.join(work, name), {**needed(os.path.join(build, "redline")), **loaded_later(build)})
+        stage(build, os.path.join(work, name), {**needed_in_all(build), **loaded_later(build)})
         path = os.path.abspath(os.path.join(out, name + ".tar.gz"))
         subprocess.run(["tar", "--owner=0", "--group=0", "-C", work, "-I", "gzip -1", "-cf", path, name], check=True)
         with tempfile.TemporaryDirectory() as elsewhere:
@@ -134,7 +162,7 @@ def dependencies(root, work):
 def make_deb(build, out, version):
     version = version.replace("-", "+", 1).replace("-", ".")  # a hyphen would begin Debian's own revision
     architecture = output("dpkg", "--print-architecture").strip()
-    everything = needed(os.path.join(build, "redline"))
+    everything = needed_in_all(build)
     inside = {name: path for name, path in everything.items() if not os.path.realpath(path).startswith(SYSTEM_FOLDERS)}
     with tempfile.TemporaryDirectory() as work:
         root = os.path.join(work, "root")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages of packages.txt that are missing and, where there is a CUDA compiler, the headers of cuDNN's
-# frontend. With nothing missing it does nothing and needs no network.
+# Installs the packages of packages.txt that are missing, Arrow's C++ library as pyarrow has it and, where there is a
+# CUDA compiler, the headers of cuDNN's frontend. With nothing missing it does nothing and needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +10,16 @@ if [[ ! -f $frontend/include/cudnn_frontend.h ]] && { command -v nvcc >/dev/null
   python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$frontend" \
     nvidia-cudnn-frontend >/dev/null 2>&1 ||
     echo "setup: pip could not get nvidia-cudnn-frontend; attention by cuDNN is left out." >&2
+fi
+
+# Optional too: headers and libraries of Arrow, which Debian 12 has not. Without them Parquet cannot be read.
+pyarrow=.cache/pyarrow
+installed='import importlib.util, os, sys; spec = importlib.util.find_spec("pyarrow")
+sys.exit(not (spec and os.path.exists(spec.submodule_search_locations[0] + "/include/parquet/file_reader.h")))'
+if [[ ! -d $pyarrow/pyarrow ]] && ! pkg-config --exists parquet 2>/dev/null && ! python3 -c "$installed" 2>/dev/null; then
+  python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --retries 1 --timeout 10 \
+    --target "$pyarrow" pyarrow >/dev/null 2>&1 ||
+    echo "setup: pip could not get pyarrow; reading Parquet is left out." >&2
 fi
 
 if ! command -v dpkg-query >/dev/null; then

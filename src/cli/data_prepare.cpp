@@ -108,6 +108,7 @@ int run_data_prepare(const Words& words) {
       "--tokenizer T --out DIR INPUT... [--val-fraction X] [--json]",
       {"redline data prepare --tokenizer tokenizer.json --out data/wiki wiki/*.jsonl.zst",
        "redline data prepare --tokenizer bytes --out data/books --separator '\\n\\n\\n' --val-fraction 0.01 books/",
+       "redline data prepare --tokenizer tokenizer.json --out data/web --text-field content 'web/*.parquet'",
        "redline train my.toml data.train=data/wiki    train on what was prepared"});
   data::PrepareSettings settings;
   DocumentWords input;
@@ -130,7 +131,7 @@ int run_data_prepare(const Words& words) {
   if (settings.tokenizer.empty()) fail_user("redline data prepare needs --tokenizer T");
   if (out.empty()) fail_user("redline data prepare needs --out DIR");
   if (input.inputs.empty())
-    fail_user("redline data prepare needs INPUT: text files, .jsonl files, folders or patterns");
+    fail_user("redline data prepare needs INPUT: text files, .jsonl or .parquet files, folders or patterns");
   settings.out = out;
   settings.inputs = input.inputs;
   settings.format = input.format();

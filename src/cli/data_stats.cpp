@@ -37,7 +37,7 @@ struct Given {
 void declare(Arguments& arguments, Given& given) {
   arguments.words(
       "DATA, key=value", given.words,
-      "what data.train takes: a prepared folder, token or text files, .jsonl, \"ping\"; then keys to change");
+      "what data.train takes: a prepared folder, token or text files, .jsonl, .parquet, \"ping\"; then keys to change");
   arguments.integer("--seq-len", "N", given.seq_len, 1, kMostTokens, "tokens of a row (default: those of the model)");
   arguments.integer("--batch-size", "N", given.batch_size, 1, kMostTokens,
                     "rows of a batch, which is what is packed (default: those of the model, or 8)");
@@ -64,7 +64,8 @@ config::Config settings_of(const Given& given) {
   std::vector<std::string> data;
   for (const std::string& word : given.words)
     (word.find('=') != word.npos && !real_files().exists(word) ? sources.overrides : data).push_back(word);
-  if (data.empty()) fail_user("redline data stats needs DATA: a prepared folder, text files, a .jsonl, or \"ping\"");
+  if (data.empty())
+    fail_user("redline data stats needs DATA: a prepared folder, text files, a .jsonl, a .parquet, or \"ping\"");
   config::Config c = load_config(sources);
   if (!given.has_model()) c.train.batch_size = 8;
   c.data.train = data;

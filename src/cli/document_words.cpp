@@ -7,9 +7,10 @@ namespace redline::cli {
 
 void DocumentWords::declare(Arguments& arguments) {
   arguments.words("INPUT...", inputs,
-                  "text or .jsonl files, also .gz and .zst; folders; patterns such as 'wiki/*.txt'");
-  arguments.text("--text-field", "F", text_field,
-                 ".jsonl: the field that holds the text; meta.text is a field of a field (default: text)");
+                  "text or .jsonl files, also .gz and .zst; .parquet files; folders; patterns such as 'wiki/*.txt'");
+  arguments.text(
+      "--text-field", "F", text_field,
+      ".jsonl: the field that holds the text, .parquet: the column; meta.text is a field of a field (default: text)");
   arguments.text(
       "--separator", "S", separator,
       "text files: what stands between documents; \\n and \\t are understood (default: a file is a document)");

@@ -59,7 +59,7 @@ bool read_settings(const Words& words, Settings& s) {
   arguments.text("--checkpoint", "MODEL", s.checkpoint, "the same, for scripts");
   arguments.texts(
       "--data", "FILES", s.data,
-      "a prepared folder, text or .jsonl files, or ping: the generated corpus; NAME=PATH makes a set of its "
+      "a prepared folder, text, .jsonl or .parquet files, or ping: the generated corpus; NAME=PATH makes a set of its "
       "own (default: the run's held-out data)");
   arguments.text("--choices", "FILE", s.choices,
                  "instead: score the choices of questions, one {\"question\": \"…\", \"choices\": [\"…\", …], "

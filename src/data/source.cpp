@@ -64,8 +64,10 @@ std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<s
   if (!has_stream && (name.empty() || name == "bytes") && data.separator.empty())
     return open_text(names, key, part, data.seed, data.tokenizer == "bytes");
   if (has_stream && name.empty())
-    fail_user("{}: .jsonl and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or \"bytes\")",
-              key);
+    fail_user(
+        "{}: .jsonl, .parquet and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or "
+        "\"bytes\")",
+        key);
   return open_stream(names, key, input_format(data), open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"),
                      part, data.seed, data.on_error == "skip");
 }

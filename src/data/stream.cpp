@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "data/identity.h"
 #include "data/input/byte_stream.h"
+#include "data/input/parquet_library.h"
 #include "data/input/paths.h"
 #include "data/order.h"
 
@@ -81,7 +82,7 @@ class StreamFeed final : public Feed {
     bytes_before_ = {0};
     for (const Path& file : input_.files())
       bytes_before_.push_back(bytes_before_.back() + static_cast<double>(real_files().size(file)));
-    const auto packed = [](const Path& file) { return compression_of(file) != Compression::none; };
+    const auto packed = [](const Path& file) { return compression_of(file) != Compression::none || is_parquet(file); };
     if (std::ranges::any_of(input_.files(), packed)) bytes_before_.clear();
   }
 
@@ -109,7 +110,7 @@ class StreamFeed final : public Feed {
       ordinal_ = 0;
       ended_ = !options_.repeat;
       input_.seek(0, 0);
-    } else if (block.offset + static_cast<std::int64_t>(block.bytes.size()) >= std::int64_t{1} << kOffsetBits) {
+    } else if (block.place(block.documents()) >= std::int64_t{1} << kOffsetBits) {
       fail_user("{}: more than a terabyte of text in one file; split it", name_of(block.file));
     }
     return true;
@@ -138,8 +139,8 @@ class StreamFeed final : public Feed {
       }
       const auto length = static_cast<std::int64_t>(document.size());
       if (begin < 0 || begin >= (options_.cut.truncate ? std::min(length, options_.cut.row) : length))
-        fail_user("{}: the document at byte {} has no piece at token {} any more; has the file changed?",
-                  name_of(file_of(id)), offset_of(id), begin);
+        fail_user("{}: the document at {} {} has no piece at token {} any more; has the file changed?",
+                  name_of(file_of(id)), unit_of(file_of(id)), offset_of(id), begin);
       const std::int64_t end = options_.cut.end(begin, length);
       found[i].assign(document.begin() + begin, document.begin() + end);
       pieces[i] = {{id, begin}, 0, 0, 0, end < length ? document[static_cast<std::size_t>(end)] : kNoTarget};
@@ -160,7 +161,7 @@ class StreamFeed final : public Feed {
   }
   std::string_view maker_stage() const override { return "tokenize"; }
 
-  // By bytes, which those of an archive do not tell.
+  // By bytes, which those of an archive or a table do not tell.
   std::optional<double> share_before(const FeedPlace& place) const override {
     if (bytes_before_.empty() || bytes_before_.back() == 0) return {};
     const auto file = static_cast<std::size_t>(file_of(place.window));
@@ -180,8 +181,7 @@ class StreamFeed final : public Feed {
         if (!is_of(feed_.settings_.part, chunk.ordinal + i)) continue;
         const auto from = static_cast<std::int64_t>(chunk.tokens.size());
         encode(block, i, chunk.tokens);
-        chunk.cut_document(id_of(block.file, block.offset + block.begin(i)), chunk.ordinal + i, from,
-                           feed_.options_.cut);
+        chunk.cut_document(id_of(block.file, block.place(i)), chunk.ordinal + i, from, feed_.options_.cut);
       }
     }
 
@@ -203,6 +203,9 @@ class StreamFeed final : public Feed {
   };
 
   std::string name_of(std::int64_t file) const { return input_.files()[static_cast<std::size_t>(file)].string(); }
+  std::string_view unit_of(std::int64_t file) const {
+    return is_parquet(input_.files()[static_cast<std::size_t>(file)]) ? "row" : "byte";
+  }
 
   bool next_block(TextBlock& block) {
     for (;;) {
@@ -219,7 +222,7 @@ class StreamFeed final : public Feed {
     const std::int64_t file = file_of(id), offset = offset_of(id);
     if (id < 0 || file >= static_cast<std::int64_t>(input_.files().size()))
       fail_user("{}: there is no such place in these files", settings_.key);
-    const auto end = [&] { return block.offset + static_cast<std::int64_t>(block.bytes.size()); };
+    const auto end = [&] { return block.place(block.documents()); };
     const bool same_file = block.documents() > 0 && block.file == file;
     if (same_file && offset < end()) return;
     const bool seeks = compression_of(input_.files()[static_cast<std::size_t>(file)]) == Compression::none;
@@ -233,8 +236,9 @@ class StreamFeed final : public Feed {
 
   std::int64_t find(std::int64_t id, const TextBlock& block) const {
     for (std::int64_t i = 0; i < block.documents(); ++i)
-      if (block.file == file_of(id) && block.offset + block.begin(i) == offset_of(id)) return i;
-    fail_user("{}: no document begins at byte {} any more; has the file changed?", name_of(file_of(id)), offset_of(id));
+      if (block.file == file_of(id) && block.place(i) == offset_of(id)) return i;
+    fail_user("{}: no document begins at {} {} any more; has the file changed?", name_of(file_of(id)),
+              unit_of(file_of(id)), offset_of(id));
   }
 
   const StreamSettings& settings_;
@@ -326,8 +330,9 @@ std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const
 
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key) {
   const std::vector<Path> files = expand_paths(paths, key);
-  return std::ranges::any_of(
-      files, [](const Path& path) { return compression_of(path) != Compression::none || is_json_lines(path); });
+  return std::ranges::any_of(files, [](const Path& path) {
+    return compression_of(path) != Compression::none || is_json_lines(path) || is_parquet(path);
+  });
 }
 
 }  // namespace redline::data

@@ -1,5 +1,5 @@
-// Documents read from front to back and tokenized on the way (.jsonl, text, both also .gz and .zst): training with
-// nothing prepared on the disk.
+// Documents read from front to back and tokenized on the way (.jsonl, text, both also .gz and .zst; Parquet): training
+// with nothing prepared on the disk.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@ namespace redline::data {
 //
 // With `skip_bad` malformed documents and what follows the break of an archive are passed over with a warning.
 //
-// A document's id tells its file and the offset of its first byte there.
+// A document's id tells its file and the offset of its first byte there, or its row.
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
                                     std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed,
                                     bool skip_bad = false);
 
-// Whether any of these files can only be read as a stream: .jsonl, or compressed.
+// Whether any of these files can only be read as a stream: .jsonl, Parquet, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);
 
 }  // namespace redline::data

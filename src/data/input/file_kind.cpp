@@ -57,7 +57,7 @@ bool no_text(char c, std::string_view separator) {
 
 // Letters with which a text may begin as well: control characters follow them.
 constexpr Format kLetters[] = {
-    {0, "PAR1"sv, "a Parquet file", "pandas.read_parquet(FILE)"},
+    {0, "PAR1"sv, "a Parquet file", "give it a name that ends in .parquet, or pandas.read_parquet(FILE)"},
     {0, "ARROW1"sv, "an Arrow file", "pandas.read_feather(FILE)"},
     {0, "FEA1"sv, "a Feather file", "pandas.read_feather(FILE)"},
     {0, "BZh"sv, "bzip2", "unpack it with bunzip2"},

@@ -9,12 +9,16 @@
 #include <functional>
 #include <optional>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "data/input/byte_stream.h"
 #include "data/input/file_kind.h"
 #include "data/input/json_text.h"
+#include "data/input/parquet_library.h"
+#include "data/input/parquet_rows.h"
 #include "data/input/paths.h"
 #include "data/utf8.h"
+#include "io/json.h"
 
 namespace redline::data {
 namespace {
@@ -53,7 +57,7 @@ bool is_json_lines(const Path& path) {
 
 struct TextInput::Impl {
   std::vector<Path> files;
-  std::vector<bool> json;  // by file
+  std::vector<bool> json, table;  // by file
   std::vector<std::int64_t> bytes_before;
   std::int64_t bytes_on_disk = 0;
   InputFormat format;
@@ -62,6 +66,7 @@ struct TextInput::Impl {
 
   // Where we are. `pending` holds bytes [start, ...) of which those before `scanned` hold no end of a document.
   std::int64_t file = 0;
+  std::unique_ptr<ParquetRows> rows;  // of a table; none of what follows is about it
   std::unique_ptr<ByteStream> stream;
   std::string pending;
   std::size_t start = 0, scanned = 0;
@@ -74,10 +79,12 @@ struct TextInput::Impl {
 
   Impl(const std::vector<std::string>& paths, InputFormat f, const std::string& key)
       : files(expand_paths(paths, key)), format(std::move(f)), field(format.text_field) {
-    if (files.empty()) fail_user("{}: name text files, .jsonl files, folders or patterns", key);
+    if (files.empty()) fail_user("{}: name text files, .jsonl or .parquet files, folders or patterns", key);
     if (!format.separator.empty()) separator.emplace(format.separator.cbegin(), format.separator.cend());
     for (const Path& path : files) {
       json.push_back(is_json_lines(path));
+      table.push_back(is_parquet(path));
+      if (table.back()) require_parquet_library(path, format.text_field);  // which no file is to blame for
       bytes_before.push_back(bytes_on_disk);
       bytes_on_disk += static_cast<std::int64_t>(real_files().size(path));
     }
@@ -110,6 +117,7 @@ struct TextInput::Impl {
     reset();
   }
   void reset() {
+    rows.reset();
     stream.reset();
     pending.clear();
     start = scanned = 0;
@@ -202,7 +210,9 @@ struct TextInput::Impl {
   std::string too_long(std::size_t f) const {
     return fmt::format("a document of more than {} bytes{}; {}", format.longest_document,
                        format.longest_is.empty() ? "" : ", " + format.longest_is,
-                       json[f] ? "a line must be shorter" : "cut it with " + format.separator_key);
+                       json[f]    ? "a line must be shorter"
+                       : table[f] ? "a row must be shorter"
+                                  : "cut it with " + format.separator_key);
   }
   // A text that is too long ends the file as far as we are concerned.
   void break_off() {
@@ -232,6 +242,23 @@ struct TextInput::Impl {
     }
   }
 
+  // The next rows of a table; false at its end.
+  bool next_rows(TextBlock& block, std::int64_t target, std::int64_t most) {
+    try {
+      if (!rows) rows = std::make_unique<ParquetRows>(files[index()], format);
+      if (!rows->next(block, target, most)) return false;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception&) {
+      leave();
+      throw;
+    }
+    block.file = file;
+    const double share = static_cast<double>(rows->row()) / static_cast<double>(rows->rows());
+    read_so_far = bytes_before[index()] + static_cast<std::int64_t>(share * static_cast<double>(file_bytes()));
+    return true;
+  }
+
   bool next(TextBlock& block, std::int64_t target, std::int64_t most);
   void seek(std::int64_t to_file, std::int64_t to);
   void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
@@ -240,9 +267,15 @@ struct TextInput::Impl {
 bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t most) {
   block.ends.clear();
   block.bytes.clear();
-  block.too_long = false;
+  block.too_long = block.rows = false;
+  block.null.clear();
   if (passing) pass_over_line();
   while (!done()) {
+    if (table[index()]) {
+      if (next_rows(block, target, most)) return true;
+      leave();
+      continue;
+    }
     std::size_t taken = 0;  // bytes from `start` on that are whole documents
     const auto full = [&] { return block.documents() >= most || static_cast<std::int64_t>(scanned - start) >= target; };
     while (block.ends.empty() || !full()) {
@@ -283,14 +316,22 @@ bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t m
 void TextInput::Impl::seek(std::int64_t to_file, std::int64_t to) {
   REDLINE_CHECK(to_file >= 0 && to_file <= static_cast<std::int64_t>(files.size()) && to >= 0, "no place {}:{}",
                 to_file, to);
+  const bool in_table = to_file == file && rows;
   file = to_file;
-  reset();
-  if (to == 0) return;
+  if (!in_table) reset();
+  if (to == 0 && !in_table) return;
   REDLINE_CHECK(!done(), "byte {} after the last file", to);
+  const bool of_table = table[index()];
   const auto fail_short = [&](std::int64_t size) {
-    fail_user("{}: only {} bytes of text, fewer than the {} that were read before; has the file changed?",
-              files[index()].string(), size, to);
+    fail_user("{}: only {}, fewer than the {} that were read before; has the file changed?", files[index()].string(),
+              of_table ? counted(size, "row") : fmt::format("{} bytes of text", size), to);
   };
+  if (of_table) {
+    if (!rows) rows = std::make_unique<ParquetRows>(files[index()], format);
+    if (to > rows->rows()) fail_short(rows->rows());
+    rows->seek(to);
+    return;
+  }
   stream = open_byte_stream(files[index()]);
   if (stream->seeks()) {
     const auto size = static_cast<std::int64_t>(real_files().size(files[index()]));
@@ -318,6 +359,7 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
   const std::string name = files[static_cast<std::size_t>(block.file)].string();
   const auto place = [&](std::size_t at) { return block.offset + static_cast<std::int64_t>(begin + at); };
   const auto where = [&](std::size_t at) {
+    if (block.rows) return fmt::format("{}: row {} (from 0)", name, block.place(document));
     if (block.line == 0) return fmt::format("{}: byte {}", name, place(at));
     const std::string_view before = std::string_view(block.bytes).substr(0, begin + at);
     const std::size_t newline = before.rfind('\n');
@@ -338,8 +380,12 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
     }
     return;
   }
-  if (!format.separator.empty() && bytes.ends_with(format.separator)) bytes.remove_suffix(format.separator.size());
+  if (block.rows && block.null[static_cast<std::size_t>(document)])
+    fail_user("{}: the column {} is null, not a string", where(0), io::in_quotes(format.text_field));
+  if (!block.rows && !format.separator.empty() && bytes.ends_with(format.separator))
+    bytes.remove_suffix(format.separator.size());
   const std::size_t good = valid_utf8(bytes);
+  if (good != bytes.size() && block.rows) fail_user("{}: byte {} of its text: not valid UTF-8", where(0), good);
   if (good != bytes.size()) fail_user("{}: byte {}: not valid UTF-8", name, place(good));
   text.assign(bytes);
 }
@@ -351,6 +397,10 @@ TextInput::~TextInput() = default;
 void TextInput::check_files() const {
   std::string start;
   for (std::size_t f = 0; f < impl_->files.size(); ++f) {
+    if (impl_->table[f]) {
+      ParquetRows(impl_->files[f], impl_->format);  // its footer tells
+      continue;
+    }
     start.resize(kLook);
     try {
       start.resize(open_byte_stream(impl_->files[f])->read(start));

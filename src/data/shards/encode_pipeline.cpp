@@ -78,7 +78,7 @@ struct EncodePipeline::Impl {
       } catch (...) {
         job->failure = std::current_exception();
       }
-      const bool for_workers = job->bytes > 0;
+      const bool for_workers = job->text.documents() > 0;  // rows may have no bytes
       job->taken = job->done = !for_workers;
       const bool last = end || job->failure;
       std::unique_lock lock(mutex);
