@@ -36,7 +36,7 @@ struct ChoiceTokens {
 using Encode = std::function<std::vector<std::int32_t>(const std::string& text)>;
 
 // Spaces at the end of the question are the choice's. The question and both together are encoded apart; as many tokens
-// as the question alone has are the question's. Those of every choice of every question, in their order. A choice
+// as the question alone has are the question's. The result has every choice of every question, in their order. A choice
 // without tokens of its own, and one that takes more than `longest` tokens to predict, are a UserError that names the
 // line.
 std::vector<ChoiceTokens> tokens_of(const std::vector<Question>& questions, const Encode& encode, const Path& path,

@@ -13,7 +13,7 @@
 
 namespace redline::infer {
 
-// What a command asks for. An empty text stands for the run's own setting, or that of the model.
+// A command's wishes. An empty text stands for the run's own setting, or that of the model.
 struct HeldOutRequest {
   std::vector<std::string> data;  // as data.eval has it, or {"ping"}: the generated corpus. Empty: the run's own
   std::string tokenizer, precision, device = "auto";
