@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/benchmarks.md from bench/results/*.json, each between `<!-- table: NAME -->` and `<!-- end -->`.
+"""Makes the tables of the docs from bench/results/*.json, each between `<!-- table: NAME -->` and `<!-- end -->`.
 
   bench/make_tables.py            writes the tables anew
   bench/make_tables.py --check    fails where they differ from the files, or where a file has no table
@@ -15,7 +15,7 @@ import sys
 import result_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-DOCUMENT = os.path.join(ROOT, "docs/benchmarks.md")
+DOCUMENTS = [os.path.join(ROOT, "docs", name) for name in ("benchmarks.md", "experiments.md")]
 
 
 class BadTable(Exception):
@@ -215,40 +215,48 @@ def line_of(cells):
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def made(text, folder):
-    """The document with its tables as the files have them."""
-    names = [match["name"] for match in MARKED.finditer(text)]
-    if text.count("<!-- table: ") != len(names):
-        raise BadTable("a mark '<!-- table: NAME -->' has no '<!-- end -->' behind it")
-    shown = {TABLES[name][0] for name in names if name in TABLES}
+def require_all_shown(texts, folder):
+    """Every file of the folder has a table in some document."""
+    shown = {TABLES[match["name"]][0] for text in texts for match in MARKED.finditer(text) if match["name"] in TABLES}
     for file in sorted(os.listdir(folder)):
         if file.endswith(".json") and file[:-5] not in shown:
-            raise BadTable(f"{os.path.join(folder, file)}: no table of the document shows it")
+            raise BadTable(f"{os.path.join(folder, file)}: no table of the documents shows it")
+
+
+def made(text, folder):
+    """The document with its tables as the files have them."""
+    if text.count("<!-- table: ") != len(MARKED.findall(text)):
+        raise BadTable("a mark '<!-- table: NAME -->' has no '<!-- end -->' behind it")
     return MARKED.sub(lambda match: match[1] + table_of(match["name"], folder) + match[4], text)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a table differs")
-    parser.add_argument("--document", default=DOCUMENT, help="default: docs/benchmarks.md")
+    parser.add_argument("--documents", nargs="+", default=DOCUMENTS,
+                        help="default: docs/benchmarks.md and docs/experiments.md")
     parser.add_argument("--results", default=result_files.FOLDER, help="folder of the files (default: bench/results)")
     given = parser.parse_args()
     try:
-        with open(given.document, encoding="utf-8") as file:
-            text = file.read()
-        new = made(text, given.results)
+        texts = {}
+        for document in given.documents:
+            with open(document, encoding="utf-8") as file:
+                texts[document] = file.read()
+        made_texts = {document: made(text, given.results) for document, text in texts.items()}
+        require_all_shown(texts.values(), given.results)
     except OSError as error:
         sys.exit(f"make_tables: {error.filename}: {error.strerror}")
     except BadTable as error:
         sys.exit(f"make_tables: {error}")
-    if new == text:
-        return
-    if given.check:
-        old, now = ({m["name"]: m["table"] for m in MARKED.finditer(t)} for t in (text, new))
-        names = ", ".join(name for name in now if now[name] != old[name])
-        sys.exit(f"make_tables: {given.document} differs from {given.results} in {names}; run bench/make_tables.py")
-    with open(given.document, "w", encoding="utf-8") as file:
-        file.write(new)
+    for document, new in made_texts.items():
+        if new == texts[document]:
+            continue
+        if given.check:
+            old, now = ({m["name"]: m["table"] for m in MARKED.finditer(t)} for t in (texts[document], new))
+            names = ", ".join(name for name in now if now[name] != old[name])
+            sys.exit(f"make_tables: {document} differs from {given.results} in {names}; run bench/make_tables.py")
+        with open(document, "w", encoding="utf-8") as file:
+            file.write(new)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests make_tables.py on a copy of the document and of the results: a figure that differs, and what is wrong with either."""
+"""Tests make_tables.py on copies of the documents and results: a figure that differs, what is wrong with either."""
 import json
 import pathlib
 import shutil
@@ -18,13 +18,15 @@ class MakeTablesTest(unittest.TestCase):
         self.results = pathlib.Path(folder.name, "results")
         shutil.copytree(BENCH / "results", self.results)
         self.document = pathlib.Path(folder.name, "benchmarks.md")
-        shutil.copy(BENCH.parent / "docs/benchmarks.md", self.document)
+        self.other = pathlib.Path(folder.name, "experiments.md")
+        for document in (self.document, self.other):
+            shutil.copy(BENCH.parent / "docs" / document.name, document)
 
     def run_it(self, *more):
         """Exit status and what it says."""
         done = subprocess.run(
-            [sys.executable, "-B", str(BENCH / "make_tables.py"), "--document", str(self.document), "--results", str(self.results),
-             *more], capture_output=True, text=True, check=False)
+            [sys.executable, "-B", str(BENCH / "make_tables.py"), "--documents", str(self.document), str(self.other),
+             "--results", str(self.results), *more], capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
     def assert_refused(self, words, *more):
@@ -66,7 +68,7 @@ class MakeTablesTest(unittest.TestCase):
 
     def test_a_file_that_no_table_shows(self):
         shutil.copy(self.results / "loader.json", self.results / "forgotten.json")
-        self.assert_refused("forgotten.json: no table of the document shows it", "--check")
+        self.assert_refused("forgotten.json: no table of the documents shows it", "--check")
 
     def test_a_file_without_its_date(self):
         self.change("loader.json", lambda r: r.pop("date"))

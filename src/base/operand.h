@@ -15,7 +15,7 @@ enum class Access : std::uint8_t {
   update,  // +=  or in place: read and written
 };
 
-// What a node must do at least: floating point operations of matrix products (element-wise arithmetic is not
+// The least work of a node: floating point operations of matrix products (element-wise arithmetic is not
 // counted) and bytes moved once. Attention depends on the documents of a batch: flops_per_pair counts per
 // (query, key) pair kept.
 struct Cost {

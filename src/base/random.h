@@ -26,7 +26,7 @@ constexpr std::array<std::uint32_t, 4> philox(PhiloxKey key, std::array<std::uin
   return counter;
 }
 
-// One stream of numbers among many: (seed, stream) is the key, `index` the counter. What a stream is (a parameter, a
+// One stream of numbers among many: (seed, stream) is the key, `index` the counter. A stream's meaning (a parameter, a
 // document, a layer at a step) is the caller's choice.
 class Random {
  public:

@@ -1,12 +1,12 @@
-// What changes from step to step, as programs read it: it lives in device memory, never in a kernel's arguments, so
-// that a captured step stays true. The host writes it before each run of a program.
+// The values that change from step to step, as programs read them: they live in device memory, never in a kernel's arguments, so
+// that a captured step stays true. The host writes them before each run of a program.
 #pragma once
 
 #include <cstdint>
 
 namespace redline {
 
-// What a step counts: ranks add theirs up.
+// The counts of a step: ranks add theirs up.
 struct StepCounts {
   double pairs = 0;  // real target pairs
   double real_tokens = 0, flops = 0, flops_palm = 0;
@@ -26,7 +26,7 @@ struct StepState {
   float momentum = 0;            // of Muon
 };
 
-// What the update says of itself.
+// The update's report on itself.
 struct UpdateResult {
   float grad_norm = 0;   // of the mean gradient, before clipping
   float grad_scale = 0;  // what AdamW multiplies gradients by: one over the pairs and clipping in one factor

@@ -12,7 +12,7 @@
 #include "cli/pages.h"
 #include "cli/version.h"
 #include "config/load.h"
-#include "train/trainer.h"
+#include "train/options.h"
 
 namespace redline::cli {
 namespace {

@@ -1,12 +1,9 @@
-// Reads the questions, has the model score them, and prints how often it is right.
+// Shows how far the scoring is, and prints how often the model is right.
 #include "cli/eval_choices.h"
 
-#include "base/clock.h"
 #include "base/counted.h"
 #include "cli/loading.h"
 #include "cli/output.h"
-#include "infer/choices.h"
-#include "infer/sample.h"
 #include "io/json.h"
 #include "report/figures.h"
 #include "report/live_line.h"
@@ -15,8 +12,6 @@ namespace redline::cli {
 namespace {
 
 using infer::Measure;
-
-constexpr std::int64_t kRows = 8;  // of a batch, where no run says
 
 struct Named {
   Measure measure;
@@ -27,27 +22,18 @@ constexpr Named kMeasures[] = {{Measure::sum, "accuracy", "accuracy"},
                                {Measure::per_token, "accuracy_per_token", "by tokens"}};
 
 // "scoring, choice 120/400, 3.10k tok/s, eta 12 s"
-class Progress {
- public:
-  void operator()(const infer::ScoringProgress& p) {
-    const double seconds = steady_seconds() - start_;
-    const double share = static_cast<double>(p.done) / static_cast<double>(p.of);
-    line_.show(fmt::format("scoring, choice {}/{}, {}, eta {}", p.done, p.of,
-                           report::token_rate(static_cast<double>(p.tokens) / seconds),
-                           report::duration(seconds * (1 - share) / share)));
-  }
-  void clear() { line_.clear(); }
+std::string words_for(const infer::ScoringProgress& p) {
+  const double share = static_cast<double>(p.done) / static_cast<double>(p.of);
+  return fmt::format("scoring, choice {}/{}, {}, eta {}", p.done, p.of,
+                     report::token_rate(static_cast<double>(p.tokens) / p.seconds),
+                     report::duration(p.seconds * (1 - share) / share));
+}
 
- private:
-  report::LiveLine line_{stderr};
-  double start_ = steady_seconds();
-};
-
-void print_json_result(const ChoicesSettings& s, const infer::Checkpoint& checkpoint,
+void print_json_result(const infer::ChoicesRequest& request, const infer::Checkpoint& checkpoint,
                        const std::vector<infer::AnsweredQuestion>& questions) {
   io::Json out = {{"checkpoint", checkpoint.folder.string()},
                   {"average", checkpoint.average},
-                  {"choices", s.file},
+                  {"choices", request.file},
                   {"questions", questions.size()}};
   for (const auto& [measure, key, words] : kMeasures) {
     const infer::Accuracy a = infer::accuracy_of(questions, measure);
@@ -68,11 +54,10 @@ void print_json_result(const ChoicesSettings& s, const infer::Checkpoint& checkp
   print_json(out);
 }
 
-void print_result(const ChoicesSettings& s, const infer::Checkpoint& checkpoint,
+void print_result(const infer::ChoicesRequest& request, const infer::Checkpoint& checkpoint,
                   const std::vector<infer::AnsweredQuestion>& questions) {
-  if (s.json) return print_json_result(s, checkpoint, questions);
   print(fmt::format("checkpoint   {}{}\nchoices      {}: {}\n", checkpoint.folder.string(),
-                    checkpoint.average ? ", the average of its weights" : "", s.file,
+                    checkpoint.average ? ", the average of its weights" : "", request.file,
                     counted(questions.size(), "question")));
   for (const auto& [measure, key, words] : kMeasures) {
     if (measure == Measure::per_token) continue;
@@ -84,32 +69,23 @@ void print_result(const ChoicesSettings& s, const infer::Checkpoint& checkpoint,
 
 }  // namespace
 
-void answer_choices(const infer::Checkpoint& checkpoint, const ChoicesSettings& s, Ranks& ranks, StopAtOnce& stopping) {
-  const std::vector<infer::Question> questions = infer::read_questions(real_files(), s.file);
-  const infer::Vocabulary vocabulary(real_files(), checkpoint, s.tokenizer);
-  const std::vector<infer::ChoiceTokens> documents = infer::tokens_of(
-      questions, [&](const std::string& text) { return vocabulary.encode(text); }, s.file, checkpoint.max_positions);
-
-  config::Config c = checkpoint.run.value_or(config::Config{});
-  if (!s.precision.empty()) c.precision.matmul = s.precision;
-  c.train.sample_every = 0;
-  const auto device = device::open_device(s.device);
-  model::LoweringOptions lowering = model::lowering_options(c, device->kind());
-  lowering.training = false;
-  lowering.batch = infer::shape_for(documents, checkpoint.run ? c.train.batch_size : kRows);
+void answer_choices(const infer::Checkpoint& checkpoint, const infer::ChoicesRequest& request, bool json, Ranks& ranks,
+                    StopAtOnce& stopping) {
   Loading loading;
-  const auto engine = infer::load_engine(checkpoint, lowering, *device, loading.progress());
-  Progress progress;
-  const std::vector<double> scores = infer::log_probabilities(
-      documents, *engine,
+  report::LiveLine line(stderr);
+  const std::vector<infer::AnsweredQuestion> questions = infer::answer_questions(
+      checkpoint, request, loading.progress(),
       [&](const infer::ScoringProgress& p) {
-        if (ranks.leads()) progress(p);
+        if (ranks.leads()) line.show(words_for(p));
       },
       ranks.together());
-  progress.clear();
+  line.clear();
   if (!ranks.leads()) return;
   stopping.hold();
-  print_result(s, checkpoint, infer::answered(questions, documents, scores));
+  if (json)
+    print_json_result(request, checkpoint, questions);
+  else
+    print_result(request, checkpoint, questions);
 }
 
 }  // namespace redline::cli

@@ -20,7 +20,7 @@
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "train/checkpoint.h"
-#include "train/trainer.h"
+#include "train/ends.h"
 
 namespace redline::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "io/json.h"
 #include "perf/scale.h"
 #include "report/figures.h"
-#include "train/trainer.h"
+#include "train/ends.h"
 
 namespace redline::cli {
 namespace {

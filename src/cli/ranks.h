@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "dist/control.h"
 #include "dist/engines.h"
-#include "train/trainer.h"
+#include "train/options.h"
 
 namespace redline::cli {
 

@@ -38,13 +38,13 @@ using AnyField = std::variant<Field<bool>, Field<std::optional<bool>>, Field<std
                               Field<double>, Field<std::string>, Field<std::vector<std::string>>,
                               Field<std::vector<std::int64_t>>, Field<std::vector<double>>>;
 
-// What a number may be. Infinite ends are not shown; an open end is not itself allowed.
+// The range of a number. Infinite ends are not shown; an open end is not itself allowed.
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
 };
 
-// What a run that goes on makes of another value than it had (docs/resume.md).
+// The way in which a run that goes on treats another value than it had (docs/resume.md).
 enum class OnResume {
   free,       // taken as it is, and told
   rows,       // free while the rows of a step (batch_size * accumulate) stay the same; else as `allowed`
@@ -91,7 +91,7 @@ std::string keys_as_markdown(std::span<const Key> keys);
 // "unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
 std::string unknown_key(std::string_view name);
 
-// What other trainers' name for a key or a section is here: "optim.lr" for "learning_rate", whatever section it was
+// Our name for another trainer's name of a key or a section: "optim.lr" for "learning_rate", whatever section it was
 // written in; a flag for what is none of the configuration's ("--out"). Empty: nobody calls it so.
 std::string key_elsewhere(std::string_view name);
 std::string section_elsewhere(std::string_view name);

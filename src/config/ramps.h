@@ -1,4 +1,4 @@
-// What a step has of micro-batches and of lengths where they rise at the beginning of a run. Pure functions of the
+// The micro-batches and lengths of a step where they rise at the beginning of a run. Pure functions of the
 // settings and of the step, counted from 0: nothing to save, nothing to resume.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace redline::config {
 // Micro-batches of a step on each rank: train.accumulate, or on the way there from train.accumulate_from, rounded to
 // the nearest.
 std::int64_t micro_batches(const Train& train, std::int64_t step);
-// Those of all steps before it.
+// The micro-batches of all steps before it.
 std::int64_t micro_batches_before(const Train& train, std::int64_t step);
 // The most steps, from the first on, that have no more micro-batches than this; and how many come nearest to it.
 std::int64_t steps_within(const Train& train, double micro_batches);

@@ -141,7 +141,7 @@ class CpuDevice : public Device {
   friend class CpuBuffer;
 };
 
-// What `redline info` says of CUDA: built or not, and the cards the driver shows. Without CUDA, device/no_cuda.cpp.
+// The lines of `redline info` about CUDA: built or not, and the cards the driver shows. Without CUDA, device/no_cuda.cpp.
 // Whether cards of a compute capability multiply operands in eight bits.
 constexpr bool has_fp8(int major, int minor) { return 10 * major + minor >= 89; }
 

@@ -1,4 +1,4 @@
-// What a card says of itself while it works: utilisation, temperature, power, energy, clocks and why they are held
+// A card's report on itself while it works: utilisation, temperature, power, energy, clocks and why they are held
 // down. Asked through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor,
 // and no error.
 #pragma once
@@ -18,7 +18,7 @@ namespace redline::device {
 // The one reason that a busy card has all the time.
 inline constexpr std::string_view kPowerCap = "power cap";
 
-// What the card does not tell is empty.
+// A figure that the card does not tell is empty.
 struct GpuSample {
   std::optional<double> utilisation;  // share of the last interval in which a kernel ran
   std::optional<double> temperature_c;

@@ -1,4 +1,4 @@
-// What ranks do together, as ops of a program. Arrays that are shared out stand in the order of the parameters' flat
+// The collectives of ranks, as ops of a program. Arrays that are shared out stand in the order of the parameters' flat
 // layout (base/shards.h): `begin` is where an operand begins there. All ranks run the same collectives in the same
 // order. A sum is taken over ranks one after the other, from rank 0 on, between CPUs; a card's library has an order of
 // its own.

@@ -1,4 +1,4 @@
-// What ranks tell each other beside the tensors: who is there, small values that all must know, warnings, and the end.
+// The words of ranks to each other, beside the tensors: who is there, small values that all must know, warnings, and the end.
 // Every rank has a thread that is connected with rank 0's by TCP and sends a sign of life each second; so a rank that
 // dies, hangs or fails ends all of them with one sentence, whatever their main threads wait for.
 #pragma once
@@ -17,7 +17,7 @@ namespace redline::dist {
 struct ControlOptions {
   std::string version;        // of the program: all ranks must run the same
   double join_seconds = 120;  // for all ranks to come
-  // Called on the control thread. What ranks tell, on rank 0:
+  // Called on the control thread. On rank 0, the words of the other ranks:
   std::function<void(int rank, std::string_view warning)> warned = {};
   // The sentence of an end that is not a goodbye: on rank 0, and on the first other rank of each machine where rank 0
   // itself is gone. Not given: one line on standard error.

@@ -11,7 +11,7 @@
 
 namespace redline::dist {
 
-// What `redline info` says of an engine.
+// The line of `redline info` about an engine.
 struct EngineStatus {
   bool built = false;
   std::string name;     // "Open MPI 4.1.4", "NCCL 2.28.9"; empty: not known
@@ -21,7 +21,7 @@ EngineStatus mpi_status();
 EngineStatus nccl_status();
 
 // One group a process, opened by all ranks at the same time, and closed once all are done with it: behind their
-// goodbye, say. Its collectives are counted for `control`, which outlives it. What cannot work, such as CPU ranks that
+// goodbye, say. Its collectives are counted for `control`, which outlives it. A combination that cannot work, such as CPU ranks that
 // mpirun did not start, is a UserError.
 std::unique_ptr<Group> open_mpi(Control& control);
 std::unique_ptr<Group> open_nccl(device::Device& card, Control& control);

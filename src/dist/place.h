@@ -28,7 +28,7 @@ using Lookup = std::function<std::optional<std::string>(const std::string& varia
 Place place_of_process(const Lookup& environment, std::string host);
 Place place_of_process();  // of this process, with this machine's name
 
-// What CUDA_VISIBLE_DEVICES must be for this rank to see its own card as card 0; `visible` is what it is now. One card
+// The CUDA_VISIBLE_DEVICES with which this rank sees its own card as card 0; `visible` is the present one. One card
 // that is visible is the rank's own: Slurm and redline launch hand out cards in that way.
 std::optional<std::string> visible_card(const Place& place, const std::optional<std::string>& visible);
 // Puts that into the environment. CUDA reads it once, so before the first call that asks for cards.

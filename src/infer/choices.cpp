@@ -6,15 +6,18 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/whole_file.h"
+#include "infer/sample.h"
 #include "io/json.h"
 
 namespace redline::infer {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;
+constexpr std::int64_t kRows = 8;      // of a batch, where no run says
 constexpr std::int64_t kRowStep = 64;  // rows are multiples of it, so that files alike have one shape
 
 const io::Json* find(const io::Json& object, std::initializer_list<const char*> keys) {
@@ -128,6 +131,7 @@ std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents
   std::vector<float> losses(batch.tokens.size());
   std::string mine;  // Scored, one behind another
   ScoringProgress so_far{.of = std::ssize(documents)};
+  const double start = steady_seconds();
   for (std::size_t next = 0, number = 0; next < documents.size(); ++number) {
     batch.restart();
     const std::size_t first = next;
@@ -149,6 +153,7 @@ std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents
       so_far.tokens += batch.real_tokens;
     }
     so_far.done = static_cast<std::int64_t>(next);
+    so_far.seconds = steady_seconds() - start;
     if (progress) progress(so_far);
   }
   std::vector<double> all(documents.size());
@@ -196,6 +201,29 @@ Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, Measure mea
   Accuracy a{static_cast<double>(right) / n, {}};
   if (n > 1) a.standard_error = std::sqrt(a.share * (1 - a.share) / (n - 1));
   return a;
+}
+
+std::vector<AnsweredQuestion> answer_questions(const Checkpoint& checkpoint, const ChoicesRequest& request,
+                                               const model::LoadProgress& loading,
+                                               const std::function<void(const ScoringProgress&)>& progress,
+                                               io::Together* ranks) {
+  const std::vector<Question> questions = read_questions(real_files(), request.file);
+  const Vocabulary vocabulary(real_files(), checkpoint, request.tokenizer);
+  const std::vector<ChoiceTokens> documents = tokens_of(
+      questions, [&](const std::string& text) { return vocabulary.encode(text); }, request.file,
+      checkpoint.max_positions);
+
+  config::Config c = checkpoint.run.value_or(config::Config{});
+  if (!request.precision.empty()) c.precision.matmul = request.precision;
+  c.train.sample_every = 0;
+  const auto device = device::open_device(request.device);
+  model::LoweringOptions lowering = model::lowering_options(c, device->kind());
+  lowering.training = false;
+  lowering.batch = shape_for(documents, checkpoint.run ? c.train.batch_size : kRows);
+  const auto engine = load_engine(checkpoint, lowering, *device, loading);
+  const std::vector<double> scores = log_probabilities(documents, *engine, progress, ranks);
+  if (ranks && ranks->rank() > 0) return {};
+  return answered(questions, documents, scores);
 }
 
 }  // namespace redline::infer

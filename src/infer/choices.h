@@ -1,4 +1,4 @@
-// Multiple choice: which of some continuations of a text a model holds for the likeliest. docs/evaluation.md writes
+// Multiple choice: which of some continuations of a text a model holds for the likeliest. docs/sampling_and_evaluation.md writes
 // down how choices become tokens and how they are compared.
 #pragma once
 
@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "data/batch.h"
+#include "infer/load.h"
 #include "io/together.h"
 #include "model/engine.h"
 
@@ -35,7 +36,7 @@ struct ChoiceTokens {
 using Encode = std::function<std::vector<std::int32_t>(const std::string& text)>;
 
 // Spaces at the end of the question are the choice's. The question and both together are encoded apart; as many tokens
-// as the question alone has are the question's. Those of every choice of every question, in their order. A choice
+// as the question alone has are the question's. The result has every choice of every question, in their order. A choice
 // without tokens of its own, and one that takes more than `longest` tokens to predict, are a UserError that names the
 // line.
 std::vector<ChoiceTokens> tokens_of(const std::vector<Question>& questions, const Encode& encode, const Path& path,
@@ -46,6 +47,7 @@ data::BatchShape shape_for(const std::vector<ChoiceTokens>& documents, std::int6
 
 struct ScoringProgress {
   std::int64_t done = 0, of = 0, tokens = 0;  // choices of this rank and the ranks beside it; tokens of this rank
+  double seconds = 0;                         // since the first choice
 };
 
 // The log-probability of each choice given its question: the sum over its tokens. Batches go round the ranks; all of
@@ -71,5 +73,16 @@ struct Accuracy {
   std::optional<double> standard_error;  // of more than one question
 };
 Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, Measure measure);
+
+struct ChoicesRequest {
+  std::string file, tokenizer, precision;  // the last two empty: the model's own and the run's
+  std::string device = "auto";
+};
+// Reads the questions of a file and lets a checkpoint's model answer them. Ranks share the batches; rank 0 has all
+// answers, other ranks get nothing.
+std::vector<AnsweredQuestion> answer_questions(const Checkpoint& checkpoint, const ChoicesRequest& request,
+                                               const model::LoadProgress& loading,
+                                               const std::function<void(const ScoringProgress&)>& progress,
+                                               io::Together* ranks);
 
 }  // namespace redline::infer

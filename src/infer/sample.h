@@ -39,7 +39,7 @@ class Vocabulary {
   // has seen no text without. A run of ours has seen none with it. A UserError when the model does not know a token.
   std::vector<std::int32_t> encode(const std::string& text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
-  // What ends a text: the tokenizer's token, and those that generation_config.json or config.json name.
+  // The tokens that end a text: the tokenizer's own, and the ones that generation_config.json or config.json name.
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
 
  private:

@@ -1,6 +1,6 @@
 // A checkpoint on the disk: a folder step_00001000 with files and a manifest of their sizes and hashes. It is
-// written beside (step_00001000.partial), synced, read back, renamed; only then may older ones go. What the
-// files mean is train/'s.
+// written beside (step_00001000.partial), synced, read back, renamed; only then may older ones go. The
+// meaning of the files is train/'s.
 //
 // Names in a run's checkpoints/ folder:
 //   step_N            a checkpoint
@@ -34,7 +34,7 @@ std::optional<std::int64_t> checkpoint_step(std::string_view name);  // the inve
 // is told now, not after hours.
 void prepare_checkpoints(FileSystem& files, const Path& parent);
 
-// What a kill left behind: partial folders go, and a replaced one gets its name back unless the new one has taken it.
+// Tidies up after a kill: partial folders go, and a replaced one gets its name back unless the new one has taken it.
 void clean_leftovers(FileSystem& files, const Path& parent);
 
 // `fill` writes the files into the folder it is given and returns name -> XXH3-64 of each. Then manifest, syncs, a
@@ -42,7 +42,7 @@ void clean_leftovers(FileSystem& files, const Path& parent);
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
                       const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill);
 
-// The same by several ranks, all of which call it, on a file system that they share. What fails on one of them is told
+// The same by several ranks, all of which call it, on a file system that they share. A failure on one of them is told
 // on all: as it is there, elsewhere as a MachineError that names the rank.
 struct SharedFill {
   // On rank 0, before any rank writes: makes the files.

@@ -1,4 +1,4 @@
-// What the bytes of a file must be: one hash of all of them, or one for each stretch where several ranks wrote it.
+// The hashes that the bytes of a file must have: one hash of all of them, or one for each stretch where several ranks wrote it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct HashedStretch {
   bool operator==(const HashedStretch&) const = default;
 };
 
-// From front to back. Those of a whole file leave no gap.
+// From front to back. The stretches of a whole file leave no gap.
 using FileHashes = std::vector<HashedStretch>;
 
 }  // namespace redline::io

@@ -60,7 +60,7 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
-// What a file of these tensors begins with, and where the data of each of them stand in it: back to back, in the given
+// The header of a file of these tensors, and where the data of each of them stand in it: back to back, in the given
 // order, from a multiple of 8 bytes on. `bytes` of the tensors are not looked at.
 struct SafetensorsHeader {
   std::string bytes;                  // the length of the header, and the header

@@ -33,7 +33,7 @@ struct TensorStream {
   ThreadPool& pool;
   std::int64_t window = kStreamWindow;
   // Hears, in the calling thread, every few parts and after each window, how many bytes of the file have been read: a
-  // window may take a slow disk many seconds. What it throws ends the stream.
+  // window may take a slow disk many seconds. An exception from it ends the stream.
   std::function<void(std::uint64_t bytes)> progress = {};
   bool finite = true;       // NaN or infinity in a tensor that is wanted is a UserError at the end, which counts them
   bool new_memory = false;  // what is placed was never written: its pages are made while the disk is waited for
@@ -45,7 +45,7 @@ struct TensorStream {
 };
 
 // Window after window: `place` says where each piece goes and what it is converted to (as StoredTensor::convert), in
-// order and from this thread; when all of a window are there, `done` hears of them. What is placed must stay until
+// order and from this thread; when all of a window are there, `done` hears of them. The memory that it names must stay until
 // then. Pieces of a tensor come in order.
 struct PiecePlace {
   std::byte* at = nullptr;

@@ -1,4 +1,4 @@
-// Moments of a checkpoint that were kept in eight bits and are not any more, or the other way round. Those of other
+// Moments of a checkpoint that were kept in eight bits and are not any more, or the other way round. Moments of other
 // types are converted by Engine::load, number by number.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What decoders of LLaMA's kind are made of: their table of parameters, RoPE's constants, and the forward pass with a
+// The parts of decoders of LLaMA's kind: their table of parameters, RoPE's constants, and the forward pass with a
 // norm before each branch, which LLaMA and Qwen3 share. A family's DecoderDescription says in what it differs.
 #pragma once
 

@@ -45,7 +45,7 @@ class Engine {
   std::vector<Tensor> state() const;    // device memory, one for each row of the state table
 
   // Tensors of files to their targets, read and converted on the way: into device memory itself where that is host
-  // memory, else through windows. What is wrong with the bytes is a UserError. (engine_load.cpp)
+  // memory, else through windows. Damaged bytes are a UserError. (engine_load.cpp)
   struct Target {
     std::size_t row = 0;                   // of the state table
     std::int64_t first = 0;                // element of its array
@@ -60,7 +60,7 @@ class Engine {
   void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
   void upload(const data::Batch& batch);
-  // What micro_step and update read from device memory. `step` counts from 0.
+  // Sets the values that micro_step and update read from device memory. `step` counts from 0.
   void set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token);
   void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
     set_step(step, lr, StepCounts{.pairs = pairs}, first_token);
@@ -71,7 +71,7 @@ class Engine {
                   const program::NodeWatch& watch = {});
   // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)
   std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
-  // Takes scales from the uploaded batch, in two passes over it. What a step then does is not changed otherwise.
+  // Takes scales from the uploaded batch, in two passes over it. A later step is not changed otherwise.
   void calibrate();
   void update(program::NodeTimer* timer = nullptr);
   // The same with a look at the norms of all tensors, where they were lowered; norm_sums() waits for it. Behind the
@@ -138,7 +138,7 @@ class Engine {
 // Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is
 // returned points into `weights`.
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights);
-// What the state table has in one file of a checkpoint; a tensor that is missing there or does not fit is a UserError.
+// The rows of the state table that are in one file of a checkpoint; a tensor that is missing there or does not fit is a UserError.
 Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::File& file, std::string_view name);
 // Loads weights. A file whose hash is not that of its manifest is a UserError as well.
 void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress = {});

@@ -15,7 +15,7 @@
 
 namespace redline::model {
 
-// What a program is given once and only reads: a family's tables of numbers that are not learned.
+// The constants that a program is given once and only reads: a family's tables of numbers that are not learned.
 struct ConstantSpec {
   std::string name;
   Shape shape;
@@ -41,7 +41,7 @@ struct ForwardValues {
   program::ValueId hidden, head;
 };
 
-// What tells one decoder of model/decoder.h from another.
+// The differences between decoders of model/decoder.h.
 struct DecoderDescription {
   std::optional<ops::NormOver> qk_norm = {};                   // an RMSNorm on queries and keys
   std::string_view attention_norm = "input_layernorm.weight";  // in a layer, as Hugging Face names it
@@ -49,7 +49,7 @@ struct DecoderDescription {
   bool norm_behind = false;  // a branch ends in its norm, which then writes into the residual stream, not in a linear
 };
 
-// What a config.json means that does not say.
+// The values that a config.json means where it is silent.
 struct HfDefaults {
   std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   double norm_eps = 1e-6;
@@ -67,7 +67,7 @@ struct Family {
   ParameterTable (*table)(const config::Model&);
   std::vector<ConstantSpec> (*constants)(const config::Model&, std::int64_t positions);
   ForwardValues (*forward)(program::Builder&, const config::Model&, const NamedValues&, const program::BatchValues&);
-  // What config.json holds beyond what all families share, where there is any: refuses what we cannot run, by name, and
+  // Reads the keys of config.json that not all families share, where there are any: refuses by name the ones that we cannot run, and
   // writes what transformers expects.
   void (*check_hf)(const io::Json& json, std::string_view file) = nullptr;
   void (*write_hf)(const config::Model& model, io::Json& json) = nullptr;

@@ -1,4 +1,4 @@
-// What a run with products in eight bits keeps beside its parameters: copies of the linears' weights, a scale for every
+// The state of a run with products in eight bits, beside its parameters: copies of the linears' weights, a scale for every
 // tensor that is cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h the
 // products.
 #pragma once
@@ -33,7 +33,7 @@ struct Fp8Candidates {
 };
 Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
-// What a configuration comes to, in the order of the candidates: those of precision.fp8_products that the shapes allow,
+// The products that a configuration takes, in the order of the candidates: the ones of precision.fp8_products that the shapes allow,
 // or all that they allow where it names none. A name that is no product of the model is a UserError.
 inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
 struct Fp8Products {

@@ -1,4 +1,4 @@
-// What a run's copies in eight bits hold, for people to look at.
+// The contents of a run's copies in eight bits, for people to look at.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ namespace redline::model {
 // max_position_embeddings.
 config::Model read_hf_config(FileSystem& files, const Path& path);
 
-// What config.json says beyond the model itself.
+// The keys of config.json beyond the model itself.
 struct HfDetails {
   std::int64_t max_positions = 0;         // max_position_embeddings
   DType dtype = DType::f32;               // of the weights beside it

@@ -77,14 +77,14 @@ struct LoweringOptions {
   program::ExecutorOptions execution = {};  // how the programs run
 };
 
-// What a configuration asks for on a kind of device: the one place that says which device computes in what.
-// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. What does not go together is a
+// The options of a configuration on a kind of device: the one place that says which device computes in what.
+// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. Settings that do not go together are a
 // UserError.
 data::BatchShape batch_shape(const config::Config& config);
 std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
 
-// What the host gives to the decoding programs and gets from them.
+// The values that the host exchanges with the decoding programs.
 struct DecodeValues {
   program::BatchValues prompt;     // one document
   program::ValueId last_row;       // [1] i32: of its last token
@@ -103,7 +103,7 @@ struct Fp8Tensor {
   program::ValueId copy;   // where it persists
 };
 
-// What a look at the norms of all tensors writes (model/tensor_norms.h).
+// The values that a look at the norms of all tensors writes (model/tensor_norms.h).
 struct NormValues {
   program::ValueId bounds;                       // [tensors, 2] i64
   program::ValueId gradients, weights, updates;  // [tensors] f64 each: sums of squares

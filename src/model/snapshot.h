@@ -16,7 +16,7 @@ namespace redline::model {
 // Bytes that a snapshot of a state takes, whole blocks of memory for each of its arrays.
 std::int64_t snapshot_bytes(const optim::StateTable& table);
 
-// What a run's first evaluation, sample or new kernel may still want of a card: a snapshot leaves it.
+// The memory that a run's first evaluation, sample or new kernel may still want of a card: a snapshot leaves it.
 inline constexpr std::int64_t kSpareForSnapshot = std::int64_t{1} << 30;
 
 class Snapshot {

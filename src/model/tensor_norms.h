@@ -11,7 +11,7 @@
 
 namespace redline::model {
 
-// What one look brought to the host. Gradients are sums over pairs, as programs have them.
+// The sums that one look brought to the host. Gradients are sums over pairs, as programs have them.
 struct NormSums {
   std::vector<double> gradients, weights;  // sums of squares, by row of the parameter table
   std::vector<double> updates;             // the same; none where there was no room for the weights before

@@ -17,7 +17,7 @@ struct MatchedFile {
 };
 
 // A missing, superfluous or misshapen tensor is a UserError that names it; so is one of a type that holds no weights.
-// What is returned points into both arguments.
+// The result points into both arguments.
 std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const config::Model& model,
                                        const FlatLayout& layout);
 

@@ -81,16 +81,16 @@ struct AttentionGrad {
   }
 };
 
-// What a library is told of packed documents: a length and three offsets of each.
+// The numbers that tell a library of packed documents: a length and three offsets of each.
 inline std::int64_t ragged_offset_bytes(std::int64_t capacity) { return (4 * capacity + 3) * 4; }
 
-// What a library's forward kernel may use, its offsets included.
+// The scratch memory of a library's forward kernel, its offsets included.
 inline std::int64_t library_workspace_bytes(std::int64_t capacity) {
   const std::int64_t own = std::int64_t{32} << 20;
   return ragged_offset_bytes(capacity) + own;
 }
 
-// What a library's backward kernel adds up in, in fp32: queries' gradients in rows as wide as dqkv's, with grouped queries
+// The sums of a library's backward kernel, in fp32: queries' gradients in rows as wide as dqkv's, with grouped queries
 // those of keys and values for every query head too (rows as much wider as a group has heads), and three numbers a row.
 inline std::int64_t library_grad_workspace_bytes(const HeadLayout& layout, std::int64_t n, std::int64_t capacity) {
   const std::int64_t group = layout.heads / layout.kv_heads, rows = group == 1 ? 1 : 1 + 2 * group, margin = 4 << 20;

@@ -34,7 +34,7 @@ struct Fp8Scale {
 inline constexpr std::int64_t kScaleFloats = sizeof(Fp8Scale) / sizeof(float);
 static_assert(sizeof(Fp8Scale) % 16 == 0);
 
-// What an op writes of a result in eight bits, beside the result or instead of it.
+// The copies in eight bits that an op writes of a result, beside the result or instead of it.
 template <class T>
 struct Fp8Copies {
   T rows{};     // [n, d]  =  or absent; e4m3 or e5m2, as are the columns
@@ -154,7 +154,7 @@ constexpr float scale_for(float largest, float target) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(ratio) & 0xFF800000u);
 }
 
-// One entry's step: see MoveScales. What has never had a scale gets 1.
+// One entry's step: see MoveScales. An entry that has never had a scale gets 1.
 constexpr void move(Fp8Scale& s, float amax, float target) {
   if (s.scale == 0.0f) s.scale = s.inverse = 1.0f;
   if (!(amax > 0.0f && amax <= std::numeric_limits<float>::max())) return;

@@ -21,7 +21,7 @@ namespace redline::ops {
 // where it does not matter.
 inline constexpr float kDlogitsScale = 0x1p15f;
 
-// What the gradients of a head take in eight bits. Everything by rows of what is summed over: tokens or the vocabulary,
+// The operands in eight bits that the gradients of a head take. Everything by rows of what is summed over: tokens or the vocabulary,
 // of which both are multiples of 16, as are the rows of a chunk.
 template <class T>
 struct HeadInFp8 {
@@ -61,7 +61,7 @@ struct LmLoss {
   bool accumulate_weight{};
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
-  // What logits and dlogits are between the products: a kernel that computes in another type rounds them to it.
+  // The type of logits and dlogits between the products: a kernel that computes in another type rounds them to it.
   DType stored = DType::f32;
   HeadInFp8<T> fp8{};  // absent: the gradients' products take what the logits' does
   float z_loss = 0;

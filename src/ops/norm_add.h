@@ -1,7 +1,7 @@
 // RMSNorm of a branch, and its addition to the residual stream, in one pass: for models with the norm behind a branch.
 //   rstd = 1 / sqrt(mean(branch^2) + eps)
 //   residual_out = residual_in + branch * rstd * weight
-// The gradient of residual_in is that of residual_out itself. Those of branch and weight are AddNormGrad's with
+// The gradient of residual_in is that of residual_out itself. The gradients of branch and weight are AddNormGrad's with
 // dy = the gradient of residual_out and the branch as what was normalised, so there is no op of their own for them.
 #pragma once
 

@@ -24,11 +24,11 @@
 
 namespace redline::optim {
 
-// What an update is decided by, in f64: squares of gradients by group, then what the step counted.
+// The sums that decide an update, in f64: squares of gradients by group, then what the step counted.
 inline constexpr std::int64_t kLossTotal = kCutGroups, kCountTotals = kLossTotal + 1,
                               kTotals = kCountTotals + sizeof(StepCounts) / sizeof(double);
 
-// What a norm is held against: the geometric mean of the last norms whose updates were made. Norms are above zero and
+// The yardstick of a norm: the geometric mean of the last norms whose updates were made. Norms are above zero and
 // spread over powers of ten, so that their logarithms have the mean.
 struct UsualNorm {
   float mean_log = 0;
@@ -94,7 +94,7 @@ struct AdamWSettings {
 inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoments = "second moments";
 inline constexpr std::string_view kFirstScales = "scales of first moments", kSecondScales = "scales of second moments";
 
-// What AdamW keeps for the parameters of a range, in f32, bf16 or u8: those are codes, with a scale for each block. Of
+// The moments that AdamW keeps for the parameters of a range, in f32, bf16 or u8: the u8 are codes, with a scale for each block. Of
 // ranks that share `all` of them out, one has this range.
 inline StateTable adamw_state(Range range, Range all = {}, DType moments = DType::f32) {
   StateTable table;

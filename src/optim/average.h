@@ -22,7 +22,7 @@ inline StateArray average_state(Range range, Range all = {}) {
   return {.name = std::string(kAverage), .range = range, .file = kAverageFile, .shared = all};
 }
 
-// What the weights behind step `step` (from 0) of a run of `steps` count for in their average:
+// The share of the weights behind step `step` (from 0) of a run of `steps` in their average:
 //   ema   1 / min(step + 1, average_steps): the mean of all so far, then an exponential one of that reach
 //   last  1 / k at the k-th of the last average_steps steps; 1 before them, so that it is the weights themselves
 double average_share(const config::Train& train, std::int64_t step, std::int64_t steps);

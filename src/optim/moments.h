@@ -24,7 +24,7 @@ namespace redline::optim {
 inline constexpr std::uint64_t kMomentStreams = std::uint64_t{1} << 63;  // no other stream of a seed is up there
 inline constexpr std::int64_t kRoundedAtOnce = 4;                        // elements whose bits one draw gives
 
-// `bits`: 16 random ones. What is infinite or NaN stays so.
+// `bits`: 16 random ones. An infinite value or NaN stays so.
 constexpr std::uint16_t bf16_at_random(float value, std::uint32_t bits) {
   const auto whole = std::bit_cast<std::uint32_t>(value);
   if ((whole & 0x7F800000u) == 0x7F800000u) return bf16_from_f32(value);
@@ -98,7 +98,7 @@ constexpr std::uint8_t unsigned_code(float x, const DynamicMap& map) {
   return static_cast<std::uint8_t>(nearest_magnitude<false>(x, map) - 1);
 }
 
-// What the moments of a block are divided by: their largest magnitude, such that its inverse is finite and that the
+// The divisor of the moments of a block: their largest magnitude, such that its inverse is finite and that the
 // smallest value times it is not zero. An infinite moment becomes the largest number.
 constexpr float scale_of_block(float largest) {
   if (!(largest > 0.0f)) return 0.0f;

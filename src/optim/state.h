@@ -1,4 +1,4 @@
-// What a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows, checkpoints
+// The state that a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows, checkpoints
 // hold those that name a file, and nothing else lists them.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "optim/schedule.h"
-#include "train/trainer.h"
+#include "train/ends.h"
 
 namespace redline::perf {
 namespace {

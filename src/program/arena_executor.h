@@ -1,4 +1,4 @@
-// What executors have in common: one arena as the plan asks for it, every op bound to its addresses, and values that go
+// The common part of executors: one arena as the plan asks for it, every op bound to its addresses, and values that go
 // in and out. A backend adds how a program runs.
 #pragma once
 

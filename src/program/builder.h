@@ -10,7 +10,7 @@
 
 namespace redline::program {
 
-// What one layer remembers of the texts that are being continued, a slot each.
+// The cache of one layer: keys and values of the texts that are being continued, a slot each.
 struct LayerCache {
   ValueId keys, values;  // [slots, kv_heads, positions, head_dim]
 };
@@ -24,7 +24,7 @@ struct BatchValues {
   ValueId slot_documents = {};          // [slots]
 };
 
-// What queries and keys are normalised by and turned with; without a norm its weights are absent.
+// The weights that normalise queries and keys and the table that turns them; without a norm the weights are absent.
 struct RopeValues {
   ValueId q_norm, k_norm, positions, table;
 };
@@ -33,13 +33,13 @@ struct AddNormValues {
   ValueId residual, y;
 };
 
-// What the loss of one micro-batch is written to.
+// The values that the loss of one micro-batch is written to.
 struct LossValues {
   ValueId losses;    // [n]
   ValueId loss_sum;  // [1] f64
 };
 
-// What a norm is taken of: gradients that begin at `begin` of all; loss and step are absent where they do not count.
+// The operands of a norm: gradients that begin at `begin` of all; loss and step are absent where they do not count.
 struct NormOf {
   ValueId gradients, loss_sum, state;
   std::int64_t begin = 0, all = 0;

@@ -1,4 +1,4 @@
-// What a node must do at least, from the shapes of its operands: the sum over nodes is the step's FLOPs and bytes.
+// The least work of a node, from the shapes of its operands: the sum over nodes is the step's FLOPs and bytes.
 #pragma once
 
 #include "program/program.h"

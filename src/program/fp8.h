@@ -16,7 +16,7 @@ struct Fp8Entry {
   ValueId scale, amax;
 };
 
-// What persists for one linear, and which of its products are in eight bits.
+// The persistent values of one linear, and which of its products are in eight bits.
 struct Fp8Linear {
   bool output = false, input_grad = false, weight_grad = false;
   ValueId weight_rows, weight_columns, weight_scale;  // copies of the weight, where a product reads them
@@ -32,7 +32,7 @@ struct Fp8Linears {
   bool fast_sums = true;              // of outputs (ops/how.h)
 };
 
-// What an op writes of one result in eight bits.
+// The copies in eight bits that an op writes of one result.
 struct Fp8Written {
   ValueId rows, columns;  // either may be absent
   ValueId scale;

@@ -20,7 +20,7 @@ class SideThread {
   SideThread& operator=(const SideThread&) = delete;
 
   std::int64_t start(std::function<void()> task);  // its number
-  // Until that task and all before it are done. What one of them threw is thrown here, and by every later wait.
+  // Until that task and all before it are done. An exception from one of them is thrown here, and by every later wait.
   void wait(std::int64_t number);
 
  private:

@@ -64,7 +64,7 @@ class Writer {
     return make(name, shape, Role::scratch, dtype);
   }
 
-  // What a product's library may use, where there is one that wants it.
+  // The workspace of a product's library, where there is one that wants it.
   ValueId product_workspace() {
     return lowering_.on_card() ? scratch("product workspace", {ops::kProductWorkspaceBytes}, DType::u8) : kAbsent;
   }

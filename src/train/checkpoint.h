@@ -1,4 +1,4 @@
-// What a checkpoint holds: parameters and moments by Hugging Face name, and the little that is needed to go on exactly.
+// The contents of a checkpoint: parameters and moments by Hugging Face name, and the little that is needed to go on exactly.
 // The folder is also a Hugging Face folder (config.json, model.safetensors, the tokenizer's files). docs/formats.md
 // writes it down.
 #pragma once
@@ -51,8 +51,8 @@ CheckpointContent checkpoint_content(const model::Engine& engine, const config::
 // says what takes the room.
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read);
-// The same by several ranks, each of which calls it with its own content; texts are those of rank 0. What fails on one
-// fails on all.
+// The same by several ranks, each of which calls it with its own content; texts are those of rank 0. A failure on one
+// is one on all.
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read, io::Together& ranks, const OpenStretches& open = open_stretches);
 
@@ -60,7 +60,7 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state, const RunTokens& tokens = {});
 
-// What a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there. Scales
+// The files that a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there. Scales
 // of operands in eight bits are not needed, nor is an average of the weights: they can be begun anew.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 

@@ -14,7 +14,7 @@
 
 namespace redline::train {
 
-// What a checkpoint keeps of it, so that a run that goes on counts on.
+// The part of it that a checkpoint keeps, so that a run that goes on counts on.
 struct EndsState {
   std::optional<double> best_loss;     // held out, of the evaluations that were counted
   std::int64_t best_step = 0;          // whose it is
@@ -25,6 +25,11 @@ struct EndsState {
   double fitted_hours = 0;             // the train.max_hours that they were counted for
   bool operator==(const EndsState&) const = default;
 };
+
+// The number of steps a configuration asks for: by max_steps, max_tokens or epochs, whichever comes first. Epochs count
+// where it is known how many batches one has; 0: nothing else was asked for, and it is not.
+std::int64_t total_steps(const config::Train& train, std::optional<double> batches_of_epoch = {},
+                         std::int64_t ranks = 1);
 
 class Ends {
  public:
@@ -39,7 +44,7 @@ class Ends {
 
   // Before restore(): held-out losses of the checkpoint are of other data, and cannot be compared with those to come.
   void losses_are_others() { forget_losses_ = true; }
-  // Goes on from a checkpoint of `step`. What still holds ends the run at once. Steps that were made in this session
+  // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. Steps that were made in this session
   // took their time, also where the run goes back behind them.
   void restore(const EndsState& state, std::int64_t step);
   EndsState state() const;

@@ -35,7 +35,7 @@ inline constexpr std::array<PartName, 9> kParts = {{{"steps", "in steps"},
                                                     {"done_again", "lost and done again"},
                                                     {"standing_still", "standing still"}}};
 
-// What a session, or several, took.
+// The time that a session, or several, took.
 struct Account {
   std::array<double, kParts.size()> seconds{};  // of each Part
   std::int64_t tokens = 0;                      // of the steps that were made, those that were lost later included
@@ -46,7 +46,7 @@ struct Account {
   double wall() const;
   double share(Part part) const;                   // of the wall time
   std::optional<double> joules_per_token() const;  // nothing where one of the two is not known
-  // What was made since the account was `kept`, its steps and all that served them, was lost.
+  // All that was made since the account was `kept`, its steps and the work for them, was lost.
   void lose_all_since(const Account& kept);
 };
 

@@ -1,4 +1,4 @@
-// What a run does about updates that were not made: how many of them it bears, which checkpoint it holds to be good,
+// The guard of a run against updates that were not made: how many of them it bears, which checkpoint it holds to be good,
 // and which batches it passes over once it has gone back there. It decides nothing about an update: the device has
 // (optim/adamw.h).
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace redline::train {
 
-// What of it goes into a checkpoint. Batches are counted by draws, from 0: one draw is the batches of a step.
+// The part of the guard that goes into a checkpoint. Batches are counted by draws, from 0: one draw is the batches of a step.
 struct GuardState {
   std::int64_t drawn = 0;                       // draws so far: the steps, and those that were passed over
   std::vector<std::int64_t> streak = {};        // draws of the last steps, where they made no update

@@ -1,4 +1,4 @@
-// What to do when a run does not fit: which batch size or recompute would.
+// Advice for a run that does not fit: which batch size or recompute would.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a run tells of itself while it happens. train/ defines it, report/ implements it, cli/ connects the two.
+// The events of a run, told while it happens. train/ defines them, report/ listens, cli/ connects the two.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct RunHeader {
   bool nothing_left() const { return steps > 0 && first_step >= steps; }  // no step will be made
 };
 
-// What a look at the tensors in eight bits found (log.fp8_every).
+// The findings of a look at the tensors in eight bits (log.fp8_every).
 struct Fp8Observation {
   std::vector<model::Fp8Seen> tensors;
   std::optional<double> saturated, zero;                 // the largest shares
@@ -62,7 +62,7 @@ struct Fp8Observation {
   explicit Fp8Observation(std::vector<model::Fp8Seen> seen);
 };
 
-// What a look at the norms of all tensors found (log.norms_every).
+// The findings of a look at the norms of all tensors (log.norms_every).
 struct NormsObservation {
   std::vector<model::TensorNorm> tensors;  // in the order of the parameter table
   std::optional<double> weight, update;    // norms of all of them together; the latter where it is known
@@ -78,7 +78,7 @@ struct RankPaces {
   std::optional<double> slowest_ms, median_ms;  // and what it and the one in the middle need
 };
 
-// What an evaluation found of one set of held-out documents (data.eval).
+// An evaluation's findings on one set of held-out documents (data.eval).
 struct HeldOutLoss {
   std::string name;
   double loss = 0;
@@ -116,7 +116,7 @@ struct StepMetrics {
   }
 };
 
-// What the model wrote after a step (train.sample_every).
+// The texts that the model wrote after a step (train.sample_every).
 struct SampledText {
   std::string prompt, text;
 };

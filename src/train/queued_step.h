@@ -10,7 +10,7 @@
 
 namespace redline::train {
 
-// What one step adds up over its micro-batches.
+// The sums of one step over its micro-batches.
 struct QueuedStep {
   std::int64_t step = 0;  // counted from 1
   std::int64_t draw = 0;  // of its batches, from 0: those that were passed over count as well
@@ -31,7 +31,7 @@ struct QueuedStep {
   // The figures that the step itself gives; `slots` are the token slots of its batches. A peak of 0: no mfu.
   StepMetrics metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots, double peak) const;
 
-  // What kept its update from being made, on which documents; without a full stop.
+  // The reason why its update was not made, and on which documents; without a full stop.
   std::string trouble(double loss, const UpdateResult& update) const;
 };
 

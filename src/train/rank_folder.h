@@ -1,4 +1,4 @@
-// What a rank that does not lead keeps of a run: its part of every checkpoint. The run's folder is rank 0's, which says
+// The keeper of a run on a rank that does not lead: its part of every checkpoint. The run's folder is rank 0's, which says
 // what all ranks take up.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace redline::train {
 
-// What rank 0 tells the others when the run takes up a checkpoint.
+// Rank 0's words to the others when the run takes up a checkpoint.
 struct TakenUp {
   std::string checkpoint;      // empty: none
   bool new_order = false;      // the order of the data begins anew

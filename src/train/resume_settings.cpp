@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "data/source.h"
 #include "optim/schedule.h"
+#include "train/ends.h"
 
 namespace redline::train {
 namespace {

@@ -1,4 +1,4 @@
-// What a resume asks for, held against what the run was made with: the table of keys (config/keys.h) says what may
+// The settings of a resume, held against the ones that the run was made with: the table of keys (config/keys.h) says what may
 // change.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "train/trainer.h"
+#include "train/options.h"
 
 namespace redline::train {
 
@@ -25,8 +25,7 @@ struct SettingChanges {
 };
 
 // `before` is what `where`, a checkpoint or the run, says. A UserError names every key that may not change, or not
-// without
-// --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is a
+// without --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is a
 // UserError then, whatever the key.
 SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
                                 bool doubted);

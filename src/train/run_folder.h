@@ -30,7 +30,7 @@ std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path
 GuardState counted_anew(const RunState& state);
 
 // A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in what
-// may not change (train/resume_settings.h). What the run was made with is what its newest checkpoint says, and its
+// may not change (train/resume_settings.h). The run's settings are the ones of its newest checkpoint, and of its
 // config.toml where there is none.
 void check_folder(const TrainOptions& options, FileSystem& files);
 

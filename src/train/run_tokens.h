@@ -1,4 +1,4 @@
-// What the tokens of a run stand for, kept with the run: the files of its tokenizer, as every checkpoint has them.
+// The meaning of a run's tokens, kept with the run: the files of its tokenizer, as every checkpoint has them.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The steps of a run: engine, data, schedule, evaluations and samples. What is told and what is kept goes to whoever
+// The steps of a run: engine, data, schedule, evaluations and samples. Events and checkpoints go to whoever
 // keeps the run: the folder it has (train/run_folder.h), or nobody.
 #pragma once
 
@@ -11,9 +11,9 @@
 #include "train/goodput.h"
 #include "train/gradient_noise.h"
 #include "train/held_out.h"
+#include "train/options.h"
 #include "train/queued_step.h"
 #include "train/samples.h"
-#include "train/trainer.h"
 
 namespace redline::train {
 

@@ -1,11 +1,7 @@
 // Puts a step loop and a run folder together.
 #include "train/trainer.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "base/counted.h"
-#include "config/ramps.h"
 #include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
@@ -13,22 +9,6 @@
 #include "train/run_folder.h"
 
 namespace redline::train {
-
-std::int64_t total_steps(const config::Train& t, std::optional<double> batches_of_epoch, std::int64_t ranks) {
-  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-  std::int64_t steps = t.max_steps > 0 ? t.max_steps : kNever;
-  if (t.max_tokens > 0) {
-    const std::int64_t tokens = t.batch_size * t.seq_len * ranks, batches = (t.max_tokens + tokens - 1) / tokens;
-    const std::int64_t within = config::steps_within(t, static_cast<double>(batches));
-    steps = std::min(steps, config::micro_batches_before(t, within) < batches ? within + 1 : within);
-  }
-  if (t.epochs > 0 && batches_of_epoch) {
-    const double batches = t.epochs * *batches_of_epoch / static_cast<double>(ranks);
-    steps = std::min(steps, std::max<std::int64_t>(1, config::nearest_steps(t, batches)));
-  }
-  return steps == kNever ? 0 : steps;
-}
-
 namespace {
 
 // On a rank that does not lead: the same steps, without a folder or a word of its own.

@@ -100,7 +100,8 @@ TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
   io::Json json = io::read_json(real_files(), gpt2);
   json["post_processor"] = io::Json::parse(R"({"type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-    "pair": [], "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [500], "tokens": ["<|endoftext|>"]}}})");
+    "pair": [],
+    "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [500], "tokens": ["<|endoftext|>"]}}})");
   real_files().replace(temp / "tokenizer.json", json.dump());
   Checkpoint checkpoint = fixture();
   checkpoint.folder = temp.path();

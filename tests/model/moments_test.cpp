@@ -97,13 +97,8 @@ double train(Engine& engine, int steps) {
   for (int step = 0; step < steps; ++step) {
     const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
     const data::Batch batch = batch_of(kShape, {random_document(key, 15, 50), random_document(key + 50, 14, 50)});
-    engine.upload(batch);
-    engine.set_step(static_cast<std::uint64_t>(step), 3e-3, static_cast<double>(batch.pairs), 0);
-    engine.micro_step(true);
-    engine.update();
-    engine.post_result();
-    const Engine::StepResult result = engine.take_result();
-    if (step >= steps - 4) loss += result.loss_sum / static_cast<double>(batch.pairs) / 4;
+    const double of_step = testing::step_on(engine, batch, step, 3e-3);
+    if (step >= steps - 4) loss += of_step / 4;
   }
   return loss;
 }

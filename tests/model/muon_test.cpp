@@ -39,14 +39,7 @@ LoweringOptions options(const Optimizer& optimizer) {
 double step(Engine& engine, int index, std::uint64_t key = 0) {
   const std::int64_t vocab = engine.model().vocab;
   const data::Batch batch = batch_of(kShape, {random_document(key, 20, vocab), random_document(key + 1, 23, vocab)});
-  engine.upload(batch);
-  engine.set_step(static_cast<std::uint64_t>(index), kLr, static_cast<double>(batch.pairs), 0);
-  engine.micro_step(true);
-  engine.update();
-  engine.post_result();
-  const Engine::StepResult result = engine.take_result();
-  EXPECT_EQ(result.update.finite, 1.0f);
-  return result.loss_sum / static_cast<double>(batch.pairs);
+  return testing::step_on(engine, batch, index, kLr);
 }
 
 bool in_layer(const StoredParameter& p) { return p.name.find("layers.") != p.name.npos && p.shape.size() == 2; }

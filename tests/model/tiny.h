@@ -47,6 +47,18 @@ inline data::Batch batch_of(data::BatchShape shape, const std::vector<std::vecto
   return batch;
 }
 
+// One update of one micro-batch; the mean loss before it.
+inline double step_on(model::Engine& engine, const data::Batch& batch, int index, double lr) {
+  engine.upload(batch);
+  engine.set_step(static_cast<std::uint64_t>(index), lr, static_cast<double>(batch.pairs), 0);
+  engine.micro_step(true);
+  engine.update();
+  engine.post_result();
+  const model::Engine::StepResult result = engine.take_result();
+  EXPECT_EQ(result.update.finite, 1.0f);
+  return result.loss_sum / static_cast<double>(batch.pairs);
+}
+
 // A whole array of the state table, copied to the host, and one that the host may change where it stands.
 inline std::vector<float> array_of(model::Engine& engine, std::string_view name) {
   const program::ValueId value = engine.lowered().at(name);

@@ -3,6 +3,7 @@
 #include "base/small_floats.h"
 #include "ops/cpu/kernels.h"
 #include "ops/head_in_fp8.h"
+#include "ops/lm_head.h"
 #include "testing/op_check.h"
 
 namespace redline::ops {
@@ -46,43 +47,38 @@ double sum_of(const Values& v) {
   return sum;
 }
 
-struct LmLossCase {
-  std::int64_t n, d, vocab, chunk;
-};
 class LmLossTest : public ::testing::TestWithParam<LmLossCase> {};
 
 TEST_P(LmLossTest, MatchesTheReferenceAndItsSlopes) {
   const auto [n, d, vocab, chunk] = GetParam();
   for (bool accumulate : {false, true}) {
     Memory memory;
-    std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
-    for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
-    const Tensor x = memory.uniform({n, d}), weight = memory.uniform({vocab, d}), targets = memory.integers(ids);
-    const Tensor losses = memory.zeros({n}), loss_sum = memory.doubles(1), logits = memory.zeros({chunk, vocab});
-    const Tensor dx = memory.zeros({n, d}), dweight = memory.uniform({vocab, d}), absent;
-    *loss_sum.as<double>() = 3.5;
-    Values in = values_of(x), w = values_of(weight);
-    const Values base_weight = accumulate ? values_of(dweight) : Values();
+    const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
+    LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}), ids, chunk);
+    op.dweight = memory.uniform({vocab, d});
+    op.accumulate_loss = op.accumulate_weight = accumulate;
+    *op.loss_sum.as<double>() = 3.5;
+    Values in = values_of(op.x), w = values_of(op.weight);
+    const Values base_weight = accumulate ? values_of(op.dweight) : Values();
     const auto slopes_of = [&, width = static_cast<std::size_t>(d)] { return reference(in, w, ids, width); };
-    LmLoss<Tensor> op{x, weight, targets, losses, loss_sum, logits, dx, dweight, accumulate, accumulate};
     run_checked(memory, op, kRun);
     const Values want = slopes_of();
-    expect_close("losses", losses, want, 2e-6);
+    expect_close("losses", op.losses, want, 2e-6);
     const double total = sum_of(want) + (accumulate ? 3.5 : 0);
-    EXPECT_NEAR(*loss_sum.as<double>(), total, 2e-6 * (1 + std::abs(total)));
+    EXPECT_NEAR(*op.loss_sum.as<double>(), total, 2e-6 * (1 + std::abs(total)));
     const auto loss = [&] { return sum_of(slopes_of()); };
-    expect_gradient("dx", dx, in, loss, 5e-5);
-    expect_gradient("dweight", dweight, w, loss, 5e-5, base_weight);
+    expect_gradient("dx", op.dx, in, loss, 5e-5);
+    expect_gradient("dweight", op.dweight, w, loss, 5e-5, base_weight);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= 0) continue;
-      EXPECT_EQ(losses.f32()[i], 0.0f);
-      for (std::int64_t j = 0; j < d; ++j) EXPECT_EQ(dx.f32()[static_cast<std::int64_t>(i) * d + j], 0.0f);
+      EXPECT_EQ(op.losses.f32()[i], 0.0f);
+      for (std::int64_t j = 0; j < d; ++j) EXPECT_EQ(op.dx.f32()[static_cast<std::int64_t>(i) * d + j], 0.0f);
     }
 
-    const Values trained = values_of(losses);
-    op.dx = op.dweight = absent;
+    const Values trained = values_of(op.losses);
+    op.dx = op.dweight = Tensor{};
     run_checked(memory, op, kRun);
-    EXPECT_EQ(values_of(losses), trained) << "the loss alone";
+    EXPECT_EQ(values_of(op.losses), trained) << "the loss alone";
   }
 }
 
@@ -91,18 +87,8 @@ TEST_P(LmLossTest, WithZLossTheGradientAloneHasIt) {
   const auto [n, d, vocab, chunk] = GetParam();
   constexpr double kZ = 0.125;
   Memory memory;
-  std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
-  for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = -1;
-  LmLoss<Tensor> op{memory.uniform({n, d}),
-                    memory.uniform({vocab, d}),
-                    memory.integers(ids),
-                    memory.zeros({n}),
-                    memory.doubles(1),
-                    memory.zeros({chunk, vocab}),
-                    memory.zeros({n, d}),
-                    memory.zeros({vocab, d}),
-                    false,
-                    false};
+  const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
+  LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}), ids, chunk);
   Values in = values_of(op.x), w = values_of(op.weight);
   run_checked(memory, op, kRun);
   const Values plain = values_of(op.losses), gradient = values_of(op.dx);
@@ -189,19 +175,10 @@ TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
   const auto [n, d, vocab, chunk] = GetParam();
   for (const bool accumulate : {false, true}) {
     Memory memory;
-    std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
-    for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
+    const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
     const double size = 4 / std::sqrt(static_cast<double>(d));
-    LmLoss<Tensor> op{memory.uniform({n, d}),
-                      memory.uniform({vocab, d}, -size, size),
-                      memory.integers(ids),
-                      memory.zeros({n}),
-                      memory.doubles(1),
-                      memory.zeros({chunk, vocab}),
-                      memory.zeros({n, d}),
-                      memory.zeros({vocab, d}),
-                      accumulate,
-                      accumulate};
+    LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
+    op.accumulate_loss = op.accumulate_weight = accumulate;
     op.z_loss = accumulate ? 0.01f : 0;
     round_to_bf16(op.x), round_to_bf16(op.weight);
     const Values start = values_of(memory.uniform({vocab, d}));
@@ -248,16 +225,7 @@ TEST(LmLoss, DlogitsInFp8AreTheCastsOfDlogits) {
   Memory memory;
   std::vector<std::int64_t> ids = random_integers(kTokens, kVocab, 4);
   ids[3] = -1;
-  LmLoss<Tensor> op{memory.uniform({kTokens, kWidth}),
-                    memory.uniform({kVocab, kWidth}),
-                    memory.integers(ids),
-                    memory.zeros({kTokens}),
-                    memory.doubles(1),
-                    memory.zeros({kTokens, kVocab}),
-                    memory.zeros({kTokens, kWidth}),
-                    memory.zeros({kVocab, kWidth}),
-                    false,
-                    false};
+  LmLoss<Tensor> op = head(memory, memory.uniform({kTokens, kWidth}), memory.uniform({kVocab, kWidth}), ids, kTokens);
   op.stored = DType::bf16;
   run_checked(memory, op, kRun);
   const Tensor dlogits = memory.zeros({kTokens, kVocab}), columns = memory.array(DType::e5m2, {kVocab, kTokens});

@@ -1,13 +1,13 @@
 // What is expected of a machine, held against what must be true of any machine, and against what cards did after the rates
 // of src/perf/roofline.cpp were set. What breaks a test here:
-//  - IsNeverBelowWhatTheMachineCouldDoAtBest: a rate above a machine's own, or a node whose work is left out of the sum.
-//  - ABetterMachineIsNeverSlower: a share or a fill that depends on a rate the wrong way round; a bound that is forgotten.
+//  - IsNeverBelowWhatTheMachineCouldDoAtBest: a rate above a machine's own, or a node whose work is left out.
+//  - ABetterMachineIsNeverSlower: a share or a fill that depends on a rate the wrong way round; a forgotten bound.
 //  - MoreRowsAreNeverFewerTokensASecond: a cost that grows faster than its rows; work of the update counted a row.
 //  - RecomputeSavesMemoryAndCostsTime: copies that are planned beside what they replace, or that cost nothing.
 //  - AnEngineAllocatesWhatIsPlanned: plan and engine lower differently, or something is allocated beside the arena.
 //  - TheArenaIsWhatRunsReported: programs for a card hold other values than those that ran on one (bench/results).
-//  - RunsMeasuredAfterTheFit: the roofline is wrong where it was not fitted, or a fit bent it to some models at the cost of
-//    others: rows of bench/results with `used_in_fit` false, other batch sizes and precisions among them.
+//  - RunsMeasuredAfterTheFit: the roofline is wrong where it was not fitted, or a fit bent it to some models
+//    at the cost of others: rows of bench/results with `used_in_fit` false, of other batch sizes and precisions, too.
 //  - KnowsEveryOp: an op without a rate.
 #include "perf/roofline.h"
 

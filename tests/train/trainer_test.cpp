@@ -16,6 +16,7 @@
 #include "io/json.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
+#include "train/ends.h"
 #include "train/run_here.h"
 #include "train/signals.h"
 

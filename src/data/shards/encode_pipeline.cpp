@@ -1,30 +1,29 @@
-// A queue of jobs in the order of the text. The reader adds at its back, workers take the first one that nobody has,
-// and the caller takes from the front what is done; the queue is bounded in jobs and in bytes.
+// Blocks of text as items of OrderedWorkers: taking finds documents, making parses and encodes them.
 #include "data/shards/encode_pipeline.h"
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "base/error.h"
 #include "data/batch.h"
+#include "data/ordered_workers.h"
 
 namespace redline::data {
 namespace {
 
 // A megabyte takes a worker ten milliseconds or more: long against the hand-over of a job, which takes microseconds.
 constexpr std::int64_t kBlockTarget = 1 << 20, kMostDocuments = 1 << 14;
-constexpr std::size_t kMostBytes = std::size_t{1} << 28;  // of text in the queue, unless one document alone is longer
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;  // of text at a time, unless one document alone is longer
 
 struct Job {
   TextBlock text;
-  std::size_t bytes = 0;
+  std::int64_t text_bytes = 0;
   EncodedBlock encoded;
-  std::exception_ptr failure;
-  bool taken = false, done = false;
+
+  std::int64_t bytes() const { return text_bytes; }
+  void clear() {
+    text_bytes = 0;
+    encoded = {};
+  }
 };
 
 }  // namespace
@@ -33,107 +32,39 @@ struct EncodePipeline::Impl {
   TextInput& input;
   const Tokenizer& tokenizer;
   std::int32_t end_token;
-  std::size_t most_jobs;
+  std::atomic<std::int64_t> waiting_ns = 0;
+  OrderedWorkers<Job> workers;
 
-  std::mutex mutex;
-  std::condition_variable room, work, ready;
-  std::deque<std::shared_ptr<Job>> queue;
-  std::size_t untaken = 0;  // index of the first job in the queue that nobody has taken
-  std::size_t bytes = 0;
-  bool read_all = false, stopping = false;
-  std::vector<std::thread> threads;
+  Impl(TextInput& in, const Tokenizer& t, std::int32_t end, int threads)
+      : input(in),
+        tokenizer(t),
+        end_token(end),
+        workers({[this](Job& job) { return take(job); }, [this] { return encoding(); }},
+                {threads, static_cast<std::size_t>(4 * threads + 4), kMostBytes}, waiting_ns) {}
 
-  Impl(TextInput& in, const Tokenizer& t, std::int32_t end, int workers)
-      : input(in), tokenizer(t), end_token(end), most_jobs(static_cast<std::size_t>(4 * workers + 4)) {
+  // A file that cannot be read on is a job without text, and reading goes on behind it.
+  bool take(Job& job) {
     try {
-      threads.emplace_back([this] { read(); });
-      for (int i = 0; i < workers; ++i) threads.emplace_back([this] { encode(); });
-    } catch (const std::system_error& e) {
-      stop();
-      fail_machine("cannot start {} threads: {}", workers + 1, e.what());
+      if (!input.next(job.text, kBlockTarget, kMostDocuments)) return false;
+      job.text_bytes = std::ssize(job.text.bytes);
+    } catch (const UserError& e) {
+      job.text = {};
+      job.encoded.file_problem = e.what();
     }
-  }
-  ~Impl() { stop(); }
-
-  void stop() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    room.notify_all();
-    work.notify_all();
-    for (std::thread& t : threads) t.join();
-    threads.clear();
+    return true;
   }
 
-  void read() {
-    for (;;) {
-      auto job = std::make_shared<Job>();
-      bool end = false;
-      try {
-        end = !input.next(job->text, kBlockTarget, kMostDocuments);
-        job->bytes = job->text.bytes.size();
-      } catch (const UserError& e) {
-        job->encoded.file_problem = e.what();
-      } catch (...) {
-        job->failure = std::current_exception();
-      }
-      const bool for_workers = job->text.documents() > 0;  // rows may have no bytes
-      job->taken = job->done = !for_workers;
-      const bool last = end || job->failure;
-      std::unique_lock lock(mutex);
-      room.wait(lock, [&] {
-        return stopping || queue.empty() || (queue.size() < most_jobs && bytes + job->bytes <= kMostBytes);
-      });
-      if (stopping) return;
-      if (!end) {
-        bytes += job->bytes;
-        queue.push_back(std::move(job));
-      }
-      read_all = last;
-      lock.unlock();
-      if (for_workers) work.notify_one();
-      if (!for_workers || last) {
-        work.notify_all();
-        ready.notify_all();
-      }
-      if (last) return;
-    }
-  }
-
-  // The first job that nobody has taken; null at the end.
-  std::shared_ptr<Job> take() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      while (untaken < queue.size() && queue[untaken]->taken) ++untaken;
-      if (stopping) return nullptr;
-      if (untaken < queue.size()) {
-        const std::shared_ptr<Job> job = queue[untaken++];
-        job->taken = true;
-        return job;
-      }
-      if (read_all) return nullptr;
-      work.wait(lock);
-    }
-  }
-
-  void encode() {
-    std::unique_ptr<Encoder> encoder;
-    std::string text;
-    while (const std::shared_ptr<Job> job = take()) {
-      try {
-        if (!encoder) encoder = tokenizer.encoder();
-        encode(*job, *encoder, text);
-      } catch (...) {
-        job->failure = std::current_exception();
-      }
-      job->text = {};
-      {
-        const std::lock_guard lock(mutex);
-        job->done = true;
-      }
-      ready.notify_all();
-    }
+  std::function<void(Job&)> encoding() {
+    struct Own {
+      std::unique_ptr<Encoder> encoder;
+      std::string text;
+    };
+    return [this, own = std::make_shared<Own>()](Job& job) {
+      if (job.text.documents() == 0) return;
+      if (!own->encoder) own->encoder = tokenizer.encoder();
+      encode(job, *own->encoder, own->text);
+      job.text = {};
+    };
   }
 
   void encode(Job& job, Encoder& encoder, std::string& text) const {
@@ -162,18 +93,15 @@ struct EncodePipeline::Impl {
   }
 
   Got next(EncodedBlock& block) {
-    std::unique_lock lock(mutex);
-    const auto some = [&] { return queue.empty() ? read_all : queue.front()->done; };
-    if (!ready.wait_for(lock, std::chrono::milliseconds(100), some)) return Got::nothing_yet;
-    if (queue.empty()) return Got::end;
-    const std::shared_ptr<Job> job = std::move(queue.front());
-    queue.pop_front();
-    bytes -= job->bytes;
-    if (untaken > 0) --untaken;
-    lock.unlock();
-    room.notify_one();
-    if (job->failure) std::rethrow_exception(job->failure);
+    using Workers = OrderedWorkers<Job>;
+    std::unique_ptr<Job> job;
+    switch (workers.next(job, std::chrono::milliseconds(100))) {
+      case Workers::Got::nothing_yet: return Got::nothing_yet;
+      case Workers::Got::end: return Got::end;
+      case Workers::Got::item: break;
+    }
     block = std::move(job->encoded);
+    workers.give_back(std::move(job));
     return Got::block;
   }
 };

@@ -1,4 +1,4 @@
-// What other rooms keep for as long as a card is open, one object a type: plans of products, choices that were measured.
+// Objects that other rooms keep for as long as a card is open, one a type: plans of products, choices that were measured.
 // They go with the card.
 #pragma once
 

@@ -36,7 +36,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Buffer> try_allocate_host(std::int64_t bytes) override;
   bool shares_host_memory() const override { return false; }
 
-  // What a kernel needs to be queued on this card, and what one on the second stream does. Nothing orders the two but
+  // The launch of a kernel on this card, and of one on its second stream. Nothing orders the two but
   // events.
   const cuda::Launch& launch() const { return launch_; }
   const cuda::Launch& side_launch() const { return side_launch_; }

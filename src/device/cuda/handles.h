@@ -1,4 +1,4 @@
-// CUDA's handles as types that free themselves. What a destroy call returns is dropped: a handle dies on the way out of
+// CUDA's handles as types that free themselves. The status of a destroy call is dropped: a handle dies on the way out of
 // an error at least as often as at the end of a run.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What kernels are written in: bf16 or fp32 moved up to 16 bytes at a time, arithmetic in fp32, sums over threads in a
+// The vocabulary of kernels: bf16 or fp32 moved up to 16 bytes at a time, arithmetic in fp32, sums over threads in a
 // fixed order. Nothing here knows an op.
 #pragma once
 

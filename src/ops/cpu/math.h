@@ -1,4 +1,4 @@
-// What inner loops are made of: exp and sigmoid that become vector code inside `omp simd` loops (no branches, no calls,
+// Functions for inner loops: exp and sigmoid that become vector code inside `omp simd` loops (no branches, no calls,
 // no tables), and sums and maxima in several lanes. For single values the standard library is as good.
 #pragma once
 

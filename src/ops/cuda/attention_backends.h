@@ -1,6 +1,6 @@
 // The ways this program can compute attention on a GPU. Who does is the node's to say; where it leaves that to the card,
 // run() of kernels.h takes the fastest that can, measured on the operands of the first run, or the first that can where
-// bits must repeat; what flash cannot take the reference does, with a sentence. What one's forward leaves (out, natural-log
+// bits must repeat; the reference takes the cases that flash cannot, with a sentence. The results of one's forward pass (out, natural-log
 // lse) any other's backward can read, so the two passes are chosen apart.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace redline::ops::cuda {
 
 using device::cuda::Launch;
 
-// What the choice looks at.
+// The case that a choice is made for.
 struct AttentionCase {
   bool backward = false;
   DType dtype = DType::bf16;

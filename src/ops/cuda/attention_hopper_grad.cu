@@ -2,9 +2,9 @@
 // attention_flash_grad.cu, and so are the two kernels, each the only writer of its rows: no atomics, one order. A block
 // is one warp group, as in attention_hopper.cu.
 //   query_kernel: 64 queries of a head over tiles of 64 keys; writes delta and dq.
-//   key_kernel: 64 keys of a key/value head over the 64-query tiles of all heads of the group; keys are rows, so p^T and
-//   ds^T come out as the left operands that dv and dk want. A query's lse and delta are a column's there: products are
-//   added to them, which takes them before the wait for the products instead of after it.
+//   key_kernel: 64 keys of a key/value head over the 64-query tiles of all heads of the group; keys are rows, so
+//   p^T and ds^T come out as the left operands that dv and dk want. A query's lse and delta are a column's there:
+//   products are added to them, which takes them before the wait for the products instead of after it.
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_wgmma.cuh"

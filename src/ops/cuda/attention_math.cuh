@@ -1,10 +1,11 @@
-// What the products of attention's tiles are computed in, a struct each: the elements of a tile, the operands that mma takes
+// The arithmetics of attention's tiles, a struct each: the elements of a tile, the operands that mma takes
 // of them, and how an accumulator becomes its left operand. A step of a product is two chunks of a tile's rows.
 //   Bf16  mma.m16n8k16.
 //   Tf32  mma.m16n8k8 of fp32 elements, rounded to the 11 bits that it takes.
-//   Fp32  the same with each element as a sum of two of 11 bits: three products, as the product of the two remainders is
-//         less than what is left out of them. The error is some 2^-21 of a term, where fp32 itself rounds by 2^-24. mma cuts
-//         off what does not fit into its sum, always towards zero, so that long sums drift: here it sums a step only.
+//   Fp32  the same with each element as a sum of two of 11 bits: three products, as the product of the two remainders
+//         is less than what is left out of them. The error is some 2^-21 of a term, where fp32 itself rounds by 2^-24.
+//         mma cuts off what does not fit into its sum, always towards zero, so that long sums drift: here it sums a
+//         step only.
 #pragma once
 
 #include <cuda_bf16.h>

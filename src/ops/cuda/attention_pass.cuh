@@ -1,4 +1,4 @@
-// What the tiled attention kernels, flash's and Hopper's, have in common beside tiles: what they are told, how a block
+// The common part of the tiled attention kernels, flash's and Hopper's, beside tiles: what they are told, how a block
 // walks over the queries that see its keys, and the tail of a batch.
 #pragma once
 
@@ -61,7 +61,7 @@ GradArguments<T> arguments_of(const AttentionGrad<Tensor>& op) {
           .keys = {}};
 }
 
-// What flash computes an op in, and its heads: f<Math, kHeadDim>().
+// The arithmetic in which flash computes an op, and its heads: f<Math, kHeadDim>().
 template <class Op, class F>
 void with_math(const Op& op, const F& f) {
   const auto with_head = [&]<class Math>() {

@@ -27,7 +27,7 @@ __device__ inline void pin(Columns& c) {
     for (float& x : columns) asm volatile("" : "+f"(x)::"memory");
   }
 }
-// What products add to is named, so that it is there before.
+// The sums that products add to are named, so that they are there before.
 template <class... Results>
 __device__ inline void begin_products(Results&... results) {
   (pin(results), ...);

@@ -1,4 +1,4 @@
-// Casts to eight bits inside kernels, and tiles that turn over. What is cast is what bf16 keeps of a value, so a kernel
+// Casts to eight bits inside kernels, and tiles that turn over. A value is rounded to bf16 before the cast, so a kernel
 // that writes its result in eight bits gives the bytes that quantize makes of its bf16 result.
 //
 // A tile is kTileRows rows of 64 columns; a warp has 16 rows of it at a time. A lane has 8 columns (lane % 8) of 4 rows
@@ -78,7 +78,7 @@ struct LargestBits {
 
 inline constexpr int kTileColumns = 64, kTileUnit = 16;  // rows that a warp has at a time
 
-// What a thread has of its block's tile: four rows from `row`, eight columns from `column`.
+// A thread's part of its block's tile: four rows from `row`, eight columns from `column`.
 struct TileThread {
   static constexpr int kRows = 128, kThreads = kRows / kTileUnit * device::cuda::kWarp;
   int row, column;
@@ -107,7 +107,7 @@ struct TurnedTile {
   static_assert(kChunks == 8, "the order of chunks is made for eight");
   uint4 chunks[kTileColumns * kChunks];
 
-  // What a lane has: four rows from `row` (a multiple of 4) by eight columns from `column` (a multiple of 8).
+  // A lane's part: four rows from `row` (a multiple of 4) by eight columns from `column` (a multiple of 8).
   __device__ void put(int row, int column, const uint2 (&bytes)[4]) {
     std::uint32_t* const words = reinterpret_cast<std::uint32_t*>(chunks);
     const int chunk = row / 16, word = row / 4 % 4, swizzled = chunk ^ (column / 8);

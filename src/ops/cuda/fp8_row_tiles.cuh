@@ -102,7 +102,7 @@ __device__ inline uint2 cast_8(const device::cuda::Vector<device::cuda::bf16, 8>
   return e5m2 ? cast_8<true>(x, scale) : cast_8<false>(x, scale);
 }
 
-// What an op with copies must have beside them.
+// The operands that an op with copies must have beside them.
 inline void check_copies(const Fp8Copies<Tensor>& to, std::int64_t n, std::int64_t d) {
   REDLINE_CHECK(to.scale.present() && d % 16 == 0 && (!to.columns.present() || n % 16 == 0),
                 "{} x {} are not multiples of 16, or have no scale: no product takes them in eight bits", n, d);

@@ -36,12 +36,7 @@ class CudaMomentsOfModels : public testing::OnCard<> {
     for (int step = 0; step < steps; ++step) {
       const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
       const data::Batch batch = batch_of(kShape, {random_document(key, 31, 50), random_document(key + 50, 27, 50)});
-      engine.upload(batch);
-      engine.set_step(static_cast<std::uint64_t>(step), 3e-3, static_cast<double>(batch.pairs), 0);
-      engine.micro_step(true);
-      engine.update();
-      engine.post_result();
-      losses.push_back(engine.take_result().loss_sum / static_cast<double>(batch.pairs));
+      losses.push_back(testing::step_on(engine, batch, step, 3e-3));
     }
     return losses;
   }

@@ -31,14 +31,7 @@ double step(Engine& engine, int index) {
   const std::int64_t vocab = engine.model().vocab;
   const auto key = static_cast<std::uint64_t>(10 * index);
   const data::Batch batch = batch_of(kShape, {random_document(key, 90, vocab), random_document(key + 1, 71, vocab)});
-  engine.upload(batch);
-  engine.set_step(static_cast<std::uint64_t>(index), kLr, static_cast<double>(batch.pairs), 0);
-  engine.micro_step(true);
-  engine.update();
-  engine.post_result();
-  const Engine::StepResult result = engine.take_result();
-  EXPECT_EQ(result.update.finite, 1.0f);
-  return result.loss_sum / static_cast<double>(batch.pairs);
+  return testing::step_on(engine, batch, index, kLr);
 }
 
 class CudaMuonModels : public testing::OnCard<::testing::TestWithParam<const char*>> {

@@ -3,36 +3,18 @@
 // gradients' operands in eight bits.
 #include "ops/cuda/both_backends.h"
 #include "ops/head_in_fp8.h"
+#include "ops/lm_head.h"
 
 namespace redline::ops {
 namespace {
 
-// What is written is zero before, and nothing is added to.
-LmLoss<Tensor> head(Memory& memory, const Tensor& x, const Tensor& weight, const std::vector<std::int64_t>& targets,
-                    std::int64_t chunk) {
-  return {x,
-          weight,
-          memory.integers(targets),
-          memory.zeros({x.rows()}),
-          memory.doubles(1),
-          memory.zeros({chunk, weight.rows()}),
-          memory.zeros(x.shape),
-          memory.zeros(weight.shape),
-          false,
-          false};
-}
-
-struct LmLossCase {
-  std::int64_t n, d, vocab, chunk;
-};
 class CudaLmLossTest : public OnCard<::testing::TestWithParam<LmLossCase>> {};
 
 TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
   const auto [n, d, vocab, chunk] = GetParam();
   for (bool accumulate : {false, true}) {
     Memory memory;
-    std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
-    for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
+    const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
     const double size = 3 / std::sqrt(static_cast<double>(d));  // logits of about 1
     LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
     *op.loss_sum.as<double>() = 3.5;
@@ -55,8 +37,7 @@ TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
 TEST_P(CudaLmLossTest, WithZLossAgreesWithTheCpu) {
   const auto [n, d, vocab, chunk] = GetParam();
   Memory memory;
-  std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
-  for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = -1;
+  const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
   const double size = 3 / std::sqrt(static_cast<double>(d));
   LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
   op.z_loss = 0.05f;  // of a logsumexp of about 10: a gradient of twice the softmax
@@ -83,8 +64,7 @@ TEST_P(CudaLmLossInFp8, AgreesWithTheCpu) {
   const auto [n, d, vocab, chunk] = GetParam();
   for (bool accumulate : {false, true}) {
     Memory memory;
-    std::vector<std::int64_t> ids = random_integers(n, vocab, 4);
-    for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = i % 2 ? -1 : -100;
+    const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
     const double size = 3 / std::sqrt(static_cast<double>(d));
     LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
     round_to_bf16(op.x), round_to_bf16(op.weight);

@@ -1,0 +1,161 @@
+// Opens every set before the weights are loaded, so that a bad path is told at once.
+#include "infer/held_out.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/noise.h"
+#include "data/shards/shards.h"
+#include "data/shards/token_files.h"
+#include "data/stream.h"
+#include "infer/model_tokenizer.h"
+
+namespace redline::infer {
+namespace {
+
+constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
+
+// The paths of --data, set by set.
+std::vector<std::vector<std::string>> paths_of(const std::vector<std::string>& data) {
+  config::Data named;
+  named.eval = data;
+  std::vector<std::vector<std::string>> all;
+  for (const data::HeldOutSet& set : data::held_out_sets(named)) all.push_back(set.data.eval);
+  return all;
+}
+
+// A checkpoint of ours is evaluated in the shape and on the data of its run; any other gets rows of its own length.
+config::Config config_of(const Checkpoint& checkpoint, const HeldOutRequest& request, const ModelTokenizer& tokenizer) {
+  config::Config c;
+  if (checkpoint.run) {
+    c = *checkpoint.run;
+    c.train.sample_every = 0;
+  } else {
+    c.train.seq_len = std::min(checkpoint.max_positions, kMostPositions);
+    c.train.eval_batches = kEndlessBatches;
+  }
+  if (!request.precision.empty()) c.precision.matmul = request.precision;
+  if (request.generated()) {
+    c.data.train = request.data;
+    c.data.weights.clear();
+    c.data.eval.clear();
+    c.data.tokenizer.clear();
+  } else if (!request.data.empty()) {
+    c.data.eval = request.data;
+    c.data.train = {"ping"};  // whose tokens are not asked for
+    c.data.weights.clear();
+    // Plain text of a run on plain text is read as it was there.
+    const bool plain = request.tokenizer.empty() && c.data.tokenizer.empty() && tokenizer.tokenizer &&
+                       tokenizer.tokenizer->name() == "bytes";
+    const auto streams = [](const std::vector<std::string>& paths) { return data::needs_stream(paths, "--data"); };
+    if (!plain || std::ranges::any_of(paths_of(request.data), streams)) c.data.tokenizer = tokenizer.name;
+  } else if (tokenizer.tokenizer) {
+    c.data.tokenizer = tokenizer.name;
+  }
+  if (request.per_document) c.train.batch_size = c.data.max_segments = 1;
+  return c;
+}
+
+// Ids of another tokenizer mean nothing to the model, and no figure would tell.
+void refuse_other_tokenizer(const HeldOutRequest& request, const Checkpoint& checkpoint, const data::Tokenizer& model) {
+  for (const std::string& entry : request.data) {
+    const std::string folder = data::named_path(entry).path;
+    if (!data::is_prepared_folder(folder)) continue;
+    const data::Manifest m = data::read_manifest(folder);
+    if (m.tokenizer_hash == model.fingerprint()) continue;
+    const std::string name = m.tokenizer_file.empty() ? m.tokenizer_name : (Path(folder) / m.tokenizer_file).string();
+    if (!data::covers(model, *data::open_tokenizer(name, "--data")))
+      fail_user(
+          "--data {} was prepared with {}, and the model of {} was trained with another tokenizer ({}); prepare it "
+          "with that one",
+          folder, m.tokenizer_name, checkpoint.folder.string(), model.name());
+  }
+}
+
+// The model's, where --data needs one or may be of another.
+ModelTokenizer tokenizer_for(const Checkpoint& checkpoint, const HeldOutRequest& request) {
+  if (request.generated()) return {};
+  FileSystem& files = real_files();
+  if (request.data.empty()) {
+    // The run's own data are read as they were, also where the tokenizer has moved away.
+    const Path file = data::tokenizer_file(checkpoint.run->data.tokenizer);
+    return file.empty() || files.exists(file) ? ModelTokenizer{} : tokenizer_of(files, checkpoint, {});
+  }
+  const bool text = std::ranges::any_of(paths_of(request.data), [](const std::vector<std::string>& paths) {
+    return !data::noise_vocabulary(paths[0], "--data") && !data::are_token_files(paths, "--data");
+  });
+  const ModelTokenizer found = text ? require_tokenizer(files, checkpoint, request.tokenizer)
+                                    : tokenizer_of(files, checkpoint, request.tokenizer);
+  if (found.tokenizer) refuse_other_tokenizer(request, checkpoint, *found.tokenizer);
+  return found;
+}
+
+// Opened and found to fit the model, with the batches of it that are asked for.
+struct Opened {
+  std::string name;
+  config::Data data;
+  std::unique_ptr<data::Corpus> corpus;
+  std::int64_t batches = 0;
+};
+
+std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest& request, const config::Config& c) {
+  std::vector<Opened> sets;
+  for (data::HeldOutSet& set : data::held_out_sets(c.data)) {
+    auto corpus = data::open_held_out_source(set.data);
+    if (corpus->vocabulary() > checkpoint.model.vocab)
+      fail_user(
+          "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
+          checkpoint.folder.string(), checkpoint.model.vocab, corpus->name(), corpus->vocabulary());
+    std::int64_t batches = request.batches;
+    if (batches < 0) batches = request.data.empty() || corpus->endless() ? c.train.eval_batches : 0;
+    if (batches == 0 && corpus->endless()) fail_user("--batches 0: {} never ends; give a number", corpus->name());
+    sets.push_back({set.name, std::move(set.data), std::move(corpus), batches});
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const HeldOutRequest& request,
+                                             io::Together* ranks, const model::LoadProgress& loading,
+                                             const std::function<void(const HeldOutProgress&)>& progress) {
+  if (!checkpoint.run && request.data.empty())
+    fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
+              checkpoint.folder.string());
+  const config::Config c = config_of(checkpoint, request, tokenizer_for(checkpoint, request));
+  std::vector<Opened> sets = open_sets(checkpoint, request, c);
+
+  const auto device = device::open_device(request.device);
+  model::LoweringOptions lowering = model::lowering_options(c, device->kind());
+  lowering.training = false;
+  const auto engine = load_engine(checkpoint, lowering, *device, loading);
+  std::vector<HeldOutResult> results;
+  for (Opened& set : sets) {
+    const model::BytesOfIds bytes(*set.corpus);
+    data::LoaderOptions options = data::evaluation_options(set.data, lowering.batch);
+    if (ranks) {
+      options.rank = ranks->rank();
+      options.ranks = ranks->ranks();
+    }
+    data::Loader loader(std::move(set.corpus), options);
+    HeldOutProgress seen;
+    const double start = steady_seconds();
+    const model::Evaluation e = model::evaluate(
+        *engine, loader, set.batches,
+        [&](std::int64_t done, std::int64_t of) {
+          seen.done = done;
+          seen.of = of;
+          seen.seconds = steady_seconds() - start;
+          seen.share = loader.epochs_read();
+          if (of > 0)
+            seen.share = std::max(seen.share.value_or(0), static_cast<double>(done) / static_cast<double>(of));
+          progress(seen);
+        },
+        [&](const data::Batch& batch) { seen.tokens += batch.real_tokens; }, ranks, &bytes);
+    results.push_back({set.name, loader.corpus().name(), e});
+  }
+  return results;
+}
+
+}  // namespace redline::infer

@@ -1,0 +1,44 @@
+// A checkpoint on held-out data: which documents, as which tokens, in which batches, and the loss of each set.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infer/load.h"
+#include "io/together.h"
+#include "model/evaluate.h"
+
+namespace redline::infer {
+
+// A command's wishes. An empty text stands for the run's own setting, or that of the model.
+struct HeldOutRequest {
+  std::vector<std::string> data;  // as data.eval has it, or {"ping"}: the generated corpus. Empty: the run's own
+  std::string tokenizer, precision, device = "auto";
+  std::int64_t batches = -1;  // 0: all; -1: all of `data`, without `data` the run's train.eval_batches
+  bool per_document = false;  // one document a batch
+
+  bool generated() const { return data == std::vector<std::string>{"ping"}; }
+};
+
+struct HeldOutProgress {
+  std::int64_t done = 0, of = 0;  // batches of the set; of = 0: nobody knows
+  std::int64_t tokens = 0;        // of this rank
+  double seconds = 0;             // since the set's first batch was asked for
+  std::optional<double> share;    // of the set, where that can be told
+};
+
+struct HeldOutResult {
+  std::string name, data;  // the set's own name, and that of its documents
+  model::Evaluation evaluation;
+};
+
+// The sets in their order. Ranks share the batches, and all get the sums. A UserError where there are no data, where
+// the model's vocabulary is too small for them, and where they were prepared with another tokenizer than the model's.
+std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const HeldOutRequest& request,
+                                             io::Together* ranks, const model::LoadProgress& loading,
+                                             const std::function<void(const HeldOutProgress&)>& progress);
+
+}  // namespace redline::infer
