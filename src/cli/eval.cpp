@@ -31,6 +31,7 @@ constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
 struct Settings {
   std::string checkpoint, choices, tokenizer, precision, device = "auto";
   std::vector<std::string> data;
+  std::string chat;
   std::int64_t batches = -1;
   bool average = false, per_document = false, json = false;
 };
@@ -54,6 +55,7 @@ bool read_settings(const Words& words, Settings& s) {
                       {"redline eval runs/a", "redline eval runs/a --data notes.txt",
                        "redline eval runs/a --data web=c4.jsonl code=src.jsonl      a loss for each",
                        "redline eval HF_DIR --data shards/ --per-document",
+                       "redline eval HF_DIR --data conversations.jsonl --chat auto  the loss of its answers",
                        "redline eval runs/a --choices questions.jsonl               how often it is right"});
   arguments.words("MODEL", model, "a run (its newest checkpoint), a step, or a Hugging Face folder");
   arguments.text("--checkpoint", "MODEL", s.checkpoint, "the same, for scripts");
@@ -61,6 +63,10 @@ bool read_settings(const Words& words, Settings& s) {
       "--data", "FILES", s.data,
       "a prepared folder, text or .jsonl files, or ping: the generated corpus; NAME=PATH makes a set of its "
       "own (default: the run's held-out data)");
+  arguments.choice(
+      "--chat", "HOW", s.chat, {"none", "auto", "chatml", "llama3"},
+      ".jsonl of --data holds conversations, and the loss is that of the answers: auto (as the tokenizer's own "
+      "template says), chatml or llama3 (default: the run's data.chat)");
   arguments.text("--choices", "FILE", s.choices,
                  "instead: score the choices of questions, one {\"question\": \"…\", \"choices\": [\"…\", …], "
                  "\"answer\": 0} a line");
@@ -86,6 +92,8 @@ bool read_settings(const Words& words, Settings& s) {
     fail_user("redline eval needs a MODEL, or --checkpoint MODEL: a run or a Hugging Face folder");
   if (!s.choices.empty() && (!s.data.empty() || s.batches >= 0 || s.per_document))
     fail_user("--choices {} stands alone: --data, --batches and --per-document are about held-out text", s.choices);
+  if (!s.chat.empty() && s.data.empty())
+    fail_user("--chat {} is about the .jsonl files of --data; the run's own data are read as they were", s.chat);
   if (!s.tokenizer.empty() && s.choices.empty() && (s.data.empty() || is_ping(s)))
     fail_user("--tokenizer {}: only text that --data names becomes tokens; leave it out, or give --data FILES",
               s.tokenizer);
@@ -104,6 +112,7 @@ config::Config config_of(const infer::Checkpoint& checkpoint, const Settings& s,
     c.train.eval_batches = kEndlessBatches;
   }
   if (!s.precision.empty()) c.precision.matmul = s.precision;
+  if (!s.chat.empty()) c.data.chat = s.chat;
   if (is_ping(s)) {
     c.data.train = s.data;
     c.data.weights.clear();

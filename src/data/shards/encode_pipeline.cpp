@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/batch.h"
+#include "data/document_encoder.h"
 
 namespace redline::data {
 namespace {
@@ -33,6 +34,7 @@ struct EncodePipeline::Impl {
   TextInput& input;
   const Tokenizer& tokenizer;
   std::int32_t end_token;
+  const Chat* chat;
   std::size_t most_jobs;
 
   std::mutex mutex;
@@ -43,8 +45,8 @@ struct EncodePipeline::Impl {
   bool read_all = false, stopping = false;
   std::vector<std::thread> threads;
 
-  Impl(TextInput& in, const Tokenizer& t, std::int32_t end, int workers)
-      : input(in), tokenizer(t), end_token(end), most_jobs(static_cast<std::size_t>(4 * workers + 4)) {
+  Impl(TextInput& in, const Tokenizer& t, std::int32_t end, const Chat* c, int workers)
+      : input(in), tokenizer(t), end_token(end), chat(c), most_jobs(static_cast<std::size_t>(4 * workers + 4)) {
     try {
       threads.emplace_back([this] { read(); });
       for (int i = 0; i < workers; ++i) threads.emplace_back([this] { encode(); });
@@ -118,12 +120,12 @@ struct EncodePipeline::Impl {
   }
 
   void encode() {
-    std::unique_ptr<Encoder> encoder;
-    std::string text;
+    std::unique_ptr<DocumentEncoder> encoder;
+    const auto end = end_token == kNoTarget ? std::nullopt : std::optional(end_token);
     while (const std::shared_ptr<Job> job = take()) {
       try {
-        if (!encoder) encoder = tokenizer.encoder();
-        encode(*job, *encoder, text);
+        if (!encoder) encoder = std::make_unique<DocumentEncoder>(tokenizer, end, chat);
+        encode(*job, *encoder);
       } catch (...) {
         job->failure = std::current_exception();
       }
@@ -136,16 +138,16 @@ struct EncodePipeline::Impl {
     }
   }
 
-  void encode(Job& job, Encoder& encoder, std::string& text) const {
+  void encode(Job& job, DocumentEncoder& encoder) const {
     EncodedBlock& out = job.encoded;
     out.documents.reserve(static_cast<std::size_t>(job.text.documents()));
     for (std::int64_t i = 0; i < job.text.documents(); ++i) {
       EncodedBlock::Document& document = out.documents.emplace_back();
       const std::size_t begin = out.ids.size();
       try {
-        input.parse(job.text, i, text);
-        append_document(encoder, text, end_token == kNoTarget ? std::nullopt : std::optional(end_token), out.ids);
-        document.text_bytes = static_cast<std::int64_t>(text.size());
+        document.text_bytes = encoder.append(input, job.text, i, out.ids);
+      } catch (const NoTemplate&) {
+        throw;
       } catch (const UserError& e) {
         document.problem = e.what();
         document.no_field = dynamic_cast<const NoSuchField*>(&e) != nullptr;
@@ -153,7 +155,7 @@ struct EncodePipeline::Impl {
       }
       std::uint32_t largest = 0;
       for (std::size_t t = begin; t < out.ids.size(); ++t)
-        largest = std::max(largest, static_cast<std::uint32_t>(out.ids[t]));
+        largest = std::max(largest, static_cast<std::uint32_t>(token_id(out.ids[t])));
       REDLINE_CHECK(out.ids.size() == begin || largest < tokenizer.vocabulary(),
                     "the tokenizer {} gave the id {} where its vocabulary has {}", tokenizer.name(), largest,
                     tokenizer.vocabulary());
@@ -178,8 +180,9 @@ struct EncodePipeline::Impl {
   }
 };
 
-EncodePipeline::EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, int threads)
-    : impl_(std::make_unique<Impl>(input, tokenizer, end_token, threads)) {}
+EncodePipeline::EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, const Chat* chat,
+                               int threads)
+    : impl_(std::make_unique<Impl>(input, tokenizer, end_token, chat, threads)) {}
 EncodePipeline::~EncodePipeline() = default;
 EncodePipeline::Got EncodePipeline::next(EncodedBlock& block) { return impl_->next(block); }
 
