@@ -104,7 +104,10 @@ if(Python3_Interpreter_FOUND)
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_track")
   add_test(NAME interop/gguf COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/gguf_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_gguf")
+  # Conversations against transformers' apply_chat_template.
+  add_test(NAME interop/chat COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/chat_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_chat")
   set_tests_properties(interop/tokenizers interop/safetensors interop/transformers interop/tensorboard interop/report
-    interop/track interop/gguf PROPERTIES
+    interop/track interop/gguf interop/chat PROPERTIES
     SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()

@@ -33,6 +33,7 @@ inline std::string write_chat_tokenizer(const Path& folder, const std::string& c
   }
   real_files().create_folders(folder);
   real_files().replace(folder / "tokenizer.json", json.dump());
+  real_files().remove_all(folder / "tokenizer_config.json");
   if (!chat_template.empty())
     real_files().replace(
         folder / "tokenizer_config.json",

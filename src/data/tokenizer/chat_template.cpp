@@ -41,8 +41,11 @@ std::string named_token(const TokenizerFiles& files, const char* key) {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
-std::string without_spaces(std::string text) {
-  std::erase_if(text, [](char c) { return c == ' '; });
+// Without what joins the texts of a template: '<|im_end|>' + '\n' and <|im_end|>{{ '\n' }} are then the same.
+std::string joined(std::string text) {
+  std::erase_if(text, [](char c) { return std::string_view(" '\"+{}%-").find(c) != std::string_view::npos; });
+  constexpr std::string_view kGeneration = "endgeneration";
+  for (std::size_t at; (at = text.find(kGeneration)) != text.npos;) text.erase(at, kGeneration.size());
   return text;
 }
 
@@ -66,7 +69,7 @@ std::optional<std::string> literal_system(const std::string& text, const ChatTem
 std::string_view other_marks(const std::string& text, bool thinks) {
   for (const std::string_view mark : {"strftime_now", "Cutting Knowledge Date"})
     if (has(text, mark)) return mark;
-  if (!thinks && has(text, "<think>")) return "<think>";
+  if (!thinks && has(text, "think>")) return "think>";
   return {};
 }
 
@@ -137,20 +140,20 @@ FoundTemplate find_chat_template(const TokenizerFiles& files) {
   if (chatml == llama3) return {{}, "the tokenizer's chat_template is neither ChatML's nor Llama-3's"};
 
   ChatTemplate form = chatml ? chatml_template() : llama3_template();
-  form.thinks = chatml && has(text, "last_query_index") && has(text, "</think>");
+  const std::string bare = joined(text);
+  form.thinks = chatml && has(text, "last_query_index") && has(text, "</think>") && has(text, "loop.last") &&
+                !has(bare, "|trim");  // which is how later ones differ
   if (form.thinks) form.name = "Qwen3";
   if (const std::string_view mark = other_marks(text, form.thinks); !mark.empty())
     return {{}, fmt::format("the tokenizer's chat_template has \"{}\", of which redline knows nothing", mark)};
-  const std::string close = without_spaces(text);
-  if (chatml && !has(close, "<|im_end|>\\n") && !has(close, "<|im_end|>'+'\\n") && !has(close, "<|im_end|>\"+\"\\n") &&
-      !has(close, "<|im_end|>\n"))
+  if (chatml && !has(bare, "<|im_end|>\\n") && !has(bare, "<|im_end|>\n"))
     return {{}, "the tokenizer's chat_template is not quite ChatML's: no new line follows <|im_end|>"};
 
-  form.trims = has(close, "content']|trim") || has(close, "content\"]|trim") || has(close, "content|trim") ||
-               has(close, "content'].strip()") || has(close, "content.strip()");
+  form.trims = has(bare, "content]|trim") || has(bare, "content|trim") || has(bare, "content].strip()") ||
+               has(bare, "content.strip()");
   const std::string own_begin = has(text, "bos_token") ? named_token(files, "bos_token") : std::string();
   const bool literal_begin = llama3 && has(text, "<|begin_of_text|>");
-  if (!literal_begin) {
+  if (!literal_begin && own_begin != form.begin) {
     std::erase(form.tokens, form.begin);
     form.begin = own_begin;
     if (!form.begin.empty()) form.tokens.push_back(form.begin);
@@ -159,6 +162,22 @@ FoundTemplate find_chat_template(const TokenizerFiles& files) {
   if (chatml) form.default_system = literal_system(text, form, why_not);
   if (!why_not.empty()) return {{}, why_not};
   return {form, {}};
+}
+
+void keep_chat_template(TokenizerFiles& files, const ChatTemplate& form) {
+  if (!template_text(files).empty()) return;
+  std::string text = fmt::format(
+      "{{% for message in messages %}}{{% if loop.first %}}{{{{ '{}' }}}}{{% endif %}}{{{{ '{}' + message['role'] + "
+      "'{}' + "
+      "message['content']{} + '{}' }}}}{{% endfor %}}{{% if add_generation_prompt %}}{{{{ '{}assistant{}' }}}}{{% "
+      "endif %}}",
+      form.begin, form.turn, form.header_end, form.trims ? " | trim" : "", form.turn_end + form.after, form.turn,
+      form.header_end);
+  for (std::size_t at; (at = text.find('\n')) != text.npos;) text.replace(at, 1, "\\n");
+  const auto file = files.find(kConfig);
+  io::Json config = file == files.end() ? io::Json::object() : io::parse_json(file->second, kConfig);
+  config["chat_template"] = text;
+  files[kConfig] = config.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n";
 }
 
 std::vector<Message> as_written(const ChatTemplate& form, const std::vector<Message>& messages) {

@@ -35,6 +35,9 @@ struct FoundTemplate {
 // The template among the files of a tokenizer: chat_template.jinja, or "chat_template" of tokenizer_config.json.
 FoundTemplate find_chat_template(const TokenizerFiles& files);
 
+// Where the files of a tokenizer bring no template: one that writes what the form does, in tokenizer_config.json.
+void keep_chat_template(TokenizerFiles& files, const ChatTemplate& form);
+
 // Messages as the template writes their contents: white space, thoughts and the system prompt that it puts first.
 std::vector<Message> as_written(const ChatTemplate& form, const std::vector<Message>& messages);
 

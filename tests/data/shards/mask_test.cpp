@@ -83,7 +83,7 @@ TEST_F(MaskTest, WithoutOneAFolderIsWhatItWas) {
 TEST_F(MaskTest, DocumentsComeBackWholeAndInParts) {
   for (const TokenType type : {TokenType::u16, TokenType::u32})
     for (const auto& [count, longest, shard] :
-         {std::tuple{1, 1, 10}, {9, 3, 4}, {300, 50, 1000}, {20, 900'000, 1 << 24}}) {
+         {std::tuple{1, 1, 10}, {9, 3, 4}, {300, 50, 1000}, {20, 30'000, 1 << 24}}) {
       const auto documents = masked_documents(static_cast<std::size_t>(count), static_cast<std::uint64_t>(longest));
       write(documents, shard, type);
       const auto source = open();
@@ -107,8 +107,14 @@ TEST_F(MaskTest, DocumentsComeBackWholeAndInParts) {
 }
 
 TEST_F(MaskTest, DamageIsNamed) {
-  const auto documents = masked_documents(20, 900'000);  // several blocks of mask
-  ASSERT_GT(write(documents, 1 << 24).train.shards[0].mask_file.blocks.size(), 1u);
+  Ids long_one(8'500'000);  // several blocks of mask
+  for (std::size_t i = 0; i < long_one.size(); ++i) {
+    const auto id = static_cast<std::int32_t>(i % 251);
+    long_one[i] = i * 7 % 11 < 5 ? as_context(id) : id;
+  }
+  const std::vector<Ids> documents = {{1, as_context(2), 3}, long_one};
+  ASSERT_EQ(write(documents, 1 << 24).train.shards[0].mask_file.blocks.size(), 2u);
+  EXPECT_TRUE(all_documents(*open()) == documents);
   const Path mask = folder() / "train-00000.mask";
   const std::string bytes = real_files().read(mask);
   for (const std::size_t at : {std::size_t{0}, bytes.size() / 2, bytes.size() - 1}) {

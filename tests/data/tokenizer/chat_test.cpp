@@ -24,6 +24,10 @@ FoundTemplate found(const std::string& text) {
 TEST(ChatTemplate, IsKnownByItsMarks) {
   EXPECT_EQ(found(kChatMl).form, chatml_template());
   EXPECT_EQ(found(kLlama3).form, llama3_template());
+  EXPECT_EQ(found("{{ '<|im_start|>assistant\\n' }}{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}"
+                  "{{ '\\n' }}")
+                .form,
+            chatml_template());
   const FoundTemplate with_system = found(
       "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou help.\\nAlways.<|im_end|>\\n' }}{% endif "
       "%}" +
@@ -37,7 +41,8 @@ TEST(ChatTemplate, IsKnownByItsMarks) {
   EXPECT_TRUE(trims.form->trims);
   EXPECT_EQ(trims.form->begin, "<|begin_of_text|>");
   const FoundTemplate qwen3 =
-      found(std::string(kChatMl) + "{%- set ns = namespace(last_query_index=0) %}<think>{{ '\\n</think>' }}");
+      found(std::string(kChatMl) +
+            "{%- set ns = namespace(last_query_index=0) %}{% if loop.last %}<think>{{ '\\n</think>' }}");
   ASSERT_TRUE(qwen3.form);
   EXPECT_TRUE(qwen3.form->thinks);
   EXPECT_EQ(qwen3.form->name, "Qwen3");
@@ -52,12 +57,24 @@ TEST(ChatTemplate, ComesFromTheFilesThatTransformersReads) {
   EXPECT_EQ(find_chat_template({{"tokenizer_config.json", config(named)}}).form, chatml_template());
 }
 
+TEST(ChatTemplate, IsWrittenWhereATokenizerBringsNone) {
+  for (const ChatTemplate& form : {chatml_template(), llama3_template()}) {
+    TokenizerFiles files = {{"tokenizer_config.json", R"({"bos_token": "<|begin_of_text|>", "n": 1})"}};
+    keep_chat_template(files, form);
+    EXPECT_EQ(find_chat_template(files).form, form);
+    EXPECT_EQ(io::parse_json(files.at("tokenizer_config.json"), "c")["n"], 1);
+    const TokenizerFiles before = files;
+    keep_chat_template(files, chatml_template());
+    EXPECT_EQ(files, before) << "its own stays";
+  }
+}
+
 TEST(ChatTemplate, OneThatIsNotKnownIsSaidToBe) {
   EXPECT_NE(find_chat_template({}).why_not.find("no chat_template"), std::string::npos);
   EXPECT_NE(found("{{ '[INST] ' }}").why_not.find("neither ChatML's nor Llama-3's"), std::string::npos);
   EXPECT_NE(found(std::string(kLlama3) + "Cutting Knowledge Date: December").why_not.find("Cutting Knowledge Date"),
             std::string::npos);
-  EXPECT_NE(found(std::string(kChatMl) + "<think>").why_not.find("<think>"), std::string::npos);
+  EXPECT_NE(found(std::string(kChatMl) + "<think>").why_not.find("think>"), std::string::npos);
   EXPECT_NE(found("{{ '<|im_start|>' + message.content + '<|im_end|>' }}").why_not.find("no new line"),
             std::string::npos);
 }
@@ -144,7 +161,7 @@ TEST_F(ChatTest, ADefaultSystemPromptStandsWhereTheFirstMessageIsNone) {
 }
 
 TEST_F(ChatTest, Qwen3KeepsThoughtsOfTheLastAnswerOnly) {
-  const std::string text = std::string(kChatMl) + "{# last_query_index <think> </think> #}";
+  const std::string text = std::string(kChatMl) + "{# last_query_index loop.last <think> </think> #}";
   const Encoded e = encode("auto",
                            messages_line({{"user", "a"},
                                           {"assistant", "<think>\nold\n</think>\n\nb"},
@@ -188,7 +205,8 @@ TEST_F(ChatTest, WhatATokenizerLacksIsNamed) {
 }
 
 TEST_F(ChatTest, AnotherFormIsAnotherFingerprint) {
-  const std::string name = write_chat_tokenizer(temp_ / "t", std::string(kChatMl) + "{# last_query_index </think> #}");
+  const std::string name =
+      write_chat_tokenizer(temp_ / "t", std::string(kChatMl) + "{# last_query_index loop.last </think> #}");
   const auto tokenizer = open_tokenizer(name, "data.tokenizer");
   const auto print = [&](const char* how) { return open_chat(how, name, *tokenizer, "k")->fingerprint(); };
   EXPECT_NE(print("chatml"), print("llama3"));
