@@ -107,7 +107,10 @@ if(Python3_Interpreter_FOUND)
   # pyarrow writes, redline reads; the package is the one that the module was built with, where it is (77: no module).
   add_test(NAME interop/parquet COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/parquet_interop.py"
            "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_parquet" "${PROJECT_SOURCE_DIR}/.cache/pyarrow")
+  # Conversations against transformers' apply_chat_template.
+  add_test(NAME interop/chat COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/chat_interop.py"
+           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_chat")
   set_tests_properties(interop/tokenizers interop/safetensors interop/transformers interop/tensorboard interop/report
-    interop/track interop/gguf interop/parquet PROPERTIES
+    interop/track interop/gguf interop/parquet interop/chat PROPERTIES
     SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()

@@ -52,6 +52,13 @@ double tokens_per_byte(const data::PrepareProgress& p) {
   return static_cast<double>(p.tokens) / static_cast<double>(std::max<std::int64_t>(p.text_bytes, 1));
 }
 
+// Of conversations; of plain text all of it is learned, and nobody need be told.
+std::string learned_words(const data::Manifest& m, const data::Split& split) {
+  if (m.chat.empty() || split.tokens() == 0) return {};
+  const double share = static_cast<double>(split.learned()) / static_cast<double>(split.tokens());
+  return fmt::format(" ({} learned, {})", split.learned(), report::percent(share));
+}
+
 std::string summary(const data::Prepared& prepared, const Path& out) {
   const data::Manifest& m = prepared.manifest;
   const data::PrepareProgress& p = prepared.total;
@@ -59,11 +66,13 @@ std::string summary(const data::Prepared& prepared, const Path& out) {
       fmt::format("{}: {}, {}, {:.4f} tokens a byte, {} ids of {}\n", out.string(), counted(p.documents, "document"),
                   counted(p.tokens, "token"), tokens_per_byte(p), data::name_of(m.dtype), m.tokenizer_name);
   for (const auto& [name, split] : {std::pair{"train", &m.train}, {"val", &m.val}})
-    text += fmt::format("  {:<6} {}, {} in {}\n", name, counted(split->documents(), "document"),
-                        counted(split->tokens(), "token"), counted(split->shards.size(), "shard"));
+    text += fmt::format("  {:<6} {}, {}{} in {}\n", name, counted(split->documents(), "document"),
+                        counted(split->tokens(), "token"), learned_words(m, *split),
+                        counted(split->shards.size(), "shard"));
   text += fmt::format("  {} of text in {} with {}: {}, {}\n", report::bytes(static_cast<double>(p.text_bytes)),
                       report::duration(p.seconds), counted(prepared.threads, "thread"), megabytes_a_second(p),
                       report::token_rate(per_second(p.tokens, p.seconds)));
+  if (!m.chat.empty()) text += fmt::format("  conversations written as {}; answers are learned\n", m.chat);
   if (m.skipped_empty + m.skipped_malformed + m.skipped_file_ends > 0)
     text +=
         fmt::format("  skipped: {}, {}, the rest of {}\n", counted(m.skipped_empty, "empty document"),
@@ -78,8 +87,10 @@ std::string summary(const data::Prepared& prepared, const Path& out) {
 io::Json json_of(const data::Prepared& prepared, const Path& out) {
   const data::Manifest& m = prepared.manifest;
   const data::PrepareProgress& p = prepared.total;
-  const auto split = [](const data::Split& s) {
-    return io::Json{{"documents", s.documents()}, {"tokens", s.tokens()}, {"shards", s.shards.size()}};
+  const auto split = [&](const data::Split& s) {
+    io::Json json = {{"documents", s.documents()}, {"tokens", s.tokens()}, {"shards", s.shards.size()}};
+    if (!m.chat.empty()) json["learned"] = s.learned();
+    return json;
   };
   return {
       {"folder", out.string()},
@@ -90,6 +101,7 @@ io::Json json_of(const data::Prepared& prepared, const Path& out) {
       {"dtype", data::name_of(m.dtype)},
       {"tokenizer", m.tokenizer_name},
       {"tokenizer_hash", hex64(m.tokenizer_hash)},
+      {"chat", m.chat.empty() ? io::Json(nullptr) : io::Json(m.chat)},
       {"train", split(m.train)},
       {"val", split(m.val)},
       {"skipped", {{"empty", m.skipped_empty}, {"malformed", m.skipped_malformed}, {"file_ends", m.skipped_file_ends}}},
@@ -105,8 +117,9 @@ io::Json json_of(const data::Prepared& prepared, const Path& out) {
 int run_data_prepare(const Words& words) {
   Arguments arguments(
       "data prepare", "text to token shards that training reads",
-      "--tokenizer T --out DIR INPUT... [--val-fraction X] [--json]",
+      "--tokenizer T --out DIR INPUT... [--chat HOW] [--val-fraction X] [--json]",
       {"redline data prepare --tokenizer tokenizer.json --out data/wiki wiki/*.jsonl.zst",
+       "redline data prepare --tokenizer Qwen3-0.6B/ --chat auto --out data/chat conversations.jsonl",
        "redline data prepare --tokenizer bytes --out data/books --separator '\\n\\n\\n' --val-fraction 0.01 books/",
        "redline data prepare --tokenizer tokenizer.json --out data/web --text-field content 'web/*.parquet'",
        "redline train my.toml data.train=data/wiki    train on what was prepared"});
@@ -118,6 +131,10 @@ int run_data_prepare(const Words& words) {
   input.declare(arguments);
   arguments.text("--tokenizer", "T", settings.tokenizer,
                  "a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
+  arguments.choice(
+      "--chat", "HOW", settings.chat, {"none", "auto", "chatml", "llama3"},
+      ".jsonl of conversations (messages, or prompt and completion), of which answers are learned: auto (as "
+      "the tokenizer's own template says), chatml or llama3 (default: none)");
   arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
   arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
                    "share of documents for validation (default: 0)");

@@ -33,6 +33,7 @@ bool read_settings(const Words& words, Settings& s) {
                       {"redline eval runs/a", "redline eval runs/a --data notes.txt",
                        "redline eval runs/a --data web=c4.jsonl code=src.jsonl      a loss for each",
                        "redline eval HF_DIR --data shards/ --per-document",
+                       "redline eval HF_DIR --data conversations.jsonl --chat auto  the loss of its answers",
                        "redline eval runs/a --choices questions.jsonl               how often it is right"});
   arguments.words("MODEL", model, "a run (its newest checkpoint), a step, or a Hugging Face folder");
   arguments.text("--checkpoint", "MODEL", s.checkpoint, "the same, for scripts");
@@ -40,6 +41,10 @@ bool read_settings(const Words& words, Settings& s) {
       "--data", "FILES", s.request.data,
       "a prepared folder, text, .jsonl or .parquet files, or ping: the generated corpus; NAME=PATH makes a set of its "
       "own (default: the run's held-out data)");
+  arguments.choice(
+      "--chat", "HOW", s.request.chat, {"none", "auto", "chatml", "llama3"},
+      ".jsonl of --data holds conversations, and the loss is that of the answers: auto (as the tokenizer's own "
+      "template says), chatml or llama3 (default: the run's data.chat)");
   arguments.text("--choices", "FILE", s.choices,
                  "instead: score the choices of questions, one {\"question\": \"…\", \"choices\": [\"…\", …], "
                  "\"answer\": 0} a line");
@@ -66,6 +71,9 @@ bool read_settings(const Words& words, Settings& s) {
     fail_user("redline eval needs a MODEL, or --checkpoint MODEL: a run or a Hugging Face folder");
   if (!s.choices.empty() && (!s.request.data.empty() || s.request.batches >= 0 || s.request.per_document))
     fail_user("--choices {} stands alone: --data, --batches and --per-document are about held-out text", s.choices);
+  if (!s.request.chat.empty() && s.request.data.empty())
+    fail_user("--chat {} is about the .jsonl files of --data; the run's own data are read as they were",
+              s.request.chat);
   if (!s.request.tokenizer.empty() && s.choices.empty() && (s.request.data.empty() || s.request.generated()))
     fail_user("--tokenizer {}: only text that --data names becomes tokens; leave it out, or give --data FILES",
               s.request.tokenizer);

@@ -30,15 +30,17 @@ bool Batch::add(std::span<const std::int32_t> document, std::int32_t target_of_l
   REDLINE_CHECK(length > 0, "a document has at least one token");
   if (length > room() || documents == shape.documents()) return false;
 
-  std::ranges::copy(document, tokens.begin() + real_tokens);
-  std::ranges::copy(document.subspan(1), targets.begin() + real_tokens);
-  targets[static_cast<std::size_t>(real_tokens + length - 1)] = target_of_last;
+  const auto target_of = [](std::int32_t next) { return is_context(next) ? kNoTarget : next; };
+  const auto first = targets.begin() + real_tokens, last = first + length - 1;
+  std::ranges::transform(document, tokens.begin() + real_tokens, token_id);
+  std::ranges::transform(document.subspan(1), first, target_of);
+  *last = target_of(target_of_last);
   std::iota(positions.begin() + real_tokens, positions.begin() + real_tokens + length, 0);
 
   ++documents;
   sources.push_back(source);
   real_tokens += length;
-  pairs += target_of_last == kNoTarget ? length - 1 : length;
+  pairs += length - std::count(first, last + 1, kNoTarget);
   score_pairs += length * (length + 1) / 2;
   doc_offsets[static_cast<std::size_t>(documents)] = static_cast<std::int32_t>(real_tokens);
   return true;

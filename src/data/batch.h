@@ -3,12 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 namespace redline::data {
 
 constexpr std::int32_t kNoTarget = -1;
+
+// On its way to a batch a token that is context only, such as one of a question, has its sign bit set: the model sees it
+// and nothing learns to predict it. In a batch tokens are plain ids, and such a token is nobody's target.
+constexpr std::int32_t kContextBit = std::numeric_limits<std::int32_t>::min();
+constexpr std::int32_t as_context(std::int32_t id) { return id | kContextBit; }
+constexpr bool is_context(std::int32_t token) { return token < 0; }
+constexpr std::int32_t token_id(std::int32_t token) { return token & ~kContextBit; }
 
 // What a batch has room for: fixed for a run, so that one lowered program serves every batch.
 struct BatchShape {
@@ -33,7 +41,7 @@ struct Batch {
 
   BatchShape shape;
   std::vector<std::int32_t> tokens;       // [n]; 0 in the tail
-  std::vector<std::int32_t> targets;      // [n]; the next token, or kNoTarget
+  std::vector<std::int32_t> targets;      // [n]; the next token, or kNoTarget where none is learned
   std::vector<std::int32_t> positions;    // [n]; counted from the document's start; 0 in the tail
   std::vector<std::int32_t> doc_offsets;  // [capacity + 1]
   std::vector<std::int64_t> sources;      // [documents]; which document of the source each is (a piece of)
@@ -43,7 +51,8 @@ struct Batch {
   std::int64_t pairs = 0;        // real (token, target) pairs: what the loss is the mean over
   std::int64_t score_pairs = 0;  // sum of len * (len + 1) / 2: (query, key) pairs that the mask keeps
 
-  // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more.
+  // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more. Its
+  // tokens may be context.
   void clear();
   bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
   // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, what stands

@@ -6,6 +6,7 @@
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "data/document_encoder.h"
 #include "data/input/text_input.h"
 #include "data/order.h"
 #include "data/source.h"
@@ -64,9 +65,10 @@ LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& op
 // of its own, caches and all.
 class Tokenizing {
  public:
-  Tokenizing(const TextInput& input, const Tokenizer& tokenizer, ThreadPool& pool)
-      : input_(input), end_(tokenizer.end_token()), pool_(pool) {
-    for (int t = 0; t < pool.threads(); ++t) encoders_.push_back(tokenizer.encoder());
+  Tokenizing(const TextInput& input, const Tokenizer& tokenizer, const Chat* chat, ThreadPool& pool)
+      : input_(input), pool_(pool) {
+    for (int t = 0; t < pool.threads(); ++t)
+      encoders_.push_back(std::make_unique<DocumentEncoder>(tokenizer, tokenizer.end_token(), chat));
   }
 
   // `wanted(n)`: whether the document with that number, counted from the first block's first, is to be tokenized.
@@ -76,14 +78,12 @@ class Tokenizing {
     std::vector<std::int64_t> first(blocks.size());
     for (std::size_t b = 1; b < blocks.size(); ++b) first[b] = first[b - 1] + blocks[b - 1].documents();
     pool_.run(static_cast<std::int64_t>(encoders_.size()), [&](std::int64_t t) {
-      std::string text;
       std::vector<std::int32_t> tokens;
       for (std::size_t b = static_cast<std::size_t>(t); b < blocks.size(); b += encoders_.size()) {
         for (std::int64_t i = 0; i < blocks[b].documents(); ++i) {
           if (!wanted(first[b] + i)) continue;
-          input_.parse(blocks[b], i, text);
           tokens.clear();
-          append_document(*encoders_[static_cast<std::size_t>(t)], text, end_, tokens);
+          encoders_[static_cast<std::size_t>(t)]->append(input_, blocks[b], i, tokens);
           found[b].push_back(static_cast<std::int64_t>(tokens.size()));
         }
       }
@@ -93,9 +93,8 @@ class Tokenizing {
 
  private:
   const TextInput& input_;
-  std::optional<std::int32_t> end_;
   ThreadPool& pool_;
-  std::vector<std::unique_ptr<Encoder>> encoders_;
+  std::vector<std::unique_ptr<DocumentEncoder>> encoders_;
 };
 
 // Numbers of the documents to tokenize, ascending; a pass over the files counts them.
@@ -114,7 +113,9 @@ std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, s
 }
 
 LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& options, ThreadPool& pool) {
-  const auto tokenizer = open_tokenizer(data.tokenizer.empty() ? "bytes" : data.tokenizer, "--tokenizer");
+  const std::string name = data.tokenizer.empty() ? "bytes" : data.tokenizer;
+  const auto tokenizer = open_tokenizer(name, "--tokenizer");
+  const auto chat = open_chat(data.chat, name, *tokenizer, "data.chat");
   TextInput input(data.train, input_format(data), "data.train");
   const std::size_t files = input.files().size();
   LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
@@ -126,7 +127,7 @@ LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& option
     survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
   }
 
-  Tokenizing tokenizing(input, *tokenizer, pool);
+  Tokenizing tokenizing(input, *tokenizer, chat.get(), pool);
   std::vector<TextBlock> blocks;
   std::int64_t before = 0;
   for (bool more = true; more;) {

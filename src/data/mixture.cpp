@@ -83,7 +83,14 @@ std::string Mixture::decode(const std::vector<std::int32_t>& tokens) const {
 std::vector<std::int32_t> Mixture::encode(const std::string& text) const {
   return parts_[speaks_].corpus->encode(text);
 }
-std::optional<std::int32_t> Mixture::end_token() const { return parts_[speaks_].corpus->end_token(); }
+// What closes an answer ends what a model writes, where some part has answers.
+std::optional<std::int32_t> Mixture::end_token() const {
+  const auto chat = std::ranges::find_if(parts_, [](const Part& part) { return part.corpus->masked(); });
+  return (chat == parts_.end() ? parts_[speaks_] : *chat).corpus->end_token();
+}
+bool Mixture::masked() const {
+  return std::ranges::any_of(parts_, [](const Part& part) { return part.corpus->masked(); });
+}
 std::unique_ptr<Feed> Mixture::feed(const FeedOptions& options) const {
   return parts_[speaks_].corpus->feed(options_of(speaks_, options));
 }
@@ -94,7 +101,10 @@ std::optional<std::vector<std::int32_t>> Mixture::bytes_of_ids() const {
   for (const Part& part : parts_) {
     std::optional<std::vector<std::int32_t>> own = part.corpus->bytes_of_ids();
     if (!own) return {};
-    if (!longest || own->size() > longest->size()) longest = std::move(own);
+    if (!longest || own->size() > longest->size()) std::swap(longest, own);
+    if (!own) continue;
+    for (std::size_t id = 0; id < own->size(); ++id)  // what closes the documents of one part is no text of another's
+      if ((*own)[id] == 0) (*longest)[id] = 0;
   }
   return longest;
 }

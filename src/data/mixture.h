@@ -35,6 +35,7 @@ class Mixture final : public Corpus {
   std::string decode(const std::vector<std::int32_t>& tokens) const override;
   std::vector<std::int32_t> encode(const std::string& text) const override;
   std::optional<std::int32_t> end_token() const override;
+  bool masked() const override;
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override;
   // Of the part whose documents are readable text: who loads all of them asks the parts.
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override;

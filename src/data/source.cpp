@@ -7,6 +7,7 @@
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "data/input/paths.h"
 #include "data/mixture.h"
 #include "data/noise.h"
 #include "data/ping.h"
@@ -14,6 +15,7 @@
 #include "data/shards/token_files.h"
 #include "data/stream.h"
 #include "data/text.h"
+#include "data/tokenizer/chat.h"
 
 namespace redline::data {
 namespace {
@@ -68,8 +70,26 @@ std::unique_ptr<Corpus> open_files(const config::Data& data, const std::vector<s
         "{}: .jsonl, .parquet and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or "
         "\"bytes\")",
         key);
-  return open_stream(names, key, input_format(data), open_tokenizer(name.empty() ? "bytes" : name, "data.tokenizer"),
-                     part, data.seed, data.on_error == "skip");
+  const std::string opened = name.empty() ? "bytes" : name;
+  const auto tokenizer = open_tokenizer(opened, "data.tokenizer");
+  const auto chat = has_stream ? open_chat(data.chat, opened, *tokenizer, "data.chat") : nullptr;
+  return open_stream(names, key, input_format(data), tokenizer, part, data.seed, data.on_error == "skip", chat);
+}
+
+// data.chat is about lines of JSON. Without any it would say nothing, and every token would be learned.
+void require_conversations(const config::Data& data) {
+  if (data.chat == "none") return;
+  const auto has_some = [](const std::string& entry) {
+    if (entry == "ping" || noise_vocabulary(entry, "data.train")) return false;
+    if (is_prepared_folder(entry)) return !read_manifest(entry).chat.empty();
+    return !are_token_files({entry}, "data.train") &&
+           std::ranges::any_of(expand_paths({entry}, "data.train"), is_json_lines);
+  };
+  if (std::ranges::none_of(data.train, has_some))
+    fail_user(
+        "data.chat is \"{}\", but data.train has neither .jsonl files nor data prepared with --chat, so that there are "
+        "no conversations; name some, or leave data.chat at none",
+        data.chat);
 }
 
 // The entries of a mixture, each as data of its own.
@@ -172,20 +192,30 @@ std::int64_t DocumentSource::length(std::int64_t index) const {
   return static_cast<std::int64_t>(tokens.size());
 }
 
-std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer) {
+std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer, std::optional<std::int32_t> end) {
   std::vector<std::int32_t> bytes(static_cast<std::size_t>(tokenizer.vocabulary()));
   for (std::size_t id = 0; id < bytes.size(); ++id) bytes[id] = tokenizer.text_bytes(static_cast<std::int32_t>(id));
+  if (end) bytes[static_cast<std::size_t>(*end)] = 0;
   return bytes;
 }
 
-std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
-  if (!data.weights.empty()) return open_mixture(data, open_training_source);
+namespace {
+
+// Of data without weights.
+std::unique_ptr<Corpus> open_training_entry(const config::Data& data) {
   if (is_ping(data.train, "data.train") && !data.tokenizer.empty() && data.tokenizer != "ping")
     fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",
               data.tokenizer);
   if (is_ping(data.train, "data.train")) return make_ping(data.seed, data.documents, PingPart::training);
   if (auto noise = open_noise(data.train, "data.train", data.seed)) return noise;
   return open_files(data, data.train, "data.train", data.eval.empty() ? Part::training : Part::all, false);
+}
+
+}  // namespace
+
+std::unique_ptr<Corpus> open_training_source(const config::Data& data) {
+  require_conversations(data);
+  return data.weights.empty() ? open_training_entry(data) : open_mixture(data, open_training_entry);
 }
 
 std::unique_ptr<Corpus> open_held_out_source(const config::Data& data) {

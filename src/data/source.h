@@ -34,6 +34,8 @@ class Corpus {
   virtual std::vector<std::int32_t> encode(const std::string& text) const = 0;    // the inverse; <name> is a role
   virtual std::unique_ptr<Feed> feed(const FeedOptions& options) const = 0;       // lives no longer than the corpus
   virtual std::optional<std::int32_t> end_token() const { return {}; }  // what closes a document, where that is known
+  // Whether some tokens may be context only, which nothing learns to predict (data/batch.h).
+  virtual bool masked() const { return false; }
   // By id, how many bytes of text it stands for (Tokenizer::text_bytes); nothing where tokens stand for no known text.
   virtual std::optional<std::vector<std::int32_t>> bytes_of_ids() const { return {}; }
 };
@@ -41,7 +43,7 @@ class Corpus {
 class DocumentSource : public Corpus {
  public:
   virtual std::int64_t documents() const = 0;  // 0: endless
-  // Replaces `tokens`. Any thread may call it. Whoever draws passes over an empty one.
+  // Replaces `tokens`, of which some may be context. Any thread may call it. Whoever draws passes over an empty one.
   virtual void read(std::int64_t index, std::vector<std::int32_t>& tokens) const = 0;
   // Adds `count` of its tokens to `tokens`, from `begin` on. Where that can be done without reading the others, it is.
   virtual void append(std::int64_t index, std::int64_t begin, std::int64_t count,
@@ -75,8 +77,8 @@ struct HeldOutSet {
 };
 std::vector<HeldOutSet> held_out_sets(const config::Data& data);
 
-// Tokenizer::text_bytes of every id.
-std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer);
+// Tokenizer::text_bytes of every id; none for `end`, where documents are closed by another than the tokenizer's own.
+std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer, std::optional<std::int32_t> end = {});
 
 // How documents stand in text files and .jsonl, as a configuration says.
 InputFormat input_format(const config::Data& data);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/document_encoder.h"
 #include "data/identity.h"
 #include "data/input/byte_stream.h"
 #include "data/input/parquet_library.h"
@@ -44,6 +45,7 @@ struct StreamSettings {
   Part part = Part::all;
   std::uint64_t seed = 0;
   bool skip_bad = false;
+  std::shared_ptr<const Chat> chat = nullptr;  // null: all documents are plain
 };
 
 // What is wrong with a part of the files: the end, or a line on standard error. Each is told of once, whatever the
@@ -55,6 +57,7 @@ class BadParts {
   void stop_or_skip(const UserError& problem) {
     if (!skip_ && dynamic_cast<const NoSuchField*>(&problem)) throw NoSuchField(problem.what());
     if (dynamic_cast<const TooLong*>(&problem)) throw TooLong(problem.what());
+    if (dynamic_cast<const NoTemplate*>(&problem)) throw NoTemplate(problem.what());
     if (!skip_) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
     const std::lock_guard lock(mutex_);
     if (told_.contains(problem.what()) || told_.size() > kTold) return;
@@ -172,7 +175,8 @@ class StreamFeed final : public Feed {
   class Maker final : public ChunkMaker {
    public:
     explicit Maker(const StreamFeed& feed)
-        : feed_(feed), encoder_(feed.settings_.tokenizer->encoder()), end_(feed.settings_.tokenizer->end_token()) {}
+        : feed_(feed),
+          encoder_(*feed.settings_.tokenizer, feed.settings_.tokenizer->end_token(), feed.settings_.chat.get()) {}
 
     // A window may hold many chunks: the text is not kept with the tokens.
     void make(Chunk& chunk) override {
@@ -188,18 +192,15 @@ class StreamFeed final : public Feed {
     // Adds to `tokens`: nothing for a document without text, else its tokens and what closes a document.
     void encode(const TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
       try {
-        feed_.input_.parse(block, document, text_);
+        encoder_.append(feed_.input_, block, document, tokens);
       } catch (const UserError& problem) {
-        return feed_.bad_parts_.stop_or_skip(problem);
+        feed_.bad_parts_.stop_or_skip(problem);
       }
-      append_document(*encoder_, text_, end_, tokens);
     }
 
    private:
     const StreamFeed& feed_;
-    std::unique_ptr<Encoder> encoder_;
-    std::optional<std::int32_t> end_;
-    std::string text_;
+    DocumentEncoder encoder_;
   };
 
   std::string name_of(std::int64_t file) const { return input_.files()[static_cast<std::size_t>(file)].string(); }
@@ -257,8 +258,9 @@ class Stream final : public Corpus {
   }
 
   std::string name() const override {
-    return fmt::format("{}, tokenized by {} as they are read", counted(files_.size(), "file"),
-                       settings_.tokenizer->name());
+    return fmt::format(
+        "{}, tokenized by {} as they are read{}", counted(files_.size(), "file"), settings_.tokenizer->name(),
+        settings_.chat ? fmt::format(" ({}, of which answers are learned)", settings_.chat->name()) : "");
   }
   bool endless() const override { return false; }
   std::int64_t vocabulary() const override { return settings_.tokenizer->vocabulary(); }
@@ -270,9 +272,12 @@ class Stream final : public Corpus {
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override {
     return std::make_unique<StreamFeed>(settings_, options);
   }
-  std::optional<std::int32_t> end_token() const override { return settings_.tokenizer->end_token(); }
+  std::optional<std::int32_t> end_token() const override {
+    return settings_.chat ? settings_.chat->end_token() : settings_.tokenizer->end_token();
+  }
+  bool masked() const override { return settings_.chat != nullptr; }
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
-    return data::bytes_of_ids(*settings_.tokenizer);
+    return data::bytes_of_ids(*settings_.tokenizer, end_token());
   }
 
   // What decides documents and ids, and the files.
@@ -283,6 +288,7 @@ class Stream final : public Corpus {
     number(hash64(settings_.format.text_field));
     number(hash64(settings_.format.separator));
     number(static_cast<std::uint64_t>(settings_.part));
+    if (settings_.chat) number(settings_.chat->fingerprint());
     for (const Path& path : files_) {
       const MappedFile file(path);
       hash_sampled(hasher, file.bytes(), files_.size());
@@ -300,13 +306,16 @@ class Stream final : public Corpus {
 void require_held_out(const StreamSettings& s) {
   TextInput input(s.paths, s.format, s.key);
   TextBlock block;
-  std::string text;
+  Conversation document;
   std::int64_t documents = 0;
   while (input.next(block, kBlockBytes, kBlockDocuments)) {
     for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
       if (!is_of(Part::held_out, documents)) continue;
-      input.parse(block, i, text);
-      if (!text.empty()) return;
+      if (s.chat)
+        input.parse(block, i, document);
+      else
+        input.parse(block, i, document.text);
+      if (!document.empty()) return;
     }
   }
   fail_user(
@@ -320,9 +329,10 @@ void require_held_out(const StreamSettings& s) {
 
 std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
                                     std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed,
-                                    bool skip_bad) {
-  StreamSettings settings{paths,   key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed),
-                          skip_bad};
+                                    bool skip_bad, std::shared_ptr<const Chat> chat) {
+  StreamSettings settings{
+      paths,          key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed), skip_bad,
+      std::move(chat)};
   if (!skip_bad) TextInput(settings.paths, settings.format, key).check_files();
   if (part == Part::held_out) require_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));

@@ -36,6 +36,7 @@ config::Config config_of(const Checkpoint& checkpoint, const HeldOutRequest& req
     c.train.eval_batches = kEndlessBatches;
   }
   if (!request.precision.empty()) c.precision.matmul = request.precision;
+  if (!request.chat.empty()) c.data.chat = request.chat;
   if (request.generated()) {
     c.data.train = request.data;
     c.data.weights.clear();

@@ -17,6 +17,7 @@ namespace redline::infer {
 struct HeldOutRequest {
   std::vector<std::string> data;  // as data.eval has it, or {"ping"}: the generated corpus. Empty: the run's own
   std::string tokenizer, precision, device = "auto";
+  std::string chat;           // as data.chat has it: how conversations of `data` become tokens
   std::int64_t batches = -1;  // 0: all; -1: all of `data`, without `data` the run's train.eval_batches
   bool per_document = false;  // one document a batch
 

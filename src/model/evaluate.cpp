@@ -92,7 +92,10 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
   sums.documents = static_cast<std::int64_t>(documents.size());
   if (ranks) sums = add_up(sums, documents, *ranks);
   if (sums.pairs == 0)
-    fail_user("the held-out data holds no token pairs to predict; give documents of at least 2 tokens");
+    fail_user(
+        "the held-out data holds no token pairs to predict; give documents of at least 2 tokens, and conversations "
+        "whose "
+        "answers begin within a row (train.seq_len)");
   std::string why_not = bytes ? bytes->why_not : "nobody counted them";
   if (why_not.empty() && sums.unknown > 0) why_not = "some tokens stand for text that their tokenizer does not know";
   if (why_not.empty() && sums.bytes == 0) why_not = "no text was predicted";

@@ -1,7 +1,7 @@
 // The update, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range.
 // sum_squares: totals = sum g^2 of what the gradients hold of each group (base/shards.h), and the loss and counts of
 //             the step: what ranks add up.
-// grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs;
+// grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs, or 0 of none;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss are finite, and the norm is not above the limit;
 //             grad_scale = inv_pairs * min(1, clip / (norm + 1e-6));

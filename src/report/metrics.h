@@ -137,7 +137,8 @@ inline constexpr auto kMetrics = [] {
              "of the step in which it was not: it waited for data or for the host, or took the batch", "speed/idle_ms",
              {"step_idle_seconds", "Time of the last step in which the device stood still.", 1e-3},
              {Section::speed, 4, "Device stands still, a step", Figure::milliseconds, kCurve}),
-      metric("tokens", read<&M::tokens>, "", "real targets of the step", "", {}, {}, kRequired),
+      metric("tokens", read<&M::tokens>, "", "real targets of the step: of conversations, tokens of answers", "", {},
+             {}, kRequired),
       metric(
           "epoch", read<&M::epoch>, "",
           "how often the training data were read so far, as 1.37; where they have no end or are compressed, it is not "
@@ -164,6 +165,8 @@ inline constexpr auto kMetrics = [] {
              {"memory_bytes", "Bytes of the run's arena.", 0x1p30}),
       metric("truncated_tokens", read<&M::truncated_tokens>, "",
              "tokens dropped so far from documents longer than a row, where `data.long_documents = \"truncate\"`"),
+      metric("learned", read<&M::learned>, "share",
+             "of the documents' tokens that are targets, where only answers are learned (`data.chat`)"),
       metric("eval_loss", read<&M::eval_loss>, "nats",
              "held-out loss, in the rows of steps that were followed by an evaluation, and in that of step 0",
              "eval/loss", {"eval_loss", "Held-out loss at the last evaluation."}),

@@ -93,6 +93,7 @@ struct StepMetrics {
   std::optional<double> epoch;  // where the training data have an end, and a length that is known
   double tokens_per_s = 0, padding = 0, tflops = 0, mfu = 0, mfu_palm = 0, data_wait_ms = 0;
   std::optional<std::int64_t> truncated_tokens;  // where data.long_documents = "truncate"
+  std::optional<double> learned;                 // share of the documents' tokens, where some are context only
   double memory_gib = 0;
   std::optional<double> eval_loss;          // where the step was followed by an evaluation
   std::optional<double> eval_loss_average;  // the same of the average of the weights, where there is one

@@ -45,6 +45,10 @@ void QueuedStep::take_counts(const StepCounts& counts) {
   flops_palm = counts.flops_palm;
 }
 
+double QueuedStep::learned() const {
+  return static_cast<double>(pairs) / static_cast<double>(std::max<std::int64_t>(real_tokens, 1));
+}
+
 StepMetrics QueuedStep::metrics(double loss, double norm, const model::StepTime& time, std::int64_t slots,
                                 double peak) const {
   const double seconds = time.seconds;

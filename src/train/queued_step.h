@@ -26,6 +26,7 @@ struct QueuedStep {
   std::optional<model::NormSums> norms;    // where they were
 
   void clear();
+  double learned() const;                      // share of the documents' tokens that are targets
   void take_counts(const StepCounts& counts);  // of all ranks, once they are known
 
   // The figures that the step itself gives; `slots` are the token slots of its batches. A peak of 0: no mfu.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/tokenizer/chat_template.h"
+
 namespace redline::train {
 
 RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents) {
@@ -14,6 +16,9 @@ RunTokens run_tokens(FileSystem& files, const config::Config& config, const data
   tokens.files = data::tokenizer_files(files, *name);
   data::describe_use(tokens.files, tokenizer.get(),
                      {tokens.end, config.model.pad_token, std::max(config.model.max_positions, config.train.seq_len)});
+  if (config.data.chat == "chatml" || config.data.chat == "llama3")  // so that others ask the model as it was taught
+    data::keep_chat_template(tokens.files,
+                             config.data.chat == "chatml" ? data::chatml_template() : data::llama3_template());
   return tokens;
 }
 

@@ -11,15 +11,21 @@ namespace {
 
 constexpr std::int64_t kOwnPrompt = 8;  // tokens of a held-out document
 
-std::vector<std::int32_t> beginning_of(const data::Corpus& held_out) {
-  const auto feed = held_out.feed({.cut = {.row = kOwnPrompt}, .shuffle = false, .repeat = false});
+// Of a conversation what stands before its first answer.
+std::vector<std::int32_t> beginning_of(const data::Corpus& held_out, std::int64_t most) {
+  const std::int64_t own = held_out.masked() ? most : std::min(kOwnPrompt, most);
+  const auto feed = held_out.feed({.cut = {.row = own}, .shuffle = false, .repeat = false});
   const auto maker = feed->maker();
   feed->seek({});
   for (data::Chunk chunk; feed->take(chunk); chunk.clear()) {
     maker->make(chunk);
     if (chunk.tokens.empty()) continue;  // documents without text
     const auto first = std::ranges::find_if(chunk.pieces, [](const auto& piece) { return piece.end > 0; });
-    chunk.tokens.resize(static_cast<std::size_t>(std::min(first->end, kOwnPrompt)));
+    chunk.tokens.resize(static_cast<std::size_t>(first->end));
+    auto end = std::ranges::find_if_not(chunk.tokens, data::is_context);
+    if (end == chunk.tokens.begin()) end += std::min(kOwnPrompt, first->end);
+    chunk.tokens.erase(end, chunk.tokens.end());
+    std::ranges::transform(chunk.tokens, chunk.tokens.begin(), data::token_id);
     return chunk.tokens;
   }
   fail_user("train.sample_every: there is no held-out document to begin a sample with; set train.sample_prompts");
@@ -37,7 +43,7 @@ Samples::Samples(const config::Config& config, const data::Corpus& held_out) : c
       fail_user("{}train.sample_prompts: \"{}\" has {}; a prompt has from 1 to {}",
                 config.origins.prefix({"train.sample_prompts"}), prompt, counted(tokens, "token"), most);
   }
-  if (prompts_.empty()) prompts_.push_back(beginning_of(held_out));
+  if (prompts_.empty()) prompts_.push_back(beginning_of(held_out, most));
   options_.tokens = t.sample_tokens;
   options_.choice.temperature = t.sample_temperature;
   options_.seed = static_cast<std::uint64_t>(t.seed);

@@ -325,7 +325,6 @@ void StepLoop::micro_steps(QueuedStep& sums) {
   sums.truncated_tokens = loader_.state().truncated_tokens;
   sums.epoch = loader_.epochs_read();
   sums.sources = loader_.shares();
-  REDLINE_CHECK(sums.pairs > 0 || !alone(), "step {} has no token pairs to predict", sums.step);
   warn_of_repeats();
 }
 
@@ -368,7 +367,8 @@ StepMetrics StepLoop::finish_step() {
   if (!alone()) s.take_counts(result.update.counts);
   state_.tokens += s.pairs;
   if (result.update.counts.stop > 0) others_stop_ = true;
-  const double loss = result.update.loss_sum / static_cast<double>(s.pairs);
+  if (s.pairs == 0) tell_nothing_learned(s.step);
+  const double loss = result.update.loss_sum / static_cast<double>(std::max<std::int64_t>(s.pairs, 1));
   if (result.update.finite == 1.0f)
     guard_.made(s.draw, s.documents);
   else
@@ -378,6 +378,7 @@ StepMetrics StepLoop::finish_step() {
   StepMetrics m = s.metrics(loss, result.update.grad_norm, result.time, slots, peak_ * static_cast<double>(ranks()));
   if (s.norms) m.norms = norms_of(s, result.update);
   if (config_.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
+  if (loader_.corpus().masked()) m.learned = s.learned();
   m.memory_gib = gib(engine_->executor().arena_bytes());
   if (options_.gpu) m.gpu = options_.gpu->latest();
   if (!alone()) m.ranks = paces(result.time.seconds);

@@ -121,6 +121,7 @@ class StepLoop {
   std::vector<HeldOutLoss> evaluate_held_out(bool first_alone);
   void tell_mixture();
   void write_samples(std::int64_t step);
+  void tell_nothing_learned(std::int64_t step);
   std::string how_it_stopped(bool dropped) const;
   Finished ending(Outcome outcome, std::string sentence) const;
   void get_ready_to_save();  // once

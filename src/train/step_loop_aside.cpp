@@ -73,6 +73,14 @@ void StepLoop::tell_mixture() {
   if (!words.empty()) keeper_.tell(Note{fmt::format("shares of the training tokens: {}", words)});
 }
 
+// All of its tokens were context: its gradient is zero, and its loss a mean over nothing.
+void StepLoop::tell_nothing_learned(std::int64_t step) {
+  keeper_.tell(Warning{fmt::format(
+      "step {} had no token of an answer to learn from, and its loss of 0 means nothing: questions longer than "
+      "train.seq_len lose their answers; raise it, or train.batch_size",
+      step)});
+}
+
 bool StepLoop::looks_at_norms(std::int64_t step) const {
   const std::int64_t every = config_.log.norms_every;
   return every > 0 && (step == 1 || step % every == 0);
@@ -81,7 +89,7 @@ bool StepLoop::looks_at_norms(std::int64_t step) const {
 // Ranks have about as many pairs each. In fsdp they add up the gradients of every micro-step, in the other modes those
 // of the last.
 NormsObservation StepLoop::norms_of(const QueuedStep& step, const UpdateResult& update) {
-  NormsObservation seen(model::tensor_norms(lowered().table, *step.norms, update.counts.pairs));
+  NormsObservation seen(model::tensor_norms(lowered().table, *step.norms, std::max(update.counts.pairs, 1.0)));
   const auto squares = [](const UpdateResult& r) {
     const double norm = static_cast<double>(r.grad_norm) * r.counts.pairs;
     return norm * norm;

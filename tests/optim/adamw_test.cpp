@@ -43,6 +43,17 @@ TEST(GradNorm, MatchesDoublesAndClips) {
   }
 }
 
+TEST(GradNorm, OfNoPairsIsZero) {
+  Memory memory;
+  const Tensor gradients = memory.uniform({1001}, 0, 0), loss = memory.doubles(1);
+  const Tensor result = memory.object(UpdateResult{}), state = memory.object(StepState{.counts = {.pairs = 0}});
+  run_norm(memory, {gradients, loss, state}, {{}, result, 1.0f});
+  const UpdateResult& r = *result.as<UpdateResult>();
+  EXPECT_EQ(r.grad_norm, 0.0f);
+  EXPECT_EQ(r.grad_scale, 0.0f);
+  EXPECT_EQ(r.finite, 1.0f);
+}
+
 TEST(GradNorm, SaysWhenSomethingIsNotFinite) {
   Memory memory;
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

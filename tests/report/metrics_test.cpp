@@ -39,6 +39,7 @@ train::StepMetrics full_step() {
   m.mfu_palm = 0.5;
   m.data_wait_ms = 1.5;
   m.truncated_tokens = 11;
+  m.learned = 0.25;
   m.memory_gib = 0.75;
   m.eval_loss = 2.75;
   m.eval_loss_average = 2.7;

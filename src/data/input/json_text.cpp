@@ -31,6 +31,20 @@ class Scanner {
       : begin_(json.data()), at_(json.data()), end_(json.data() + json.size()), names_(names), text_(text) {}
 
   void line() {
+    begin_line();
+    object(0);
+    end_line();
+    if (!found_) throw JsonProblem{0, fmt::format("there is no field {}; {}", wanted(), fields()), true};
+  }
+  void any_object() {
+    begin_line();
+    skip_value();
+    end_line();
+  }
+
+ private:
+  // Up to the object that the line must be.
+  void begin_line() {
     const std::size_t good = valid_utf8({begin_, static_cast<std::size_t>(end_ - begin_)});
     if (good != static_cast<std::size_t>(end_ - begin_)) fail_at(begin_ + good, "not valid UTF-8");
     text_.clear();
@@ -43,13 +57,12 @@ class Scanner {
     if (*at_ != '{') fail("the line must be an object, { ... }");
     if (std::string_view(at_ + 1, end_).find_first_not_of(" \t\r") == std::string_view::npos)
       fail("an object begins and goes on in other lines; jq -c . FILE > NEW.jsonl writes each on one line");
-    object(0);
+  }
+  void end_line() {
     skip_space();
     if (at_ != end_) fail("something follows the end of the object");
-    if (!found_) throw JsonProblem{0, fmt::format("there is no field {}; {}", wanted(), fields()), true};
   }
 
- private:
   [[noreturn]] void fail_at(const char* where, std::string reason) const {
     throw JsonProblem{static_cast<std::size_t>(where - begin_), std::move(reason)};
   }
@@ -322,6 +335,11 @@ JsonTextField::JsonTextField(std::string_view path) {
     if (dot == path.npos) return;
     path.remove_prefix(dot + 1);
   }
+}
+
+void check_json_object(std::string_view json) {
+  std::string unused;
+  Scanner(json, {}, unused).any_object();
 }
 
 void JsonTextField::read(std::string_view json, std::string& text) const { Scanner(json, names_, text).line(); }

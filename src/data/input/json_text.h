@@ -16,6 +16,9 @@ struct JsonProblem {
   bool no_field = false;  // it is good JSON without such a field
 };
 
+// Throws JsonProblem where a line is not one JSON object as JsonTextField::read() asks for.
+void check_json_object(std::string_view json);
+
 class JsonTextField {
  public:
   explicit JsonTextField(std::string_view path);  // "text", or "meta.text": a member of a member

@@ -261,7 +261,8 @@ struct TextInput::Impl {
 
   bool next(TextBlock& block, std::int64_t target, std::int64_t most);
   void seek(std::int64_t to_file, std::int64_t to);
-  void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
+  template <class ReadLine>  // of a line of JSON
+  void parse(const TextBlock& block, std::int64_t document, std::string& text, const ReadLine& read_line) const;
 };
 
 bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t most) {
@@ -352,7 +353,9 @@ void TextInput::Impl::seek(std::int64_t to_file, std::int64_t to) {
   read_so_far = bytes_before[index()] + stream->consumed();
 }
 
-void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::string& text) const {
+template <class ReadLine>
+void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::string& text,
+                            const ReadLine& read_line) const {
   const auto begin = static_cast<std::size_t>(block.begin(document));
   const auto end = static_cast<std::size_t>(block.ends[static_cast<std::size_t>(document)]);
   std::string_view bytes = std::string_view(block.bytes).substr(begin, end - begin);
@@ -371,7 +374,7 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
     if (bytes.ends_with('\n')) bytes.remove_suffix(1);
     if (bytes.ends_with('\r')) bytes.remove_suffix(1);
     try {
-      field.read(bytes, text);
+      read_line(bytes);
     } catch (const JsonProblem& problem) {
       if (problem.no_field)
         throw NoSuchField(fmt::format("{}: {}; name the one that holds the text with {}", where(problem.at),
@@ -424,7 +427,12 @@ bool TextInput::next(TextBlock& block, std::int64_t target_bytes, std::int64_t m
 }
 void TextInput::seek(std::int64_t file, std::int64_t offset) { impl_->seek(file, offset); }
 void TextInput::parse(const TextBlock& block, std::int64_t document, std::string& text) const {
-  impl_->parse(block, document, text);
+  impl_->parse(block, document, text, [&](std::string_view json) { impl_->field.read(json, text); });
+}
+void TextInput::parse(const TextBlock& block, std::int64_t document, Conversation& conversation) const {
+  conversation.kind = Conversation::Kind::text;
+  impl_->parse(block, document, conversation.text,
+               [&](std::string_view json) { read_conversation(json, impl_->field, conversation); });
 }
 
 }  // namespace redline::data

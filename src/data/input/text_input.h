@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "data/input/conversation.h"
 
 namespace redline::data {
 
@@ -84,6 +85,8 @@ class TextInput {
   // The text of one document of a block: JSON parsed, separator cut off, checked to be UTF-8. May be empty. Any thread
   // may call it. A UserError "FILE:LINE:COLUMN: ..." or "FILE: byte N: ..." when it is malformed or NoSuchField.
   void parse(const TextBlock& block, std::int64_t document, std::string& text) const;
+  // The same where lines of JSON are conversations; other files hold text.
+  void parse(const TextBlock& block, std::int64_t document, Conversation& conversation) const;
 
  private:
   struct Impl;

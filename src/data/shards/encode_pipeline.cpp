@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/batch.h"
+#include "data/document_encoder.h"
 #include "data/ordered_workers.h"
 
 namespace redline::data {
@@ -32,13 +33,15 @@ struct EncodePipeline::Impl {
   TextInput& input;
   const Tokenizer& tokenizer;
   std::int32_t end_token;
+  const Chat* chat;
   std::atomic<std::int64_t> waiting_ns = 0;
   OrderedWorkers<Job> workers;
 
-  Impl(TextInput& in, const Tokenizer& t, std::int32_t end, int threads)
+  Impl(TextInput& in, const Tokenizer& t, std::int32_t end, const Chat* c, int threads)
       : input(in),
         tokenizer(t),
         end_token(end),
+        chat(c),
         workers({[this](Job& job) { return take(job); }, [this] { return encoding(); }},
                 {threads, static_cast<std::size_t>(4 * threads + 4), kMostBytes}, waiting_ns) {}
 
@@ -55,28 +58,25 @@ struct EncodePipeline::Impl {
   }
 
   std::function<void(Job&)> encoding() {
-    struct Own {
-      std::unique_ptr<Encoder> encoder;
-      std::string text;
-    };
-    return [this, own = std::make_shared<Own>()](Job& job) {
+    return [this, encoder = std::shared_ptr<DocumentEncoder>()](Job& job) mutable {
       if (job.text.documents() == 0) return;
-      if (!own->encoder) own->encoder = tokenizer.encoder();
-      encode(job, *own->encoder, own->text);
+      const auto end = end_token == kNoTarget ? std::nullopt : std::optional(end_token);
+      if (!encoder) encoder = std::make_shared<DocumentEncoder>(tokenizer, end, chat);
+      encode(job, *encoder);
       job.text = {};
     };
   }
 
-  void encode(Job& job, Encoder& encoder, std::string& text) const {
+  void encode(Job& job, DocumentEncoder& encoder) const {
     EncodedBlock& out = job.encoded;
     out.documents.reserve(static_cast<std::size_t>(job.text.documents()));
     for (std::int64_t i = 0; i < job.text.documents(); ++i) {
       EncodedBlock::Document& document = out.documents.emplace_back();
       const std::size_t begin = out.ids.size();
       try {
-        input.parse(job.text, i, text);
-        append_document(encoder, text, end_token == kNoTarget ? std::nullopt : std::optional(end_token), out.ids);
-        document.text_bytes = static_cast<std::int64_t>(text.size());
+        document.text_bytes = encoder.append(input, job.text, i, out.ids);
+      } catch (const NoTemplate&) {
+        throw;
       } catch (const UserError& e) {
         document.problem = e.what();
         document.no_field = dynamic_cast<const NoSuchField*>(&e) != nullptr;
@@ -84,7 +84,7 @@ struct EncodePipeline::Impl {
       }
       std::uint32_t largest = 0;
       for (std::size_t t = begin; t < out.ids.size(); ++t)
-        largest = std::max(largest, static_cast<std::uint32_t>(out.ids[t]));
+        largest = std::max(largest, static_cast<std::uint32_t>(token_id(out.ids[t])));
       REDLINE_CHECK(out.ids.size() == begin || largest < tokenizer.vocabulary(),
                     "the tokenizer {} gave the id {} where its vocabulary has {}", tokenizer.name(), largest,
                     tokenizer.vocabulary());
@@ -106,8 +106,9 @@ struct EncodePipeline::Impl {
   }
 };
 
-EncodePipeline::EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, int threads)
-    : impl_(std::make_unique<Impl>(input, tokenizer, end_token, threads)) {}
+EncodePipeline::EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, const Chat* chat,
+                               int threads)
+    : impl_(std::make_unique<Impl>(input, tokenizer, end_token, chat, threads)) {}
 EncodePipeline::~EncodePipeline() = default;
 EncodePipeline::Got EncodePipeline::next(EncodedBlock& block) { return impl_->next(block); }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/input/text_input.h"
+#include "data/tokenizer/chat.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
@@ -21,15 +22,16 @@ struct EncodedBlock {
     std::string problem = {};     // empty: none
     bool no_field = false;        // which is the problem (NoSuchField)
   };
-  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> ids;  // of conversations also context (data/batch.h)
   std::vector<Document> documents;
   std::string file_problem = {};  // the rest of a file could not be read: no documents
 };
 
 class EncodePipeline {
  public:
-  // `end_token` closes every document that has a token; kNoTarget: none does. Input and tokenizer outlive it.
-  EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, int threads);
+  // `end_token` closes every plain document that has a token; kNoTarget: none does. `chat`: how conversations are
+  // written; null: there are none. Input, tokenizer and chat outlive it.
+  EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, const Chat* chat, int threads);
   ~EncodePipeline();  // may be called at any time; waits for the threads
 
   enum class Got { block, nothing_yet, end };

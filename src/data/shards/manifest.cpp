@@ -14,7 +14,7 @@ namespace {
 using io::Json;
 
 constexpr std::string_view kFormat = "redline-shards";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 1, kWithMasks = 2;   // a program that knows no masks must not learn everything
 constexpr std::int64_t kMost = std::int64_t{1} << 56;  // of anything counted: sums and bytes of them stay below 2^63
 
 Json json_of(const BlockedFile& file) {
@@ -25,11 +25,17 @@ Json json_of(const BlockedFile& file) {
 
 Json json_of(const Split& split) {
   Json shards = Json::array();
-  for (const Shard& s : split.shards)
-    shards.push_back({{"documents", s.documents},
-                      {"tokens", s.tokens},
-                      {"token_file", json_of(s.token_file)},
-                      {"offset_file", json_of(s.offset_file)}});
+  for (const Shard& s : split.shards) {
+    Json json = {{"documents", s.documents},
+                 {"tokens", s.tokens},
+                 {"token_file", json_of(s.token_file)},
+                 {"offset_file", json_of(s.offset_file)}};
+    if (!s.mask_file.name.empty()) {
+      json["mask_file"] = json_of(s.mask_file);
+      json["learned"] = s.learned;
+    }
+    shards.push_back(std::move(json));
+  }
   return {{"documents", split.documents()}, {"tokens", split.tokens()}, {"shards", std::move(shards)}};
 }
 
@@ -40,8 +46,10 @@ class Reader {
 
   Manifest manifest(const Json& json) const {
     if (io::string_at(json, "format", file_) != kFormat) fail_user("{}: \"format\" is not \"{}\"", file_, kFormat);
-    if (const auto version = io::integer_at(json, "version", file_); version != kVersion)
-      fail_user("{}: version {} of the format; this program reads version {}", file_, version, kVersion);
+    const std::int64_t version = io::integer_at(json, "version", file_);
+    if (version != kVersion && version != kWithMasks)
+      fail_user("{}: version {} of the format; this program reads versions {} and {}", file_, version, kVersion,
+                kWithMasks);
     if (const auto block = io::integer_at(json, "block_bytes", file_); block != kBlockBytes)
       fail_user("{}: \"block_bytes\" is {}, not {}", file_, block, kBlockBytes);
     Manifest m;
@@ -57,9 +65,12 @@ class Reader {
     if (!member(json, "end_token").is_null())
       m.end_token = static_cast<std::int32_t>(count(json, "end_token", m.vocabulary - 1));
     m.val_fraction = io::number_at(json, "val_fraction", file_);
+    const bool masked = version == kWithMasks;
+    if (masked) m.chat = io::string_at(json, "chat", file_);
+    if (masked && m.chat.empty()) fail_user("{}: \"chat\" is empty", file_);
     const Json& splits = member(json, "splits");
-    m.train = split(member(splits, "train"), m.dtype);
-    m.val = split(member(splits, "val"), m.dtype);
+    m.train = split(member(splits, "train"), m.dtype, masked);
+    m.val = split(member(splits, "val"), m.dtype, masked);
     const Json& source = member(json, "source");
     m.source_files = count(source, "files");
     m.source_bytes = count(source, "bytes");
@@ -108,7 +119,7 @@ class Reader {
     }
     return f;
   }
-  Split split(const Json& json, TokenType dtype) const {
+  Split split(const Json& json, TokenType dtype, bool masked) const {
     Split split;
     const Json& shards = member(json, "shards");
     if (!shards.is_array()) fail_user("{}: \"shards\" is no array", file_);
@@ -121,6 +132,10 @@ class Reader {
         fail_user("{}: a shard of {} documents and {} tokens", file_, shard.documents, shard.tokens);
       shard.token_file = blocked_file(member(s, "token_file"), shard.tokens * size_of(dtype));
       shard.offset_file = blocked_file(member(s, "offset_file"), (shard.documents + 1) * 8);
+      if (masked) {
+        shard.mask_file = blocked_file(member(s, "mask_file"), (shard.tokens + 7) / 8);
+        shard.learned = count(s, "learned", shard.tokens);
+      }
       documents += shard.documents;
       tokens += shard.tokens;
       if (documents > kMost || tokens > kMost) fail_user("{}: more tokens than can be", file_);
@@ -149,9 +164,15 @@ std::int64_t Split::tokens() const {
   return sum;
 }
 
+std::int64_t Split::learned() const {
+  std::int64_t sum = 0;
+  for (const Shard& s : shards) sum += s.learned;
+  return sum;
+}
+
 std::string manifest_text(const Manifest& m) {
   const Json file = m.tokenizer_file.empty() ? Json(nullptr) : Json(m.tokenizer_file);
-  const Json json = {
+  Json json = {
       {"format", kFormat},
       {"version", kVersion},
       {"dtype", name_of(m.dtype)},
@@ -168,6 +189,11 @@ std::string manifest_text(const Manifest& m) {
          {{"empty", m.skipped_empty}, {"malformed", m.skipped_malformed}, {"file_ends", m.skipped_file_ends}}}}},
       {"block_bytes", kBlockBytes},
       {"splits", {{"train", json_of(m.train)}, {"val", json_of(m.val)}}}};
+  if (!m.chat.empty()) {
+    json["version"] = kWithMasks;
+    json["chat"] = m.chat;
+    json["learned"] = m.train.learned() + m.val.learned();
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -28,6 +28,10 @@ struct Shard {
   std::int64_t documents = 0, tokens = 0;
   BlockedFile token_file;   // tokens ids
   BlockedFile offset_file;  // documents + 1 numbers of 64 bits: where in token_file each document begins, and the end
+  // One bit a token, from the lowest of each byte on: 1 where it is learned, 0 where it is context. Without a name:
+  // there is none, and every token is learned.
+  BlockedFile mask_file = {};
+  std::int64_t learned = 0;  // tokens, where there is a mask
   bool operator==(const Shard&) const = default;
 };
 
@@ -35,6 +39,7 @@ struct Split {
   std::vector<Shard> shards;
   std::int64_t documents() const;
   std::int64_t tokens() const;
+  std::int64_t learned() const;  // where there are masks
   bool operator==(const Split&) const = default;
 };
 
@@ -45,6 +50,7 @@ struct Manifest {
   std::uint64_t tokenizer_hash = 0;
   std::string tokenizer_file;  // in the folder; empty: tokenizer_name is a built-in one
   std::optional<std::int32_t> end_token;
+  std::string chat;  // how conversations were written, for people; not empty: shards have masks
   double val_fraction = 0;
   Split train, val;
   // What it was made from, for people to read.

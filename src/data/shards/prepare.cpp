@@ -1,6 +1,7 @@
 // The writer's side of preparing: documents come in order, go to one of two splits, and are counted.
 #include "data/shards/prepare.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/clock.h"
@@ -34,8 +35,8 @@ class Preparation {
   Preparation(FileSystem& files, const PrepareSettings& settings, const Path& folder, Manifest& manifest)
       : settings_(settings),
         manifest_(manifest),
-        train_(files, folder, "train", manifest.dtype, settings.shard_tokens),
-        val_(files, folder, "val", manifest.dtype, settings.shard_tokens) {}
+        train_(files, folder, "train", manifest.dtype, settings.shard_tokens, !manifest.chat.empty()),
+        val_(files, folder, "val", manifest.dtype, settings.shard_tokens, !manifest.chat.empty()) {}
 
   void take(const EncodedBlock& block, Prepared& prepared) {
     if (!block.file_problem.empty()) {
@@ -82,9 +83,16 @@ class Preparation {
 Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::atomic<int>& stop,
                  const std::function<void(const PrepareProgress&)>& show) {
   const auto tokenizer = open_tokenizer(settings.tokenizer, "--tokenizer");
+  const auto chat = open_chat(settings.chat, settings.tokenizer, *tokenizer, "--chat");
+  if (chat && (settings.end_token || settings.no_end_token))
+    fail_user(
+        "--end-token is for plain documents, and with --chat answers are closed as their template says: leave it out");
   const std::int32_t end_token = end_token_of(settings, *tokenizer);
   TextInput input(settings.inputs, settings.format, "INPUT");
   if (!settings.skip_bad) input.check_files();
+  if (chat && std::ranges::none_of(input.files(), is_json_lines))
+    fail_user("--chat {}: INPUT has no .jsonl files, so that there are no conversations; leave --chat out",
+              settings.chat);
   io::NewFolder folder(files, settings.out, "--out");
 
   Prepared prepared;
@@ -97,18 +105,23 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   manifest.tokenizer_name = tokenizer->name();
   manifest.tokenizer_hash = tokenizer->fingerprint();
   if (end_token != kNoTarget) manifest.end_token = end_token;
+  if (chat) {
+    manifest.chat = chat->name();
+    manifest.end_token = chat->end_token();
+  }
   manifest.val_fraction = settings.val_fraction;
   if (const Path file = tokenizer_file(settings.tokenizer); !file.empty()) {
     manifest.tokenizer_file = file.extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
     for (const auto& [name, text] : tokenizer_files(files, settings.tokenizer))
-      if (name == manifest.tokenizer_file || name == "tokenizer_config.json")  // which names what closes a document
+      if (name == manifest.tokenizer_file || name == "tokenizer_config.json" ||  // which names what closes a document
+          name == "chat_template.jinja")
         folder.write(name, text);
   }
 
   const double start = steady_seconds();
   Preparation preparation(files, settings, folder.path(), manifest);
   {
-    EncodePipeline pipeline(input, *tokenizer, end_token, prepared.threads);
+    EncodePipeline pipeline(input, *tokenizer, end_token, chat.get(), prepared.threads);
     EncodedBlock block;
     for (auto got = pipeline.next(block); got != EncodePipeline::Got::end; got = pipeline.next(block)) {
       if (stop != 0) {

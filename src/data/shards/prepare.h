@@ -18,6 +18,7 @@ struct PrepareSettings {
   std::vector<std::string> inputs;  // files, folders, patterns
   InputFormat format;
   std::string tokenizer;
+  std::string chat = "none";  // how conversations are written, as data.chat has it
   Path out;
   double val_fraction = 0;                            // of documents, as a chance of each
   std::int64_t shard_tokens = std::int64_t{1} << 27;  // 256 MiB of uint16

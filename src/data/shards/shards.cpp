@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/whole_file.h"
+#include "data/batch.h"
 #include "data/shards/checked_file.h"
 #include "io/json.h"
 
@@ -22,6 +23,7 @@ class MappedShard {
         ids_{nullptr, shard.tokens, type},
         tokens_(folder, shard.token_file),
         offsets_(folder, shard.offset_file) {
+    if (!shard.mask_file.name.empty()) mask_.emplace(folder, shard.mask_file);
     ids_.data = tokens_.data();
   }
 
@@ -51,17 +53,34 @@ class MappedShard {
     if (!ids_.append(begin, end, vocabulary, tokens))
       fail_user("{}: document {}: an id is not below the vocabulary of {}; prepare the data again", tokens_.path(),
                 document, vocabulary);
+    if (mask_) mark(begin, std::span(tokens).last(static_cast<std::size_t>(count)));
   }
-  std::array<std::string, 2> files() const { return {tokens_.path(), offsets_.path()}; }
+  std::vector<std::string> files() const {
+    std::vector<std::string> all = {tokens_.path(), offsets_.path()};
+    if (mask_) all.push_back(mask_->path());
+    return all;
+  }
   void add_to(Hasher& hasher) const {
     hasher.update(std::as_bytes(std::span(tokens_.hashes())));
     hasher.update(std::as_bytes(std::span(offsets_.hashes())));
+    if (mask_) hasher.update(std::as_bytes(std::span(mask_->hashes())));
   }
 
  private:
+  // `tokens` are those of the shard from `begin` on.
+  void mark(std::int64_t begin, std::span<std::int32_t> tokens) const {
+    const std::int64_t end = begin + static_cast<std::int64_t>(tokens.size()), first = begin / 8;
+    const std::span<const std::byte> bits = mask_->bytes(first, (end + 7) / 8);
+    for (std::int64_t at = begin; std::int32_t & token : tokens) {
+      const std::byte eight = bits[static_cast<std::size_t>(at / 8 - first)];
+      if ((eight >> at++ % 8 & std::byte{1}) == std::byte{0}) token = as_context(token);
+    }
+  }
+
   std::int64_t first_, documents_;
   TokenArray ids_;
   CheckedFile tokens_, offsets_;
+  std::optional<CheckedFile> mask_;
 };
 
 class ShardSource final : public TokenDocuments {
@@ -70,6 +89,10 @@ class ShardSource final : public TokenDocuments {
       : TokenDocuments(std::move(settings), tokenizer_of(folders[0], manifests[0]), manifests[0].tokenizer_hash),
         name_(folders.size() == 1 ? folders[0].string() : fmt::format("{} prepared folders", folders.size())),
         end_token_(manifests[0].end_token) {
+    const auto has_mask = [](const Manifest& m) { return !m.chat.empty(); };
+    const auto chat = std::ranges::find_if(manifests, has_mask);
+    masked_ = chat != manifests.end();
+    if (masked_) end_token_ = chat->end_token;  // what closes an answer
     const auto has_val = [](const Manifest& m) { return !m.val.shards.empty(); };
     const bool split = std::ranges::any_of(manifests, has_val);
     const bool val = split && (this->settings().evaluation || this->settings().part == Part::held_out);
@@ -100,6 +123,7 @@ class ShardSource final : public TokenDocuments {
   bool checked_when_read() const override { return true; }
   // Documents are closed by what they were prepared with, which need not be the tokenizer's own.
   std::optional<std::int32_t> end_token() const override { return end_token_; }
+  bool masked() const override { return masked_; }
 
  private:
   static std::string tokenizer_of(const Path& folder, const Manifest& m) {
@@ -122,6 +146,7 @@ class ShardSource final : public TokenDocuments {
 
   std::string name_;
   std::optional<std::int32_t> end_token_;
+  bool masked_ = false;
   std::vector<std::unique_ptr<MappedShard>> shards_;
   std::vector<Path> files_;
   Hasher hash_;

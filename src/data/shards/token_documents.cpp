@@ -61,7 +61,7 @@ std::optional<std::int32_t> TokenDocuments::end_token() const {
 
 std::optional<std::vector<std::int32_t>> TokenDocuments::bytes_of_ids() const {
   if (!tokenizer_) return {};
-  return data::bytes_of_ids(tokenizer_.get());
+  return data::bytes_of_ids(tokenizer_.get(), end_token());
 }
 
 void TokenDocuments::read(std::int64_t index, std::vector<std::int32_t>& tokens) const {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/batch.h"
 
 namespace redline::data {
 namespace {
@@ -60,16 +61,20 @@ struct ShardWriter::Impl {
   std::int64_t shard_tokens;
   Split done;
   Shard shard;  // the open one
-  std::unique_ptr<BlockWriter> tokens, offsets;
+  std::unique_ptr<BlockWriter> tokens, offsets, mask;
   std::vector<std::uint16_t> narrow;
+  std::vector<std::int32_t> ids;
+  bool masked;
+  std::vector<std::uint8_t> bits;  // of the open shard's mask: what is not written yet, the last byte perhaps in part
 
-  Impl(FileSystem& f, Path to, std::string name, TokenType t, std::int64_t most)
-      : files(f), folder(std::move(to)), split(std::move(name)), type(t), shard_tokens(most) {}
+  Impl(FileSystem& f, Path to, std::string name, TokenType t, std::int64_t most, bool m)
+      : files(f), folder(std::move(to)), split(std::move(name)), type(t), shard_tokens(most), masked(m) {}
 
   void open() {
     const std::string name = fmt::format("{}-{:05}", split, done.shards.size());
     tokens = std::make_unique<BlockWriter>(files, folder / (name + ".tokens"));
     offsets = std::make_unique<BlockWriter>(files, folder / (name + ".offsets"));
+    if (masked) mask = std::make_unique<BlockWriter>(files, folder / (name + ".mask"));
     put_offset();
   }
   void put_offset() {
@@ -80,15 +85,40 @@ struct ShardWriter::Impl {
     if (!tokens) return;
     shard.token_file = tokens->finish();
     shard.offset_file = offsets->finish();
+    if (masked) {
+      mask->write(bytes_of(bits));
+      bits.clear();
+      shard.mask_file = mask->finish();
+    }
     done.shards.push_back(std::exchange(shard, {}));
     tokens.reset();
     offsets.reset();
+    mask.reset();
+  }
+  // One bit a token, from the lowest of each byte on.
+  void put_mask(std::span<const std::int32_t> document) {
+    for (std::int64_t at = shard.tokens; const std::int32_t token : document) {
+      if (at % 8 == 0) bits.push_back(0);
+      const bool learned = !is_context(token);
+      bits.back() = static_cast<std::uint8_t>(bits.back() | learned << at++ % 8);
+      shard.learned += learned;
+    }
+    const bool part = (shard.tokens + static_cast<std::int64_t>(document.size())) % 8 != 0;
+    const std::size_t whole = bits.size() - (part ? 1 : 0);
+    mask->write(std::as_bytes(std::span(bits).first(whole)));
+    bits.erase(bits.begin(), bits.begin() + static_cast<std::ptrdiff_t>(whole));
   }
   void append(std::span<const std::int32_t> document) {
     const auto size = static_cast<std::int64_t>(document.size());
     REDLINE_CHECK(size > 0, "an empty document");
     if (tokens && shard.tokens + size > shard_tokens) close();
     if (!tokens) open();
+    if (masked) {
+      put_mask(document);
+      ids.resize(document.size());
+      std::ranges::transform(document, ids.begin(), token_id);
+      document = ids;
+    }
     if (type == TokenType::u16) {
       narrow.assign(document.begin(), document.end());
       tokens->write(bytes_of(narrow));
@@ -101,8 +131,9 @@ struct ShardWriter::Impl {
   }
 };
 
-ShardWriter::ShardWriter(FileSystem& files, Path folder, std::string split, TokenType type, std::int64_t shard_tokens)
-    : impl_(std::make_unique<Impl>(files, std::move(folder), std::move(split), type, shard_tokens)) {
+ShardWriter::ShardWriter(FileSystem& files, Path folder, std::string split, TokenType type, std::int64_t shard_tokens,
+                         bool masked)
+    : impl_(std::make_unique<Impl>(files, std::move(folder), std::move(split), type, shard_tokens, masked)) {
   REDLINE_CHECK(type == TokenType::u16 || type == TokenType::u32, "shards are uint16 or uint32");
 }
 ShardWriter::~ShardWriter() = default;
@@ -119,7 +150,7 @@ bool is_shard_name(std::string_view name) {
   const std::string_view split = name.substr(0, dash), number = name.substr(dash + 1, dot - dash - 1),
                          end = name.substr(dot);
   return (split == "train" || split == "val") && number.find_first_not_of("0123456789") == number.npos &&
-         (end == ".tokens" || end == ".offsets");
+         (end == ".tokens" || end == ".offsets" || end == ".mask");
 }
 
 }  // namespace redline::data

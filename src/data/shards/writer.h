@@ -14,11 +14,12 @@ namespace redline::data {
 class ShardWriter {
  public:
   // Files are named SPLIT-00000.tokens and SPLIT-00000.offsets. A shard is closed before the document that would take
-  // it over `shard_tokens`; documents stay whole.
-  ShardWriter(FileSystem& files, Path folder, std::string split, TokenType type, std::int64_t shard_tokens);
+  // it over `shard_tokens`; documents stay whole. `masked`: SPLIT-00000.mask says which tokens are learned.
+  ShardWriter(FileSystem& files, Path folder, std::string split, TokenType type, std::int64_t shard_tokens,
+              bool masked = false);
   ~ShardWriter();
 
-  void append(std::span<const std::int32_t> document);  // not empty, and its ids fit the type
+  void append(std::span<const std::int32_t> document);  // not empty, its ids fit the type; context only where masked
   Split finish();                                       // synced to the disk; once, at the end
 
  private:

@@ -16,7 +16,8 @@ using Ids = std::vector<std::int32_t>;
 
 inline Manifest write_folder(FileSystem& files, const Path& folder, const std::vector<Ids>& train,
                              const std::vector<Ids>& val, std::int64_t shard_tokens = 1 << 20,
-                             TokenType type = TokenType::u16, std::int64_t vocabulary = 257) {
+                             TokenType type = TokenType::u16, std::int64_t vocabulary = 257,
+                             const std::string& chat = "") {
   files.create_folders(folder);
   Manifest m;
   m.dtype = type;
@@ -24,8 +25,9 @@ inline Manifest write_folder(FileSystem& files, const Path& folder, const std::v
   m.tokenizer_name = "bytes";
   m.tokenizer_hash = open_tokenizer("bytes", "test")->fingerprint();
   m.end_token = 256;
-  ShardWriter train_writer(files, folder, "train", type, shard_tokens),
-      val_writer(files, folder, "val", type, shard_tokens);
+  m.chat = chat;
+  ShardWriter train_writer(files, folder, "train", type, shard_tokens, !chat.empty()),
+      val_writer(files, folder, "val", type, shard_tokens, !chat.empty());
   for (const Ids& d : train) train_writer.append(d);
   for (const Ids& d : val) val_writer.append(d);
   m.train = train_writer.finish();

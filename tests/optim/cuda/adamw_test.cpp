@@ -64,6 +64,17 @@ TEST_P(CudaOptimTest, GradNormIsTheCpus) {
   }
 }
 
+TEST_P(CudaOptimTest, GradNormOfNoPairsIsZero) {
+  Memory memory;
+  const Tensor totals = memory.doubles(kTotals);
+  const SumSquares<Tensor> sum{memory.uniform({GetParam()}, 0, 0), memory.object(0.0),
+                               memory.object(StepState{.counts = {.pairs = 0}}), totals};
+  const UpdateResult got = NormOnCard(card(), sum, {totals, memory.object(UpdateResult{}), 1.0f}).result;
+  EXPECT_EQ(got.grad_norm, 0.0f);
+  EXPECT_EQ(got.grad_scale, 0.0f);
+  EXPECT_EQ(got.finite, 1.0f);
+}
+
 TEST_P(CudaOptimTest, TotalsOfAShardAreItsGroups) {
   const std::int64_t n = 3 * GetParam() + 5000;
   const Shards shards{n, 3};
