@@ -188,7 +188,9 @@ bool try_changes(Subject& s, const Asked& asked) {
       try {
         config::Sources changed = s.sources;
         changed.overrides.insert(changed.overrides.end(), f->changes.begin(), f->changes.end());
-        f->measured = pace(fmt::format("{}", fmt::join(f->changes, " ")), load_config(changed)) / before;
+        config::Config config = load_config(changed);
+        if (config.train.automatic_batch_size) config = perf::with_setting(config, perf::setting_of(s.config));
+        f->measured = pace(fmt::format("{}", fmt::join(f->changes, " ")), config) / before;
       } catch (const UserError& e) {  // it does not fit, or the data do not suit it
         f->not_measured = e.what();
       } catch (const MachineError& e) {
@@ -213,8 +215,7 @@ int run_doctor(const Words& words) {
        "redline doctor runs/a --try              and measures here what the changes would bring",
        "redline doctor my.toml                   times every node of a few steps here",
        "redline doctor gqa-180m --card h200      by the plan, of a card that is elsewhere",
-       "redline doctor runs/a --json || mail -s \"a slow run\" me    exit status 0: nothing to mend, 1: "
-       "something, 2: bad input, 3: stopped"});
+       "redline doctor runs/a --json > a.json    exit status 0: nothing to mend, 1: something, 3: stopped"});
   ConfigWords config;
   Asked asked;
   arguments.words("RUN | CONFIG, key=value", config.words,

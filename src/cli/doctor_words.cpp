@@ -110,12 +110,13 @@ std::string in_words(const Consultation& c, bool blocks) {
                                                        report::token_rate(d.tokens_per_s), report::percent(d.mfu)));
   out += paragraph("from     ", c.basis);
   out += table(d, blocks);
-  out += paragraph("", "mfu: points that would come back if the part took no longer than its floor.");
+  out += "mfu: points that would come back if the part took no longer than its floor\n";
   if (d.findings.empty()) {
     out += fmt::format("\nnothing to mend: none of the {} that doctor knows costs {:.0f}% of the step\n",
                        counted(train::kIllnesses.size(), "illness"), 100 * perf::kWorthMending);
   } else {
-    out += fmt::format("\n{} to mend, the dearest first\n", counted(d.findings.size(), "thing"));
+    out += fmt::format("\n{} to mend{}\n", counted(d.findings.size(), "thing"),
+                       d.findings.size() > 1 ? ", the dearest first" : "");
     for (std::size_t i = 0; i < std::min(d.findings.size(), kShownFindings); ++i)
       out += entry(fmt::format("{}.", i + 1), d.findings[i], d.step_ms);
     if (d.findings.size() > kShownFindings)

@@ -164,6 +164,7 @@ class Rules {
             fmt::format("a micro-batch has {}: products are small, and weights and gradients move for little work",
                         counted(own.batch_size * c_.train.seq_len, "token")),
             {fmt::format("train.batch_size={}", best.batch_size)});
+    f.mend = "larger micro-batches have larger products, and move weights and gradients less often";
     if (best.accumulate != own.accumulate) f.changes.push_back(fmt::format("train.accumulate={}", best.accumulate));
     if (best.rows() != own.rows())
       f.caution = fmt::format("a step then has {} instead of {}: optim.lr follows, by the root of the ratio as a rule",

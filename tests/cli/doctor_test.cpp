@@ -236,10 +236,16 @@ TEST_F(DoctorTest, FrequentEvaluation) {
   EXPECT_TRUE(told["findings"][0]["set"][0].get<std::string>().starts_with("train.eval_every="));
 }
 
-// A real run: nobody makes batches beside the steps, and the model is as good as none.
+// A real run: nobody makes batches beside the steps, and of every long document all is read and little is kept.
 TEST_F(DoctorTest, AStarvingLoader) {
-  const io::Json told = trained("a", {"data.workers=0", "model.layers=1", "model.hidden=8", "model.ffn=8",
-                                      "train.batch_size=8", "train.seq_len=1024", "data.packing=stream"});
+  std::string text, rows;
+  for (int i = 0; i < 4000; ++i) text += "the quick brown fox jumps over the lazy dog. ";
+  for (int i = 0; i < 20; ++i) rows += io::Json{{"text", fmt::format("{} {}", i, text)}}.dump() + "\n";
+  write("long.jsonl", rows);
+  write("short.jsonl", "{\"text\": \"the quick brown fox jumps over the lazy dog again and again\"}\n");
+  const io::Json told = trained(
+      "a", {"data.train=long.jsonl", "data.eval=short.jsonl", "data.tokenizer=bytes", "data.long_documents=truncate",
+            "data.workers=0", "model.layers=1", "model.hidden=8", "model.ffn=8", "train.seq_len=64"});
   expect_first(told, Illness::starving_loader);
   EXPECT_EQ(told["findings"][0]["set"], io::Json({"data.workers=-1"}));
 }
@@ -304,7 +310,7 @@ TEST_F(DoctorTest, AThrottledClock) {
 
 // Made up: a capture that failed, told as the executor tells it, in a model whose kernels are over in microseconds.
 TEST_F(DoctorTest, GraphsThatFellBack) {
-  Recorded run{"quick", {}, step(6, 0.01)};
+  Recorded run{"quick", {}, step(3, 0.01)};
   EXPECT_NE(first_of(diagnosis_of(run)), "no_graphs");
   run.warnings = {
       fmt::format("programs run node by node from here on, without CUDA graphs; see {}", troubleshooting::kGraphs)};
