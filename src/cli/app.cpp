@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"export", "a Hugging Face folder from a checkpoint", run_export},
     {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
+    {"doctor", "what keeps a run or a configuration from being faster, and what mends it", run_doctor},
     {"report", "a run, or several beside each other, as one HTML file", run_report},
     {"verify", "compare with what Hugging Face computed from the same weights", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},
@@ -90,7 +91,8 @@ int dispatch(Words words) {
 std::span<const Command> commands() { return kCommands; }
 
 std::string_view exit_statuses() {
-  return "0 done, 1 something failed (the machine, or a check of verify), 2 bad input, 3 stopped by a signal";
+  return "0 done, 1 something failed (the machine, a check of verify, or doctor has found something), 2 bad input, 3 "
+         "stopped by a signal";
 }
 
 int run(int argc, const char* const* argv) {

@@ -2,7 +2,6 @@
 #include "report/data_stats.h"
 
 #include <chrono>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -112,18 +111,6 @@ class ShowProgress {
   std::string doing_;
   std::chrono::steady_clock::time_point started_;
 };
-
-// Whether the terminal's characters are UTF-8, as its environment says.
-bool has_blocks() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (!value || !*value) continue;
-    const std::string_view locale = value;
-    return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos ||
-           locale.find("utf-8") != locale.npos;
-  }
-  return false;
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -49,6 +50,17 @@ void print_error(std::string_view sentence) {
   for (const char c : sentence) line += c == '\n' || c == '\r' ? ' ' : c;
   line = visible(line) + '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+bool has_blocks() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) continue;
+    const std::string_view locale = value;
+    return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos ||
+           locale.find("utf-8") != locale.npos;
+  }
+  return false;
 }
 
 void flush_output() {

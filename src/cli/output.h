@@ -17,6 +17,8 @@ void print(std::string_view text);                    // to standard output
 void print_json(const nlohmann::ordered_json& json);  // the one document of --json; what is not finite becomes null
 void print_error(std::string_view sentence);          // "redline: error: sentence", in one line
 
+bool has_blocks();  // whether the terminal's characters are UTF-8, as its environment says
+
 void flush_output();   // what was printed is shown now; a failure is told at the end
 bool output_failed();  // so that nothing more need be printed: a full disk, or a pipe that nobody reads
 

@@ -143,8 +143,8 @@ class NodeTime {
   double operator()(const program::Node& node) const {
     const Efficiency& e = *find(efficiencies(machine_.kind), program::name_of(node.op));
     const double moving = node.cost.bytes / (e.moving * machine_.copy_rate);
-    const double gap = machine_.kind == device::Kind::cuda ? kCardGap : 0;
-    return gap + std::max(moving, std::visit([&](const auto& op) { return products(op, node.cost, e); }, node.op));
+    return seconds_between_nodes(machine_.kind) +
+           std::max(moving, std::visit([&](const auto& op) { return products(op, node.cost, e); }, node.op));
   }
 
  private:
@@ -229,6 +229,8 @@ std::span<const Efficiency> efficiencies(device::Kind kind) {
   if (kind == device::Kind::cpu) return kCpu;
   return kCard;
 }
+
+double seconds_between_nodes(device::Kind kind) { return kind == device::Kind::cuda ? kCardGap : 0; }
 
 Machine machine_of(const Card& card) {
   return {.name = std::string(card.name),

@@ -50,8 +50,9 @@ double expected_seconds(const program::ProgramSet& set, std::string_view program
 // Of those nodes of it that count.
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
                         const Machine& machine, const std::function<bool(const program::Node&)>& counts);
-// Of each of its nodes.
+// Of each of its nodes, with what lies between it and the next.
 std::vector<double> node_seconds(const program::ProgramSet& set, const program::Program& program, double rows,
                                  double seq_len, const Machine& machine);
+double seconds_between_nodes(device::Kind kind);  // of a graph on a card; a CPU's are function calls
 
 }  // namespace redline::perf

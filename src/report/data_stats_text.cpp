@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/bars.h"
 #include "report/data_stats.h"
 #include "report/figures.h"
 
@@ -12,16 +13,6 @@ namespace {
 
 constexpr double kBarColumns = 48;
 constexpr std::size_t kColumns = 100;
-
-// Filled to an eighth of a column where there are blocks for that.
-std::string bar(double columns, bool blocks) {
-  constexpr std::string_view kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  std::string out;
-  if (!blocks) return std::string(static_cast<std::size_t>(std::lround(columns)), '#');
-  const auto eighths = static_cast<std::size_t>(std::lround(8 * columns));
-  for (std::size_t i = 0; i < eighths / 8; ++i) out += "█";
-  return out += kEighths[eighths % 8];
-}
 
 std::string histogram(const DataStats& stats, bool blocks) {
   const data::LengthSummary& s = stats.analysis.lengths;

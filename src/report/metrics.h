@@ -247,7 +247,7 @@ inline constexpr auto kMetrics = [] {
           {Section::fp8, 2, "Zero in eight bits, the worst tensor", Figure::share, kFromZero}),
       metric("fp8_most_zero", read_in<&M::fp8, &F::most_zero>, "", "which tensor that is"),
       metric("gpu_utilisation", read_in<&M::gpu, &G::utilisation>, "share",
-             "of the last second or so in which a kernel ran; these six are there where the card can be watched, and "
+             "of the last second or so in which a kernel ran; these seven are there where the card can be watched, and "
              "null where it does not tell",
              "gpu/utilisation", {"gpu_utilisation_ratio", "Share of time in which a kernel ran."},
              {Section::gpu, 1, "GPU utilisation", Figure::share, kFromZero}),
@@ -260,6 +260,7 @@ inline constexpr auto kMetrics = [] {
       metric("gpu_clock_mhz", read_in<&M::gpu, &G::clock_mhz>, "MHz", "of the multiprocessors", "gpu/clock_mhz",
              {"gpu_clock_hertz", "Clock of the multiprocessors.", 1e6},
              {Section::gpu, 4, "Clock, MHz", Figure::number, kFromZero}),
+      metric("gpu_max_clock_mhz", read_in<&M::gpu, &G::max_clock_mhz>, "MHz", "the highest that the card has"),
       metric("gpu_throttle", read_in<&M::gpu, &G::throttle>, "",
              "what holds the clock down: \"\", or some of `power cap`, `heat`, `heat (hardware)`, `power brake`, "
              "`hardware slowdown`, joined by \", \"",

@@ -325,7 +325,39 @@ const lengthsPage = d => {
   paragraph(say.buckets);
 };
 
-({ runs: runsPage, lengths: lengthsPage })[data.page](data);
+const doctorPage = d => {
+  const ms = v => duration(v / 1000), points = v => v.toFixed(1), longest = most(d.parts.map(part => part.ms));
+  const state = html("span", { class: "state " + (d.healthy ? "finished" : "failed") },
+    d.healthy ? "nothing to mend" : `${d.findings.length} to mend`);
+  add("h1", {}, d.title, state);
+  add("p", { class: "quiet" }, `On ${d.device}; ${d.basis}.`);
+  table("tiles", [], [["a step, all in", ms(d.step_ms)], ["tokens/s", known(d.tokens_per_s, "rate")],
+    ["MFU", percent(d.mfu)]]);
+  add("h2", {}, "Where the step goes");
+  table("bars", ["", "", "time", "floor", "loss", "of the step", "points of MFU"], d.parts.filter(part => part.ms > 0)
+    .map(part => [part.part, bar([[part.floor_ms / longest, 2, "floor: " + ms(part.floor_ms)],
+      [part.loss_ms / longest, 1, "loss: " + ms(part.loss_ms)]]), ms(part.ms), ms(part.floor_ms), ms(part.loss_ms),
+    percent(part.share), points(part.mfu_points)]));
+  add("p", { class: "quiet" }, chip(2), "the least that the machine could take  ", chip(1), "the rest");
+  const list = (title, found) => {
+    if (!found.length) return;
+    add("h2", {}, title);
+    for (const f of found) {
+      add("p", {}, html("b", {}, f.name), ": " + f.found + ".");
+      table("plain", ["costs", "of the step", "points of MFU", "gain expected", "gain measured"], [[ms(f.loss_ms),
+        percent(f.share), points(f.mfu_points), f.gain.toFixed(2) + " ×",
+        f.gain_measured === null ? "–" : f.gain_measured.toFixed(2) + " ×"]]);
+      if (f.set.length) add("pre", {}, f.set.join(" "));
+      paragraph(f.mend);
+      for (const text of [f.caution, f.not_measured && "Not measured: " + f.not_measured]) paragraph(text);
+      paragraph(`costs ${f.basis}; see ${f.see}`);
+    }
+  };
+  list("What to mend, the dearest first", d.findings);
+  list("Faster, for another result", d.options);
+};
+
+({ runs: runsPage, lengths: lengthsPage, doctor: doctorPage })[data.page](data);
 draw();
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });

@@ -171,9 +171,10 @@ bool take_event(RunRecord& run, const io::Json& row) {
     e.text = s.first_step > 0 ? fmt::format("resumed after step {} on {}", s.first_step, s.device)
                               : fmt::format("started on {}", s.device);
   } else if (e.kind == "checkpoint") {
-    e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), number_or(row, "seconds", 0));
-    if (const double held = number_or(row, "held_seconds", 0); held > 0)
-      e.text += fmt::format(", of which training waited {:.2g} s", held);
+    e.seconds = number_or(row, "seconds", 0);
+    e.held = number_or(row, "held_seconds", 0);
+    e.text = fmt::format("saved {} in {:.2g} s", text_or(row, "folder"), e.seconds);
+    if (e.held > 0) e.text += fmt::format(", of which training waited {:.2g} s", e.held);
   } else if (e.kind == "rolled_back") {
     e.step = integer_or(row, "to", e.step);
     e.from = integer_or(row, "from", e.step);

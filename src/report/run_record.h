@@ -23,7 +23,8 @@ struct Event {
   std::int64_t step = 0;
   std::string kind;  // started, note, warning, skipped, rolled_back, checkpoint, finished, stopped, failed
   std::string text;
-  std::int64_t from = 0;  // of rolled_back: the step that the run went back from; `step` is where it went
+  std::int64_t from = 0;         // of rolled_back: the step that the run went back from; `step` is where it went
+  double seconds = 0, held = 0;  // of checkpoint: until it was whole, and of them those in which training stood still
 };
 
 // What a session of the run said of itself when it started.

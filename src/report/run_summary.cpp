@@ -14,19 +14,6 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kFirstSteps = 3;  // of a session
 constexpr std::size_t kLastLosses = 20;  // one step's loss is noise
 
-// Rows whose speed is the run's own; all of them where that would leave none.
-std::vector<std::size_t> steady_rows(const RunRecord& run) {
-  std::vector<std::size_t> rows;
-  for (std::size_t i = 0; i < run.rows(); ++i) {
-    const auto begins = [&](std::int64_t first) { return run.steps[i] > first && run.steps[i] <= first + kFirstSteps; };
-    const bool early = begins(0) || std::ranges::any_of(run.sessions, begins, &SessionStart::first_step);
-    if (!early) rows.push_back(i);
-  }
-  if (rows.empty())
-    for (std::size_t i = 0; i < run.rows(); ++i) rows.push_back(i);
-  return rows;
-}
-
 // Of `values` at `rows`, each weighed by `weights`; unknown ones are left out.
 double mean(const std::vector<std::size_t>& rows, const std::vector<double>& values,
             const std::vector<double>& weights) {
@@ -76,6 +63,18 @@ std::string state_of(const RunRecord& run, std::int64_t done, std::int64_t of) {
 }
 
 }  // namespace
+
+std::vector<std::size_t> steady_rows(const RunRecord& run) {
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < run.rows(); ++i) {
+    const auto begins = [&](std::int64_t first) { return run.steps[i] > first && run.steps[i] <= first + kFirstSteps; };
+    const bool early = begins(0) || std::ranges::any_of(run.sessions, begins, &SessionStart::first_step);
+    if (!early) rows.push_back(i);
+  }
+  if (rows.empty())
+    for (std::size_t i = 0; i < run.rows(); ++i) rows.push_back(i);
+  return rows;
+}
 
 double quantile(std::vector<double> values, double q) {
   std::erase_if(values, [](double v) { return std::isnan(v); });

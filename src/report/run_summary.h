@@ -73,6 +73,9 @@ struct RunSummary {
 // To each of `tokens`, at the run's pace.
 RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens);
 
+// Rows whose speed is the run's own; all of them where that would leave none.
+std::vector<std::size_t> steady_rows(const RunRecord& run);
+
 // A quantile (0 to 1) of what is not NaN; NaN of nothing.
 double quantile(std::vector<double> values, double q);
 

@@ -12,21 +12,27 @@
 #include "config/ramps.h"
 #include "report/figures.h"
 #include "report/fp8_range.h"
+#include "train/illness.h"
 
 namespace redline::report {
 namespace {
 
-constexpr double kMostWaiting = 0.02, kMostPadding = 0.10, kLeastMemory = 0.60, kSlowStep = 1.5;
-constexpr double kLowClock = 0.70;       // of the highest; a busy H200 at its power cap keeps 0.76 (1500 of 1980 MHz)
-constexpr double kBetween = 600;         // seconds
-constexpr std::int64_t kFirstSteps = 5;  // kernels are tuned, graphs captured, queues filled
+constexpr double kLeastMemory = 0.60, kSlowStep = 1.5;
+constexpr double kBetween = 600;                // seconds
+constexpr double kOldEnough = 300;              // seconds of a session whose parts say something
+constexpr std::int64_t kFirstSteps = 5;         // kernels are tuned, graphs captured, queues filled
 constexpr std::size_t kWindow = 50, kFew = 20;  // steps that are looked at; fewer than kFew say nothing
 
-// A card at its power cap is a busy card: that alone is worth a word only where it costs much.
+using train::Illness;
+
 bool is_slowed(const device::GpuSample& g) {
-  if (g.throttle.value_or("").empty()) return false;
-  return *g.throttle != device::kPowerCap ||
-         (g.clock_mhz && g.max_clock_mhz && *g.clock_mhz < kLowClock * *g.max_clock_mhz);
+  return train::clocks_are_held_down(g.throttle.value_or(""), g.clock_mhz, g.max_clock_mhz);
+}
+
+// "what was found: what mends it; where to read on".
+std::string sentence(const std::string& found, Illness illness) {
+  const train::IllnessRow& row = train::row_of(illness);
+  return fmt::format("{}: {}; see {}", found, row.mend, row.section);
 }
 
 std::string in_words(const device::GpuSample& g) {
@@ -36,7 +42,8 @@ std::string in_words(const device::GpuSample& g) {
   if (g.power_w) at += fmt::format(", {:.0f} W", *g.power_w);
   if (g.power_w && g.power_limit_w) at += fmt::format(" of {:.0f} W", *g.power_limit_w);
   if (*g.throttle == device::kPowerCap) at += "; a power cap is normal under full load, clocks this low are not";
-  return fmt::format("the card holds its clocks down ({}){}; see {}", *g.throttle, at, troubleshooting::kThrottling);
+  return fmt::format("the card holds its clocks down ({}){}; see {}", *g.throttle, at,
+                     train::row_of(Illness::throttled).section);
 }
 
 }  // namespace
@@ -53,11 +60,9 @@ void Watch::start(const train::RunHeader& h) {
   if (h.batch_was_chosen || h.first_step > 0) return;  // nothing to mend: it is the fastest, or the run's own already
   const double used = static_cast<double>(h.memory->total) / static_cast<double>(h.device_memory);
   if (used >= kLeastMemory) return;
-  warn_(
-      fmt::format("the run uses {} of the card's {} ({:.0f}%): a larger train.batch_size or less train.recompute may "
-                  "be faster; see {}",
-                  bytes(static_cast<double>(h.memory->total)), bytes(static_cast<double>(h.device_memory)), 100 * used,
-                  troubleshooting::kUnusedMemory));
+  warn_(sentence(fmt::format("the run uses {} of the card's {} ({:.0f}%)", bytes(static_cast<double>(h.memory->total)),
+                             bytes(static_cast<double>(h.device_memory)), 100 * used),
+                 Illness::small_batch));
 }
 
 bool Watch::may_say(Kind kind, double now) {
@@ -100,9 +105,11 @@ void Watch::step(const train::StepMetrics& m) {
     return;
   }
   look_at_step(m);
-  window_.push_back({m.step_ms, m.data_wait_ms, m.padding, share_of_whole(m)});
+  const double lag = m.ranks ? m.ranks->slowest_ms.value_or(0) - m.ranks->median_ms.value_or(0) : 0;
+  window_.push_back({m.step_ms, m.data_wait_ms, m.padding, lag, share_of_whole(m)});
   if (window_.size() > kWindow) window_.pop_front();
   if (window_.size() >= kFew) look_at_window(m.time);
+  if (m.account) look_at_account(*m.account, m.time);
 }
 
 // A step that has fewer micro-batches than later ones takes its share of their time.
@@ -129,22 +136,35 @@ void Watch::look_at_step(const train::StepMetrics& m) {
 }
 
 void Watch::look_at_window(double now) {
-  double ms = 0, waiting_ms = 0, empty = 0;
+  double ms = 0, waiting_ms = 0, empty = 0, lag_ms = 0;
   for (const Step& s : window_) {
     ms += s.step_ms;
     waiting_ms += s.data_wait_ms;
+    lag_ms += s.lag_ms;
     empty += s.padding / static_cast<double>(window_.size());
   }
-  if (waiting_ms > kMostWaiting * ms && may_say(waiting, now))
-    warn_(
-        fmt::format("{} of the last {} steps' time went to waiting for data: more data.workers, a larger "
-                    "data.prefetch or prepared data help; see {}",
-                    percent(waiting_ms / ms), window_.size(), troubleshooting::kSlowData));
-  if (empty > kMostPadding && may_say(padding, now))
-    warn_(
-        fmt::format("{} of the last {} steps' token slots were padding: data.packing = \"pack\" or \"stream\" fills "
-                    "them; see {}",
-                    percent(empty), window_.size(), troubleshooting::kPadding));
+  const auto say = [&](Kind kind, Illness illness, double share, const char* what) {
+    if (share > train::row_of(illness).warn_at && may_say(kind, now))
+      warn_(sentence(fmt::format("{} of the last {} steps' {}", percent(share), window_.size(), what), illness));
+  };
+  say(waiting, Illness::starving_loader, waiting_ms / ms, "time went to waiting for data");
+  say(padding, Illness::padding, empty, "token slots were padding");
+  say(slow_rank, Illness::slow_rank, lag_ms / ms, "time went to waiting for one slow rank");
+}
+
+// A session that is young has had its first evaluation, and little else.
+void Watch::look_at_account(const train::Account& account, double now) {
+  using train::Part;
+  const double since_start = account.wall() - account.of(Part::start_up) - account.of(Part::standing_still);
+  if (since_start < kOldEnough) return;
+  const auto say = [&](Kind kind, Illness illness, Part part, const char* what) {
+    const double share = account.of(part) / since_start;
+    if (share > train::row_of(illness).warn_at && may_say(kind, now))
+      warn_(sentence(fmt::format("{} of the session's time went to {}", percent(share), what), illness));
+  };
+  say(evaluating, Illness::frequent_evaluation, Part::evaluation, "evaluation");
+  say(sampling, Illness::frequent_samples, Part::sampling, "samples");
+  say(saving, Illness::frequent_saves, Part::saving, "saving");
 }
 
 }  // namespace redline::report

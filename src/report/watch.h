@@ -1,5 +1,5 @@
 // Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on.
-// Each kind of warning is said at most every ten minutes, and of a tensor in eight bits once, so that a log shows it
+// The illnesses are those of train/illness.h. Each kind of warning is said at most every ten minutes, and of a tensor in eight bits once, so that a log shows it
 // and is not made of it.
 #pragma once
 
@@ -26,14 +26,16 @@ class Watch final : public train::Observer {
   }
 
  private:
-  enum Kind { waiting, padding, slow_step, throttled, dead, kKinds };
+  enum Kind { waiting, padding, slow_step, throttled, dead, slow_rank, evaluating, sampling, saving, kKinds };
   struct Step {
     double step_ms, data_wait_ms, padding;
+    double lag_ms;    // of the slowest rank behind the one in the middle
     double of_whole;  // its share of the micro-batches of a full step
   };
   void start(const train::RunHeader& header);
   void step(const train::StepMetrics& m);
   void look_at_window(double now);
+  void look_at_account(const train::Account& account, double now);
   void look_for_life(const train::StepMetrics& m);
   double share_of_whole(const train::StepMetrics& m) const;
   void look_at_step(const train::StepMetrics& m);

@@ -174,6 +174,12 @@ TEST_F(Stop, Profile) {
   EXPECT_FALSE(exists("redline-trace.json") || exists("redline-trace.json.partial"));
 }
 
+TEST_F(Stop, Doctor) {
+  expect_stopped({"doctor", "--device", "cpu", "--steps", "100000", "model.layers=1", "model.hidden=32",
+                  "model.heads=2", "model.head_dim=16", "model.ffn=48"},
+                 "stopped; nothing was found out");
+}
+
 TEST_F(Stop, Plan) {
   expect_stopped({"plan", "--card", "h200", "model.layers=500", "train.batch_size=1024"}, "stopped; there is no plan");
 }

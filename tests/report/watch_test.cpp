@@ -111,6 +111,32 @@ TEST_F(WatchTest, PaddingAboveATenth) {
   EXPECT_TRUE(said("35.0%") && said("#padding")) << said_[0];
 }
 
+TEST_F(WatchTest, WhatHappensBetweenStepsIsWeighedOnceTheSessionIsOld) {
+  train::StepMetrics m = usual();
+  m.account.emplace();
+  m.account->of(train::Part::start_up) = 1000;
+  m.account->of(train::Part::steps) = 150;
+  m.account->of(train::Part::evaluation) = 100;
+  steps(10, m);
+  EXPECT_TRUE(said_.empty()) << said_.front();
+  m.account->of(train::Part::steps) = 300;
+  m.account->of(train::Part::saving) = 20;
+  steps(100, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("23.8% of the session's time went to evaluation: a larger train.eval_every")) << said_[0];
+}
+
+TEST_F(WatchTest, ARankThatIsBehind) {
+  train::StepMetrics m = usual();
+  m.ranks = train::RankPaces{12, 3, 105, 100};
+  steps(100, m);
+  EXPECT_TRUE(said_.empty()) << said_.front();
+  m.ranks->slowest_ms = 115;
+  steps(100, m);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_TRUE(said("waiting for one slow rank") && said("#a-slow-rank")) << said_[0];
+}
+
 TEST_F(WatchTest, AStepFarAboveTheMedian) {
   steps(60, usual());
   train::StepMetrics slow = usual();

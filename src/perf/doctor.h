@@ -1,0 +1,84 @@
+// What keeps a training step from being as fast as its machine allows: where its time goes, against the floor of each
+// part, and which of the common illnesses (train/illness.h) it has, with what each costs and what would mend it. Reads
+// figures and plans; touches no device.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "perf/plan.h"
+#include "perf/step_parts.h"
+#include "train/illness.h"
+
+namespace redline::perf {
+
+// An illness counts where it costs this share of the step.
+inline constexpr double kWorthMending = 0.05;
+
+// What is known of a step: means over steps that were made, or what the plan expects.
+struct Observed {
+  bool measured = false;
+  double step_ms = 0, device_ms = 0, idle_ms = 0, data_wait_ms = 0;
+  double tokens = 0, mfu = 0;                                // real targets; of step_ms
+  double padding = 0;                                        // share of the token slots
+  double evaluation_ms = 0, sampling_ms = 0, saving_ms = 0;  // a step's share of each
+  double save_seconds = 0;                                   // until a checkpoint was whole
+  double ranks_wait_ms = 0, slowest_rank_ms = 0, median_rank_ms = 0;
+  std::int64_t slowest_rank = -1;  // -1: there is one rank
+  std::string throttle;            // what held the clocks down, "": nothing
+  std::optional<double> clock_mhz, max_clock_mhz;
+  std::string slowest_stage;                                   // of the data pipeline; "": not known
+  bool graphs_fell_back = false, reference_attention = false;  // as the run told
+  bool batch_was_chosen = false;                               // by train.batch_size = "auto"
+  std::optional<StepParts> timed;                              // the device's parts, where nodes were timed
+};
+
+struct Finding {
+  train::Illness illness;
+  std::string found;                    // "80.5% of the token slots hold no document"
+  std::string mend;                     // a clause
+  std::vector<std::string> changes;     // keys that do, "data.packing=pack"; none: no setting can
+  std::string basis;                    // "recorded", "by the plan", "estimated"
+  double loss_ms = 0;                   // of the step with its share of evaluations and saves
+  double mfu_points = 0;                // of MFU that mending it gives back, in percent
+  double gain = 1;                      // factor of tokens a second
+  std::string caution = {};             // what else the change does
+  std::optional<double> measured = {};  // the gain as it was measured
+  std::string not_measured = {};        // or why it was not
+
+  const train::IllnessRow& row() const { return train::row_of(illness); }
+};
+
+struct Diagnosis {
+  StepParts parts;     // with evaluation, samples and saves
+  double step_ms = 0;  // all of it
+  double tokens_per_s = 0, mfu = 0;
+  std::vector<Finding> findings;  // worth mending, the most expensive first
+  std::vector<Finding> options;   // faster, for another result
+  double mfu_points(double loss_ms) const { return 100 * mfu * loss_ms / (step_ms - loss_ms); }
+};
+
+// A step as the plan expects it, with what is known of kernels that the plan does not tell apart.
+Observed expected_step(const config::Config& config, const Machine& machine);
+
+Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
+
+// The parts of diagnose(): a step's parts, and what was found, whatever it costs (perf/illness_rules.cpp).
+struct Patient {
+  const config::Config& config;
+  const Machine& machine;
+  const Observed& seen;
+  PlannedStep planned;
+  double device_ms = 0;      // without waiting for other ranks
+  double whole_ms = 0;       // the step with its share of evaluations and saves
+  double data_ms = 0;        // of its waiting for data, where the device stood still
+  double excess_ms() const;  // of device_ms over the plan
+  // More than the plan knows of, where the kernels at hand are slow ones, at most what the step took.
+  double slow_attention_ms() const, slow_head_ms() const, slow_mlp_ms() const, slow_launches_ms() const;
+};
+Patient examine(const config::Config& config, const Machine& machine, const Observed& seen);
+std::vector<Finding> find_illnesses(const Patient& patient);
+
+}  // namespace redline::perf

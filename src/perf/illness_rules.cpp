@@ -1,0 +1,270 @@
+// One rule an illness: whether a step has it, what that costs, and which settings would mend it.
+#include <algorithm>
+#include <cmath>
+
+#include "base/counted.h"
+#include "model/lowering.h"
+#include "perf/doctor.h"
+
+namespace redline::perf {
+namespace {
+
+using train::Illness;
+
+constexpr double kLittle = 0.01;                  // of the time: what evaluations and saves may well cost
+constexpr double kSlowDisk = 300e6;               // bytes a second: a third of what local disks do
+constexpr double kLargeCheckpoint = 64 * 0x1p20;  // of a smaller one the time is the file system's, not the disk's
+constexpr std::int64_t kEnoughTokens = 8192;      // of a micro-batch: it fills any card (perf/choose)
+
+std::string ms(double value) { return value < 10 ? fmt::format("{:.2g} ms", value) : fmt::format("{:.0f} ms", value); }
+std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+// The next of 1, 2, 5, 10, 20, 50 ...
+std::int64_t round_up(double n) {
+  for (std::int64_t unit = 1;; unit *= 10)
+    for (const std::int64_t times : {1, 2, 5})
+      if (static_cast<double>(times * unit) >= n || unit > 1'000'000'000'000) return times * unit;
+}
+
+std::int64_t multiple_of_128(std::int64_t n) { return (n + 127) / 128 * 128; }
+
+class Rules {
+ public:
+  explicit Rules(const Patient& p) : p_(p), c_(p.config), seen_(p.seen), card_(p.machine.kind == device::Kind::cuda) {}
+
+  std::vector<Finding> all() {
+    padding();
+    loader();
+    saves();
+    every("train.eval_every", c_.train.eval_every, Illness::frequent_evaluation, seen_.evaluation_ms, "evaluations");
+    every("train.sample_every", c_.train.sample_every, Illness::frequent_samples, seen_.sampling_ms, "samples");
+    recompute();
+    small_batch();
+    ranks();
+    if (card_) on_card();
+    return std::move(found_);
+  }
+
+ private:
+  Finding& add(Illness illness, double loss_ms, std::string found, std::vector<std::string> changes = {},
+               std::string basis = "by the plan") {
+    return found_.emplace_back(Finding{illness, std::move(found), "", std::move(changes), std::move(basis), loss_ms});
+  }
+  std::string recorded() const { return seen_.measured ? "as recorded" : "by the plan"; }
+  // Of the device's time, where the plan expects the step to become so many times as fast.
+  double loss_of(double gain) const { return gain > 1 ? p_.device_ms * (1 - 1 / gain) : 0; }
+  double rate(const config::Config& c) const { return make_plan(c, p_.machine).expected.tokens_per_s; }
+  double own_rate() const {
+    if (own_rate_ == 0) own_rate_ = rate(c_);
+    return own_rate_;
+  }
+
+  void padding() {
+    if (seen_.padding <= 0) return;
+    // The update takes as long whatever the rows hold.
+    const double update = std::min(p_.planned.parts[StepPart::update].ms, p_.device_ms);
+    Finding& f = add(Illness::padding, seen_.padding * (p_.device_ms - update),
+                     fmt::format("{} of the token slots hold no document", percent(seen_.padding)), {}, recorded());
+    if (c_.data.packing == "pad" || c_.data.packing == "bucket")
+      f.changes = {"data.packing=pack"};
+    else if (c_.data.packing == "pack")
+      f.changes = {fmt::format("data.max_segments={}", 4 * c_.data.max_segments)};
+    if (c_.data.packing == "pack") f.mend = "a larger data.max_segments lets a batch hold more short documents";
+  }
+
+  void loader() {
+    if (p_.data_ms <= 0) return;
+    const std::string found = fmt::format("the device waits {} of a step for data", ms(p_.data_ms));
+    if (seen_.slowest_stage == "read") {
+      add(Illness::slow_disk, p_.data_ms, found + "; reading is the slowest stage", {}, recorded()).mend =
+          "data on a faster or local disk, or prepared (redline data prepare), mend that";
+      return;
+    }
+    Finding& f = add(Illness::starving_loader, p_.data_ms, found, {}, recorded());
+    if (!seen_.slowest_stage.empty()) f.found += fmt::format("; {} is the slowest stage", seen_.slowest_stage);
+    if (c_.data.workers == 0) f.changes = {"data.workers=-1"};
+    if (c_.data.workers > 0) f.changes = {fmt::format("data.workers={}", 2 * c_.data.workers)};
+  }
+
+  void saves() {
+    if (seen_.saving_ms <= 0 || c_.checkpoint.every == 0) return;
+    const auto bytes = static_cast<double>(make_plan(c_, p_.machine).checkpoint);
+    const double speed = seen_.save_seconds > 0 ? bytes / seen_.save_seconds : 0;
+    const bool slow = seen_.measured && bytes > kLargeCheckpoint && speed > 0 && speed < kSlowDisk;
+    if (!slow) {
+      every("checkpoint.every", c_.checkpoint.every, Illness::frequent_saves, seen_.saving_ms, "saves");
+      return;
+    }
+    // Saving is beside training as soon as a checkpoint is written before the next is due.
+    const double enough = 1e3 * seen_.save_seconds / seen_.step_ms;
+    Finding& f =
+        add(Illness::slow_disk, seen_.saving_ms,
+            fmt::format("saves hold training for {} a step: a checkpoint of {:.1f} GB takes {:.0f} s, {:.0f} MB/s",
+                        ms(seen_.saving_ms), bytes * 1e-9, seen_.save_seconds, speed * 1e-6),
+            {}, recorded());
+    if (enough > static_cast<double>(c_.checkpoint.every))
+      f.changes = {fmt::format("checkpoint.every={}", round_up(enough))};
+  }
+
+  // What happens between steps, at every so many of them.
+  void every(std::string_view key, std::int64_t steps, Illness illness, double cost_ms, std::string_view what) {
+    if (steps == 0 || cost_ms <= 0) return;
+    const double share = cost_ms / p_.whole_ms;
+    if (share <= kLittle) return;
+    const std::int64_t rarer = round_up(static_cast<double>(steps) * share / kLittle);
+    const double left = static_cast<double>(steps) / static_cast<double>(rarer);
+    add(illness, cost_ms * (1 - left),
+        fmt::format("{} take {} for each step, {} of the time ({} = {})", what, ms(cost_ms), percent(share), key,
+                    steps),
+        {fmt::format("{}={}", key, rarer)}, recorded());
+  }
+
+  void recompute() {
+    if (c_.train.recompute == "none") return;
+    for (const char* less : {"none", "mlp"}) {
+      if (c_.train.recompute == less) return;
+      config::Config other = c_;
+      other.train.recompute = less;
+      const Plan plan = make_plan(other, p_.machine);
+      if (!plan.fits) continue;
+      add(Illness::recompute, loss_of(plan.expected.tokens_per_s / own_rate()),
+          fmt::format("train.recompute = \"{}\" computes again what there is room for ({:.1f} of {:.1f} GiB without)",
+                      c_.train.recompute, static_cast<double>(plan.memory.total()) * 0x1p-30,
+                      static_cast<double>(p_.machine.memory) * 0x1p-30),
+          {fmt::format("train.recompute={}", less)});
+      return;
+    }
+  }
+
+  // Fewer and larger micro-batches of the same step; where there is one already, and it is tiny, a larger step.
+  void small_batch() {
+    if (seen_.batch_was_chosen) return;
+    const Setting own = setting_of(c_);
+    Setting s = own, best = own;
+    double fastest = own_rate();
+    while (true) {
+      std::int64_t factor = 2;
+      while (s.accumulate % factor != 0 && factor <= s.accumulate) ++factor;
+      if (s.accumulate > 1)
+        s = {s.batch_size * factor, s.accumulate / factor, s.recompute};
+      else if (s.batch_size * c_.train.seq_len < kEnoughTokens)
+        s.batch_size *= 2;
+      else
+        break;
+      if (s.batch_size > model::most_rows(c_)) break;
+      const Plan plan = make_plan(with_setting(c_, s), p_.machine);
+      if (!plan.fits) break;
+      if (plan.expected.tokens_per_s < (1 + kLittle) * fastest) continue;
+      fastest = plan.expected.tokens_per_s;
+      best = s;
+    }
+    if (best == own) return;
+    Finding& f =
+        add(Illness::small_batch, loss_of(fastest / own_rate()),
+            fmt::format("a micro-batch has {}: products are small, and weights and gradients move for little work",
+                        counted(own.batch_size * c_.train.seq_len, "token")),
+            {fmt::format("train.batch_size={}", best.batch_size)});
+    f.mend = "larger micro-batches have larger products, and move weights and gradients less often";
+    if (best.accumulate != own.accumulate) f.changes.push_back(fmt::format("train.accumulate={}", best.accumulate));
+    if (best.rows() != own.rows())
+      f.caution = fmt::format("a step then has {} instead of {}: optim.lr follows, by the root of the ratio as a rule",
+                              counted(best.rows(), "row"), own.rows());
+  }
+
+  void ranks() {
+    if (seen_.slowest_rank < 0) return;
+    const double lag = std::clamp(seen_.slowest_rank_ms - seen_.median_rank_ms, 0.0, seen_.step_ms);
+    add(Illness::slow_rank, lag,
+        fmt::format("rank {} needs {} for a step, the one in the middle {}", seen_.slowest_rank,
+                    ms(seen_.slowest_rank_ms), ms(seen_.median_rank_ms)),
+        {}, "as recorded");
+    const double network = seen_.ranks_wait_ms - lag;
+    if (network <= 0) return;
+    Finding& f = add(
+        Illness::communication, network,
+        fmt::format("{} of a step pass with nothing to compute before others' gradients or weights come", ms(network)),
+        {}, "as recorded");
+    if (c_.parallel.wire == "fp32") f.changes = {"parallel.wire=bf16"};
+  }
+
+  void on_card() {
+    shapes();
+    throttled();
+    if (const double loss = p_.slow_launches_ms(); loss > 0) {
+      Finding& f = add(Illness::no_graphs, loss,
+                       seen_.graphs_fell_back ? "a capture failed, and every kernel is launched by itself"
+                                              : "kernels.graphs = \"off\": every kernel is launched by itself",
+                       {}, "estimated");
+      if (c_.kernels.graphs == "off") f.changes = {"kernels.graphs=auto"};
+    }
+    const auto in = [&](const char* matmul) {
+      config::Config other = c_;
+      other.precision.matmul = matmul;
+      return loss_of(rate(other) / own_rate());
+    };
+    const std::string& matmul = c_.precision.matmul;
+    if (matmul == "tf32" || matmul == "fp32")
+      add(Illness::precision, in("bf16"), fmt::format("precision.matmul = \"{}\"", matmul), {"precision.matmul=bf16"})
+          .caution = "products round their operands to bf16";
+    if (matmul == "bf16" && p_.machine.tflops.fp8 > 0)
+      add(Illness::fp8_off, in("fp8"), "the card has fp8, and the plan expects it to pay", {"precision.matmul=fp8"})
+          .caution = "products of linears then take operands of eight bits: docs/fp8.md says how the loss keeps up";
+  }
+
+  void shapes() {
+    const config::Model& m = c_.model;
+    const auto odd = [&](Illness illness, const char* key, std::int64_t n, double loss) {
+      if (loss <= 0) return;
+      add(illness, loss,
+          fmt::format("{} = {} is no multiple of {}: {}", key, n, n % 8 != 0 ? 8 : 128,
+                      n % 8 != 0 ? "rows begin anywhere, and products load them piece by piece"
+                                 : "the last tile of a product is not full"),
+          {fmt::format("{}={}", key, multiple_of_128(n))}, "estimated")
+          .caution = "another model: a run starts anew with it";
+    };
+    odd(Illness::vocabulary, "model.vocab", m.vocab, p_.slow_head_ms());
+    odd(Illness::ffn, "model.ffn", m.ffn, p_.slow_mlp_ms());
+    const double attention = p_.slow_attention_ms();
+    if (attention <= 0) return;
+    if (m.head_dim == 64 || m.head_dim == 128) {
+      Finding& f = add(Illness::reference_attention, attention,
+                       c_.kernels.attention == "reference" ? "kernels.attention = \"reference\""
+                                                           : "the reference computes attention: no other could",
+                       {}, "estimated");
+      if (c_.kernels.attention == "reference") f.changes = {"kernels.attention=auto"};
+      return;
+    }
+    const std::int64_t wide = m.head_dim < 64 ? 64 : 128;
+    add(Illness::head_dim, attention,
+        fmt::format("model.head_dim = {}: the fast kernels of attention take 64 and 128", m.head_dim),
+        {fmt::format("model.head_dim={}", wide)}, "estimated")
+        .caution = "another model: a run starts anew with it";
+  }
+
+  void throttled() {
+    const auto &now = seen_.clock_mhz, &most = seen_.max_clock_mhz;
+    if (!now || !most || !train::clocks_are_held_down(seen_.throttle, now, most)) return;
+    const double usual = train::kBusyClock * *most;
+    if (*now >= usual) return;
+    const StepParts& parts = p_.planned.parts;  // memory has a clock of its own
+    const double of_clock = parts[StepPart::products].ms + parts[StepPart::attention].ms + parts[StepPart::head].ms;
+    const double share = parts.ms() > 0 ? of_clock / parts.ms() : 0;
+    add(Illness::throttled, std::min(p_.excess_ms(), p_.device_ms * share * (1 - *now / usual)),
+        fmt::format("{:.0f} MHz of {:.0f} in the mean ({}); a busy card keeps about {:.0f}", *now, *most,
+                    seen_.throttle, usual),
+        {}, "as recorded");
+  }
+
+  const Patient& p_;
+  const config::Config& c_;
+  const Observed& seen_;
+  const bool card_;
+  mutable double own_rate_ = 0;
+  std::vector<Finding> found_;
+};
+
+}  // namespace
+
+std::vector<Finding> find_illnesses(const Patient& patient) { return Rules(patient).all(); }
+
+}  // namespace redline::perf

@@ -1,0 +1,29 @@
+// Bars of a terminal.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <string_view>
+
+namespace redline::report {
+
+// Filled to an eighth of a column where the terminal has block characters for that; else of '#'.
+inline std::string bar(double columns, bool blocks) {
+  constexpr std::string_view kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string out;
+  if (!blocks) return std::string(static_cast<std::size_t>(std::lround(columns)), '#');
+  const auto eighths = static_cast<std::size_t>(std::lround(8 * columns));
+  for (std::size_t i = 0; i < eighths / 8; ++i) out += "█";
+  return out += kEighths[eighths % 8];
+}
+
+// The same in two parts, in whole columns: what is needed, and the rest.
+inline std::string bar_of_two(double needed, double rest, bool blocks) {
+  const auto until = static_cast<std::size_t>(std::lround(needed));
+  const auto all = static_cast<std::size_t>(std::lround(needed + rest));
+  std::string out;
+  for (std::size_t i = 0; i < all; ++i) out += i < until ? (blocks ? "█" : "#") : (blocks ? "░" : "-");
+  return out;
+}
+
+}  // namespace redline::report

@@ -1,0 +1,100 @@
+// The common illnesses of a training run: what each is called, what mends it, and where to read on. One table for the
+// warnings of a run (report/watch) and for redline doctor (perf/doctor), which says what an illness costs.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "base/troubleshooting.h"
+#include "device/gpu_monitor.h"
+
+namespace redline::train {
+
+enum class Illness {
+  padding,
+  starving_loader,
+  slow_disk,
+  small_batch,
+  vocabulary,
+  ffn,
+  head_dim,
+  reference_attention,
+  throttled,
+  frequent_evaluation,
+  frequent_samples,
+  frequent_saves,
+  recompute,
+  no_graphs,
+  slow_rank,
+  communication,
+  precision,
+  fp8_off,
+};
+
+struct IllnessRow {
+  Illness illness;
+  std::string_view key;      // in JSON
+  std::string_view name;     // for people
+  std::string_view mend;     // a clause about the settings that do
+  std::string_view section;  // of the documentation
+  double warn_at = 0;        // a run warns above this share: of token slots for padding, else of the time; 0: never
+  bool optional = false;     // the cure changes what is computed, so that nobody is ill who goes without
+};
+
+inline constexpr auto kIllnesses = [] {
+  using enum Illness;
+  using namespace troubleshooting;
+  return std::to_array<IllnessRow>({
+      {padding, "padding", "padding", "data.packing = \"pack\" or \"stream\" fills them", kPadding, 0.10},
+      {starving_loader, "starving_loader", "a starving loader",
+       "more data.workers, a larger data.prefetch or prepared data help", kSlowData, 0.02},
+      {slow_disk, "slow_disk", "a slow disk", "a faster disk, or a larger checkpoint.every, mends that", kFrequent},
+      {small_batch, "small_batch", "a small batch", "a larger train.batch_size or less train.recompute may be faster",
+       kUnusedMemory},
+      {vocabulary, "vocabulary", "an odd vocabulary",
+       "a model.vocab that is a multiple of 128 has rows that no token uses, and fast products", kShapes},
+      {ffn, "ffn", "an odd width of the MLP", "a model.ffn that is a multiple of 128 has fast products", kShapes},
+      {head_dim, "head_dim", "a head_dim off the fast kernels", "a model.head_dim of 64 or 128 has them", kShapes},
+      {reference_attention, "reference_attention", "reference attention",
+       "kernels.attention = \"auto\" takes the fastest that can", kShapes},
+      {throttled, "throttled", "a card that holds its clocks down",
+       "air flow, a cooler room or a higher power limit (nvidia-smi -q -d POWER) mend that", kThrottling},
+      {frequent_evaluation, "frequent_evaluation", "frequent evaluation",
+       "a larger train.eval_every or fewer train.eval_batches cost less", kFrequent, 0.10},
+      {frequent_samples, "frequent_samples", "frequent samples",
+       "a larger train.sample_every or fewer train.sample_tokens cost less", kFrequent, 0.10},
+      {frequent_saves, "frequent_saves", "frequent saves", "a larger checkpoint.every costs less", kFrequent, 0.10},
+      {recompute, "recompute", "recompute without need", "train.recompute = \"none\" keeps what there is room for",
+       kUnusedMemory},
+      {no_graphs, "no_graphs", "no CUDA graphs",
+       "kernels.graphs = \"auto\", and a driver as new as the CUDA built with", kGraphs},
+      {slow_rank, "slow_rank", "a slow rank",
+       "its machine is worth a look: its clocks, its data, and what else runs there", kSlowRank, 0.10},
+      {communication, "communication", "waiting for the network",
+       "parallel.wire = \"bf16\", more train.accumulate or a larger train.batch_size hide more of it", kSlowRank},
+      {precision, "precision", "products in tf32 or fp32", "precision.matmul = \"bf16\" is what a card is built for",
+       kLowMfu, 0, true},
+      {fp8_off, "fp8_off", "products that could be in fp8", "precision.matmul = \"fp8\" (docs/fp8.md)", kLowMfu, 0,
+       true},
+  });
+}();
+
+constexpr const IllnessRow& row_of(Illness illness) { return kIllnesses[static_cast<std::size_t>(illness)]; }
+static_assert([] {
+  for (const IllnessRow& row : kIllnesses)
+    if (&row_of(row.illness) != &row) return false;
+  return true;
+}());
+
+inline constexpr double kLowClock = 0.70;   // of the highest; a busy H200 at its power cap keeps kBusyClock
+inline constexpr double kBusyClock = 0.76;  // 1500 of 1980 MHz
+
+// Whether what holds the clocks down is worth a word. A card at its power cap is a busy card: that alone is only where
+// it costs much.
+constexpr bool clocks_are_held_down(std::string_view throttle, std::optional<double> mhz, std::optional<double> most) {
+  if (throttle.empty()) return false;
+  return throttle != device::kPowerCap || (mhz && most && *mhz < kLowClock * *most);
+}
+
+}  // namespace redline::train

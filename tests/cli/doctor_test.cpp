@@ -1,0 +1,385 @@
+// `redline doctor` names the illness that was planted, first; and lets the healthy be. Runs on the CPU are real ones. Runs
+// on a card are records that the test writes, with figures that were measured on an H200 where there are any
+// (bench/results), and made up from them where there are none; each test says which.
+#include <fmt/format.h>
+
+#include "cli/doctor_run.h"
+#include "cli/program.h"
+#include "config/load.h"
+#include "model/family.h"
+#include "report/metrics.h"
+#include "testing/page_data.h"
+#include "train/illness.h"
+
+namespace redline::cli {
+namespace {
+
+using train::Illness;
+
+std::string_view key_of(Illness illness) { return train::row_of(illness).key; }
+
+// A run of a preset on an H200, as its folder would hold it.
+struct Recorded {
+  std::string preset;
+  std::vector<std::string> settings;
+  train::StepMetrics step;  // all of them alike
+  double evaluation_s = 0;  // of all evaluations, one every train.eval_every steps
+  double save_s = 0, held_s = 0;
+  std::vector<std::string> warnings = {}, notes = {};
+
+  config::Config config() const { return config::load({"", preset, settings}, model::settle_family); }
+};
+
+class DoctorTest : public ProgramTest {
+ protected:
+  static constexpr int kSteps = 200;
+
+  static train::StepMetrics step(double ms, double mfu) {
+    train::StepMetrics m;
+    m.step_ms = ms;
+    m.device_ms = 0.998 * ms;
+    m.idle_ms = 0.002 * ms;
+    m.data_wait_ms = 0.001 * ms;
+    m.tokens = 65536;
+    m.mfu = mfu;
+    m.tflops = 989.5 * mfu;
+    m.loss = 4;
+    m.grad_norm = 1;
+    return m;
+  }
+
+  Path write_run(const Recorded& run) {
+    const config::Config config = run.config();
+    std::string metrics, events, goodput;
+    const io::Json started = {{"time", 1e9},           {"step", 0},
+                              {"kind", "started"},     {"version", 1},
+                              {"program", "redline"},  {"steps", kSteps},
+                              {"first_step", 0},       {"device", "NVIDIA H200"},
+                              {"card", true},          {"device_memory", 150.1e9},
+                              {"peak_flops", 989.5e12}};
+    events = started.dump() + "\n";
+    const auto event = [&](double time, std::int64_t step, io::Json fields) {
+      io::Json row = {{"time", time}, {"step", step}};
+      row.update(fields);
+      events += row.dump() + "\n";
+    };
+    for (const std::string& text : run.warnings) event(1e9, 0, {{"kind", "warning"}, {"text", text}});
+    for (const std::string& text : run.notes) event(1e9, 0, {{"kind", "note"}, {"text", text}});
+    double time = 1e9;
+    for (int i = 1; i <= kSteps; ++i) {
+      train::StepMetrics m = run.step;
+      m.step = i;
+      m.time = time += 1e-3 * m.step_ms;
+      if (config.train.eval_every > 0 && i % config.train.eval_every == 0) m.eval_loss = 4;
+      metrics += report::metrics_row(m);
+      if (run.save_s > 0 && i % config.checkpoint.every == 0)
+        event(time, i,
+              {{"kind", "checkpoint"}, {"folder", "c"}, {"seconds", run.save_s}, {"held_seconds", run.held_s}});
+    }
+    event(time, kSteps, {{"kind", "finished"}, {"text", "done"}});
+    goodput = io::Json{{"time", time},
+                       {"step", kSteps},
+                       {"began", 1e9},
+                       {"first_step", 0},
+                       {"seconds", {{"steps", 1e-3 * kSteps * run.step.step_ms}, {"evaluation", run.evaluation_s}}},
+                       {"tokens", kSteps * run.step.tokens}}
+                  .dump() +
+              "\n";
+    const Path folder = folder_ / fmt::format("run{}", ++runs_);
+    real_files().create_folders(folder);
+    for (const auto& [name, text] : {std::pair("metrics.jsonl", metrics),
+                                     {"events.jsonl", events},
+                                     {"goodput.jsonl", goodput},
+                                     {"config.toml", config::dump(config)}})
+      real_files().replace(folder / name, text);
+    return folder;
+  }
+
+  perf::Diagnosis diagnosis_of(const Recorded& run) {
+    const report::RunRecord record = report::read_run(real_files(), write_run(run));
+    EXPECT_EQ(record.problems, std::vector<std::string>{});
+    const config::Config config = run.config();
+    return perf::diagnose(config, machine_of(record), observed_in(record, config));
+  }
+
+  static std::string first_of(const perf::Diagnosis& d) {
+    return d.findings.empty() ? "nothing" : std::string(d.findings[0].row().key);
+  }
+
+  // A real run on the CPU, and what doctor says of it.
+  io::Json trained(const std::string& name, const Words& more) {
+    Words words = {"train",
+                   "--device",
+                   "cpu",
+                   "--out",
+                   name,
+                   "model.layers=2",
+                   "model.hidden=64",
+                   "model.heads=2",
+                   "model.ffn=128",
+                   "train.batch_size=4",
+                   "train.seq_len=128",
+                   "train.eval_every=0",
+                   "train.eval_batches=1",
+                   "train.max_steps=30",
+                   "checkpoint.every=0"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return doctor({"doctor", name, "--json"}, 1);
+  }
+  io::Json doctor(const Words& words, int status) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, status) << ran.out << ran.err;
+    return io::parse_json(ran.out, "stdout");
+  }
+  static void expect_first(const io::Json& told, Illness illness) {
+    ASSERT_FALSE(told["findings"].empty()) << told.dump(1);
+    EXPECT_EQ(told["findings"][0]["illness"], key_of(illness)) << told.dump(1);
+    EXPECT_GE(told["findings"][0]["share"], 0.05) << "that is what counts as planted";
+    EXPECT_EQ(told["healthy"], false);
+  }
+
+  int runs_ = 0;
+};
+
+// bench/results/h200_models.json: five models as they were measured.
+TEST_F(DoctorTest, FiveHealthyRunsHaveNothingToMend) {
+  struct Row {
+    const char* preset;
+    int rows;
+    double ms, mfu;
+  };
+  for (const Row& row :
+       {Row{"ping-95m", 128, 183.8, 0.458}, Row{"gqa-180m", 64, 155.3, 0.499}, Row{"cs336-350m", 32, 150.2, 0.503},
+        Row{"llama-1.36b", 24, 653.8, 0.595}, Row{"qwen3-1.8b", 8, 282.6, 0.570}}) {
+    Recorded run{
+        row.preset, {fmt::format("train.batch_size={}", row.rows), "train.accumulate=1"}, step(row.ms, row.mfu)};
+    run.step.gpu.emplace();  // as such a run has it: docs/troubleshooting.md
+    run.step.gpu->clock_mhz = 1500;
+    run.step.gpu->max_clock_mhz = 1980;
+    run.step.gpu->throttle = "power cap";
+    const perf::Diagnosis d = diagnosis_of(run);
+    EXPECT_EQ(first_of(d), "nothing") << row.preset;
+    EXPECT_NEAR(d.parts.ms(), d.step_ms, 0.01 * d.step_ms) << row.preset;
+    EXPECT_NEAR(d.mfu, row.mfu, 1e-3) << row.preset;
+  }
+}
+
+// Of a run with nothing to mend the program says so and exits with 0; that fp8 would pay is no illness.
+TEST_F(DoctorTest, AHealthyRunExitsWithZero) {
+  const Path folder = write_run({"llama-1.36b", {"train.batch_size=24", "train.accumulate=1"}, step(653.8, 0.595)});
+  const Ran ran = run({"doctor", folder.string()});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  for (const char* part : {"nothing to mend", "NVIDIA H200", "products", "attention", "head", "update", "mfu 59.5%",
+                           "█", "faster, for another result", "precision.matmul=fp8"})
+    EXPECT_NE(ran.out.find(part), std::string::npos) << part << "\n" << ran.out;
+  EXPECT_EQ(ran.err, "");
+}
+
+// A real run: documents of ping are about 200 tokens, in rows of 1024.
+TEST_F(DoctorTest, Padding) {
+  const io::Json told =
+      trained("a", {"data.packing=pad", "train.seq_len=1024", "train.batch_size=2", "train.max_steps=15"});
+  expect_first(told, Illness::padding);
+  EXPECT_EQ(told["findings"][0]["set"], io::Json({"data.packing=pack"}));
+  EXPECT_GT(told["findings"][0]["gain"], 2.0);
+}
+
+// bench/results/h200_packed.json: padding on a card, which packing made 4.2 times as fast.
+TEST_F(DoctorTest, PaddingOnACard) {
+  Recorded run{"ping-95m", {"data.packing=pad"}, step(135.9, 0.09)};
+  run.step.padding = 0.805;
+  const perf::Diagnosis d = diagnosis_of(run);
+  EXPECT_EQ(first_of(d), "padding");
+  EXPECT_GT(d.findings[0].gain, 3);
+  EXPECT_LT(d.findings[0].gain, 5.5);
+}
+
+// A real run: a step of 16 tokens moves all weights and moments for little work.
+TEST_F(DoctorTest, ATinyBatch) {
+  const io::Json told =
+      trained("a", {"model.vocab=8192", "train.batch_size=1", "train.seq_len=16", "data.max_segments=1"});
+  expect_first(told, Illness::small_batch);
+  EXPECT_NE(told["findings"][0]["caution"].get<std::string>().find("rows instead of 1"), std::string::npos);
+}
+
+// A real run.
+TEST_F(DoctorTest, RecomputeWithoutNeed) {
+  const io::Json told = trained("a", {"train.recompute=block"});
+  expect_first(told, Illness::recompute);
+  EXPECT_EQ(told["findings"][0]["set"], io::Json({"train.recompute=none"}));
+}
+
+// bench/results/h200_settings.json: 196.7 ms, and 161.2 without.
+TEST_F(DoctorTest, RecomputeOnACard) {
+  const perf::Diagnosis d = diagnosis_of(
+      {"gqa-180m", {"train.batch_size=64", "train.accumulate=1", "train.recompute=block"}, step(196.7, 0.394)});
+  EXPECT_EQ(first_of(d), "recompute");
+  EXPECT_NEAR(d.findings[0].gain, 196.7 / 161.2, 0.06);
+}
+
+// Where nothing else fits, recompute is needed.
+TEST_F(DoctorTest, RecomputeThatIsNeededIsNoIllness) {
+  const perf::Diagnosis d = diagnosis_of(
+      {"llama-1.36b", {"train.batch_size=96", "train.accumulate=1", "train.recompute=block"}, step(3250, 0.48)});
+  EXPECT_EQ(first_of(d), "nothing");
+}
+
+// A real run that saves after every step.
+TEST_F(DoctorTest, FrequentSaves) { expect_first(trained("a", {"checkpoint.every=1"}), Illness::frequent_saves); }
+
+// A real run that evaluates after every step.
+TEST_F(DoctorTest, FrequentEvaluation) {
+  const io::Json told = trained("a", {"train.eval_every=1", "train.eval_batches=4"});
+  expect_first(told, Illness::frequent_evaluation);
+  EXPECT_TRUE(told["findings"][0]["set"][0].get<std::string>().starts_with("train.eval_every="));
+}
+
+// A real run: nobody makes batches beside the steps, and of every long document all is read and little is kept.
+TEST_F(DoctorTest, AStarvingLoader) {
+  std::string text, rows;
+  for (int i = 0; i < 4000; ++i) text += "the quick brown fox jumps over the lazy dog. ";
+  for (int i = 0; i < 20; ++i) rows += io::Json{{"text", fmt::format("{} {}", i, text)}}.dump() + "\n";
+  write("long.jsonl", rows);
+  write("short.jsonl", "{\"text\": \"the quick brown fox jumps over the lazy dog again and again\"}\n");
+  const io::Json told = trained(
+      "a", {"data.train=long.jsonl", "data.eval=short.jsonl", "data.tokenizer=bytes", "data.long_documents=truncate",
+            "data.workers=0", "model.layers=1", "model.hidden=8", "model.ffn=8", "train.seq_len=64"});
+  expect_first(told, Illness::starving_loader);
+  EXPECT_EQ(told["findings"][0]["set"], io::Json({"data.workers=-1"}));
+}
+
+// Made up: a checkpoint of llama-1.36b (15.5 GB, which local disks take 9 s for) on a disk of 100 MB/s.
+TEST_F(DoctorTest, ASlowDisk) {
+  Recorded run{
+      "llama-1.36b", {"train.batch_size=24", "train.accumulate=1", "checkpoint.every=100"}, step(653.8, 0.595)};
+  run.save_s = 155;
+  run.held_s = 155 - 65.4;
+  const perf::Diagnosis d = diagnosis_of(run);
+  ASSERT_EQ(first_of(d), "slow_disk");
+  EXPECT_EQ(d.findings[0].changes, std::vector<std::string>{"checkpoint.every=500"});
+  EXPECT_NEAR(d.parts[perf::StepPart::saving].ms, 896, 1);
+}
+
+// Made up from the plan: rows of logits that begin anywhere cost a sixth of the step (nanoGPT's author told of 25%).
+TEST_F(DoctorTest, AnOddVocabulary) {
+  const std::vector<std::string> settings = {"train.batch_size=32", "train.accumulate=1", "model.vocab=50257"};
+  const perf::Diagnosis d = diagnosis_of({"cs336-350m", settings, step(180, 0.42)});
+  ASSERT_EQ(first_of(d), "vocabulary");
+  EXPECT_EQ(d.findings[0].changes, std::vector<std::string>{"model.vocab=50304"});
+  EXPECT_GT(d.parts[perf::StepPart::head].loss_ms(), 10);
+  EXPECT_EQ(first_of(diagnosis_of({"cs336-350m", settings, step(150.2, 0.503)})), "nothing")
+      << "a run as fast as the plan has lost nothing to it";
+}
+
+// bench/results/h200_precisions.json: 586.8 ms, and 106.2 with flash attention.
+TEST_F(DoctorTest, ReferenceAttention) {
+  const perf::Diagnosis d = diagnosis_of(
+      {"gqa-180m",
+       {"train.batch_size=16", "train.accumulate=1", "precision.matmul=tf32", "kernels.attention=reference"},
+       step(586.8, 0.033)});
+  ASSERT_EQ(first_of(d), "reference_attention");
+  EXPECT_NEAR(d.findings[0].gain, 586.8 / 106.2, 1.5);
+  ASSERT_FALSE(d.options.empty());
+  EXPECT_EQ(d.options[0].illness, Illness::precision);
+}
+
+// Made up: no fast kernel takes the heads, and the run told who computes attention then.
+TEST_F(DoctorTest, AHeadDimOffTheFastKernels) {
+  Recorded run{"gqa-180m",
+               {"train.batch_size=16", "train.accumulate=1", "model.heads=8", "model.kv_heads=4", "model.head_dim=100"},
+               step(520, 0.04)};
+  run.notes = {"attention forward of full rows: reference; not flash: head_dim 100"};
+  const perf::Diagnosis d = diagnosis_of(run);
+  ASSERT_EQ(first_of(d), "head_dim");
+  EXPECT_EQ(d.findings[0].changes, std::vector<std::string>{"model.head_dim=128"});
+}
+
+// Made up: gqa-180m of h200_models.json (155.3 ms at about 1500 MHz) where heat holds the card at 1000.
+TEST_F(DoctorTest, AThrottledClock) {
+  Recorded run{"gqa-180m", {"train.batch_size=64", "train.accumulate=1"}, step(215, 0.36)};
+  run.step.gpu.emplace();
+  run.step.gpu->clock_mhz = 1000;
+  run.step.gpu->max_clock_mhz = 1980;
+  run.step.gpu->throttle = "heat";
+  const perf::Diagnosis d = diagnosis_of(run);
+  ASSERT_EQ(first_of(d), "throttled");
+  EXPECT_NEAR(d.findings[0].loss_ms, 55, 12);
+}
+
+// Made up: a capture that failed, told as the executor tells it, in a model whose kernels are over in microseconds.
+TEST_F(DoctorTest, GraphsThatFellBack) {
+  Recorded run{"quick", {}, step(3, 0.01)};
+  EXPECT_NE(first_of(diagnosis_of(run)), "no_graphs");
+  run.warnings = {
+      fmt::format("programs run node by node from here on, without CUDA graphs; see {}", troubleshooting::kGraphs)};
+  bool found = false;
+  for (const perf::Finding& f : diagnosis_of(run).findings) found = found || f.illness == Illness::no_graphs;
+  EXPECT_TRUE(found);
+}
+
+// Made up: rank 3 of several takes a quarter more than the others.
+TEST_F(DoctorTest, ASlowRank) {
+  Recorded run{"gqa-180m", {"train.batch_size=64", "train.accumulate=1"}, step(195, 0.40)};
+  run.step.ranks = train::RankPaces{39, 3, 195, 156};
+  const perf::Diagnosis d = diagnosis_of(run);
+  ASSERT_EQ(first_of(d), "slow_rank");
+  EXPECT_NE(d.findings[0].found.find("rank 3"), std::string::npos);
+  run.step.ranks = train::RankPaces{39, 3, 157, 156};
+  EXPECT_EQ(first_of(diagnosis_of(run)), "communication");
+}
+
+// Of a configuration on a card that is not here the plan tells.
+TEST_F(DoctorTest, AConfigurationByThePlan) {
+  const io::Json healthy = doctor({"doctor", "llama-1.36b", "--card", "h200", "--json", "--html", "page.html"}, 0);
+  EXPECT_EQ(healthy["healthy"], true);
+  EXPECT_EQ(testing::page_data(real_files().read(folder_ / "page.html"))["page"], "doctor");
+  const auto first = [&](const Words& settings) {
+    Words words = {"doctor", "llama-1.36b", "--card", "h200", "--json"};
+    words.insert(words.end(), settings.begin(), settings.end());
+    return doctor(words, 1)["findings"][0]["illness"];
+  };
+  EXPECT_EQ(first({"train.recompute=block"}), "recompute");
+  EXPECT_EQ(first({"train.batch_size=1", "train.accumulate=1", "train.seq_len=128", "checkpoint.every=0"}),
+            "small_batch");
+  EXPECT_EQ(first({"kernels.attention=reference"}), "reference_attention");
+  EXPECT_EQ(first({"train.eval_every=1"}), "frequent_evaluation");
+  EXPECT_EQ(first({"checkpoint.every=1"}), "frequent_saves");
+}
+
+// On this machine the step is timed, and --try measures what the change brings.
+TEST_F(DoctorTest, AConfigurationIsTimedAndItsCureTried) {
+  const io::Json told = doctor({"doctor", "--device", "cpu", "--steps", "2", "--try", "--seconds", "0.3", "--json",
+                                "model.layers=2", "model.hidden=64", "model.heads=2", "model.ffn=128",
+                                "data.packing=pad", "train.seq_len=1024", "checkpoint.every=0", "train.eval_every=0"},
+                               1);
+  expect_first(told, Illness::padding);
+  EXPECT_GT(told["findings"][0]["gain_measured"], 1.5) << told.dump(1);
+  EXPECT_GT(told["parts"][0]["floor_ms"], 0);
+}
+
+TEST_F(DoctorTest, BadInput) {
+  expect_bad_input({"doctor", "nowhere"}, {"nowhere"});
+  real_files().create_folders(folder_ / "empty");
+  expect_bad_input({"doctor", "empty"}, {"empty", "holds no run"});
+  expect_bad_input({"doctor", "quick", "--card", "h200", "--try"}, {"--try", "--card h200"});
+  expect_bad_input({"doctor", "quick", "--card", "h2000"}, {"--card h2000"});
+  const Path folder = write_run({"quick", {}, step(10, 0.1)});
+  expect_bad_input({"doctor", folder.string(), "optim.lr=1"}, {"is a run"});
+  expect_bad_input({"doctor", folder.string(), "--html", (folder / "none/a.html").string()}, {"--html", "no folder"});
+  real_files().replace(folder / "metrics.jsonl", "");
+  const Ran ran = run({"doctor", folder.string()});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find("no step of it was recorded"), std::string::npos) << ran.err;
+}
+
+// docs/doctor.md lists every illness by its name.
+TEST_F(DoctorTest, TheDocumentationHasEveryIllness) {
+  const std::string page = real_files().read(Path(REDLINE_SOURCE_DIR) / "docs/doctor.md");
+  for (const train::IllnessRow& row : train::kIllnesses)
+    EXPECT_NE(page.find(fmt::format("| {} | `{}` |", row.name, row.key)), std::string::npos) << row.name;
+}
+
+}  // namespace
+}  // namespace redline::cli
