@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
     {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
     {"doctor", "what keeps a run or a configuration from being faster, and what mends it", run_doctor},
+    {"ladder", "what each optimisation gives on this machine, from the naive step to the full one", run_ladder},
+    {"tune", "search the settings that train a configuration fastest here, and write them down", run_tune},
     {"report", "a run, or several beside each other, as one HTML file", run_report},
     {"verify", "compare with what Hugging Face computed from the same weights", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},
