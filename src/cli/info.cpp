@@ -28,6 +28,7 @@ io::Json cuda_json(const device::CudaStatus& cuda, const perf::CardLibraries& li
           {"runtime_version", cuda.runtime_version},
           {"driver_version", cuda.driver_version},
           {"cublaslt_version", libraries.cublaslt},
+          {"cublaslt_problem", libraries.cublaslt_problem},
           {"cudnn_version", libraries.cudnn},
           {"cudnn_problem", libraries.cudnn_problem},
           {"cards", std::move(cards)}};
@@ -40,8 +41,10 @@ std::string cuda_lines(const device::CudaStatus& cuda, const perf::CardLibraries
     out +=
         fmt::format("          runtime {}, driver {}\n", cuda.runtime_version.empty() ? "none" : cuda.runtime_version,
                     cuda.driver_version.empty() ? "none" : cuda.driver_version);
-  if (!libraries.cublaslt.empty())
-    out += fmt::format("          products by cuBLASLt {}, attention by {}\n", libraries.cublaslt,
+  if (cuda.built)
+    out += fmt::format("          products by {}, attention by {}\n",
+                       libraries.cublaslt.empty() ? "nothing (no cuBLASLt: " + libraries.cublaslt_problem + ")"
+                                                  : "cuBLASLt " + libraries.cublaslt,
                        libraries.cudnn.empty() ? "its own kernels (no cuDNN: " + libraries.cudnn_problem + ")"
                                                : "cuDNN " + libraries.cudnn + " or its own kernels");
   for (const device::CudaCard& c : cuda.cards)

@@ -33,8 +33,8 @@ BlasLibrary blas_library();
 
 // The libraries behind a card's products and attention. Without CUDA, perf/no_cuda.cpp: nothing.
 struct CardLibraries {
-  std::string cublaslt, cudnn;  // versions; empty: not built in
-  std::string cudnn_problem;    // why cuDNN is not used; empty where it is
+  std::string cublaslt, cudnn;                  // versions; empty: not built in, or not to be had
+  std::string cublaslt_problem, cudnn_problem;  // why one is not used; empty where it is
 };
 CardLibraries card_libraries();
 

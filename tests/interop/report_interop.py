@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 
-from packages import SKIPPED
+from browser import Browser, NoBrowser
+from packages import skip
 
 TINY = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1",
         "train.seq_len=32", "train.eval_batches=1", "train.eval_every=10", "train.max_steps=60", "data.debug=true",
@@ -88,36 +89,14 @@ frame.onload = () => {
 </script></body>"""
 
 
-def browser():
-    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
-        if shutil.which(name):
-            return name
-    print("skipped: there is no Chromium here")
-    sys.exit(SKIPPED)
-
-
-def show(chromium, folder, page, *more):
-    """The browser's output. It must not complain of anything."""
-    command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-               "--window-size=1280,3200", f"--user-data-dir={folder}/profile", "--enable-logging=stderr",
-               "--virtual-time-budget=5000", *more, f"file://{page}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode != 0:
-        print(f"skipped: {chromium} does not run here: {done.stderr[-300:]}")
-        sys.exit(SKIPPED)
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "frame is sandboxed" not in line]
-    assert not complaints, complaints
-    return done.stdout
-
-
-def use(chromium, folder, page, width, scripts=True):
+def use(browser, folder, page, width, scripts=True):
     """What FRAME found in the page at that width."""
     around = os.path.join(folder, "frame.html")
     with open(around, "w", encoding="utf-8") as file:
         text = html.escape(open(page, encoding="utf-8").read())
         file.write(FRAME % ("" if scripts else 'sandbox="allow-same-origin"', width, text))
-    dom = show(chromium, folder, around, "--dump-dom")
-    found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', dom)[1]))
+    browser.show(around)
+    found = json.loads(browser.value("document.body.dataset.found"))
     assert not found["sideways"], f"{page} scrolls sideways at {width} pixels"
     assert not found["odd"], f"{page}: places that are no numbers"
     assert found["pointed"] == found["plots"] and bool(found["plots"]) == scripts, (page, width, found)
@@ -171,17 +150,11 @@ def write_guarded_run(folder):
             file.write(json.dumps({"time": 5, **event}) + "\n")
 
 
-def main(redline, folder):
-    chromium = browser()
-    folder = os.path.abspath(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
+def make_pages(redline, at):
+    """Runs, and the pages of them; `at` is the path of a name."""
 
     def run(*words):
         subprocess.run([redline, *words], check=True, stdout=subprocess.DEVNULL)
-
-    def at(name):
-        return os.path.join(folder, name)
 
     for name, lr, steps in (("a", "2e-3", 50), ("b", "5e-4", 60)):
         run("train", "--device", "cpu", "--out", at(name), *TINY, f"optim.lr={lr}", f"train.max_steps={steps}")
@@ -204,8 +177,19 @@ def main(redline, folder):
     run("data", "stats", "ping", "--seq-len", "256", "--documents", "500", "--html", at("lengths.html"))
     run("data", "stats", "ping", "--seq-len", "1", "--documents", "1", "--html", at("least.html"))
 
+
+def look(browser, folder, at):
+    for complaint in ("throw Error(1)", "console.error(1)"):  # this test can fail
+        with open(at("bad.html"), "w", encoding="utf-8") as file:
+            file.write(f"<script>{complaint}</script>")
+        try:
+            browser.show(at("bad.html"))
+        except AssertionError:
+            browser.complaints.clear()
+        else:
+            raise AssertionError(f"{complaint} was not seen")
     for page in ("one.html", "both.html"):
-        found = use(chromium, folder, at(page), 1280)
+        found = use(browser, folder, at(page), 1280)
         assert found["plots"] >= 8 and found["tokens"] == found["plots"], found
         assert found["logarithmic"] >= found["plots"] - 1, found  # padding may be nothing but zeros
         for what in ("back", "smoothed", "zoomed", "whole"):
@@ -219,34 +203,50 @@ def main(redline, folder):
     assert re.search(r"\nSamples\na\s+step\s+20\s", found["text"]), "what the model wrote"
     assert re.search(r"What differs\s+a\s+b\s+optim.lr\s", found["text"]), "what differs"
     assert not re.search(r"\nmodel.hidden\s", found["text"]), "and nothing else"
-    assert "1 token at this pace" in use(chromium, folder, at("one.html"), 390)["text"]
-    found = use(chromium, folder, at("guarded.html"), 1280)
+    assert "1 token at this pace" in use(browser, folder, at("one.html"), 390)["text"]
+    found = use(browser, folder, at("guarded.html"), 1280)
     assert found["flags"] == [2, 1, 1] and found["flagged"] == 3, found["flags"]
     assert re.search(r"updates skipped\s+3\s+rollbacks\s+1\s", found["text"]), found["text"]
     assert "▲ update skipped; △ skipped before the run went back" in found["text"], found["text"]
     for page in ("both.html", "guarded.html", "odd.html", "many/report.html", "lengths.html", "least.html"):
         for width in (1280, 840, 390, 320):
-            use(chromium, folder, at(page), width)
-    found = use(chromium, folder, at("many/report.html"), 1280)
+            use(browser, folder, at(page), width)
+    found = use(browser, folder, at("many/report.html"), 1280)
     assert re.search(r"10 runs\s", found["text"]) and re.search(r"\nrun 9\s+finished\s", found["text"]), found["text"]
-    found = use(chromium, folder, at("lengths.html"), 1280)
+    found = use(browser, folder, at("lengths.html"), 1280)
     for words in ("How long documents are", "p99", "stream", "At shorter rows", "rows of 128", "best: [", "speed-up"):
         assert words in found["text"], words
 
-    for name, scheme in (("light", 1), ("dark", 0)):
-        picture = at(f"{name}.png")
-        show(chromium, folder, at("both.html"), f"--blink-settings=preferredColorScheme={scheme}",
-             f"--screenshot={picture}")
-        assert os.path.getsize(picture) > 50_000, f"{picture} is empty"
-    show(chromium, folder, at("both.html"), "--no-pdf-header-footer", f"--print-to-pdf={at('paper.pdf')}")
+    browser.show(at("both.html"))
+    for name in ("light", "dark"):
+        browser.colour_scheme(name)
+        browser.screenshot(at(f"{name}.png"))
+        assert os.path.getsize(at(f"{name}.png")) > 50_000, f"{name}.png is empty"
+    browser.print_to_pdf(at("paper.pdf"))
     assert os.path.getsize(at("paper.pdf")) > 20_000, "paper.pdf is empty"
     for page in ("both.html", "lengths.html"):  # as tables, for whoever allows no scripts
         for width in (1280, 390):
-            found = use(chromium, folder, at(page), width, scripts=False)
+            found = use(browser, folder, at(page), width, scripts=False)
             assert found["tables"] > 10, (page, found)
             assert ("best_eval_loss" if page == "both.html" else "best_edges") in found["text"], (page, found)
     print("pages of one run, of two, of a guarded one, of an odd one and of data stats: drawn, used, narrow, on paper, "
           "without scripts")
+
+
+def main(redline, folder):
+    folder = os.path.abspath(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+
+    def at(name):
+        return os.path.join(folder, name)
+
+    try:
+        with Browser(folder) as browser:
+            make_pages(redline, at)
+            look(browser, folder, at)
+    except NoBrowser as why:
+        skip(why)
 
 
 if __name__ == "__main__":

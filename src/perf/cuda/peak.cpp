@@ -82,9 +82,14 @@ double measure_cuda_copy_rate(device::Device& device) {
 }
 
 CardLibraries card_libraries() {
-  const std::size_t version = cublasLtGetVersion();  // 130100 is 13.1.0
-  return {fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100), ops::cuda::cudnn_version(),
-          ops::cuda::cudnn_problem()};
+  CardLibraries found{"", ops::cuda::cudnn_version(), "", ops::cuda::cudnn_problem()};
+  try {
+    const std::size_t version = cublasLtGetVersion();  // 130100 is 13.1.0
+    found.cublaslt = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  } catch (const MachineError& missing) {
+    found.cublaslt_problem = missing.what();
+  }
+  return found;
 }
 
 }  // namespace redline::perf
