@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/version.h"
+#include "data/input/parquet_library.h"
 #include "device/device.h"
 #include "dist/engines.h"
 #include "io/json.h"
@@ -82,6 +83,7 @@ int run_info(const Words& words) {
   const device::CudaStatus cuda = device::cuda_status();
   dist::EngineStatus nccl = dist::nccl_status();
   if (nccl.built && nccl.problem.empty()) nccl.problem = cuda.problem;  // it connects cards
+  const data::ParquetLibrary& parquet = data::parquet_library();
   std::vector<std::string> families;
   for (const model::Family* f : model::families()) families.emplace_back(f->name);
   if (json) {
@@ -98,7 +100,11 @@ int run_info(const Words& words) {
                   {"blas_core", blas.core}}},
                 {"cuda", cuda_json(cuda, perf::card_libraries())},
                 {"mpi", engine_json(dist::mpi_status())},
-                {"nccl", engine_json(nccl)}});
+                {"nccl", engine_json(nccl)},
+                {"parquet",
+                 {{"usable", parquet.problem.empty()},
+                  {"problem", parquet.problem},
+                  {"arrow_version", parquet.functions ? parquet.functions->arrow : ""}}}});
     return kDone;
   }
   print(fmt::format("redline   {}\n", version()));
@@ -108,6 +114,8 @@ int run_info(const Words& words) {
   print(cuda_lines(cuda, perf::card_libraries()));
   print(engine_line("mpi", "CPUs", dist::mpi_status()));
   print(engine_line("nccl", "cards", nccl));
+  print(parquet.functions ? fmt::format("parquet   usable: read by Arrow {}\n", parquet.functions->arrow)
+                          : fmt::format("parquet   not usable: {}\n", parquet.problem));
   print(fmt::format("models    {}\n", fmt::join(families, ", ")));
   return kDone;
 }

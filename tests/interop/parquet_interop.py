@@ -187,6 +187,7 @@ def check_wrong(test, texts, expected):
     except OSError:
         shutil.copy(test.redline, elsewhere)
     said = redline_runs(elsewhere, "data", "prepare", "--tokenizer", "bytes", "--out", "none", table, status=2, cwd=test.folder)
+    assert "redline-parquet.so is neither in" in said, said
     line = said[said.index("python3 -c "):].replace("python3", sys.executable, 1)
     subprocess.run(line, shell=True, check=True, cwd=test.folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     test.same_shards(expected, test.prepare(test.path("good.jsonl"), redline=elsewhere))
@@ -227,6 +228,7 @@ def main(redline, folder):
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
     test = Test(redline, work)
+    assert json.loads(redline_runs(redline, "info", "--json"))["parquet"]["usable"]
     texts = documents()
     lines = test.lines("documents.jsonl", [{"text": t} for t in texts])
     expected = test.prepare(lines)

@@ -24,7 +24,7 @@ ParquetLibrary load() {
     void* const handle = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       const char* const reason = ::dlerror();
-      library.problem = fmt::format("could not be loaded ({})", reason ? reason : "no reason was given");
+      library.problem = fmt::format("{} could not be loaded ({})", kModule, reason ? reason : "no reason was given");
       return library;
     }
     const auto entry = reinterpret_cast<RedlineParquetEntry>(::dlsym(handle, "redline_parquet"));
@@ -32,12 +32,12 @@ ParquetLibrary load() {
     if (functions && functions->interface == kParquetInterface) {
       library.functions = functions;
     } else {
-      library.problem = fmt::format("in {} is of another version of redline", place.parent_path().string());
+      library.problem = fmt::format("{} is of another version of redline", place.string());
     }
     return library;
   }
-  library.problem =
-      fmt::format("is neither in {} nor in {}", places[0].parent_path().string(), places[1].parent_path().string());
+  library.problem = fmt::format("{} is neither in {} nor in {}", kModule, places[0].parent_path().string(),
+                                places[1].parent_path().string());
   return library;
 }
 
@@ -65,11 +65,11 @@ const RedlineParquet& require_parquet_library(const Path& file, const std::strin
   if (library.functions) return *library.functions;
   const Path lines = Path(file).replace_extension(".jsonl").filename();
   fail_user(
-      "{}: Parquet is read by the module {}, which {}; build redline where Arrow's C++ library or the Python package "
+      "{}: Parquet is read by a module, and {}; build redline where Arrow's C++ library or the Python package "
       "pyarrow is found, or write the file as .jsonl: python3 -c 'import json, sys, pyarrow.parquet as p; "
       "[print(json.dumps(r)) for b in p.ParquetFile(sys.argv[1]).iter_batches(columns=[sys.argv[2]]) for r in "
       "b.to_pylist()]' {} {} > {}",
-      file.string(), kModule, library.problem, in_shell(file), in_shell(column), in_shell(lines));
+      file.string(), library.problem, in_shell(file), in_shell(column), in_shell(lines));
 }
 
 }  // namespace redline::data

@@ -18,7 +18,7 @@ std::string text_of(std::int64_t row) {
 class ParquetTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!parquet_library().functions) GTEST_SKIP() << "redline-parquet.so " << parquet_library().problem;
+    if (!parquet_library().functions) GTEST_SKIP() << parquet_library().problem;
   }
 
   // All rows from the place where the input stands.
