@@ -11,6 +11,8 @@ namespace redline::fuzz {
 std::vector<std::string> seeds() {
   return {"\1{\"text\":\"hello\"}",
           "\2{\"meta\":{\"text\":\"a\\u00e9\\ud83d\\ude00\"},\"n\":[1,-2.5e3,true,false,null,{}]}",
+          "\3{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"\"}]}",
+          "\3{\"prompt\":\"a\",\"completion\":\"b\"}",
           "\3{\"id\":7,\"text\":\"two\\n\"}\r\n\n{\"text\":\"\"}\n",
           "\3\xEF\xBB\xBF{\"text\":\"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\"}"};
 }
@@ -46,13 +48,17 @@ void as_file(std::string_view bytes) {
   data::TextInput input({scratch("input.jsonl")}, format, "INPUT");
   data::TextBlock block;
   std::string text;
+  data::Conversation conversation;
   std::int64_t end = 0;
   expect_user_errors([&] {
     while (input.next(block, 64, 5)) {
       require(block.offset >= end && block.documents() >= 1 && block.documents() <= 5, "blocks out of order");
       end = block.offset + static_cast<std::int64_t>(block.bytes.size());
       require(end <= static_cast<std::int64_t>(bytes.size()), "a block beyond the file");
-      for (std::int64_t i = 0; i < block.documents(); ++i) expect_user_errors([&] { input.parse(block, i, text); });
+      for (std::int64_t i = 0; i < block.documents(); ++i) {
+        expect_user_errors([&] { input.parse(block, i, text); });
+        expect_user_errors([&] { input.parse(block, i, conversation); });
+      }
     }
   });
 }

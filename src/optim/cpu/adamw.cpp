@@ -164,7 +164,7 @@ void run(const GradNorm<Tensor>& op, ThreadPool&) {
   result.loss_sum = totals[kLossTotal];
   result.counts = *reinterpret_cast<const StepCounts*>(totals + kCountTotals);
   const double inv_pairs =
-      result.counts.pairs > 0 ? static_cast<double>(static_cast<float>(1.0 / result.counts.pairs)) : 0.0;
+      result.counts.pairs == 0 ? 0.0 : static_cast<double>(static_cast<float>(1.0 / result.counts.pairs));
   const double norm = inv_pairs * std::sqrt(sum);
   result.grad_norm = static_cast<float>(norm);
   bool finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss_sum);

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kCutGroups)
   if (threadIdx.x != 0) return;
   const StepCounts counts = *reinterpret_cast<const StepCounts*>(totals + kCountTotals);
   const double loss_sum = totals[kLossTotal],
-               inv_pairs = counts.pairs > 0 ? static_cast<double>(static_cast<float>(1.0 / counts.pairs)) : 0.0;
+               inv_pairs = counts.pairs == 0 ? 0.0 : static_cast<double>(static_cast<float>(1.0 / counts.pairs));
   const double norm = inv_pairs * sqrt(sum);
   const auto grad_norm = static_cast<float>(norm);
   const float limit = usual ? limit_of(*usual, spike) : 0.0f;
