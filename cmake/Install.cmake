@@ -15,16 +15,9 @@ add_custom_command(
 add_custom_target(redline_pages ALL DEPENDS "${pages}/redline.1")
 
 # Libraries are looked for beside the program first, where packages put theirs. An installation from source also finds
-# them where they lie now; a package must not.
-set(relative_libraries "$ORIGIN/../lib/redline")
-if(REDLINE_RELOCATABLE)
-  set_target_properties(redline PROPERTIES INSTALL_RPATH "${relative_libraries}")
-  # The older tag holds for the libraries' own libraries, too: what lies beside the program need not be changed.
-  target_link_options(redline PRIVATE -Wl,--disable-new-dtags)
-else()
-  set_target_properties(redline PROPERTIES
-    INSTALL_RPATH "${relative_libraries};${CMAKE_BUILD_RPATH}" INSTALL_RPATH_USE_LINK_PATH ON)
-endif()
+# them where they lie now; tools/package.py cuts that off.
+set_target_properties(redline PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../lib/redline;${CMAKE_BUILD_RPATH}" INSTALL_RPATH_USE_LINK_PATH ON)
 
 install(TARGETS redline RUNTIME DESTINATION bin)
 if(redline_parquet_enabled)

@@ -77,6 +77,11 @@ find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND)
   add_test(NAME tools/check_floors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors.py")
   add_test(NAME tools/check_floors_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors_test.py")
+  # Installs this build, makes its packages without the libraries of cards, and runs what lies there.
+  if(REDLINE_SANITIZE STREQUAL "")  # nobody packs the sanitizers' libraries
+    add_test(NAME tools/package_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/package_test.py" "${CMAKE_BINARY_DIR}")
+    set_tests_properties(tools/package_test PROPERTIES TIMEOUT 600)
+  endif()
   # docs/benchmarks.md shows what bench/results holds.
   add_test(NAME bench/make_tables COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables.py" --check)
   add_test(NAME bench/make_tables_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables_test.py")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a Debian package or a release archive of a build with REDLINE_RELOCATABLE=ON, and tries it.
+"""Makes a Debian package or a release archive of a build, and tries it.
 
-Usage: package.py deb|archive --build BUILD --out FOLDER
+Usage: package.py deb|archive --build BUILD --out FOLDER [--no-card-libraries] [--outside REGEX]
 
 Both hold what `cmake --install` installs. The archive also holds every shared library that the program needs but those of glibc and
-the driver, with their licences; the package only libraries that lie outside the system's folders, and depends on the packages
-of the others. What was made is unpacked elsewhere and run with an empty environment. Exit status 1: something failed.
+the driver; the package only libraries that lie outside the system's folders, and depends on the packages of the others. Licences lie
+beside. What was made is unpacked elsewhere and run with an empty environment; the archive also in a root that has nothing but it and
+glibc. Exit status 1: something failed.
 """
 import argparse
 import glob
@@ -14,6 +15,7 @@ import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,8 +24,12 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|nsl|anl|BrokenLocale)\.so)")
 DRIVER = re.compile(r"^lib(cuda|nvidia-ml)\.so")
 SYSTEM_FOLDERS = ("/lib/", "/usr/lib/")
-HEADERS = ("libcli11-dev", "nlohmann-json3-dev", "libfmt-dev")  # compiled in
+HEADERS = ("libcli11-dev", "nlohmann-json3-dev", "libfmt-dev", "libtomlplusplus-dev", "libxxhash-dev")  # compiled in
 LIBRARIES = "lib/redline"
+RPATH, RUNPATH, STRTAB = 15, 29, 5  # tags of ELF's dynamic section
+EMPTY = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent"}
+TINY = ("model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1", "train.seq_len=32",
+        "train.eval_every=0", "train.max_steps=2")
 
 
 def output(*command, **more):
@@ -60,14 +66,38 @@ def cached(build, name):
     return match[1] if match else ""
 
 
-def loaded_later(build):
-    """Libraries that the program opens when they are there: cuDNN and NCCL, where they lie beside the headers of the build."""
+def of_cards(build):
+    """Libraries that the program opens for cards: cuBLASLt, and cuDNN and NCCL where they lie beside the headers of the build."""
     found = {}
-    for variable, pattern in (("REDLINE_CUDNN_INCLUDE", "libcudnn*.so.9"), ("REDLINE_NCCL_INCLUDE", "libnccl.so.2")):
-        include = cached(build, variable)
-        for path in glob.glob(os.path.join(include, "..", "lib", pattern)) if include else []:
-            found[os.path.basename(path)] = path
+    for variable, pattern in (("CUDA_cublasLt_LIBRARY", "../libcublasLt.so.[0-9]*"), ("REDLINE_CUDNN_INCLUDE", "../lib/libcudnn*.so.9"),
+                              ("REDLINE_NCCL_INCLUDE", "../lib/libnccl.so.2")):
+        place = cached(build, variable)
+        for path in glob.glob(os.path.normpath(os.path.join(place, pattern))) if place and cached(build, "REDLINE_CUDA_BUILT") == "ON" else []:
+            if re.search(r"\.so\.\d+$", path):  # by the name that is asked for
+                found[os.path.basename(path)] = path
     return found
+
+
+def look_beside_only(program):
+    """The program's folders to look for libraries become the one beside it, in place. The older tag of the two holds for the libraries'
+    own libraries, too: they need not be changed."""
+    with open(program, "r+b") as file:
+        data = bytearray(file.read())
+        assert data[:6] == b"\x7fELF\x02\x01", f"{program} is no ELF of 64 bits, little endian"
+        headers, = struct.unpack_from("<Q", data, 32)
+        size, count = struct.unpack_from("<HH", data, 54)
+        segments = [struct.unpack_from("<IIQQQQ", data, headers + i * size) for i in range(count)]  # type, flags, offset, address, _, bytes
+        at, length = next((s[2], s[5]) for s in segments if s[0] == 2)  # the dynamic section
+        entries = [(offset, *struct.unpack_from("<QQ", data, offset)) for offset in range(at, at + length, 16)]
+        strings = next(value for _, tag, value in entries if tag == STRTAB)
+        strings += next(s[2] - s[3] for s in segments if s[0] == 1 and s[3] <= strings < s[3] + s[5])  # from address to place in the file
+        offset, _, text = next(entry for entry in entries if entry[1] in (RPATH, RUNPATH))
+        wanted = f"$ORIGIN/../{LIBRARIES}".encode()
+        assert data[strings + text:].startswith(wanted), f"{program} does not look for libraries in {wanted.decode()}"
+        struct.pack_into("<Q", data, offset, RPATH)
+        data[strings + text + len(wanted)] = 0
+        file.seek(0)
+        file.write(data)
 
 
 def owner(path):
@@ -79,29 +109,49 @@ def owner(path):
     return ""
 
 
-def copy_licences(libraries, folder):
-    """A text for each library, and a list of which is whose."""
+def wheel_licences(path):
+    """Licences that a Python wheel brought with a file: beside the wheel's list of files, in a folder above or beside the file."""
+    folder = os.path.dirname(os.path.realpath(path))
+    for _ in range(5):
+        for record in glob.glob(os.path.join(folder, "*.dist-info/RECORD")) + glob.glob(os.path.join(folder, "dist-info/*.dist-info/RECORD")):
+            with open(record, encoding="utf-8") as file:
+                if re.search(rf"(^|/){re.escape(os.path.basename(path))},", file.read(), re.MULTILINE):
+                    return sorted(p for p in glob.glob(os.path.join(os.path.dirname(record), "**"), recursive=True)
+                                  if re.match("licen[cs]e|notice|eula", os.path.basename(p), re.IGNORECASE) and os.path.isfile(p))
+        folder = os.path.dirname(folder)
+    return []
+
+
+def licence_files(path, package):
+    """Name in the package -> text of the licence of a library or header."""
+    text = f"/usr/share/doc/{package}/copyright"
+    if package and os.path.exists(text):
+        return {package + ".txt": text}
+    texts = wheel_licences(path)
+    if not texts:  # a toolkit from NVIDIA's installer
+        texts = glob.glob(os.path.join(os.path.dirname(os.path.realpath(path)), "../../../EULA.txt"))
+    whose = re.sub(r"\.so.*|\.h$", "", os.path.basename(path))
+    return {f"{whose}{'-' + str(n) if n else ''}.txt": text for n, text in enumerate(texts)}
+
+
+def copy_licences(build, libraries, folder):
+    """A text for each library and for each header that is compiled in, and a list of which is whose."""
     os.makedirs(folder)
-    lines = ["# Libraries in this package, and where their licences are", ""]
-    names = [(name, owner(path), path) for name, path in sorted(libraries.items())] + [(f"{p} (compiled in)", p, "") for p in HEADERS]
-    for name, package, path in names:
-        text = f"/usr/share/doc/{package}/copyright"
-        if package and os.path.exists(text):
-            shutil.copy(text, os.path.join(folder, package + ".txt"))
-            lines.append(f"- {name}: {package}.txt")
-        elif "/pyarrow/" in path:
-            texts = glob.glob(os.path.join(os.path.dirname(path), "..", "pyarrow-*.dist-info", "licenses", "*.txt"))
-            if not texts:
-                raise SystemExit(f"package: no licence was found for {name} ({path})")
-            for text in texts:
-                shutil.copy(text, os.path.join(folder, "pyarrow-" + os.path.basename(text)))
-            lines.append(f"- {name}: pyarrow-LICENSE.txt")
-        elif "cuda" in os.path.realpath(path) or re.match("lib(cu|nv)", name):
-            lines.append(f"- {name}: NVIDIA; https://docs.nvidia.com/cuda/eula/ and, for cuDNN and NCCL, the licences of these products")
-        elif package in HEADERS:
-            lines.append(f"- {name}: its licence is with its sources")
-        else:
-            raise SystemExit(f"package: no licence was found for {name} ({path})")
+    lines = ["# What this package holds beside redline, and where the licences are", ""]
+    names = [(name, path, owner(path)) for name, path in sorted(libraries.items())] + [(f"{p} (compiled in)", "", p) for p in HEADERS]
+    frontend = cached(build, "REDLINE_CUDNN_FRONTEND_INCLUDE")
+    if cached(build, "REDLINE_CUDA_BUILT") == "ON" and os.path.exists(os.path.join(frontend, "cudnn_frontend.h")):
+        header = os.path.join(frontend, "cudnn_frontend.h")
+        names.append(("cuDNN's frontend (compiled in)", header, owner(header)))
+    for name, path, package in names:
+        texts = licence_files(path, package)
+        for to, text in texts.items():
+            shutil.copy(text, os.path.join(folder, to))
+        if not texts and re.match("lib(cu|nccl)", name):
+            texts = ["NVIDIA; https://docs.nvidia.com/cuda/eula/, and for cuDNN and NCCL the licences of these products"]
+        if not texts:
+            raise SystemExit(f"package: no licence was found for {name} {path}; install the package that it comes from")
+        lines.append(f"- {name}: {', '.join(texts)}")
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -109,43 +159,75 @@ def copy_licences(libraries, folder):
 def stage(build, prefix, libraries):
     """The installed tree under `prefix`, with libraries beside the program."""
     subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--strip"], check=True, stdout=subprocess.DEVNULL)
+    look_beside_only(os.path.join(prefix, "bin/redline"))
     if libraries:
         os.makedirs(os.path.join(prefix, LIBRARIES), exist_ok=True)
         for name, path in libraries.items():
             shutil.copy(os.path.realpath(path), os.path.join(prefix, LIBRARIES, name))
-    copy_licences(libraries, os.path.join(prefix, "share/doc/redline/licences"))
+    copy_licences(build, libraries, os.path.join(prefix, "share/doc/redline/licences"))
 
 
-def try_out(prefix, outside):
-    """The program runs from elsewhere, with no variables, and takes its libraries from `prefix` but for those in `outside`."""
-    program = os.path.join(prefix, "bin/redline")
-    clean = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    for words in (["--version"], ["config", "--presets"], ["plan", "quick", "--card", "h100"]):
-        subprocess.run([program, *words], check=True, cwd="/", env=clean, stdout=subprocess.DEVNULL)
+def try_out(prefix, outside, before=(), program=None):
+    """The program runs with no variables, trains on the CPU, and takes its libraries from `prefix` but for those in `outside`. `before`
+    are words before the command, `program` where it lies for them."""
+    installed = os.path.join(prefix, "bin/redline")
+    with tempfile.TemporaryDirectory() as work:
+        run = "/run" if before else os.path.join(work, "run")
+        for words in (["--version"], ["info"], ["config", "--presets"], ["plan", "quick", "--card", "h100"],
+                      ["train", "--device", "cpu", "--out", run, *TINY]):
+            done = subprocess.run([*before, program or installed, *words], cwd="/", env=EMPTY, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise SystemExit(f"package: redline {' '.join(words)} ended with {done.returncode}: {done.stderr[-500:]}")
     modules = module_of(os.path.join(prefix, LIBRARIES))
-    if modules:  # it looks at the file only once it has its module
+    if modules and not before:  # it looks at the file only once it has its module
         with tempfile.TemporaryDirectory() as work:
             words = ["data", "prepare", "--tokenizer", "bytes", "--out", "out", "prose.parquet"]
             with open(os.path.join(work, "prose.parquet"), "w", encoding="utf-8") as file:
                 file.write("no table\n")
-            said = subprocess.run([program, *words], cwd=work, env=clean, capture_output=True, text=True).stderr
+            said = subprocess.run([installed, *words], cwd=work, env=EMPTY, capture_output=True, text=True).stderr
         if "not a Parquet file" not in said:
             raise SystemExit(f"package: the Parquet module does not work: {said}")
-    for name, path in [pair for file in [program, *modules] for pair in needed(file).items()]:
+    for name, path in [pair for file in [installed, *modules] for pair in needed(file).items()]:
         if name not in outside and not os.path.realpath(path).startswith(os.path.realpath(prefix)):
             raise SystemExit(f"package: {name} comes from {path} and not from the package")
 
 
-def make_archive(build, out, version):
+def try_alone(prefix, root, outside):
+    """As try_out, in a root with nothing but the unpacked archive, glibc and `outside`. The words that say whether it could be done."""
+    os.makedirs(os.path.join(root, "proc"))  # without it the loader does not know where the program lies
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    enter = ["unshare", *as_root, "--mount", "--pid", "--fork", f"--mount-proc={root}/proc", "chroot", root]
+    for line in output("ldd", os.path.join(prefix, "bin/redline")).splitlines():
+        match = re.match(r"\s*(?:(\S+) => )?(/\S+) \(", line)
+        if match and (GLIBC.match(os.path.basename(match[2])) or match[1] in outside):
+            os.makedirs(root + os.path.dirname(match[2]), exist_ok=True)
+            shutil.copy(os.path.realpath(match[2]), root + match[2])
+    program = "/" + os.path.relpath(os.path.join(prefix, "bin/redline"), root)
+    if subprocess.run([*enter, "/nothing"], capture_output=True, env=EMPTY).returncode != 127:
+        return "not tried in a root of its own, which this user may not enter"
+    try_out(prefix, outside, enter, program)
+    return "run in a root with glibc alone" if not outside else f"run in a root with glibc and {', '.join(sorted(outside))}"
+
+
+def make_archive(options, version):
     name = f"redline-{version}-linux-{platform.machine()}"
+    libraries = needed_in_all(options.build)
+    outside = {n for n in libraries if options.outside and re.match(options.outside, n)}
+    if any(n.startswith("libmpi") for n in set(libraries) - outside):
+        raise SystemExit(f"package: {options.build} has MPI, which is an installation and cannot be carried along: configure with "
+                         "-DREDLINE_MPI=OFF, as make release does")
+    inside = {n: path for n, path in libraries.items() if n not in outside}
+    if not options.no_card_libraries:
+        inside.update(of_cards(options.build))
     with tempfile.TemporaryDirectory() as work:
-        stage(build, os.path.join(work, name), {**needed_in_all(build), **loaded_later(build)})
-        path = os.path.abspath(os.path.join(out, name + ".tar.gz"))
+        stage(options.build, os.path.join(work, name), inside)
+        path = os.path.abspath(os.path.join(options.out, name + ".tar.gz"))
         subprocess.run(["tar", "--owner=0", "--group=0", "-C", work, "-I", "gzip -1", "-cf", path, name], check=True)
         with tempfile.TemporaryDirectory() as elsewhere:
             subprocess.run(["tar", "-C", elsewhere, "-xzf", path], check=True)
-            try_out(os.path.join(elsewhere, name), {})
-    return path
+            try_out(os.path.join(elsewhere, name), outside)
+            how = try_alone(os.path.join(elsewhere, name), elsewhere, outside)
+    return path, how
 
 
 def dependencies(root, work):
@@ -159,11 +241,14 @@ def dependencies(root, work):
     return text.strip().removeprefix("shlibs:Depends=")
 
 
-def make_deb(build, out, version):
+def make_deb(options, version):
+    build, out = options.build, options.out
     version = version.replace("-", "+", 1).replace("-", ".")  # a hyphen would begin Debian's own revision
     architecture = output("dpkg", "--print-architecture").strip()
     everything = needed_in_all(build)
     inside = {name: path for name, path in everything.items() if not os.path.realpath(path).startswith(SYSTEM_FOLDERS)}
+    if not options.no_card_libraries:  # products on cards need cuBLASLt; cuDNN and NCCL are packages of their own
+        inside.update({n: p for n, p in of_cards(build).items() if "cublas" in n and not os.path.realpath(p).startswith(SYSTEM_FOLDERS)})
     with tempfile.TemporaryDirectory() as work:
         root = os.path.join(work, "root")
         stage(build, os.path.join(root, "usr"), inside)
@@ -185,7 +270,7 @@ def make_deb(build, out, version):
         with tempfile.TemporaryDirectory() as elsewhere:
             subprocess.run(["dpkg-deb", "-x", path, elsewhere], check=True)
             try_out(os.path.join(elsewhere, "usr"), set(everything) - set(inside))
-    return path
+    return path, "run"
 
 
 def main():
@@ -193,13 +278,16 @@ def main():
     parser.add_argument("kind", choices=["deb", "archive"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--no-card-libraries", action="store_true", help="leave out cuBLASLt, cuDNN and NCCL: a small package")
+    parser.add_argument("--outside", metavar="REGEX", help="libraries that an archive leaves to the machine, by their names")
     options = parser.parse_args()
-    if cached(options.build, "REDLINE_RELOCATABLE") != "ON":
-        raise SystemExit(f"package: {options.build} was not configured with REDLINE_RELOCATABLE=ON; use make deb or make release")
     os.makedirs(options.out, exist_ok=True)
     version = output(os.path.join(options.build, "redline"), "--version").split()[1]
-    path = (make_deb if options.kind == "deb" else make_archive)(options.build, options.out, version)
-    print(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB, unpacked elsewhere and run")
+    make = make_deb if options.kind == "deb" else make_archive
+    path, how = make(options, version)
+    if cached(options.build, "REDLINE_NATIVE") != "OFF":
+        print(f"package: warning: {options.build} was built for this machine's processor (REDLINE_NATIVE): others may not run it", file=sys.stderr)
+    print(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB, unpacked elsewhere and {how}")
 
 
 if __name__ == "__main__":

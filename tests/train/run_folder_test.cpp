@@ -461,9 +461,9 @@ TEST(RunFolder, AClockThatJumpsIsTold) {
 
 TEST(Resume, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {
   testing::TempFolder temp;
-  const config::Config c = tiny_run({"train.max_steps=4", "checkpoint.every=2", "train.eval_every=0"});
+  const config::Config c = tiny_run({"train.max_steps=2", "checkpoint.every=1", "train.eval_every=0"});
   run(c, temp.path() / "whole");
-  const std::string expected = tensors(temp.path() / "whole", 4);
+  const std::string expected = tensors(temp.path() / "whole", 2);
   testing::FailingFiles counting;
   run(c, temp.path() / "counted", false, counting);
   const std::int64_t changes = counting.changes();
@@ -480,9 +480,10 @@ TEST(Resume, AFullDiskAtAnyWriteLeavesARunThatResumesToTheSameBits) {
     if (failing.failed()) {
       EXPECT_NE(message.find("failing"), std::string::npos) << "change " << i << ": " << message;  // names the file
     }
-    const Ran resumed = run(c, folder, true);
-    EXPECT_EQ(resumed.result.steps, 4);
-    ASSERT_EQ(tensors(folder, 4), expected) << "full disk at change " << i;
+    testing::FailingFiles without_syncs;
+    const Ran resumed = run(c, folder, true, without_syncs);
+    EXPECT_EQ(resumed.result.steps, 2);
+    ASSERT_EQ(tensors(folder, 2), expected) << "full disk at change " << i;
   }
   EXPECT_GT(told, 10);
 }
