@@ -35,8 +35,19 @@ double most_tokens(const MeasuredTable& table) {
 }
 
 std::string factor(double f) { return f > 0 ? fmt::format("x{:.2f}", f) : "-"; }
-std::string energy(const LadderRow& row) {
-  return row.measured.joules_per_token ? report::joules(*row.measured.joules_per_token) : "-";
+
+struct Cells {
+  std::string step, rate, mfu, memory, energy, before, first;
+};
+Cells cells_of(const LadderRow& row) {
+  const perf::Measured& m = row.measured;
+  return {report::duration(m.step_ms / 1e3),
+          report::token_rate(m.tokens_per_s),
+          report::percent(m.mfu),
+          report::bytes(static_cast<double>(m.memory)),
+          m.joules_per_token ? report::joules(*m.joules_per_token) : "-",
+          factor(row.over_before),
+          factor(row.over_first)};
 }
 
 // Why it was not measured, or what a fused kernel saves.
@@ -64,23 +75,27 @@ std::string short_words(const LadderRow& row) {
 
 std::string to_text(const MeasuredTable& table) {
   std::size_t width = 4;
-  for (const LadderRow& row : table.rows) width = std::max(width, row.name.size());
-  std::string out =
-      fmt::format("{}\n\n{:<{}}  {:<{}} {:>9} {:>13} {:>6} {:>9} {:>8} {:>8} {:>8}  {}\n", table.about, "", width,
-                  "real tokens/s", kBar, "step", "", "mfu", "memory", "J/token", "x before", "x " + table.first, "key");
-  const double most = most_tokens(table);
+  bool befores = false, joules = false;  // columns that have something in them
   for (const LadderRow& row : table.rows) {
-    if (row.state != RowState::measured) {
-      out += fmt::format("{:<{}}  {}\n", row.name, width, why_not(row));
-      continue;
-    }
-    const perf::Measured& m = row.measured;
-    out +=
-        fmt::format("{:<{}}  {} {:>9} {:>13} {:>6} {:>9} {:>8} {:>8} {:>8}  {}\n", row.name, width,
-                    bar(m.tokens_per_s / most), report::duration(m.step_ms / 1e3), report::token_rate(m.tokens_per_s),
-                    report::percent(m.mfu), report::bytes(static_cast<double>(m.memory)), energy(row),
-                    factor(row.over_before), factor(row.over_first), short_words(row));
+    width = std::max(width, row.name.size());
+    befores = befores || row.over_before > 0;
+    joules = joules || row.measured.joules_per_token;
   }
+  const auto line = [&](const std::string& name, const std::string& bar, const Cells& c, const std::string& words) {
+    std::string out =
+        fmt::format("{:<{}}  {:<{}} {:>9} {:>13} {:>6} {:>9}", name, width, bar, kBar, c.step, c.rate, c.mfu, c.memory);
+    if (joules) out += fmt::format(" {:>8}", c.energy);
+    if (befores) out += fmt::format(" {:>8}", c.before);
+    out += fmt::format(" {:>8}", c.first);
+    return out + (words.empty() ? "" : "  " + words) + "\n";
+  };
+  std::string out = table.about + "\n\n";
+  out += line("", "", {"step", "real tokens/s", "mfu", "memory", "J/token", "x before", "x " + table.first}, "");
+  const double most = most_tokens(table);
+  for (const LadderRow& row : table.rows)
+    out += row.state == RowState::measured
+               ? line(row.name, bar(row.measured.tokens_per_s / most), cells_of(row), short_words(row))
+               : fmt::format("{:<{}}  {}\n", row.name, width, why_not(row));
   return out;
 }
 
@@ -98,11 +113,10 @@ std::string to_markdown(const MeasuredTable& table) {
       out += fmt::format("| {} | | | | | | | | {} |\n", row.name, cell(why_not(row)));
       continue;
     }
-    const perf::Measured& m = row.measured;
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.name, report::duration(m.step_ms / 1e3),
-                       report::grouped(std::llround(m.tokens_per_s)), report::percent(m.mfu),
-                       report::bytes(static_cast<double>(m.memory)), energy(row), factor(row.over_before),
-                       factor(row.over_first), cell(short_words(row)));
+    const Cells c = cells_of(row);
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.name, c.step,
+                       report::grouped(std::llround(row.measured.tokens_per_s)), c.mfu, c.memory, c.energy, c.before,
+                       c.first, cell(short_words(row)));
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// Rows of measurements as people read them: a table with bars for a terminal, Markdown, JSON, and the page that draws the
-// JSON. The ladder and tune share it.
+// Rows of measurements as people read them: a table with bars for a terminal, Markdown, JSON, and the page that draws
+// the JSON. The ladder and tune share it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What ladder and tune share as commands: a device with its peak and its monitor, the bench on it, a line of progress with
-// the time that is left, and the files that the table goes to.
+// What ladder and tune share as commands: a device with its peak and its monitor, the bench on it, a line of progress
+// with the time that is left, and the files that the table goes to.
 #pragma once
 
 #include <memory>

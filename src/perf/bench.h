@@ -1,5 +1,5 @@
-// What the ladder and tune ask of a device: what a configuration reaches, whether it fits, which batch sizes are worth a
-// look. Tests answer in its place.
+// What the ladder and tune ask of a device: what a configuration reaches, whether it fits, which batch sizes are worth
+// a look. Tests answer in its place.
 #pragma once
 
 #include <functional>

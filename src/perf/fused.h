@@ -1,5 +1,5 @@
-// What fused kernels save that have no slow twin here: bytes that a step of separate kernels would move besides, counted
-// on the lowered program.
+// What fused kernels save that have no slow twin here: bytes that a step of separate kernels would move besides,
+// counted on the lowered program.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ class Climbing {
   Ladder up() {
     put_base();
     try {
-      first("naive", "every rung off: fp32, plain attention, one document a row", naive_);
+      first("naive", "every rung off: fp32, plain attention, one document a row" + base_, naive_);
       for (const Rung& rung : rungs_) step_on(rung);
       add_fused();
     } catch (const Interrupted&) {
@@ -109,6 +109,8 @@ class Climbing {
       naive_ = naive_keys(own_, base);
       if (bench_.fits(load_(naive_))) break;
     }
+    if (base.batch_size != own.batch_size)
+      base_ = fmt::format("; {} rows x {}, since {} do not fit", base.batch_size, base.accumulate, own.batch_size);
     keys_ = naive_;
   }
 
@@ -192,6 +194,7 @@ class Climbing {
     if (row.keys.empty() || !has_effect(keys_, row.keys)) {
       row.state = RowState::no_effect;
       row.reason = lacks.empty() ? "it changes nothing here" : lacks;
+      keys_ = over(keys_, row.keys);  // costs nothing, and the full step has no key of the naive one left
       --left_;
       ladder_.rows.push_back(std::move(row));
       return;
@@ -210,7 +213,7 @@ class Climbing {
     const double least = !before_.done() ? 0 : rung.kind == RungKind::memory ? 1 + noise : 1 - noise;
     row.kept = row.over_before >= least;
     if (!row.kept) {
-      row.reason = rung.kind == RungKind::memory ? "buys memory with time: not in what follows"
+      row.reason = rung.kind == RungKind::memory ? "saves memory and is no faster: not in what follows"
                                                  : "slower here: not in what follows";
       return;
     }
@@ -261,6 +264,7 @@ class Climbing {
   const double begin_ = steady_seconds();
   std::size_t left_ = 0, of_ = 0;  // rows that are to be measured
   KeyValues naive_, keys_;         // keys_: what has stayed
+  std::string base_;               // why the naive step has other rows than the configuration's
   Measured first_, before_;
   Ladder ladder_;
 };

@@ -1,5 +1,5 @@
-// From the naive step to the full one, one optimisation a rung, each measured on what the rungs before it have left; or each
-// left out of the full step. Decides what is measured and what stays; who measures is given.
+// From the naive step to the full one, one optimisation a rung, each measured on what the rungs before it have left; or
+// each left out of the full step. Decides what is measured and what stays; who measures is given.
 #pragma once
 
 #include <functional>

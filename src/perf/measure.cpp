@@ -80,8 +80,8 @@ class Stretch {
     micro_batches_ += micro_batches;
   }
 
-  // Products are tuned, attention is chosen and graphs are captured. False: a micro-batch takes so long that one of them
-  // is all there is.
+  // Products are tuned, attention is chosen and graphs are captured. False: a micro-batch takes so long that one of
+  // them is all there is.
   bool warm_up() {
     const bool slow = steps_.step(index_++, 1).seconds > kSlow * options_.seconds;
     const double begin = steady_seconds();

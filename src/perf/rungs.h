@@ -1,5 +1,5 @@
-// The tables behind `redline ladder`: the rungs from the naive step to the full one, and the three tiers. All of them are
-// lists of configuration keys.
+// The tables behind `redline ladder`: the rungs from the naive step to the full one, and the three tiers. All of them
+// are lists of configuration keys.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// One setting after another, each from the best so far: products of all settings would take hours, and they hardly depend
-// on each other.
+// One setting after another, each from the best so far: products of all settings would take hours, and they hardly
+// depend on each other.
 #include "perf/tune.h"
 
 #include <algorithm>
@@ -19,6 +19,11 @@ constexpr int kTurns = 3;             // of the winner and the start at the end
 constexpr double kLeastSeconds = 0.2;
 constexpr double kForTheEnd = 0.25;  // of the time: the winner against the start
 
+std::string in_words(const Setting& s) {
+  return fmt::format("{} rows x {}{}", s.batch_size, s.accumulate,
+                     s.recompute == "none" ? "" : fmt::format(", recompute {}", s.recompute));
+}
+
 class Tuning {
  public:
   Tuning(const LoadConfig& load, const Bench& bench, const TuneOptions& options)
@@ -32,10 +37,10 @@ class Tuning {
     of_ = 1 + kSettings + others.size() + 2 * kTurns;
     try {
       if (!try_keys("the start", {}).done()) fail_user("{}", tuned_.rows[0].measured.problem);
-      const std::vector<KeyValues> settings = setting_keys();
+      const std::vector<Setting> settings = settings_to_try();
       of_ = 1 + settings.size() + others.size() + 2 * kTurns;
-      for (const KeyValues& keys : settings) try_change(keys);
-      for (const KeyValues& keys : others) try_change(keys);
+      for (const Setting& s : settings) try_change(in_words(s), keys_of(s));
+      for (const KeyValues& keys : others) try_change(fmt::format("{}", fmt::join(keys, " ")), keys);
       hold_against_the_start();
     } catch (const Interrupted&) {
       tuned_.stopped = true;
@@ -69,9 +74,8 @@ class Tuning {
   }
 
   // The plan's best, and where a step may change, twice its rows.
-  std::vector<KeyValues> setting_keys() const {
+  std::vector<Setting> settings_to_try() const {
     const std::int64_t rows = setting_of(tuned_.start).rows();
-    std::vector<KeyValues> all;
     std::vector<Setting> settings = bench_.settings(tuned_.start);
     std::erase_if(settings, [&](const Setting& s) { return s == setting_of(tuned_.start) || s.rows() != rows; });
     if (settings.size() > kSettings) settings.resize(kSettings);
@@ -80,8 +84,7 @@ class Tuning {
       settings.push_back({best.batch_size, 2 * best.accumulate, best.recompute});
       settings.push_back({2 * best.batch_size, best.accumulate, best.recompute});
     }
-    for (const Setting& s : settings) all.push_back(keys_of(s));
-    return all;
+    return settings;
   }
 
   // Of one measurement: half of its part of what is left, since the other half goes before the timed steps. The search
@@ -116,7 +119,7 @@ class Tuning {
     return tuned_.rows.back().measured;
   }
 
-  void try_change(const KeyValues& change) {
+  void try_change(const std::string& name, const KeyValues& change) {
     KeyValues keys = keys_;
     for (const std::string& pair : change) {
       std::erase_if(keys, [&](const std::string& known) {
@@ -131,7 +134,7 @@ class Tuning {
       }
     } catch (const UserError&) {  // the row says what is wrong
     }
-    const Measured measured = try_keys(fmt::format("{}", fmt::join(change, " ")), keys);
+    const Measured measured = try_keys(name, keys);
     if (!measured.done()) return;
     if (measured.tokens_per_s < best_.tokens_per_s * (1 + std::max(measured.noise, best_.noise))) return;
     tuned_.rows.back().kept = true;
@@ -189,8 +192,10 @@ std::string overlay_of(const Tuned& tuned, const std::string& device, const std:
       "# Found by `{}` on {}.\n# redline train CONFIG --overlay this file\n#\n# What was measured (real tokens a "
       "second; * became the best so far):\n",
       command, device);
+  std::size_t width = 0;
+  for (const TuneRow& row : tuned.rows) width = std::max(width, row.name.size());
   for (const TuneRow& row : tuned.rows)
-    out += fmt::format("# {} {:<44} {}{}\n", row.kept ? '*' : ' ', row.name, figures(row.measured),
+    out += fmt::format("# {} {:<{}} {}{}\n", row.kept ? '*' : ' ', row.name, width, figures(row.measured),
                        row.measured.done() ? fmt::format("  x{:.3f}", row.over_start) : "");
   if (tuned.faster)
     out += fmt::format("# In turns at the end: the start {:.0f}, this {:.0f} tokens/s, x{:.3f}.\n",

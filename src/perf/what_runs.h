@@ -1,5 +1,5 @@
-// What a configuration makes a kind of device do, as texts that can be compared: whether a setting changes anything there is
-// asked of these, without a device.
+// What a configuration makes a kind of device do, as texts that can be compared: whether a setting changes anything
+// there is asked of these, without a device.
 #pragma once
 
 #include <string>

@@ -361,15 +361,16 @@ const doctorPage = d => {
 const ladderPage = d => {
   const measured = d.rows.filter(row => row.state === "measured");
   const best = most(measured.map(row => row.tokens_per_s)), times = v => v > 0 ? "×" + v.toFixed(2) : "–";
-  const keys = row => [row.keys.length > 3 ? row.about : row.keys.join(" "), row.reason].filter(word => word).join("; ");
+  const keys = row =>
+    [row.keys.length > 3 ? row.about : row.keys.join(" "), row.reason].filter(word => word).join("; ");
   const why = row => row.state === "not separable" ?
     `not separable: saves ${bytes(row.saved_bytes)} a step by the plan (${row.about})` : `${row.state}: ${row.reason}`;
   add("h1", {}, d.title);
   paragraph(`${d.device}; ${d.about}`);
   if (d.stopped) paragraph("It was stopped: the rows are those that were measured", "note bad");
   const top = measured.filter(row => row.kept).at(-1) ?? measured.at(-1);
-  if (top) table("tiles", [], [["real tokens a second", count(top.tokens_per_s)], ["of the peak (MFU)", percent(top.mfu)],
-    ["memory", bytes(top.memory_bytes)], ["energy a token", joules(top.joules_per_token)],
+  if (top) table("tiles", [], [["real tokens a second", count(top.tokens_per_s)],
+    ["of the peak (MFU)", percent(top.mfu)], ["memory", bytes(top.memory_bytes)], ["energy a token", joules(top.joules_per_token)],
     [`over the ${d.over}`, times(top.over_first)]]);
   add("h2", {}, "What was measured");
   table("bars", ["", "", "step", "tokens/s", "MFU", "memory", "energy a token", "× before", `× ${d.over}`],

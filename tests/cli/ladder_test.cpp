@@ -1,4 +1,4 @@
-// redline ladder and redline tune as a user meets them, on a model of seconds; and the tiers and overlays that train takes.
+// redline ladder and redline tune as a user meets them, on a model of seconds; and the tiers and overlays of train.
 #include <csignal>
 
 #include "cli/program.h"
