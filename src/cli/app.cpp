@@ -28,6 +28,8 @@ constexpr Command kCommands[] = {
     {"export", "a Hugging Face folder from a checkpoint", run_export},
     {"import", "a checkpoint from a Hugging Face folder", run_import},
     {"profile", "where the time of a training step goes", run_profile},
+    {"ladder", "what each optimisation gives on this machine, from the naive step to the full one", run_ladder},
+    {"tune", "search the settings that train a configuration fastest here, and write them down", run_tune},
     {"report", "a run, or several beside each other, as one HTML file", run_report},
     {"verify", "compare with what Hugging Face computed from the same weights", run_verify},
     {"tokenize", "text to token ids, and back", run_tokenize},

@@ -30,6 +30,8 @@ int run_peaks(const Words& words);
 int run_export(const Words& words);
 int run_import(const Words& words);
 int run_profile(const Words& words);
+int run_ladder(const Words& words);
+int run_tune(const Words& words);
 int run_report(const Words& words);
 int run_verify(const Words& words);
 int run_tokenize(const Words& words);

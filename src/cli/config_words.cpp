@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "config/keys.h"
+#include "base/whole_file.h"
 #include "config/presets.h"
+#include "config/toml.h"
 #include "model/init_from.h"
+#include "perf/rungs.h"
 
 namespace redline::cli {
 
@@ -16,11 +18,41 @@ void ConfigWords::declare(Arguments& arguments) {
       "a TOML file or a preset, then keys to change, e.g. train.batch_size=64; `redline config --keys` lists the keys");
   arguments.text("--preset", "NAME", preset,
                  "start from a shipped configuration; `redline config --presets` lists them");
+  std::vector<std::string> tiers;
+  for (const perf::Tier& known : perf::tiers()) tiers.emplace_back(known.name);
+  arguments.choice(
+      "--tier", "NAME", tier, tiers,
+      "keys of a tier put over the configuration: safe, fast or fastest; `redline ladder --tier` measures them");
+  arguments.text("--overlay", "FILE", overlay,
+                 "a TOML file of keys put over the configuration, as `redline tune` writes one");
 }
+
+namespace {
+
+// As overrides, once each was found to be a key and its value to be one.
+std::vector<std::string> overlay_keys(const std::string& file) {
+  std::vector<std::string> keys;
+  if (!real_files().exists(file)) fail_user("--overlay {}: no such file; `redline tune` writes one", file);
+  config::Config scratch;
+  for (const config::Setting& s : config::read_toml(read_at_most(real_files(), file, config::kMostTomlBytes), file)) {
+    if (s.table) continue;
+    const std::string place = fmt::format("{}:{}", file, s.line);
+    const config::Key* const key = config::find_key(s.name);
+    if (!key) fail_user("{}: {}", place, config::unknown_key(s.name));
+    config::assign(*key, s.value, place, scratch);
+    keys.push_back(fmt::format("{}={}", s.name, config::literal(s.value)));
+  }
+  return keys;
+}
+
+}  // namespace
 
 config::Sources sources_of(const ConfigWords& given) {
   config::Sources sources;
   sources.preset = given.preset;
+  if (!given.tier.empty()) sources.overrides = perf::tier_called(given.tier).keys;
+  if (!given.overlay.empty())
+    for (std::string& key : overlay_keys(given.overlay)) sources.overrides.push_back(std::move(key));
   std::string config;
   for (const std::string& word : given.words) {
     const std::size_t equals = word.find('=');

@@ -1,4 +1,4 @@
-// "[CONFIG] [key=value ...] [--preset NAME]": how several commands name a configuration.
+// "[CONFIG] [key=value ...] [--preset NAME] [--tier NAME] [--overlay FILE]": how several commands name a configuration.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@ namespace redline::cli {
 struct ConfigWords {
   std::vector<std::string> words;  // key=value; at most one that is not: a TOML file or the name of a preset
   std::string preset;
+  std::string tier, overlay;  // put over the file or preset, in this order, and under key=value
 
   void declare(Arguments& arguments);
 };

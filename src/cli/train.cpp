@@ -185,6 +185,8 @@ int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
   share_micro_batches(choice.config, ranks.count(), choice.own_config);
   if (!ranks.alone()) require_for_ranks(choice.config);
   const auto device = device::open_device(asked.device);
+  if (words.tier == "fastest" && device->kind() == device::Kind::cpu && choice.config.precision.matmul == "fp8")
+    fail_user("--tier fastest takes products in fp8, which the CPU only simulates; use --tier fast here");
   using Asks = train::StopSignals::Asked;  // ranks stop behind the same step, and drop none
   const train::StopSignals signals(ranks.alone() ? Asks::to_stop_then_to_drop : Asks::to_stop);
   const perf::Peak peak = ranks.leads() ? perf::find_peak(*device) : perf::Peak{};

@@ -15,6 +15,13 @@ constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 16384, kCudaLossEle
 
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and of documents
 
+// Products of a card, and those of eight bits anywhere, want rows in sixteens; the last chunk is what is left.
+std::int64_t loss_chunk(const config::Config& c, device::Kind kind) {
+  constexpr std::int64_t kMultiple = 16;
+  if (const std::int64_t rows = c.kernels.logits_rows; rows > 0) return (rows + kMultiple - 1) / kMultiple * kMultiple;
+  return kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
+}
+
 program::Recompute recompute_of(std::string_view name) {
   if (name == "mlp") return program::Recompute::mlp;
   return name == "block" ? program::Recompute::block : program::Recompute::none;
@@ -49,8 +56,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   LoweringOptions o;
   o.batch = batch_shape(c);
   o.accumulate = c.train.accumulate > 1;
-  o.loss_chunk =
-      kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
+  o.loss_chunk = loss_chunk(c, kind);
   o.z_loss = c.train.z_loss;
   o.optim = c.optim;
   if (c.optim.name == "muon") o.optimizer = c.optim.muon_beta2 > 0 ? &kNorMuon : &kMuon;

@@ -17,14 +17,6 @@ constexpr double kHopeless = 0.8;  // of the best one's expected rate: a plan is
 constexpr std::int64_t kTimedMicroBatches = 3;
 constexpr int kRounds = 3;
 
-// The machine with what is free on it now: what the process holds already counts as the plan counts it.
-Machine machine_now(device::Device& device) {
-  Machine m = machine_of(device);
-  m.memory = device.available_bytes();
-  if (m.kind == device::Kind::cuda) m.memory += m.in_context + device::kUploadSegments * device::kUploadSegmentBytes;
-  return m;
-}
-
 // From steps of one micro-batch and of a few: all micro-batches but the first take the same time.
 double seconds_of_a_step(const config::Config& config, device::Device& device, const StopFlag* stop) {
   const std::int64_t all = config.train.accumulate, few = std::min(all, kTimedMicroBatches);
@@ -52,6 +44,13 @@ config::Config as_measured(const config::Config& config, device::Device& device)
 }
 
 }  // namespace
+
+Machine machine_now(device::Device& device) {
+  Machine m = machine_of(device);
+  m.memory = device.available_bytes();
+  if (m.kind == device::Kind::cuda) m.memory += m.in_context + device::kUploadSegments * device::kUploadSegmentBytes;
+  return m;
+}
 
 AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options) {
   const Machine machine = machine_now(device);

@@ -12,6 +12,9 @@
 
 namespace redline::perf {
 
+// The machine with what is free on it now: what the process holds already counts as the plan counts it.
+Machine machine_now(device::Device& device);
+
 struct AutoBatchOptions {
   bool measure = true;                                                               // off: the plan's word is taken
   std::function<void(const Setting&, std::size_t number, std::size_t of)> progress;  // before each that is run

@@ -9,6 +9,7 @@
 
 #include "model/family.h"
 #include "model/lowering.h"
+#include "program/product_tuning.h"
 
 namespace redline::perf {
 namespace {
@@ -197,6 +198,7 @@ Fp8Choice settle_fp8(const config::Config& config, device::Device& device, bool 
       open.reasons.sum = "of which the faster ones are taken once it runs";
     return open;
   }
+  program::tune_products(device, config.kernels.tuning);
   const TimeNodes time = time_on_card(device);
   if (named.empty() && config.precision.fp8 == "auto" && !config.kernels.deterministic)
     return take_faster(config, machine_of(device), time);

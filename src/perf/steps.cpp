@@ -5,10 +5,17 @@
 
 #include "base/clock.h"
 #include "optim/schedule.h"
+#include "program/product_tuning.h"
 #include "train/trainer.h"
 
 namespace redline::perf {
 namespace {
+
+// What is chosen for the device comes before the engine that it is chosen for.
+model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
+  program::tune_products(device, c.kernels.tuning);
+  return model::lowering_options(c, device.kind());
+}
 
 std::unique_ptr<data::Corpus> source(const config::Config& c) {
   auto opened = data::open_training_source(c.data);
@@ -20,7 +27,7 @@ std::unique_ptr<data::Corpus> source(const config::Config& c) {
 
 Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* stop)
     : config_(c),
-      lowering_(model::lowering_options(c, device.kind())),
+      lowering_(prepared(c, device)),
       loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
       engine_(c.model, lowering_, device),
       batch_(lowering_.batch) {
@@ -29,11 +36,18 @@ Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* st
 }
 
 StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {
+  const double begin = steady_seconds();
+  StepTimes times = queue(index, micro_batches, timer);
+  take();
+  times.seconds = steady_seconds() - begin;
+  return times;
+}
+
+StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {
   const double lr = optim::learning_rate(config_, index, train::total_steps(config_.train), 1);
   const auto step = static_cast<std::uint64_t>(index);
   std::int64_t pairs = 0;
   StepTimes times;
-  const double begin = steady_seconds();
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
     const double wait = steady_seconds();
     if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
@@ -48,8 +62,6 @@ StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer*
   engine_.set_step(step, lr, static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
   engine_.update(timer);
   engine_.post_result();
-  engine_.take_result();
-  times.seconds = steady_seconds() - begin;
   times.tokens = static_cast<double>(pairs);
   return times;
 }

@@ -32,6 +32,12 @@ class Steps {
 
   // One update over so many micro-batches; it is over when this returns.
   StepTimes step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
+  // The same in two parts, as training runs: the next step is given to the device before the last one is waited for.
+  // Without its seconds.
+  StepTimes queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
+  void take() { engine_.take_result(); }
+
+  const model::Engine& engine() const { return engine_; }
 
  private:
   const config::Config config_;

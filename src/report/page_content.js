@@ -325,7 +325,35 @@ const lengthsPage = d => {
   paragraph(say.buckets);
 };
 
-({ runs: runsPage, lengths: lengthsPage })[data.page](data);
+// Measured rows: of redline ladder, of its tiers, of redline tune.
+const ladderPage = d => {
+  const measured = d.rows.filter(row => row.state === "measured");
+  const best = most(measured.map(row => row.tokens_per_s)), times = v => v > 0 ? "×" + v.toFixed(2) : "–";
+  const keys = row =>
+    [row.keys.length > 3 ? row.about : row.keys.join(" "), row.reason].filter(word => word).join("; ");
+  const why = row => row.state === "not separable" ?
+    `not separable: saves ${bytes(row.saved_bytes)} a step by the plan (${row.about})` : `${row.state}: ${row.reason}`;
+  add("h1", {}, d.title);
+  paragraph(`${d.device}; ${d.about}`);
+  if (d.stopped) paragraph("It was stopped: the rows are those that were measured", "note bad");
+  const top = measured.filter(row => row.kept).at(-1) ?? measured.at(-1);
+  if (top) table("tiles", [], [["real tokens a second", count(top.tokens_per_s)],
+    ["of the peak (MFU)", percent(top.mfu)], ["memory", bytes(top.memory_bytes)], ["energy a token", joules(top.joules_per_token)],
+    [`over the ${d.over}`, times(top.over_first)]]);
+  add("h2", {}, "What was measured");
+  table("bars", ["", "", "step", "tokens/s", "MFU", "memory", "energy a token", "× before", `× ${d.over}`],
+    measured.map(row => [row.name, bar([[row.tokens_per_s / best, row.kept ? 0 : 7, row.about]]),
+      duration(row.step_ms / 1000), count(row.tokens_per_s), percent(row.mfu), bytes(row.memory_bytes),
+      joules(row.joules_per_token), times(row.over_before), times(row.over_first)]));
+  paragraph("Tokens are real ones: padding does not count. Bars in grey did not stay in what follows");
+  table("words", ["", "switched by"], measured.map(row => [row.name, keys(row)]), "The keys");
+  table("words", ["", ""], d.rows.filter(row => row.state !== "measured").map(row => [row.name, why(row)]),
+    "What was not measured");
+  if (d.result.length) add("pre", {}, d.result.join("\n"));
+  add("footer", { class: "quiet" }, "Made by redline.");
+};
+
+({ runs: runsPage, lengths: lengthsPage, ladder: ladderPage })[data.page](data);
 draw();
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });

@@ -10,6 +10,7 @@
 #include "model/fp8_linears.h"
 #include "optim/average.h"
 #include "optim/schedule.h"
+#include "program/product_tuning.h"
 #include "train/memory_advice.h"
 
 namespace redline::train {
@@ -117,6 +118,7 @@ void StepLoop::require_memory() const {
 void StepLoop::make_engine() {
   if (engine_) return;
   require_memory();
+  program::tune_products(device_, config_.kernels.tuning);
   engine_ = std::make_unique<model::Engine>(config_.model, lowering_, std::move(lowered_), device_);
 }
 

@@ -77,6 +77,20 @@ TEST_F(Stop, DataStats) {
   EXPECT_FALSE(exists("page.html") || exists("page.html.partial"));
 }
 
+// What is known is shown.
+TEST_F(Stop, LadderAndTuneShowWhatTheyKnow) {
+  for (const char* command : {"ladder", "tune"}) {
+    start({command, "--device", "cpu", "--seconds", "1000"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    signal(SIGINT);
+    const Ran ran = wait();
+    EXPECT_EQ(ran.status, kStopped) << ran.err;
+    EXPECT_NE(ran.out.find("stopped: "), ran.out.npos) << ran.out;
+    EXPECT_NE(ran.out.find("real tokens/s"), ran.out.npos) << ran.out;
+    EXPECT_FALSE(exists("quick.tuned.toml"));
+  }
+}
+
 TEST_F(Stop, TokenizerTrain) {
   std::string text;
   for (int i = 0; i < 200'000; ++i) text += std::to_string(i * 7919) + " words of a line that is followed by others\n";

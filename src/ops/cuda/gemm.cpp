@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -62,6 +63,11 @@ class Plans {
     return time;
   }
 
+  void set_tuning(Tuning tuning) {
+    const std::lock_guard lock(mutex_);
+    tuning_ = off_ ? Tuning::off : tuning;
+  }
+
   void keep_tuning() {
     const std::lock_guard lock(mutex_);
     file_.save();
@@ -80,14 +86,15 @@ class Plans {
 
   // Null where the library has no algorithm.
   Planned* find_or_make(const GemmShape& shape, Bits bits, const Launch& launch, std::string& problem) {
-    auto it = plans_.find({shape, bits});
+    const std::tuple key(shape, bits, tuning_);
+    auto it = plans_.find(key);
     if (it == plans_.end()) {
       Planned planned{GemmPlan(handle_.get(), shape)};
       if (!choose(planned, bits, launch)) {
         problem = planned.plan.why_none();
         return nullptr;
       }
-      it = plans_.emplace(std::pair(shape, bits), std::move(planned)).first;
+      it = plans_.emplace(key, std::move(planned)).first;
     }
     return &it->second;
   }
@@ -108,9 +115,10 @@ class Plans {
   bool choose(Planned& planned, Bits bits, const Launch& launch) {
     GemmPlan& plan = planned.plan;
     const GemmShape& shape = plan.shape();
-    const bool tune =
-        !off_ && bits == Bits::free && shape.flops() >= kWorthTuning && !device::cuda::capturing(launch.stream);
-    const std::string key = fmt::format("{}: {}", machine_, shape.str());
+    const bool tune = tuning_ != Tuning::off && bits == Bits::free && shape.flops() >= kWorthTuning &&
+                      !device::cuda::capturing(launch.stream);
+    const bool max = tuning_ == Tuning::max;
+    const std::string key = fmt::format("{}: {}{}", machine_, shape.str(), max ? " max" : "");
     if (tune) {
       if (const auto known = file_.find(key)) {
         const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(known->algorithm);
@@ -121,13 +129,13 @@ class Plans {
         }
       }
     }
-    const std::vector<cublasLtMatmulAlgo_t> candidates = plan.candidates();
+    const std::vector<cublasLtMatmulAlgo_t> candidates = tune && max ? plan.all_candidates() : plan.candidates();
     if (candidates.empty()) return false;
     plan.choose(candidates.front());
     if (!tune || candidates.size() == 1) return true;
     const double begin = steady_seconds();
     const bool preheat = !loaded_ && shape.flops() >= kHeats;
-    if (const auto fastest = fastest_algorithm(plan, candidates, launch, preheat)) {
+    if (const auto fastest = fastest_algorithm(plan, candidates, launch, preheat, max ? kAllOfThem : kBestOfThem)) {
       loaded_ = loaded_ || preheat;
       file_.put(key, {std::bit_cast<AlgorithmBytes>(fastest->algorithm), fastest->seconds});
       ++tuned_.products;
@@ -149,8 +157,9 @@ class Plans {
   LtHandle handle_ = make_handle();
   std::string machine_ = machine();
   bool off_ = tuning_is_off();
+  Tuning tuning_ = off_ ? Tuning::off : Tuning::on;
   TuningFile file_{real_files(), off_ ? Path() : default_tuning_path()};
-  std::map<std::pair<GemmShape, Bits>, Planned> plans_;
+  std::map<std::tuple<GemmShape, Bits, Tuning>, Planned> plans_;
   bool loaded_ = false;  // the card, by tuning since it was opened
   struct {
     int products = 0;
@@ -168,6 +177,8 @@ void gemm(const Gemm& g, const device::cuda::Launch& launch) {
 ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool timed) {
   return launch.own->of<Plans>().time(GemmShape(g), g.how.bits, launch, timed);
 }
+
+void set_tuning(Tuning tuning, const device::cuda::Launch& launch) { launch.own->of<Plans>().set_tuning(tuning); }
 
 void keep_tuning(const device::cuda::Launch& launch) { launch.own->of<Plans>().keep_tuning(); }
 

@@ -2,6 +2,7 @@
 // and then only launched.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/tensor.h"
@@ -43,6 +44,12 @@ struct ProductTime {
   std::string problem = {};  // why it cannot be computed, or not be timed
 };
 ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool timed = true);
+
+// How the algorithm of each product of a card is found from here on (kernels.tuning). off: cuBLASLt's first proposal;
+// on: the fastest of its best ones, by time; max: the fastest of all that it proposes, with more of their variants. What
+// one has found is not the others'. The environment's REDLINE_TUNING=off wins over all of them.
+enum class Tuning : std::uint8_t { off, on, max };
+void set_tuning(Tuning tuning, const device::cuda::Launch& launch);
 
 // Writes what was tuned on the card since the last call to the tuning file, for later runs. A file that cannot be
 // written is a warning.

@@ -7,7 +7,7 @@
 namespace redline::ops::cuda {
 namespace {
 
-constexpr int kCandidates = 16;
+constexpr int kCandidates = 16, kAllCandidates = 256;  // the heuristic has some dozens for a product
 constexpr std::uint32_t kFullAlignment = 256;
 
 std::uint32_t alignment(const void* p) {
@@ -158,16 +158,20 @@ void GemmPlan::set_scales(const float* a, const float* b) const {
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
 }
 
-std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const {
-  cublasLtMatmulHeuristicResult_t results[kCandidates];
+std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const { return proposals(kCandidates); }
+std::vector<cublasLtMatmulAlgo_t> GemmPlan::all_candidates() const { return proposals(kAllCandidates); }
+
+std::vector<cublasLtMatmulAlgo_t> GemmPlan::proposals(int most) const {
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int count = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                                     preference(shape_).get(), kCandidates, results, &count);
+                                     preference(shape_).get(), most, results.data(), &count);
   if (status != CUBLAS_STATUS_SUCCESS) return {};
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (int i = 0; i < count; ++i)
-    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
+  results.resize(static_cast<std::size_t>(count));
+  for (const cublasLtMatmulHeuristicResult_t& result : results)
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
   return algorithms;
 }
 

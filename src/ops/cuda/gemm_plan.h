@@ -62,7 +62,8 @@ class GemmPlan {
 
   // The heuristic's, best guess first. Empty: the library has none, for example for eight bits on a card without them.
   std::vector<cublasLtMatmulAlgo_t> candidates() const;
-  std::string why_none() const;  // as a sentence
+  std::vector<cublasLtMatmulAlgo_t> all_candidates() const;  // as many as it has, not the best few
+  std::string why_none() const;                              // as a sentence
   // The same algorithm with its other options and orders of tiles, as far as they can compute the product.
   std::vector<cublasLtMatmulAlgo_t> variants(const cublasLtMatmulAlgo_t& algorithm) const;
   // Whether this library takes an algorithm from elsewhere, within the workspace.
@@ -88,6 +89,7 @@ class GemmPlan {
   LtOperation operation_;
   LtLayout a_, b_, c_;  // of our A, B and C
   void set_scales(const float* a, const float* b) const;
+  std::vector<cublasLtMatmulAlgo_t> proposals(int most) const;
   cublasLtMatmulAlgo_t algorithm_{};
 };
 

@@ -21,8 +21,6 @@ using device::cuda::Stopwatch;
 
 constexpr double kFirstLook = 3e-4, kRound = 2e-3;  // seconds that an algorithm runs, at least once
 constexpr int kMostRuns = 20, kRounds = 3;
-constexpr int kParents = 2;
-constexpr std::size_t kFinalists = 5, kLastFinalists = 3;
 constexpr double kPreheat = 0.7;  // seconds until a card runs at the clock that its power cap leaves
 constexpr int kLoadedRuns = 6, kLoadedRounds = 2;
 // Seconds from which on a run is long: it loads the card by itself, and says in a run or two what others say in many.
@@ -100,7 +98,7 @@ std::optional<TimedAlgorithm> GemmTrial::first_look(const cublasLtMatmulAlgo_t& 
 }
 
 std::vector<TimedAlgorithm> GemmTrial::finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
-                                                 std::size_t most) const {
+                                                 const SearchWidth& width) const {
   std::vector<TimedAlgorithm> seen;
   const auto look_at = [&](std::span<const cublasLtMatmulAlgo_t> algorithms) {
     for (const cublasLtMatmulAlgo_t& algorithm : algorithms)
@@ -111,11 +109,12 @@ std::vector<TimedAlgorithm> GemmTrial::finalists(std::span<const cublasLtMatmulA
   if (seen.empty()) return seen;
   const TimedAlgorithm first = seen.front();
   sort_seen();
-  const std::ptrdiff_t most_parents = seen.front().seconds > kLong ? 1 : kParents;
+  const std::ptrdiff_t most_parents = seen.front().seconds > kLong ? width.parents_of_long : width.parents;
   const std::vector<TimedAlgorithm> parents(seen.begin(), seen.begin() + std::min(most_parents, std::ssize(seen)));
   for (const TimedAlgorithm& parent : parents) look_at(plan_->variants(parent.algorithm));
   sort_seen();
-  if (seen.size() > most) seen.erase(seen.begin() + static_cast<std::ptrdiff_t>(most), seen.end());
+  if (seen.size() > width.finalists)
+    seen.erase(seen.begin() + static_cast<std::ptrdiff_t>(width.finalists), seen.end());
   seen.push_back(first);
   return seen;
 }
@@ -129,10 +128,10 @@ std::vector<double> time_in_bursts(const GemmTrial& trial, std::span<const Timed
 }
 
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch, bool card_is_cold) {
+                                         const Launch& launch, bool card_is_cold, const SearchWidth& width) {
   const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch);
   if (!trial) return std::nullopt;
-  std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, kFinalists);
+  std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, width);
   if (finalists.empty()) return std::nullopt;
   const TimedAlgorithm first = finalists.back();
   const bool is_long = finalists.front().seconds > kLong;
@@ -141,8 +140,8 @@ std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const c
     for (std::size_t i = 0; i < finalists.size(); ++i) finalists[i].seconds = bursts[i];
   }
   std::ranges::sort(finalists, {}, &TimedAlgorithm::seconds);
-  if (finalists.size() > kLastFinalists)
-    finalists.erase(finalists.begin() + static_cast<std::ptrdiff_t>(kLastFinalists), finalists.end());
+  if (finalists.size() > width.last_finalists)
+    finalists.erase(finalists.begin() + static_cast<std::ptrdiff_t>(width.last_finalists), finalists.end());
   finalists.push_back(first);
   if (card_is_cold) trial->load_card(finalists.front(), kPreheat);
   const int runs = is_long ? kLongRuns : kLoadedRuns;

@@ -9,6 +9,13 @@
 
 namespace redline::ops::cuda {
 
+// How far the search goes: candidates whose variants are looked at (one where a run is long), and finalists.
+struct SearchWidth {
+  int parents, parents_of_long;
+  std::size_t finalists, last_finalists;
+};
+inline constexpr SearchWidth kBestOfThem{2, 1, 5, 3}, kAllOfThem{8, 3, 12, 5};
+
 struct TimedAlgorithm {
   cublasLtMatmulAlgo_t algorithm;
   double seconds = 0;  // of one run
@@ -21,7 +28,8 @@ class GemmTrial {
 
   // Those that run at all of the candidates and of the variants of the best, after a first look, fastest first, at most
   // so many; then once more the first candidate that runs. Empty when none does.
-  std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates, std::size_t most) const;
+  std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
+                                        const SearchWidth& width) const;
   // Seconds of one run, of as many as take about `for_seconds`, at least one; infinite where one cannot be started.
   double time(const TimedAlgorithm& timed, double for_seconds) const;
   bool enqueue(const cublasLtMatmulAlgo_t& algorithm) const;  // one run, and no waiting; whether it was started
@@ -56,6 +64,6 @@ struct Fastest {
   double seconds, first_seconds;  // of it, and of the first candidate that runs
 };
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch, bool card_is_cold);
+                                         const Launch& launch, bool card_is_cold, const SearchWidth& width);
 
 }  // namespace redline::ops::cuda

@@ -1,0 +1,28 @@
+// Rows of measurements as people read them: a table with bars for a terminal, Markdown, JSON, and the page that draws
+// the JSON. The ladder and tune share it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "perf/ladder.h"
+
+namespace redline::cli {
+
+struct MeasuredTable {
+  std::string title;            // "ladder of ping-95m"
+  std::string device;           // its name
+  std::string about;            // the batch, the data, the peak: a line
+  std::string first = "first";  // what the last factor is over
+  std::vector<perf::LadderRow> rows;
+  perf::KeyValues result;  // keys of the best
+  bool stopped = false;
+};
+
+std::string to_text(const MeasuredTable& table);
+std::string to_markdown(const MeasuredTable& table);
+io::Json to_json(const MeasuredTable& table);
+std::string to_page(const MeasuredTable& table);
+
+}  // namespace redline::cli

@@ -1,0 +1,52 @@
+// What ladder and tune share as commands: a device with its peak and its monitor, the bench on it, a line of progress
+// with the time that is left, and the files that the table goes to.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cli/config_words.h"
+#include "cli/ladder_table.h"
+#include "perf/bench.h"
+#include "perf/peak.h"
+#include "report/live_line.h"
+#include "train/signals.h"
+
+namespace redline::cli {
+
+class Measuring {
+ public:
+  // `what` leads the line of progress. From here on Ctrl-C ends the measurements, and what is known is shown.
+  Measuring(std::string what, const std::string& device_name, double seconds);
+
+  const perf::Bench& bench() const { return bench_; }
+  const device::Device& device() const { return *device_; }
+  const StopFlag* stop() const { return &signals_.caught(); }
+  // Before each measurement.
+  void show(const std::string& name, std::size_t number, std::size_t of);
+  void clear() { line_.clear(); }
+  // "batch 128 x 1024 tokens, data ping; peak 989 TFLOP/s (datasheet, dense bf16)".
+  std::string about(const config::Config& config) const;
+
+ private:
+  train::StopSignals signals_;
+  std::string what_;
+  double seconds_, begin_;
+  std::unique_ptr<device::Device> device_;
+  perf::Peak peak_;
+  std::unique_ptr<device::GpuMonitor> gpu_;
+  perf::Bench bench_;
+  report::LiveLine line_;
+};
+
+// --html and --json, each a file; --markdown: how the table is printed.
+struct TableFiles {
+  std::string html, json;
+  bool markdown = false;
+
+  void declare(Arguments& arguments);
+  void check(const config::Sources& sources) const;  // a UserError where a file could not be written
+  void write(const MeasuredTable& table) const;      // prints the table, and says where the files are
+};
+
+}  // namespace redline::cli

@@ -1,0 +1,21 @@
+// What fused kernels save that have no slow twin here: bytes that a step of separate kernels would move besides,
+// counted on the lowered program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "device/device.h"
+
+namespace redline::perf {
+
+struct Fused {
+  std::string name;   // "fused AdamW"
+  std::string about;  // what separate kernels would move
+  double bytes = 0;   // of a step
+};
+
+std::vector<Fused> fused_savings(const config::Config& config, device::Kind kind);
+
+}  // namespace redline::perf

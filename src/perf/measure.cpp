@@ -1,0 +1,192 @@
+// A step of many micro-batches is told from steps of one and of two: all but the first take the same time.
+#include "perf/measure.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "perf/auto_batch.h"
+#include "perf/fp8_choice.h"
+#include "perf/steps.h"
+#include "train/memory_advice.h"
+
+namespace redline::perf {
+namespace {
+
+constexpr double kSlow = 2;           // times the seconds asked for: one such micro-batch has to do
+constexpr double kEnergySeconds = 1;  // the driver's counter moves in steps of a tenth of a second
+constexpr double kNoiseOfOne = 0.05;  // of a single step, whose spread nobody knows
+constexpr double kWorthTelling = 0.05;
+constexpr double kLeastNoise = 0.003;
+
+double quantile(std::vector<double> values, double share) {
+  std::ranges::sort(values);
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+// By how much the median of such times may differ from that of as many others: the notch of a box plot.
+double noise_of(const std::vector<double>& times) {
+  if (times.size() < 2) return kNoiseOfOne;
+  const double spread = quantile(times, 0.75) - quantile(times, 0.25);
+  return std::max(kLeastNoise, 1.57 * spread / quantile(times, 0.5) / std::sqrt(static_cast<double>(times.size())));
+}
+
+// Steps of one micro-batch and of two, timed as training runs them.
+class Stretch {
+ public:
+  Stretch(const config::Config& config, device::Device& device, const MeasureOptions& options)
+      : all_(config.train.accumulate), device_(device), options_(options), steps_(config, device, options.stop) {}
+
+  Measured run() {
+    if (warm_up()) time_steps();
+    Measured m;
+    const double seconds = step_seconds();
+    const double share = static_cast<double>(all_) / static_cast<double>(micro_batches_);
+    m.step_ms = 1e3 * seconds;
+    m.tokens_per_s = tokens_ * share / seconds;
+    if (options_.peak_flops > 0) m.mfu = flops_ * share / seconds / options_.peak_flops;
+    m.memory = device_.allocated_bytes();
+    m.waiting = waited_ / std::max(timed_, 1e-9);
+    if (m.waiting > kWorthTelling) m.note = fmt::format("waited for data {:.0f}% of the time", 100 * m.waiting);
+    m.noise = noise_of(times_[times_[1].empty() ? 0 : 1]);
+    m.steps = static_cast<std::int64_t>(times_[0].size() + times_[1].size());
+    if (watts_) m.joules_per_token = *watts_ / m.tokens_per_s;
+    return m;
+  }
+
+ private:
+  std::int64_t few() const { return std::min<std::int64_t>(all_, 2); }
+  // Of one micro-batch or of two: nothing is to be told from less.
+  bool whole_steps() const { return all_ <= 2; }
+
+  double step_seconds() const {
+    if (times_[0].empty()) return quantile(times_[1], 0.5);  // whole steps of two
+    const double one = quantile(times_[0], 0.5);
+    const double more = times_[1].empty() ? one : std::max(0.0, quantile(times_[1], 0.5) - one);
+    return one + static_cast<double>(all_ - 1) * more;
+  }
+
+  void count(const StepTimes& t, std::int64_t micro_batches) {
+    tokens_ += t.tokens;
+    flops_ += t.model_flops;
+    waited_ += t.waited;
+    micro_batches_ += micro_batches;
+  }
+
+  // Products are tuned, attention is chosen and graphs are captured. False: a micro-batch takes so long that one of
+  // them is all there is.
+  bool warm_up() {
+    const bool slow = steps_.step(index_++, 1).seconds > kSlow * options_.seconds;
+    const double begin = steady_seconds();
+    if (slow) {
+      const StepTimes again = steps_.step(index_++, 1);
+      if (again.seconds > kSlow * options_.seconds) {
+        count(again, 1);
+        times_[0] = {again.seconds};
+        timed_ = again.seconds;
+        return false;
+      }
+    }
+    if (few() > 1) steps_.step(index_++, few());
+    const int rounds = device_.runs_ahead() ? 2 : 0;  // graphs are replayed from here on
+    for (int round = 0; round < rounds && steady_seconds() - begin < options_.seconds; ++round)
+      for (std::int64_t n = 1; n <= few(); ++n) steps_.step(index_++, n);
+    return true;
+  }
+
+  std::optional<double> joules() const {
+    const auto sample = options_.gpu ? options_.gpu->latest() : std::nullopt;
+    return sample ? sample->energy_j : std::nullopt;
+  }
+
+  // Where the device runs ahead, a step's time is from the end of the one before to its own.
+  void time_steps() {
+    const std::optional<double> energy = joules();
+    const bool ahead = device_.runs_ahead();
+    const double begin = steady_seconds();
+    double last = begin;
+    std::int64_t under_way = 0;  // micro-batches of the step that is not over
+    const auto next = [&](std::int64_t micro_batches) {
+      const StepTimes t = ahead ? steps_.queue(index_++, micro_batches) : steps_.step(index_++, micro_batches);
+      count(t, micro_batches);
+    };
+    const auto over = [&](std::int64_t micro_batches) {
+      const double now = steady_seconds();
+      times_[static_cast<std::size_t>(micro_batches - 1)].push_back(now - last);
+      last = now;
+    };
+    for (std::int64_t round = 0;; ++round) {
+      const std::int64_t micro_batches = whole_steps() ? few() : 1 + round % few();
+      next(micro_batches);
+      if (!ahead) {
+        over(micro_batches);
+      } else {
+        if (under_way > 0) steps_.take(), over(under_way);
+        under_way = micro_batches;
+      }
+      const bool each = whole_steps() ? round >= 1 : round >= 2 * few() - 1;
+      if (each && steady_seconds() - begin >= options_.seconds) break;
+      if (round >= few() && steady_seconds() - begin >= kSlow * options_.seconds) break;
+    }
+    if (under_way > 0) steps_.take(), over(under_way);
+    timed_ = last - begin;
+    if (const std::optional<double> now = joules(); energy && now && timed_ >= kEnergySeconds)
+      watts_ = (*now - *energy) / timed_;
+  }
+
+  std::int64_t all_;
+  device::Device& device_;
+  const MeasureOptions& options_;
+  Steps steps_;
+  std::int64_t index_ = 0, micro_batches_ = 0;
+  std::array<std::vector<double>, 2> times_;  // seconds of steps of one micro-batch, and of two
+  double tokens_ = 0, flops_ = 0, waited_ = 0, timed_ = 0;
+  std::optional<double> watts_;
+};
+
+std::string memory_problem(const config::Config& config, device::Device& device) {
+  const std::int64_t needed = train::memory_needed(config, device.kind()), free = device.available_bytes();
+  if (needed <= free) return "";
+  return fmt::format("it needs {:.1f} GiB, and {:.1f} GiB are free", static_cast<double>(needed) * 0x1p-30,
+                     static_cast<double>(free) * 0x1p-30);
+}
+
+}  // namespace
+
+Measured measure(const config::Config& asked, device::Device& device, const MeasureOptions& options) {
+  Measured m;
+  try {
+    end_if_asked(options.stop);
+    config::Config config = asked;
+    if (config.train.automatic_batch_size) {
+      AutoBatchOptions plan_alone;
+      plan_alone.measure = false;
+      config = find_batch_size(config, device, plan_alone).config;
+    }
+    if ((m.problem = memory_problem(config, device)); !m.problem.empty()) return m;
+    if (config.precision.matmul == "fp8") {
+      const Fp8Choice fp8 = settle_fp8(config, device, true);
+      config = fp8.config;
+      m.note = "fp8: " + model::in_words(model::fp8_products(config), fp8.reasons);
+    }
+    const std::string fp8 = std::move(m.note);
+    m = Stretch(config, device, options).run();
+    if (!fp8.empty()) m.note = m.note.empty() ? fp8 : fmt::format("{}; {}", fp8, m.note);
+  } catch (const UserError& e) {
+    m.problem = e.what();
+  } catch (const MachineError& e) {
+    m.problem = e.what();
+  } catch (const std::bad_alloc&) {
+    m.problem = "there is not enough memory for it";
+  }
+  return m;
+}
+
+}  // namespace redline::perf

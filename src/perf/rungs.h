@@ -1,0 +1,46 @@
+// The tables behind `redline ladder`: the rungs from the naive step to the full one, and the three tiers. All of them
+// are lists of configuration keys.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "perf/plan.h"
+
+namespace redline::perf {
+
+using KeyValues = std::vector<std::string>;  // "kernels.graphs=auto"
+
+enum class RungKind {
+  speed,   // stays in what follows, unless it makes the step slower
+  memory,  // buys memory with time: stays only where it makes the step faster
+  batch,   // the plan's best batch size, whose keys are known once it is asked for
+  fused,   // has no slow twin: what it saves is counted
+  absent,  // no key does it; `lacks` says why
+};
+
+struct Rung {
+  std::string name;  // "CUDA graphs"
+  RungKind kind = RungKind::speed;
+  KeyValues keys;             // that switch it on
+  std::string about;          // what it is, in a few words
+  std::string lacks = {};     // why a device that does the same with and without it does so
+  bool changes_loss = false;  // it computes something else, not only faster
+};
+
+// The naive step: every rung off. `base` says the rows of a micro-batch.
+KeyValues naive_keys(const config::Config& config, const Setting& base);
+std::vector<Rung> rungs(const config::Config& config);
+
+struct Tier {
+  std::string_view name, about;
+  KeyValues keys;
+};
+std::span<const Tier> tiers();  // from the safest to the fastest
+// A UserError that names them where there is none of that name.
+const Tier& tier_called(std::string_view name);
+
+}  // namespace redline::perf

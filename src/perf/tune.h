@@ -1,0 +1,46 @@
+// The settings that train a configuration fastest on a device, searched from the plan's best on: rows of a micro-batch,
+// recompute, the rows of logits, tuning, attention, graphs, and fp8 where it is allowed. The winner is held against the
+// start once more, in turns; who measures is given.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "perf/bench.h"
+#include "perf/ladder.h"
+
+namespace redline::perf {
+
+struct TuneOptions {
+  double seconds = 120;
+  bool allow_batch = false;  // a step may have other rows; learning rates follow the root of their ratio
+  bool allow_fp8 = false;
+  const StopFlag* stop = nullptr;
+  std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};
+};
+
+struct TuneRow {
+  std::string name;  // "the start", "kernels.tuning = \"max\""
+  KeyValues keys;    // over the start
+  Measured measured;
+  double over_start = 0;
+  bool kept = false;  // it became the best so far
+};
+
+struct Tuned {
+  std::vector<TuneRow> rows;
+  config::Config start, best;
+  // The winner and the start in turns, at the end: tokens a second, and by how much they may differ by chance.
+  Measured start_again, best_again;
+  bool faster = false;   // the winner is, beyond noise; else best is the start
+  bool stopped = false;  // by a signal
+};
+
+// A start that cannot be run is a UserError.
+Tuned tune(const LoadConfig& load, const Bench& bench, const TuneOptions& options);
+
+// An overlay for train: the keys that differ, with what was measured in its comments.
+std::string overlay_of(const Tuned& tuned, const std::string& device, const std::string& command);
+
+}  // namespace redline::perf

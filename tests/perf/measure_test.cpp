@@ -1,0 +1,71 @@
+// A measurement says what a step reaches, or why there is none; it leaves nothing behind.
+#include "perf/measure.h"
+
+#include <gtest/gtest.h>
+
+#include "train/memory_advice.h"
+#include "train/tiny_run.h"
+
+namespace redline::perf {
+namespace {
+
+Measured measured(const std::vector<std::string>& keys, double seconds = 0.1) {
+  device::CpuDevice device(1);
+  MeasureOptions options;
+  options.seconds = seconds;
+  options.peak_flops = 1e12;
+  const Measured m = measure(testing::tiny_run(keys), device, options);
+  EXPECT_EQ(device.allocated_bytes(), 0);
+  return m;
+}
+
+class MeasureOf : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MeasureOf, SaysWhatAStepReaches) {
+  const Measured m = measured({"train.accumulate=" + GetParam()});
+  ASSERT_TRUE(m.done()) << m.problem;
+  EXPECT_GT(m.step_ms, 0);
+  EXPECT_GE(m.steps, 2);
+  EXPECT_GT(m.mfu, 0);
+  EXPECT_GT(m.noise, 0);
+  EXPECT_FALSE(m.joules_per_token.has_value());
+  // 128 slots a micro-batch, nearly all of them real.
+  const double slots = 128 * std::stod(GetParam());
+  const double tokens = m.tokens_per_s * m.step_ms / 1e3;
+  EXPECT_GT(tokens, 0.7 * slots);
+  EXPECT_LE(tokens, slots);
+  EXPECT_GE(m.memory, train::memory_needed(testing::tiny_run({"train.accumulate=" + GetParam()}), device::Kind::cpu));
+}
+INSTANTIATE_TEST_SUITE_P(MicroBatches, MeasureOf, ::testing::Values("1", "2", "5"));
+
+TEST(Measure, PaddingIsNoTokens) {
+  const Measured padded = measured({"train.seq_len=512", "data.packing=pad"});
+  const Measured packed = measured({"train.seq_len=512", "data.packing=pack"});
+  const double padded_tokens = padded.tokens_per_s * padded.step_ms,
+               packed_tokens = packed.tokens_per_s * packed.step_ms;
+  EXPECT_LT(padded_tokens, 0.7 * packed_tokens);
+}
+
+TEST(Measure, WhatCannotBeIsAProblemAndNoError) {
+  const Measured large = measured({"model.hidden=65536", "model.ffn=262144", "model.heads=512", "model.head_dim=128"});
+  EXPECT_NE(large.problem.find("GiB are free"), std::string::npos) << large.problem;
+  const Measured data = measured({"data.train=no_such_file.txt"});
+  EXPECT_NE(data.problem.find("no_such_file.txt"), std::string::npos) << data.problem;
+}
+
+TEST(Measure, ASignalDropsIt) {
+  device::CpuDevice device(1);
+  const StopFlag stop = 2;
+  MeasureOptions options;
+  options.stop = &stop;
+  EXPECT_THROW(measure(testing::tiny_run(), device, options), Interrupted);
+  EXPECT_EQ(device.allocated_bytes(), 0);
+}
+
+TEST(Measure, TakesTheBatchOfThePlanWhereItIsAutomatic) {
+  const Measured m = measured({"train.batch_size=auto"});
+  EXPECT_TRUE(m.done()) << m.problem;
+}
+
+}  // namespace
+}  // namespace redline::perf
