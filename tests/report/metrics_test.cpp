@@ -59,6 +59,7 @@ train::StepMetrics full_step() {
   m.gpu->temperature_c = 71;
   m.gpu->power_w = 690;
   m.gpu->clock_mhz = 1500;
+  m.gpu->max_clock_mhz = 1980;
   m.gpu->throttle = "power cap";
   return m;
 }
