@@ -348,7 +348,7 @@ const doctorPage = d => {
         percent(f.share), points(f.mfu_points), f.gain.toFixed(2) + " ×",
         f.gain_measured === null ? "–" : f.gain_measured.toFixed(2) + " ×"]]);
       if (f.set.length) add("pre", {}, f.set.join(" "));
-      paragraph(f.mend);
+      add("p", { class: "quiet" }, f.mend + ".");
       for (const text of [f.caution, f.not_measured && "Not measured: " + f.not_measured]) paragraph(text);
       paragraph(`costs ${f.basis}; see ${f.see}`);
     }
