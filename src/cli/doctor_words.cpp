@@ -12,6 +12,7 @@ namespace redline::cli {
 namespace {
 
 constexpr double kBarColumns = 30;
+constexpr double kMuchSlower = 1.3;  // than the plan, which is within a few percent on cards that it knows
 constexpr std::size_t kColumns = 100;
 
 // Words over several lines, indented under what leads them.
@@ -58,6 +59,13 @@ std::string table(const perf::Diagnosis& d, bool blocks) {
   }
   out += fmt::format("{:<14} {:>8} {:>8} {:>8}\n", "the step", ms(sum.ms), ms(sum.floor_ms), ms(sum.loss_ms()));
   return out;
+}
+
+std::string slower_than_planned(const perf::Diagnosis& d) {
+  return fmt::format(
+      "the device takes {:.1f} times what the plan expects, which no illness here explains: look for other "
+      "programs on the same cores or card (top, nvidia-smi)",
+      d.of_plan);
 }
 
 std::string price(const perf::Finding& f, double step_ms) {
@@ -111,6 +119,7 @@ std::string in_words(const Consultation& c, bool blocks) {
   out += paragraph("from     ", c.basis);
   out += table(d, blocks);
   out += "mfu: points that would come back if the part took no longer than its floor\n";
+  if (d.of_plan > kMuchSlower) out += "\n" + paragraph("note     ", slower_than_planned(d));
   if (d.findings.empty()) {
     out += fmt::format("\nnothing to mend: none of the {} that doctor knows costs {:.0f}% of the step\n",
                        counted(train::kIllnesses.size(), "illness"), 100 * perf::kWorthMending);
@@ -147,6 +156,8 @@ io::Json to_json(const Consultation& c) {
           {"step_ms", d.step_ms},
           {"tokens_per_s", d.tokens_per_s},
           {"mfu", d.mfu},
+          {"of_plan", d.of_plan > 0 ? io::Json(d.of_plan) : io::Json(nullptr)},
+          {"note", d.of_plan > kMuchSlower ? slower_than_planned(d) : ""},
           {"parts", std::move(parts)},
           {"healthy", d.findings.empty()},
           {"findings", std::move(findings)},

@@ -130,7 +130,9 @@ Diagnosis diagnose(const config::Config& config, const Machine& machine, const O
   d.step_ms = p.whole_ms;
   d.tokens_per_s = 1e3 * seen.tokens / d.step_ms;
   d.mfu = seen.mfu * seen.step_ms / d.step_ms;
+  double explained = p.slow_attention_ms() + p.slow_head_ms() + p.slow_mlp_ms() + p.slow_launches_ms();
   for (Finding& f : find_illnesses(p)) {
+    if (f.illness == train::Illness::throttled) explained += f.loss_ms;
     f.loss_ms = std::min(f.loss_ms, 0.99 * d.step_ms);
     if (f.loss_ms < kWorthMending * d.step_ms) continue;
     f.gain = d.step_ms / (d.step_ms - f.loss_ms);
@@ -138,6 +140,7 @@ Diagnosis diagnose(const config::Config& config, const Machine& machine, const O
     if (f.mend.empty()) f.mend = f.row().mend;
     (f.row().optional ? d.options : d.findings).push_back(std::move(f));
   }
+  if (seen.measured) d.of_plan = std::max(0.0, p.device_ms - explained) / p.planned.parts.ms();
   const auto dearer = [](const Finding& a, const Finding& b) { return a.loss_ms > b.loss_ms; };
   std::ranges::stable_sort(d.findings, dearer);
   std::ranges::stable_sort(d.options, dearer);

@@ -55,6 +55,7 @@ struct Diagnosis {
   StepParts parts;     // with evaluation, samples and saves
   double step_ms = 0;  // all of it
   double tokens_per_s = 0, mfu = 0;
+  double of_plan = 0;  // the device's time over the plan's, without what an illness explains; 0: nothing was measured
   std::vector<Finding> findings;  // worth mending, the most expensive first
   std::vector<Finding> options;   // faster, for another result
   double mfu_points(double loss_ms) const { return 100 * mfu * loss_ms / (step_ms - loss_ms); }

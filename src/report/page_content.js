@@ -339,6 +339,7 @@ const doctorPage = d => {
       [part.loss_ms / longest, 1, "loss: " + ms(part.loss_ms)]]), ms(part.ms), ms(part.floor_ms), ms(part.loss_ms),
     percent(part.share), points(part.mfu_points)]));
   add("p", { class: "quiet" }, chip(2), "the least that the machine could take  ", chip(1), "the rest");
+  paragraph(d.note, "note");
   const list = (title, found) => {
     if (!found.length) return;
     add("h2", {}, title);

@@ -168,6 +168,7 @@ TEST_F(DoctorTest, FiveHealthyRunsHaveNothingToMend) {
     EXPECT_EQ(first_of(d), "nothing") << row.preset;
     EXPECT_NEAR(d.parts.ms(), d.step_ms, 0.01 * d.step_ms) << row.preset;
     EXPECT_NEAR(d.mfu, row.mfu, 1e-3) << row.preset;
+    EXPECT_NEAR(d.of_plan, 1, 0.1) << row.preset;
   }
 }
 
