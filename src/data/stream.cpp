@@ -311,10 +311,16 @@ void require_held_out(const StreamSettings& s) {
   while (input.next(block, kBlockBytes, kBlockDocuments)) {
     for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
       if (!is_of(Part::held_out, documents)) continue;
-      if (s.chat)
-        input.parse(block, i, document);
-      else
-        input.parse(block, i, document.text);
+      try {
+        if (s.chat)
+          input.parse(block, i, document);
+        else
+          input.parse(block, i, document.text);
+      } catch (const UserError&) {
+        if (!s.skip_bad) throw;
+        continue;
+      }
+      if (document.kind == Conversation::Kind::messages) s.chat->form();  // where there is none, that is told now
       if (!document.empty()) return;
     }
   }

@@ -26,6 +26,12 @@ namespace {
 constexpr std::size_t kRead = std::size_t{1} << 18, kLook = std::size_t{1} << 14;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
+// For whoever has a file of conversations and does not know how they are read.
+std::string_view chat_hint(std::string_view json) {
+  const bool likely = json.find("\"messages\"") != json.npos || json.find("\"completion\"") != json.npos;
+  return likely ? "; conversations are learned with data.chat (docs/chat.md)" : "";
+}
+
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
 
 }  // namespace
@@ -377,8 +383,8 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
       read_line(bytes);
     } catch (const JsonProblem& problem) {
       if (problem.no_field)
-        throw NoSuchField(fmt::format("{}: {}; name the one that holds the text with {}", where(problem.at),
-                                      problem.reason, format.text_field_key));
+        throw NoSuchField(fmt::format("{}: {}; name the one that holds the text with {}{}", where(problem.at),
+                                      problem.reason, format.text_field_key, chat_hint(bytes)));
       fail_user("{}: {}", where(problem.at), problem.reason);
     }
     return;
