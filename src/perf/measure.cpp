@@ -179,12 +179,10 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
     const std::string fp8 = std::move(m.note);
     m = Stretch(config, device, options).run();
     if (!fp8.empty()) m.note = m.note.empty() ? fp8 : fmt::format("{}; {}", fp8, m.note);
-  } catch (const UserError& e) {
-    m.problem = e.what();
-  } catch (const MachineError& e) {
-    m.problem = e.what();
   } catch (const std::bad_alloc&) {
     m.problem = "there is not enough memory for it";
+  } catch (const std::exception& e) {  // a UserError, a MachineError, a library's: the next configuration may run
+    m.problem = e.what();
   }
   return m;
 }

@@ -74,6 +74,14 @@ TEST(Ladder, EveryRungChangesWhatACardRuns) {
   EXPECT_EQ(measured, 16);
 }
 
+TEST(Ladder, RowsOfLogitsComeInSixteens) {
+  for (const Kind kind : {Kind::cpu, Kind::cuda}) {
+    EXPECT_EQ(model::lowering_options(small({"kernels.logits_rows=1000"}), kind).loss_chunk, 1008);
+    EXPECT_EQ(model::lowering_options(small({"kernels.logits_rows=1"}), kind).loss_chunk, 16);
+    EXPECT_GE(model::lowering_options(small({}), kind).loss_chunk, 512);
+  }
+}
+
 // The packing of the options is that of the batches.
 TEST(Ladder, PackingsMakeOtherBatches) {
   std::vector<std::vector<std::int32_t>> seen;
