@@ -133,8 +133,8 @@ int run_data_prepare(const Words& words) {
                  "a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
   arguments.choice(
       "--chat", "HOW", settings.chat, {"none", "auto", "chatml", "llama3"},
-      ".jsonl of conversations (messages, or prompt and completion), of which answers are learned: auto (as "
-      "the tokenizer's own template says), chatml or llama3 (default: none)");
+      ".jsonl of conversations, of which answers are learned: auto (the tokenizer's own template), chatml or "
+      "llama3 (default: none)");
   arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
   arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
                    "share of documents for validation (default: 0)");

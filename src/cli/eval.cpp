@@ -41,10 +41,9 @@ bool read_settings(const Words& words, Settings& s) {
       "--data", "FILES", s.request.data,
       "a prepared folder, text, .jsonl or .parquet files, or ping: the generated corpus; NAME=PATH makes a set of its "
       "own (default: the run's held-out data)");
-  arguments.choice(
-      "--chat", "HOW", s.request.chat, {"none", "auto", "chatml", "llama3"},
-      ".jsonl of --data holds conversations, and the loss is that of the answers: auto (as the tokenizer's own "
-      "template says), chatml or llama3 (default: the run's data.chat)");
+  arguments.choice("--chat", "HOW", s.request.chat, {"none", "auto", "chatml", "llama3"},
+                   "the loss of answers of conversations: auto (the tokenizer's own template), chatml or llama3 "
+                   "(default: the run's data.chat)");
   arguments.text("--choices", "FILE", s.choices,
                  "instead: score the choices of questions, one {\"question\": \"…\", \"choices\": [\"…\", …], "
                  "\"answer\": 0} a line");

@@ -11,8 +11,8 @@ namespace redline::data {
 
 constexpr std::int32_t kNoTarget = -1;
 
-// On its way to a batch a token that is context only, such as one of a question, has its sign bit set: the model sees it
-// and nothing learns to predict it. In a batch tokens are plain ids, and such a token is nobody's target.
+// On its way to a batch a token that is context only, such as one of a question, has its sign bit set: the model sees
+// it and nothing learns to predict it. In a batch tokens are plain ids, and such a token is nobody's target.
 constexpr std::int32_t kContextBit = std::numeric_limits<std::int32_t>::min();
 constexpr std::int32_t as_context(std::int32_t id) { return id | kContextBit; }
 constexpr bool is_context(std::int32_t token) { return token < 0; }

@@ -49,8 +49,8 @@ inline std::string messages_line(const std::vector<std::pair<std::string, std::s
   return io::Json{{"messages", list}}.dump() + "\n";
 }
 
-// Conversations of one to three turns of many lengths, every fourth a prompt with its completion and every seventh plain
-// text.
+// Conversations of one to three turns of many lengths, every fourth a prompt with its completion and every seventh
+// plain text.
 inline std::string many_conversations(int count) {
   std::string lines;
   for (int i = 0; i < count; ++i) {

@@ -29,9 +29,9 @@ struct Conversation {
   bool empty() const { return kind == Kind::text ? text.empty() : kind == Kind::pair && completion.empty(); }
 };
 
-// Replaces `conversation` with what the object in `json` holds: its "messages", else its "prompt" and "completion", else
-// the text in `field`. Throws JsonProblem: what JsonTextField::read() throws, a message without a role or a text, a role
-// that is none of the three, messages without an answer.
+// Replaces `conversation` with what the object in `json` holds: its "messages", else its "prompt" and "completion",
+// else the text in `field`. Throws JsonProblem: what JsonTextField::read() throws, a message without a role or a text, a
+// role that is none of the three, messages without an answer.
 void read_conversation(std::string_view json, const JsonTextField& field, Conversation& conversation);
 
 }  // namespace redline::data

@@ -1,5 +1,5 @@
-// Conversations to tokens of which only the answers are learned: those of the assistant's messages and what closes them,
-// or of a completion. All others are context (data/batch.h).
+// Conversations to tokens of which only the answers are learned: those of the assistant's messages and what closes
+// them, or of a completion. All others are context (data/batch.h).
 #pragma once
 
 #include <cstdint>
