@@ -11,8 +11,8 @@ namespace {
 // What a local disk takes of a checkpoint (bench/results/h200_saves.json: 1.1 to 1.8 GB/s).
 constexpr double kDiskBytesPerSecond = 1e9;
 
-// The reference kernel reaches 1 / 340 of the peak: gqa-180m with 16 rows in tf32 took 587 ms with it and 106 ms without
-// on an H200 (docs/benchmarks.md), 1.39 TFLOP of attention.
+// The reference kernel reaches 1 / 340 of the peak: gqa-180m with 16 rows in tf32 took 587 ms with it and 106 ms
+// without on an H200 (docs/benchmarks.md), 1.39 TFLOP of attention.
 constexpr double kReferenceFloors = 340;
 
 // Of the rate of products whose extents are multiples of 8, which loads of 16 bytes need. Estimated.

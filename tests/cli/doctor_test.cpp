@@ -1,5 +1,5 @@
-// `redline doctor` names the illness that was planted, first; and lets the healthy be. Runs on the CPU are real ones. Runs
-// on a card are records that the test writes, with figures that were measured on an H200 where there are any
+// `redline doctor` names the illness that was planted, first; and lets the healthy be. Runs on the CPU are real ones.
+// Runs on a card are records that the test writes, with figures that were measured on an H200 where there are any
 // (bench/results), and made up from them where there are none; each test says which.
 #include <fmt/format.h>
 
@@ -105,8 +105,8 @@ class DoctorTest : public ProgramTest {
     return d.findings.empty() ? "nothing" : std::string(d.findings[0].row().key);
   }
 
-  // A real run on the CPU, and what doctor says of it. Batches are made between steps: beside them, a busy machine has its
-  // own say in how long they take.
+  // A real run on the CPU, and what doctor says of it. Batches are made between steps: beside them, a busy machine has
+  // its own say in how long they take.
   io::Json trained(const std::string& name, const Words& more) {
     Words words = {"train",
                    "--device",

@@ -1,4 +1,5 @@
-// redline doctor on a card: the step is timed there, recompute without need is found, and leaving it out is measured to pay.
+// redline doctor on a card: the step is timed there, recompute without need is found, and leaving it out
+// is measured to pay.
 #include "cli/program.h"
 #include "io/json.h"
 #include "testing/on_card.h"
