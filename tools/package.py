@@ -67,14 +67,22 @@ def cached(build, name):
 
 
 def of_cards(build):
-    """Libraries that the program opens for cards: cuBLASLt, and cuDNN and NCCL where they lie beside the headers of the build."""
+    """Libraries that the program opens for cards: cuBLASLt, and cuDNN and NCCL where they lie beside the headers of the build. cuDNN opens
+    the run-time compiler of CUDA for attention."""
     found = {}
-    for variable, pattern in (("CUDA_cublasLt_LIBRARY", "../libcublasLt.so.[0-9]*"), ("REDLINE_CUDNN_INCLUDE", "../lib/libcudnn*.so.9"),
-                              ("REDLINE_NCCL_INCLUDE", "../lib/libnccl.so.2")):
-        place = cached(build, variable)
-        for path in glob.glob(os.path.normpath(os.path.join(place, pattern))) if place and cached(build, "REDLINE_CUDA_BUILT") == "ON" else []:
-            if re.search(r"\.so\.\d+$", path):  # by the name that is asked for
-                found[os.path.basename(path)] = path
+    cudnn = os.path.join(cached(build, "REDLINE_CUDNN_INCLUDE"), "../lib")
+    cuda = os.path.dirname(cached(build, "CUDA_cublasLt_LIBRARY"))
+    nccl = os.path.join(cached(build, "REDLINE_NCCL_INCLUDE"), "../lib")
+    if cached(build, "REDLINE_CUDA_BUILT") != "ON":
+        return found
+    for folder, name in ((cuda, r"libcublasLt\.so\.\d+"), (cudnn, r"libcudnn.*\.so\.9"), (cuda, r"libnvrtc\.so\.\d+"),
+                         (cuda, r"libnvrtc-builtins\.so\.\d+\.\d+"), (nccl, r"libnccl\.so\.2")):
+        here = [file for file in os.listdir(folder) if re.fullmatch(name, file)] if os.path.isabs(folder) and os.path.isdir(folder) else []
+        if "nvrtc" in name and "libcudnn.so.9" not in found:
+            continue
+        if not here and folder == cuda:
+            raise SystemExit(f"package: {folder} has no {name}, which programs for cards need")
+        found.update({file: os.path.join(folder, file) for file in here})
     return found
 
 
