@@ -16,7 +16,7 @@
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
 #include "perf/fp8_choice.h"
-#include "perf/pace.h"
+#include "perf/measure.h"
 #include "perf/peak.h"
 #include "perf/profile.h"
 #include "report/figures.h"
@@ -169,31 +169,35 @@ bool try_changes(Subject& s, const Asked& asked) {
   report::LiveLine line(stderr);
   const double begin = steady_seconds();
   std::size_t number = 0;
-  const auto pace = [&](const std::string& what, const config::Config& config) {
-    perf::PaceOptions options;
+  const auto rate = [&](const std::string& what, const config::Config& config) {
+    const double done = static_cast<double>(number), left = static_cast<double>(1 + tried.size()) - done;
+    const double each = number == 0 ? asked.seconds : (steady_seconds() - begin) / done;
+    line.show(
+        fmt::format("trying {} ({}/{}), eta {}", what, number + 1, 1 + tried.size(), report::duration(each * left)));
+    ++number;
+    perf::MeasureOptions options;
     options.seconds = asked.seconds;
     options.stop = &signals.caught();
-    options.progress = [&](double share) {
-      const double done = static_cast<double>(number) + share, all = static_cast<double>(1 + tried.size());
-      line.show(fmt::format("trying {} ({}/{}), eta {}", what, number + 1, 1 + tried.size(),
-                            report::duration((steady_seconds() - begin) / done * (all - done))));
-    };
-    const double rate = perf::measure_pace(as_it_runs(config, *device), *device, options).tokens_per_s;
-    ++number;
-    return rate;
+    return perf::measure(config, *device, options);
   };
   try {
-    const double before = pace("the settings as they are", s.config);
+    const perf::Measured before = rate("the settings as they are", s.config);
     for (Finding* f : tried) {
+      if (!before.done()) {
+        f->not_measured = "the settings as they are cannot be measured: " + before.problem;
+        continue;
+      }
       try {
         config::Sources changed = s.sources;
         changed.overrides.insert(changed.overrides.end(), f->changes.begin(), f->changes.end());
         config::Config config = load_config(changed);
         if (config.train.automatic_batch_size) config = perf::with_setting(config, perf::setting_of(s.config));
-        f->measured = pace(fmt::format("{}", fmt::join(f->changes, " ")), config) / before;
-      } catch (const UserError& e) {  // it does not fit, or the data do not suit it
-        f->not_measured = e.what();
-      } catch (const MachineError& e) {
+        const perf::Measured after = rate(fmt::format("{}", fmt::join(f->changes, " ")), config);
+        if (after.done())
+          f->measured = after.tokens_per_s / before.tokens_per_s;
+        else
+          f->not_measured = after.problem;
+      } catch (const UserError& e) {  // keys that do not go together
         f->not_measured = e.what();
       }
     }
