@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/source.h"
+#include "data/corpus.h"
 
 namespace redline::data {
 namespace {

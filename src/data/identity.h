@@ -13,7 +13,7 @@
 
 #include "base/files.h"
 #include "base/hash.h"
-#include "data/source.h"
+#include "data/corpus.h"
 
 namespace redline::data {
 

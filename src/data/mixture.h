@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/source.h"
+#include "data/corpus.h"
 
 namespace redline::data {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "data/source.h"
+#include "data/corpus.h"
 
 namespace redline::data {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "data/source.h"
+#include "data/corpus.h"
 
 namespace redline::data {
 

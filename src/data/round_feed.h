@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "data/assembler.h"
+#include "data/corpus.h"
 #include "data/feed.h"
 #include "data/mixing.h"
 #include "data/packer.h"
-#include "data/source.h"
 
 namespace redline::data {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/corpus.h"
 #include "data/input/text_input.h"
-#include "data/source.h"
 #include "data/tokenizer/chat.h"
 #include "data/tokenizer/tokenizer.h"
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "data/source.h"
+#include "data/corpus.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
