@@ -13,20 +13,20 @@ Assembler::Assembler(const ChunkReaders& readers, Mixing mixing, const PackerSet
                      StageCounters& counters)
     : turn_(turn),
       packer_(settings),
-      drawer_(readers, std::move(mixing), repeat),
+      shuffler_(readers, std::move(mixing), repeat),
       readers_(readers),
       counters_(counters) {
-  drawer_.seek({});
+  shuffler_.seek({});
 }
 
 bool Assembler::fill(Batch& batch) {
   const double start = steady_seconds();
-  const std::int64_t waited = drawer_.waited_ns();
+  const std::int64_t waited = shuffler_.waited_ns();
   batch.restart();
   std::int64_t pieces = 0;
   for (std::int64_t i = 0; i < turn_.ranks; ++i) pieces += pack(i == turn_.rank ? &batch : nullptr);
   batch.finish();
-  const std::int64_t more_waited = drawer_.waited_ns() - waited;
+  const std::int64_t more_waited = shuffler_.waited_ns() - waited;
   counters_.items += batch.documents;
   counters_.tokens += batch.real_tokens;
   counters_.waiting_ns += more_waited;
@@ -38,7 +38,7 @@ bool Assembler::fill(Batch& batch) {
 std::int64_t Assembler::pack(Batch* mine) {
   for (std::int64_t pieces = 0;; ++pieces) {
     while (packer_.wants()) {
-      const std::optional<Drawer::Drawn> d = drawer_.draw(packer_.waiting().empty());
+      const std::optional<Shuffler::Drawn> d = shuffler_.draw(packer_.waiting().empty());
       if (!d) break;
       packer_.offer(store(*d), static_cast<std::int64_t>(d->tokens.size()), d->after == kNoTarget);
     }
@@ -50,7 +50,7 @@ std::int64_t Assembler::pack(Batch* mine) {
 }
 
 LoaderState Assembler::state() const {
-  LoaderState state = drawer_.state();
+  LoaderState state = shuffler_.state();
   for (const Packer::Waiting& w : packer_.waiting()) {
     PieceId id = slots_[static_cast<std::size_t>(w.piece)].id;
     id.begin += w.begin;
@@ -74,7 +74,7 @@ bool Assembler::restore(const LoaderState& state) {
   free_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
   if (state.waiting.size() > packer_.lookahead()) return false;
-  if (!drawer_.mixing().fits(state)) return false;
+  if (!shuffler_.mixing().fits(state)) return false;
   const std::vector<Chunk> chunks = fetch(state.waiting);
   std::vector<std::size_t> next(chunks.size());
   for (const PieceId& id : state.waiting) {
@@ -88,11 +88,11 @@ bool Assembler::restore(const LoaderState& state) {
                             .subspan(static_cast<std::size_t>(p.end - length), static_cast<std::size_t>(length));
     packer_.offer(store({id, tokens, p.after}), length, p.after == kNoTarget);
   }
-  drawer_.seek(state);
+  shuffler_.seek(state);
   return true;
 }
 
-std::int64_t Assembler::store(const Drawer::Drawn& d) {
+std::int64_t Assembler::store(const Shuffler::Drawn& d) {
   if (free_.empty()) {
     free_.push_back(slots_.size());
     slots_.emplace_back();
@@ -111,7 +111,8 @@ void Assembler::add(const PlacedPiece& placed, Batch& batch) const {
   const Slot& slot = slots_[static_cast<std::size_t>(placed.piece)];
   const auto begin = static_cast<std::size_t>(placed.begin), length = static_cast<std::size_t>(placed.length);
   const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
-  const bool added = batch.add(std::span(slot.tokens).subspan(begin, length), after, drawer_.mixing().number(slot.id));
+  const bool added =
+      batch.add(std::span(slot.tokens).subspan(begin, length), after, shuffler_.mixing().number(slot.id));
   REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
 }
 

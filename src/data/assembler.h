@@ -8,7 +8,7 @@
 #include "data/batch.h"
 #include "data/chunk_reader.h"
 #include "data/loader_state.h"
-#include "data/mixed_drawer.h"
+#include "data/mixed_shuffler.h"
 #include "data/packer.h"
 
 namespace redline::data {
@@ -48,13 +48,13 @@ class Assembler final : public BatchMaker {
     std::int32_t after = kNoTarget;
   };
   std::vector<Chunk> fetch(const std::vector<PieceId>& ids);
-  std::int64_t store(const Drawer::Drawn& drawn);
+  std::int64_t store(const Shuffler::Drawn& drawn);
   std::int64_t pack(Batch* mine);
   void add(const PlacedPiece& placed, Batch& batch) const;
 
   Turn turn_;
   Packer packer_;
-  MixedDrawer drawer_;
+  MixedShuffler shuffler_;
   const ChunkReaders& readers_;
   StageCounters& counters_;
   std::vector<Slot> slots_;

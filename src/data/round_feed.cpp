@@ -50,7 +50,7 @@ std::unique_ptr<ChunkMaker> RoundFeed::maker() {
   return std::make_unique<RoundReader>(std::move(documents));
 }
 
-// As MixedDrawer::draw(), of lengths.
+// As MixedShuffler::draw(), of lengths.
 std::optional<RoundFeed::Drawn> RoundFeed::draw(bool may_begin_epoch) {
   const std::size_t source = mixing_.next();
   const auto place = draw_from(sources_[source], may_begin_epoch || mixing_.several());
@@ -59,7 +59,7 @@ std::optional<RoundFeed::Drawn> RoundFeed::draw(bool may_begin_epoch) {
   return Drawn{*place, source};
 }
 
-// As Drawer::draw(), of lengths.
+// As Shuffler::draw(), of lengths.
 std::optional<PieceNumbers::Place> RoundFeed::draw_from(Ordered& source, bool may_begin_epoch) {
   FeedPlace& next = source.next;
   for (;;) {

@@ -63,7 +63,7 @@ class RoundFeed final : public Feed {
   Packer packer_;
   std::vector<Drawn> slots_;       // of pieces that wait or are being placed
   std::vector<std::size_t> free_;  // of slots_
-  Drawer::Passed passed_;
+  Shuffler::Passed passed_;
   bool ended_ = false;
 };
 

@@ -1,5 +1,5 @@
 // One window at a time. Pieces with random access have none: a chunk is drawn from as it stands.
-#include "data/drawer.h"
+#include "data/shuffler.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,7 +18,7 @@ void fail_nothing_to_predict() {
   fail_user("the training data hold no document of two tokens or more, so that there is nothing to predict");
 }
 
-std::optional<Drawer::Drawn> Drawer::draw(bool may_begin_epoch) {
+std::optional<Shuffler::Drawn> Shuffler::draw(bool may_begin_epoch) {
   for (;;) {
     while (next_ < order_.size()) {
       const At at = order_[next_++];
@@ -46,7 +46,7 @@ std::optional<Drawer::Drawn> Drawer::draw(bool may_begin_epoch) {
 }
 
 // A chunk that the next window begins in is kept, unless all go.
-void Drawer::leave_window(bool all) {
+void Shuffler::leave_window(bool all) {
   const bool keeps = !all && !chunks_.empty() && rest_ < chunks_.back()->pieces.size();
   std::unique_ptr<Chunk> kept;
   if (keeps) {
@@ -65,7 +65,7 @@ void Drawer::leave_window(bool all) {
   ends_epoch_ = false;
 }
 
-bool Drawer::next_chunk() {
+bool Shuffler::next_chunk() {
   const double start = steady_seconds();
   std::unique_ptr<Chunk> chunk = reader_.next();
   waited_ns_ += static_cast<std::int64_t>(1e9 * (steady_seconds() - start));
@@ -76,7 +76,7 @@ bool Drawer::next_chunk() {
 }
 
 // Takes pieces of the last chunk until the window is full, which it is only between two documents.
-void Drawer::gather(std::int64_t most) {
+void Shuffler::gather(std::int64_t most) {
   const Chunk& chunk = *chunks_.back();
   const auto index = static_cast<std::uint32_t>(chunks_.size() - 1);
   for (; rest_ < chunk.pieces.size(); ++rest_) {
@@ -89,7 +89,7 @@ void Drawer::gather(std::int64_t most) {
   }
 }
 
-bool Drawer::next_window() {
+bool Shuffler::next_window() {
   leave_window(false);
   const std::int64_t most = reader_.feed().window_pieces();
   next_ = std::numeric_limits<std::size_t>::max();  // nothing is drawn of a window that an error left half gathered
@@ -116,7 +116,7 @@ bool Drawer::next_window() {
   return true;
 }
 
-void Drawer::seek(const FeedPlace& place, Passed passed) {
+void Shuffler::seek(const FeedPlace& place, Passed passed) {
   leave_window(true);
   skip_ = reader_.seek(place);
   place_ = place;

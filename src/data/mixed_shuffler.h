@@ -7,20 +7,20 @@
 #include <optional>
 #include <vector>
 
-#include "data/drawer.h"
 #include "data/mixing.h"
+#include "data/shuffler.h"
 
 namespace redline::data {
 
 using ChunkReaders = std::vector<std::unique_ptr<ChunkReader>>;
 
-class MixedDrawer {
+class MixedShuffler {
  public:
-  MixedDrawer(const ChunkReaders& readers, Mixing mixing, bool repeat);  // a reader for each source
+  MixedShuffler(const ChunkReaders& readers, Mixing mixing, bool repeat);  // a reader for each source
 
-  // Of one source, as Drawer::draw(). Sources of a mixture begin their epochs when they come to it; where documents
+  // Of one source, as Shuffler::draw(). Sources of a mixture begin their epochs when they come to it; where documents
   // come once, the mixture ends with the first source that has none left when it is its turn.
-  std::optional<Drawer::Drawn> draw(bool may_begin_epoch);
+  std::optional<Shuffler::Drawn> draw(bool may_begin_epoch);
 
   // Of the state, all but what waits. It must fit.
   void seek(const LoaderState& state);
@@ -30,7 +30,7 @@ class MixedDrawer {
 
  private:
   Mixing mixing_;
-  std::vector<Drawer> drawers_;
+  std::vector<Shuffler> shufflers_;
 };
 
 }  // namespace redline::data

@@ -14,7 +14,7 @@ namespace redline::data {
 
 [[noreturn]] void fail_nothing_to_predict();  // an epoch had no document of two tokens or more
 
-class Drawer {
+class Shuffler {
  public:
   struct Drawn {
     PieceId id;
@@ -22,7 +22,7 @@ class Drawer {
     std::int32_t after = 0;
   };
 
-  Drawer(ChunkReader& reader, bool repeat) : reader_(reader), repeat_(repeat) {}
+  Shuffler(ChunkReader& reader, bool repeat) : reader_(reader), repeat_(repeat) {}
 
   // Nothing at the end of an epoch unless the next one may begin, and at the end of the documents. A whole epoch
   // without a document is a UserError.
