@@ -190,28 +190,28 @@ std::unique_ptr<Buffer> CpuDevice::allocate(std::int64_t bytes) {
 
 namespace {
 
-// Nothing is ever under way: a letter is a copy.
-class CpuMailbox final : public Mailbox {
+// Nothing is ever under way: a result is a copy.
+class CpuReadback final : public AsyncReadback {
  public:
-  explicit CpuMailbox(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {}
+  explicit CpuReadback(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {}
   void post(std::span<const Piece> pieces) override {
-    REDLINE_CHECK(letters_.size() < kSlots, "{} letters are under way", letters_.size());
-    std::vector<std::byte>& letter = letters_.emplace_back();
+    REDLINE_CHECK(results_.size() < kSlots, "{} results are under way", results_.size());
+    std::vector<std::byte>& result = results_.emplace_back();
     for (const Piece& p : pieces) {
       const auto* from = static_cast<const std::byte*>(p.device_from);
-      letter.insert(letter.end(), from, from + p.bytes);
+      result.insert(result.end(), from, from + p.bytes);
     }
-    REDLINE_CHECK(letter.size() == bytes_, "a letter of {} bytes", letter.size());
+    REDLINE_CHECK(result.size() == bytes_, "a result of {} bytes", result.size());
   }
   void take(void* to) override {
-    REDLINE_CHECK(!letters_.empty(), "no letter is under way");
-    std::memcpy(to, letters_.front().data(), bytes_);
-    letters_.pop_front();
+    REDLINE_CHECK(!results_.empty(), "no result is under way");
+    std::memcpy(to, results_.front().data(), bytes_);
+    results_.pop_front();
   }
 
  private:
   std::size_t bytes_;
-  std::deque<std::vector<std::byte>> letters_;
+  std::deque<std::vector<std::byte>> results_;
 };
 
 // Work is over when the call that gave it returns: the host's clock is the device's.
@@ -268,7 +268,9 @@ class CpuLane final : public CopyLane {
 
 }  // namespace
 
-std::unique_ptr<Mailbox> CpuDevice::make_mailbox(std::int64_t bytes) { return std::make_unique<CpuMailbox>(bytes); }
+std::unique_ptr<AsyncReadback> CpuDevice::make_readback(std::int64_t bytes) {
+  return std::make_unique<CpuReadback>(bytes);
+}
 
 std::unique_ptr<Spans> CpuDevice::make_spans() { return std::make_unique<CpuSpans>(); }
 

@@ -26,18 +26,18 @@ class Buffer {
   virtual bool is_zero() const { return false; }  // whether it came as zeros and need not be filled with them
 };
 
-// Small values on their way to the host behind the work queued so far, a fixed number of bytes a letter. Letters are
+// Small values on their way to the host behind the work queued so far, a fixed number of bytes a result. Results are
 // taken in the order in which they were posted; at most kSlots may be under way.
-class Mailbox {
+class AsyncReadback {
  public:
   static constexpr int kSlots = 2;
   struct Piece {
     const void* device_from;
     std::int64_t bytes;
   };
-  virtual ~Mailbox() = default;
+  virtual ~AsyncReadback() = default;
   virtual void post(std::span<const Piece> pieces) = 0;  // does not wait
-  virtual void take(void* host_to) = 0;                  // waits for the oldest letter and for nothing else
+  virtual void take(void* host_to) = 0;                  // waits for the oldest result and for nothing else
 };
 
 // Stretches of the work given to a device, timed by the device's own clock. They are numbered by whoever asks for them,
@@ -99,7 +99,7 @@ class Device {
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
   virtual void wait() = 0;              // until all work given to it is done
   virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
-  virtual std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) = 0;  // of a letter
+  virtual std::unique_ptr<AsyncReadback> make_readback(std::int64_t bytes) = 0;  // of a result
   virtual std::unique_ptr<Spans> make_spans() = 0;
   virtual std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) = 0;
   virtual std::unique_ptr<CopyLane> make_lane() = 0;
@@ -126,7 +126,7 @@ class CpuDevice : public Device {
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override {}
   bool runs_ahead() const override { return false; }
-  std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
+  std::unique_ptr<AsyncReadback> make_readback(std::int64_t bytes) override;
   std::unique_ptr<Spans> make_spans() override;
   std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
   std::unique_ptr<CopyLane> make_lane() override;

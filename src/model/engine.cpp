@@ -240,11 +240,11 @@ void Engine::post_result() {
 }
 
 Engine::StepResult Engine::take_result() {
-  std::array<std::byte, sizeof(double) + sizeof(UpdateResult)> letter;
-  executor_->take(letter.data());
+  std::array<std::byte, sizeof(double) + sizeof(UpdateResult)> bytes;
+  executor_->take(bytes.data());
   StepResult result;
-  std::memcpy(&result.loss_sum, letter.data(), sizeof(double));
-  std::memcpy(&result.update, letter.data() + sizeof(double), sizeof(UpdateResult));
+  std::memcpy(&result.loss_sum, bytes.data(), sizeof(double));
+  std::memcpy(&result.update, bytes.data() + sizeof(double), sizeof(UpdateResult));
   result.time = clock_.take();
   return result;
 }

@@ -46,13 +46,13 @@ void ArenaExecutor::post(std::span<const ValueId> ids) {
     pieces_.push_back({tensor(id).data, set_.at(id).bytes()});
     bytes += set_.at(id).bytes();
   }
-  if (!mailbox_) mailbox_ = device_.make_mailbox(bytes);
-  mailbox_->post(pieces_);
+  if (!readback_) readback_ = device_.make_readback(bytes);
+  readback_->post(pieces_);
 }
 
 void ArenaExecutor::take(void* host) {
-  REDLINE_CHECK(mailbox_, "nothing was posted");
-  mailbox_->take(host);
+  REDLINE_CHECK(readback_, "nothing was posted");
+  readback_->take(host);
 }
 
 // Pairs run at their start, so that what a node wrote is there behind it.

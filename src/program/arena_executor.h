@@ -43,8 +43,8 @@ class ArenaExecutor : public Executor {
   std::unique_ptr<device::Buffer> arena_;
   std::vector<std::vector<BoundOp>> bound_;  // by program
   ops::Documents documents_ = ops::Documents::packed;
-  std::unique_ptr<device::Mailbox> mailbox_;
-  std::vector<device::Mailbox::Piece> pieces_;
+  std::unique_ptr<device::AsyncReadback> readback_;
+  std::vector<device::AsyncReadback::Piece> pieces_;
   std::unique_ptr<device::Buffer> counts_;  // from the first count on: room for every value of eight bits
   std::int64_t counts_begun_ = 0;
 };

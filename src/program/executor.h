@@ -47,7 +47,7 @@ class Executor {
   virtual void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) = 0;  // a part of it
   virtual void read(ValueId id, void* host, std::int64_t bytes) = 0;
   // Sends the values to the host behind the queued work; take() waits for the oldest that were sent, and for no more.
-  // All letters hold the same values.
+  // All results hold the same values.
   virtual void post(std::span<const ValueId> ids) = 0;
   virtual void take(void* host) = 0;
   virtual void clear(ValueId id) = 0;            // to zero

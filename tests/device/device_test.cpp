@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "testing/copy_lanes.h"
-#include "testing/letters.h"
+#include "testing/readbacks.h"
 #include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
@@ -32,9 +32,9 @@ TEST(CpuDevice, SpansAreTimedWhereTheWorkEnds) {
   testing::expect_spans_by_the_devices_clock(cpu);
 }
 
-TEST(CpuDevice, LettersArriveInOrder) {
+TEST(CpuDevice, ResultsArriveInOrder) {
   CpuDevice cpu(1);
-  testing::expect_letters_in_order(cpu);
+  testing::expect_results_in_order(cpu);
 }
 
 TEST(CpuDevice, WhatGoesThroughWindowsArrives) {

@@ -38,36 +38,36 @@ class WatchedDevice : public device::CpuDevice {
 };
 
 // Work is done when it is given, but by the device's clock each micro-step and update takes kProgram behind what was
-// queued before it, and its letters come then.
+// queued before it, and its results come then.
 class AheadDevice final : public WatchedDevice {
  public:
   static constexpr double kProgram = 0.01;  // seconds
   using WatchedDevice::WatchedDevice;
   bool runs_ahead() const override { return true; }
   void wait() override { sleep_until(free_); }
-  std::unique_ptr<device::Mailbox> make_mailbox(std::int64_t bytes) override {
-    return std::make_unique<LateMailbox>(*this, CpuDevice::make_mailbox(bytes));
+  std::unique_ptr<device::AsyncReadback> make_readback(std::int64_t bytes) override {
+    return std::make_unique<LateReadback>(*this, CpuDevice::make_readback(bytes));
   }
   std::unique_ptr<device::Spans> make_spans() override { return std::make_unique<OwnSpans>(*this); }
 
  private:
-  class LateMailbox final : public device::Mailbox {
+  class LateReadback final : public device::AsyncReadback {
    public:
-    LateMailbox(AheadDevice& device, std::unique_ptr<Mailbox> letters)
-        : device_(device), letters_(std::move(letters)) {}
+    LateReadback(AheadDevice& device, std::unique_ptr<AsyncReadback> readback)
+        : device_(device), readback_(std::move(readback)) {}
     void post(std::span<const Piece> pieces) override {
-      letters_->post(pieces);
+      readback_->post(pieces);
       arrive_.push_back(device_.free_);
     }
     void take(void* to) override {
       sleep_until(arrive_.front());
       arrive_.pop_front();
-      letters_->take(to);
+      readback_->take(to);
     }
 
    private:
     AheadDevice& device_;
-    std::unique_ptr<Mailbox> letters_;
+    std::unique_ptr<AsyncReadback> readback_;
     std::deque<double> arrive_;
   };
 

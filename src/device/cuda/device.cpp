@@ -52,16 +52,16 @@ class CudaBuffer final : public Buffer {
 };
 
 // Pinned memory, an event a slot.
-class CudaMailbox final : public Mailbox {
+class CudaReadback final : public AsyncReadback {
  public:
-  CudaMailbox(std::int64_t bytes, cudaStream_t stream)
-      : bytes_(bytes), stream_(stream), letters_(cuda::pinned_bytes(static_cast<std::size_t>(kSlots * bytes))) {
+  CudaReadback(std::int64_t bytes, cudaStream_t stream)
+      : bytes_(bytes), stream_(stream), results_(cuda::pinned_bytes(static_cast<std::size_t>(kSlots * bytes))) {
     for (cuda::Event& event : arrived_) event = cuda::make_event(cudaEventDisableTiming);
   }
-  ~CudaMailbox() override { cudaStreamSynchronize(stream_); }  // letters nobody took may still be written
+  ~CudaReadback() override { cudaStreamSynchronize(stream_); }  // results nobody took may still be written
   void post(std::span<const Piece> pieces) override {
-    REDLINE_CHECK(posted_ - taken_ < kSlots, "{} letters are under way", posted_ - taken_);
-    std::byte* to = letter(posted_);
+    REDLINE_CHECK(posted_ - taken_ < kSlots, "{} results are under way", posted_ - taken_);
+    std::byte* to = result(posted_);
     for (const Piece& p : pieces) {
       REDLINE_CUDA(
           cudaMemcpyAsync(to, p.device_from, static_cast<std::size_t>(p.bytes), cudaMemcpyDeviceToHost, stream_));
@@ -71,18 +71,18 @@ class CudaMailbox final : public Mailbox {
     ++posted_;
   }
   void take(void* to) override {
-    REDLINE_CHECK(taken_ < posted_, "no letter is under way");
+    REDLINE_CHECK(taken_ < posted_, "no result is under way");
     REDLINE_CUDA(cudaEventSynchronize(arrived_[taken_ % kSlots].get()));
-    std::memcpy(to, letter(taken_), static_cast<std::size_t>(bytes_));
+    std::memcpy(to, result(taken_), static_cast<std::size_t>(bytes_));
     ++taken_;
   }
 
  private:
-  std::byte* letter(std::int64_t i) const { return letters_.get() + i % kSlots * bytes_; }
+  std::byte* result(std::int64_t i) const { return results_.get() + i % kSlots * bytes_; }
 
   std::int64_t bytes_, posted_ = 0, taken_ = 0;
   cudaStream_t stream_;
-  cuda::PinnedBytes letters_;
+  cuda::PinnedBytes results_;
   cuda::Event arrived_[kSlots];
 };
 
@@ -246,8 +246,8 @@ void CudaDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
 
 void CudaDevice::wait() { REDLINE_CUDA(cudaStreamSynchronize(stream_.get())); }
 
-std::unique_ptr<Mailbox> CudaDevice::make_mailbox(std::int64_t bytes) {
-  return std::make_unique<CudaMailbox>(bytes, stream_.get());
+std::unique_ptr<AsyncReadback> CudaDevice::make_readback(std::int64_t bytes) {
+  return std::make_unique<CudaReadback>(bytes, stream_.get());
 }
 
 std::unique_ptr<Spans> CudaDevice::make_spans() { return std::make_unique<CudaSpans>(stream_.get()); }

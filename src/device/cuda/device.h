@@ -29,7 +29,7 @@ class CudaDevice final : public Device {
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override;
   bool runs_ahead() const override { return true; }
-  std::unique_ptr<Mailbox> make_mailbox(std::int64_t bytes) override;
+  std::unique_ptr<AsyncReadback> make_readback(std::int64_t bytes) override;
   std::unique_ptr<Spans> make_spans() override;
   std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
   std::unique_ptr<CopyLane> make_lane() override;

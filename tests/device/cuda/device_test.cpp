@@ -7,8 +7,8 @@
 
 #include "base/random.h"
 #include "testing/copy_lanes.h"
-#include "testing/letters.h"
 #include "testing/on_card.h"
+#include "testing/readbacks.h"
 #include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
@@ -33,7 +33,7 @@ TEST_F(Card, BuffersAreAlignedCountedAndFreed) {
   EXPECT_EQ(card().allocated_bytes(), 0);
 }
 
-TEST_F(Card, LettersArriveInOrder) { testing::expect_letters_in_order(card()); }
+TEST_F(Card, ResultsArriveInOrder) { testing::expect_results_in_order(card()); }
 
 TEST_F(Card, SpansAreTimedByTheCard) { testing::expect_spans_by_the_devices_clock(card()); }
 
