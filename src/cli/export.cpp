@@ -1,7 +1,7 @@
 // redline export.
 #include "base/error.h"
 #include "cli/arguments.h"
-#include "cli/moving.h"
+#include "cli/transfer.h"
 #include "infer/hf_folders.h"
 
 namespace redline::cli {
@@ -40,7 +40,7 @@ int run_export(const Words& words) {
   if (out.empty()) fail_user("redline export needs --out HF_DIR");
   options.dtype = dtype_of(dtype);
 
-  return Moving("exporting", options)
+  return Transfer("exporting", options)
       .run(
           checkpoint, out, json,
           [&](const infer::Checkpoint& from) {

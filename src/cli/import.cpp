@@ -1,7 +1,7 @@
 // redline import.
 #include "base/error.h"
 #include "cli/arguments.h"
-#include "cli/moving.h"
+#include "cli/transfer.h"
 #include "infer/hf_folders.h"
 
 namespace redline::cli {
@@ -23,7 +23,7 @@ int run_import(const Words& words) {
   if (out.empty()) fail_user("redline import needs --out CHECKPOINT");
 
   infer::WriteWeights options;
-  return Moving("importing", options).run(folders[0], out, json, [&](const infer::Checkpoint& from) {
+  return Transfer("importing", options).run(folders[0], out, json, [&](const infer::Checkpoint& from) {
     return infer::import_model(real_files(), from, out, options);
   });
 }

@@ -81,46 +81,46 @@ Hashes write_texts(FileSystem& files, const Checkpoint& c, const model::HfDetail
 }
 
 // All files but a manifest; the weights last, since their hash is known at their end.
-Moved fill(FileSystem& files, const Checkpoint& c, const Tokens& tokens, io::NewFolder& folder,
-           const WriteWeights& options, Hashes& hashes) {
+Transferred fill(FileSystem& files, const Checkpoint& c, const Tokens& tokens, io::NewFolder& folder,
+                 const WriteWeights& options, Hashes& hashes) {
   const io::WeightFiles weights = io::reading_weights([&] { return c.weights(files); });
   io::reading_weights([&] { model::check_size(weights, c.model); });
   const model::FlatLayout layout = model::lay_out(model::family_of(c.model).table(c.model));
   const auto matched = io::reading_weights([&] { return model::match_weights(weights, c.model, layout); });
 
-  Moved moved;
-  moved.note = tokens.note;
+  Transferred transferred;
+  transferred.note = tokens.note;
   hashes = write_texts(files, c, details_of(files, c, tokens, options.dtype), folder);
   for (const auto& [name, text] : tokens.files) {
     hashes[name] = folder.write(name, text);
-    moved.tokenizer_files.push_back(name);
+    transferred.tokenizer_files.push_back(name);
   }
-  moved.weights = io::reading_weights([&] { return write_weights(files, folder.path(), matched, options); });
-  hashes.insert(moved.weights.hashes.begin(), moved.weights.hashes.end());
-  return moved;
+  transferred.weights = io::reading_weights([&] { return write_weights(files, folder.path(), matched, options); });
+  hashes.insert(transferred.weights.hashes.begin(), transferred.weights.hashes.end());
+  return transferred;
 }
 
 }  // namespace
 
-Moved export_model(FileSystem& files, const Checkpoint& checkpoint, const Path& out, const WriteWeights& options,
-                   const std::string& tokenizer) {
+Transferred export_model(FileSystem& files, const Checkpoint& checkpoint, const Path& out, const WriteWeights& options,
+                         const std::string& tokenizer) {
   io::NewFolder folder(files, out, "--out");
   Hashes hashes;
-  Moved moved = fill(files, checkpoint, tokens_of(files, checkpoint, tokenizer), folder, options, hashes);
+  Transferred transferred = fill(files, checkpoint, tokens_of(files, checkpoint, tokenizer), folder, options, hashes);
   folder.complete();
-  return moved;
+  return transferred;
 }
 
-Moved import_model(FileSystem& files, const Checkpoint& source, const Path& out, const WriteWeights& options) {
+Transferred import_model(FileSystem& files, const Checkpoint& source, const Path& out, const WriteWeights& options) {
   io::NewFolder folder(files, out, "--out");
   WriteWeights whole = options;
   whole.dtype = DType::f32;
   whole.shard_bytes = std::numeric_limits<std::int64_t>::max();
   Hashes hashes;
-  Moved moved = fill(files, source, tokens_of(files, source, {}), folder, whole, hashes);
+  Transferred transferred = fill(files, source, tokens_of(files, source, {}), folder, whole, hashes);
   io::write_manifest(files, folder.path(), 0, hashes);
   folder.complete();
-  return moved;
+  return transferred;
 }
 
 }  // namespace redline::infer

@@ -11,15 +11,16 @@
 
 namespace redline::cli {
 
-class Moving {
+class Transfer {
  public:
-  Moving(std::string doing, infer::WriteWeights& options);  // sets the options' progress and stop
+  Transfer(std::string doing, infer::WriteWeights& options);  // sets the options' progress and stop
   // Opens what `checkpoint` names, lets `move` write it into `out` and tells of it. Returns the exit status.
   int run(const std::string& checkpoint, const std::string& out, bool json,
-          const std::function<infer::Moved(const infer::Checkpoint&)>& move, bool average = false);
+          const std::function<infer::Transferred(const infer::Checkpoint&)>& move, bool average = false);
 
  private:
-  void tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) const;
+  void tell(const infer::Checkpoint& from, const std::string& out, const infer::Transferred& transferred,
+            bool json) const;
 
   report::BytesProgress progress_;
   double start_;

@@ -1,5 +1,5 @@
 // Progress and summary of weights on their way from one folder to another.
-#include "cli/moving.h"
+#include "cli/transfer.h"
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -10,24 +10,24 @@
 
 namespace redline::cli {
 
-Moving::Moving(std::string doing, infer::WriteWeights& options)
+Transfer::Transfer(std::string doing, infer::WriteWeights& options)
     : progress_(std::move(doing), 0), start_(steady_seconds()), line_(stderr) {
   options.stop = &signals_.caught();
   options.progress = [this](std::uint64_t done, std::uint64_t of) { progress_.show(line_, done, of); };
 }
 
-int Moving::run(const std::string& checkpoint, const std::string& out, bool json,
-                const std::function<infer::Moved(const infer::Checkpoint&)>& move, bool average) {
+int Transfer::run(const std::string& checkpoint, const std::string& out, bool json,
+                  const std::function<infer::Transferred(const infer::Checkpoint&)>& move, bool average) {
   const auto use = [&](const infer::Checkpoint& from) {
-    infer::Moved moved;
+    infer::Transferred transferred;
     try {
-      moved = move(from);
+      transferred = move(from);
     } catch (...) {
       line_.clear();  // before something is said about it
       throw;
     }
     line_.clear();
-    tell(from, out, moved, json);
+    tell(from, out, transferred, json);
   };
   try {
     infer::use_checkpoint(real_files(), checkpoint, use, average);
@@ -38,9 +38,10 @@ int Moving::run(const std::string& checkpoint, const std::string& out, bool json
   }
 }
 
-void Moving::tell(const infer::Checkpoint& from, const std::string& out, const infer::Moved& moved, bool json) const {
+void Transfer::tell(const infer::Checkpoint& from, const std::string& out, const infer::Transferred& transferred,
+                    bool json) const {
   const double seconds = steady_seconds() - start_;
-  const infer::WrittenWeights& w = moved.weights;
+  const infer::WrittenWeights& w = transferred.weights;
   if (json) {
     print_json({{"from", from.folder.string()},
                 {"folder", out},
@@ -49,8 +50,8 @@ void Moving::tell(const infer::Checkpoint& from, const std::string& out, const i
                 {"bytes", w.bytes},
                 {"shards", w.shards},
                 {"average", from.average},
-                {"tokenizer_files", moved.tokenizer_files},
-                {"note", moved.note},
+                {"tokenizer_files", transferred.tokenizer_files},
+                {"note", transferred.note},
                 {"seconds", seconds}});
     return;
   }
@@ -58,8 +59,9 @@ void Moving::tell(const infer::Checkpoint& from, const std::string& out, const i
                     report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)),
                     counted(w.shards, "file"), from.average ? "the average in " : "", from.folder.string(),
                     report::duration(seconds)));
-  if (!moved.tokenizer_files.empty()) print(fmt::format("  tokenizer: {}\n", fmt::join(moved.tokenizer_files, ", ")));
-  if (!moved.note.empty()) print(fmt::format("  {}\n", moved.note));
+  if (!transferred.tokenizer_files.empty())
+    print(fmt::format("  tokenizer: {}\n", fmt::join(transferred.tokenizer_files, ", ")));
+  if (!transferred.note.empty()) print(fmt::format("  {}\n", transferred.note));
 }
 
 }  // namespace redline::cli
