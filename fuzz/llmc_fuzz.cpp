@@ -1,5 +1,5 @@
 // llm.c's files: header, counts, ids.
-#include "data/shards/foreign.h"
+#include "data/shards/bin_files.h"
 #include "token_source.h"
 
 namespace redline::fuzz {

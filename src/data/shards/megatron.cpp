@@ -1,5 +1,7 @@
 // Megatron's pairs: NAME.bin holds ids back to back, NAME.idx says where sequences stand in it and which sequences make
 // a document.
+#include "data/shards/megatron.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -8,9 +10,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/identity.h"
-#include "data/shards/foreign.h"
+#include "data/shards/find_documents.h"
 #include "data/shards/map_tokens.h"
-#include "data/shards/scan.h"
 
 namespace redline::data {
 namespace {

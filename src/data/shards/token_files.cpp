@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 #include "data/input/paths.h"
-#include "data/shards/foreign.h"
+#include "data/shards/bin_files.h"
+#include "data/shards/megatron.h"
 #include "data/shards/shards.h"
 #include "data/shards/writer.h"
 

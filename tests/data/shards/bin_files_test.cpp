@@ -1,12 +1,13 @@
 // Tokens that other programs wrote: their layouts byte by byte, documents by end token or index, and broken files.
-#include "data/shards/foreign.h"
+#include "data/shards/bin_files.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/shards/scan.h"
+#include "data/shards/find_documents.h"
+#include "data/shards/megatron.h"
 #include "data/shards/small_folder.h"
 #include "data/shards/token_files.h"
 #include "testing/temp_folder.h"
@@ -37,7 +38,7 @@ std::string megatron_index(std::uint8_t type, const std::vector<std::int32_t>& l
          raw<std::uint64_t>({lengths.size(), bounds.size()}) + raw(lengths) + raw(pointers) + raw(bounds);
 }
 
-class ForeignTest : public ::testing::Test {
+class BinFilesTest : public ::testing::Test {
  protected:
   std::string write(const std::string& name, std::string_view bytes) {
     const auto file = real_files().create(folder_ / name);  // not synced: some tests write thousands
@@ -65,7 +66,7 @@ class ForeignTest : public ::testing::Test {
   redline::testing::TempFolder folder_;
 };
 
-TEST_F(ForeignTest, LlmcGpt2) {
+TEST_F(BinFilesTest, LlmcGpt2) {
   const auto a = write("a_000001.bin", gpt2({50256, 1, 2, 50256, 3, 50256, 4}));
   const auto b = write("a_000002.bin", gpt2({5, 50256, 50256, 50256, 6}));  // the rest of 4, then a run of ends
   const auto source = open({(folder_ / "a_*.bin").string()});
@@ -76,14 +77,14 @@ TEST_F(ForeignTest, LlmcGpt2) {
   EXPECT_THROW(source->encode("x"), UserError);
 }
 
-TEST_F(ForeignTest, LlmcLlama3) {
+TEST_F(BinFilesTest, LlmcLlama3) {
   const auto a = write("a.bin", llmc(20240801, 7, 6, raw<std::uint32_t>({128000, 70000, 128001, 128000, 1, 128255})));
   const auto source = open({a});
   EXPECT_EQ(all_documents(*source), (Documents{{70000, 128001}, {1, 128255}}));
   EXPECT_EQ(source->vocabulary(), 128256);
 }
 
-TEST_F(ForeignTest, NanoGpt) {
+TEST_F(BinFilesTest, NanoGpt) {
   const auto a = write("train.bin", raw<std::uint16_t>({1, 2, 50256, 3, 50256}));
   EXPECT_EQ(all_documents(*open({a})), (Documents{{1, 2, 50256}, {3, 50256}}));
   EXPECT_EQ(open({a})->vocabulary(), 50257);
@@ -100,7 +101,7 @@ TEST_F(ForeignTest, NanoGpt) {
 
 // Characters as nanoGPT's first example has them: no end token at all, so one document, the end of which can be held
 // out.
-TEST_F(ForeignTest, OneLongRowIsOneDocument) {
+TEST_F(BinFilesTest, OneLongRowIsOneDocument) {
   std::vector<std::uint16_t> ids;
   for (int i = 0; i < 200'000; ++i) ids.push_back(static_cast<std::uint16_t>(i % 65));
   const std::string path = write("char.bin", raw(ids));
@@ -123,7 +124,7 @@ TEST_F(ForeignTest, OneLongRowIsOneDocument) {
 }
 
 // Ends at every place around the scan's stretches and chunks.
-TEST_F(ForeignTest, ScanAgreesWithASimpleOne) {
+TEST_F(BinFilesTest, FindingDocumentsAgreesWithASimpleWay) {
   ThreadPool pool(2);
   for (const std::size_t size : {1, 2, 63, 64, 65, 129, 1000}) {
     for (std::size_t step = 1; step < 70; step += 3) {
@@ -151,7 +152,7 @@ TEST_F(ForeignTest, ScanAgreesWithASimpleOne) {
   EXPECT_TRUE(find_documents({array.data, 0, TokenType::u16}, {2, 2}, "x", pool).starts.empty());
 }
 
-TEST_F(ForeignTest, Megatron) {
+TEST_F(BinFilesTest, Megatron) {
   write("m.bin", raw<std::uint16_t>({1, 2, 3, 4, 5, 6}));
   // Sequences [1,2] [3] [] [4,5,6]; documents: the first two, none, the empty one, the last.
   write("m.idx", megatron_index(8, {2, 1, 0, 3}, {0, 4, 6, 6}, {0, 2, 2, 3, 4}));
@@ -165,7 +166,7 @@ TEST_F(ForeignTest, Megatron) {
   EXPECT_EQ(all_documents(*open({(folder_ / "m").string(), (folder_ / "n").string()})).size(), 3u);
 }
 
-TEST_F(ForeignTest, BrokenMegatron) {
+TEST_F(BinFilesTest, BrokenMegatron) {
   const auto error_with = [&](const std::string& index, const std::string& tokens) {
     write("m.bin", tokens);
     write("m.idx", index);
@@ -198,7 +199,7 @@ TEST_F(ForeignTest, BrokenMegatron) {
   EXPECT_NE(error_with(megatron_index(8, {}, {}, {0}), tokens).find("no documents"), std::string::npos);
 }
 
-TEST_F(ForeignTest, BrokenScannedFiles) {
+TEST_F(BinFilesTest, BrokenFilesWithoutIndex) {
   const std::string good = gpt2({1, 50256, 2});
   for (std::size_t size = 4; size < good.size(); size += size < 1000 ? 31 : 1) {
     const std::string error = error_of({write("a.bin", good.substr(0, size))});
@@ -215,7 +216,7 @@ TEST_F(ForeignTest, BrokenScannedFiles) {
   EXPECT_EQ(all_documents(*open({write("j.bin", raw<std::uint16_t>({3}))})), (Documents{{3}}));
 }
 
-TEST_F(ForeignTest, KindsAreToldApart) {
+TEST_F(BinFilesTest, KindsAreToldApart) {
   const auto text = write("a.txt", "hello"), nano = write("a.bin", raw<std::uint16_t>({1, 2})),
              c = write("c.bin", gpt2({1}));
   EXPECT_EQ(error_of({text}), "not tokens");
@@ -234,7 +235,7 @@ TEST_F(ForeignTest, KindsAreToldApart) {
 }
 
 // Whatever a file is called: what begins as a program does is no tokens.
-TEST(ForeignFormats, OthersUnderTheNameOfTokensAreNamed) {
+TEST(BinFiles, OthersUnderTheNameOfTokensAreNamed) {
   const redline::testing::TempFolder temp;
   for (const auto& [magic, name] :
        {std::pair{"\x7f\x45LF", "an ELF program"}, std::pair{"PAR1\x15\x04", "a Parquet file"}}) {

@@ -1,4 +1,6 @@
 // Formats without an index: llm.c and nanoGPT. Both are one long row of ids.
+#include "data/shards/bin_files.h"
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -8,9 +10,8 @@
 #include "base/hash.h"
 #include "data/identity.h"
 #include "data/input/file_kind.h"
-#include "data/shards/foreign.h"
+#include "data/shards/find_documents.h"
 #include "data/shards/map_tokens.h"
-#include "data/shards/scan.h"
 
 namespace redline::data {
 namespace {
@@ -52,7 +53,7 @@ Kind llmc_kind(std::span<const std::byte> bytes, const std::string& name) {
   return kind;
 }
 
-struct ScannedFile {
+struct BinFile {
   Path path;
   MappedFile mapped;
   TokenArray ids;
@@ -60,9 +61,9 @@ struct ScannedFile {
   std::int64_t first = 0;  // document
 };
 
-class ScannedSource final : public TokenDocuments {
+class BinSource final : public TokenDocuments {
  public:
-  ScannedSource(const std::vector<Path>& paths, bool llmc, TokenSettings s)
+  BinSource(const std::vector<Path>& paths, bool llmc, TokenSettings s)
       : TokenDocuments(s, s.tokenizer, std::nullopt),
         name_(counted(paths.size(), llmc ? "llm.c file" : "nanoGPT file")) {
     ThreadPool pool;
@@ -77,7 +78,7 @@ class ScannedSource final : public TokenDocuments {
     }
     for (const Path& path : paths) {
       const std::string name = path.string();
-      ScannedFile file{path, map_tokens(path), {}, {}, documents};
+      BinFile file{path, map_tokens(path), {}, {}, documents};
       const auto bytes = file.mapped.bytes();
       if (llmc) {
         const Kind this_kind = llmc_kind(bytes, name);
@@ -109,7 +110,7 @@ class ScannedSource final : public TokenDocuments {
   std::string name() const override { return name_; }
   std::vector<Path> files() const override {
     std::vector<Path> paths;
-    for (const ScannedFile& f : files_) paths.push_back(f.path);
+    for (const BinFile& f : files_) paths.push_back(f.path);
     return paths;
   }
 
@@ -117,7 +118,7 @@ class ScannedSource final : public TokenDocuments {
   // Of one long row of ids the last 64th becomes a document of its own, to be held out. Returns how many were made.
   std::int64_t part_last_document() {
     std::int64_t tokens = 0;
-    for (const ScannedFile& f : files_) tokens += f.ids.count;
+    for (const BinFile& f : files_) tokens += f.ids.count;
     const auto last =
         std::ranges::find_if(files_.rbegin(), files_.rend(), [](const auto& f) { return !f.starts.empty(); });
     const auto begin = static_cast<std::int64_t>(last->starts.back());
@@ -129,11 +130,11 @@ class ScannedSource final : public TokenDocuments {
   }
 
   struct Place {
-    const ScannedFile& file;
+    const BinFile& file;
     std::int64_t begin, end;  // tokens; end tokens beyond the first are left out
   };
   Place locate(std::int64_t index) const {
-    const ScannedFile& file = *std::prev(std::ranges::upper_bound(files_, index, {}, &ScannedFile::first));
+    const BinFile& file = *std::prev(std::ranges::upper_bound(files_, index, {}, &BinFile::first));
     const auto i = static_cast<std::size_t>(index - file.first);
     const auto begin = static_cast<std::int64_t>(file.starts[i]);
     std::int64_t end = i + 1 < file.starts.size() ? static_cast<std::int64_t>(file.starts[i + 1]) : file.ids.count;
@@ -155,13 +156,13 @@ class ScannedSource final : public TokenDocuments {
   }
   std::uint64_t contents() const override {
     Hasher hasher;
-    for (const ScannedFile& f : files_) hash_sampled(hasher, f.mapped.bytes(), files_.size());
+    for (const BinFile& f : files_) hash_sampled(hasher, f.mapped.bytes(), files_.size());
     hasher.update(std::as_bytes(std::span(ends_)));
     return hasher.digest();
   }
 
   std::string name_;
-  std::vector<ScannedFile> files_;
+  std::vector<BinFile> files_;
   EndTokens ends_{};
 };
 
@@ -176,7 +177,7 @@ bool is_llmc(const Path& file) {
 }
 
 std::unique_ptr<DocumentSource> open_llmc(const std::vector<Path>& files, TokenSettings settings) {
-  return std::make_unique<ScannedSource>(files, true, std::move(settings));
+  return std::make_unique<BinSource>(files, true, std::move(settings));
 }
 
 std::unique_ptr<DocumentSource> open_nanogpt(const std::vector<Path>& files, TokenSettings settings) {
@@ -189,7 +190,7 @@ std::unique_ptr<DocumentSource> open_nanogpt(const std::vector<Path>& files, Tok
       fail_user("{}: {}: this is {}, and no file of tokens; give its text, tokenized with redline data prepare",
                 settings.key, file.string(), format);
   }
-  return std::make_unique<ScannedSource>(files, false, std::move(settings));
+  return std::make_unique<BinSource>(files, false, std::move(settings));
 }
 
 }  // namespace redline::data

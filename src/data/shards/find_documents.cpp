@@ -1,6 +1,6 @@
 // Chunks of a fixed size are scanned by whoever is free, 64 ids at a time; only where such a stretch holds an end token
 // are they looked at one by one.
-#include "data/shards/scan.h"
+#include "data/shards/find_documents.h"
 
 #include <algorithm>
 #include <atomic>

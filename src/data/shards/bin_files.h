@@ -1,5 +1,5 @@
-// Tokens that other programs prepared: llm.c's shards, nanoGPT's .bin, Megatron's .bin with its .idx. docs/formats.md says
-// what is read of each.
+// Files of ids without an index, as other programs prepared them: llm.c's shards and nanoGPT's .bin. docs/formats.md
+// says what is read of each.
 #pragma once
 
 #include <memory>
@@ -17,6 +17,5 @@ bool is_llmc(const Path& file);
 // UserError that names the file.
 std::unique_ptr<DocumentSource> open_llmc(const std::vector<Path>& files, TokenSettings settings);
 std::unique_ptr<DocumentSource> open_nanogpt(const std::vector<Path>& files, TokenSettings settings);
-std::unique_ptr<DocumentSource> open_megatron(const std::vector<Path>& bin_files, TokenSettings settings);
 
 }  // namespace redline::data
