@@ -80,7 +80,7 @@ struct Arguments::Impl {
     // What is a flag elsewhere may be a key here.
     if (words_name.find("key=value") != words_name.npos && guess.empty()) {
       const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-      std::string key = config::key_elsewhere(word);
+      std::string key = config::key_in_other_trainers(word);
       for (const config::Key& k : config::keys())
         if (key.empty() && (k.name == word || k.name.ends_with("." + word))) key = k.name;
       if (!key.empty() && !key.starts_with('-'))

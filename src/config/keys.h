@@ -93,7 +93,7 @@ std::string unknown_key(std::string_view name);
 
 // Our name for another trainer's name of a key or a section: "optim.lr" for "learning_rate", whatever section it was
 // written in; a flag for what is none of the configuration's ("--out"). Empty: nobody calls it so.
-std::string key_elsewhere(std::string_view name);
-std::string section_elsewhere(std::string_view name);
+std::string key_in_other_trainers(std::string_view name);
+std::string section_in_other_trainers(std::string_view name);
 
 }  // namespace redline::config

@@ -39,7 +39,7 @@ void apply(const std::vector<Setting>& settings, std::string_view file_name, Loa
     } else if (s.table) {
       std::vector<std::string> sections;
       for (const Key& k : keys()) sections.emplace_back(k.name.substr(0, k.name.find('.')));
-      std::string guess = section_elsewhere(s.name);
+      std::string guess = section_in_other_trainers(s.name);
       if (guess.empty()) guess = nearest(s.name, sections);
       const auto last = std::ranges::unique(sections).begin();
       fail_user("{}: unknown section '{}'; {}", place, s.name,

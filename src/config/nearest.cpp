@@ -51,7 +51,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
 }
 
 std::string unknown_key(std::string_view name) {
-  if (const std::string here = key_elsewhere(name); !here.empty()) {
+  if (const std::string here = key_in_other_trainers(name); !here.empty()) {
     const Key* key = find_key(here);
     const std::string unit = key && !key->unit.empty() ? fmt::format(", {}", key->unit) : "";
     return fmt::format("unknown key '{}'; here it is {}{}", name, here.starts_with('-') ? "the flag " : "",

@@ -144,7 +144,7 @@ TEST_F(LoadTest, NamesFromElsewhereAreKnown) {
 // A row of the table that names no key, or a word that is a key itself, would mislead.
 TEST_F(LoadTest, NamesFromElsewhereLeadToKeys) {
   for (const Key& key : keys()) {
-    const std::string here = key_elsewhere(key.name);
+    const std::string here = key_in_other_trainers(key.name);
     if (!here.empty() && here != "train.seed") {
       EXPECT_EQ(here, key.name);
     }
@@ -195,7 +195,7 @@ TEST_F(LoadTest, NamesFromElsewhereLeadToKeys) {
                             "report_to",
                             "pretrained",
                             "document_separator"})
-    EXPECT_TRUE(find_key(key_elsewhere(there))) << there << " " << key_elsewhere(there);
+    EXPECT_TRUE(find_key(key_in_other_trainers(there))) << there << " " << key_in_other_trainers(there);
 }
 
 TEST_F(LoadTest, SizesAndDepthsAreBounded) {

@@ -108,7 +108,7 @@ std::string find(const Names (&table)[n], std::string_view name) {
 
 }  // namespace
 
-std::string key_elsewhere(std::string_view name) { return find(kKeys, name); }
-std::string section_elsewhere(std::string_view name) { return find(kSections, name); }
+std::string key_in_other_trainers(std::string_view name) { return find(kKeys, name); }
+std::string section_in_other_trainers(std::string_view name) { return find(kSections, name); }
 
 }  // namespace redline::config
