@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "device/cuda/belongings.h"
+#include "device/cuda/card_objects.h"
 #include "device/cuda/handles.h"
 #include "device/cuda/upload_ring.h"
 #include "device/device.h"
@@ -47,7 +47,7 @@ class CudaDevice final : public Device {
   std::atomic<std::int64_t> allocated_ = 0;
   cuda::Stream stream_, side_;
   cuda::UploadRing uploads_;
-  cuda::Belongings belongings_;
+  cuda::CardObjects belongings_;
   cuda::Launch launch_, side_launch_;
   friend class CudaBuffer;
 };

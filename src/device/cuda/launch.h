@@ -10,11 +10,11 @@
 
 namespace redline::device::cuda {
 
-class Belongings;
+class CardObjects;
 
 struct Launch {
   cudaStream_t stream = nullptr;
-  Belongings* own = nullptr;  // what was made, measured and chosen on this card (device/cuda/belongings.h)
+  CardObjects* own = nullptr;  // what was made, measured and chosen on this card (device/cuda/card_objects.h)
   int multiprocessors = 0;
   int major = 0, minor = 0;  // compute capability
 };

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "device/cuda/belongings.h"
+#include "device/cuda/card_objects.h"
 #include "device/cuda/launch.h"
 #include "ops/attention.h"
 
@@ -25,8 +25,8 @@ struct AttentionCase {
   int major = 0, minor = 0;                       // compute capability of the card
   std::int64_t n = 0, capacity = 0, longest = 0;  // tokens, documents there is room for, tokens of the longest
   AttentionHow how = {};
-  std::int64_t workspace_bytes = 0;         // that the pass may use
-  device::cuda::Belongings* own = nullptr;  // the card's
+  std::int64_t workspace_bytes = 0;          // that the pass may use
+  device::cuda::CardObjects* own = nullptr;  // the card's
   auto operator<=>(const AttentionCase&) const = default;
 
   bool full_rows() const { return how.documents == Documents::full_rows; }

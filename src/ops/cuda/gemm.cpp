@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/log.h"
-#include "device/cuda/belongings.h"
+#include "device/cuda/card_objects.h"
 #include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm_plan.h"
 #include "ops/cuda/gemm_tuning.h"

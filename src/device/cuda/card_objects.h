@@ -9,7 +9,7 @@
 
 namespace redline::device::cuda {
 
-class Belongings {
+class CardObjects {
  public:
   // The one T of this card, made when it is first asked for.
   template <class T>
