@@ -1,6 +1,6 @@
-// Packed tokens a second, from files in the page cache to batches: prepared shards and a .jsonl tokenized on the way, for
-// each way of packing and number of workers. The thread that packs is one more. Documents have the lengths of ping, a
-// mean of some 200 tokens: short ones cost most.
+// Packed tokens a second, from files in the page cache to batches: prepared shards and a .jsonl tokenized on the way,
+// for each way of packing and number of workers. The thread that packs is one more. Documents have the lengths of ping,
+// a mean of some 200 tokens: short ones cost most.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <unistd.h>

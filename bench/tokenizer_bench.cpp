@@ -1,5 +1,6 @@
 // How fast text becomes ids: tokenizer_bench TOKENIZER DOCUMENTS.jsonl [THREADS...]. A plain program, so that
-// bench/tokenizer_peer.py can run it beside the Hugging Face library on the same documents; one JSON line a measurement.
+// bench/tokenizer_peer.py can run it beside the Hugging Face library on the same documents; one JSON line a
+// measurement.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Runs a target without libFuzzer: replays its seeds and corpus, then mutates them for some seconds. It does not look at
-// coverage, so it finds less; it needs no special compiler, so a short run of every target is an ordinary test.
+// Runs a target without libFuzzer: replays its seeds and corpus, then mutates them for some seconds. It does not look
+// at coverage, so it finds less; it needs no special compiler, so a short run of every target is an ordinary test.
 //   NAME_fuzz [--seconds S] [--seed N] [FILE|FOLDER ...]
 #include <sys/resource.h>
 #include <unistd.h>

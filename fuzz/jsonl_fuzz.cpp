@@ -1,5 +1,5 @@
-// Lines of JSON: never a crash, and whatever our scanner takes, a general parser takes with the same text. Also as a file,
-// through the input that finds lines.
+// Lines of JSON: never a crash, and whatever our scanner takes, a general parser takes with the same text. Also as a
+// file, through the input that finds lines.
 #include "data/input/json_text.h"
 #include "data/input/text_input.h"
 #include "data/utf8.h"

@@ -1,5 +1,5 @@
-// tokenizer.json from anybody, and a text to encode with it: the bytes up to the first NUL are the file, the rest is the
-// text. A UserError is right; a crash, a hang or memory out of proportion is not.
+// tokenizer.json from anybody, and a text to encode with it: the bytes up to the first NUL are the file, the rest is
+// the text. A UserError is right; a crash, a hang or memory out of proportion is not.
 #include <cstdlib>
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
-// A folder of sharded weights from anybody: an index and one shard. What is accepted holds exactly what its index names.
+// A folder of sharded weights from anybody: an index and one shard. What is accepted holds exactly what its index
+// names.
 #include "fuzz.h"
 #include "io/weight_files.h"
 

@@ -1,7 +1,7 @@
 // Says how much of a program's time on a GPU lies between its kernels. The driver loads it into any CUDA program:
 //   CUDA_INJECTION64_PATH=build-cuda/libkernel_gaps.so redline train --preset ping-95m --device cuda ...
-// Start, tuning and evaluation do not count: a stretch ends where nothing ran for 20 ms, and of the longest stretch the last
-// four fifths are looked at. Tracing itself widens gaps a little.
+// Start, tuning and evaluation do not count: a stretch ends where nothing ran for 20 ms, and of the longest stretch the
+// last four fifths are looked at. Tracing itself widens gaps a little.
 #include <cupti.h>
 
 #include <algorithm>

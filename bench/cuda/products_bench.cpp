@@ -1,7 +1,7 @@
 // Times the matrix products of a training step as the tuner sees them, in short bursts and under load: a card at its
-// power cap runs at another clock, so that what is fastest in a burst need not be fastest in training. Three figures for
-// every finalist of a product, then whole steps of products, in the order of a step, by cuBLASLt's first choices, by the
-// tuner's and by the choices made under load.
+// power cap runs at another clock, so that what is fastest in a burst need not be fastest in training. Three figures
+// for every finalist of a product, then whole steps of products, in the order of a step, by cuBLASLt's first choices,
+// by the tuner's and by the choices made under load.
 //   cuda_products_bench [--list] [--seconds=S] [PRESET:BATCH ...]
 // --list: only which products they are. Default: 20 s a model under load, llama-1.36b:24 qwen3-1.8b:8.
 #include <algorithm>
@@ -69,7 +69,8 @@ struct Product {
   }
 };
 
-// The products of a program, in its order: indices of the distinct ones. Addresses are those of an arena that is not there.
+// The products of a program, in its order: indices of the distinct ones. Addresses are those of an arena that is not
+// there.
 struct Step {
   std::vector<Product> products;
   std::vector<std::size_t> order;

@@ -16,8 +16,8 @@ void warn_line(std::string_view text);  // "redline: warning: text"
 // The line on standard error, whoever listens.
 void write_line(bool warning, std::string_view text);
 
-// Takes the lines instead of standard error while it lives, from whatever thread they come; one at a time. It writes them
-// itself when it is ready for them.
+// Takes the lines instead of standard error while it lives, from whatever thread they come; one at a time. It writes
+// them itself when it is ready for them.
 class Listener {
  public:
   using Take = std::function<void(bool warning, std::string_view text)>;

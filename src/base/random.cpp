@@ -11,7 +11,7 @@ constexpr std::size_t kBlock = 64;  // counters at a time: four words each, all 
 
 inline float open_unit(std::uint32_t word) { return (static_cast<float>(word) + 0.5f) * 0x1p-32f; }
 
-// log(u) of u = open_unit(word). With u = m 2^e, m in [2/3, 4/3), s = (m-1)/(m+1):  log m = 2 (s + s^3/3 + s^5/5 + ...),
+// log(u) of u = open_unit(word). With u = m 2^e, m in [2/3, 4/3), s = (m-1)/(m+1): log m = 2 (s + s^3/3 + s^5/5 + ...),
 // |s| <= 0.2. Near 1, where fp32 would lose u's last bits, m - 1 is -(1 - u), which it holds.
 inline float log_of(std::uint32_t word) {
   constexpr std::uint32_t kTwoThirds = 0x3F2AAAABu;

@@ -1,5 +1,5 @@
-// The values that change from step to step, as programs read them: they live in device memory, never in a kernel's arguments, so
-// that a captured step stays true. The host writes them before each run of a program.
+// The values that change from step to step, as programs read them: they live in device memory, never in a kernel's
+// arguments, so that a captured step stays true. The host writes them before each run of a program.
 #pragma once
 
 #include <cstdint>

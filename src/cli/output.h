@@ -25,8 +25,8 @@ bool output_failed();  // so that nothing more need be printed: a full disk, or 
 // Flushes. Empty when all of it was written or nobody is there to read it; else a sentence.
 std::string finish_output();
 
-// A file that a command is about to write: its folder must be there, and it must be neither what the command reads nor a
-// device. `flag` leads the UserErrors.
+// A file that a command is about to write: its folder must be there, and it must be neither what the command reads nor
+// a device. `flag` leads the UserErrors.
 void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs);
 
 }  // namespace redline::cli

@@ -1,6 +1,6 @@
-// Ctrl-C for commands that have nothing on the disk before their end: they end wherever they are, with exit status 3 and one
-// sentence. A call into a library, a read from a terminal or a sort that takes half a minute need not be asked to stop.
-// Commands with something to put in order first use train/signals.h.
+// Ctrl-C for commands that have nothing on the disk before their end: they end wherever they are, with exit status 3
+// and one sentence. A call into a library, a read from a terminal or a sort that takes half a minute need not be asked
+// to stop. Commands with something to put in order first use train/signals.h.
 #pragma once
 
 namespace redline::cli {

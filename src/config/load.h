@@ -20,8 +20,8 @@ struct Sources {
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
 };
 
-// Fills in what a configuration takes from elsewhere (model.init_from, the family's model.qk_norm), once all that was written
-// is there and before it is checked.
+// Fills in what a configuration takes from elsewhere (model.init_from, the family's model.qk_norm), once all that was
+// written is there and before it is checked.
 using Complete = std::function<void(Config& config)>;
 
 // defaults < preset < file < overrides; then completed, checked as a whole, and derived values

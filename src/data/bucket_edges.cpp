@@ -1,5 +1,5 @@
-// Dynamic programming over the distinct lengths: the best k buckets for the shortest j lengths come from the best k-1 for
-// some shorter ones. Longer edges never cost less, so the place of the last cut moves in one direction with j, and
+// Dynamic programming over the distinct lengths: the best k buckets for the shortest j lengths come from the best k-1
+// for some shorter ones. Longer edges never cost less, so the place of the last cut moves in one direction with j, and
 // halving finds all of them in O(d log d) a bucket: a corpus with 131072 distinct lengths takes no time either.
 #include "data/bucket_edges.h"
 

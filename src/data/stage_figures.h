@@ -1,5 +1,5 @@
-// What each stage of the data pipeline has done, counted while it runs: a clock is read twice a chunk or a batch, never a
-// token.
+// What each stage of the data pipeline has done, counted while it runs: a clock is read twice a chunk or a batch, never
+// a token.
 #pragma once
 
 #include <atomic>
@@ -68,7 +68,8 @@ std::vector<std::string> in_words(const PipelineFigures& figures);  // a line a 
 // Turns counters into the figures of intervals. For one thread.
 class PipelineReporter {
  public:
-  // `maker_stage` is what makes chunks (Feed::maker_stage()): where that is reading, there is no other stage of reading.
+  // `maker_stage` is what makes chunks (Feed::maker_stage()): where that is reading, there is no other stage of
+  // reading.
   PipelineReporter(const PipelineCounters& counters, std::string_view maker_stage, std::int64_t workers);
   bool due(double every_seconds) const { return steady_seconds() - start_ >= every_seconds; }
   PipelineFigures take();  // since the last; queue depths are the caller's to fill

@@ -141,8 +141,8 @@ class CpuDevice : public Device {
   friend class CpuBuffer;
 };
 
-// The lines of `redline info` about CUDA: built or not, and the cards the driver shows. Without CUDA, device/no_cuda.cpp.
-// Whether cards of a compute capability multiply operands in eight bits.
+// The lines of `redline info` about CUDA: built or not, and the cards the driver shows. Without CUDA,
+// device/no_cuda.cpp. Whether cards of a compute capability multiply operands in eight bits.
 constexpr bool has_fp8(int major, int minor) { return 10 * major + minor >= 89; }
 
 struct CudaCard {

@@ -1,6 +1,6 @@
-// The words of ranks to each other, beside the tensors: who is there, small values that all must know, warnings, and the end.
-// Every rank has a thread that is connected with rank 0's by TCP and sends a sign of life each second; so a rank that
-// dies, hangs or fails ends all of them with one sentence, whatever their main threads wait for.
+// The words of ranks to each other, beside the tensors: who is there, small values that all must know, warnings, and
+// the end. Every rank has a thread that is connected with rank 0's by TCP and sends a sign of life each second; so a
+// rank that dies, hangs or fails ends all of them with one sentence, whatever their main threads wait for.
 #pragma once
 
 #include <cstdint>

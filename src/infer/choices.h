@@ -1,5 +1,5 @@
-// Multiple choice: which of some continuations of a text a model holds for the likeliest. docs/sampling_and_evaluation.md writes
-// down how choices become tokens and how they are compared.
+// Multiple choice: which of some continuations of a text a model holds for the likeliest.
+// docs/sampling_and_evaluation.md writes down how choices become tokens and how they are compared.
 #pragma once
 
 #include <cstdint>

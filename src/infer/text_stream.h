@@ -1,5 +1,5 @@
-// Tokens to text while they come: what is given out never changes afterwards. A token may end inside a character, and text
-// may be the beginning of a stop string: both wait until it is known.
+// Tokens to text while they come: what is given out never changes afterwards. A token may end inside a character, and
+// text may be the beginning of a stop string: both wait until it is known.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The hashes that the bytes of a file must have: one hash of all of them, or one for each stretch where several ranks wrote it.
+// The hashes that the bytes of a file must have: one hash of all of them, or one for each stretch where several ranks
+// wrote it.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ namespace redline::io {
 class NewFolder {
  public:
   // A folder that is not there yet, or an empty one that can be replaced; anything else is a UserError led by `flag`
-  // ("--out"). The remains of an interrupted attempt beside it are removed; anything else that stands there is not touched.
+  // ("--out"). The remains of an interrupted attempt beside it are removed; anything else that stands there is not
+  // touched.
   NewFolder(FileSystem& files, Path folder, std::string_view flag);
   // Without complete(), what was written goes.
   ~NewFolder();

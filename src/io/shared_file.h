@@ -40,8 +40,8 @@ class SharedFileWriter {
   std::optional<Hasher> hasher_;
 };
 
-// A rank's part of each file, or the sentence of why it wrote none, on its way to rank 0; and the parts of all ranks, in
-// the order of the files. A MachineError where one did not, which names it.
+// A rank's part of each file, or the sentence of why it wrote none, on its way to rank 0; and the parts of all ranks,
+// in the order of the files. A MachineError where one did not, which names it.
 std::string report_of(const std::map<std::string, FileHashes>& wrote, const std::string& problem);
 std::map<std::string, FileHashes> joined_reports(const std::vector<std::string>& reports);
 

@@ -45,8 +45,8 @@ struct TensorStream {
 };
 
 // Window after window: `place` says where each piece goes and what it is converted to (as StoredTensor::convert), in
-// order and from this thread; when all of a window are there, `done` hears of them. The memory that it names must stay until
-// then. Pieces of a tensor come in order.
+// order and from this thread; when all of a window are there, `done` hears of them. The memory that it names must stay
+// until then. Pieces of a tensor come in order.
 struct PiecePlace {
   std::byte* at = nullptr;
   DType dtype = DType::f32;

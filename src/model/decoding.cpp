@@ -52,7 +52,8 @@ std::span<const float> Decoding::prefill(std::span<const std::int32_t> text, std
   return prompt_logits_;
 }
 
-// A slot without a token writes over the place behind its text, or over its last one where that is full: nobody reads it.
+// A slot without a token writes over the place behind its text, or over its last one where that is full: nobody reads
+// it.
 std::span<const float> Decoding::step(std::span<const std::int32_t> tokens) {
   REDLINE_CHECK(static_cast<std::int64_t>(tokens.size()) <= shape_.slots, "{} tokens for {} slots", tokens.size(),
                 shape_.slots);

@@ -23,13 +23,13 @@ class Decoding {
   // call.
   std::span<const float> prefill(std::span<const std::int32_t> text, std::span<const std::int64_t> slots);
 
-  // Adds tokens[s] to every slot s that is not kNoToken, and the logits behind it, [slots, vocab], are good until the next
-  // call. A slot must hold a text, with room for one more token.
+  // Adds tokens[s] to every slot s that is not kNoToken, and the logits behind it, [slots, vocab], are good until the
+  // next call. A slot must hold a text, with room for one more token.
   static constexpr std::int32_t kNoToken = -1;
   std::span<const float> step(std::span<const std::int32_t> tokens);
 
-  // Bytes that a step must move at least when its texts have so many tokens in all: weights, activations, and the part of
-  // the caches that is in use.
+  // Bytes that a step must move at least when its texts have so many tokens in all: weights, activations, and the part
+  // of the caches that is in use.
   double step_bytes(double cached_tokens) const;
 
  private:

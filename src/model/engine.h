@@ -138,7 +138,8 @@ class Engine {
 // Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is
 // returned points into `weights`.
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights);
-// The rows of the state table that are in one file of a checkpoint; a tensor that is missing there or does not fit is a UserError.
+// The rows of the state table that are in one file of a checkpoint; a tensor that is missing there or does not fit is a
+// UserError.
 Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::File& file, std::string_view name);
 // Loads weights. A file whose hash is not that of its manifest is a UserError as well.
 void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress = {});

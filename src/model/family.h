@@ -67,8 +67,8 @@ struct Family {
   ParameterTable (*table)(const config::Model&);
   std::vector<ConstantSpec> (*constants)(const config::Model&, std::int64_t positions);
   ForwardValues (*forward)(program::Builder&, const config::Model&, const NamedValues&, const program::BatchValues&);
-  // Reads the keys of config.json that not all families share, where there are any: refuses by name the ones that we cannot run, and
-  // writes what transformers expects.
+  // Reads the keys of config.json that not all families share, where there are any: refuses by name the ones that we
+  // cannot run, and writes what transformers expects.
   void (*check_hf)(const io::Json& json, std::string_view file) = nullptr;
   void (*write_hf)(const config::Model& model, io::Json& json) = nullptr;
 };

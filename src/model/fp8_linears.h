@@ -1,6 +1,6 @@
-// The state of a run with products in eight bits, beside its parameters: copies of the linears' weights, a scale for every
-// tensor that is cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h the
-// products.
+// The state of a run with products in eight bits, beside its parameters: copies of the linears' weights, a scale for
+// every tensor that is cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h
+// the products.
 #pragma once
 
 #include <map>
@@ -33,8 +33,8 @@ struct Fp8Candidates {
 };
 Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
-// The products that a configuration takes, in the order of the candidates: the ones of precision.fp8_products that the shapes allow,
-// or all that they allow where it names none. A name that is no product of the model is a UserError.
+// The products that a configuration takes, in the order of the candidates: the ones of precision.fp8_products that the
+// shapes allow, or all that they allow where it names none. A name that is no product of the model is a UserError.
 inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
 struct Fp8Products {
   std::vector<std::string> taken, left;  // left to bf16

@@ -78,8 +78,8 @@ struct LoweringOptions {
 };
 
 // The options of a configuration on a kind of device: the one place that says which device computes in what.
-// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. Settings that do not go together are a
-// UserError.
+// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. Settings that do not go together
+// are a UserError.
 data::BatchShape batch_shape(const config::Config& config);
 std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);

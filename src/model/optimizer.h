@@ -1,4 +1,5 @@
-// An optimizer as lowering sees it: what it keeps from step to step, and the nodes of its update. One file an optimizer.
+// An optimizer as lowering sees it: what it keeps from step to step, and the nodes of its update. One file an
+// optimizer.
 #pragma once
 
 #include <functional>

@@ -49,8 +49,8 @@ inline constexpr std::int64_t kFlatAlignment = 64;
 
 FlatLayout lay_out(const ParameterTable& table);
 
-// The parameters of which something holds, as few ranges of the flat arrays as can be, in order. The gap behind a parameter
-// is its own, so that a property and its opposite cover everything.
+// The parameters of which something holds, as few ranges of the flat arrays as can be, in order. The gap behind a
+// parameter is its own, so that a property and its opposite cover everything.
 std::vector<optim::Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
                                        const std::function<bool(const ParameterSpec&)>& holds);
 

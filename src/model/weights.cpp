@@ -17,8 +17,8 @@
 namespace redline::model {
 namespace {
 
-// Whether two tensors hold the same. They are read by the piece: pages of a mapping would stay in memory until the weights
-// are loaded, and a fault for every few of them takes longer than the copy.
+// Whether two tensors hold the same. They are read by the piece: pages of a mapping would stay in memory until the
+// weights are loaded, and a fault for every few of them takes longer than the copy.
 bool same_bytes(const io::SafetensorsReader& a_file, const io::StoredTensor& a, const io::SafetensorsReader& b_file,
                 const io::StoredTensor& b) {
   if (a.dtype != b.dtype || a.bytes.size() != b.bytes.size()) return false;
@@ -38,8 +38,8 @@ bool same_bytes(const io::SafetensorsReader& a_file, const io::StoredTensor& a, 
   return same;
 }
 
-// A tied model's file may repeat the embedding as the head, and files of old transformers hold the rotary frequencies. A
-// head that is another one is not thrown away unseen.
+// A tied model's file may repeat the embedding as the head, and files of old transformers hold the rotary frequencies.
+// A head that is another one is not thrown away unseen.
 bool is_passed_over(const io::SafetensorsReader& file, const io::StoredTensor& t, const io::WeightFiles& weights,
                     const config::Model& model) {
   if (t.name.ends_with("rotary_emb.inv_freq")) return true;

@@ -1,6 +1,6 @@
 // The documents of a batch cut into tiles, longest documents first, for the kernels of a card that share pieces of
-// attention out among their blocks. Documents change from batch to batch while a captured graph does not, so the list is
-// made on the card, once for all that attend in a micro-step.
+// attention out among their blocks. Documents change from batch to batch while a captured graph does not, so the list
+// is made on the card, once for all that attend in a micro-step.
 //   tiles(d) = ceil(length(d) / tile);  first(d) = sum of tiles over the documents that come before d in that order
 // For each of kTileSizes: a head of 16 bytes (pieces taken, blocks done, slots in use), then a slot for each tile. What
 // was taken is zero between two kernels: whoever takes pieces leaves it so.

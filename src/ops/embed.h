@@ -1,6 +1,6 @@
-// Embedding: y[i] = weight[tokens[i]].
-// Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i. A card sorts the tokens for it first, so
-// that every row of the table is one run of them; what it needs is known before the backward pass begins.
+// Embedding: y[i] = weight[tokens[i]]. Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i. A
+// card sorts the tokens for it first, so that every row of the table is one run of them; what it needs is known before
+// the backward pass begins.
 #pragma once
 
 #include "base/operand.h"
@@ -66,10 +66,12 @@ struct SortTokens {
   }
 };
 
-// Positions before they are sorted, and what the sort itself asks for: tokens and positions once more, and its counters.
+// Positions before they are sorted, and what the sort itself asks for: tokens and positions once more, and its
+// counters.
 inline std::int64_t sort_bytes(std::int64_t n) { return 16 * n + (std::int64_t{1} << 20); }
 
-// Runs are added up in chunks of so many tokens, or of twice as many where their pieces, two a chunk, would be too large.
+// Runs are added up in chunks of so many tokens, or of twice as many where their pieces, two a chunk, would be too
+// large.
 inline constexpr std::int64_t kEmbedChunk = 64, kMostPieceBytes = std::int64_t{48} << 20;
 inline std::int64_t piece_rows(std::int64_t n, std::int64_t chunk) { return 2 * ((n + chunk - 1) / chunk); }
 inline std::int64_t piece_rows_within_limit(std::int64_t n, std::int64_t d) {

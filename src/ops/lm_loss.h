@@ -21,8 +21,8 @@ namespace redline::ops {
 // where it does not matter.
 inline constexpr float kDlogitsScale = 0x1p15f;
 
-// The operands in eight bits that the gradients of a head take. Everything by rows of what is summed over: tokens or the vocabulary,
-// of which both are multiples of 16, as are the rows of a chunk.
+// The operands in eight bits that the gradients of a head take. Everything by rows of what is summed over: tokens or
+// the vocabulary, of which both are multiples of 16, as are the rows of a chunk.
 template <class T>
 struct HeadInFp8 {
   T x{};              // [d, n]  e4m3: x by columns

@@ -23,8 +23,8 @@ struct HeadLayout {
   std::int64_t qk_heads() const { return heads + kv_heads; }
 };
 
-// The elements that a QK-norm takes its mean over: one head, or the whole projection of q and that of k. Below, q_width and k_width
-// are head_dim, or heads * head_dim and kv_heads * head_dim; `norms` is heads + kv_heads, or 2.
+// The elements that a QK-norm takes its mean over: one head, or the whole projection of q and that of k. Below, q_width
+// and k_width are head_dim, or heads * head_dim and kv_heads * head_dim; `norms` is heads + kv_heads, or 2.
 enum class NormOver : std::uint8_t { head, projection };
 
 constexpr std::int64_t norms_of(const HeadLayout& l, NormOver over) {

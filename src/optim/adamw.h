@@ -94,8 +94,8 @@ struct AdamWSettings {
 inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoments = "second moments";
 inline constexpr std::string_view kFirstScales = "scales of first moments", kSecondScales = "scales of second moments";
 
-// The moments that AdamW keeps for the parameters of a range, in f32, bf16 or u8: the u8 are codes, with a scale for each block. Of
-// ranks that share `all` of them out, one has this range.
+// The moments that AdamW keeps for the parameters of a range, in f32, bf16 or u8: the u8 are codes, with a scale for
+// each block. Of ranks that share `all` of them out, one has this range.
 inline StateTable adamw_state(Range range, Range all = {}, DType moments = DType::f32) {
   StateTable table;
   const auto add = [&](std::string_view name, DType dtype, std::int64_t block, const char* stored_as) {

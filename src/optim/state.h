@@ -1,5 +1,5 @@
-// The state that a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows, checkpoints
-// hold those that name a file, and nothing else lists them.
+// The state that a run keeps from step to step, as a table: a row for each flat array. Lowering declares the rows,
+// checkpoints hold those that name a file, and nothing else lists them.
 #pragma once
 
 #include <cstdint>

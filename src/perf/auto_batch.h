@@ -1,5 +1,5 @@
-// train.batch_size = "auto": the plan's best few settings, each run for a few steps on the device itself; the fastest is
-// kept. The rows of a step stay as they are, or the learning rate follows (see perf/plan.h).
+// train.batch_size = "auto": the plan's best few settings, each run for a few steps on the device itself; the fastest
+// is kept. The rows of a step stay as they are, or the learning rate follows (see perf/plan.h).
 #pragma once
 
 #include <atomic>

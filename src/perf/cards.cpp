@@ -1,10 +1,10 @@
 // The table of cards.
 //
-// Sources: NVIDIA's datasheets "A100 Tensor Core GPU" (2021), "RTX A6000" (2021), "L4" and "L40S Tensor Core GPU" (2023),
-// "H100 Tensor Core GPU" (2024), "H200 Tensor Core GPU" (2024), "HGX B200" and "GB200 NVL72" (2025; of one GPU), and the
-// whitepaper "NVIDIA Ada GPU Architecture" (2023) for the RTX 4090. Where a datasheet gives a rate with sparsity alone, half of
-// it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at half the rate that is advertised; training
-// needs those sums. Memory is what cudaMemGetInfo calls total.
+// Sources: NVIDIA's datasheets "A100 Tensor Core GPU" (2021), "RTX A6000" (2021), "L4" and "L40S Tensor Core GPU"
+// (2023), "H100 Tensor Core GPU" (2024), "H200 Tensor Core GPU" (2024), "HGX B200" and "GB200 NVL72" (2025; of one
+// GPU), and the whitepaper "NVIDIA Ada GPU Architecture" (2023) for the RTX 4090. Where a datasheet gives a rate with
+// sparsity alone, half of it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at half the rate
+// that is advertised; training needs those sums. Memory is what cudaMemGetInfo calls total.
 #include "perf/cards.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the datasheets of cards promise: dense products, memory, bandwidth. The one table that MFU is held against and that
-// a run is planned with.
+// What the datasheets of cards promise: dense products, memory, bandwidth. The one table that MFU is held against and
+// that a run is planned with.
 #pragma once
 
 #include <span>
@@ -9,7 +9,8 @@
 
 namespace redline::perf {
 
-// TFLOP/s of dense products, never the figure with sparsity; fp32 sums wherever the card has both. 0: the card has none.
+// TFLOP/s of dense products, never the figure with sparsity; fp32 sums wherever the card has both. 0: the card has
+// none.
 struct ProductRates {
   double bf16 = 0, fp16 = 0, tf32 = 0, fp32 = 0, fp8 = 0, fp4 = 0;
 };

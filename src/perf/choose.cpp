@@ -1,5 +1,5 @@
-// The search over batch sizes and recompute: every way to cut a step's rows into equal micro-batches is planned, those that
-// fit are ordered by the step expected of them.
+// The search over batch sizes and recompute: every way to cut a step's rows into equal micro-batches is planned, those
+// that fit are ordered by the step expected of them.
 #include <algorithm>
 #include <cmath>
 

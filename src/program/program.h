@@ -21,8 +21,8 @@ constexpr std::string_view name_of(Phase p) {
 }
 
 // When a node's work happens. A pair of nodes over the same operands lets work run beside what stands between them: the
-// first starts it on a second stream, the other waits for it. Both list all operands, so lifetimes cover what is under way.
-// A device that does one thing at a time does it at the start.
+// first starts it on a second stream, the other waits for it. Both list all operands, so lifetimes cover what is under
+// way. A device that does one thing at a time does it at the start.
 enum class When : std::uint8_t { now, start, wait };
 
 struct Node {

@@ -1,5 +1,6 @@
 // Less memory for more time: what a layer's backward pass needs is computed again just before it, instead of kept since
-// the forward pass. The same nodes on the same operands, so the gradients are the same to the bit wherever kernels repeat.
+// the forward pass. The same nodes on the same operands, so the gradients are the same to the bit wherever kernels
+// repeat.
 #pragma once
 
 #include "program/program.h"

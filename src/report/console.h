@@ -27,9 +27,9 @@ std::string in_words(const train::Account& account);
 // "200 steps done in 3m 12s, 26.2 M tokens, held-out loss 3.1416; 94.1% in steps, 3.0% start-up, 2.1% saving"
 std::string in_words(const train::Finished& finished);
 
-// "step 40/120  loss 2.3456  grad 1.23  lr 3.0e-4  152 ms  13.4k tok/s  51.2 TFLOP/s  mfu 48.2/50.1%  pad  3%  eta   12 s":
-// mfu and mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm
-// go, in this order. 0 steps are steps that are not known: "step 40".
+// "step 40/120 loss 2.3456 grad 1.23 lr 3.0e-4 152 ms 13.4k tok/s 51.2 TFLOP/s mfu 48.2/50.1% pad 3% eta 12 s": mfu and
+// mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm go,
+// in this order. 0 steps are steps that are not known: "step 40".
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds,
                           std::size_t columns = kLineColumns);
 

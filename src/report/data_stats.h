@@ -1,4 +1,5 @@
-// Statistics of a corpus as people and programs read them: a terminal, a page, JSON. One recommendation in words in each.
+// Statistics of a corpus as people and programs read them: a terminal, a page, JSON. One recommendation in words in
+// each.
 #pragma once
 
 #include <string>
@@ -19,8 +20,8 @@ struct DataStats {
 // What to set, why, and what it brings.
 std::string recommendation(const DataStats& stats);
 
-// "rows of 1024 tokens, batches of 8 rows, ..."; how speed-ups are counted; what a sample's figures are worth (empty where
-// all documents were measured). One line each.
+// "rows of 1024 tokens, batches of 8 rows, ..."; how speed-ups are counted; what a sample's figures are worth (empty
+// where all documents were measured). One line each.
 std::string settings_sentence(const DataStats& stats);
 std::string counting_sentence(const DataStats& stats);
 std::string sampling_sentence(const DataStats& stats);

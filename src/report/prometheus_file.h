@@ -1,5 +1,5 @@
-// metrics.prom: the run as it stands, in Prometheus' text format, for node_exporter's textfile collector or anything that
-// reads the format. It is replaced as a whole: a reader sees the old or the new, never a part.
+// metrics.prom: the run as it stands, in Prometheus' text format, for node_exporter's textfile collector or anything
+// that reads the format. It is replaced as a whole: a reader sees the old or the new, never a part.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// TensorBoard's event files, byte by byte: records with masked CRC32C, and the few protocol-buffer messages that scalars,
-// text and histograms need. docs/formats.md writes them down.
+// TensorBoard's event files, byte by byte: records with masked CRC32C, and the few protocol-buffer messages that
+// scalars, text and histograms need. docs/formats.md writes them down.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on.
-// The illnesses are those of train/illness.h. Each kind of warning is said at most every ten minutes, and of a tensor in eight bits once, so that a log shows it
-// and is not made of it.
+// Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on. The
+// illnesses are those of train/illness.h. Each kind of warning is said at most every ten minutes, and of a tensor in
+// eight bits once, so that a log shows it and is not made of it.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// The contents of a checkpoint: parameters and moments by Hugging Face name, and the little that is needed to go on exactly.
-// The folder is also a Hugging Face folder (config.json, model.safetensors, the tokenizer's files). docs/formats.md
-// writes it down.
+// The contents of a checkpoint: parameters and moments by Hugging Face name, and the little that is needed to go on
+// exactly. The folder is also a Hugging Face folder (config.json, model.safetensors, the tokenizer's files).
+// docs/formats.md writes it down.
 #pragma once
 
 #include <map>
@@ -60,8 +60,8 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                      const RunState& state, const RunTokens& tokens = {});
 
-// The files that a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is there. Scales
-// of operands in eight bits are not needed, nor is an average of the weights: they can be begun anew.
+// The files that a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is
+// there. Scales of operands in eight bits are not needed, nor is an average of the weights: they can be begun anew.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
 
 // From a folder that was found whole (io/checkpoint_folder.h): where the run stood, but for the loader's state. That

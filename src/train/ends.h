@@ -44,8 +44,8 @@ class Ends {
 
   // Before restore(): held-out losses of the checkpoint are of other data, and cannot be compared with those to come.
   void losses_are_others() { forget_losses_ = true; }
-  // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. Steps that were made in this session
-  // took their time, also where the run goes back behind them.
+  // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. Steps that were made in this
+  // session took their time, also where the run goes back behind them.
   void restore(const EndsState& state, std::int64_t step);
   EndsState state() const;
 

@@ -1,6 +1,6 @@
-// The guard of a run against updates that were not made: how many of them it bears, which checkpoint it holds to be good,
-// and which batches it passes over once it has gone back there. It decides nothing about an update: the device has
-// (optim/adamw.h).
+// The guard of a run against updates that were not made: how many of them it bears, which checkpoint it holds to be
+// good, and which batches it passes over once it has gone back there. It decides nothing about an update: the device
+// has (optim/adamw.h).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace redline::train {
 
-// The part of the guard that goes into a checkpoint. Batches are counted by draws, from 0: one draw is the batches of a step.
+// The part of the guard that goes into a checkpoint. Batches are counted by draws, from 0: one draw is the batches of a
+// step.
 struct GuardState {
   std::int64_t drawn = 0;                       // draws so far: the steps, and those that were passed over
   std::vector<std::int64_t> streak = {};        // draws of the last steps, where they made no update

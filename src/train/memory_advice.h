@@ -12,8 +12,8 @@ namespace redline::train {
 // Bytes that the run's arena takes, by lowering it: nothing is allocated.
 std::int64_t memory_needed(const config::Config& config, device::Kind kind);
 
-// The settings that fit into `available` bytes, as a clause: "train.recompute = \"mlp\" (61.20 GiB) or train.batch_size = 24
-// with train.accumulate = 2 (58.11 GiB) would fit".
+// The settings that fit into `available` bytes, as a clause: "train.recompute = \"mlp\" (61.20 GiB) or
+// train.batch_size = 24 with train.accumulate = 2 (58.11 GiB) would fit".
 std::string what_would_fit(const config::Config& config, device::Kind kind, std::int64_t available);
 
 // Why a run whose arena takes `needed` bytes does not fit on the device now, and what would; empty: it does.

@@ -1,5 +1,5 @@
-// The keeper of a run on a rank that does not lead: its part of every checkpoint. The run's folder is rank 0's, which says
-// what all ranks take up.
+// The keeper of a run on a rank that does not lead: its part of every checkpoint. The run's folder is rank 0's, which
+// says what all ranks take up.
 #pragma once
 
 #include <future>

@@ -1,5 +1,5 @@
-// The settings of a resume, held against the ones that the run was made with: the table of keys (config/keys.h) says what may
-// change.
+// The settings of a resume, held against the ones that the run was made with: the table of keys (config/keys.h) says
+// what may change.
 #pragma once
 
 #include <optional>

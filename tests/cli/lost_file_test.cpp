@@ -1,5 +1,5 @@
-// A mapped file that somebody cuts short while it is read: one sentence that names it, exit status 2, and a run that goes on
-// once it is back.
+// A mapped file that somebody cuts short while it is read: one sentence that names it, exit status 2, and a run that
+// goes on once it is back.
 #include "cli/lost_file.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Files that are loaded onto a device with memory of its own: every value arrives, though windows are filled while others are
-// under way; what ends a load early leaves nothing under way.
+// Files that are loaded onto a device with memory of its own: every value arrives, though windows are filled while
+// others are under way; what ends a load early leaves nothing under way.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// An optimizer as nobody would train with it, but with every kind of row: moments for a range of the parameters, one byte for
-// each of them with a scale for each 256, and a history that belongs to none. The matrices of the layers are all it moves.
+// An optimizer as nobody would train with it, but with every kind of row: moments for a range of the parameters, one
+// byte for each of them with a scale for each 256, and a history that belongs to none. The matrices of the layers are
+// all it moves.
 #pragma once
 
 #include <algorithm>

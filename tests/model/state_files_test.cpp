@@ -1,5 +1,5 @@
-// The state table: rows cover what they say, tensors of files are parts of rows, and their bytes come out in order from any
-// device in no more memory than two windows.
+// The state table: rows cover what they say, tensors of files are parts of rows, and their bytes come out in order from
+// any device in no more memory than two windows.
 #include "model/state_files.h"
 
 #include <gtest/gtest.h>

@@ -83,7 +83,8 @@ std::vector<std::byte> all_bytes(const model::Engine& engine, const Read& read) 
   return out;
 }
 
-// Changes the first token of each document in turn: its own logits must change, and those of all others keep their bits.
+// Changes the first token of each document in turn: its own logits must change, and those of all others keep their
+// bits.
 inline void expect_documents_apart(model::Engine& engine, const data::Batch& batch) {
   engine.upload(batch);
   const std::vector<float> before = engine.logits();

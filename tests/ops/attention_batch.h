@@ -10,8 +10,8 @@
 
 namespace redline::ops {
 
-// What attention reads of a batch of documents of the given lengths, with `tail` tokens after them and unused entries of
-// doc_offsets behind.
+// What attention reads of a batch of documents of the given lengths, with `tail` tokens after them and unused entries
+// of doc_offsets behind.
 struct DocumentBatch {
   testing::Memory memory;
   HeadLayout layout;

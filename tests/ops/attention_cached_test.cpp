@@ -20,7 +20,8 @@ struct CachedCase {
 };
 class AttentionCachedTest : public ::testing::TestWithParam<CachedCase> {};
 
-// Documents of all slots, packed, through plain attention; then all but their last token stored and the last one decoded.
+// Documents of all slots, packed, through plain attention; then all but their last token stored and the last one
+// decoded.
 TEST_P(AttentionCachedTest, IsAttentionOverTheWholeText) {
   const auto& [lengths, extra_rows, l] = GetParam();
   Memory memory;

@@ -1,5 +1,5 @@
-// What is expected of a machine, held against what must be true of any machine, and against what cards did after the rates
-// of src/perf/roofline.cpp were set. What breaks a test here:
+// What is expected of a machine, held against what must be true of any machine, and against what cards did after the
+// rates of src/perf/roofline.cpp were set. What breaks a test here:
 //  - IsNeverBelowWhatTheMachineCouldDoAtBest: a rate above a machine's own, or a node whose work is left out.
 //  - ABetterMachineIsNeverSlower: a share or a fill that depends on a rate the wrong way round; a forgotten bound.
 //  - MoreRowsAreNeverFewerTokensASecond: a cost that grows faster than its rows; work of the update counted a row.

@@ -13,7 +13,8 @@ struct Shown {
   std::string text;
 };
 
-// What is on a terminal after work that lasts until the words were asked for three times, or a moment where nobody asks.
+// What is on a terminal after work that lasts until the words were asked for three times, or a moment where nobody
+// asks.
 Shown shown(const std::string& words, double quiet) {
   std::FILE* file = std::tmpfile();
   std::atomic<int> asked = 0;

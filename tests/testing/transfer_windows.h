@@ -1,5 +1,5 @@
-// What a device's transfer windows must do, whatever the device; and a device on the host whose copies happen as late as they
-// may.
+// What a device's transfer windows must do, whatever the device; and a device on the host whose copies happen as late
+// as they may.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 
 namespace redline::testing {
 
-// Two windows in turn, each filled again as soon as it was waited for: every byte arrives where it was sent, in order with
-// the device's other work.
+// Two windows in turn, each filled again as soon as it was waited for: every byte arrives where it was sent, in order
+// with the device's other work.
 inline void expect_uploads_arrive(device::Device& device) {
   constexpr std::int64_t kWindow = 3 << 20, kRounds = 9;
   const auto memory = device.allocate(kRounds * kWindow);
@@ -73,8 +73,8 @@ inline void expect_downloads_arrive(device::Device& device) {
   fetch(0);  // one that nobody waits for ends with its window
 }
 
-// The CPU as a device with memory of its own. What a window sends or fetches arrives when it is waited for or goes away, and
-// not before: a window that is used again too early moves what it holds then.
+// The CPU as a device with memory of its own. What a window sends or fetches arrives when it is waited for or goes
+// away, and not before: a window that is used again too early moves what it holds then.
 class LateDevice final : public device::CpuDevice {
  public:
   using CpuDevice::CpuDevice;

@@ -30,8 +30,8 @@ struct Conversation {
 };
 
 // Replaces `conversation` with what the object in `json` holds: its "messages", else its "prompt" and "completion",
-// else the text in `field`. Throws JsonProblem: what JsonTextField::read() throws, a message without a role or a text, a
-// role that is none of the three, messages without an answer.
+// else the text in `field`. Throws JsonProblem: what JsonTextField::read() throws, a message without a role or a text,
+// a role that is none of the three, messages without an answer.
 void read_conversation(std::string_view json, const JsonTextField& field, Conversation& conversation);
 
 }  // namespace redline::data

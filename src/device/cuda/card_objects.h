@@ -1,5 +1,5 @@
-// Objects that other rooms keep for as long as a card is open, one a type: plans of products, choices that were measured.
-// They go with the card.
+// Objects that other rooms keep for as long as a card is open, one a type: plans of products, choices that were
+// measured. They go with the card.
 #pragma once
 
 #include <map>

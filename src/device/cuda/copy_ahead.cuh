@@ -1,5 +1,5 @@
-// Copying ahead: a thread asks for the vectors of its next round, which arrive in its own slots of shared memory while it
-// works on the current one, so that memory never waits for arithmetic. A thread takes only what it asked for itself:
+// Copying ahead: a thread asks for the vectors of its next round, which arrive in its own slots of shared memory while
+// it works on the current one, so that memory never waits for arithmetic. A thread takes only what it asked for itself:
 // no barrier is needed. More rounds ahead were slower, by 1 to 3%.
 #pragma once
 

@@ -1,5 +1,5 @@
-// CUDA's handles as types that free themselves. The status of a destroy call is dropped: a handle dies on the way out of
-// an error at least as often as at the end of a run.
+// CUDA's handles as types that free themselves. The status of a destroy call is dropped: a handle dies on the way out
+// of an error at least as often as at the end of a run.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Where a kernel is launched: the stream and the card. How it computes stands in its op, and the memory that it uses are
-// operands. Included by files of cuda/ folders only.
+// Where a kernel is launched: the stream and the card. How it computes stands in its op, and the memory that it uses
+// are operands. Included by files of cuda/ folders only.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,7 +30,8 @@ struct Launch {
 // After a kernel's <<<>>>: bad launch parameters show here; faults inside it at the next synchronisation.
 #define REDLINE_LAUNCHED() REDLINE_CUDA(cudaGetLastError())
 
-// Lets a kernel use so much dynamic shared memory, which has to be asked for above 48 KiB, static shared memory counted in.
+// Lets a kernel use so much dynamic shared memory, which has to be asked for above 48 KiB, static shared memory counted
+// in.
 template <class Kernel>
 void allow_shared(Kernel* kernel, std::size_t bytes) {
   REDLINE_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));

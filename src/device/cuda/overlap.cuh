@@ -1,7 +1,7 @@
-// Two kernels of a stream, the second of which is set up while the first still runs (Hopper and later, where the program
-// was compiled for the card; elsewhere one simply follows the other). The first says let_next_kernel_start(), the second
-// await_kernel_before() ahead of anything that the first wrote or still reads. A kernel that launch_early starts always says the
-// latter, so that all that came before the first is done as well.
+// Two kernels of a stream, the second of which is set up while the first still runs (Hopper and later, where the
+// program was compiled for the card; elsewhere one simply follows the other). The first says let_next_kernel_start(),
+// the second await_kernel_before() ahead of anything that the first wrote or still reads. A kernel that launch_early
+// starts always says the latter, so that all that came before the first is done as well.
 #pragma once
 
 #include <type_traits>
@@ -22,8 +22,9 @@ __device__ inline void await_kernel_before() {
 #endif
 }
 
-// Whether the two above are in the code that this card runs of a kernel. A card that is newer than all that was compiled for
-// runs the PTX of an older one, in which they are nothing: its kernels may not start early, for they would not wait.
+// Whether the two above are in the code that this card runs of a kernel. A card that is newer than all that was
+// compiled for runs the PTX of an older one, in which they are nothing: its kernels may not start early, for they would
+// not wait.
 template <class... Parameters>
 bool can_overlap(void (*kernel)(Parameters...)) {
   cudaFuncAttributes attributes{};

@@ -14,8 +14,8 @@ namespace {
 // products. A row's bits do not depend on how many others there are.
 constexpr std::int64_t kFewRows = 8;
 
-// kRows rows of x times one row of the weight, each summed as lane_sum does. Four share what is loaded of the weight and
-// still keep their sums in registers.
+// kRows rows of x times one row of the weight, each summed as lane_sum does. Four share what is loaded of the weight
+// and still keep their sums in registers.
 constexpr std::int64_t kRowsAtOnce = 4;
 
 template <int kRows>

@@ -39,8 +39,8 @@ std::string describe_pass(const AttentionCase& c) {
   return fmt::format("{} of {}", c.backward ? "backward" : "forward", c.full_rows() ? "full rows" : "packed documents");
 }
 
-// The choices on a card. A pass may run again and again on the same operands with the same result, so the batch at hand is
-// what candidates are timed on.
+// The choices on a card. A pass may run again and again on the same operands with the same result, so the batch at hand
+// is what candidates are timed on.
 class Choices {
  public:
   template <class Op>
@@ -74,8 +74,8 @@ class Choices {
     }
     if (able.empty()) fail_user("no attention backend can do {}{}", describe(c), refusals);
     if (able.size() > 1) able.pop_back();  // the slowest by far
-    // Which one is fastest may change from run to run, and with it the bits: the first is taken, for packed documents the
-    // first of our own, since cuDNN is several times slower where they are short.
+    // Which one is fastest may change from run to run, and with it the bits: the first is taken, for packed documents
+    // the first of our own, since cuDNN is several times slower where they are short.
     const bool repeat = c.how.bits == Bits::repeat;
     if (repeat && !c.full_rows() && able.size() > 1 && able[0]->by == AttentionBy::cudnn) able.erase(able.begin());
     if (able.size() == 1 || repeat || device::cuda::capturing(launch.stream)) {

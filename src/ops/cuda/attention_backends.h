@@ -1,7 +1,7 @@
-// The ways this program can compute attention on a GPU. Who does is the node's to say; where it leaves that to the card,
-// run() of kernels.h takes the fastest that can, measured on the operands of the first run, or the first that can where
-// bits must repeat; the reference takes the cases that flash cannot, with a sentence. The results of one's forward pass (out, natural-log
-// lse) any other's backward can read, so the two passes are chosen apart.
+// The ways this program can compute attention on a GPU. Who does is the node's to say; where it leaves that to the
+// card, run() of kernels.h takes the fastest that can, measured on the operands of the first run, or the first that can
+// where bits must repeat; the reference takes the cases that flash cannot, with a sentence. The results of one's
+// forward pass (out, natural-log lse) any other's backward can read, so the two passes are chosen apart.
 #pragma once
 
 #include <compare>

@@ -2,8 +2,8 @@
 //   out = out * exp(top - top') + exp(s - top') v;  sum likewise;  then the splits are joined in the same way.
 // A block has a split of one slot's keys for up to kHeads query heads of one key/value head, so that a key is read once
 // for all of them; its warps take keys in turn, lane l holds columns l, l + 32, ... of a row. Splits are cut from the
-// text's own length, which is in device memory: a captured step stays true while the text grows. The new token's key and
-// value are read from qkv, never from the cache, so the block that writes them there races with nobody.
+// text's own length, which is in device memory: a captured step stays true while the text grows. The new token's key
+// and value are read from qkv, never from the cache, so the block that writes them there races with nobody.
 #include <cfloat>
 
 #include "device/cuda/vectors.cuh"

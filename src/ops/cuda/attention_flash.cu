@@ -4,8 +4,8 @@
 //   at the end out /= sum and lse = top * scale + log sum
 // A block takes 128 queries of a document and a head, a warp 32 of them with their scores and out in registers: each
 // ldmatrix of keys or values feeds two mma's, as shared memory could not feed one each. K and V tiles of 64 keys are
-// copied one ahead. Tiles of fp32 have half as many rows in as many bytes, and a warp 16 queries. The key of a document's
-// first token is in the first tile and seen by all, so top is finite from then on.
+// copied one ahead. Tiles of fp32 have half as many rows in as many bytes, and a warp 16 queries. The key of a
+// document's first token is in the first tile and seen by all, so top is finite from then on.
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_softmax.cuh"

@@ -29,7 +29,8 @@ struct Tiles {
   static constexpr int kBytes = kDelta + kQueries * 4;
 };
 
-// One warp: delta of kRows queries, a lane a chunk of them, to global memory for key_kernel and to delta_shared for itself.
+// One warp: delta of kRows queries, a lane a chunk of them, to global memory for key_kernel and to delta_shared for
+// itself.
 template <int kHeadDim, int kRows, class T>
 __device__ inline void fill_delta(const T* out, const T* dout, int stride, int present, float* delta,
                                   float* delta_shared) {

@@ -77,8 +77,8 @@ struct Float32 {
       mma_tf32(c, a.large, b.large[0], b.large[1]);
     }
   }
-  // An accumulator's columns 2 c and 2 c + 1 are a left operand's c and c + 4 once the right operand's rows are taken in that
-  // order: a sum does not mind.
+  // An accumulator's columns 2 c and 2 c + 1 are a left operand's c and c + 4 once the right operand's rows are taken
+  // in that order: a sum does not mind.
   template <int kN>
   __device__ static Left weights(const float (&c)[kN][4], int k) {
     Left a;

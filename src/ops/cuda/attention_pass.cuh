@@ -82,8 +82,8 @@ __device__ inline void clear_tail(const ForwardArguments<T>& a) {
   }
 }
 
-// The queries and douts, with lse and delta, that see a piece's kKeys keys, in tiles of kTokens, which divides that: they
-// start at the diagonal, and start there again for every head of the group.
+// The queries and douts, with lse and delta, that see a piece's kKeys keys, in tiles of kTokens, which divides that:
+// they start at the diagonal, and start there again for every head of the group.
 template <int kHeadDim, int kKeys, int kTokens = kKeys, class T = __nv_bfloat16>
 class SeeingQueries {
  public:

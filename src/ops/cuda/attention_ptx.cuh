@@ -4,8 +4,8 @@
 //   A 16 x 16:  a[0] (r, c)  a[1] (r + 8, c)  a[2] (r, c + 8)  a[3] (r + 8, c + 8)
 //   B 16 x 8:   b0 (k = c, n = r)  b1 (k = c + 8, n = r)
 //   C 16 x 8:   c[0, 1] (r, c)  c[2, 3] (r + 8, c)
-// In tf32 a register holds one element: A is 16 x 8 and B 8 x 8 with columns and rows c / 2 and c / 2 + 4. The bytes that a
-// lane has of a row are the same.
+// In tf32 a register holds one element: A is 16 x 8 and B 8 x 8 with columns and rows c / 2 and c / 2 + 4. The bytes
+// that a lane has of a row are the same.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&m)[4], std::uint
                : "memory");
 }
 
-// The way back of load_matrices: lane l gives the address of row l % 8 of matrix l / 8. Before sm_90 by single stores, to
-// addresses that the lanes tell each other.
+// The way back of load_matrices: lane l gives the address of row l % 8 of matrix l / 8. Before sm_90 by single stores,
+// to addresses that the lanes tell each other.
 __device__ inline void store_matrices(std::uint32_t address, const std::uint32_t (&m)[4]) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(m[0]),

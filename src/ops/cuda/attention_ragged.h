@@ -1,4 +1,5 @@
-// Packed documents as a library sees them: a batch of sequences, each with its length and where it begins in each array.
+// Packed documents as a library sees them: a batch of sequences, each with its length and where it begins in each
+// array.
 #pragma once
 
 #include "device/cuda/launch.h"

@@ -1,7 +1,8 @@
-// Tiles of attention in shared memory and the two products they take part in. A tile is rows of head_dim elements in chunks
-// of 16 bytes, kept in squares of 8 rows by 8 chunks; in row r of a square chunk c is at c ^ r, so that eight rows of one
-// column of chunks, which is what ldmatrix reads and what accumulators write in bf16, lie in different banks. It is also the
-// layout with a swizzle of 128 bytes that Hopper's products read. Tiles start at multiples of 1024 bytes.
+// Tiles of attention in shared memory and the two products they take part in. A tile is rows of head_dim elements in
+// chunks of 16 bytes, kept in squares of 8 rows by 8 chunks; in row r of a square chunk c is at c ^ r, so that eight
+// rows of one column of chunks, which is what ldmatrix reads and what accumulators write in bf16, lie in different
+// banks. It is also the layout with a swizzle of 128 bytes that Hopper's products read. Tiles start at multiples of
+// 1024 bytes.
 #pragma once
 
 #include "ops/cuda/attention_math.cuh"
@@ -21,8 +22,8 @@ struct TileRows {
   __device__ static constexpr std::uint32_t offset(int row, int chunk) {
     return chunks_on(static_cast<std::uint32_t>(row / 8 * 8 * kRowBytes + row % 8 * 128 + row % 8 * 16), chunk);
   }
-  // From the place of a row's chunk 0 to that of any other, or from that of chunk 1 to one an even number of chunks later:
-  // the swizzle is an exclusive or, which adds only where the two numbers share no bit.
+  // From the place of a row's chunk 0 to that of any other, or from that of chunk 1 to one an even number of chunks
+  // later: the swizzle is an exclusive or, which adds only where the two numbers share no bit.
   __device__ static constexpr std::uint32_t chunks_on(std::uint32_t place, int chunks) {
     return (place ^ static_cast<std::uint32_t>(chunks % 8 * 16)) +
            static_cast<std::uint32_t>(chunks / 8 * kSquareBytes);
@@ -78,8 +79,8 @@ class TileReader {
   int present_;
 };
 
-// c = left right^T for 16 kM rows of one tile and 8 kN rows of another, both summed over head_dim in steps k of two chunks,
-// 2 k and 2 k + 1.
+// c = left right^T for 16 kM rows of one tile and 8 kN rows of another, both summed over head_dim in steps k of two
+// chunks, 2 k and 2 k + 1.
 template <class Math, int kHeadDim, int kM, int kN>
 __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, std::uint32_t right) {
   using Rows = TileRows<kHeadDim, Element<Math>>;
@@ -115,8 +116,8 @@ __device__ inline void multiply_rows(float (&c)[kM][kN][4], std::uint32_t left, 
   }
 }
 
-// Right operands whose depth is a tile's rows: the words of 8 columns each, from 8 n and 8 (n + 1) on, in step k. ldmatrix
-// transposes 2 bytes; words of 4 are read one by one, in the order of Float32::weights, from different banks.
+// Right operands whose depth is a tile's rows: the words of 8 columns each, from 8 n and 8 (n + 1) on, in step k.
+// ldmatrix transposes 2 bytes; words of 4 are read one by one, in the order of Float32::weights, from different banks.
 template <class Math, int kHeadDim>
 class ColumnReader {
  public:

@@ -12,8 +12,8 @@ namespace redline::ops::cuda {
 
 inline constexpr int kTile = 64, kWarpRows = 16;  // rows of a product, and those of them that one warp has
 
-// Everybody's copies into shared memory are there, for the warps as for their products, and what products of before have
-// read may be overwritten.
+// Everybody's copies into shared memory are there, for the warps as for their products, and what products of before
+// have read may be overwritten.
 __device__ inline void exchange_tiles() {
   await_copies();
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
@@ -43,8 +43,9 @@ __device__ inline void await_products(Results&... results) {
   (pin(results), ...);
 }
 
-// A tile as products see it: swizzle of 128 bytes, squares one after the other, 8 rows to the next. It serves both ways of
-// reading: columns summed over (the squares' stride is not looked at then) and rows summed over. `bytes` into the tile.
+// A tile as products see it: swizzle of 128 bytes, squares one after the other, 8 rows to the next. It serves both ways
+// of reading: columns summed over (the squares' stride is not looked at then) and rows summed over. `bytes` into the
+// tile.
 template <int kHeadDim>
 class TileView {
  public:
@@ -59,8 +60,8 @@ class TileView {
   std::uint32_t low_;
 };
 
-// One step of 16 of the summed dimension. Of tiles whose columns are summed over: c = a b^T, or c += a b^T where `add` is
-// not 0. Of a left operand in registers and a tile whose rows are summed over: c = a b, or c += a b.
+// One step of 16 of the summed dimension. Of tiles whose columns are summed over: c = a b^T, or c += a b^T where `add`
+// is not 0. Of a left operand in registers and a tile whose rows are summed over: c = a b, or c += a b.
 __device__ inline void multiply_step(float (&c)[8][4], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\n"

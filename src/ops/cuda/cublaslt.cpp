@@ -1,7 +1,7 @@
 // The functions of cuBLASLt that redline calls, forwarded to the library, which is loaded at the first of them. Linked
-// against, it would be loaded by every start of the program: 410,000 places in its 600 MB hold addresses that the loader
-// writes, which took 75 of the 83 ms of CPU of `redline --version`. A machine without the library runs all but products
-// on a card.
+// against, it would be loaded by every start of the program: 410,000 places in its 600 MB hold addresses that the
+// loader writes, which took 75 of the 83 ms of CPU of `redline --version`. A machine without the library runs all but
+// products on a card.
 #include <cublasLt.h>
 #include <dlfcn.h>
 

@@ -48,9 +48,9 @@ __device__ inline Work find_work(const TileList& list, int index, int heads) {
   return work;
 }
 
-// The pieces of work that a block takes, one after the other, until there are none. A piece is asked for two ahead, since
-// an answer may take as long as a small piece. Every thread calls all of it. The block that ends last sets the list back
-// for the next kernel.
+// The pieces of work that a block takes, one after the other, until there are none. A piece is asked for two ahead,
+// since an answer may take as long as a small piece. Every thread calls all of it. The block that ends last sets the
+// list back for the next kernel.
 class WorkQueue {
  public:
   __device__ WorkQueue(const TileList& list, int heads, int (&next)[2])

@@ -1,5 +1,6 @@
-// Dropout by counter, by the rule of ops/dropout.h. One thread has one vector and draws one Philox block, again wherever
-// the mask is needed: none is stored. A vector of fewer elements than a block (fp32, odd widths) draws it all for its part.
+// Dropout by counter, by the rule of ops/dropout.h. One thread has one vector and draws one Philox block, again
+// wherever the mask is needed: none is stored. A vector of fewer elements than a block (fp32, odd widths) draws it all
+// for its part.
 #include "base/random.h"
 #include "base/step_state.h"
 #include "device/cuda/vectors.cuh"

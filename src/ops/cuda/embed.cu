@@ -1,8 +1,9 @@
-// Embedding: y[i] = weight[tokens[i]].  Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i.
-// Forward, one thread copies kVectors vectors. Backward, a stable radix sort of the tokens has made every row of the table
-// one run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a chunk goes
-// to its row at once, the pieces of a run that crosses chunks go to scratch and are added in order by a second kernel.
-// So no two threads write one element, there are no atomics, and a token that every second position holds is shared.
+// Embedding: y[i] = weight[tokens[i]]. Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i.
+// Forward, one thread copies kVectors vectors. Backward, a stable radix sort of the tokens has made every row of the
+// table one run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a
+// chunk goes to its row at once, the pieces of a run that crosses chunks go to scratch and are added in order by a
+// second kernel. So no two threads write one element, there are no atomics, and a token that every second position
+// holds is shared.
 #include <algorithm>
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>

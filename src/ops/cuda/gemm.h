@@ -46,8 +46,8 @@ struct ProductTime {
 ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool timed = true);
 
 // How the algorithm of each product of a card is found from here on (kernels.tuning). off: cuBLASLt's first proposal;
-// on: the fastest of its best ones, by time; max: the fastest of all that it proposes, with more of their variants. What
-// one has found is not the others'. The environment's REDLINE_TUNING=off wins over all of them.
+// on: the fastest of its best ones, by time; max: the fastest of all that it proposes, with more of their variants.
+// What one has found is not the others'. The environment's REDLINE_TUNING=off wins over all of them.
 enum class Tuning : std::uint8_t { off, on, max };
 void set_tuning(Tuning tuning, const device::cuda::Launch& launch);
 

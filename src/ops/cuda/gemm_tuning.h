@@ -26,8 +26,8 @@ class GemmTrial {
  public:
   static std::optional<GemmTrial> open(const GemmPlan& plan, const Launch& launch);  // nothing without memory
 
-  // The ones that run at all, of the candidates and of the variants of the best, after a first look, fastest first, at most
-  // so many; then once more the first candidate that runs. Empty when none does.
+  // The ones that run at all, of the candidates and of the variants of the best, after a first look, fastest first, at
+  // most so many; then once more the first candidate that runs. Empty when none does.
   std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
                                         const SearchWidth& width) const;
   // Seconds of one run, of as many as take about `for_seconds`, at least one; infinite where one cannot be started.

@@ -1,5 +1,5 @@
-// The cache on the card against the CPU: storing documents, and decoding over texts of several lengths, with splits that
-// are empty, whole and cut.
+// The cache on the card against the CPU: storing documents, and decoding over texts of several lengths, with splits
+// that are empty, whole and cut.
 #include "ops/cuda/both_backends.h"
 
 namespace redline::ops {

@@ -1,5 +1,5 @@
-// Both passes of attention on the card, on batches of documents between guards, and their comparison with the CPU's in fp32.
-// Only for tests under a cuda/ folder.
+// Both passes of attention on the card, on batches of documents between guards, and their comparison with the CPU's in
+// fp32. Only for tests under a cuda/ folder.
 #pragma once
 
 #include <algorithm>

@@ -35,8 +35,8 @@ class LargeArrays : public OnCard<> {
     card().fill(t.data, 0xFF, t.bytes());
     return t;
   }
-  // Random numbers from -1 to 1, the same again after a prime number of elements: what stands 2^31 elements or 2^32 bytes
-  // off is something else.
+  // Random numbers from -1 to 1, the same again after a prime number of elements: what stands 2^31 elements or 2^32
+  // bytes off is something else.
   Tensor noise(DType dtype, const Shape& shape) {
     constexpr std::int64_t kPeriod = 1'000'003;
     const Tensor t = array(dtype, shape);
@@ -92,8 +92,8 @@ class LargeArrays : public OnCard<> {
   void expect_same(const char* what, const Tensor& got, const Tensor& want) {
     EXPECT_TRUE(bytes(got) == bytes(want)) << what;
   }
-  // The op over all rows against the op over the last ones of the operands that go `by_row`: views of what it reads, and
-  // of what it writes copies, made before the first run changes anything.
+  // The op over all rows against the op over the last ones of the operands that go `by_row`: views of what it reads,
+  // and of what it writes copies, made before the first run changes anything.
   template <class Op>
   void expect_last_rows(const Op& op, const std::vector<std::string_view>& by_row) {
     std::vector<std::pair<std::string, std::pair<Tensor, Tensor>>> written;
@@ -208,7 +208,8 @@ TEST_F(LargeArrays, RopeQkNorm) {
       {"dqkv", "positions", "raw", "rstd"});
 }
 
-// Documents of 64 tokens, then one of kLast that starts at element 2^31 of qkv. cuDNN's offsets are 32 bits: it refuses.
+// Documents of 64 tokens, then one of kLast that starts at element 2^31 of qkv. cuDNN's offsets are 32 bits: it
+// refuses.
 TEST_F(LargeArrays, Attention) {
   std::vector<std::int32_t> offsets{0};
   while (offsets.back() < kBefore) offsets.push_back(offsets.back() + 64);
