@@ -34,7 +34,7 @@ std::string sentence(const std::string& text) { return text.substr(0, text.find(
 class Climbing {
  public:
   Climbing(const LoadConfig& load, const Bench& bench, const LadderOptions& options)
-      : load_(load), bench_(bench), options_(options), own_(load({})), rungs_(rungs(own_)) {
+      : load_(load), bench_(bench), options_(options), own_(load({})), rungs_(rungs()) {
     for (const Rung& rung : rungs_) left_ += rung.kind != RungKind::absent;
     of_ = ++left_;  // and the first row
   }

@@ -32,7 +32,7 @@ KeyValues naive_keys(const config::Config& c, const Setting& base) {
           fmt::format("train.accumulate={}", base.accumulate)};
 }
 
-std::vector<Rung> rungs(const config::Config&) {
+std::vector<Rung> rungs() {
   using enum RungKind;
   return {
       {"tf32 products", speed, {"precision.matmul=tf32"}, "fp32 operands rounded to 10 bits in products", kOneWay},

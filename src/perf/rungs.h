@@ -33,7 +33,7 @@ struct Rung {
 
 // The naive step: every rung off. `base` says the rows of a micro-batch.
 KeyValues naive_keys(const config::Config& config, const Setting& base);
-std::vector<Rung> rungs(const config::Config& config);
+std::vector<Rung> rungs();  // in their order
 
 struct Tier {
   std::string_view name, about;
