@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "config/keys.h"
 #include "config/load.h"
@@ -20,7 +21,7 @@ constexpr double kLeastSeconds = 0.2;
 constexpr double kForTheEnd = 0.25;  // of the time: the winner against the start
 
 std::string in_words(const Setting& s) {
-  return fmt::format("{} rows x {}{}", s.batch_size, s.accumulate,
+  return fmt::format("{} x {}{}", counted(s.batch_size, "row"), s.accumulate,
                      s.recompute == "none" ? "" : fmt::format(", recompute {}", s.recompute));
 }
 

@@ -371,7 +371,8 @@ const ladderPage = d => {
   if (d.stopped) paragraph("It was stopped: the rows are those that were measured", "note bad");
   const top = measured.filter(row => row.kept).at(-1) ?? measured.at(-1);
   if (top) table("tiles", [], [["real tokens a second", count(top.tokens_per_s)],
-    ["of the peak (MFU)", percent(top.mfu)], ["memory", bytes(top.memory_bytes)], ["energy a token", joules(top.joules_per_token)],
+    ["of the peak (MFU)", percent(top.mfu)], ["memory", bytes(top.memory_bytes)],
+    ["energy a token", joules(top.joules_per_token)],
     [`over the ${d.over}`, times(top.over_first)]]);
   add("h2", {}, "What was measured");
   table("bars", ["", "", "step", "tokens/s", "MFU", "memory", "energy a token", "× before", `× ${d.over}`],

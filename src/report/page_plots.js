@@ -17,8 +17,9 @@ const colour = i => `color: var(--c${i % 9})`;
 const chip = i => html("span", { class: "chip", style: colour(i) });
 const bar = parts => html("span", { class: "bar" }, ...parts.map(([share, i, title]) =>
   html("i", { style: `${colour(i)}; width: ${100 * Math.min(1, Math.max(0, share))}%`, title })));
-const paragraph = (text, kind = "quiet") =>
-  text && add("p", { class: kind }, text[0].toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : "."));
+// A sentence of its own. The name of a key at its beginning stays as it is.
+const paragraph = (text, kind = "quiet") => text && add("p", { class: kind },
+  (/^\w+\.\w/.test(text) ? text[0] : text[0].toUpperCase()) + text.slice(1) + (text.endsWith(".") ? "" : "."));
 const table = (kind, head, rows, caption) => {
   const cells = (name, row) => html("tr", {}, ...row.map((cell, i) => {
     const title = [head[i] ?? ""].flat().at(-1);

@@ -32,7 +32,7 @@ Chat::Chat(std::optional<ChatTemplate> form, std::string why_not, const Tokenize
     if (!id_of(tokenizer, token))
       fail_user(
           "{}: {} writes the token {}, which the tokenizer {} does not have; take that of a model which was made for "
-          "conversations, or give \"prompt\" and \"completion\" with {} = auto",
+          "conversations, or leave {} at auto and give \"prompt\" and \"completion\"",
           key_, form_->name, token, tokenizer.name(), key_);
   end_ = id_of(tokenizer, form_->turn_end);
 }
