@@ -197,7 +197,7 @@ CudaDevice::CudaDevice() {
   stream_ = cuda::make_stream();
   side_ = cuda::make_stream();
   launch_.stream = stream_.get();
-  launch_.own = &belongings_;
+  launch_.own = &objects_;
   launch_.multiprocessors = properties.multiProcessorCount;
   launch_.major = properties.major;
   launch_.minor = properties.minor;

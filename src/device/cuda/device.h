@@ -47,7 +47,7 @@ class CudaDevice final : public Device {
   std::atomic<std::int64_t> allocated_ = 0;
   cuda::Stream stream_, side_;
   cuda::UploadRing uploads_;
-  cuda::CardObjects belongings_;
+  cuda::CardObjects objects_;
   cuda::Launch launch_, side_launch_;
   friend class CudaBuffer;
 };
