@@ -48,10 +48,11 @@ class Stretch {
     if (warm_up()) time_steps();
     Measured m;
     const double seconds = step_seconds();
-    const double share = static_cast<double>(all_) / static_cast<double>(micro_batches_);
+    const Work work = steps_.work();
+    const auto micro_batches = static_cast<double>(all_);
     m.step_ms = 1e3 * seconds;
-    m.tokens_per_s = tokens_ * share / seconds;
-    if (options_.peak_flops > 0) m.mfu = flops_ * share / seconds / options_.peak_flops;
+    m.tokens_per_s = work.tokens * micro_batches / seconds;
+    if (options_.peak_flops > 0) m.mfu = work.model_flops * micro_batches / seconds / options_.peak_flops;
     m.memory = device_.allocated_bytes();
     m.waiting = waited_ / std::max(timed_, 1e-9);
     if (m.waiting > kWorthTelling) m.note = fmt::format("waited for data {:.0f}% of the time", 100 * m.waiting);
@@ -73,13 +74,6 @@ class Stretch {
     return one + static_cast<double>(all_ - 1) * more;
   }
 
-  void count(const StepTimes& t, std::int64_t micro_batches) {
-    tokens_ += t.tokens;
-    flops_ += t.model_flops;
-    waited_ += t.waited;
-    micro_batches_ += micro_batches;
-  }
-
   // Products are tuned, attention is chosen and graphs are captured. False: a micro-batch takes so long that one of
   // them is all there is.
   bool warm_up() {
@@ -88,7 +82,7 @@ class Stretch {
     if (slow) {
       const StepTimes again = steps_.step(index_++, 1);
       if (again.seconds > kSlow * options_.seconds) {
-        count(again, 1);
+        waited_ = again.waited;
         times_[0] = {again.seconds};
         timed_ = again.seconds;
         return false;
@@ -115,7 +109,7 @@ class Stretch {
     std::int64_t under_way = 0;  // micro-batches of the step that is not over
     const auto next = [&](std::int64_t micro_batches) {
       const StepTimes t = ahead ? steps_.queue(index_++, micro_batches) : steps_.step(index_++, micro_batches);
-      count(t, micro_batches);
+      waited_ += t.waited;
     };
     const auto over = [&](std::int64_t micro_batches) {
       const double now = steady_seconds();
@@ -145,9 +139,9 @@ class Stretch {
   device::Device& device_;
   const MeasureOptions& options_;
   Steps steps_;
-  std::int64_t index_ = 0, micro_batches_ = 0;
+  std::int64_t index_ = 0;
   std::array<std::vector<double>, 2> times_;  // seconds of steps of one micro-batch, and of two
-  double tokens_ = 0, flops_ = 0, waited_ = 0, timed_ = 0;
+  double waited_ = 0, timed_ = 0;
   std::optional<double> watts_;
 };
 

@@ -11,6 +11,9 @@
 namespace redline::perf {
 namespace {
 
+// Documents of very different lengths: the mean of so many rows is within a few percent of all.
+constexpr std::int64_t kCountedRows = 1024;
+
 // What is chosen for the device comes before the engine that it is chosen for.
 model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
   program::tune_products(device, c.kernels.tuning);
@@ -50,7 +53,7 @@ StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer
   StepTimes times;
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
     const double wait = steady_seconds();
-    if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
+    read_batch();
     times.waited += steady_seconds() - wait;
     engine_.upload(batch_);
     engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
@@ -64,6 +67,20 @@ StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer
   engine_.post_result();
   times.tokens = static_cast<double>(pairs);
   return times;
+}
+
+void Steps::read_batch() {
+  if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
+  if (summed_ * batch_.shape.rows >= kCountedRows) return;
+  sums_.tokens += static_cast<double>(batch_.pairs);
+  sums_.model_flops += engine_.model_flops(batch_);
+  ++summed_;
+}
+
+Work Steps::work() {
+  while (summed_ * batch_.shape.rows < kCountedRows) read_batch();
+  const auto n = static_cast<double>(summed_);
+  return {sums_.tokens / n, sums_.model_flops / n};
 }
 
 }  // namespace redline::perf

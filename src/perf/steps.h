@@ -24,6 +24,12 @@ struct StepTimes {
   double model_flops = 0;
 };
 
+// Of one micro-batch, in the mean.
+struct Work {
+  double tokens = 0;  // real targets
+  double model_flops = 0;
+};
+
 class Steps {
  public:
   // Data whose vocabulary is larger than the model's is a UserError.
@@ -37,14 +43,22 @@ class Steps {
   StepTimes queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
   void take() { engine_.take_result(); }
 
+  // Over the first kCountedRows rows of the data, whichever of them were run: two measurements of one kind of batches
+  // get the same figures. Reads on to there; nothing can be run behind it.
+  Work work();
+
   const model::Engine& engine() const { return engine_; }
 
  private:
+  void read_batch();
+
   const config::Config config_;
   model::LoweringOptions lowering_;
   data::Loader loader_;
   model::Engine engine_;
   data::Batch batch_;
+  Work sums_;  // of the first micro-batches
+  std::int64_t summed_ = 0;
 };
 
 }  // namespace redline::perf

@@ -46,6 +46,15 @@ TEST(Measure, PaddingIsNoTokens) {
   EXPECT_LT(padded_tokens, 0.7 * packed_tokens);
 }
 
+// Rows of one document differ in length: a factor between two measurements must not come from that.
+TEST(Measure, TokensOfAStepDoNotHangOnHowLongItIsTimed) {
+  const auto tokens = [](double seconds) {
+    const Measured m = measured({"train.seq_len=512", "data.packing=pad"}, seconds);
+    return m.tokens_per_s * m.step_ms;
+  };
+  EXPECT_NEAR(tokens(0.01) / tokens(0.3), 1, 1e-9);
+}
+
 TEST(Measure, WhatCannotBeIsAProblemAndNoError) {
   const Measured large = measured({"model.hidden=65536", "model.ffn=262144", "model.heads=512", "model.head_dim=128"});
   EXPECT_NE(large.problem.find("GiB are free"), std::string::npos) << large.problem;
