@@ -254,7 +254,7 @@ int run_doctor(const Words& words) {
     print(in_words(s.consultation, has_blocks()));
   if (!asked.json && !asked.html.empty()) print(fmt::format("\npage     {}\n", asked.html));
   if (!whole) return kStopped;
-  return s.consultation.diagnosis.findings.empty() ? kDone : kFailed;
+  return s.consultation.diagnosis.healthy() ? kDone : kFailed;
 }
 
 }  // namespace redline::cli

@@ -76,6 +76,7 @@ std::string price(const perf::Finding& f, double step_ms) {
 std::string gain_of(const perf::Finding& f) {
   std::string text = fmt::format("{:.2f} times the tokens a second expected", f.gain);
   if (f.measured) text += fmt::format(", {:.2f} times measured", *f.measured);
+  if (f.refuted()) text += ": it does not help here, leave it as it is";
   if (!f.not_measured.empty()) text += fmt::format("; not measured: {}", f.not_measured);
   return text;
 }
@@ -159,7 +160,7 @@ io::Json to_json(const Consultation& c) {
           {"of_plan", d.of_plan > 0 ? io::Json(d.of_plan) : io::Json(nullptr)},
           {"note", d.of_plan > kMuchSlower ? slower_than_planned(d) : ""},
           {"parts", std::move(parts)},
-          {"healthy", d.findings.empty()},
+          {"healthy", d.healthy()},
           {"findings", std::move(findings)},
           {"options", std::move(options)}};
 }

@@ -3,6 +3,7 @@
 // figures and plans; touches no device.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ namespace redline::perf {
 
 // An illness counts where it costs this share of the step.
 inline constexpr double kWorthMending = 0.05;
+// A change that was tried and measured less than this did not help.
+inline constexpr double kLeastGain = 1.01;
 
 // What is known of a step: means over steps that were made, or what the plan expects.
 struct Observed {
@@ -49,6 +52,7 @@ struct Finding {
   std::string not_measured = {};        // or why it was not
 
   const train::IllnessRow& row() const { return train::row_of(illness); }
+  bool refuted() const { return measured && *measured < kLeastGain; }
 };
 
 struct Diagnosis {
@@ -58,6 +62,7 @@ struct Diagnosis {
   double of_plan = 0;  // the device's time over the plan's, without what an illness explains; 0: nothing was measured
   std::vector<Finding> findings;  // worth mending, the most expensive first
   std::vector<Finding> options;   // faster, for another result
+  bool healthy() const { return std::ranges::all_of(findings, &Finding::refuted); }
   double mfu_points(double loss_ms) const { return 100 * mfu * loss_ms / (step_ms - loss_ms); }
 };
 
@@ -78,6 +83,7 @@ struct Patient {
   double excess_ms() const;  // of device_ms over the plan
   // More than the plan knows of, where the kernels at hand are slow ones, at most what the step took.
   double slow_attention_ms() const, slow_head_ms() const, slow_mlp_ms() const, slow_launches_ms() const;
+  double slow_kernels_ms() const;  // all of them
 };
 Patient examine(const config::Config& config, const Machine& machine, const Observed& seen);
 std::vector<Finding> find_illnesses(const Patient& patient);
