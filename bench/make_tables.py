@@ -196,8 +196,8 @@ TABLES = {
         ("memory", "{peer[memory_gib]:.1f} GiB"), ("first step", "{peer[first_step_s]:.1f} s")))),
     "h200-plan-one-call": ("h200_models", full_rows(columns(
         ("model, batch", MODEL), ("memory, plan's total", "{plan[total_gib]:.2f} GiB"),
-        ("`nvidia-smi`", "{nvidia_smi_gib:.2f}"), ("step, plan", "{plan[step_ms]:.1f} ms"), ("measured", "{step_ms:.1f}"),
-        ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"]))))),
+        ("`nvidia-smi`", "{nvidia_smi_gib:.2f}"), ("step, plan", "{plan[step_ms]:.1f} ms"),
+        ("measured", "{step_ms:.1f}"), ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"]))))),
     "h200-packed": ("h200_packed", packed),
     "h200-settings": ("h200_settings", settings),
     "h200-precisions": ("h200_precisions", columns(
