@@ -33,7 +33,7 @@ std::int64_t count_known(const std::vector<double>& values) {
   return std::ranges::count_if(values, [](double v) { return !std::isnan(v); });
 }
 
-// What the last session said of itself.
+// Takes the events of the last session.
 void take_events(perf::Observed& seen, const report::RunRecord& run) {
   for (auto e = run.events.rbegin(); e != run.events.rend() && e->kind != "started"; ++e) {
     const bool attention = e->text.starts_with("attention ") && e->text.find(": reference") != e->text.npos;

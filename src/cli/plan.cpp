@@ -56,7 +56,8 @@ model::Fp8Products products_in_fp8(const Planned& p) {
   return model::fp8_products(perf::as_possible(p.config, p.machine));
 }
 
-// What products take; of a plan in fp8 all that can be in it are, since which are faster is measured when a run begins.
+// The type of products. A plan in fp8 takes it for every product that can have it: a run measures which ones are
+// faster.
 std::string computes_in(const Planned& p) {
   if (p.config.precision.matmul == "fp8" && products_in_fp8(p).taken.empty()) return "bf16";
   const bool card = p.machine.kind == device::Kind::cuda;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
-// What the program was given besides where to write.
+// The command's settings.
 struct Settings {
   std::string checkpoint, prompt, tokenizer, device = "auto";
   infer::SampleOptions options;

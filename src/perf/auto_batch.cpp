@@ -37,7 +37,8 @@ double seconds_of_a_step(const config::Config& config, device::Device& device, c
   return one + static_cast<double>(all - 1) * std::max(0.0, several - one) / static_cast<double>(few - 1);
 }
 
-// Which products are worth fp8 is found once the batch is known; until then all that the card can compute so.
+// Takes fp8 for every product that the card can compute. Once the batch is known, the products that are worth it are
+// found.
 config::Config as_measured(const config::Config& config, device::Device& device) {
   if (config.precision.matmul != "fp8" || device.kind() == device::Kind::cpu) return config;
   return take_possible(config, model::fp8_products(config).taken, time_on_card(device)).config;

@@ -8,7 +8,7 @@
 namespace redline::perf {
 namespace {
 
-// What a local disk takes of a checkpoint (bench/results/h200_saves.json: 1.1 to 1.8 GB/s).
+// The rate at which a local disk takes a checkpoint (bench/results/h200_saves.json: 1.1 to 1.8 GB/s).
 constexpr double kDiskBytesPerSecond = 1e9;
 
 // The reference kernel reaches 1 / 340 of the peak: gqa-180m with 16 rows in tf32 took 587 ms with it and 106 ms

@@ -106,7 +106,7 @@ class Rules {
       f.changes = {fmt::format("checkpoint.every={}", round_up(enough))};
   }
 
-  // What happens between steps, at every so many of them.
+  // Work between steps that comes every `steps` of them.
   void every(std::string_view key, std::int64_t steps, Illness illness, double cost_ms, std::string_view what) {
     if (steps == 0 || cost_ms <= 0) return;
     const double share = cost_ms / p_.whole_ms;

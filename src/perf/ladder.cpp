@@ -206,7 +206,8 @@ class Climbing {
     ladder_.rows.push_back(std::move(row));
   }
 
-  // Whether it stays. What could not be measured does not; behind a naive step that could not be, the first that can.
+  // Decides whether a rung stays. A rung that could not be measured does not. Where the naive step could not, the first
+  // rung that can be measured stays.
   void decide(LadderRow& row, const Rung& rung, const KeyValues& keys) {
     if (!row.measured.done()) return;
     const double noise = std::max(row.measured.noise, before_.noise);

@@ -9,7 +9,7 @@
 namespace redline::perf {
 namespace {
 
-// What the host takes to launch a node by itself; a card that is done sooner waits for it. Estimated: gqa-180m with
+// Seconds in which the host launches one node; a card that is done sooner waits for it. Estimated: gqa-180m with
 // kernels of 100 microseconds and more is as fast without graphs (docs/benchmarks.md).
 constexpr double kLaunchSeconds = 5e-6;
 

@@ -11,7 +11,7 @@
 namespace redline::perf {
 namespace {
 
-// What is chosen for the device comes before the engine that it is chosen for.
+// The choices for the device, made before the engine that they are made for.
 model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
   program::tune_products(device, c.kernels.tuning);
   return model::lowering_options(c, device.kind());

@@ -43,7 +43,7 @@ class MetricsRow {
   bool has_throttle = false;
   std::string throttle;
 
-  // What the parser calls.
+  // The parser's events.
   bool null() { return true; }
   bool boolean(bool) { return true; }
   bool number_integer(Json::number_integer_t v) { return number(static_cast<double>(v), true); }
