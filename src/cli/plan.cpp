@@ -41,7 +41,7 @@ struct Planned {
     const double batches = in_time * static_cast<double>(config.train.accumulate);
     return std::max<std::int64_t>(1, config::nearest_steps(config.train, batches));
   }
-  // So many steps in full ones, of which the first may be parts.
+  // Converts steps into full ones, since the first may be parts of one.
   double full_steps(std::int64_t steps) const {
     return static_cast<double>(config::micro_batches_before(config.train, steps)) /
            static_cast<double>(config.train.accumulate);

@@ -17,7 +17,7 @@ constexpr double kHopeless = 0.8;  // of the best one's expected rate: a plan is
 constexpr std::int64_t kTimedMicroBatches = 3;
 constexpr int kRounds = 3;
 
-// From steps of one micro-batch and of a few: all micro-batches but the first take the same time.
+// Time of a step, from steps of one micro-batch and of a few: all micro-batches but the first take the same time.
 double seconds_of_a_step(const config::Config& config, device::Device& device, const StopFlag* stop) {
   const std::int64_t all = config.train.accumulate, few = std::min(all, kTimedMicroBatches);
   Steps steps(config, device, stop);

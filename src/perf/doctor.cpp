@@ -15,13 +15,13 @@ constexpr double kDiskBytesPerSecond = 1e9;
 // without on an H200 (docs/benchmarks.md), 1.39 TFLOP of attention.
 constexpr double kReferenceFloors = 340;
 
-// Of the rate of products whose extents are multiples of 8, which loads of 16 bytes need. Estimated.
+// Share of the full rate of products with an extent that is no multiple of 8, which loads of 16 bytes need. Estimated.
 constexpr double kUnalignedRate = 0.4;
 constexpr std::int64_t kAligned = 8, kTile = 128;
 
 bool on_card(const Machine& m) { return m.kind == device::Kind::cuda; }
 
-// Of the time of products that have an extent of n: a tile that is not full is computed all the same.
+// Extra time of products with an extent of n, as a share: a tile that is not full takes as long as a full one.
 double odd_extent_share(std::int64_t n) {
   if (n % kAligned != 0) return 1 / kUnalignedRate - 1;
   return static_cast<double>((n + kTile - 1) / kTile * kTile) / static_cast<double>(n) - 1;

@@ -51,7 +51,7 @@ class Rules {
     return found_.emplace_back(Finding{illness, std::move(found), "", std::move(changes), std::move(basis), loss_ms});
   }
   std::string recorded() const { return seen_.measured ? "as recorded" : "by the plan"; }
-  // Of the device's time, where the plan expects the step to become so many times as fast.
+  // The lost part of the device's time, where the plan expects the step to become so many times as fast.
   double loss_of(double gain) const { return gain > 1 ? p_.device_ms * (1 - 1 / gain) : 0; }
   double rate(const config::Config& c) const { return make_plan(c, p_.machine).expected.tokens_per_s; }
   double own_rate() const {

@@ -140,7 +140,7 @@ class Climbing {
     return std::max(kLeastSeconds, rest / static_cast<double>(std::max<std::size_t>(left_, 1)));
   }
 
-  // With the state and the reason of what cannot be. Half of its share is for what comes before the timed steps.
+  // Fills in state and reason where a row cannot be measured. Half of its share is for the time before the timed steps.
   void measure_row(LadderRow& row, const KeyValues& keys) {
     end_if_asked(options_.stop);
     if (options_.progress) options_.progress(row.name, of_ - left_ + 1, of_);

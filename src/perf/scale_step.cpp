@@ -75,7 +75,7 @@ class Streams {
     std::size_t use = 0;
     double end = 0;
   };
-  // Behind whatever is under way.
+  // Queues the collective behind those under way.
   Started start(Collective collective, std::string_view of, double bytes) {
     const auto known = std::ranges::find_if(
         times_.collectives, [&](const CollectiveUse& u) { return u.collective == collective && u.of == of; });

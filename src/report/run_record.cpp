@@ -319,7 +319,8 @@ class RowsInOrder {
   std::optional<MetricsRow> back_;
 };
 
-// How many steps have no row before each row. None where most have none: such a file is not one row a step.
+// The number of steps without a row before each row. Zeros where most steps have none: such a file is not one row a
+// step.
 std::vector<double> missing_before(RunRecord& run) {
   std::vector<double> missing(run.rows());
   double all = 0;
