@@ -33,9 +33,10 @@ struct LadderRow {
   RowState state = RowState::measured;
   std::string reason;  // why it was not measured, or did not stay
   Measured measured;
-  double over_before = 0;  // tokens a second, as a factor of the row that stayed before; with `without`, of the full
-  double over_first = 0;   // as a factor of the naive step
-  bool kept = false;       // in the rungs that follow
+  // Tokens a second, as a factor of the row that stayed before; with `without`, of the full step.
+  double over_before = 0;
+  double over_first = 0;  // as a factor of the naive step
+  bool kept = false;      // in the rungs that follow
   bool changes_loss = false;
   double saved_bytes = 0;  // of a step, for a row that is not separable
 };

@@ -150,8 +150,7 @@ struct BeforeCheckpoint {};  // sinks write all events so far to the disk, where
 struct Saved {
   std::int64_t step = 0;  // of the saved state; later steps may have been made meanwhile
   Path folder;
-  double seconds = 0,
-         held = 0;  // until it was whole; of them, training stood still
+  double seconds = 0, held = 0;  // until it was whole; of them, those in which training stood still
   double time = unix_seconds();
 };
 struct Sentence {
