@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whether runs in fp8 end where runs in bf16 do: paired differences of the final held-out loss with their 95% interval,
-beside those of a control, which is bf16 with another attention kernel; then what a step's speed-up is worth at equal
-loss. Runs that belong together have the same seed and the same order of data. Prints Markdown.
+"""Tells whether runs in fp8 end where runs in bf16 do: paired differences of the final held-out loss with their 95%
+interval, beside those of a control, which is bf16 with another attention kernel; then what a step's speed-up is worth
+at equal loss. Runs that belong together have the same seed and the same order of data. Prints Markdown.
 
   bench/fp8_parity.py bench/results/fp8_gqa-180m.csv                     what bench/fp8_runs.py wrote
   bench/fp8_parity.py --bf16 runs/b0 runs/b1 --fp8 runs/f0 runs/f1 --control runs/c0 runs/c1

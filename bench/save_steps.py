@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a save costs training: trains a model with a small checkpoint.every and holds the steps around each save against
-the median of the others. Right after it, as many bytes are written to the same disk with a plain write and a sync.
-Prints Markdown.
+"""Measures what a save costs training: trains a model with a small checkpoint.every and compares the steps around each
+save with the median of the others. Right after it, as many bytes are written to the same disk with a plain write and a
+sync. Prints Markdown.
 
   bench/save_steps.py gqa-180m:64 --every 50 --saves 3 data.train=.cache/text/train.bin
   bench/save_steps.py llama-1.36b:24 --every 30 --saves 2 data.train=random:32000 --results saves.json

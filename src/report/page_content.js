@@ -1,4 +1,4 @@
-// What stands on the page: of runs, or of the lengths of documents.
+// Lays out the page of runs, or that of the lengths of documents.
 const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const several = runs.length > 1, names = () => runs.map((run, i) => [chip(i), run.run]), first = runs[0];
   const longest = most([0, ...runs.map(run => run.seconds)]);

@@ -41,7 +41,7 @@ LLAMA3 = (
     "{% endgeneration %}"
     "{% else %}{{ message['content'] | trim + '<|eot_id|>' }}{% endif %}{% endfor %}"
 )
-# What Qwen3's does with thoughts, without its tools.
+# Qwen3's handling of thoughts, without its tools.
 QWEN3 = """{%- set at = namespace(last_query_index=messages|length - 1, found=false) %}
 {%- for message in messages[::-1] %}
     {%- if not at.found and message.role == 'user' %}
