@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Whether runs in fp8 end where runs in bf16 do: paired differences of the final held-out loss with their 95% interval, beside
-those of a control, which is bf16 with another attention kernel; then what a step's speed-up is worth at equal loss. Runs that
-belong together have the same seed and the same order of data. Prints Markdown.
+"""Tells whether runs in fp8 end where runs in bf16 do: paired differences of the final held-out loss with their 95%
+interval, beside those of a control, which is bf16 with another attention kernel; then what a step's speed-up is worth
+at equal loss. Runs that belong together have the same seed and the same order of data. Prints Markdown.
 
   bench/fp8_parity.py bench/results/fp8_gqa-180m.csv                     what bench/fp8_runs.py wrote
   bench/fp8_parity.py --bf16 runs/b0 runs/b1 --fp8 runs/f0 runs/f1 --control runs/c0 runs/c1
 
-The slope of the loss, -dL/d ln(steps), comes from runs of half the length with their own whole schedule (`half` in the file,
---half), or where there are none from the second half of the bf16 runs: that is too steep where the learning rate falls, and the
-table says so. speed-up at equal loss = step time of bf16 / step time of fp8 * exp(-difference / slope).
+The slope of the loss, -dL/d ln(steps), comes from runs of half the length with their own whole schedule (`half` in the
+file, --half), or where there are none from the second half of the bf16 runs: that is too steep where the learning rate
+falls, and the table says so. speed-up at equal loss = step time of bf16 / step time of fp8 * exp(-difference / slope).
 """
 import argparse
 import csv
@@ -23,8 +23,8 @@ BASE, FP8, CONTROL, HALF = "bf16", "fp8", "control", "half"
 WARM_UP = 5  # steps whose times do not count
 PARITY = 0.005  # of the loss: what the upper bound of the difference may be
 # The 97.5% quantiles of Student's t for 1, 2, ... degrees of freedom.
-T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-               2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
+T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+               2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
 
 
 class Run:
@@ -153,7 +153,8 @@ def report(arms):
     loss = statistics.fmean(finals)
     steps = next(iter(arms[BASE].values())).steps
     lines = [f"bf16 ends at {loss:.4f} after {steps} steps ({len(finals)} seed{'s' if len(finals) > 1 else ''}).", "",
-             "| against bf16 | pairs | difference of the held-out loss | 95% interval | of the loss | training loss apart, rms / most |",
+             "| against bf16 | pairs | difference of the held-out loss | 95% interval | of the loss "
+             "| training loss apart, rms / most |",
              "|---|---|---|---|---|---|"]
     for arm in [FP8, CONTROL, *sorted(arms.keys() - {BASE, FP8, CONTROL, HALF})]:
         differences = paired(arms, arm)
@@ -162,7 +163,8 @@ def report(arms):
         mean, width = interval(differences)
         between = f"{mean - width:+.4f} to {mean + width:+.4f}" if width is not None else "one pair"
         rms, most = apart(arms, arm) or (math.nan, math.nan)
-        lines.append(f"| {arm} | {len(differences)} | {mean:+.4f} | {between} | {100 * mean / loss:+.2f}% | {rms:.4f} / {most:.4f} |")
+        lines.append(f"| {arm} | {len(differences)} | {mean:+.4f} | {between} | {100 * mean / loss:+.2f}% "
+                     f"| {rms:.4f} / {most:.4f} |")
     differences = paired(arms, FP8)
     if not differences:
         return "\n".join(lines)
@@ -190,7 +192,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", help="of bench/fp8_runs.py")
     for arm in [BASE, FP8, CONTROL, HALF]:
-        parser.add_argument(f"--{arm}", nargs="+", default=[], metavar="FOLDER", help="run folders, paired by their places")
+        parser.add_argument(f"--{arm}", nargs="+", default=[], metavar="FOLDER",
+                            help="run folders, paired by their places")
     given = parser.parse_args()
     folders = {arm: getattr(given, arm) for arm in [BASE, FP8, CONTROL, HALF] if getattr(given, arm)}
     if bool(given.file) == bool(folders):

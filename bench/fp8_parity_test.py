@@ -36,7 +36,8 @@ class Case(unittest.TestCase):
         return str(run)
 
     def output(self, script, *words):
-        return subprocess.run([sys.executable, "-B", str(BENCH / script), *words], capture_output=True, text=True, check=False)
+        return subprocess.run([sys.executable, "-B", str(BENCH / script), *words], capture_output=True, text=True,
+                              check=False)
 
 
 class ParityTest(Case):
@@ -124,7 +125,8 @@ class RunsTest(Case):
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
     def run_it(self, *words):
-        done = self.output("fp8_runs.py", *words, "--redline", str(self.folder / "redline"), "--results", str(self.folder))
+        done = self.output("fp8_runs.py", *words, "--redline", str(self.folder / "redline"), "--results",
+                           str(self.folder))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
@@ -136,7 +138,8 @@ class RunsTest(Case):
         self.assertEqual(len(self.calls()), 6)
         self.assertTrue(all("optim.clip=2" in call for call in self.calls()))
         self.assertIn("| fp8 | 2 | +0.0100 |", text)
-        self.assertEqual(self.run_it("ping-95m", "--million-tokens", "1", "--seeds", "2").splitlines()[0], text.splitlines()[6])
+        self.assertEqual(self.run_it("ping-95m", "--million-tokens", "1", "--seeds", "2").splitlines()[0],
+                         text.splitlines()[6])
         self.assertEqual(len(self.calls()), 6, "what stands in the file is not made again")
         self.run_it("ping-95m", "--million-tokens", "1", "--seeds", "3", "--half", "--only", "bf16", "half")
         self.assertEqual(len(self.calls()), 6 + 1 + 3)
@@ -144,7 +147,8 @@ class RunsTest(Case):
 
     def test_one_batch_is_as_large_as_a_batch(self):
         kept = self.folder / "kept"
-        self.run_it("ping-95m", "--one-batch", "4", "--keep", str(kept), "--arm", "other:precision.matmul=fp8 kernels.graphs=off")
+        self.run_it("ping-95m", "--one-batch", "4", "--keep", str(kept), "--arm",
+                    "other:precision.matmul=fp8 kernels.graphs=off")
         self.assertEqual(len(self.calls()), 4)
         self.assertIn("kernels.graphs=off", self.calls()[-1])
         self.assertTrue(os.path.isdir(kept / "ping-95m-other-0"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains a recipe in bf16, in fp8 and as a control (bf16 with another attention kernel), seed after seed, and keeps of every
-run its losses: RESULTS/fp8_RECIPE.csv, from which bench/fp8_parity.py judges. A run that stands in the file is not made again,
-so a recipe can be spread over several calls (--minutes).
+"""Trains a recipe in bf16, in fp8 and as a control (bf16 with another attention kernel), seed after seed, and keeps of
+every run its losses: RESULTS/fp8_RECIPE.csv, from which bench/fp8_parity.py judges. A run that stands in the file is
+not made again, so a recipe can be spread over several calls (--minutes).
 
   bench/fp8_runs.py gqa-180m --train shards/ --eval held_out/          30M tokens, 3 seeds; more keys before --train
   bench/fp8_runs.py ping-95m                                           30M tokens of ping, 5 seeds
@@ -9,7 +9,8 @@ so a recipe can be spread over several calls (--minutes).
   bench/fp8_runs.py gqa-180m --one-batch 50                            the same batch over and over, 50 steps
   bench/fp8_runs.py gqa-180m --one-batch 50 --arm "bf16 weights:precision.matmul=fp8 precision.fp8_products=[...]"
 
---one-batch takes random tokens, of which few are frequent: as many as a batch has, so that every step sees the same ones.
+--one-batch takes random tokens, of which few are frequent: as many as a batch has, so that every step sees the same
+ones.
 """
 import argparse
 import array
@@ -60,8 +61,10 @@ def arguments():
     parser.add_argument("--million-tokens", type=float, help="of a run (default: the recipe's)")
     parser.add_argument("--seeds", type=int, help="how many (default: the recipe's)")
     parser.add_argument("--one-batch", type=int, metavar="STEPS", help="so many steps over one batch, of seed 0")
-    parser.add_argument("--half", action="store_true", help="bf16 with half the steps as well: what the loss gains by length")
-    parser.add_argument("--arm", action="append", default=[], metavar="NAME:KEYS", help="one more way to train, or a way anew")
+    parser.add_argument("--half", action="store_true",
+                        help="bf16 with half the steps as well: what the loss gains by length")
+    parser.add_argument("--arm", action="append", default=[], metavar="NAME:KEYS",
+                        help="one more way to train, or a way anew")
     parser.add_argument("--only", nargs="+", metavar="ARM", help="these ways only")
     parser.add_argument("--minutes", type=float, default=1e9, help="after which no run is begun")
     parser.add_argument("--redline", default=os.path.join(ROOT, "build/redline"))
@@ -86,19 +89,21 @@ def text_list(words):
 
 
 def keys_of(given, recipe, arm, seed, steps, folder):
-    keys = [f"train.batch_size={recipe.rows}", f"train.accumulate={recipe.accumulate}", f"train.seq_len={recipe.seq_len}",
-            f"train.seed={seed}", f"data.seed={seed}", f"train.max_steps={steps}", "checkpoint.every=0",
-            'log.sinks=["console", "jsonl"]', "optim.name=adamw", *recipe.keys]
+    keys = [f"train.batch_size={recipe.rows}", f"train.accumulate={recipe.accumulate}",
+            f"train.seq_len={recipe.seq_len}", f"train.seed={seed}", f"data.seed={seed}", f"train.max_steps={steps}",
+            "checkpoint.every=0", 'log.sinks=["console", "jsonl"]', "optim.name=adamw", *recipe.keys]
     if given.one_batch:
         batch = os.path.join(folder, "batch.bin")
         if not os.path.exists(batch):
             write_batch(batch, recipe)
-        keys += [f"data.train={text_list([batch])}", f"data.eval={text_list([batch])}", "data.shuffle=false", "train.eval_every=0",
-                 "optim.schedule=constant", f"optim.warmup_steps={min(10, steps // 2)}", "model.dropout=0"]
+        keys += [f"data.train={text_list([batch])}", f"data.eval={text_list([batch])}", "data.shuffle=false",
+                 "train.eval_every=0", "optim.schedule=constant", f"optim.warmup_steps={min(10, steps // 2)}",
+                 "model.dropout=0"]
     else:
         keys += [f"train.eval_every={max(1, steps // 10)}", f"optim.warmup_steps={max(1, steps // 5)}",
                  "optim.schedule=cosine"]
-        keys += [f"data.{name}={text_list(words)}" for name, words in [("train", given.train), ("eval", given.eval)] if words]
+        keys += [f"data.{name}={text_list(words)}" for name, words in [("train", given.train), ("eval", given.eval)]
+                 if words]
         if given.tokenizer:
             keys.append(f"data.tokenizer={os.path.abspath(given.tokenizer)}")
     return keys + given.keys + arm
@@ -153,7 +158,8 @@ def main():
                     writer.writerow(fp8_parity.COLUMNS)
                 for step, loss, held_out, step_ms in rows:
                     writer.writerow([name, seed, step, short(loss, 6), short(held_out, 7), short(step_ms, 5)])
-            print(f"{name} {seed}: {rows[-1][0]} steps, loss {short(rows[-1][1], 6)}, held out {short(rows[-1][2], 6)}", flush=True)
+            print(f"{name} {seed}: {rows[-1][0]} steps, loss {short(rows[-1][1], 6)}, held out {short(rows[-1][2], 6)}",
+                  flush=True)
     print(fp8_parity.report(fp8_parity.read_file(path)))
 
 

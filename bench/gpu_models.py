@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains models on the card for some seconds each and adds a row for each to one table (Markdown), with --results also to a
-file as bench/results has them, from which bench/make_tables.py makes the tables of docs/benchmarks.md.
+"""Trains models on the card for some seconds each and adds a row for each to one table (Markdown), with --results also
+to a file as bench/results has them, from which bench/make_tables.py makes the tables of docs/benchmarks.md.
 
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
-says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's head
-names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes
---runs MODEL:BATCH:PRECISION:default:cudnn:CHUNKS runs the same model right after, on the same card, for ping-95m on padded rows
-as well. With --precision bf16,fp8 each model runs in both. With --build, the program is built and its tests pass before anything is measured.
+says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's
+head names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes --runs
+MODEL:BATCH:PRECISION:default:cudnn:CHUNKS runs the same model right after, on the same card, for ping-95m on padded
+rows as well. With --precision bf16,fp8 each model runs in both. With --build, the program is built and its tests pass
+before anything is measured.
 
   bench/gpu_models.py
   bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
@@ -35,14 +36,17 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", default=MODELS, metavar="MODEL:BATCH", help="default: " + " ".join(MODELS))
     parser.add_argument("--redline", help="the program (default: build/redline, with --build what was built)")
-    parser.add_argument("--build", action="store_true", help="first build and test it: tools/check_gpu.sh --no-sanitizer")
+    parser.add_argument("--build", action="store_true",
+                        help="first build and test it: tools/check_gpu.sh --no-sanitizer")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
     parser.add_argument("--peer-precision", choices=["bf16", "fp8"], help="run the peer beside rows of it only")
-    parser.add_argument("--precision", default="bf16", help="of products: bf16, fp8 or both, with a comma (default: bf16)")
+    parser.add_argument("--precision", default="bf16",
+                        help="of products: bf16, fp8 or both, with a comma (default: bf16)")
     parser.add_argument("--keys", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the runs in fp8")
-    parser.add_argument("--table", metavar="FILE", help="where rows go as well; made with its head when it is not there")
+    parser.add_argument("--table", metavar="FILE",
+                        help="where rows go as well; made with its head when it is not there")
     parser.add_argument("--results", metavar="FILE", help="a JSON file of all rows; written anew after each of them")
     parser.add_argument("--commit", help="of the program, for that file (default: what git says of this folder)")
     parser.add_argument("--no-packing", action="store_true", help="without the documents of ping-95m")
@@ -205,7 +209,8 @@ def peer_row(given, model, arguments):
 def peer_of(given, model, batch, precision):
     if not given.peer or (given.peer_precision and precision != given.peer_precision):
         return None
-    row = peer_row(given, model, [given.peer, "--runs", f"{model}:{batch}:{precision}:default:cudnn:8", "--steps", "10"])
+    row = peer_row(given, model,
+                   [given.peer, "--runs", f"{model}:{batch}:{precision}:default:cudnn:8", "--steps", "10"])
     return {"ktokens_per_s": row["ktok_s"], "mfu_percent": row["mfu_causal"], "mfu_palm_percent": row["mfu_palm"],
             "memory_gib": row["mem_gib"], "first_step_s": row["first_step_s"]}
 
@@ -213,8 +218,8 @@ def peer_of(given, model, batch, precision):
 def measured(rows, first):
     """Of a run's metrics, in the units of the results."""
     return {"step_ms": round(median(rows, "step_ms"), 3), "ktokens_per_s": round(median(rows, "tokens_per_s") / 1e3, 3),
-            "mfu_percent": round(100 * median(rows, "mfu"), 2), "mfu_palm_percent": round(100 * median(rows, "mfu_palm"), 2),
-            "first_step_s": round(first, 2)}
+            "mfu_percent": round(100 * median(rows, "mfu"), 2),
+            "mfu_palm_percent": round(100 * median(rows, "mfu_palm"), 2), "first_step_s": round(first, 2)}
 
 
 def full_rows(given, table, model, batch, precision):
@@ -229,7 +234,8 @@ def full_rows(given, table, model, batch, precision):
         "model": model, "batch_size": int(batch), "seq_len": tokens, "rows": "full", "precision": precision,
         **measured(rows, first),
         "memory_gib": round(rows[-1]["memory_gib"], 3), "nvidia_smi_gib": memory and round(memory, 3),
-        "plan": {"total_gib": round(plan["memory"]["total"] / 2**30, 3), "step_ms": expected and round(expected["step_ms"], 2)},
+        "plan": {"total_gib": round(plan["memory"]["total"] / 2**30, 3),
+                 "step_ms": expected and round(expected["step_ms"], 2)},
         "peer": peer_of(given, model, batch, precision)})
 
 
@@ -246,7 +252,8 @@ def documents(given, table, model, batch):
             "padding_percent": round(100 * padding[packing], 2)})
     print(f"packed documents: {rate['pack'] / rate['pad']:.2f} times as many real tokens a second")
     if given.peer:
-        row = peer_row(given, model, [os.path.join(ROOT, "bench/torch_padded.py"), given.peer, model, batch, "--padding",
+        row = peer_row(given, model,
+                       [os.path.join(ROOT, "bench/torch_padded.py"), given.peer, model, batch, "--padding",
                                       f"{padding['pad']:.4f}"])
         table.add(f"the peer, a document a row and nothing masked ({100 * row['padding']:.1f}% padding)", {
             "program": "peer", **run, "rows": "pad", "step_ms": row["ms"], "ktokens_per_s": row["ktok_s"],

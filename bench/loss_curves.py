@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the training losses that bench/time_to_loss.py wrote over seconds of the card: one line an arm, its longest run of the
-first seed, and the held-out loss that PyTorch with AdamW ends with. An SVG for light and dark pages.
+"""Draws the training losses that bench/time_to_loss.py wrote over seconds of the card: one line an arm, its longest run
+of the first seed, and the held-out loss that PyTorch with AdamW ends with. An SVG for light and dark pages.
 
   bench/loss_curves.py gqa-180m --out docs/time_to_loss.svg
 """
@@ -14,7 +14,8 @@ import fp8_runs
 import time_to_loss
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 380, 56, 150, 16, 44
-LIGHT, DARK = ["#c2571f", "#b8860b", "#2463c4", "#2e8b57", "#8a3fb0"], ["#f08a55", "#e3b341", "#74a9ff", "#6fcf97", "#c792ea"]
+LIGHT = ["#c2571f", "#b8860b", "#2463c4", "#2e8b57", "#8a3fb0"]
+DARK = ["#f08a55", "#e3b341", "#74a9ff", "#6fcf97", "#c792ea"]
 
 
 def read_curves(path):
@@ -41,7 +42,8 @@ def ticks(low, high, about):
 
 
 def draw(model, curves, ms, goal):
-    lines = {arm: [(step * ms[arm] / 1e3, loss) for step, loss in points] for arm, points in curves.items() if arm in ms}
+    lines = {arm: [(step * ms[arm] / 1e3, loss) for step, loss in points]
+             for arm, points in curves.items() if arm in ms}
     x_high = max(x for points in lines.values() for x, _ in points)
     low = min([goal, *(y for points in lines.values() for _, y in points)]) - 0.1
     high = max(y for points in lines.values() for _, y in points)
@@ -53,23 +55,26 @@ def draw(model, curves, ms, goal):
            f"  :root {{ --page: #fff; --text: #1b1f24; --quiet: #59616b; --line: #d8dce1; {colours(LIGHT)} }}",
            "  @media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ed; --quiet: #9aa4af; "
            f"--line: #363d46; {colours(DARK)} }} }}",
-           "  text { font: 12px system-ui, -apple-system, \"Segoe UI\", Roboto, Arial, sans-serif; fill: var(--text); }",
-           "  .tick { fill: var(--quiet); } .grid { stroke: var(--line); } polyline { fill: none; stroke-width: 2; }", "</style>",
-           f'<rect width="{WIDTH}" height="{HEIGHT}" fill="var(--page)"/>']
+           '  text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--text); }',
+           "  .tick { fill: var(--quiet); } .grid { stroke: var(--line); } polyline { fill: none; stroke-width: 2; }",
+           "</style>", f'<rect width="{WIDTH}" height="{HEIGHT}" fill="var(--page)"/>']
     for y in ticks(low, high, 6):
         out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{down(y):.1f}" y2="{down(y):.1f}"/>'
                    f'<text class="tick" x="{LEFT - 8}" y="{down(y) + 4:.1f}" text-anchor="end">{y:g}</text>')
     for x in ticks(0, x_high, 8):
-        out.append(f'<text class="tick" x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{x:g}</text>')
-    out.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">seconds of the card, '
-               "steps only</text>")
-    out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{down(goal):.1f}" y2="{down(goal):.1f}" stroke="var(--quiet)" '
-               f'stroke-dasharray="5 4"/><text class="tick" x="{LEFT + 6}" y="{down(goal) - 6:.1f}">{time_to_loss.BASE} ends at '
+        out.append(f'<text class="tick" x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" '
+                   f'text-anchor="middle">{x:g}</text>')
+    out.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" '
+               'text-anchor="middle">seconds of the card, steps only</text>')
+    out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{down(goal):.1f}" y2="{down(goal):.1f}" '
+               'stroke="var(--quiet)" stroke-dasharray="5 4"/>'
+               f'<text class="tick" x="{LEFT + 6}" y="{down(goal) - 6:.1f}">{time_to_loss.BASE} ends at '
                f"{goal:.3f} held out</text>")
     for i, arm in enumerate(sorted(lines)):
         points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in lines[arm])
         out.append(f'<polyline points="{points}" stroke="var(--c{i % len(LIGHT)})"/>')
-        out.append(f'<rect x="{WIDTH - RIGHT + 14}" y="{TOP + 20 * i}" width="14" height="3" fill="var(--c{i % len(LIGHT)})"/>'
+        out.append(f'<rect x="{WIDTH - RIGHT + 14}" y="{TOP + 20 * i}" width="14" height="3" '
+                   f'fill="var(--c{i % len(LIGHT)})"/>'
                    f'<text x="{WIDTH - RIGHT + 34}" y="{TOP + 20 * i + 6}">{arm}</text>')
     return "\n".join([*out, "</svg>"]) + "\n"
 

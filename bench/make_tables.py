@@ -4,7 +4,8 @@
   bench/make_tables.py            writes the tables anew
   bench/make_tables.py --check    fails where they differ from the files, or where a file has no table
 
-What a table shows of its file stands in TABLES below; what the files hold, in result_files.py.
+A table stands below the head of its file: machine, versions, date, command and the sentences of `about`. TABLES says
+which rows and columns it shows; result_files.py says what a file holds.
 """
 import argparse
 import os
@@ -15,7 +16,11 @@ import sys
 import result_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import check_lines  # noqa: E402
+
 DOCUMENTS = [os.path.join(ROOT, "docs", name) for name in ("benchmarks.md", "experiments.md")]
+MODEL = "{model} {batch_size}x{seq_len}"
 
 
 class BadTable(Exception):
@@ -76,10 +81,10 @@ def by_model(rows):
 def settings(rows):
     """A line a setting, a column a model: what it costs beside the first."""
     models = by_model(rows)
-    head = ["setting"] + ["{model} {batch_size}x{seq_len}".format(**of[0]) for of in models.values()]
+    head = ["setting"] + [MODEL.format(**of[0]) for of in models.values()]
     lines = []
     for i, row in enumerate(next(iter(models.values()))):
-        line = [f"`{row['setting']}`" if row["setting"] else "as above"]
+        line = [f"`{row['setting']}`" if row["setting"] else "defaults"]
         for of in models.values():
             cost = difference(of[i]["step_ms"], of[0]["step_ms"], 0)
             line.append(filled("{step_ms:.1f} ms", of[i]) + ("" if cost == "0%" else f" ({cost})") +
@@ -96,6 +101,38 @@ def auto_batch(rows):
     return ["model", "", "", ""], lines
 
 
+def saves(rows):
+    """A line a model and place of the copy: its saves one after another."""
+    def listed(form):
+        return lambda of: ", ".join(form(row) if callable(form) else form.format(**row) for row in of)
+
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["batch_size"], row["copy"]), []).append(row)
+    described = (
+        ("model, rows", lambda of: "{model} {batch_size}".format(**of[0])),
+        ("copy in the memory of the", lambda of: of[0]["copy"]),
+        ("ms a step", lambda of: "{step_ms:.1f}".format(**of[0])),
+        ("saves behind step", listed("{step}")),
+        ("held, ms", listed("{held_ms:.1f}")),
+        ("the next step, ms", listed("{next_step_ms[0]:.1f}")),
+        ("all in all, of a step", listed(lambda row: f"{100 * row['slower_steps']:+.1f}%")),
+        ("written in, s", listed("{seconds:.1f}")),
+        ("GB/s", listed("{gbytes_per_s:.2f}")),
+        ("plain write with a sync, GB/s", lambda of: "{plain_gbytes_per_s:.2f}".format(**of[0])))
+    return [head for head, _ in described], [[cell(of) for _, cell in described] for of in groups.values()]
+
+
+def packed(rows):
+    rows = [row for row in rows if row["rows"] != "full"]
+    fastest = max(row["ktokens_per_s"] for row in rows)
+    return columns(
+        ("rows", packed_rows), ("real tokens/s", "{ktokens_per_s:.1f}k"),
+        ("the fastest is", lambda row: "" if row["ktokens_per_s"] == fastest else
+         f"{fastest / row['ktokens_per_s']:.1f}x as fast"),
+        ("ms a step", "{step_ms:.1f}"), ("padding", "{padding_percent:.1f}%"))(rows)
+
+
 def packed_rows(row):
     if row["program"] == "peer":
         return "PyTorch, one document a row, nothing masked"
@@ -103,16 +140,25 @@ def packed_rows(row):
 
 
 def or_other_card(form, before=""):
-    return lambda row: filled(form, row) + (f", {before}" + filled(form, row["other_card"]) if row["other_card"] else "")
+    def cell(row):
+        other = row["other_card"]
+        return filled(form, row) + (f", {before}" + filled(form, other) if other else "")
+    return cell
 
 
 def plan_name(row):
-    return filled("{model} {batch_size}x{seq_len}", row) + ("" if row["recompute"] == "none" else f", {row['recompute']}")
+    recompute = row["recompute"]
+    return filled(MODEL, row) + ("" if recompute == "none" else f", {recompute}")
 
 
-MODEL = "{model} {batch_size}x{seq_len}"
 MFU = "{mfu_percent:.1f} / {mfu_palm_percent:.1f}"
-BOTH_WAYS = "{%s[0]} / {%s[1]}"
+
+
+def both_ways(head, who):
+    """The column of one way to compute attention: forward / backward."""
+    key = f"{who}_tflops_per_s"
+    return head, f"{{{key}[0]}} / {{{key}[1]}}"
+
 
 # Table: the file without .json, what is made of its rows.
 TABLES = {
@@ -129,34 +175,30 @@ TABLES = {
         ("1 worker", "{mtokens_per_s_by_workers[1]} M"), ("2 workers", "{mtokens_per_s_by_workers[2]} M"))),
     "load-weights": ("load_weights", columns(
         ("folder", "{folder}"), ("read, cold", "{read_cold_ms}"), ("load, cold", "{load_cold_ms}"),
-        ("bests", span("cold_ratio_of_bests", "x", "{:.1f}")), ("medians", span("cold_ratio_of_medians", "x", "{:.1f}")),
-        ("read, warm", "{read_warm_ms}"), ("load, warm", "{load_warm_ms}"), ("bests", span("warm_ratio_of_bests", "x", "{:.1f}")),
+        ("bests", span("cold_ratio_of_bests", "x", "{:.1f}")),
+        ("medians", span("cold_ratio_of_medians", "x", "{:.1f}")),
+        ("read, warm", "{read_warm_ms}"), ("load, warm", "{load_warm_ms}"),
+        ("bests", span("warm_ratio_of_bests", "x", "{:.1f}")),
         ("first touch alone", "{first_touch_ms}"))),
     "h200-load-weights": ("h200_load_weights", columns(
         ("folder, to", "{folder}, {to}"), ("read, cold", "{read_cold_ms} ms"), ("load, cold", "{load_cold_ms} ms"),
-        ("", ratio("load_cold_ms", "read_cold_ms")), ("read, warm", "{read_warm_ms} ms"), ("load, warm", "{load_warm_ms} ms"),
-        ("", ratio("load_warm_ms", "read_warm_ms")))),
-    "h200-saves": ("h200_saves", columns(
-        ("model, rows", "{model} {batch_size}"), ("copy in the memory of the", "{copy}"), ("behind step", "{step}"),
-        ("a step", "{step_ms:.1f} ms"), ("held", "{held_ms:.1f} ms"), ("the next step", "{next_step_ms[0]:.1f} ms"),
-        ("all in all, of a step", lambda row: f"{100 * row['slower_steps']:+.1f}%"), ("written in", "{seconds:.1f} s"),
-        ("rate", "{gbytes_per_s:.2f} GB/s"), ("plain write with a sync", "{plain_gbytes_per_s:.2f} GB/s"))),
+        ("", ratio("load_cold_ms", "read_cold_ms")), ("read, warm", "{read_warm_ms} ms"),
+        ("load, warm", "{load_warm_ms} ms"), ("", ratio("load_warm_ms", "read_warm_ms")))),
+    "h200-saves": ("h200_saves", saves),
     "h200-spine": ("h200_spine", columns(
-        ("model, batch", "{model} {batch_size}x{seq_len}"), ("documents", "{documents}"), ("before", "{before_ms:.1f} ms"),
+        ("model, batch", MODEL), ("documents", "{documents}"), ("before", "{before_ms:.1f} ms"),
         ("now", "{step_ms:.1f} ms"), ("before", "{before_gib:.2f} GiB"), ("now", "{nvidia_smi_gib:.2f} GiB"))),
     "h200-models": ("h200_models", full_rows(columns(
-        ("model, batch", MODEL), ("ms a step", "{step_ms:.1f}"), ("k tok/s", "{ktokens_per_s:.1f}"), ("mfu / palm", MFU),
-        ("memory", "{memory_gib:.1f} GiB"), ("first step", "{first_step_s:.1f} s"),
+        ("model, batch", MODEL), ("ms a step", "{step_ms:.1f}"), ("k tok/s", "{ktokens_per_s:.1f}"),
+        ("mfu / palm", MFU), ("memory", "{memory_gib:.1f} GiB"), ("first step", "{first_step_s:.1f} s"),
         ("PyTorch k tok/s", "{peer[ktokens_per_s]:.1f}"),
         ("mfu / palm", "{peer[mfu_percent]:.1f} / {peer[mfu_palm_percent]:.1f}"),
         ("memory", "{peer[memory_gib]:.1f} GiB"), ("first step", "{peer[first_step_s]:.1f} s")))),
     "h200-plan-one-call": ("h200_models", full_rows(columns(
-        ("model, batch", MODEL), ("memory, plan's total", "{plan[total_gib]:.2f} GiB"), ("`nvidia-smi`", "{nvidia_smi_gib:.2f}"),
-        ("step, plan", "{plan[step_ms]:.1f} ms"), ("measured", "{step_ms:.1f}"),
-        ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"]))))),
-    "h200-packed": ("h200_packed", lambda rows: columns(
-        ("rows", packed_rows), ("real tokens/s", "{ktokens_per_s:.1f}k"), ("ms a step", "{step_ms:.1f}"),
-        ("padding", "{padding_percent:.1f}%"))([row for row in rows if row["rows"] != "full"])),
+        ("model, batch", MODEL), ("memory, plan's total", "{plan[total_gib]:.2f} GiB"),
+        ("`nvidia-smi`", "{nvidia_smi_gib:.2f}"), ("step, plan", "{plan[step_ms]:.1f} ms"),
+        ("measured", "{step_ms:.1f}"), ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"]))))),
+    "h200-packed": ("h200_packed", packed),
     "h200-settings": ("h200_settings", settings),
     "h200-precisions": ("h200_precisions", columns(
         ("`precision.matmul`", "{precision}"), ("ms a step", or_other_card("{step_ms:.1f}", "on another card ")),
@@ -168,12 +210,10 @@ TABLES = {
     "h200-kernels": ("h200_kernels", columns(
         ("kernel", "{kernel}"), ("of the copy rate", lambda row: span("of_copy_percent", "%")(row) + row["note"]))),
     "h200-attention": ("h200_attention", columns(
-        ("rows, heads, tokens, head_dim", "{case}"),
-        *((head, BOTH_WAYS % (key, key)) for head, key in (
-            ("cuDNN 9.19", "cudnn_tflops_per_s"), ("own, Hopper", "hopper_tflops_per_s"), ("own flash", "flash_tflops_per_s"))))),
+        ("rows, heads, tokens, head_dim", "{case}"), both_ways("cuDNN", "cudnn"), both_ways("own, Hopper", "hopper"),
+        both_ways("own flash", "flash"))),
     "h200-attention-precisions": ("h200_attention_precisions", columns(
-        ("rows, heads, tokens, head_dim", "{case}"),
-        *((head, BOTH_WAYS % (key, key)) for head, key in (("tf32", "tf32_tflops_per_s"), ("fp32", "fp32_tflops_per_s"))))),
+        ("rows, heads, tokens, head_dim", "{case}"), both_ways("tf32", "tf32"), both_ways("fp32", "fp32"))),
     "h200-loss": ("h200_loss", columns(
         ("`train.seed`", "{seed}"), ("CPU, fp32", "{cpu_fp32:.3f}"), ("H200, fp32", "{card_fp32:.3f}"),
         ("H200, tf32", "{card_tf32:.3f}"), ("H200, bf16", "{card_bf16:.3f}"))),
@@ -188,9 +228,36 @@ TABLES = {
         ("", lambda row: difference(row["plan"]["step_ms"], row["step_ms"])),
         ("mfu, plan", "{plan[mfu_percent]:.1f}"), ("measured", span("mfu_percent", "")))),
     "h200-auto-batch": ("h200_auto_batch", auto_batch),
+    "h200-other-cards": ("h200_other_cards", columns(
+        ("model, batch", MODEL), ("mfu on the other cards", span("mfu_percent", "%")),
+        ("ms a step on the slowest", "{slowest_step_ms:.1f}"), ("plan", "{plan_step_ms:.1f}"))),
+    "h200-second-stream": ("h200_second_stream", columns(
+        ("work", "{work}"), ("alone", "{ms:g} ms"), ("of a step", "{of_step_percent:g}%"))),
+    "libonig": ("libonig", columns(
+        ("pattern", "{pattern}"), ("PCRE2", "{pcre2_mb_per_cpu_s:.1f}"), ("libonig", "{libonig_mb_per_cpu_s:.1f}"))),
+    "simdjson": ("simdjson", columns(
+        ("work", "{work}"), ("own", "{own} {unit}"), ("simdjson, DOM", "{simdjson} {unit}"))),
+    "test-times": ("test_times", columns(
+        ("test", "{test}"), ("before", "{before_cpu_s:.1f}"), ("after", "{after_cpu_s:.1f}"), ("by", "{by}"))),
 }
 
 MARKED = re.compile(r"(<!-- table: (?P<name>\S+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+
+
+# Names of versions and ceilings in a file's head, as its readers write them.
+VERSIONS = {"cuda": "CUDA", "cublaslt": "cuBLASLt", "cudnn": "cuDNN", "openblas": "OpenBLAS", "pytorch": "PyTorch"}
+CEILINGS = {"product_tflops_per_s": "{:g} TFLOP/s in a large product", "copy_gbytes_per_s": "{:g} GB/s in a large copy"}
+
+
+def words_above(result):
+    """The paragraph above a table, from the head of its file; what is null there is left out."""
+    of = [result["machine"] or "a machine that was not noted"]
+    of += [f"{VERSIONS.get(name, name)} {version}" for name, version in result["versions"].items() if version]
+    of += [CEILINGS[name].format(rate) for name, rate in result.get("ceilings", {}).items()]
+    by_row = any("command" in row for row in result["rows"])
+    command = "" if by_row or not result["command"] else f": `{result['command']}`"
+    text = f"{'; '.join([', '.join(of), result['date']])}{command}. {result.get('about', '')}"
+    return check_lines.wrapped(text, "", "")
 
 
 def table_of(name, folder):
@@ -199,7 +266,9 @@ def table_of(name, folder):
     file, make = TABLES[name]
     path = os.path.join(folder, file + ".json")
     try:
-        head, lines = make(result_files.read(path)["rows"])
+        result = result_files.read(path)
+        above = words_above(result) + [""] if file == name.replace("-", "_") else []
+        head, lines = make(result["rows"])
     except OSError as error:
         raise BadTable(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -208,7 +277,7 @@ def table_of(name, folder):
         if not any(cells):  # a key by another name would be an empty column
             raise BadTable(f"{path}: table {name} finds nothing for its column '{title}'")
     rule = "|" + "---|" * len(head)
-    return "\n".join([line_of(head), rule, *map(line_of, lines)]) + "\n"
+    return "\n".join([*above, line_of(head), rule, *map(line_of, lines)]) + "\n"
 
 
 def line_of(cells):

@@ -44,11 +44,18 @@ class MakeTablesTest(unittest.TestCase):
     def test_a_changed_figure_is_found_and_then_written(self):
         self.assertEqual(self.run_it("--check"), (0, ""))
         self.change("h200_models.json", lambda r: r["rows"][0].update(step_ms=12.34))
-        self.assert_refused("h200-models, h200-plan-one-call", "--check")
+        self.assert_refused("in h200-models;", "--check")
         self.assertNotIn("| 12.3 |", self.document.read_text())
         self.assertEqual(self.run_it(), (0, ""))
         self.assertIn("| ping-95m 128x1024 | 12.3 |", self.document.read_text())
         self.assertEqual(self.run_it("--check"), (0, ""))
+
+    def test_the_words_above_a_table_are_its_files_head(self):
+        self.change("loader.json", lambda r: r.update(date="2031-02-03", about="Rows of another length."))
+        self.assert_refused("in loader;", "--check")
+        self.assertEqual(self.run_it(), (0, ""))
+        self.assertIn("Debian 12; 2031-02-03: `build/loader_bench --benchmark_min_time=0.5`. Rows of another length.",
+                      self.document.read_text().replace("\n", " "))
 
     def test_an_edited_table_is_found(self):
         self.document.write_text(self.document.read_text().replace("| 183.8 |", "| 180.8 |"))

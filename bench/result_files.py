@@ -1,5 +1,6 @@
-"""Files of what was measured, bench/results/*.json: a head that says when, where, of which versions and by which command, and
-`rows`, one a line, in the units that their keys name. Not known is null."""
+"""Files of measurements, bench/results/*.json: a head that says when, where, of which versions and by which command,
+and `rows`, one a line, in the units that their keys name. `about` has sentences for the page: data, sizes, what a
+column means. Not known is null."""
 import json
 import os
 
@@ -21,6 +22,8 @@ def write(path, result):
     if missing:
         raise ValueError(f"{path}: no {', '.join(missing)}")
     head = {key: value for key, value in result.items() if key != "rows"}
+    if "about" not in head and os.path.exists(path):  # a new measurement of the same kind
+        head |= {key: value for key, value in read(path).items() if key == "about"}
     lines = json.dumps(head, indent=2, ensure_ascii=False)[:-2] + ',\n  "rows": [\n'
     lines += ",\n".join("    " + json.dumps(row, ensure_ascii=False) for row in result["rows"])
     with open(path, "w", encoding="utf-8") as file:

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What a save costs training: trains a model with a small checkpoint.every and holds the steps around each save against the
-median of the others. Right after it, as many bytes are written to the same disk with a plain write and a sync. Prints Markdown.
+"""Measures what a save costs training: trains a model with a small checkpoint.every and compares the steps around each
+save with the median of the others. Right after it, as many bytes are written to the same disk with a plain write and a
+sync. Prints Markdown.
 
   bench/save_steps.py gqa-180m:64 --every 50 --saves 3 data.train=.cache/text/train.bin
   bench/save_steps.py llama-1.36b:24 --every 30 --saves 2 data.train=random:32000 --results saves.json
 
-`held` is the time in which training stood still for the copy, by the host's clock. `slower` is all that a save cost: by how much
-the time from some steps before it to some steps behind it is longer than as many steps of the median, in parts of a step.
+`held` is the time in which training stood still for the copy, by the host's clock. `slower` is all that a save cost: by
+how much the time from some steps before it to some steps behind it is longer than as many steps of the median, in parts
+of a step.
 """
 import argparse
 import json
@@ -52,9 +54,10 @@ def train(given, folder):
     """Steps and saves of a run, which is ended by force: its last save would be one more."""
     model, batch = given.run.split(":")
     run = os.path.join(folder, "run")
-    command = [given.redline, "train", "--preset", model, "--device", given.device, "--out", run, f"train.batch_size={batch}",
-               "train.accumulate=1", "train.max_steps=1000000", "train.eval_every=0", "model.dropout=0", "optim.name=adamw",
-               "checkpoint.keep=1", f"checkpoint.every={given.every}", *given.keys]
+    command = [given.redline, "train", "--preset", model, "--device", given.device, "--out", run,
+               f"train.batch_size={batch}", "train.accumulate=1", "train.max_steps=1000000", "train.eval_every=0",
+               "model.dropout=0", "optim.name=adamw", "checkpoint.keep=1", f"checkpoint.every={given.every}",
+               *given.keys]
     log = os.path.join(folder, "log")
     begin = time.time()
     with open(log, "w", encoding="utf-8") as out:
@@ -73,7 +76,8 @@ def train(given, folder):
         with open(log, encoding="utf-8") as file:
             sys.exit(f"no save in {given.seconds:g} s\n{file.read()[-1500:]}")
     folders = [entry.path for entry in os.scandir(os.path.join(run, "checkpoints")) if entry.is_dir()]
-    size = max(sum(os.path.getsize(os.path.join(f, name)) for name in os.listdir(f)) for f in folders)  # one may be half written
+    # one may be half written
+    size = max(sum(os.path.getsize(os.path.join(f, name)) for name in os.listdir(f)) for f in folders)
     warnings = [row["text"] for row in lines_of(os.path.join(run, "events.jsonl")) if row["kind"] == "warning"]
     return steps, saves[:given.saves], size, warnings
 
@@ -109,20 +113,24 @@ def main():
     by_step = {row["step"]: row for row in steps}
     near = {n for save in saves for n in range(save["step"], save["step"] + 3)}
     usual = statistics.median(row["step_ms"] for row in steps if row["step"] > WARM_UP and row["step"] not in near)
-    print(f"{given.run}: a step {usual:.1f} ms, a checkpoint {size / 1e9:.2f} GB; written plainly with a sync in {plain:.1f} s, "
-          f"{size / 1e9 / plain:.2f} GB/s\n")
-    print("| behind step | held, ms | the next steps, ms | slower, parts of a step | written in | GB/s |\n|---|---|---|---|---|---|")
+    print(f"{given.run}: a step {usual:.1f} ms, a checkpoint {size / 1e9:.2f} GB; written plainly with a sync in "
+          f"{plain:.1f} s, {size / 1e9 / plain:.2f} GB/s\n")
+    print("| behind step | held, ms | the next steps, ms | slower, parts of a step | written in | GB/s |")
+    print("|---|---|---|---|---|---|")
     rows = []
     for save in saves:
         at = save["step"]
         next_ms = [by_step[at + i]["step_ms"] for i in (1, 2, 3) if at + i in by_step]
         whole = longer(by_step, at, usual)
-        rows.append({"model": model, "batch_size": int(batch), "copy": given.copy, "step": at, "step_ms": round(usual, 2),
-                     "held_ms": round(1e3 * save["held_seconds"], 2), "next_step_ms": [round(ms, 2) for ms in next_ms],
-                     "slower_steps": whole and round(whole, 3), "seconds": round(save["seconds"], 2),
-                     "gbytes": round(size / 1e9, 3), "gbytes_per_s": round(size / 1e9 / save["seconds"], 2), "plain_gbytes_per_s": round(size / 1e9 / plain, 2)})
-        print(f"| {at} | {1e3 * save['held_seconds']:.1f} | {', '.join(f'{ms:.1f}' for ms in next_ms)} | "
-              f"{'' if whole is None else f'{whole:+.3f}'} | {save['seconds']:.1f} s | {size / 1e9 / save['seconds']:.2f} |")
+        rows.append({"model": model, "batch_size": int(batch), "copy": given.copy, "step": at,
+                     "step_ms": round(usual, 2), "held_ms": round(1e3 * save["held_seconds"], 2),
+                     "next_step_ms": [round(ms, 2) for ms in next_ms], "slower_steps": whole and round(whole, 3),
+                     "seconds": round(save["seconds"], 2), "gbytes": round(size / 1e9, 3),
+                     "gbytes_per_s": round(size / 1e9 / save["seconds"], 2),
+                     "plain_gbytes_per_s": round(size / 1e9 / plain, 2)})
+        print(f"| {at} | {1e3 * save['held_seconds']:.1f} | {', '.join(f'{ms:.1f}' for ms in next_ms)} "
+              f"| {'' if whole is None else f'{whole:+.3f}'} | {save['seconds']:.1f} s "
+              f"| {size / 1e9 / save['seconds']:.2f} |")
     quiet = [longer(by_step, at, usual) for at in by_step if at > WARM_UP + AROUND and all(
         abs(at - save["step"]) > 2 * AROUND for save in saves)]
     quiet = [whole for whole in quiet if whole is not None]

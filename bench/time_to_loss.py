@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""How many GPU-seconds a loss costs: trains a model by several arms (an engine and an optimizer), at several lengths each with its
-own whole schedule, and says when each arm would reach the loss that the base arm ends with. Prints Markdown; runs stand in
-RESULTS/time_to_loss_MODEL.csv, and one that stands there is not made again, so that a table can be spread over several calls.
+"""How many GPU-seconds a loss costs: trains a model by several arms (an engine and an optimizer), at several lengths
+each with its own whole schedule, and says when each arm would reach the loss that the base arm ends with. Prints
+Markdown; runs stand in RESULTS/time_to_loss_MODEL.csv, and one that stands there is not made again, so that a table can
+be spread over several calls.
 
   bench/time_to_loss.py gqa-180m --train train.bin --eval val.bin --arms adamw muon "muon fp8"
   bench/time_to_loss.py gqa-180m --train train.bin --eval val.bin --torch torch_text.py \\
@@ -9,10 +10,10 @@ RESULTS/time_to_loss_MODEL.csv, and one that stands there is not made again, so 
   bench/time_to_loss.py gqa-180m --table                                what the file says so far
   bench/loss_curves.py gqa-180m --out curves.svg                        the losses of the longest runs over seconds
 
-All arms train on the same tokens: full rows of one stream, as a script that knows no documents has them. The slope of an arm is
--dL/d ln(tokens) between its shortest and its longest run. Seconds to the base's loss are counted from the run of the arm that
-ends nearest to it: seconds of its steps * exp((its loss - the base's) / slope). Each optimizer has a rate of its own: search it
-on the shorter length first, with as many trials for each (`redline sweep`).
+All arms train on the same tokens: full rows of one stream, as a script that knows no documents has them. The slope of
+an arm is -dL/d ln(tokens) between its shortest and its longest run. Seconds to the base's loss are counted from the run
+of the arm that ends nearest to it: seconds of its steps * exp((its loss - the base's) / slope). Each optimizer has a
+rate of its own: search it on the shorter length first, with as many trials for each (`redline sweep`).
 """
 import argparse
 import csv
@@ -71,13 +72,15 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=RECIPES)
     parser.add_argument("keys", nargs="*", metavar="key=value", help="for every run of redline")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=[SYSTEM, "muon"], metavar="ARM", help=", ".join(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=[SYSTEM, "muon"], metavar="ARM",
+                        help=", ".join(ARMS))
     parser.add_argument("--lr", type=float, help="of every arm (default: what suits its optimizer)")
     parser.add_argument("--million-tokens", nargs="+", type=float, default=[15, 30])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--train", metavar="DATA")
     parser.add_argument("--eval", metavar="DATA")
-    parser.add_argument("--torch", metavar="SCRIPT", help="that trains in PyTorch and prints one JSON object at its end")
+    parser.add_argument("--torch", metavar="SCRIPT",
+                        help="that trains in PyTorch and prints one JSON object at its end")
     parser.add_argument("--text", nargs=2, metavar="FILE", help="the same text for it, to train on and held out")
     parser.add_argument("--tokenizer", help="for it")
     parser.add_argument("--minutes", type=float, default=1e9, help="after which no run is begun")
@@ -103,10 +106,11 @@ def train_redline(given, recipe, keys, lr, steps, seed, folder):
     """Median ms of a step, the held-out loss, and training losses by their steps."""
     run = os.path.join(folder, "run")
     run_or_end([given.redline, "train", "--preset", given.model, "--device", given.device, "--out", run,
-                f"train.batch_size={recipe.rows}", f"train.accumulate={recipe.accumulate}", f"train.seq_len={recipe.seq_len}",
-                f"train.max_steps={steps}", f"train.seed={seed}", f"data.seed={seed}", "train.eval_every=0",
-                "train.eval_batches=1000", "checkpoint.every=0", f"optim.lr={lr}", f"optim.min_lr={lr / 10}",
-                f"optim.warmup_steps={warm_up(steps)}", "optim.schedule=cosine", f"data.train={os.path.abspath(given.train)}",
+                f"train.batch_size={recipe.rows}", f"train.accumulate={recipe.accumulate}",
+                f"train.seq_len={recipe.seq_len}", f"train.max_steps={steps}", f"train.seed={seed}",
+                f"data.seed={seed}", "train.eval_every=0", "train.eval_batches=1000", "checkpoint.every=0",
+                f"optim.lr={lr}", f"optim.min_lr={lr / 10}", f"optim.warmup_steps={warm_up(steps)}",
+                "optim.schedule=cosine", f"data.train={os.path.abspath(given.train)}",
                 f"data.eval={os.path.abspath(given.eval)}", 'log.sinks=["console", "jsonl"]', *given.keys, *keys])
     result = fp8_parity.read_run(run)
     shutil.rmtree(run)
@@ -116,10 +120,10 @@ def train_redline(given, recipe, keys, lr, steps, seed, folder):
 def train_torch(given, recipe, flags, lr, steps, seed, _):
     if not given.torch or not given.text or not given.tokenizer:
         sys.exit("the arms in PyTorch need --torch, --text and --tokenizer")
-    words = run_or_end([sys.executable, given.torch, "--model", given.model, "--train", given.text[0], "--val", given.text[1],
-                        "--tokenizer", given.tokenizer, "--batch", str(recipe.rows), "--accumulate", str(recipe.accumulate),
-                        "--steps", str(steps), "--lr", str(lr), "--min-lr", str(lr / 10), "--warmup", str(warm_up(steps)),
-                        "--seed", str(seed), "--device", given.device, *flags])
+    words = run_or_end([sys.executable, given.torch, "--model", given.model, "--train", given.text[0], "--val",
+                        given.text[1], "--tokenizer", given.tokenizer, "--batch", str(recipe.rows), "--accumulate",
+                        str(recipe.accumulate), "--steps", str(steps), "--lr", str(lr), "--min-lr", str(lr / 10),
+                        "--warmup", str(warm_up(steps)), "--seed", str(seed), "--device", given.device, *flags])
     *lines, result = [json.loads(line) for line in words.strip().split("\n") if line.startswith("{")]
     return result["step_ms"], result["held_out"], {line["step"]: line["loss"] for line in lines if "step" in line}
 
@@ -160,8 +164,8 @@ def slope(lengths):
 
 
 def seconds_to(loss, lengths):
-    """Of steps alone, until an arm reaches a loss, from its runs that end nearest to it; None where that takes a slope and it has
-    none that falls."""
+    """Of steps alone, until an arm reaches a loss, from its runs that end nearest to it; None where that takes a slope
+    and it has none that falls."""
     ends_at = lambda runs: statistics.fmean(held_out for _, _, held_out in runs)
     runs = min(lengths.values(), key=lambda runs: abs(ends_at(runs) - loss))
     seconds = statistics.fmean(steps * ms / 1e3 for steps, ms, _ in runs)
@@ -203,7 +207,8 @@ def main():
         if not given.train or not given.eval:
             sys.exit("give --train and --eval: tokens to train on, and those held out")
         there = read(path) if os.path.exists(path) else {}
-        wanted = [(seed, length, arm) for seed in range(given.seeds) for length in given.million_tokens for arm in given.arms]
+        wanted = [(seed, length, arm) for seed in range(given.seeds) for length in given.million_tokens
+                  for arm in given.arms]
         for seed, length, arm in wanted:
             if len(there.get(arm, {}).get(length, [])) > seed:
                 continue
@@ -219,7 +224,8 @@ def main():
             add_rows(path, COLUMNS, [[arm, f"{length:g}", seed, f"{lr:g}", warm_up(steps), steps, f"{step_ms:.4g}",
                                       f"{held_out:.6g}"]])
             add_rows(curves, CURVE_COLUMNS, [[arm, f"{length:g}", seed, step, loss] for step, loss in thinned(losses)])
-            print(f"{arm}, {length:g}M tokens, seed {seed}: {step_ms:.1f} ms a step, held out {held_out:.4f}", flush=True)
+            print(f"{arm}, {length:g}M tokens, seed {seed}: {step_ms:.1f} ms a step, held out {held_out:.4f}",
+                  flush=True)
     print(table(read(path)))
 
 

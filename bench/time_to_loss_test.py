@@ -22,7 +22,8 @@ class Arithmetic(unittest.TestCase):
         self.assertIn("| muon | 100.0 | 4.5000 | 4.0000 | 10 | 4.00 |", words)
 
     def test_seconds_are_counted_from_the_nearest_run(self):
-        bent = {10.0: [(100, 200.0, 5.0)], 20.0: [(200, 300.0, 4.0)]}  # the short run's own 20 s, not a third of the long one's 60
+        # the short run's own 20 s, not a third of the long one's 60
+        bent = {10.0: [(100, 200.0, 5.0)], 20.0: [(200, 300.0, 4.0)]}
         self.assertAlmostEqual(time_to_loss.seconds_to(5.1, bent), 20 * math.exp(-0.1 * math.log(2)))
 
     def test_a_loss_that_a_run_ends_with_needs_no_slope(self):

@@ -3,9 +3,9 @@
 
 Usage: tokenizer_peer.py BENCH TOKENIZER.json TEXT [--document-bytes 4096] [--threads 1,2]
 
-BENCH is build/tokenizer_bench (REDLINE_BENCH=ON); needs pip install tokenizers. TEXT is cut into documents at blank lines.
-Each side makes 5 passes over all documents with one tokenizer; the best counts, and the first (caches cold) is shown too. MB
-a second of processor time, all threads together, is what to look at when the machine has other work.
+BENCH is build/tokenizer_bench (REDLINE_BENCH=ON); needs pip install tokenizers. TEXT is cut into documents at blank
+lines. Each side makes 5 passes over all documents with one tokenizer; the best counts, and the first (caches cold) is
+shown too. MB a second of processor time, all threads together, is what to look at when the machine has other work.
 """
 import argparse
 import json
@@ -73,7 +73,8 @@ def main():
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     results = [json.loads(line) for line in lines]
     ours = results[1:]
-    print(f"{os.path.basename(arguments.tokenizer)}, {len(documents)} documents, {megabytes:.1f} MB; tokenizers {version}")
+    name = os.path.basename(arguments.tokenizer)
+    print(f"{name}, {len(documents)} documents, {megabytes:.1f} MB; tokenizers {version}")
     print(f"open the file: redline {results[0]['open_s'] * 1e3:.0f} ms, tokenizers {load * 1e3:.0f} ms")
     single = next((r for r in ours if r["threads"] == 1), ours[0])
     table = [(f"tokenizers {name}, 1 thread", row) for name, row in rows.items()]
@@ -82,8 +83,8 @@ def main():
     for name, row in table:
         assert row["tokens"] == single["tokens"], f"{name}: {row['tokens']} tokens, redline {single['tokens']}"
         wall, cpu = row["best_s"] / single["best_s"], row["cpu_s"] / single["cpu_s"]
-        print(f"{name:39} {megabytes / row['best_s']:7.1f} {megabytes / row['first_s']:7.1f} {megabytes / row['cpu_s']:9.1f} "
-              f"{wall:9.2f}x, cpu {cpu:6.2f}x")
+        rates = [megabytes / row[key] for key in ("best_s", "first_s", "cpu_s")]
+        print(f"{name:39} {rates[0]:7.1f} {rates[1]:7.1f} {rates[2]:9.1f} {wall:9.2f}x, cpu {cpu:6.2f}x")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""A PyTorch program's step on rows that are one document each and padding behind it, where it otherwise trains on full rows.
+"""A PyTorch program's step on rows that are one document each and padding behind it, where it otherwise trains on full
+rows.
 
-The program (--peer of gpu_models.py) has run(model, batch, fp8, mode, backend, chunks, steps) and draws its tokens with one
-call of torch.randint; here each row's tail becomes one token, from the end of a document on. Lengths lie evenly around the
-mean that makes the given share of all tokens padding. Nothing is masked, and the loss counts all tokens: rows cost what full
-rows do, but for what power equal tokens save. Prints the program's own line with the real tokens a second in place of all.
+The program (--peer of gpu_models.py) has run(model, batch, fp8, mode, backend, chunks, steps) and draws its tokens with
+one call of torch.randint; here each row's tail becomes one token, from the end of a document on. Lengths lie evenly
+around the mean that makes the given share of all tokens padding. Nothing is masked, and the loss counts all tokens:
+rows cost what full rows do, but for what power equal tokens save. Prints the program's own line with the real tokens a
+second in place of all.
 
   bench/torch_padded.py torch_peer.py ping-95m 128 --padding 0.805
 """

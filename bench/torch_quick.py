@@ -87,8 +87,9 @@ def main():
         loss = step()
         times.append(time.time() - begin)
     median = sorted(times)[len(times) // 2]
-    print(json.dumps(dict(torch=torch.__version__, threads=args.threads, compiled=args.compile, step_ms=round(1e3 * median, 1),
-                          tokens_per_s=round(ROWS * LENGTH / median), first_step_s=round(first, 2), loss=round(loss, 3))))
+    print(json.dumps(dict(torch=torch.__version__, threads=args.threads, compiled=args.compile,
+                          step_ms=round(1e3 * median, 1), tokens_per_s=round(ROWS * LENGTH / median),
+                          first_step_s=round(first, 2), loss=round(loss, 3))))
 
 
 if __name__ == "__main__":

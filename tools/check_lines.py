@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds lines to 120 columns: sources with their comments, and the prose of the docs.
+"""Holds lines to 120 columns: C++, Python, JavaScript and HTML with their comments, and the prose of the docs.
 
-Tables, code blocks and headings of Markdown may be longer, as may what stands behind `// clang-format off` and a word
-that has no place to break. Prints one line a violation and exits 1 when there is any.
+Longer may be: tables, code blocks and headings of Markdown, lines behind `// clang-format off`, and a word that has no
+place to break. Prints one line a violation and exits 1 when there is any.
 
   check_lines.py [ROOT]           (ROOT: the repository, by default the one this script is in)
-  check_lines.py --wrap [ROOT]    breaks the paragraphs that have a line too long, in comments and in Markdown
+  check_lines.py --wrap [ROOT]    breaks the paragraphs that have a line too long, in comments of C++ and in Markdown
 """
 import pathlib
 import re
@@ -13,7 +13,8 @@ import sys
 
 COLUMNS = 120
 SOURCES = {".h", ".cuh", ".cpp", ".cu"}
-ROOMS = ["src", "tests", "bench", "fuzz"]
+SCRIPTS = {".py", ".js", ".html"}
+ROOMS = ["src", "tests", "bench", "fuzz", "tools"]
 ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.)\s+")
 # A line that begins with one of these would be read as a list, a heading, a quote or a table.
 NO_LINE_START = re.compile(r"^(?:[-+*#>|=]|#+|\d+[.)])$|^\|")
@@ -83,13 +84,22 @@ def comment_blocks(lines):
             yield number, number + 1, False
 
 
+def single_lines(lines):
+    """Each line by itself: scripts are wrapped by hand."""
+    return ((number, number + 1, False) for number in range(len(lines)))
+
+
+def blocks_of(suffix):
+    return markdown_blocks if suffix == ".md" else single_lines if suffix in SCRIPTS else comment_blocks
+
+
 def check(path, wrap):
     """Returns the numbers of the lines that are too long; with `wrap` they are broken first, where that can be done."""
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")
     markdown = path.suffix == ".md"
     out, last, wrong = [], 0, []
-    for begin, end, prose in (markdown_blocks if markdown else comment_blocks)(lines):
+    for begin, end, prose in blocks_of(path.suffix)(lines):
         block = lines[begin:end]
         if wrap and prose and any(too_long(line) for line in block):
             if markdown:
@@ -110,7 +120,7 @@ def check(path, wrap):
 
 def files_of(root):
     for room in ROOMS:
-        yield from sorted(p for p in (root / room).rglob("*") if p.suffix in SOURCES and p.is_file())
+        yield from sorted(p for p in (root / room).rglob("*") if p.suffix in SOURCES | SCRIPTS and p.is_file())
     yield from sorted(root.glob("*.md"))
     yield from sorted((root / "docs").glob("*.md"))
 

@@ -23,6 +23,8 @@ class CheckLinesTest(unittest.TestCase):
         self.assertEqual(self.check("a.md", "short\n" + LONG + "\n")[0], [2])
         self.assertEqual(self.check("a.h", "int a;\n// " + LONG + "\n")[0], [2])
         self.assertEqual(self.check("a.cpp", "int a;  // " + LONG + "\n")[0], [1])
+        for name in ("a.py", "a.js", "a.html"):
+            self.assertEqual(self.check(name, "short\n" + LONG + "\n", wrap=True), ([2], "short\n" + LONG + "\n"))
 
     def test_tables_code_headings_and_single_words_may_be_long(self):
         for text in ("| " + LONG + " |", "```\n" + LONG + "\n```", "# " + LONG, "x" * 200, "`" + LONG + "`"):

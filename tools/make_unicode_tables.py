@@ -3,8 +3,8 @@
 
 Usage: python3 tools/make_unicode_tables.py > src/data/tokenizer/unicode_tables.cpp   (needs: pip install tokenizers)
 
-The split patterns of tokenizer.json mean \\p{L} and \\p{N} of the Unicode version inside that package, and its NFC is of a
-much older one. So every code point is put to it, and the answers are kept as ranges.
+The split patterns of tokenizer.json mean \\p{L} and \\p{N} of the Unicode version inside that package, and its NFC is
+of a much older one. So every code point is put to it, and the answers are kept as ranges.
 """
 import sys
 import unicodedata

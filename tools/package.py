@@ -3,10 +3,10 @@
 
 Usage: package.py deb|archive --build BUILD --out FOLDER [--no-card-libraries] [--outside REGEX]
 
-Both hold what `cmake --install` installs. The archive also holds every shared library that the program needs but those of glibc and
-the driver; the package only libraries that lie outside the system's folders, and depends on the packages of the others. Licences lie
-beside. What was made is unpacked elsewhere and run with an empty environment; the archive also in a root that has nothing but it and
-glibc. Exit status 1: something failed.
+Both hold what `cmake --install` installs. The archive also holds every shared library that the program needs but those
+of glibc and the driver; the package only libraries that lie outside the system's folders, and depends on the packages
+of the others. Licences lie beside. What was made is unpacked elsewhere and run with an empty environment; the archive
+also in a root that has nothing but it and glibc. Exit status 1: something failed.
 """
 import argparse
 import glob
@@ -28,8 +28,8 @@ HEADERS = ("libcli11-dev", "nlohmann-json3-dev", "libfmt-dev", "libtomlplusplus-
 LIBRARIES = "lib/redline"
 RPATH, RUNPATH, STRTAB = 15, 29, 5  # tags of ELF's dynamic section
 EMPTY = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent"}
-TINY = ("model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1", "train.seq_len=32",
-        "train.eval_every=0", "train.max_steps=2")
+TINY = ("model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1",
+        "train.seq_len=32", "train.eval_every=0", "train.max_steps=2")
 
 
 def output(*command, **more):
@@ -67,8 +67,8 @@ def cached(build, name):
 
 
 def of_cards(build):
-    """Libraries that the program opens for cards: cuBLASLt, and cuDNN and NCCL where they lie beside the headers of the build. cuDNN opens
-    the run-time compiler of CUDA for attention."""
+    """Libraries that the program opens for cards: cuBLASLt, and cuDNN and NCCL where they lie beside the headers of the
+    build. cuDNN opens the run-time compiler of CUDA for attention."""
     found = {}
     cudnn = os.path.join(cached(build, "REDLINE_CUDNN_INCLUDE"), "../lib")
     cuda = os.path.dirname(cached(build, "CUDA_cublasLt_LIBRARY"))
@@ -77,7 +77,8 @@ def of_cards(build):
         return found
     for folder, name in ((cuda, r"libcublasLt\.so\.\d+"), (cudnn, r"libcudnn.*\.so\.9"), (cuda, r"libnvrtc\.so\.\d+"),
                          (cuda, r"libnvrtc-builtins\.so\.\d+\.\d+"), (nccl, r"libnccl\.so\.2")):
-        here = [file for file in os.listdir(folder) if re.fullmatch(name, file)] if os.path.isabs(folder) and os.path.isdir(folder) else []
+        files = os.listdir(folder) if os.path.isabs(folder) and os.path.isdir(folder) else []
+        here = [file for file in files if re.fullmatch(name, file)]
         if "nvrtc" in name and "libcudnn.so.9" not in found:
             continue
         if not here and folder == cuda:
@@ -87,18 +88,20 @@ def of_cards(build):
 
 
 def look_beside_only(program):
-    """The program's folders to look for libraries become the one beside it, in place. The older tag of the two holds for the libraries'
-    own libraries, too: they need not be changed."""
+    """The program's folders to look for libraries become the one beside it, in place. The older tag of the two holds
+    for the libraries' own libraries, too: they need not be changed."""
     with open(program, "r+b") as file:
         data = bytearray(file.read())
         assert data[:6] == b"\x7fELF\x02\x01", f"{program} is no ELF of 64 bits, little endian"
         headers, = struct.unpack_from("<Q", data, 32)
         size, count = struct.unpack_from("<HH", data, 54)
-        segments = [struct.unpack_from("<IIQQQQ", data, headers + i * size) for i in range(count)]  # type, flags, offset, address, _, bytes
+        # type, flags, offset, address, _, bytes
+        segments = [struct.unpack_from("<IIQQQQ", data, headers + i * size) for i in range(count)]
         at, length = next((s[2], s[5]) for s in segments if s[0] == 2)  # the dynamic section
         entries = [(offset, *struct.unpack_from("<QQ", data, offset)) for offset in range(at, at + length, 16)]
         strings = next(value for _, tag, value in entries if tag == STRTAB)
-        strings += next(s[2] - s[3] for s in segments if s[0] == 1 and s[3] <= strings < s[3] + s[5])  # from address to place in the file
+        # from address to place in the file
+        strings += next(s[2] - s[3] for s in segments if s[0] == 1 and s[3] <= strings < s[3] + s[5])
         offset, _, text = next(entry for entry in entries if entry[1] in (RPATH, RUNPATH))
         wanted = f"$ORIGIN/../{LIBRARIES}".encode()
         assert data[strings + text:].startswith(wanted), f"{program} does not look for libraries in {wanted.decode()}"
@@ -118,14 +121,17 @@ def owner(path):
 
 
 def wheel_licences(path):
-    """Licences that a Python wheel brought with a file: beside the wheel's list of files, in a folder above or beside the file."""
+    """Licences that a Python wheel brought with a file. They lie beside the wheel's list of files, in a folder above or
+    beside the file."""
     folder = os.path.dirname(os.path.realpath(path))
     for _ in range(5):
-        for record in glob.glob(os.path.join(folder, "*.dist-info/RECORD")) + glob.glob(os.path.join(folder, "dist-info/*.dist-info/RECORD")):
+        for record in [path for form in ("*.dist-info/RECORD", "dist-info/*.dist-info/RECORD")
+                       for path in glob.glob(os.path.join(folder, form))]:
             with open(record, encoding="utf-8") as file:
                 if re.search(rf"(^|/){re.escape(os.path.basename(path))},", file.read(), re.MULTILINE):
                     return sorted(p for p in glob.glob(os.path.join(os.path.dirname(record), "**"), recursive=True)
-                                  if re.match("licen[cs]e|notice|eula", os.path.basename(p), re.IGNORECASE) and os.path.isfile(p))
+                                  if re.match("licen[cs]e|notice|eula", os.path.basename(p), re.IGNORECASE)
+                                  and os.path.isfile(p))
         folder = os.path.dirname(folder)
     return []
 
@@ -146,7 +152,8 @@ def copy_licences(build, libraries, folder):
     """A text for each library and for each header that is compiled in, and a list of which is whose."""
     os.makedirs(folder)
     lines = ["# What this package holds beside redline, and where the licences are", ""]
-    names = [(name, path, owner(path)) for name, path in sorted(libraries.items())] + [(f"{p} (compiled in)", "", p) for p in HEADERS]
+    names = [(name, path, owner(path)) for name, path in sorted(libraries.items())]
+    names += [(f"{p} (compiled in)", "", p) for p in HEADERS]
     frontend = cached(build, "REDLINE_CUDNN_FRONTEND_INCLUDE")
     if cached(build, "REDLINE_CUDA_BUILT") == "ON" and os.path.exists(os.path.join(frontend, "cudnn_frontend.h")):
         header = os.path.join(frontend, "cudnn_frontend.h")
@@ -156,7 +163,8 @@ def copy_licences(build, libraries, folder):
         for to, text in texts.items():
             shutil.copy(text, os.path.join(folder, to))
         if not texts and re.match("lib(cu|nccl)", name):
-            texts = ["NVIDIA; https://docs.nvidia.com/cuda/eula/, and for cuDNN and NCCL the licences of these products"]
+            texts = ["NVIDIA; https://docs.nvidia.com/cuda/eula/, and for cuDNN and NCCL the licences of these "
+                     "products"]
         if not texts:
             raise SystemExit(f"package: no licence was found for {name} {path}; install the package that it comes from")
         lines.append(f"- {name}: {', '.join(texts)}")
@@ -176,16 +184,18 @@ def stage(build, prefix, libraries):
 
 
 def try_out(prefix, outside, before=(), program=None):
-    """The program runs with no variables, trains on the CPU, and takes its libraries from `prefix` but for those in `outside`. `before`
-    are words before the command, `program` where it lies for them."""
+    """The program runs with no variables, trains on the CPU, and takes its libraries from `prefix` but for those in
+    `outside`. `before` are words before the command, `program` where it lies for them."""
     installed = os.path.join(prefix, "bin/redline")
     with tempfile.TemporaryDirectory() as work:
         run = "/run" if before else os.path.join(work, "run")
         for words in (["--version"], ["info"], ["config", "--presets"], ["plan", "quick", "--card", "h100"],
                       ["train", "--device", "cpu", "--out", run, *TINY]):
-            done = subprocess.run([*before, program or installed, *words], cwd="/", env=EMPTY, capture_output=True, text=True)
+            done = subprocess.run([*before, program or installed, *words], cwd="/", env=EMPTY, capture_output=True,
+                                  text=True)
             if done.returncode != 0:
-                raise SystemExit(f"package: redline {' '.join(words)} ended with {done.returncode}: {done.stderr[-500:]}")
+                raise SystemExit(f"package: redline {' '.join(words)} ended with {done.returncode}: "
+                                 f"{done.stderr[-500:]}")
     modules = module_of(os.path.join(prefix, LIBRARIES))
     if modules and not before:  # it looks at the file only once it has its module
         with tempfile.TemporaryDirectory() as work:
@@ -201,7 +211,8 @@ def try_out(prefix, outside, before=(), program=None):
 
 
 def try_alone(prefix, root, outside):
-    """As try_out, in a root with nothing but the unpacked archive, glibc and `outside`. The words that say whether it could be done."""
+    """As try_out, in a root with nothing but the unpacked archive, glibc and `outside`. Returns the words that say
+    whether it could be done."""
     os.makedirs(os.path.join(root, "proc"))  # without it the loader does not know where the program lies
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     enter = ["unshare", *as_root, "--mount", "--pid", "--fork", f"--mount-proc={root}/proc", "chroot", root]
@@ -214,7 +225,7 @@ def try_alone(prefix, root, outside):
     if subprocess.run([*enter, "/nothing"], capture_output=True, env=EMPTY).returncode != 127:
         return "not tried in a root of its own, which this user may not enter"
     try_out(prefix, outside, enter, program)
-    return "run in a root with glibc alone" if not outside else f"run in a root with glibc and {', '.join(sorted(outside))}"
+    return "run in a root with glibc " + (f"and {', '.join(sorted(outside))}" if outside else "alone")
 
 
 def make_archive(options, version):
@@ -222,8 +233,8 @@ def make_archive(options, version):
     libraries = needed_in_all(options.build)
     outside = {n for n in libraries if options.outside and re.match(options.outside, n)}
     if any(n.startswith("libmpi") for n in set(libraries) - outside):
-        raise SystemExit(f"package: {options.build} has MPI, which is an installation and cannot be carried along: configure with "
-                         "-DREDLINE_MPI=OFF, as make release does")
+        raise SystemExit(f"package: {options.build} has MPI, which is an installation and cannot be carried along: "
+                         "configure with -DREDLINE_MPI=OFF, as make release does")
     inside = {n: path for n, path in libraries.items() if n not in outside}
     if not options.no_card_libraries:
         inside.update(of_cards(options.build))
@@ -245,7 +256,8 @@ def dependencies(root, work):
         file.write("Source: redline\n\nPackage: redline\nArchitecture: any\n")
     inside = os.path.join(root, "usr", LIBRARIES)
     programs = [os.path.join(root, "usr/bin/redline"), *glob.glob(inside + "/*")]
-    text = output("dpkg-shlibdeps", "-O", "--ignore-missing-info", f"-l{inside}", *programs, cwd=work, stderr=subprocess.DEVNULL)
+    text = output("dpkg-shlibdeps", "-O", "--ignore-missing-info", f"-l{inside}", *programs, cwd=work,
+                  stderr=subprocess.DEVNULL)
     return text.strip().removeprefix("shlibs:Depends=")
 
 
@@ -256,12 +268,14 @@ def make_deb(options, version):
     everything = needed_in_all(build)
     inside = {name: path for name, path in everything.items() if not os.path.realpath(path).startswith(SYSTEM_FOLDERS)}
     if not options.no_card_libraries:  # products on cards need cuBLASLt; cuDNN and NCCL are packages of their own
-        inside.update({n: p for n, p in of_cards(build).items() if "cublas" in n and not os.path.realpath(p).startswith(SYSTEM_FOLDERS)})
+        inside.update({n: p for n, p in of_cards(build).items() if "cublas" in n
+                       and not os.path.realpath(p).startswith(SYSTEM_FOLDERS)})
     with tempfile.TemporaryDirectory() as work:
         root = os.path.join(work, "root")
         stage(build, os.path.join(root, "usr"), inside)
         share = os.path.join(root, "usr/share")
-        shutil.move(os.path.join(share, "zsh/site-functions"), os.path.join(share, "zsh/vendor-completions"))  # where Debian's zsh looks
+        # where Debian's zsh looks
+        shutil.move(os.path.join(share, "zsh/site-functions"), os.path.join(share, "zsh/vendor-completions"))
         shutil.move(os.path.join(share, "doc/redline/LICENSE"), os.path.join(share, "doc/redline/copyright"))
         page = os.path.join(share, "man/man1/redline.1")
         with open(page, "rb") as plain, open(page + ".gz", "wb") as packed:
@@ -270,11 +284,15 @@ def make_deb(options, version):
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(root) for name in names) // 1024
         os.makedirs(os.path.join(root, "DEBIAN"))
         with open(os.path.join(root, "DEBIAN/control"), "w", encoding="utf-8") as file:
-            file.write(f"Package: redline\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: redline developers <redline@localhost>\n"
-                       f"Installed-Size: {size}\nDepends: {dependencies(root, work)}\nSection: science\nPriority: optional\n"
-                       "Description: pretrains LLaMA-, Qwen3- and OLMo-2-class language models\n One program for CPUs and NVIDIA cards.\n")
+            file.write(f"Package: redline\nVersion: {version}\nArchitecture: {architecture}\n"
+                       "Maintainer: redline developers <redline@localhost>\n"
+                       f"Installed-Size: {size}\nDepends: {dependencies(root, work)}\n"
+                       "Section: science\nPriority: optional\n"
+                       "Description: pretrains LLaMA-, Qwen3- and OLMo-2-class language models\n"
+                       " One program for CPUs and NVIDIA cards.\n")
         path = os.path.abspath(os.path.join(out, f"redline_{version}_{architecture}.deb"))
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zzstd", "-z3", "--build", root, path], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zzstd", "-z3", "--build", root, path], check=True,
+                       stdout=subprocess.DEVNULL)
         with tempfile.TemporaryDirectory() as elsewhere:
             subprocess.run(["dpkg-deb", "-x", path, elsewhere], check=True)
             try_out(os.path.join(elsewhere, "usr"), set(everything) - set(inside))
@@ -282,19 +300,23 @@ def make_deb(options, version):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes a Debian package or a release archive of a build, and tries it.")
+    parser = argparse.ArgumentParser(
+        description="Makes a Debian package or a release archive of a build, and tries it.")
     parser.add_argument("kind", choices=["deb", "archive"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--no-card-libraries", action="store_true", help="leave out cuBLASLt, cuDNN and NCCL: a small package")
-    parser.add_argument("--outside", metavar="REGEX", help="libraries that an archive leaves to the machine, by their names")
+    parser.add_argument("--no-card-libraries", action="store_true",
+                        help="leave out cuBLASLt, cuDNN and NCCL: a small package")
+    parser.add_argument("--outside", metavar="REGEX",
+                        help="libraries that an archive leaves to the machine, by their names")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
     version = output(os.path.join(options.build, "redline"), "--version").split()[1]
     make = make_deb if options.kind == "deb" else make_archive
     path, how = make(options, version)
     if cached(options.build, "REDLINE_NATIVE") != "OFF":
-        print(f"package: warning: {options.build} was built for this machine's processor (REDLINE_NATIVE): others may not run it", file=sys.stderr)
+        print(f"package: warning: {options.build} was built for this machine's processor (REDLINE_NATIVE): others may "
+              "not run it", file=sys.stderr)
     print(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB, unpacked elsewhere and {how}")
 
 

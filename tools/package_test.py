@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Installs a build into a scratch prefix, makes a .deb and an archive of it without the libraries of cards, and uses what lies there.
+"""Installs a build into a scratch prefix, makes a .deb and an archive of it without the libraries of cards, and uses
+what lies there.
 
 Usage: package_test.py BUILD
 
@@ -45,12 +46,15 @@ class Installed(unittest.TestCase):
         for path in presets:  # by name, and as a file to copy from: the same
             name = os.path.basename(path).removesuffix(".toml")
             self.assertIn(name, known)
-        both = [shown(program, "config", *words).splitlines() for words in ([presets[0]], ["--preset", os.path.basename(presets[0])[:-5]])]
+        both = [shown(program, "config", *words).splitlines()
+                for words in ([presets[0]], ["--preset", os.path.basename(presets[0])[:-5]])]
         differ = [(a, b) for a, b in zip(*both, strict=True) if a != b]
-        self.assertTrue(len(differ) == 1 and differ[0][1].startswith("preset"), differ)  # where it came from, and nothing else
+        # where it came from, and nothing else
+        self.assertTrue(len(differ) == 1 and differ[0][1].startswith("preset"), differ)
         completion = os.path.join(prefix, "share/bash-completion/completions/redline")
         asks = 'source "$1"; COMP_WORDS=(redline trai); COMP_CWORD=1; COMP_LINE="redline trai"; COMP_POINT=12; ' \
-               'f=$(complete -p redline | sed -E "s/.*-F ([^ ]+).*/\\1/"); "$f" redline trai redline; echo "${COMPREPLY[@]}"'
+               'f=$(complete -p redline | sed -E "s/.*-F ([^ ]+).*/\\1/"); "$f" redline trai redline; ' \
+               'echo "${COMPREPLY[@]}"'
         self.assertEqual(shown("bash", "-c", asks, "bash", completion).split(), ["train"])
         licences = os.path.join(prefix, "share/doc/redline/licences")
         if os.path.isdir(licences):
@@ -61,16 +65,18 @@ class Installed(unittest.TestCase):
 
     def test_a_prefix(self):
         prefix = os.path.join(self.folder, "prefix")
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix, "--strip"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix, "--strip"], check=True,
+                       stdout=subprocess.DEVNULL)
         self.use(prefix)
         with open(os.path.join(prefix, "share/man/man1/redline.1"), encoding="utf-8") as page:
             self.assertTrue(page.read().startswith(".TH"))
-        for path in ("share/zsh/site-functions/_redline", "share/fish/vendor_completions.d/redline.fish", "share/doc/redline/LICENSE"):
+        for path in ("share/zsh/site-functions/_redline", "share/fish/vendor_completions.d/redline.fish",
+                     "share/doc/redline/LICENSE"):
             self.assertGreater(os.path.getsize(os.path.join(prefix, path)), 100, path)
 
     def package(self, kind, *more):
-        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "package.py"), kind, "--build", BUILD, "--out", self.folder,
-                               "--no-card-libraries", *more], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "package.py"), kind, "--build", BUILD, "--out",
+                               self.folder, "--no-card-libraries", *more], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout.split(": ")[0]
 

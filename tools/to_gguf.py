@@ -3,9 +3,9 @@
 
 Usage: to_gguf.py --llama-cpp CHECKOUT MODEL [options of convert_hf_to_gguf.py]
 
-The converter knows how a tokenizer splits text only by a hash of the tokens that one test text becomes. They depend on the vocabulary,
-so it knows published tokenizers and no new one. This program reads the split from the folder's tokenizer.json, tells the converter its
-name in llama.cpp, and leaves everything else to it. Exit status 2: bad input.
+The converter knows how a tokenizer splits text only by a hash of the tokens that one test text becomes. They depend on
+the vocabulary, so it knows published tokenizers and no new one. This program reads the split from the folder's
+tokenizer.json, tells the converter its name in llama.cpp, and leaves everything else to it. Exit status 2: bad input.
 """
 import json
 import os
@@ -13,7 +13,8 @@ import runpy
 import sys
 
 # The splits that redline trains with (redline tokenizer train --pattern), and what llama.cpp calls them.
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+          r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 NAMES = {LLAMA3: "llama-bpe", LLAMA3.replace("{1,3}", ""): "qwen2"}
 GPT2 = "gpt-2"
 
@@ -32,7 +33,8 @@ def split_name(tokenizer, file):
         name = NAMES.get(parts[0].get("pattern", {}).get("Regex"))
         if name:
             return name
-    raise BadInput(f"{file}: llama.cpp has no name that is known here for how it splits text; the splits of GPT-2, LLaMA-3 and Qwen have one")
+    raise BadInput(f"{file}: llama.cpp has no name that is known here for how it splits text; the splits of GPT-2, "
+                   "LLaMA-3 and Qwen have one")
 
 
 def read_tokenizer(model):
@@ -41,7 +43,8 @@ def read_tokenizer(model):
         with open(file, encoding="utf-8") as stream:
             return json.load(stream), file
     except FileNotFoundError:
-        raise BadInput(f"{file} is not there; a folder with a sentencepiece model needs no more than convert_hf_to_gguf.py itself") from None
+        raise BadInput(f"{file} is not there; a folder with a sentencepiece model needs no more than "
+                       "convert_hf_to_gguf.py itself") from None
     except ValueError as error:
         raise BadInput(f"{file}: {error}") from None
 
@@ -85,8 +88,10 @@ def main(words):
         from conversion import base
     except ModuleNotFoundError as error:
         if error.name == "conversion":
-            raise BadInput(f"{checkout} is older than the converter's folder conversion/; take a newer llama.cpp") from None
-        raise BadInput(f"Python has no {error.name}; pip install -r {checkout}/requirements/requirements-convert_hf_to_gguf.txt") from None
+            raise BadInput(
+                f"{checkout} is older than the converter's folder conversion/; take a newer llama.cpp") from None
+        raise BadInput(f"Python has no {error.name}; pip install -r "
+                       f"{checkout}/requirements/requirements-convert_hf_to_gguf.txt") from None
     teach(base, base.gguf, tokenizer, name)
     sys.argv = [converter, model, *options]
     runpy.run_path(converter, run_name="__main__")

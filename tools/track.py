@@ -3,9 +3,9 @@
 
 Usage: track.py wandb|mlflow RUN [--project NAME] [--name NAME] [--once] [--idle SECONDS]
 
-Reads config.toml, metrics.jsonl and events.jsonl of the folder RUN and changes none of them. Ends with the run. Started again, it goes
-on with the same run there: what was sent is remembered in RUN/track.WHERE.json. The packages' own settings hold: WANDB_MODE=offline,
-WANDB_API_KEY, MLFLOW_TRACKING_URI. Exit status 2: bad input.
+Reads config.toml, metrics.jsonl and events.jsonl of the folder RUN and changes none of them. Ends with the run. Started
+again, it goes on with the same run there: what was sent is remembered in RUN/track.WHERE.json. The packages' own
+settings hold: WANDB_MODE=offline, WANDB_API_KEY, MLFLOW_TRACKING_URI. Exit status 2: bad input.
 """
 import argparse
 import json
@@ -61,7 +61,8 @@ class Rows:
 def numbers(row):
     """What can be drawn: every number but the step and the time."""
     return {key: value for key, value in row.items()
-            if key not in ("step", "time") and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
+            if key not in ("step", "time") and isinstance(value, (int, float)) and not isinstance(value, bool)
+            and math.isfinite(value)}
 
 
 def settings(folder):
@@ -70,7 +71,8 @@ def settings(folder):
         sections = tomllib.load(file)
     flat = {}
     for name, value in sections.items():
-        flat.update({f"{name}.{key}": of_key for key, of_key in value.items()} if isinstance(value, dict) else {name: value})
+        flat.update({f"{name}.{key}": of_key for key, of_key in value.items()} if isinstance(value, dict)
+                    else {name: value})
     return flat
 
 
@@ -111,7 +113,8 @@ class MlflowSink:
         self.run = state["mlflow_run"]
         self.client.update_run(self.run, status="RUNNING")
         known = self.client.get_run(self.run).data.params  # a parameter is set once, whatever a resume changed
-        new = [Param(key, str(value)[:self.LONGEST_PARAMETER]) for key, value in settings(folder).items() if key not in known]
+        new = [Param(key, str(value)[:self.LONGEST_PARAMETER]) for key, value in settings(folder).items()
+               if key not in known]
         for first in range(0, len(new), self.PARAMETERS_AT_ONCE):
             self.client.log_batch(self.run, params=new[first:first + self.PARAMETERS_AT_ONCE])
 
@@ -119,7 +122,8 @@ class MlflowSink:
         from mlflow.entities import Metric
 
         at = int(row["time"] * 1000)
-        self.client.log_batch(self.run, metrics=[Metric(key, value, at, row["step"]) for key, value in numbers(row).items()])
+        self.client.log_batch(self.run,
+                              metrics=[Metric(key, value, at, row["step"]) for key, value in numbers(row).items()])
 
     def event(self, sentence):
         print(sentence, flush=True)
@@ -160,7 +164,8 @@ def write_state(path, state):
 
 
 def sentence_of(event):
-    words = event.get("text") or ", ".join(f"{key} {event[key]}" for key in ("program", "device", "folder") if key in event)
+    words = event.get("text") or ", ".join(f"{key} {event[key]}" for key in ("program", "device", "folder")
+                                           if key in event)
     return f"step {event.get('step', 0)}: {event['kind']}" + (f": {words}" if words else "")
 
 

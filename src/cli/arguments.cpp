@@ -77,7 +77,7 @@ struct Arguments::Impl {
       fail_user("redline {} does not take '{}'; see redline {} --help", command, extras.front(), command);
     const std::string name = it->substr(0, it->find('='));
     const std::string guess = config::nearest(name, names());
-    // What is a flag elsewhere may be a key here.
+    // A word that is a flag elsewhere may be a key here.
     if (words_name.find("key=value") != words_name.npos && guess.empty()) {
       const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
       std::string key = config::key_in_other_trainers(word);

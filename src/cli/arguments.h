@@ -1,4 +1,5 @@
-// The words and flags of one command: declared once, they give parsing, errors with the nearest valid name, and --help.
+// The words and flags of one command. One declaration gives parsing, errors that name the nearest valid flag, and
+// --help.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class Arguments {
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
 
-  // What is set must outlive parse(); what is not given stays as it is.
+  // Variables must outlive parse(). A flag that is not given leaves its variable as it is.
   void words(const std::string& name, std::vector<std::string>& to, const std::string& help);
   void flag(const std::string& name, bool& to, const std::string& help);
   void text(const std::string& name, const std::string& value, std::string& to, const std::string& help);
@@ -27,7 +28,7 @@ class Arguments {
   void choice(const std::string& name, const std::string& value, std::string& to, std::vector<std::string> choices,
               const std::string& help);
   void texts(const std::string& name, const std::string& value, std::vector<std::string>& to, const std::string& help);
-  // One value each time it is given; texts() takes all words that follow.
+  // repeated() takes one value each time the flag is given; texts() takes all words that follow it.
   void repeated(const std::string& name, const std::string& value, std::vector<std::string>& to,
                 const std::string& help);
   void integer(const std::string& name, const std::string& value, std::int64_t& to, std::int64_t low, std::int64_t high,
@@ -35,7 +36,7 @@ class Arguments {
   void number(const std::string& name, const std::string& value, double& to, double low, double high,
               const std::string& help);
 
-  // False: --help was asked for and has been printed. What cannot be understood is a UserError.
+  // False: --help was asked for and has been printed. A word that cannot be understood is a UserError.
   bool parse(const Words& words);
 
  private:

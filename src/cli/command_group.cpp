@@ -1,4 +1,4 @@
-// Which command of a group is meant.
+// Finds the command of a group that the words name.
 #include "cli/command_group.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@ struct CommandGroup {
   std::vector<std::string> examples;
 };
 
-// Runs the one that the first word names; without one, or asked for help, tells which there are.
+// Runs the command that the first word names. Without a word, or with --help, it lists the commands.
 int run_group(const CommandGroup& group, const Words& words);
 
 }  // namespace redline::cli

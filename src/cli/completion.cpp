@@ -47,7 +47,7 @@ std::string word_of_fish(std::string_view text) {
 
 bool stands_alone(const Declared& command) { return command.name.find(' ') == command.name.npos; }
 
-// What may follow a flag; empty: a file, or what cannot be listed.
+// The words that may follow a flag; empty: a file, or words that cannot be listed.
 Words values_of(const DeclaredFlag& flag, const Tables& tables) {
   if (flag.name == "--device") return {"auto", "cpu", "cuda"};
   Words values = flag.choices;

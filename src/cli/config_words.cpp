@@ -29,7 +29,7 @@ void ConfigWords::declare(Arguments& arguments) {
 
 namespace {
 
-// As overrides, once each was found to be a key and its value to be one.
+// The keys of an overlay file as overrides, each checked to be a key with a valid value.
 std::vector<std::string> overlay_keys(const std::string& file) {
   std::vector<std::string> keys;
   if (!real_files().exists(file)) fail_user("--overlay {}: no such file; `redline tune` writes one", file);

@@ -17,13 +17,13 @@ struct ConfigWords {
   void declare(Arguments& arguments);
 };
 
-// Which file, preset and overrides they are. A word that is neither a file nor a preset is a UserError.
+// The file, preset and overrides among the words. A word that is neither a file nor a preset is a UserError.
 config::Sources sources_of(const ConfigWords& given);
 
-// As config::load(), with the model of the folder that model.init_from names.
+// Calls config::load() and takes the model's sizes from the folder that model.init_from names.
 config::Config load_config(const config::Sources& sources);
 
-// "quick" or the stem of the file: what a run is called by default.
+// The default name of a run: the preset's, "quick", or the stem of the file.
 std::string name_of(const config::Sources& sources);
 
 }  // namespace redline::cli

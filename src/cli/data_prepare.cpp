@@ -52,7 +52,7 @@ double tokens_per_byte(const data::PrepareProgress& p) {
   return static_cast<double>(p.tokens) / static_cast<double>(std::max<std::int64_t>(p.text_bytes, 1));
 }
 
-// Of conversations; of plain text all of it is learned, and nobody need be told.
+// Tells the learned share of conversations. Plain text is learned whole, and needs no line.
 std::string learned_words(const data::Manifest& m, const data::Split& split) {
   if (m.chat.empty() || split.tokens() == 0) return {};
   const double share = static_cast<double>(split.learned()) / static_cast<double>(split.tokens());

@@ -1,4 +1,4 @@
-// What commands declare of themselves, for the pages that tell of all of them: the manual page and the completions.
+// Declarations of all commands, for the manual page and the completions.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct DeclaredFlag {
 struct Declared {
   std::string name;  // "train", "data prepare"
   std::string purpose, usage;
-  std::string words, words_help;  // what it takes beside flags; may be empty
+  std::string words, words_help;  // its words beside flags; may be empty
   std::vector<DeclaredFlag> flags;
   std::vector<std::string> examples;
   std::vector<Command> commands;  // of a group, which has no flags of its own
@@ -27,7 +27,7 @@ struct Declared {
 // Every command in the order of the help, a group before its commands.
 std::vector<Declared> declared_commands();
 
-// Where a command that is asked for help puts what it declares instead of printing it; null: it prints.
+// A command that is asked for help puts its declaration here instead of printing it. Null: it prints.
 Declared* declaring();
 
 }  // namespace redline::cli

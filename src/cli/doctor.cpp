@@ -79,7 +79,7 @@ Subject look_at_run(const std::string& folder, const Asked& asked) {
   return s;
 }
 
-// As `redline profile` measures it.
+// A step as `redline profile` measures it.
 perf::Observed measured_step(const config::Config& config, const perf::Machine& machine, device::Device& device,
                              std::int64_t steps) {
   perf::ProfileOptions options;

@@ -16,7 +16,7 @@ namespace {
 // Neoverse-V1 alone (117 GFLOP/s), and an H200.
 constexpr double kCpuBytesPerFlop = 0.4, kCardBytesPerFlop = 4.30 / 989.5;
 
-// Of what is known; 0 where nothing is.
+// The mean of the known values; 0 where there are none.
 double mean(const std::vector<std::size_t>& rows, const std::vector<double>& values) {
   double sum = 0, n = 0;
   for (const std::size_t i : rows) {
@@ -33,7 +33,7 @@ std::int64_t count_known(const std::vector<double>& values) {
   return std::ranges::count_if(values, [](double v) { return !std::isnan(v); });
 }
 
-// What the last session said of itself.
+// Takes the events of the last session.
 void take_events(perf::Observed& seen, const report::RunRecord& run) {
   for (auto e = run.events.rbegin(); e != run.events.rend() && e->kind != "started"; ++e) {
     const bool attention = e->text.starts_with("attention ") && e->text.find(": reference") != e->text.npos;

@@ -1,4 +1,4 @@
-// A run's record as redline doctor looks at it: the step that it made, and the machine that made it. No card is needed.
+// Reads a run's record for redline doctor: its mean step, and the machine that made it. No card is needed.
 #pragma once
 
 #include "perf/doctor.h"
@@ -6,10 +6,10 @@
 
 namespace redline::cli {
 
-// Means over the steps whose speed is the run's own. A run that has made none is a UserError.
+// Means over the steady steps of the run. A run without any is a UserError.
 perf::Observed observed_in(const report::RunRecord& run, const config::Config& config);
 
-// The machine of the run's last session. A run that did not say is a UserError.
+// The machine of the run's last session. A run that did not record it is a UserError.
 perf::Machine machine_of(const report::RunRecord& run);
 
 }  // namespace redline::cli

@@ -14,7 +14,7 @@ struct DocumentWords {
   std::string text_field = "text", separator, on_error = "stop";
 
   void declare(Arguments& arguments);
-  data::InputFormat format() const;  // a UserError where a flag's value is none
+  data::InputFormat format() const;  // a bad value of a flag is a UserError
   bool skip_bad() const { return on_error == "skip"; }
 };
 

@@ -114,7 +114,7 @@ void print_set(const infer::HeldOutResult& set) {
             : fmt::format("bits a byte  none: {}\n", e.why_no_bytes));
 }
 
-// Of several sets the first is also what the document says of the checkpoint.
+// Of several sets the first also gives the document's figures of the checkpoint.
 void print_result(const Settings& s, const infer::Checkpoint& checkpoint,
                   const std::vector<infer::HeldOutResult>& sets) {
   const bool named = sets.size() > 1 || sets[0].name != data::kUnnamedSet;

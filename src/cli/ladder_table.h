@@ -1,5 +1,5 @@
-// Rows of measurements as people read them: a table with bars for a terminal, Markdown, JSON, and the page that draws
-// the JSON. The ladder and tune share it.
+// The table of ladder and tune in all its forms: with bars for a terminal, as Markdown, as JSON, and as the page that
+// draws the JSON.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct MeasuredTable {
   std::string title;            // "ladder of ping-95m"
   std::string device;           // its name
   std::string about;            // the batch, the data, the peak: a line
-  std::string first = "first";  // what the last factor is over
+  std::string first = "first";  // the row that the last factor refers to
   std::vector<perf::LadderRow> rows;
   perf::KeyValues result;  // keys of the best
   bool stopped = false;

@@ -1,4 +1,4 @@
-// The last sentence of a process that a signal ends. All of it may be called in a handler.
+// The last sentence of a process that a signal ends. Every function here may be called in a signal handler.
 #pragma once
 
 #include "base/handler_words.h"

@@ -1,4 +1,5 @@
-// The line that eval and sample show while they load weights for longer than a moment. It is gone when they are there.
+// The progress line of eval and sample while they load weights. It appears after a moment, and is gone when the weights
+// are there.
 #pragma once
 
 #include "model/engine.h"

@@ -14,7 +14,7 @@
 namespace redline::cli {
 namespace {
 
-// Where the file still holds the byte, only its disk can have kept it back.
+// Where the file still has the byte, its disk must have failed.
 bool still_holds(const MappedByte& byte) {
   struct stat status;
   return ::stat(byte.path, &status) == 0 && static_cast<std::uint64_t>(status.st_size) > byte.offset;

@@ -30,7 +30,7 @@ std::string plain(std::string_view text) {
 std::string bold(std::string_view text) { return fmt::format("\\fB{}\\fR", plain(text)); }
 std::string slanted(std::string_view text) { return fmt::format("\\fI{}\\fR", plain(text)); }
 
-// What stands at the margin, and what it means.
+// An entry of a list: the term at the margin, and its meaning.
 std::string entry(const std::string& term, std::string_view meaning) {
   return fmt::format(".TP\n{}\n{}\n", term, plain(meaning));
 }

@@ -1,5 +1,5 @@
-// What ladder and tune share as commands: a device with its peak and its monitor, the bench on it, a line of progress
-// with the time that is left, and the files that the table goes to.
+// The parts that the commands ladder and tune share: a device with its peak and its monitor, the bench on it, a
+// progress line with the time that is left, and the files of the table.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ namespace redline::cli {
 
 class Measuring {
  public:
-  // `what` leads the line of progress. From here on Ctrl-C ends the measurements, and what is known is shown.
+  // `what` begins the progress line. From here on Ctrl-C ends the measurements, and the command shows the rows it has.
   Measuring(std::string what, const std::string& device_name, double seconds);
 
   const perf::Bench& bench() const { return bench_; }
   const device::Device& device() const { return *device_; }
   const StopFlag* stop() const { return &signals_.caught(); }
-  // Before each measurement.
+  // Shows the progress line. Called before each measurement.
   void show(const std::string& name, std::size_t number, std::size_t of);
   void clear() { line_.clear(); }
   // "batch 128 x 1024 tokens, data ping; peak 989 TFLOP/s (datasheet, dense bf16)".
@@ -39,13 +39,13 @@ class Measuring {
   report::LiveLine line_;
 };
 
-// --html and --json, each a file; --markdown: how the table is printed.
+// The files of --html and --json, and whether the table is printed as Markdown (--markdown).
 struct TableFiles {
   std::string html, json;
   bool markdown = false;
 
   void declare(Arguments& arguments);
-  void check(const config::Sources& sources) const;  // a UserError where a file could not be written
+  void check(const config::Sources& sources) const;  // a file that cannot be written is a UserError
   void write(const MeasuredTable& table) const;      // prints the table, and says where the files are
 };
 

@@ -13,20 +13,21 @@ namespace redline::cli {
 // /dev/null, so that no file of ours gets its number.
 void prepare_output();
 
-void print(std::string_view text);                    // to standard output
-void print_json(const nlohmann::ordered_json& json);  // the one document of --json; what is not finite becomes null
-void print_error(std::string_view sentence);          // "redline: error: sentence", in one line
+void print(std::string_view text);  // to standard output
+void print_json(
+    const nlohmann::ordered_json& json);      // the one document of --json; a number that is not finite becomes null
+void print_error(std::string_view sentence);  // "redline: error: sentence", in one line
 
-bool has_blocks();  // whether the terminal's characters are UTF-8, as its environment says
+bool has_blocks();  // whether the environment says that the terminal's characters are UTF-8
 
-void flush_output();   // what was printed is shown now; a failure is told at the end
-bool output_failed();  // so that nothing more need be printed: a full disk, or a pipe that nobody reads
+void flush_output();   // shows the printed text now; a failure is told at the end
+bool output_failed();  // a full disk, or a pipe that nobody reads: printing more is pointless
 
-// Flushes. Empty when all of it was written or nobody is there to read it; else a sentence.
+// Flushes. Returns a sentence where text was lost, and nothing where all was written or the reader has gone.
 std::string finish_output();
 
-// A file that a command is about to write: its folder must be there, and it must be neither what the command reads nor
-// a device. `flag` leads the UserErrors.
+// Checks a file that a command is about to write. Its folder must exist, and it must be neither a device nor a file
+// that the command reads. `flag` begins the UserErrors.
 void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs);
 
 }  // namespace redline::cli

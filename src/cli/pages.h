@@ -1,5 +1,5 @@
-// Pages made from the tables of commands, flags, keys and presets: what `redline man` and `redline completion` print,
-// and what `make install` puts where shells and man look.
+// The manual page and the completions, made from the tables of commands, flags, keys and presets. `redline man` and
+// `redline completion` print them, and `make install` installs them.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@
 namespace redline::cli {
 namespace {
 
-// What a card does not compute in.
+// Null for a type that a card does not compute in.
 io::Json rate_json(double tflops) { return tflops > 0 ? io::Json(tflops) : io::Json(); }
 
 std::string rate(double tflops) { return tflops > 0 ? fmt::format("{:g}", tflops) : "-"; }

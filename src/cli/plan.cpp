@@ -41,7 +41,7 @@ struct Planned {
     const double batches = in_time * static_cast<double>(config.train.accumulate);
     return std::max<std::int64_t>(1, config::nearest_steps(config.train, batches));
   }
-  // So many steps in full ones, of which the first may be parts.
+  // Converts steps into full ones, since the first may be parts of one.
   double full_steps(std::int64_t steps) const {
     return static_cast<double>(config::micro_batches_before(config.train, steps)) /
            static_cast<double>(config.train.accumulate);
@@ -56,7 +56,8 @@ model::Fp8Products products_in_fp8(const Planned& p) {
   return model::fp8_products(perf::as_possible(p.config, p.machine));
 }
 
-// What products take; of a plan in fp8 all that can be in it are, since which are faster is measured when a run begins.
+// The type of products. A plan in fp8 takes it for every product that can have it: a run measures which ones are
+// faster.
 std::string computes_in(const Planned& p) {
   if (p.config.precision.matmul == "fp8" && products_in_fp8(p).taken.empty()) return "bf16";
   const bool card = p.machine.kind == device::Kind::cuda;

@@ -45,7 +45,7 @@ void on_signal(int number) {
   errno = before;
 }
 
-// Signals come through a descriptor while it lives; one at a time. What is ignored stays so.
+// Signals come through a descriptor while it lives; one at a time. Ignored signals stay ignored.
 class SignalsAsInput {
  public:
   SignalsAsInput() : pipe_(make_pipe(O_CLOEXEC | O_NONBLOCK)) {
@@ -86,7 +86,7 @@ void write_all(int to, std::string_view text) {
   }
 }
 
-// What a process writes into one of its two streams, on its way to ours.
+// The output of a process on one of its two streams, on its way to ours.
 struct Stream {
   Descriptor from;
   int to = STDOUT_FILENO;

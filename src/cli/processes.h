@@ -1,4 +1,4 @@
-// Processes that end together: started, given the signals that come to us, and ended when one of them fails.
+// Starts processes, hands signals on to them, and ends all when one of them fails.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@ namespace redline::cli {
 
 struct ProcessToStart {
   std::string program;                                           // a path, or a name that is looked for in PATH
-  std::vector<std::string> words;                                // behind it
-  std::vector<std::pair<std::string, std::string>> environment;  // beside ours; an empty value takes a variable away
-  std::string name;                                              // as sentences call it: "rank 3"
-  std::string prefix;                // before each line that it writes; empty: it writes where we do
-  std::string log;                   // a file behind whose end it writes instead, and no prefix; empty: none
-  bool passes_signals_down = false;  // it would end its children where we want them asked: signals go to those instead
+  std::vector<std::string> words;                                // its arguments
+  std::vector<std::pair<std::string, std::string>> environment;  // added to ours; an empty value removes a variable
+  std::string name;                                              // in sentences: "rank 3"
+  std::string prefix;                // before each line of its output; empty: its output is ours
+  std::string log;                   // a file that its output is appended to, without the prefix; empty: none
+  bool passes_signals_down = false;  // signals go to its children, which it would otherwise kill
 };
 
 struct ProcessesEnd {
@@ -29,12 +29,11 @@ struct EndingSeconds {
   double before_kill = 5;  // behind SIGTERM
 };
 
-// Called about five times a second while they run. `asked_to`: as in ProcessesEnd. What it returns goes to all of them
-// as a signal; 0: none.
+// Called about five times a second while they run. `asked_to` is as in ProcessesEnd. A result other than 0 is sent to
+// all of them as a signal.
 using Look = std::function<int(bool asked_to)>;
 
-// Returns when all have ended. Exit status 3 (stopped by a signal) is no failure that ends others: they are stopping,
-// too.
+// Returns when all have ended. Exit status 3 (stopped by a signal) ends no other process: all are stopping then.
 ProcessesEnd run_processes(const std::vector<ProcessToStart>& all, const EndingSeconds& seconds = {},
                            const Look& look = {});
 

@@ -1,5 +1,5 @@
-// The ranks that a launcher has started (redline launch, torchrun, srun, mpirun), as a command uses them: joined, of
-// one mind about what to do, and ended together.
+// The ranks that a launcher has started (redline launch, torchrun, srun, mpirun), for commands: they meet, agree on
+// what to do, and end together.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace redline::cli {
 
 class Ranks {
  public:
-  // Meets the others, and takes this rank's share of the machine: its card, its part of the cores. A process that
-  // nobody launched is alone, and nothing happens. Ranks that were given other words are a UserError.
+  // Meets the other ranks, and takes this rank's share of the machine: its card, its part of the cores. Does nothing in
+  // a process without a launcher, which is alone. Ranks with different words are a UserError.
   explicit Ranks(const Words& words);
   ~Ranks();
 
@@ -27,21 +27,21 @@ class Ranks {
   int count() const { return place_.ranks; }
   int on_this_machine() const { return place_.local_ranks; }
 
-  io::Together* together() { return together_.get(); }  // none: it is alone
-  // What rank 0 says, on every rank; alone, what was given.
+  io::Together* together() { return together_.get(); }  // null: alone
+  // Returns rank 0's words on every rank.
   std::string from_first(const std::string& words);
-  // Connects the devices. From here on a rank without progress for so long ends all of them.
+  // Connects the devices. From here on a rank that makes no progress for `timeout` seconds ends all ranks.
   void connect(device::Device& device, std::int64_t timeout);
   train::Team team(dist::Mode mode, bool bf16_wire);
 
-  // Runs a command's body: an error on one rank ends all of them with its sentence, and an end is one of all.
+  // Runs a command's body. An error on one rank ends all ranks with its sentence, and all ranks return together.
   int run(const std::function<int()>& body);
 
  private:
   class Channel;
   dist::Place place_;
   std::unique_ptr<dist::Control> control_;
-  std::unique_ptr<log::Listener> listener_;  // of a rank that does not lead: what it has to say goes to rank 0
+  std::unique_ptr<log::Listener> listener_;  // of ranks other than 0: sends their lines to rank 0
   std::unique_ptr<dist::Group> group_;
   std::unique_ptr<io::Together> together_, saving_;
 };

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
-// What the program was given besides where to write.
+// The command's settings.
 struct Settings {
   std::string checkpoint, prompt, tokenizer, device = "auto";
   infer::SampleOptions options;
@@ -102,7 +102,7 @@ class Page {
 
 double rate(std::int64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 
-// How long the steps would have taken if they had only moved what they must.
+// The time of the steps if they had only moved the bytes they must.
 double floor_seconds(const model::GenerateFigures& f, device::Device& device) {
   return f.steps < kStepsToMeasure ? 0 : f.decode_bytes / perf::measure_copy_rate(device);
 }

@@ -41,7 +41,7 @@ StopAtOnce::StopAtOnce(const char* sentence) {
   g_sentence = sentence;
   g_held = false;
   g_caught.forget();
-  // What is ignored stays so: a script's Ctrl-C is not for what it left behind.
+  // An ignored signal stays ignored: a script's Ctrl-C is not for processes that it left behind.
   for (const int number : {SIGINT, SIGTERM})
     if (std::signal(number, SIG_IGN) != SIG_IGN) std::signal(number, on_signal);
 }

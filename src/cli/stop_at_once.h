@@ -1,6 +1,6 @@
-// Ctrl-C for commands that have nothing on the disk before their end: they end wherever they are, with exit status 3
-// and one sentence. A call into a library, a read from a terminal or a sort that takes half a minute need not be asked
-// to stop. Commands with something to put in order first use train/signals.h.
+// Ctrl-C for commands that write nothing before their end. They stop wherever they are, with exit status 3 and one
+// sentence, even within a library call, a read from a terminal or a long sort. Commands with something to put in order
+// first use train/signals.h.
 #pragma once
 
 namespace redline::cli {
@@ -13,8 +13,8 @@ class StopAtOnce {
   StopAtOnce(const StopAtOnce&) = delete;
   StopAtOnce& operator=(const StopAtOnce&) = delete;
 
-  // Between the two, what is written is not cut in two: the first signal waits for the end of it, and is too late where
-  // that never comes, since what was asked for is there then. A later one ends the process as without us.
+  // Between hold() and release() output is not cut in two. The first signal waits for release(); where that never comes
+  // the command has done its work. A second signal ends the process at once.
   void hold();
   void release();
 };

@@ -229,7 +229,7 @@ class Sweeping {
     line_.show(text);
   }
 
-  // What is known so far, for whoever looks while the sweep goes on.
+  // Writes the figures so far, for whoever looks while the sweep goes on.
   void show(const Figures& figures) {
     write_figures(files_, sweep_, figures);
     double sum = 0, n = 0;

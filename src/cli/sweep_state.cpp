@@ -72,7 +72,7 @@ std::vector<SweptRun> runs_of_grid(const config::Sources& base, const std::vecto
   return runs;
 }
 
-// What the sweep in the folder was made with, held against what is given now.
+// The base configuration of the sweep in the folder must be the one that is given now.
 void require_same_base(const io::Json& json, const config::Sources& base, const SweptRun& first, const Path& file) {
   const config::Config before =
       config::parse(io::string_at(json, "first_config", file.string()), file.string(), model::settle_family);

@@ -46,7 +46,7 @@ struct CountedText {
   std::string first_skipped;
 };
 
-// What the text is read from, and what is malformed in it: passed over and counted, or the end.
+// The documents to train on. A malformed one is passed over and counted, or ends the command.
 class Documents {
  public:
   explicit Documents(const DocumentWords& words)

@@ -109,7 +109,7 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
   options.fp8_reasons = std::move(choice.reasons);
 }
 
-// What the command line asks for beside the configuration.
+// The command line's requests beside the configuration.
 struct Asked {
   std::string out, device = "auto";
   std::int64_t from_step = -1;
@@ -135,7 +135,7 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const Asked&
           json.at("folder").get<std::string>(), json.at("own_config").get<bool>()};
 }
 
-// What a run on several ranks cannot do yet is said before anything is begun.
+// Refuses settings that a run on several ranks cannot have yet, before anything begins.
 void require_for_ranks(const config::Config& c) {
   const auto refuse = [&](std::string_view key, std::string_view what) {
     fail_user("{}{} {} on one rank only", c.origins.prefix({key}), key, what);
@@ -172,7 +172,7 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
   c.train.accumulate_from = first / ranks;
 }
 
-// What ranks share out, and why where it was to be chosen.
+// How ranks share the state, and the reason where "auto" chose it.
 perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const Ranks& ranks) {
   if (c.parallel.mode != "auto") return {dist::mode_named(c.parallel.mode), ""};
   if (c.precision.matmul == "fp8") return {dist::Mode::ddp, "fp8 makes its copies of weights from whole ones"};

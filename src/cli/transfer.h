@@ -1,5 +1,5 @@
-// What export and import share: a line of progress while weights are written, a signal that stops them, and what was
-// made.
+// The parts that export and import share: a progress line while weights are written, signals that stop them, and the
+// report at the end.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace redline::cli {
 class Transfer {
  public:
   Transfer(std::string doing, infer::WriteWeights& options);  // sets the options' progress and stop
-  // Opens what `checkpoint` names, lets `move` write it into `out` and tells of it. Returns the exit status.
+  // Opens the model that `checkpoint` names, lets `move` write it into `out`, and reports it. Returns the exit status.
   int run(const std::string& checkpoint, const std::string& out, bool json,
           const std::function<infer::Transferred(const infer::Checkpoint&)>& move, bool average = false);
 

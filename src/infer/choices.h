@@ -1,5 +1,5 @@
-// Multiple choice: which of some continuations of a text a model holds for the likeliest.
-// docs/sampling_and_evaluation.md writes down how choices become tokens and how they are compared.
+// Multiple choice: a model ranks several continuations of a text by their likelihood. docs/sampling_and_evaluation.md
+// writes down how choices become tokens and how they are compared.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Question {
   std::int64_t line = 0;  // of the file, from 1
   std::string question;
   std::vector<std::string> choices;
-  std::int64_t answer = 0;  // which of them is right
+  std::int64_t answer = 0;  // the right one
 };
 
 // One JSON object a line: "question" (or "query"), "choices" and "answer" (or "gold"). Blank lines are passed over. A
@@ -35,14 +35,13 @@ struct ChoiceTokens {
 
 using Encode = std::function<std::vector<std::int32_t>(const std::string& text)>;
 
-// Spaces at the end of the question are the choice's. The question and both together are encoded apart; as many tokens
-// as the question alone has are the question's. The result has every choice of every question, in their order. A choice
-// without tokens of its own, and one that takes more than `longest` tokens to predict, are a UserError that names the
-// line.
+// Encodes every choice of every question, in their order. Spaces at the end of the question belong to the choice. The
+// question alone, and both together, are encoded separately; the question keeps as many tokens as it has alone. A
+// UserError names the line of a choice without tokens of its own, or with more than `longest` tokens to predict.
 std::vector<ChoiceTokens> tokens_of(const std::vector<Question>& questions, const Encode& encode, const Path& path,
                                     std::int64_t longest);
 
-// Rows for such documents: as long as the longest needs, and as many as all of them need, up to `most_rows`.
+// The batch for such documents: rows that fit the longest, and enough of them for all, at most `most_rows`.
 data::BatchShape shape_for(const std::vector<ChoiceTokens>& documents, std::int64_t most_rows);
 
 struct ScoringProgress {
@@ -50,8 +49,8 @@ struct ScoringProgress {
   double seconds = 0;                         // since the first choice
 };
 
-// The log-probability of each choice given its question: the sum over its tokens. Batches go round the ranks; all of
-// the sums are rank 0's, other ranks get nothing.
+// The log-probability of each choice given its question, the sum over its tokens. Ranks take batches in turns; rank 0
+// gets all sums, other ranks an empty list.
 std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents, model::Engine& engine,
                                       const std::function<void(const ScoringProgress&)>& progress = {},
                                       io::Together* ranks = nullptr);
@@ -78,8 +77,8 @@ struct ChoicesRequest {
   std::string file, tokenizer, precision;  // the last two empty: the model's own and the run's
   std::string device = "auto";
 };
-// Reads the questions of a file and lets a checkpoint's model answer them. Ranks share the batches; rank 0 has all
-// answers, other ranks get nothing.
+// Reads the questions of a file and lets a checkpoint's model answer them. Ranks share the batches; rank 0 gets all
+// answers, other ranks an empty list.
 std::vector<AnsweredQuestion> answer_questions(const Checkpoint& checkpoint, const ChoicesRequest& request,
                                                const model::LoadProgress& loading,
                                                const std::function<void(const ScoringProgress&)>& progress,

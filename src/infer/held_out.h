@@ -1,4 +1,5 @@
-// A checkpoint on held-out data: which documents, as which tokens, in which batches, and the loss of each set.
+// Evaluates a checkpoint on held-out data: finds the documents, their tokens and batches, and returns the loss of each
+// set.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@
 
 namespace redline::infer {
 
-// A command's wishes. An empty text stands for the run's own setting, or that of the model.
+// The request of a command. An empty text stands for the setting of the run, or of the model.
 struct HeldOutRequest {
-  std::vector<std::string> data;  // as data.eval has it, or {"ping"}: the generated corpus. Empty: the run's own
+  std::vector<std::string> data;  // as data.eval, or {"ping"} for the generated corpus; empty: the run's own
   std::string tokenizer, precision, device = "auto";
   std::string chat;           // as data.chat has it: how conversations of `data` become tokens
   std::int64_t batches = -1;  // 0: all; -1: all of `data`, without `data` the run's train.eval_batches
@@ -25,7 +26,7 @@ struct HeldOutRequest {
 };
 
 struct HeldOutProgress {
-  std::int64_t done = 0, of = 0;  // batches of the set; of = 0: nobody knows
+  std::int64_t done = 0, of = 0;  // batches of the set; of = 0: not known
   std::int64_t tokens = 0;        // of this rank
   double seconds = 0;             // since the set's first batch was asked for
   std::optional<double> share;    // of the set, where that can be told
@@ -36,8 +37,8 @@ struct HeldOutResult {
   model::Evaluation evaluation;
 };
 
-// The sets in their order. Ranks share the batches, and all get the sums. A UserError where there are no data, where
-// the model's vocabulary is too small for them, and where they were prepared with another tokenizer than the model's.
+// Returns the sets in their order. Ranks share the batches, and all get the sums. UserErrors: no data, data beyond the
+// model's vocabulary, and data prepared with another tokenizer than the model's.
 std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const HeldOutRequest& request,
                                              io::Together* ranks, const model::LoadProgress& loading,
                                              const std::function<void(const HeldOutProgress&)>& progress);

@@ -1,4 +1,4 @@
-// What stands in the two kinds of folders beside the weights.
+// Reads and writes the files beside the weights, in both kinds of folders.
 #include "infer/hf_folders.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Tokens {
   std::string note;  // why there are no files, or why they are only copied
 };
 
-// What lies beside the weights goes along as it is, also where redline cannot read it.
+// A tokenizer beside the weights goes along as it is, even one that redline cannot read.
 Tokens tokens_of(FileSystem& files, const Checkpoint& c, const std::string& given) {
   Tokens tokens;
   if (given.empty() && data::holds_tokenizer(files, c.folder)) {

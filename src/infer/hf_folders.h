@@ -1,4 +1,4 @@
-// Models out to Hugging Face folders and in from them, without ever holding one in memory.
+// Exports models to Hugging Face folders and imports them, without holding a model in memory.
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@ struct Transferred {
   std::string note;                          // about the tokenizer; empty when there is nothing to say
 };
 
-// A folder that transformers loads: config.json, generation_config.json, weights, the tokenizer's files. `out` must be
-// new or empty, and is there whole or not at all: when options.stop says so, Stopped is thrown and nothing is left.
-// `tokenizer` is what --tokenizer gave (infer/model_tokenizer.h).
+// Writes a folder that transformers loads: config.json, generation_config.json, weights, the tokenizer's files. `out`
+// must be new or empty, and appears whole or not at all: where options.stop is set, Stopped is thrown and nothing is
+// left. `tokenizer` is the value of --tokenizer (infer/model_tokenizer.h).
 Transferred export_model(FileSystem& files, const Checkpoint& checkpoint, const Path& out, const WriteWeights& options,
                          const std::string& tokenizer = {});
 
-// A checkpoint of step 0 that holds the folder's weights in fp32, with a manifest of hashes: what model.init_from,
-// eval, sample and export take. `out` as above.
+// Writes a checkpoint of step 0 with the folder's weights in fp32 and a manifest of hashes. model.init_from, eval,
+// sample and export take it. `out` is as above.
 Transferred import_model(FileSystem& files, const Checkpoint& source, const Path& out, const WriteWeights& options);
 
 }  // namespace redline::infer

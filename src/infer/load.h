@@ -1,4 +1,4 @@
-// From a command's --checkpoint argument to a model that runs: where its weights are, what it is, how it was trained.
+// Turns a --checkpoint argument into a model that runs: finds its weights, its configuration and its training settings.
 #pragma once
 
 #include <functional>
@@ -22,11 +22,12 @@ struct Checkpoint {
   io::WeightFiles weights(FileSystem& files) const;
 };
 
-// A run folder (its newest whole checkpoint), a step folder or a Hugging Face folder; else a UserError.
+// Opens a run folder (its newest whole checkpoint), a step folder or a Hugging Face folder. Anything else is a
+// UserError.
 Checkpoint open_checkpoint(FileSystem& files, const Path& argument);
 
-// Does `use` with it: where that finds weights damaged (io::reading_weights), a run's checkpoint before gets its turn.
-// `average`: the average of the run's weights instead of them; one that has none is a UserError.
+// Calls `use` with the checkpoint. Where `use` finds damaged weights (io::reading_weights), the run's checkpoint before
+// it gets its turn. With `average` the average of the run's weights is loaded; a checkpoint without one is a UserError.
 void use_checkpoint(FileSystem& files, const Path& argument, const std::function<void(const Checkpoint&)>& use,
                     bool average = false);
 
@@ -37,8 +38,8 @@ Checkpoint read_checkpoint(FileSystem& files, const Path& folder);
 std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const model::LoweringOptions& options,
                                            device::Device& device, const model::LoadProgress& progress = {});
 
-// A UserError when the folder holds fewer weights than config.json describes: what untrusted numbers ask for is
-// not allocated.
+// A UserError where the folder holds fewer weights than config.json describes, so that untrusted numbers allocate
+// nothing.
 void check_size(const Checkpoint& checkpoint);
 
 }  // namespace redline::infer

@@ -1,5 +1,5 @@
-// Which tokenizer a checkpoint's model was trained with. Nothing is taken in its place: ids of another mean nothing to
-// the model, and nobody would notice.
+// Finds the tokenizer that a checkpoint's model was trained with. No other is taken in its place: its ids would mean
+// nothing to the model, and nobody would notice.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@ struct ModelTokenizer {
   std::string why_none;
 };
 
-// The one in the checkpoint's folder, in its run's, or that of the run's data: the last two for checkpoints that were
-// saved without it. `given` (--tokenizer) is for a model that has none, or whose own is lost; beside its own it must
-// give ids of the same text. A UserError where the model has one that is not found, and where `given` is another.
+// Looks in the checkpoint's folder, then in its run's and in the run's data, for checkpoints that were saved without a
+// tokenizer. `given` (--tokenizer) is for a model that has none, or whose own is lost; beside a tokenizer of the
+// model's own it must give the same ids. UserErrors: the model's tokenizer is not found, or `given` is another.
 ModelTokenizer tokenizer_of(FileSystem& files, const Checkpoint& checkpoint, const std::string& given);
 
-// The same for whoever cannot do without: a UserError where there is none, too.
+// The same, with a UserError where the model has no tokenizer.
 ModelTokenizer require_tokenizer(FileSystem& files, const Checkpoint& checkpoint, const std::string& given);
 
 }  // namespace redline::infer

@@ -1,5 +1,5 @@
-// A case of `redline verify`: a Hugging Face folder, and beside its weights what the model must compute from them
-// (oracle.safetensors). Reading checks everything that does not need the model to run.
+// A case of `redline verify`: a Hugging Face folder with the expected results (oracle.safetensors) beside its weights.
+// Reading checks everything that does not need the model to run.
 //
 // Keys: tokens i32[n], doc_offsets i32[docs + 1], logits f32[n, V], loss f32[1], train_losses and grad_norms
 // f32[steps]; grad.NAME and final.NAME by Hugging Face parameter name, each kind for all parameters or for none.

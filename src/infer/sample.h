@@ -1,4 +1,4 @@
-// Text from a checkpoint: which tokens it speaks in, and the programs that write it (model/generate.h).
+// Samples text from a checkpoint: its tokens, and the programs that generate them (model/generate.h).
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,20 @@ struct SampleOptions {
 // A prompt without tokens, or longer than the model's positions, is a UserError.
 void check_prompt(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt);
 
-// Continues a prompt that can be. `heard(sample, token)` is told every token
-// as it comes; false ends that sample.
+// Continues a prompt that check_prompt has passed. `heard(sample, token)` gets every token as it comes; false ends that
+// sample.
 model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32_t> prompt,
                         const SampleOptions& options, device::Device& device,
                         const std::function<bool(std::size_t sample, std::int32_t token)>& heard);
 
-// How a checkpoint's tokens are read and written: by its model's tokenizer (infer/model_tokenizer.h).
+// Text to tokens of a checkpoint and back, by its model's tokenizer (infer/model_tokenizer.h).
 class Vocabulary {
  public:
-  // A UserError when there is none, or when it knows more than the model.
+  // A UserError where there is no tokenizer, or where it has more tokens than the model.
   Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const std::string& given = {});
-  // Behind what the tokenizer of a Hugging Face folder puts before a text, unless the text begins with it: such a model
-  // has seen no text without. A run of ours has seen none with it. A UserError when the model does not know a token.
+  // In a Hugging Face folder, puts the tokenizer's first tokens before a text that does not begin with them: such a
+  // model has seen no text without them. A run of ours has seen none with them. A token that the model does not know is
+  // a UserError.
   std::vector<std::int32_t> encode(const std::string& text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
   // The tokens that end a text: the tokenizer's own, and the ones that generation_config.json or config.json name.

@@ -13,7 +13,7 @@
 namespace redline::infer {
 namespace {
 
-// What the oracle trained with.
+// The optimizer of the oracle.
 const config::Optim kOptim = {
     .lr = 1e-3, .schedule = "constant", .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1.0};
 
@@ -147,7 +147,7 @@ void sort(std::vector<Comparison>& comparisons) {
 // layer has four products one behind the other, forward with both operands in e4m3, backward with gradients in e5m2 and
 // weights in e4m3; a gradient of weights is one more of the latter:
 //   sigma^2 = layers * (4 * 2 e4m3^2 + 4 * (e4m3^2 + e5m2^2)) + e4m3^2 + e5m2^2
-// That is too much, since the residual stream carries most past each branch, and too little where two results of one
+// This is too much, since the residual stream carries most past each branch, and too little where two results of one
 // product multiply each other (queries and keys, gate and up) and its casts count twice. An error of sigma at right
 // angles to a tensor is 1 - cos = sigma^2 / 2, and sigma^2 with the casts twice: that is for the direction. Of the
 // length only the part of an error along the tensor counts: two deviations of a mean of 16 parts are sigma / 2. A scale

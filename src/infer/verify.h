@@ -1,5 +1,5 @@
-// Parity with Hugging Face: the same weights and documents through our programs, compared tensor by tensor with what an
-// oracle computed in float64.
+// Checks parity with Hugging Face: runs the same weights and documents through our programs, and compares tensor by
+// tensor with an oracle's results in float64.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace redline::infer {
 
-// How far a tensor may be from the oracle's. In fp32 all of it is compared element by element. Where products round
-// their operands (bf16, tf32) a gradient is compared by its direction and its length.
+// The largest errors against the oracle. In fp32 tensors are compared element by element. Where products round their
+// operands (bf16, tf32), gradients are compared by direction and length.
 struct Tolerances {
   double forward = 1e-4;     // logits, losses
   double norms = 1e-4;       // gradient norms
@@ -26,7 +26,7 @@ struct Tolerances {
 inline constexpr Tolerances kExactTolerances{};
 inline constexpr Tolerances kRoundedTolerances{
     .forward = 2e-2, .norms = 2e-2, .parameters = 5e-2, .direction = 1e-3, .length = 2e-2};
-// Of products in eight bits against the oracle, from the number of casts (verify.cpp).
+// Tolerances for products in eight bits, from the number of casts (verify.cpp).
 Tolerances fp8_tolerances(std::int64_t layers);
 
 enum class Measure {
@@ -46,24 +46,24 @@ struct Comparison {
   double error = 0;
   double tolerance = 0;
   std::string against = "oracle";  // or "cpu": tensors of a card's step in eight bits, by their own names
-  bool within() const { return error <= tolerance; }  // NaN is not
+  bool within() const { return error <= tolerance; }  // false for NaN
 };
 
 struct Verification {
   std::int64_t tokens = 0, documents = 0, pairs = 0, train_steps = 0;
   std::vector<Comparison> comparisons;  // the worst against its tolerance first
-  std::vector<std::string> absent;      // kinds that the case does not hold, so that nothing was compared: "final."
+  std::vector<std::string> absent;      // kinds of keys that the case does not have: "final."
   bool within() const;
 };
 
 struct VerifyOptions {
-  std::string precision = "bf16";  // as precision.matmul; the CPU computes in fp32 whatever it is, but for fp8
-  std::function<void(const std::string& doing)> progress;  // told what is being done
+  std::string precision = "bf16";  // as precision.matmul; the CPU computes in fp32, or simulates fp8
+  std::function<void(const std::string& doing)> progress;  // hears the current stage
   std::function<void(model::Engine& engine)> before_step;  // tests break something here, once there are scales
 };
 
-// In fp8 a card is compared with the CPU as well, which makes the same casts, at the tolerances of bf16 (fp8_truth.h).
-// A case that cannot be read is a UserError.
+// In fp8 a card is also compared with the CPU, which makes the same casts, at the tolerances of bf16 (fp8_truth.h). A
+// case that cannot be read is a UserError.
 Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options = {});
 
 }  // namespace redline::infer

@@ -1,4 +1,4 @@
-// Weights of one folder written into another: converted, in one file or in shards with an index.
+// Writes the weights of one folder into another: converted, in one file or in shards with an index.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct WriteWeights {
   const std::atomic<int>* stop = nullptr;                                   // not 0: give up with Stopped
 };
 
-// Whoever asked for it was heard; whoever made a folder for the weights takes it away.
+// Thrown where `stop` was set. The caller removes the folder that it made for the weights.
 struct Stopped : std::runtime_error {
   Stopped() : std::runtime_error("stopped") {}
 };
@@ -34,7 +34,8 @@ struct WrittenWeights {
   std::size_t shards = 1;
 };
 
-// The tensors of `matched` in their order. Bytes of the source that do not have its manifest's hash are a UserError.
+// Writes the tensors of `matched` in their order. Bytes of the source that do not have its manifest's hash are a
+// UserError.
 WrittenWeights write_weights(FileSystem& files, const Path& folder, std::span<const model::MatchedFile> matched,
                              const WriteWeights& options);
 

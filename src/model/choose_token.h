@@ -1,4 +1,4 @@
-// Which token comes next: the likeliest, or one drawn from what the model says.
+// Chooses the next token: the likeliest, or one drawn from the model's distribution.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct ChoiceOptions {
 // Holds the memory that a choice needs.
 class TokenChooser {
  public:
-  // `u` in [0, 1) decides. Ties go to the lower id; logits that are not finite are never chosen while one is.
+  // `u` in [0, 1) decides. Ties go to the lower id. A token whose logit is not finite is chosen only where no logit is
+  // finite.
   std::int32_t choose(std::span<const float> logits, const ChoiceOptions& options, double u);
 
  private:

@@ -1,5 +1,5 @@
-// Moments of a checkpoint that were kept in eight bits and are not any more, or the other way round. Moments of other
-// types are converted by Engine::load, number by number.
+// Converts a checkpoint's moments from eight bits to another type, or the other way round. Engine::load converts
+// moments of other types, number by number.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace redline::model {
 
-// Whether a tensor of a row is not loaded as it is: its file has codes where the row has none, or it is the other way
-// round; the file of a row of scales may then have none.
+// Whether a tensor of a row must be converted: its file has codes where the row has none, or the other way round. The
+// file may then lack the tensor of a row of scales.
 bool is_converted(const optim::StateArray& row, const io::SafetensorsReader& file, const std::string& tensor);
 
-// Converts them through fp32, some megabytes at a time. Hashes of the file were looked at by then (Engine::load). A
-// tensor that is missing or does not fit is a UserError.
+// Converts through fp32, some megabytes at a time. Engine::load has checked the file's hashes before. A tensor that is
+// missing or does not fit is a UserError.
 void convert_moments(Engine& engine, const io::SafetensorsReader& file);
 
 }  // namespace redline::model

@@ -1,5 +1,5 @@
-// The parts of decoders of LLaMA's kind: their table of parameters, RoPE's constants, and the forward pass with a
-// norm before each branch, which LLaMA and Qwen3 share. A family's DecoderDescription says in what it differs.
+// The parts of decoders of LLaMA's kind: their table of parameters, RoPE's constants, and the forward pass with a norm
+// before each branch, which LLaMA and Qwen3 share. A family's DecoderDescription has the differences.
 #pragma once
 
 #include "model/family.h"
@@ -12,14 +12,14 @@ ParameterTable decoder_table(const config::Model& m);
 // says.
 std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions);
 
-// A forward pass is embed_tokens, layers, final_norm. The branch is what has not joined the residual stream yet, or
-// absent.
+// A forward pass is embed_tokens, layers, final_norm. The branch is the value that is not yet added to the residual
+// stream, or absent.
 program::ValueId embed_tokens(program::Builder& b, const config::Model& m, const NamedValues& values,
                               const program::BatchValues& in);
 ForwardValues final_norm(program::Builder& b, const config::Model& m, const NamedValues& values,
                          program::ValueId residual, program::ValueId branch);
 
-// One layer of it: its parameters, and its two branches without the norms around them.
+// One layer: its parameters, and its two branches without the norms around them.
 class DecoderLayer {
  public:
   DecoderLayer(program::Builder& b, const config::Model& m, const NamedValues& values, const program::BatchValues& in,

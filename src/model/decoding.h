@@ -1,5 +1,5 @@
-// Texts continued token by token: the prefill and decode programs of an engine, and which token stands where in their
-// caches. Which token comes next is somebody else's choice (model/generate.h).
+// Continues texts token by token: runs the prefill and decode programs of an engine, and keeps track of their caches.
+// model/generate.h chooses the tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,16 @@ class Decoding {
   std::int64_t longest_prompt() const { return shape_.prompt; }  // tokens that prefill() takes
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
 
-  // Puts the text into these slots in place of what they held. The logits behind it, [vocab], are good until the next
-  // call.
+  // Replaces the contents of these slots by the text. The logits behind it, [vocab], are valid until the next call.
   std::span<const float> prefill(std::span<const std::int32_t> text, std::span<const std::int64_t> slots);
 
-  // Adds tokens[s] to every slot s that is not kNoToken, and the logits behind it, [slots, vocab], are good until the
-  // next call. A slot must hold a text, with room for one more token.
+  // Appends tokens[s] to the text of slot s, unless it is kNoToken. The logits behind it, [slots, vocab], are valid
+  // until the next call. A slot must hold a text, with room for one more token.
   static constexpr std::int32_t kNoToken = -1;
   std::span<const float> step(std::span<const std::int32_t> tokens);
 
-  // Bytes that a step must move at least when its texts have so many tokens in all: weights, activations, and the part
-  // of the caches that is in use.
+  // The least bytes that a step moves when its texts have so many tokens in all: weights, activations, and the used
+  // part of the caches.
   double step_bytes(double cached_tokens) const;
 
  private:

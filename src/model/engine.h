@@ -44,18 +44,18 @@ class Engine {
   void initialise(std::uint64_t seed);  // parameters from their table, the rest of the state zero
   std::vector<Tensor> state() const;    // device memory, one for each row of the state table
 
-  // Tensors of files to their targets, read and converted on the way: into device memory itself where that is host
+  // Reads tensors of files into their targets and converts them on the way: directly where device memory is host
   // memory, else through windows. Damaged bytes are a UserError. (engine_load.cpp)
   struct Target {
     std::size_t row = 0;                   // of the state table
     std::int64_t first = 0;                // element of its array
-    std::int64_t begin = 0, elements = 0;  // which elements of the tensor go there; the others are other ranks'
+    std::int64_t begin = 0, elements = 0;  // elements of the tensor that go there; other ranks have the rest
   };
   struct FileToLoad {
     const io::WeightFiles::File* file = nullptr;
     std::vector<const io::StoredTensor*> tensors = {};  // in the file's order
     std::vector<Target> targets = {};                   // one for each
-    bool rest = true;  // whether hashes of what no rank loads are looked at here (io::TensorStream::rest)
+    bool rest = true;  // also check hashes of parts that no rank loads (io::TensorStream::rest)
   };
   void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
@@ -65,42 +65,42 @@ class Engine {
   void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
     set_step(step, lr, StepCounts{.pairs = pairs}, first_token);
   }
-  // Where operands in eight bits have no scales yet, a checkpoint's or their own, it begins with calibrate().
-  // `last`: of the step's; behind it ranks have their gradients added up.
+  // Calls calibrate() first where operands in eight bits have no scales yet. `last`: the last micro-step of the step,
+  // behind which ranks have their gradients added up.
   void micro_step(bool first, bool last = true, program::NodeTimer* timer = nullptr,
                   const program::NodeWatch& watch = {});
-  // The same with a look at what is cast to eight bits; waits for it. (fp8_seen.cpp)
+  // The same with a look at the values in eight bits; waits for it. (fp8_seen.cpp)
   std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
-  // Takes scales from the uploaded batch, in two passes over it. A later step is not changed otherwise.
+  // Takes scales from the uploaded batch, in two passes over it. Nothing else of a later step changes.
   void calibrate();
   void update(program::NodeTimer* timer = nullptr);
-  // The same with a look at the norms of all tensors, where they were lowered; norm_sums() waits for it. Behind the
-  // first of several micro-steps small_gradient() takes the norm of what they have made so far, over so many pairs.
+  // update() with a look at the norms of all tensors, where they were lowered; norm_sums() waits for it. After the
+  // first of several micro-steps, small_gradient() takes the norm of the gradient so far, over so many pairs.
   void update_with_norms();
   void small_gradient(std::uint64_t step, double pairs);
   NormSums norm_sums();
-  // The share in their average that the weights of updates from here on have (optim/average.h).
+  // Sets the share of the weights in their average, for updates from here on (optim/average.h).
   void average_with(double share) { average_share_ = static_cast<float>(share); }
-  // From here on evaluate() is about the average of the weights, or about the weights again, before anything else is
-  // run.
+  // Lets evaluate() use the average of the weights, or the weights again. It must be switched back before any other
+  // program runs.
   void show_average(bool average);
-  // Waits for it. Parameters that are not finite are no state to keep: they would be loaded again and again.
+  // Waits for the result. Parameters that are not finite must not be saved: they would be loaded again and again.
   bool parameters_finite();
   double evaluate();  // sum of the uploaded batch's losses
-  // Weights that ranks update by parts are whole on every one from here on; all ranks call it. evaluate() and logits()
-  // do so themselves, and so does a step. Nothing to do where no update came since.
+  // Makes weights that ranks update by parts whole on every rank; all ranks call it. evaluate(), logits() and a step do
+  // so themselves. Does nothing where no update came since.
   void gather_weights();
-  // From here on micro_step() and evaluate() end with an Interrupted where the flag is set; update() never does. A step
-  // that is dropped before its update has changed nothing that stays.
+  // From here on micro_step() and evaluate() throw Interrupted where the flag is set; update() never does. A step that
+  // is dropped before its update has changed no state.
   void drop_on(const StopFlag* stop) { stop_ = stop; }
-  // Runs what a micro-step runs once for each kind of batch, on `batch` and on one of the other kind: what a card
-  // chooses, tunes and captures at a program's first run is there before the first step. Only gradients and losses
-  // change, and scales where there are none yet.
+  // Runs the programs of a micro-step once for each kind of batch, on `batch` and on one of the other kind. A card then
+  // chooses, tunes and captures before the first step. Only gradients and losses change, and scales where there are
+  // none yet.
   void rehearse(const data::Batch& batch);
   std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
 
   double loss_sum();  // of the micro-steps since the last first one
-  // Sends a step's loss sum and what its update did to the host; take_result() waits for the oldest that was sent.
+  // Sends a step's loss sum and the result of its update to the host; take_result() waits for the oldest that was sent.
   struct StepResult {
     double loss_sum = 0;
     UpdateResult update;
@@ -110,7 +110,8 @@ class Engine {
   StepResult take_result();
   StepClock& clock() { return clock_; }
 
-  // FLOPs of a step's micro-batches as MFU counts them, and with T * tokens pairs instead of the mask's (PaLM's way).
+  // FLOPs of a step's micro-batches as MFU counts them; model_flops_palm counts T * tokens pairs instead of the mask's,
+  // as PaLM does.
   double model_flops(const data::Batch& batch) const;
   double model_flops_palm(const data::Batch& batch) const;
 
@@ -135,13 +136,12 @@ class Engine {
   bool calibrated_ = true;  // or nothing is cast to eight bits
 };
 
-// Parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. What is
-// returned points into `weights`.
+// The parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. The
+// result points into `weights`.
 std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights);
-// The rows of the state table that are in one file of a checkpoint; a tensor that is missing there or does not fit is a
-// UserError.
+// The rows of the state table in one file of a checkpoint. A tensor that is missing or does not fit is a UserError.
 Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::File& file, std::string_view name);
-// Loads weights. A file whose hash is not that of its manifest is a UserError as well.
+// Loads weights. A file whose hash differs from its manifest's is a UserError as well.
 void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress = {});
 
 }  // namespace redline::model

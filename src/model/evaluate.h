@@ -1,4 +1,4 @@
-// Held-out loss: the same figure for a trainer between steps and for a command on a checkpoint.
+// Computes held-out loss, in the same way for a trainer between steps and for a command on a checkpoint.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,17 @@ struct Evaluation {
   double bits_per_byte() const;  // where it can
 };
 
-// By id, how many bytes of text it stands for: made once, since a tokenizer is asked for every id of its vocabulary.
+// The bytes of text that each id stands for. It is made once, since a tokenizer is asked for every id of its
+// vocabulary.
 struct BytesOfIds {
   explicit BytesOfIds(const data::Corpus& corpus);
-  std::optional<std::vector<std::int32_t>> bytes;  // nothing where tokens stand for no known text
+  std::optional<std::vector<std::int32_t>> bytes;  // empty where tokens stand for no known text
   std::string why_not;
 };
 
-// Up to `batches` batches (0: all) from where the loader stands. It must not repeat (data::evaluation_options): no text
-// counts twice. On several ranks each evaluates its batches of the loader's rounds, and all get the sums of all. Bytes
-// are counted with `bytes` only.
+// Evaluates up to `batches` batches (0: all) from where the loader stands. The loader must not repeat
+// (data::evaluation_options), so that no text counts twice. Ranks evaluate their own batches of the loader's rounds,
+// and all get the sums of all. Bytes are counted only with `bytes`.
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
                     const std::function<void(const data::Batch&)>& seen = {},  // every batch that counts here

@@ -36,7 +36,7 @@ class NamedValues {
   std::map<std::string, program::ValueId, std::less<>> values_;
 };
 
-// The end of a forward pass: what the head multiplies, and the head's weight.
+// The end of a forward pass: the input of the head, and the head's weight.
 struct ForwardValues {
   program::ValueId hidden, head;
 };
@@ -67,8 +67,8 @@ struct Family {
   ParameterTable (*table)(const config::Model&);
   std::vector<ConstantSpec> (*constants)(const config::Model&, std::int64_t positions);
   ForwardValues (*forward)(program::Builder&, const config::Model&, const NamedValues&, const program::BatchValues&);
-  // Reads the keys of config.json that not all families share, where there are any: refuses by name the ones that we
-  // cannot run, and writes what transformers expects.
+  // For keys of config.json that not all families share: one function refuses by name those that we cannot run, the
+  // other writes those that transformers expects.
   void (*check_hf)(const io::Json& json, std::string_view file) = nullptr;
   void (*write_hf)(const config::Model& model, io::Json& json) = nullptr;
 };
@@ -76,8 +76,8 @@ struct Family {
 std::span<const Family* const> families();
 const Family& family_of(const config::Model& model);
 
-// For config::load() and config::parse(): fills what the family decides (model.qk_norm). A name that no family has, and
-// a setting that the family cannot have, is a UserError that says where it was written.
+// For config::load() and config::parse(): fills in settings that the family decides (model.qk_norm). A name that no
+// family has, or a setting that the family cannot have, is a UserError with its place.
 void settle_family(config::Config& config);
 
 // The table of keys, with the families as the choices of model.family.

@@ -1,4 +1,4 @@
-// Which products there are, the values that they need from step to step, and the nodes of the update.
+// The list of products, the values that they need from step to step, and the nodes of the update.
 #include "model/fp8_linears.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using program::ValueId;
 
 constexpr std::int64_t kMultiple = ops::kFp8Multiple;
 
-// What is cast may grow by so much from one step to the next. Room costs nothing: there are 2^15 between the largest
+// Values may grow by these factors from one step to the next. Room costs nothing: there are 2^15 between the largest
 // and the smallest normal number of e4m3, 2^30 of e5m2, and gradients differ more from step to step than activations
 // do.
 constexpr float kInputHeadroom = 4, kGradientHeadroom = 64;

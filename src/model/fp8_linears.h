@@ -13,17 +13,17 @@
 
 namespace redline::model {
 
-// A linear's products, by the linear's name in the parameter table ("qkv") and which of the three it is.
+// Names of a linear's three products, behind the linear's name in the parameter table: "qkv/forward".
 inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", kFp8Weight = "weight";
 
-// Rows of the state table. Scales are saved; what steps recorded is 0 between them.
+// Rows of the state table. Scales are saved; the magnitudes that steps record are 0 between steps.
 inline constexpr std::string_view kFp8InputScales = "fp8 input scales", kFp8GradientScales = "fp8 gradient scales";
 inline constexpr std::string_view kFp8InputAmax = "fp8 input amax", kFp8GradientAmax = "fp8 gradient amax";
 
 inline bool is_fp8_scales(const optim::StateArray& a) { return a.file == optim::kFp8File; }
 inline bool is_fp8_record(const optim::StateArray& a) { return a.name.starts_with("fp8 ") && !is_fp8_scales(a); }
 
-// Every product that operands in eight bits may have: "qkv/forward". Extents must be multiples of 16, the tokens of a
+// Every product that may take operands in eight bits: "qkv/forward". Extents must be multiples of 16; the tokens of a
 // micro-batch only for gradients of weights.
 struct Fp8Candidates {
   std::vector<std::string> products;
@@ -41,16 +41,16 @@ struct Fp8Products {
   bool head = false;                     // its gradients too
   std::vector<std::string> refused;      // sentences: what the shapes do not allow
 };
-Fp8Products fp8_products(const config::Config& config);  // nothing of either where matmul is not fp8
-// Where a choice was made.
+Fp8Products fp8_products(const config::Config& config);  // empty where matmul is not fp8
+// The reasons of a choice that was made by time.
 struct Fp8Reasons {
-  std::string sum;                         // what the choice gives: "9.31 ms instead of 14.02"
-  std::map<std::string, std::string> why;  // not, by product
+  std::string sum;                         // the gain: "9.31 ms instead of 14.02"
+  std::map<std::string, std::string> why;  // why not, by product
 };
 // "11 of 12 products; bf16: out/weight (0.31 ms against 0.33)".
 std::string in_words(const Fp8Products& products, const Fp8Reasons& reasons = {});
 
-// Which product of a linear a node is, in bf16 or in fp8: "qkv/forward". Empty: none.
+// The product of a linear that a node computes, in bf16 or in fp8: "qkv/forward". Empty: none.
 std::string fp8_product_of(const program::ProgramSet& set, const program::Node& node);
 
 class Fp8Values {
@@ -65,13 +65,12 @@ class Fp8Values {
 
   void sum_fast(bool fast) { linears_.fast_sums = fast; }  // outputs, on a card
 
-  // Scales of the step that was, then the weights as they are now. Without a result the step is taken to have been
-  // made.
+  // Moves the scales by the last step's records, then casts the new weights. Without a result the step counts as made.
   void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:
-  // A copy of the weight by columns, which a tied head has for itself, and scales. Nothing of it is saved: all of it
-  // follows from the parameters.
+  // Declares the head's scales and its copy of the weight by columns, its own even for a tied head. None of it is
+  // saved: all follows from the parameters.
   void declare_head(program::Builder& b, const LoweredModel& m, const std::vector<program::ValueId>& weights);
 
   program::Fp8Linears linears_;

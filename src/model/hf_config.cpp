@@ -65,7 +65,7 @@ void read_rope(const io::Json& json, const std::string& file, config::Model& m) 
       fail_user("{}: partial_rotary_factor is not supported; redline turns whole heads", file);
 }
 
-// What would make the same weights another model.
+// Refuses settings that would make another model of the same weights.
 void refuse_unsupported(const io::Json& json, const std::string& file) {
   if (io::boolean_or(json, "attention_bias", false, file))
     fail_user("{}: attention_bias is not supported; redline's linears have no bias", file);

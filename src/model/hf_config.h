@@ -18,8 +18,8 @@ struct HfDetails {
   io::Json bos = nullptr, eos = nullptr;  // token ids: a number, a list of them, or null
 };
 io::Json hf_config(const config::Model& model, const HfDetails& details);
-// generation_config.json: where a text begins and ends. A model without a token for padding pads with its end there,
-// where no row of the embedding depends on it.
+// generation_config.json: the tokens that begin and end a text. Where a model has no padding token, its end token pads,
+// since no row of the embedding depends on it there.
 io::Json hf_generation(const config::Model& model, const HfDetails& details);
 
 std::string_view hf_name_of(DType dtype);  // "bfloat16"

@@ -52,7 +52,7 @@ config::Complete complete_model(FileSystem& files) {
         take_model(config, read_hf_config(files, file), file.string());
       } catch (const UserError& e) {
         const std::string_view what = e.what();
-        // What names a key of its own says enough.
+        // An error that names a key says enough.
         if (what.find("model.init_from") != what.npos) throw;
         fail_user("{}model.init_from: {}", place, what);
       }

@@ -1,4 +1,4 @@
-// model.init_from: the shape of a model, taken from the folder whose weights it starts with.
+// model.init_from: takes the shape of a model from the folder with its first weights.
 #pragma once
 
 #include <string_view>
@@ -7,13 +7,12 @@
 
 namespace redline::model {
 
-// Gives [model] what `from` says, but for what is a matter of training and not of the weights (dropout) or the user's
-// to widen (max_positions). A key that the user wrote with another value is a UserError that names it. `where` is the
-// file that `from` was read from.
+// Copies `from` into [model], except settings of training (dropout) and max_positions, which the user may widen. A key
+// that the user wrote with another value is a UserError that names it. `where` is the file that `from` was read from.
 void take_model(config::Config& config, const config::Model& from, std::string_view where);
 
-// For config::load(): takes the model from the folder that model.init_from names, where it names one, and settles what
-// the family decides.
+// For config::load(): takes the model from the folder that model.init_from names, if any, and fills in the family's own
+// settings.
 config::Complete complete_model(FileSystem& files);
 
 }  // namespace redline::model

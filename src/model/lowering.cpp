@@ -75,8 +75,8 @@ class Lower {
   }
   bool fsdp() const { return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::fsdp; }
 
-  // What travels between ranks at once: a layer's matrices, the embedding, the head, and all that has no weight decay,
-  // which is small.
+  // The units that travel between ranks: a layer's matrices, the embedding, the head, and all parameters without weight
+  // decay, which are small.
   std::vector<program::Distribution::Unit> units() const {
     std::map<std::int64_t, std::string> begins;  // of parameters in the flat layout, and the unit that they are of
     for (std::size_t i = 0; i < m_.table.size(); ++i) {
@@ -144,7 +144,7 @@ class Lower {
   }
 
   void declare_parameters() {
-    // What the model multiplies by: the parameters themselves, or their copies in the type that products take.
+    // The weights of products: the parameters themselves, or their copies in the type that products take.
     const bool copies = options_.compute != DType::f32;
     if (copies) declare_range(optim::kParameters, m_.updated, DType::f32, Role::parameter, io::kWeightsFile);
     d_.weights = copies

@@ -22,9 +22,9 @@ inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: ad
 inline constexpr std::string_view kLast = "last";  // ranks: the last micro-step of several, which adds gradients up
 inline constexpr std::string_view kUpdate = "update";
 inline constexpr std::string_view kUpdateWithNorms = "update with norms";  // the same, and looks at every tensor
-inline constexpr std::string_view kSmallGradient = "small gradient";       // its norm behind the first micro-step
-inline constexpr std::string_view kShowAverage = "show average";  // what is evaluated is the average of the weights,
-inline constexpr std::string_view kShowWeights = "show weights";  // and the weights again
+inline constexpr std::string_view kSmallGradient = "small gradient";  // the gradient's norm after the first micro-step
+inline constexpr std::string_view kShowAverage = "show average";      // evaluation uses the average of the weights,
+inline constexpr std::string_view kShowWeights = "show weights";      // or the weights again
 inline constexpr std::string_view kGather = "gather";      // ranks: weights from their owners, where each has a part
 inline constexpr std::string_view kCheck = "check";        // whether parameters are finite
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
@@ -42,11 +42,11 @@ struct DecodeShape {
 };
 
 // The decoding programs for so many texts on a kind of device. A card's library chooses its kernels by the number of
-// rows: it is always the same there, so that a text does not depend on how many others are written beside it. The CPU's
-// kernels take each row by itself.
+// rows, so that number is fixed there: a text must not depend on the texts beside it. The CPU's kernels take each row
+// by itself.
 inline constexpr std::int64_t kMostSlots = 8;
-inline constexpr std::int64_t kSamplePromptTokens = 256;  // that a prompt of train.sample_prompts may have
-// `prompt`: tokens of the longest one; `tokens`: that may follow; `positions`: that the model knows, at least the
+inline constexpr std::int64_t kSamplePromptTokens = 256;  // at most, of a prompt of train.sample_prompts
+// `prompt`: tokens of the longest prompt; `tokens`: that may follow it; `positions`: that the model knows, at least the
 // prompt's. A text that outgrows them is read again from its newer half.
 DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t prompt, std::int64_t tokens,
                          std::int64_t positions);
@@ -70,18 +70,18 @@ struct LoweringOptions {
   config::Optim optim;
   double spike = 0;  // guard.spike: a norm of so many usual ones makes no update; 0: any does
   const Optimizer* optimizer = &kAdamW;
-  bool average = false;                     // of the weights is kept beside them
-  bool norms = false;                       // of every tensor can be asked for
+  bool average = false;                     // keep an average of the weights beside them
+  bool norms = false;                       // programs that take the norms of every tensor
   std::uint64_t seed = 0;                   // of dropout
   dist::Sharing sharing = {};               // of training among ranks
   program::ExecutorOptions execution = {};  // how the programs run
 };
 
-// The options of a configuration on a kind of device: the one place that says which device computes in what.
-// precision.matmul counts on a GPU; the CPU computes in fp32, or as a GPU does in fp8. Settings that do not go together
+// The options of a configuration on a kind of device. This is the one place that decides which device computes in which
+// type. precision.matmul counts on a GPU; the CPU computes in fp32, or simulates fp8. Settings that do not go together
 // are a UserError.
 data::BatchShape batch_shape(const config::Config& config);
-std::int64_t most_rows(const config::Config& config);  // that a micro-batch may have, whatever memory there is
+std::int64_t most_rows(const config::Config& config);  // of a micro-batch, at most, whatever the memory
 LoweringOptions lowering_options(const config::Config& config, device::Kind kind);
 
 // The values that the host exchanges with the decoding programs.
@@ -99,7 +99,7 @@ struct DecodeValues {
 struct Fp8Tensor {
   std::string name;        // "layer 3/qkv input"
   program::ValueId scale;  // ops::Fp8Scale
-  program::ValueId amax;   // what a step records of it; absent: its scale is of the tensor as it is now
+  program::ValueId amax;   // recorded by a step; absent: its scale follows the tensor itself
   program::ValueId copy;   // where it persists
 };
 
@@ -116,11 +116,11 @@ struct LoweredModel {
   FlatLayout layout;
   program::ProgramSet set;
   program::BatchValues batch;
-  optim::StateTable state;                     // without training the parameters and what is made from them
+  optim::StateTable state;                     // without training, the parameters and values made from them
   std::vector<program::ValueId> state_values;  // one for each row
   Shards shards;                               // of the parameters among ranks
-  optim::Range own;                            // this rank's: what it writes into checkpoints
-  optim::Range updated;                        // that this rank updates: its own, or all
+  optim::Range own;                            // written into checkpoints by this rank
+  optim::Range updated;                        // updated by this rank: its own, or all
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   DecodeValues decode;
   NormValues norms;
@@ -128,11 +128,10 @@ struct LoweredModel {
 
   // Adds a row and its value.
   program::ValueId declare(program::Builder& b, optim::StateArray array, program::Role role);
-  // The first row of that name, and its value; where there is none, as many as there are rows, and an absent one.
+  // The first row of that name, and its value. Where there is none: the number of rows, and an absent value.
   std::size_t row(std::string_view array) const;
   program::ValueId at(std::string_view array) const;
-  // The elements of an array that are about a range of the parameters, as a value of the programs; absent as the array
-  // is.
+  // The elements of an array for a range of the parameters, as a value of the programs; absent where the array is.
   program::ValueId view(program::Builder& b, std::string_view array, const optim::Range& range) const;
 };
 

@@ -46,7 +46,7 @@ std::vector<Stretch> whole(const ParameterTable& table, const FlatLayout& layout
   return stretches;
 }
 
-// What a rank updates of a range; empty parts begin where the range does.
+// The part of a range that a rank updates; an empty part begins where the range does.
 Range part_of(const Range& range, const Range& updated) {
   const Range part{std::max(range.begin, updated.begin), std::min(range.end, updated.end)};
   return part.begin < part.end ? part : Range{range.begin, range.begin};
@@ -144,7 +144,7 @@ struct Group {
   }
 };
 
-// What lies in m.updated: equals within a layer, then the same of the layers behind it.
+// The groups in m.updated: matrices of one shape within a layer, joined with the same of later layers.
 std::vector<Group> groups_of(const LoweredModel& m, std::int64_t scratch, DType type) {
   std::vector<Group> groups, of_layer;
   const auto room_of = [&](const Group& g) {

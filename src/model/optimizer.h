@@ -1,4 +1,4 @@
-// An optimizer as lowering sees it: what it keeps from step to step, and the nodes of its update. One file an
+// The interface of an optimizer to lowering: its state from step to step, and the nodes of its update. One file an
 // optimizer.
 #pragma once
 
@@ -15,25 +15,25 @@ namespace redline::model {
 struct LoweredModel;
 
 struct Optimizer {
-  // Of the parameters that this rank updates.
+  // The state for the parameters that this rank updates.
   optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
                              const config::Optim& settings);
   // Appends its nodes behind the norm of the gradients, for the parameters of m.updated.
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
-  // Stretches of the flat layout that one rank updates whole; none where any rank may have any element.
+  // Stretches of the flat layout that one rank must update whole. Null: a rank may have any element.
   std::vector<Stretch> (*whole)(const ParameterTable& table, const FlatLayout& layout) = nullptr;
 };
 
 extern const Optimizer kAdamW, kMuon, kNorMuon;
 
-// AdamW's part of an optimizer that leaves some parameters to it: those of which `holds` is true.
+// AdamW's part of an optimizer that leaves it the parameters for which `holds` is true.
 using Holds = std::function<bool(const ParameterSpec&)>;
 optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
                                     const config::Optim& settings, const Holds& holds);
 void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& settings, const Holds& holds);
 
-// The matrices that Muon updates, and whose moments optim.moments = "8bit" keeps in eight bits. Few numbers are
-// anything else, or they are seldom met: the embedding's rows.
+// Whether Muon updates a parameter, and optim.moments = "8bit" keeps its moments in eight bits. Other parameters are
+// small, or, as the embedding's rows, seldom updated.
 bool is_layer_matrix(const ParameterSpec& p);
 
 }  // namespace redline::model

@@ -49,16 +49,15 @@ inline constexpr std::int64_t kFlatAlignment = 64;
 
 FlatLayout lay_out(const ParameterTable& table);
 
-// The parameters of which something holds, as few ranges of the flat arrays as can be, in order. The gap behind a
-// parameter is its own, so that a property and its opposite cover everything.
+// The parameters for which `holds` is true, as the fewest ranges of the flat arrays, in order. The gap behind a
+// parameter belongs to it, so that a property and its opposite cover everything.
 std::vector<optim::Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
                                        const std::function<bool(const ParameterSpec&)>& holds);
 
 std::int64_t parameter_count(const ParameterTable& table);
 
-// Every parameter's start, drawn by (seed, name, index): the same on every machine and for any sharding.
-// Given piece by piece (offset into the flat array, values), so that no copy of all of them has to exist; gaps are not
-// given.
+// Draws every parameter's start by (seed, name, index): the same on every machine and for any sharding. Values come
+// piece by piece (offset into the flat array, values), so that no copy of all need exist; gaps are left out.
 using PutFloats = std::function<void(std::int64_t offset, std::span<const float> values)>;
 void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const PutFloats& put);
 

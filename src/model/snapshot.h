@@ -1,5 +1,5 @@
-// A copy of what checkpoints hold of an engine's state, taken between two steps, so that a thread can read it while
-// training goes on. It lies on the device where there is room, else in the host's memory.
+// A copy of the saved part of an engine's state, taken between two steps, so that a thread can read it while training
+// goes on. It lies on the device where there is room, else in the host's memory.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace redline::model {
 // Bytes that a snapshot of a state takes, whole blocks of memory for each of its arrays.
 std::int64_t snapshot_bytes(const optim::StateTable& table);
 
-// The memory that a run's first evaluation, sample or new kernel may still want of a card: a snapshot leaves it.
+// Memory of a card that a snapshot leaves free for a run's first evaluation, sample or new kernel.
 inline constexpr std::int64_t kSpareForSnapshot = std::int64_t{1} << 30;
 
 class Snapshot {
@@ -32,12 +32,11 @@ class Snapshot {
   Where where() const { return where_; }
   std::int64_t bytes() const { return bytes_; }
 
-  // The state as the work given to the device so far leaves it. Nobody may be reading the one before.
+  // Copies the state as the queued work leaves it. Nobody may be reading the snapshot before.
   void take();
-  // To be called before an update is given to the device: the update waits for copies into the host's memory. Returns
-  // at once.
+  // Called before an update is queued: the update waits for copies into the host's memory. Returns at once.
   void hold_update();
-  // By any one thread, once it was taken: all bytes of the tensors, as StateReader gives them.
+  // Gives all bytes of the tensors, as StateReader does. One thread may call it, after take().
   void read(std::span<const StateTensor> tensors, const TakeBytes& take);
 
  private:

@@ -1,5 +1,5 @@
-// Which tensors of a checkpoint's files the rows of the state table are, and how they get there: straight from memory
-// that is the host's, else through two windows, one of which is on its way while the other is written.
+// Maps rows of the state table to tensors of a checkpoint's files, and writes them: directly from memory of the host,
+// else through two windows, one filled while the other is written.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace redline::model {
 
-// A tensor of a file. Elements [first, first + elements) of a row's array are it, or where ranks share it out a part of
-// it, from its element `begin` on; of some a rank has none.
+// A tensor of a file. It is elements [first, first + elements) of a row's array. Where ranks share it, these are the
+// part from its element `begin` on, which may be empty.
 struct StateTensor {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -30,13 +30,13 @@ struct StateTensor {
   std::int64_t begin = 0;
 };
 
-// The files that the rows name, and what each of them holds: row after row, parameters in the order of their table. All
+// The files that the rows name, and the tensors of each: row after row, parameters in the order of their table. All
 // ranks list the same tensors.
 std::vector<std::string> state_files(const optim::StateTable& table);
 std::vector<StateTensor> state_tensors(const optim::StateTable& table, const FlatLayout& layout, std::string_view file);
 
-// The same with what a rank is to write: of rows that every rank has whole, its share (base/shards.h), and rank 0 what
-// is about no parameter. All ranks together write every element once.
+// The tensors that a rank writes. Of rows that every rank has whole, it writes its share (base/shards.h); rank 0 writes
+// arrays that belong to no parameter. All ranks together write every element once.
 std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
                                           std::string_view file, int rank, int ranks);
 
@@ -70,8 +70,8 @@ using ReadTensors = std::function<void(std::span<const StateTensor> tensors, con
 std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,
                           const Path& path);
 
-// The same file by several ranks: rank 0 makes it, then each writes what is its own (tensors_to_write), and rank 0 the
-// header. Returns what this rank wrote, synced and read back.
+// The same file by several ranks: rank 0 makes it and writes the header, and each rank writes its own part
+// (tensors_to_write). Returns the part of this rank, synced and read back.
 void make_state_file(std::span<const StateTensor> tensors, FileSystem& files, const Path& path);
 io::FileHashes write_state_part(std::span<const StateTensor> tensors, const ReadTensors& read,
                                 const OpenStretches& open, const Path& path, bool header);

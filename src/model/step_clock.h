@@ -1,4 +1,4 @@
-// The time of steps, by the device's own clock: what the host did meanwhile, and when it asks, does not matter.
+// The times of steps, by the device's own clock. They do not depend on the host's work, nor on when it asks.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class StepClock {
  public:
   explicit StepClock(device::Device& device);
 
-  void restart();  // the next step's time runs from here, and what has begun of it is forgotten; all steps were taken
+  void restart();  // the next step's time begins here, after all steps were taken; programs begun are forgotten
   void begin();    // a program of the step that comes next
   void end();
   void finish();                                // the step, with the end of its last program

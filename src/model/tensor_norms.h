@@ -1,6 +1,6 @@
-// Norms of gradient, weight and update of every parameter of the table (log.norms_every), and the gradient of the first
-// micro-batch beside that of the step, from which its noise is told. Lowering writes the nodes, the engine reads what
-// they made.
+// Norms of gradient, weight and update of every parameter of the table (log.norms_every), and the norm of the first
+// micro-batch's gradient, from which the noise scale follows. Lowering writes the nodes, the engine reads their
+// results.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace redline::model {
 // The sums that one look brought to the host. Gradients are sums over pairs, as programs have them.
 struct NormSums {
   std::vector<double> gradients, weights;  // sums of squares, by row of the parameter table
-  std::vector<double> updates;             // the same; none where there was no room for the weights before
-  UpdateResult small = {};                 // norm and pairs of the first micro-batch; no pairs: nobody looked
+  std::vector<double> updates;             // the same; empty where a copy of the old weights had no room
+  UpdateResult small = {};                 // norm and pairs of the first micro-batch; no pairs: not taken
 };
 
 // One tensor.
@@ -26,12 +26,12 @@ struct TensorNorm {
 };
 std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums& sums, double pairs);
 
-// Declares what the sums are written to.
+// Declares the values that hold the sums.
 void declare_norms(program::Builder& b, LoweredModel& m);
-// Where each tensor stands in what this rank owns: what TensorSums::bounds holds.
+// The place of each tensor in this rank's part, as TensorSums::bounds has it.
 std::vector<std::int64_t> tensor_bounds(const LoweredModel& m);
 
-// Nodes before an update; what they return goes to those behind it. `updates`: with a copy of the weights.
+// Appends the nodes before an update. Their result goes to the nodes behind it. `updates`: with a copy of the weights.
 program::ValueId norms_before_update(program::Builder& b, const LoweredModel& m, bool updates);
 void norms_behind_update(program::Builder& b, const LoweredModel& m, program::ValueId before);
 

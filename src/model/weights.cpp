@@ -1,4 +1,4 @@
-// Which tensor is which parameter.
+// Maps tensors to parameters.
 #include "model/weights.h"
 
 #include <fmt/ranges.h>

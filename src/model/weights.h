@@ -1,5 +1,5 @@
-// The tensors of a folder held against a model: each parameter has its tensor, with its shape, and nothing is left
-// over.
+// Matches the tensors of a folder with a model: each parameter must have its tensor, with its shape, and nothing may be
+// left over.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ struct MatchedFile {
 std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const config::Model& model,
                                        const FlatLayout& layout);
 
-// A UserError when the files hold fewer weights than the model has: what untrusted numbers ask for is not allocated,
-// nor is a table of it made.
+// A UserError where the files hold fewer weights than the model has, so that untrusted numbers allocate nothing, not
+// even a table.
 void check_size(const io::WeightFiles& weights, const config::Model& model);
 
 }  // namespace redline::model

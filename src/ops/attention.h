@@ -81,7 +81,7 @@ struct AttentionGrad {
   }
 };
 
-// The numbers that tell a library of packed documents: a length and three offsets of each.
+// Bytes of the numbers that describe packed documents to a library: a length and three offsets each.
 inline std::int64_t ragged_offset_bytes(std::int64_t capacity) { return (4 * capacity + 3) * 4; }
 
 // The scratch memory of a library's forward kernel, its offsets included.

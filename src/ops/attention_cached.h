@@ -75,7 +75,7 @@ inline Cost cost(const CacheStore<Tensor>& op) {
                      static_cast<double>(size_of(op.qkv.dtype));
   return {.bytes = row * static_cast<double>(1 + op.keys.shape[0])};
 }
-// Of full caches, which are read once.
+// The cost with full caches, which are read once.
 inline Cost cost(const AttentionCached<Tensor>& op) {
   const double flops = 4.0 * static_cast<double>(op.layout.heads) * static_cast<double>(op.layout.head_dim) *
                        static_cast<double>(op.keys.shape[0] * op.keys.shape[2]);

@@ -1,6 +1,6 @@
-// Counts of the values of a copy in eight bits, for people to look at. No node of a program: a step that nobody looks
-// at has none of it. A value that is zero and one that is too small for its scale have the same code and count alike,
-// and so do the largest number and all that is beyond it.
+// Counts of the values of a copy in eight bits, for people to look at. It is no node of a program: a step without a
+// look has no count. A zero and a value too small for its scale have the same code and count alike, and so do the
+// largest number and all beyond it.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // attention out among their blocks. Documents change from batch to batch while a captured graph does not, so the list
 // is made on the card, once for all that attend in a micro-step.
 //   tiles(d) = ceil(length(d) / tile);  first(d) = sum of tiles over the documents that come before d in that order
-// For each of kTileSizes: a head of 16 bytes (pieces taken, blocks done, slots in use), then a slot for each tile. What
-// was taken is zero between two kernels: whoever takes pieces leaves it so.
+// For each of kTileSizes: a head of 16 bytes (pieces taken, blocks done, slots in use), then a slot for each tile. The
+// count of taken pieces is zero between two kernels: a kernel that takes pieces resets it.
 #pragma once
 
 #include "base/operand.h"

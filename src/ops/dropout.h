@@ -3,7 +3,7 @@
 //   element e of token t:  words = Random(seed, stream * 2^40 + step).words((first_token + t) * ceil(d / 8) + e / 8)
 //                          keep when the e mod 8-th sixteen bits of words, lower half first, are at least threshold
 // Sixteen bits an element: with 32, drawing them took longer on a GPU than moving the element. p is therefore rounded
-// to a multiple of 2^-16, and what is kept is scaled by what that p asks for.
+// to a multiple of 2^-16, and kept elements are scaled for this rounded p.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // Embedding: y[i] = weight[tokens[i]]. Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i. A
-// card sorts the tokens for it first, so that every row of the table is one run of them; what it needs is known before
-// the backward pass begins.
+// card sorts the tokens for it first, so that every row of the table is one run of them. The sort needs nothing of the
+// backward pass.
 #pragma once
 
 #include "base/operand.h"
@@ -66,7 +66,7 @@ struct SortTokens {
   }
 };
 
-// Positions before they are sorted, and what the sort itself asks for: tokens and positions once more, and its
+// Positions before they are sorted, and the memory of the sort itself: tokens and positions once more, and its
 // counters.
 inline std::int64_t sort_bytes(std::int64_t n) { return 16 * n + (std::int64_t{1} << 20); }
 

@@ -51,7 +51,7 @@ struct Fp8Copies {
   }
 };
 
-// Of what another op wrote. Of an fp8 tensor itself only the columns can be asked for: it is turned over as it is.
+// Casts the result of another op. Of a tensor in fp8 it can only make the columns: it transposes the codes.
 template <class T>
 struct Quantize {
   static constexpr std::string_view kName = "quantize";
@@ -96,7 +96,7 @@ struct BoundScale {
   }
 };
 
-// Delayed scales, once a step: what was recorded goes into the history, and scale = 2^floor(log2(target / its
+// Delayed scales, once a step: the recorded magnitude goes into the history, and scale = 2^floor(log2(target / its
 // largest)), where target is the largest number of the format over the headroom. Where the update was not made (result
 // says so) nothing changes; nothing recorded, or something not finite, leaves an entry as it is. The record starts
 // again from 0.

@@ -1,4 +1,4 @@
-// How a node computes where a backend leaves a choice. The lowering decides, the node says it, the kernel does it.
+// How a node computes, where a backend leaves a choice. The lowering decides, the node holds it, the kernel obeys.
 #pragma once
 
 #include <compare>
@@ -7,8 +7,8 @@
 
 namespace redline::ops {
 
-enum class Math : std::uint8_t { full, tf32 };    // what products of fp32 operands may round them to
-enum class Bits : std::uint8_t { free, repeat };  // repeat: nothing whose bits depend on timing or on what was timed
+enum class Math : std::uint8_t { full, tf32 };    // tf32: products may round their fp32 operands to it
+enum class Bits : std::uint8_t { free, repeat };  // repeat: no bits may depend on timing
 
 struct ProductHow {
   Math math = Math::full;
@@ -17,8 +17,8 @@ struct ProductHow {
   auto operator<=>(const ProductHow&) const = default;
 };
 
-// Of a batch. full_rows: every document is as long as the longest may be, and no token is left over; libraries are
-// faster there. Any batch is packed.
+// The documents of a batch. full_rows: every document is as long as the longest may be, and no token is left over;
+// libraries are faster there. Any batch is packed.
 enum class Documents : std::uint8_t { packed, full_rows };
 
 enum class AttentionBy : std::uint8_t { automatic, cudnn, hopper, flash, reference };

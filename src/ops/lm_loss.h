@@ -63,7 +63,7 @@ struct LmLoss {
   ProductHow how{};
   // The type of logits and dlogits between the products: a kernel that computes in another type rounds them to it.
   DType stored = DType::f32;
-  HeadInFp8<T> fp8{};  // absent: the gradients' products take what the logits' does
+  HeadInFp8<T> fp8{};  // absent: the gradients' products take the operands of the logits'
   float z_loss = 0;
 
   template <class F>

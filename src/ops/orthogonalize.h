@@ -19,7 +19,7 @@ enum class Polynomials : std::uint8_t { quintic, polar_express };
 struct Polynomial {
   float a, b, c;
 };
-// Of round `round`, counted from 0.
+// The polynomial of a round, counted from 0.
 constexpr Polynomial polynomial(Polynomials which, std::int64_t round) {
   constexpr Polynomial kPolarExpress[] = {
       {8.156554524902461f, -22.48329292557795f, 15.878769915207462f},
@@ -32,7 +32,7 @@ constexpr Polynomial polynomial(Polynomials which, std::int64_t round) {
   return kPolarExpress[std::min<std::int64_t>(round, std::size(kPolarExpress) - 1)];
 }
 
-// The result is in y after an odd number of rounds and in x after an even one; the other holds what was before it.
+// The result is in y after an odd number of rounds and in x after an even one; the other holds the round before.
 template <class T>
 struct Orthogonalize {
   static constexpr std::string_view kName = "orthogonalize";

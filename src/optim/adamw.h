@@ -24,7 +24,7 @@
 
 namespace redline::optim {
 
-// The sums that decide an update, in f64: squares of gradients by group, then what the step counted.
+// The sums that decide an update, in f64: squares of gradients by group, then the step's counts.
 inline constexpr std::int64_t kLossTotal = kCutGroups, kCountTotals = kLossTotal + 1,
                               kTotals = kCountTotals + sizeof(StepCounts) / sizeof(double);
 
@@ -39,7 +39,7 @@ inline constexpr float kUsualMost = 64;   // norms that the mean remembers, abou
 
 inline constexpr std::string_view kUsual = "usual norm";
 
-// The row of it, in a run that has a limit. A checkpoint without it will do: it is found anew.
+// Its row of the state, in a run that has a limit. A checkpoint may lack it: it is found anew.
 inline StateArray usual_norm_state() {
   return {.name = std::string(kUsual),
           .independent = sizeof(UsualNorm) / sizeof(float),
@@ -95,7 +95,7 @@ inline constexpr std::string_view kFirstMoments = "first moments", kSecondMoment
 inline constexpr std::string_view kFirstScales = "scales of first moments", kSecondScales = "scales of second moments";
 
 // The moments that AdamW keeps for the parameters of a range, in f32, bf16 or u8: the u8 are codes, with a scale for
-// each block. Of ranks that share `all` of them out, one has this range.
+// each block. Where ranks share `all` of them, this rank has the range.
 inline StateTable adamw_state(Range range, Range all = {}, DType moments = DType::f32) {
   StateTable table;
   const auto add = [&](std::string_view name, DType dtype, std::int64_t block, const char* stored_as) {

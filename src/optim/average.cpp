@@ -1,4 +1,4 @@
-// What a step's weights count for in their average.
+// The weight of a step in the average.
 #include "optim/average.h"
 
 #include <algorithm>

@@ -16,8 +16,8 @@ namespace redline::optim {
 
 inline constexpr std::string_view kAverage = "average";
 
-// The row of it, for the parameters of a range; of ranks that share `all` of them out, one has this range. Its tensors
-// have the parameters' own names, in a file of their own.
+// Its row of the state, for the parameters of a range. Where ranks share `all` of them, this rank has the range. Its
+// tensors have the parameters' own names, in a file of their own.
 inline StateArray average_state(Range range, Range all = {}) {
   return {.name = std::string(kAverage), .range = range, .file = kAverageFile, .shared = all};
 }

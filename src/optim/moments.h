@@ -1,5 +1,5 @@
-// How moments are kept in fewer bytes than fp32 has, for every backend the same decisions.
-// bf16, rounded at random: what is cut off, as a share of the last place, is the chance to go one place up, so that the
+// Moments in fewer bytes than fp32, with the same bits on every backend. bf16, rounded at random: what is cut off, as a
+// share of the last place, is the chance to go one place up, so that the
 //   mean of many roundings is the number itself. The random bits follow from the seed, the step and the element's
 //   place among all parameters:  words = Random(seed, kMomentStreams + step).words(place / 4);  of word place % 4 the
 //   low half is the first moment's, the high half the second's.

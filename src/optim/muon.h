@@ -16,8 +16,8 @@
 
 namespace redline::optim {
 
-// Where the parts of an array are that matrices have: in groups of `inner`, of which every next one is `stride`
-// elements further.
+// The places of the matrices' parts in an array. Parts come in groups of `inner`, `inner_stride` elements apart; each
+// group begins `stride` elements behind the one before.
 struct Spread {
   std::int64_t inner = 1, inner_stride = 0, stride = 0;
   constexpr std::int64_t at(std::int64_t i) const { return i / inner * stride + i % inner * inner_stride; }
@@ -100,7 +100,7 @@ struct Muon {
   }
 };
 
-// Of the matrices alone: operands are as long as the way from the first to the last.
+// The cost of the matrices alone, though operands reach from the first matrix to the last.
 inline Cost cost(const MuonMomentum<Tensor>& op) {
   const double elements = static_cast<double>(op.matrices.count * op.matrices.elements());
   return {.bytes = elements * (3 * sizeof(float) + static_cast<double>(size_of(op.x.dtype)))};

@@ -7,8 +7,8 @@
 
 namespace redline::optim {
 
-// Steps of the warm-up: optim.warmup_steps, or those whose tokens come nearest to optim.warmup_tokens, counted from
-// optim.schedule_start on with the batch's ramp (config/ramps.h). `ranks`: that the run has.
+// Steps of the warm-up: optim.warmup_steps, or the number whose tokens come nearest to optim.warmup_tokens, counted
+// from optim.schedule_start with the batch's ramp (config/ramps.h). `ranks`: of the run.
 std::int64_t warmup_steps(const config::Config& config, std::int64_t ranks);
 // Steps at the end of `steps` over which wsd decays: the nearest to optim.decay_fraction of those that the schedule
 // has, or to optim.decay_tokens, in full steps.
@@ -16,8 +16,8 @@ std::int64_t decay_steps(const config::Config& config, std::int64_t steps, std::
 
 // Step counts from 0 to steps - 1. Warm-up rises linearly and reaches lr behind its steps; the last step has exactly
 // the final rate (min_lr; lr itself for `constant`). wsd holds lr, then falls over its decay: linearly, or by the root
-// of the share of it that has passed. All of it counts from `schedule_start`: the steps before it are none of the
-// schedule's, and have the rate that it begins with.
+// of the share of it that has passed. All of it counts from `schedule_start`. The steps before it have the rate that
+// the schedule begins with.
 double learning_rate(const config::Config& config, std::int64_t step, std::int64_t steps, std::int64_t ranks);
 
 // Muon's momentum: it rises linearly over the first muon_momentum_steps and stays.

@@ -21,17 +21,17 @@ struct Range {
 struct StateArray {
   std::string name;  // "first moments"; rows of one name are about different parameters
   DType dtype = DType::f32;
-  Range range = {};  // of the parameters that it is about; empty: of none
-  // Elements of parameters that share one of its own: 256 for scales of 8-bit moments. Blocks begin at its multiples in
-  // the flat layout, counted from its origin, wherever the range does: the first and the last may be parts of blocks.
+  Range range = {};  // of the parameters it belongs to; empty: none
+  // Elements of parameters for each of its own: 256 for scales of 8-bit moments. Blocks begin at multiples of it in the
+  // flat layout, counted from `origin`; the range may begin and end within a block.
   std::int64_t block = 1, origin = 0;
-  std::int64_t independent = 0;  // elements of an array that is about no parameter
+  std::int64_t independent = 0;  // elements of an array that belongs to no parameter
   std::string file = {};         // of a checkpoint; empty: it is not saved
   // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor
   // of this name, in the order of the flat layout.
   std::string stored_as = {};
-  bool found_anew = false;  // a checkpoint without it will do: it begins at zero
-  Range shared = {};        // where ranks share it out, what all of them hold together; `range` is this rank's part
+  bool found_anew = false;  // a checkpoint may lack it: it then begins at zero
+  Range shared = {};        // where ranks share it: the range of all together; `range` is this rank's part
 
   Range all() const { return shared.elements() > 0 ? shared : range; }
   bool by_parameter() const { return all().elements() > 0 && block == 1; }
@@ -41,8 +41,8 @@ struct StateArray {
     if (all().elements() == 0) return independent;
     return part.elements() > 0 ? (part.end - origin + block - 1) / block - block_of(part.begin) : 0;
   }
-  // Which of its elements, counted from the one that `from` begins with, is the first about `part`. What begins within
-  // a block does so where the range of all ranks does.
+  // The index of the first element for `part`, counted from the first element for `from`. A part begins within a block
+  // only where the range of all ranks does.
   std::int64_t first_of(Range part, Range from) const { return block_of(part.begin) - block_of(from.begin); }
   bool cuts_no_block(Range part) const {
     const Range whole = all();

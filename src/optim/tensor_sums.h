@@ -1,5 +1,5 @@
-// Sums of squares by tensor of a flat array, or of the difference of two: what norms of gradients, weights and updates
-// are made of.
+// Sums of squares by tensor of a flat array, or of the difference of two, for the norms of gradients, weights and
+// updates.
 //   sums[t] = sum over i in [bounds[t][0], bounds[t][1]) of (x[i] - minus[i])^2
 // A tensor is cut into kTensorSlices slices by its size alone, whose sums are added in their order.
 #pragma once

@@ -17,7 +17,7 @@ constexpr double kHopeless = 0.8;  // of the best one's expected rate: a plan is
 constexpr std::int64_t kTimedMicroBatches = 3;
 constexpr int kRounds = 3;
 
-// From steps of one micro-batch and of a few: all micro-batches but the first take the same time.
+// Time of a step, from steps of one micro-batch and of a few: all micro-batches but the first take the same time.
 double seconds_of_a_step(const config::Config& config, device::Device& device, const StopFlag* stop) {
   const std::int64_t all = config.train.accumulate, few = std::min(all, kTimedMicroBatches);
   Steps steps(config, device, stop);
@@ -37,7 +37,8 @@ double seconds_of_a_step(const config::Config& config, device::Device& device, c
   return one + static_cast<double>(all - 1) * std::max(0.0, several - one) / static_cast<double>(few - 1);
 }
 
-// Which products are worth fp8 is found once the batch is known; until then all that the card can compute so.
+// Takes fp8 for every product that the card can compute. Once the batch is known, the products that are worth it are
+// found.
 config::Config as_measured(const config::Config& config, device::Device& device) {
   if (config.precision.matmul != "fp8" || device.kind() == device::Kind::cpu) return config;
   return take_possible(config, model::fp8_products(config).taken, time_on_card(device)).config;

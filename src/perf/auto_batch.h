@@ -1,5 +1,5 @@
-// train.batch_size = "auto": the plan's best few settings, each run for a few steps on the device itself; the fastest
-// is kept. The rows of a step stay as they are, or the learning rate follows (see perf/plan.h).
+// The search behind train.batch_size = "auto". It runs the plan's best few settings for a few steps each on the device,
+// and keeps the fastest. The rows of a step stay as they are, or the learning rate follows (perf/plan.h).
 #pragma once
 
 #include <atomic>
@@ -12,13 +12,14 @@
 
 namespace redline::perf {
 
-// The machine with what is free on it now: what the process holds already counts as the plan counts it.
+// The machine with the memory that is free on it now. Memory that the process holds already counts as the plan counts
+// it.
 Machine machine_now(device::Device& device);
 
 struct AutoBatchOptions {
-  bool measure = true;                                                               // off: the plan's word is taken
-  std::function<void(const Setting&, std::size_t number, std::size_t of)> progress;  // before each that is run
-  const std::atomic<int>* stop = nullptr;                                            // a signal: no further one is run
+  bool measure = true;                                                               // off: the plan decides alone
+  std::function<void(const Setting&, std::size_t number, std::size_t of)> progress;  // before each setting that is run
+  const std::atomic<int>* stop = nullptr;  // set by a signal: no further setting is run
 };
 
 struct Tried {
@@ -30,15 +31,15 @@ struct Tried {
 
 struct AutoBatch {
   config::Config config;         // with numbers in place of "auto"
-  std::vector<Tried> tried;      // the one that was taken first
-  std::int64_t rows_before = 0;  // of a step; other than the configuration's now where they had to change
+  std::vector<Tried> tried;      // the chosen one first
+  std::int64_t rows_before = 0;  // of a step, as it was asked for; `config` may have others
 };
 
-// A configuration for which nothing fits is a UserError that says what the least would need.
+// Where no setting fits, a UserError says how much the smallest one needs.
 AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options);
 
-// What a run that goes on was given when it began: nothing is searched again. A recompute that the configuration sets
-// stays, since it does not change what is computed.
+// A resumed run keeps the batch size it began with, and nothing is searched. A recompute that the configuration sets
+// stays, since it does not change the results.
 config::Config adopt_batch_size(const config::Config& config, const config::Config& run);
 
 }  // namespace redline::perf

@@ -1,5 +1,5 @@
-// What the ladder and tune ask of a device: what a configuration reaches, whether it fits, which batch sizes are worth
-// a look. Tests answer in its place.
+// Bench answers the questions of ladder and tune: how fast a configuration is, whether it fits, which batch sizes are
+// worth a try. Tests have answers of their own.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@ struct Bench {
   device::Kind kind = device::Kind::cpu;
   std::function<Measured(const config::Config& config, double seconds)> measure;
   std::function<bool(const config::Config& config)> fits;
-  std::function<std::vector<Setting>(const config::Config& config)> settings;  // by the plan, the best first
+  std::function<std::vector<Setting>(const config::Config& config)> settings;  // the plan's, the best first
 };
 
-// Of a device; it, the flag and the monitor outlive the bench.
+// Answers for a device. The device, the stop flag and the monitor must outlive the bench.
 Bench bench_on(device::Device& device, const MeasureOptions& options);
 
 }  // namespace redline::perf

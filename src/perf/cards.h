@@ -1,5 +1,4 @@
-// What the datasheets of cards promise: dense products, memory, bandwidth. The one table that MFU is held against and
-// that a run is planned with.
+// The table of cards, from their datasheets: dense products, memory, bandwidth. MFU and plans use it.
 #pragma once
 
 #include <span>
@@ -9,8 +8,7 @@
 
 namespace redline::perf {
 
-// TFLOP/s of dense products, never the figure with sparsity; fp32 sums wherever the card has both. 0: the card has
-// none.
+// TFLOP/s of dense products with fp32 sums. Figures with sparsity are never used. 0: the card has no such products.
 struct ProductRates {
   double bf16 = 0, fp16 = 0, tf32 = 0, fp32 = 0, fp8 = 0, fp4 = 0;
 };
@@ -21,16 +19,16 @@ struct Card {
   std::vector<std::string_view> words;     // all of them stand in the driver's name, in any case
   std::vector<std::string_view> excluded;  // and none of these
   ProductRates tflops;
-  double memory_gib = 0;  // that CUDA shows a program: a few percent less than what is printed on the box
+  double memory_gib = 0;  // as CUDA reports it: a few percent less than the name says
   double gbytes = 0;      // GB/s of its memory
 };
 
 std::span<const Card> cards();
 
-// By the name that the driver gives a card; null when none of the table is meant for certain.
+// Finds a card by its driver's name. Null: no row fits for certain.
 const Card* find_card(std::string_view driver_name);
 
-// By the name of --card. An unknown one is a UserError with the nearest and all others.
+// Finds a card by its --card name. An unknown name is a UserError that lists the nearest and all others.
 const Card& card_called(std::string_view id);
 
 }  // namespace redline::perf

@@ -8,21 +8,21 @@
 namespace redline::perf {
 namespace {
 
-// What a local disk takes of a checkpoint (bench/results/h200_saves.json: 1.1 to 1.8 GB/s).
+// The rate at which a local disk takes a checkpoint (bench/results/h200_saves.json: 1.1 to 1.8 GB/s).
 constexpr double kDiskBytesPerSecond = 1e9;
 
 // The reference kernel reaches 1 / 340 of the peak: gqa-180m with 16 rows in tf32 took 587 ms with it and 106 ms
 // without on an H200 (docs/benchmarks.md), 1.39 TFLOP of attention.
 constexpr double kReferenceFloors = 340;
 
-// Of the rate of products whose extents are multiples of 8, which loads of 16 bytes need: cs336-350m with 32 rows took
-// 218 ms with a vocabulary of 50,257 and 170 ms with 50,304 on an H200 (docs/doctor.md).
+// Share of the full rate of products with an extent that is no multiple of 8, which loads of 16 bytes need: cs336-350m
+// with 32 rows took 218 ms with a vocabulary of 50,257 and 170 ms with 50,304 on an H200 (docs/doctor.md).
 constexpr double kUnalignedRate = 0.26;
 constexpr std::int64_t kAligned = 8, kTile = 128;
 
 bool on_card(const Machine& m) { return m.kind == device::Kind::cuda; }
 
-// Of the time of products that have an extent of n: a tile that is not full is computed all the same.
+// Extra time of products with an extent of n, as a share: a tile that is not full takes as long as a full one.
 double odd_extent_share(std::int64_t n) {
   if (n % kAligned != 0) return 1 / kUnalignedRate - 1;
   return static_cast<double>((n + kTile - 1) / kTile * kTile) / static_cast<double>(n) - 1;

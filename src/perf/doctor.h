@@ -1,6 +1,6 @@
-// What keeps a training step from being as fast as its machine allows: where its time goes, against the floor of each
-// part, and which of the common illnesses (train/illness.h) it has, with what each costs and what would mend it. Reads
-// figures and plans; touches no device.
+// The doctor finds what keeps a training step from being as fast as its machine allows. It divides the step's time into
+// parts with a floor each, and names the step's illnesses (train/illness.h), their costs and their remedies. It reads
+// figures and plans, and touches no device.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline constexpr double kWorthMending = 0.05;
 // A change that was tried and measured less than this did not help.
 inline constexpr double kLeastGain = 1.01;
 
-// What is known of a step: means over steps that were made, or what the plan expects.
+// The figures known of a step: means over recorded steps, or the plan's.
 struct Observed {
   bool measured = false;
   double step_ms = 0, device_ms = 0, idle_ms = 0, data_wait_ms = 0;
@@ -42,12 +42,12 @@ struct Finding {
   train::Illness illness;
   std::string found;                    // "80.5% of the token slots hold no document"
   std::string mend;                     // a clause
-  std::vector<std::string> changes;     // keys that do, "data.packing=pack"; none: no setting can
+  std::vector<std::string> changes;     // its keys, "data.packing=pack"; none: no setting helps
   std::string basis;                    // "recorded", "by the plan", "estimated"
   double loss_ms = 0;                   // of the step with its share of evaluations and saves
-  double mfu_points = 0;                // of MFU that mending it gives back, in percent
+  double mfu_points = 0;                // percentage points of MFU that mending it gives back
   double gain = 1;                      // factor of tokens a second
-  std::string caution = {};             // what else the change does
+  std::string caution = {};             // a side effect of the change
   std::optional<double> measured = {};  // the gain as it was measured
   std::string not_measured = {};        // or why it was not
 
@@ -59,19 +59,19 @@ struct Diagnosis {
   StepParts parts;     // with evaluation, samples and saves
   double step_ms = 0;  // all of it
   double tokens_per_s = 0, mfu = 0;
-  double of_plan = 0;  // the device's time over the plan's, without what an illness explains; 0: nothing was measured
+  double of_plan = 0;             // the device's time over the plan's, less the illnesses' costs; 0: not measured
   std::vector<Finding> findings;  // worth mending, the most expensive first
   std::vector<Finding> options;   // faster, for another result
   bool healthy() const { return std::ranges::all_of(findings, &Finding::refuted); }
   double mfu_points(double loss_ms) const { return 100 * mfu * loss_ms / (step_ms - loss_ms); }
 };
 
-// A step as the plan expects it, with what is known of kernels that the plan does not tell apart.
+// The step as the plan expects it. Slow kernels that the plan does not know are counted in.
 Observed expected_step(const config::Config& config, const Machine& machine);
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
 
-// The parts of diagnose(): a step's parts, and what was found, whatever it costs (perf/illness_rules.cpp).
+// The two halves of diagnose(): the step's parts, and every finding, whatever it costs (perf/illness_rules.cpp).
 struct Patient {
   const config::Config& config;
   const Machine& machine;
@@ -79,9 +79,9 @@ struct Patient {
   PlannedStep planned;
   double device_ms = 0;      // without waiting for other ranks
   double whole_ms = 0;       // the step with its share of evaluations and saves
-  double data_ms = 0;        // of its waiting for data, where the device stood still
+  double data_ms = 0;        // the part of its wait for data in which the device stood still
   double excess_ms() const;  // of device_ms over the plan
-  // More than the plan knows of, where the kernels at hand are slow ones, at most what the step took.
+  // Time of slow kernels beyond the plan, at most the step's own time.
   double slow_attention_ms() const, slow_head_ms() const, slow_mlp_ms() const, slow_launches_ms() const;
   double slow_kernels_ms() const;  // all of them
 };

@@ -119,7 +119,8 @@ class LinearChoice {
     return all;
   }
 
-  // Of a product that was left to bf16, for one layer. Nothing where its shape was refused, which is said elsewhere.
+  // The reason why a product was left to bf16, for one layer. Empty where its shape was refused, which is told
+  // elsewhere.
   std::string why_not(std::size_t p) const {
     if (fp8_[p].nodes == 0) return "";
     if (!fp8_[p].problem.empty()) return fp8_[p].problem;

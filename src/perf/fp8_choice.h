@@ -1,5 +1,6 @@
-// precision.fp8 = "auto": which products of linears take operands in eight bits on a card. A product in eight bits is
-// timed, and what its casts move is counted; it is taken where both together are faster than bf16.
+// The choice behind precision.fp8 = "auto": which products of linears take operands in eight bits on a card. Each
+// product is timed in eight bits, the bytes of its casts are counted, and it is taken where both together are faster
+// than bf16.
 #pragma once
 
 #include <functional>
@@ -13,15 +14,15 @@
 
 namespace redline::perf {
 
-// A node that is a product, by itself.
+// One product, timed by itself.
 struct NodeSeconds {
   double seconds = 0;
   std::string problem = {};  // why it cannot be computed
 };
-// Of nodes of a lowered set, in their order; untimed only the problems.
+// Times nodes of a lowered set, in their order. Without `timed` it fills in the problems only.
 using TimeNodes = std::function<std::vector<NodeSeconds>(const program::ProgramSet& set,
                                                          std::span<const program::Node* const> nodes, bool timed)>;
-// On a card, by the plans that a run will launch. Without CUDA, perf/no_cuda.cpp.
+// Times on a card, with the algorithms that a run will launch. Without CUDA, perf/no_cuda.cpp stands in.
 TimeNodes time_on_card(device::Device& device);
 
 struct Fp8Choice {
@@ -29,16 +30,16 @@ struct Fp8Choice {
   model::Fp8Reasons reasons = {};
 };
 
-// What a configuration comes to on a device, before its first step. A list that is there already stays, but for what
-// the card cannot do; on the CPU and where bits are to repeat nothing is timed, and all that can be is taken. Without
-// `measure` (a dry run) nothing is asked of the card.
+// Settles the list of products before the first step. A list that is there already stays, less the products that the
+// card cannot compute. On the CPU, and where bits must repeat, nothing is timed and every possible product is taken.
+// Without `measure` (a dry run) the card is not asked.
 Fp8Choice settle_fp8(const config::Config& config, device::Device& device, bool measure);
 
-// The parts of it: all of `products` that can be computed; and of the configuration's own those that are worth it.
+// The parts of settle_fp8: take_possible keeps the products that can be computed, take_faster those that are worth it.
 Fp8Choice take_possible(const config::Config& config, const std::vector<std::string>& products, const TimeNodes& time);
 Fp8Choice take_faster(const config::Config& config, const Machine& machine, const TimeNodes& time);
 
-// A run that goes on keeps the list that it began with, unless the command line says something else about it.
+// A resumed run keeps the list it began with, unless the command line gives another.
 config::Config adopt_fp8_products(const config::Config& config, const config::Config& run);
 
 }  // namespace redline::perf

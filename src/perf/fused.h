@@ -1,5 +1,5 @@
-// What fused kernels save that have no slow twin here: bytes that a step of separate kernels would move besides,
-// counted on the lowered program.
+// The savings of fused kernels that have no slow twin here: the bytes that separate kernels would move in addition.
+// They are counted on the lowered program.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace redline::perf {
 
 struct Fused {
   std::string name;   // "fused AdamW"
-  std::string about;  // what separate kernels would move
+  std::string about;  // the bytes that separate kernels would move
   double bytes = 0;   // of a step
 };
 

@@ -51,8 +51,8 @@ class Rules {
     return found_.emplace_back(Finding{illness, std::move(found), "", std::move(changes), std::move(basis), loss_ms});
   }
   std::string recorded() const { return seen_.measured ? "as recorded" : "by the plan"; }
-  // Of the device's time without kernels that the plan knows nothing of, where it expects the step to become so many
-  // times as fast.
+  // The lost part of the device's time, less kernels that the plan knows nothing of, where the plan expects the step to
+  // become so many times as fast.
   double loss_of(double gain) const { return gain > 1 ? (p_.device_ms - p_.slow_kernels_ms()) * (1 - 1 / gain) : 0; }
   double rate(const config::Config& c) const { return make_plan(c, p_.machine).expected.tokens_per_s; }
   double own_rate() const {
@@ -107,7 +107,7 @@ class Rules {
       f.changes = {fmt::format("checkpoint.every={}", round_up(enough))};
   }
 
-  // What happens between steps, at every so many of them.
+  // Work between steps that comes every `steps` of them.
   void every(std::string_view key, std::int64_t steps, Illness illness, double cost_ms, std::string_view what) {
     if (steps == 0 || cost_ms <= 0) return;
     const double share = cost_ms / p_.whole_ms;

@@ -140,7 +140,7 @@ class Climbing {
     return std::max(kLeastSeconds, rest / static_cast<double>(std::max<std::size_t>(left_, 1)));
   }
 
-  // With the state and the reason of what cannot be. Half of its share is for what comes before the timed steps.
+  // Fills in state and reason where a row cannot be measured. Half of its share is for the time before the timed steps.
   void measure_row(LadderRow& row, const KeyValues& keys) {
     end_if_asked(options_.stop);
     if (options_.progress) options_.progress(row.name, of_ - left_ + 1, of_);
@@ -206,7 +206,8 @@ class Climbing {
     ladder_.rows.push_back(std::move(row));
   }
 
-  // Whether it stays. What could not be measured does not; behind a naive step that could not be, the first that can.
+  // Decides whether a rung stays. A rung that could not be measured does not. Where the naive step could not, the first
+  // rung that can be measured stays.
   void decide(LadderRow& row, const Rung& rung, const KeyValues& keys) {
     if (!row.measured.done()) return;
     const double noise = std::max(row.measured.noise, before_.noise);

@@ -31,7 +31,7 @@ double quantile(std::vector<double> values, double share) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-// By how much the median of such times may differ from that of as many others: the notch of a box plot.
+// The amount by which the median of such times may differ from that of as many others: the notch of a box plot.
 double noise_of(const std::vector<double>& times) {
   if (times.size() < 2) return kNoiseOfOne;
   const double spread = quantile(times, 0.75) - quantile(times, 0.25);
@@ -64,7 +64,7 @@ class Stretch {
 
  private:
   std::int64_t few() const { return std::min<std::int64_t>(all_, 2); }
-  // Of one micro-batch or of two: nothing is to be told from less.
+  // Steps of one or two micro-batches are timed whole.
   bool whole_steps() const { return all_ <= 2; }
 
   double step_seconds() const {

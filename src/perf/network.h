@@ -1,5 +1,5 @@
-// What connects the ranks of a run, and how long a collective takes there: a table of links between cards and between
-// machines, or what was measured. Nothing here sends anything.
+// The links between the ranks of a run, and the time a collective takes over them. Links come from a table, or from
+// measurements. Nothing here sends anything.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace redline::perf {
 
-// Bus bandwidth is what nccl-tests call so: bytes a second that each rank sends, and receives, while a ring of any
+// Bus bandwidth as nccl-tests define it: the bytes a second that each rank sends, and receives, while a ring of any
 // number of ranks is full.
 struct Link {
   double bus_bandwidth = 0;
@@ -20,9 +20,9 @@ struct Link {
 
 struct Fabric {
   std::string name;        // "NVLink, NDR InfiniBand"
-  int ranks_per_node = 8;  // that `inside` connects
+  int ranks_per_node = 8;  // connected by `inside`
   Link inside;
-  Link between;            // nodes: all network cards of a node together
+  Link between;            // between nodes: all network cards of a node together
   double base = 0;         // seconds of any collective before the first hop
   bool has_trees = false;  // an all-reduce may go up and down a tree of nodes instead of twice around the ring
   // Whether ranks compute while bytes travel. Where processors move them and no core is to spare, they do not.
@@ -34,7 +34,7 @@ struct Fabric {
 enum class Collective { all_reduce, reduce_shards, gather_shards };
 std::string_view name_of(Collective collective);
 
-// Of an array of so many bytes, the same on every rank.
+// Seconds of a collective over an array of so many bytes, the same on every rank.
 double collective_seconds(const Fabric& fabric, Collective collective, double bytes, int ranks);
 
 // One kind of network between nodes.
@@ -46,10 +46,10 @@ struct Network {
   std::string_view source;
 };
 std::span<const Network> networks();
-const Network& network_called(std::string_view id);       // an unknown one is a UserError with all others
-inline constexpr std::string_view kNoNetwork = "nvlink";  // one node: there is nothing between
+const Network& network_called(std::string_view id);       // an unknown name is a UserError that lists all
+inline constexpr std::string_view kNoNetwork = "nvlink";  // one node alone
 
-// Between the cards of one node.
+// The link between the cards of one node.
 struct CardLink {
   std::vector<std::string_view> cards;  // ids of the table of cards
   std::string_view name;
@@ -59,11 +59,11 @@ struct CardLink {
 };
 std::span<const CardLink> card_links();
 
-// So many cards a node, with so many network cards.
+// The fabric of nodes with so many cards and network cards each.
 Fabric fabric_of(const Card& card, const Network& network, int cards_per_node, int network_cards);
 
-// From collectives that were timed on one machine: bandwidth and base by least squares of relative errors; hops are
-// part of the base. Needs two sizes.
+// A fabric from collectives timed on one machine. Bandwidth and base come from least squares of relative errors; hops
+// are part of the base. At least two sizes are needed.
 struct TimedCollective {
   Collective collective = Collective::all_reduce;
   double bytes = 0;

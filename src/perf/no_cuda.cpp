@@ -1,4 +1,4 @@
-// What is measured on a card, where CUDA was not built: there is no card to ask.
+// Measurements on a card, in a build without CUDA: each throws, since there is no card to ask.
 #include "base/error.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"

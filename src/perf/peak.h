@@ -1,4 +1,4 @@
-// What the device can do at best: the yardstick of MFU. A card's datasheet says it, anything else is measured.
+// The peak rate of a device, the yardstick of MFU. It comes from a card's datasheet; any other device is measured.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@ struct Peak {
   bool measured = false;
 };
 
-// A card of the table (perf/cards.h) by its datasheet. Otherwise the best of several products within about 0.4 s,
-// through the same kernel that training uses: fp32 on the CPU, bf16 on a card.
+// The datasheet's peak for a card of the table (perf/cards.h). Any other device is measured: the best of several
+// products within about 0.4 s, by the kernel that training uses, in fp32 on the CPU and bf16 on a card.
 Peak find_peak(device::Device& device);
-Peak measure_peak(device::Device& device);  // whatever a datasheet says
+Peak measure_peak(device::Device& device);  // even where there is a datasheet
 
-// Bytes a second of a large copy, read and written bytes together: what kernels that only move memory are held against.
+// Bytes a second of a large copy, read and written together: the yardstick of kernels that only move memory.
 double measure_copy_rate(device::Device& device);
-double measure_cuda_copy_rate(device::Device& device);  // without CUDA, perf/no_cuda.cpp
+double measure_cuda_copy_rate(device::Device& device);  // without CUDA, perf/no_cuda.cpp stands in
 
-// Of a card that no datasheet is known for. Without CUDA, perf/no_cuda.cpp.
+// The measured peak of a card. Without CUDA, perf/no_cuda.cpp stands in.
 Peak measure_cuda_peak(device::Device& device);
 
 // The library behind the CPU's products: "OpenBLAS 0.3.21", and the kind of core whose kernels it chose.
@@ -31,9 +31,9 @@ struct BlasLibrary {
 };
 BlasLibrary blas_library();
 
-// The libraries behind a card's products and attention. Without CUDA, perf/no_cuda.cpp: nothing.
+// The libraries behind a card's products and attention. Without CUDA (perf/no_cuda.cpp) both are empty.
 struct CardLibraries {
-  std::string cublaslt, cudnn;                  // versions; empty: not built in, or not to be had
+  std::string cublaslt, cudnn;                  // versions; empty: not built in, or not found
   std::string cublaslt_problem, cudnn_problem;  // why one is not used; empty where it is
 };
 CardLibraries card_libraries();

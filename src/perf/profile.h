@@ -1,5 +1,5 @@
-// Where a training step's time goes: every node of the step timed, and summed by kind of op. The steps are real ones,
-// from the configuration's own data; nothing is written.
+// A profile shows where a training step's time goes: every node is timed, and nodes are summed by kind of op. The steps
+// are real ones on the configuration's own data; nothing is written.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct TimedWork {
   double calls = 0;
   double ms = 0, share = 0;  // of the step's wall time
   double flops = 0, bytes = 0;
-  double floor_ms = 0;  // what the roofline allows: the longer of its products and its bytes
+  double floor_ms = 0;  // by the roofline: the longer of its products and its bytes
 
   double of_roofline() const { return ms > 0 ? floor_ms / ms : 0; }
   double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }  // GFLOP/s
@@ -47,7 +47,7 @@ struct Profile {
   std::int64_t steps = 0;
   double tokens = 0;             // real targets of a step
   double step_ms = 0;            // with every node timed
-  double untimed_ms = 0;         // a step as training runs it; 0: not measured, since timing changes nothing there
+  double untimed_ms = 0;         // a step without timers; 0: not measured, where timers cost nothing
   double nodes_ms = 0;           // in nodes
   double data_ms = 0;            // waiting for batches
   double outside_ms = 0;         // all else: uploads, reading results back, the timer itself

@@ -1,4 +1,4 @@
-// What `parallel.mode = "auto"` stands for on ranks that were started: the fastest way to share out that fits.
+// The choice behind `parallel.mode = "auto"` on ranks that were started: the fastest mode that fits.
 #pragma once
 
 #include <optional>
@@ -17,19 +17,19 @@ struct RankMachine {
     Machine machine;
     Fabric fabric;
   };
-  std::optional<Known> known;  // where the plan can say how long a step takes
+  std::optional<Known> known;  // where the plan can time a step
 };
-// Of ranks that have such a device each, so many on a machine. Links are those of the tables (perf/network.h); what
-// connects machines is taken to be NDR InfiniBand, since nobody says. A card that is in no table, and a CPU, are not
-// known.
+// Describes ranks with such a device each, so many on a machine. Links come from the tables (perf/network.h); machines
+// are taken to be connected by NDR InfiniBand, since nobody says. `known` is empty for a CPU and for a card that is in
+// no table.
 RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node);
 
 struct ModeChoice {
   dist::Mode mode = dist::Mode::zero1;
   std::string why;  // a clause: "the fastest by the plan (zero1 281 ms, ddp 290 ms, fsdp 303 ms)"
 };
-// With the configuration's own batch and recompute. Modes that are as fast as another (kAsFast) give way to zero1.
-// Where the plan cannot say, zero1, and fsdp where that does not fit.
+// Chooses for the configuration's own batch and recompute. Among modes of equal speed (kAsFast) zero1 wins. Without a
+// plan the choice is zero1, or fsdp where zero1 does not fit.
 ModeChoice choose_mode(const config::Config& config, const RankMachine& machine, int ranks);
 
 }  // namespace redline::perf

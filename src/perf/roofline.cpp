@@ -15,7 +15,7 @@ namespace {
 using program::ValueId;
 
 // Shares of the datasheet's dense rate and of a large copy. All of it on one H200 (989.5 TFLOP/s bf16, copy 4.30 TB/s),
-// 2026-11-15; docs/benchmarks.md names the programs.
+// 2026-11-15; docs/experiments.md names the programs.
 constexpr Efficiency kCard[] = {
     {"linear", 0.725, 1.0, "tuned cuBLASLt, 603 to 732 TFLOP/s by shape: see kHalfRate"},
     {"linear_input_grad", 0.725, 1.0, "the same"},
@@ -58,7 +58,8 @@ constexpr Efficiency kCard[] = {
     {"gather_shards", 0, 1, "the same"},
 };
 
-// Of a measured product and a measured copy, fp32, on two cores of a Neoverse-V1: the profile in docs/benchmarks.md.
+// Shares of a measured product and a measured copy, fp32, on two cores of a Neoverse-V1: the profile in
+// docs/experiments.md.
 constexpr Efficiency kCpu[] = {
     {"linear", 0.98, 1.0, "117 of 117 GFLOP/s (redline profile, quick model)"},
     {"linear_input_grad", 0.98, 1.0, "116"},
@@ -72,7 +73,7 @@ constexpr Efficiency kCpu[] = {
     {"norm_add", 0, 0.6, "estimated"},
     {"rope_qk_norm", 0, 0.5, "estimated"},
     {"rope_qk_norm_grad", 0, 0.5, "estimated"},
-    {"swiglu", 0, 0.33, "19 ms for both in the profile of docs/benchmarks.md: bound by exponentials"},
+    {"swiglu", 0, 0.33, "19 ms for both in the profile of docs/experiments.md: bound by exponentials"},
     {"swiglu_grad", 0, 0.32, "the same"},
     {"cache_store", 0, 0.5, "estimated"},
     {"attention_cached", 0, 0.5, "estimated"},

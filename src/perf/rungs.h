@@ -16,18 +16,18 @@ using KeyValues = std::vector<std::string>;  // "kernels.graphs=auto"
 
 enum class RungKind {
   speed,   // stays in what follows, unless it makes the step slower
-  memory,  // buys memory with time: stays only where it makes the step faster
-  batch,   // the plan's best batch size, whose keys are known once it is asked for
-  fused,   // has no slow twin: what it saves is counted
+  memory,  // buys memory with time: stays only where the step gets faster
+  batch,   // the plan's best batch size; its keys are known after planning
+  fused,   // has no slow twin: its savings are counted
   absent,  // no key does it; `lacks` says why
 };
 
 struct Rung {
   std::string name;  // "CUDA graphs"
   RungKind kind = RungKind::speed;
-  KeyValues keys;             // that switch it on
+  KeyValues keys;             // switch it on
   std::string about;          // what it is, in a few words
-  std::string lacks = {};     // why a device that does the same with and without it does so
+  std::string lacks = {};     // why it changes nothing on a device where it changes nothing
   bool changes_loss = false;  // it computes something else, not only faster
 };
 
@@ -40,7 +40,7 @@ struct Tier {
   KeyValues keys;
 };
 std::span<const Tier> tiers();  // from the safest to the fastest
-// A UserError that names them where there is none of that name.
+// An unknown name is a UserError that lists all tiers.
 const Tier& tier_called(std::string_view name);
 
 }  // namespace redline::perf

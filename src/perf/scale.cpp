@@ -14,8 +14,8 @@
 namespace redline::perf {
 namespace {
 
-// What NCCL takes of a card for its channels. It depends on the links and is not known before a run: a guess that is
-// rather too much.
+// Memory that NCCL takes of a card for its channels. It depends on the links and is not known before a run, so this is
+// a guess, rather too large.
 constexpr std::int64_t kLibraryBytes = std::int64_t{768} << 20;
 // Buckets that are on their way or wait for it, in the type in which they travel.
 constexpr std::int64_t kBucketsUnderWay = 2;

@@ -1,6 +1,6 @@
-// What a run on several ranks will be, before anything runs: a step laid out block by block on two streams, one that
-// computes and one that communicates, for each way to share the state out; its memory on each rank; and how it scales.
-// The collectives are those of dist/collectives.h; nothing is sent, and no device is touched.
+// Plans a run on several ranks before it starts. For each way to share the state, a step is laid out block by block on
+// two streams, one that computes and one that communicates. The plan tells the time, the memory of each rank, and how
+// the run scales. The collectives are those of dist/collectives.h; nothing is sent, and no device is touched.
 #pragma once
 
 #include <array>
@@ -23,15 +23,15 @@ inline constexpr std::array kModes = {Mode::ddp, Mode::zero1, Mode::fsdp};
 // parameters.
 struct Block {
   std::string name;                  // "layer 3"
-  double forward = 0, backward = 0;  // seconds; what is made again is part of the backward pass
+  double forward = 0, backward = 0;  // seconds; recompute is part of the backward pass
   double backward_adding = 0;        // where gradients are added to those of the micro-step before
   std::int64_t reads = 0;            // weights of its forward pass,
   std::int64_t first_reads = 0;      // of them those that no block before it has read,
   std::int64_t backward_reads = 0;   // and weights of its backward pass
-  std::int64_t gradients = 0;        // that it is the last to write
+  std::int64_t gradients = 0;        // finished by this block
 };
 
-// What one rank does in a step, however many others there are.
+// The work of one rank in a step, whatever the number of ranks.
 struct StepWork {
   std::vector<Block> blocks;  // in the order of the forward pass
   std::int64_t micro_batches = 1;
@@ -65,14 +65,14 @@ struct RankStep {
 // The slowest of so many ranks whose steps spread like a normal distribution: standard deviations above the mean.
 double expected_slowest(int ranks);
 
-// That of a step, as a share of it. The deviation is the one thing here that was fitted, on published runs of LLMQ and
+// The deviation of a step's time, as a share of it. It is the one fitted constant here, from published runs of LLMQ and
 // torchtitan (tests/perf/scale_fit_test.cpp; docs/scale.md).
 inline constexpr double kStraggler = 0.0221;
 double straggler_share(int ranks, double deviation = kStraggler);
 
 RankStep simulate(const StepWork& work, Mode mode, int ranks, const Fabric& fabric, double straggler = kStraggler);
 
-// Bytes on one rank, that with the largest share.
+// Bytes on the rank with the largest share.
 struct RankMemory {
   std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0, averages = 0;
   std::int64_t gathered = 0;  // fsdp: weights of two blocks, and their gradients until they are reduced
@@ -85,13 +85,13 @@ struct RankMemory {
 };
 RankMemory memory_on_rank(const Plan& plan, const StepWork& work, Mode mode, int ranks);
 
-// A way to run on so many ranks.
+// One mode on so many ranks.
 struct RankPlan {
   Mode mode = Mode::zero1;
   int ranks = 1;
   Setting setting;  // of one rank
   RankMemory memory;
-  std::int64_t tuning = 0;  // bytes beside it, wanted for a moment at the start
+  std::int64_t tuning = 0;  // bytes beside it, needed briefly at the start
   bool fits = false;        // tuning included
   RankStep times;
   double tokens_per_step = 0, tokens_per_s = 0, mfu = 0;  // of all ranks
@@ -102,7 +102,7 @@ struct ScalePlan {
   Machine machine;
   Fabric fabric;
   Plan plan;                      // of one rank, with the setting of the choice
-  std::vector<RankPlan> modes;    // by kModes, each with its fastest setting that fits, or the one that needs least
+  std::vector<RankPlan> modes;    // as kModes, each with its fastest setting that fits, else its smallest
   std::size_t chosen = 0;         // of modes
   bool asked = false;             // parallel.mode said which
   std::vector<RankPlan> scaling;  // the choice on other numbers of ranks, fewest first
@@ -112,7 +112,7 @@ struct ScalePlan {
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
                      const ChooseProgress& progress = {});
 
-// In a sentence: why the mode is the choice, or what to do where nothing fits.
+// One sentence: why the mode is the choice, or what to do where nothing fits.
 std::string why(const ScalePlan& plan);
 
 }  // namespace redline::perf

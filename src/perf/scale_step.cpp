@@ -33,7 +33,7 @@ std::vector<Block> empty_blocks(const program::Program& program) {
   return blocks;
 }
 
-// Which block reads and writes which of the model's parameters: by what its nodes list.
+// Counts the parameters that each block reads and writes, from the operands of its nodes.
 void count_elements(std::vector<Block>& blocks, const program::ProgramSet& set, const program::Program& program) {
   std::vector<std::set<program::ValueId>> forward(blocks.size()), backward(blocks.size());
   std::set<program::ValueId> read;
@@ -75,7 +75,7 @@ class Streams {
     std::size_t use = 0;
     double end = 0;
   };
-  // Behind whatever is under way.
+  // Queues the collective behind those under way.
   Started start(Collective collective, std::string_view of, double bytes) {
     const auto known = std::ranges::find_if(
         times_.collectives, [&](const CollectiveUse& u) { return u.collective == collective && u.of == of; });

@@ -9,7 +9,7 @@
 namespace redline::perf {
 namespace {
 
-// The host takes so long to launch a node by itself; a card that is done sooner waits for it. The preset quick with 32
+// Seconds in which the host launches one node; a card that is done sooner waits for it. The preset quick with 32
 // rows is 1.11 times as fast with graphs on an H200 (docs/doctor.md).
 constexpr double kLaunchSeconds = 5.8e-6;
 

@@ -1,5 +1,5 @@
-// A training step divided into the parts that people ask about, each with its time and its floor: the least that the
-// machine could take for it. By the plan, or by nodes that were timed.
+// A training step divided into parts, each with its time and its floor, the least time the machine could take for it.
+// Times come from the plan, or from timed nodes.
 #pragma once
 
 #include <array>
@@ -29,12 +29,12 @@ inline constexpr std::array<std::string_view, 11> kStepParts = {"products",   "a
                                                                 "update",     "communication", "launches",     "data",
                                                                 "evaluation", "sampling",      "saving"};
 
-// Of a node, by the name of its op.
+// The part that a node belongs to, by the name of its op.
 StepPart part_of(std::string_view op);
 
 struct PartTime {
   double ms = 0;
-  double floor_ms = 0;  // products at the peak, bytes at the copy rate, whichever is longer; 0 for what no step needs
+  double floor_ms = 0;  // the longer of products at the peak and bytes at the copy rate; 0: no step needs it
   double loss_ms() const { return ms > floor_ms ? ms - floor_ms : 0; }
 };
 
@@ -45,7 +45,7 @@ struct StepParts {
   double ms() const;
 };
 
-// What the plan knows of a step's nodes; times in ms of the whole step, all of its micro-batches together.
+// The plan's times of a step, in ms over all of its micro-batches.
 struct PlannedStep {
   StepParts parts;             // products to launches; the latter between the nodes of a graph
   double recompute_ms = 0;     // in nodes that compute something again
@@ -55,7 +55,7 @@ struct PlannedStep {
 };
 PlannedStep planned_step(const config::Config& config, const Machine& machine);
 
-// Of nodes that were timed: name of the op, phase, ms and floor of each.
+// A node that was timed.
 struct TimedNode {
   std::string_view op, phase;
   double ms = 0, floor_ms = 0;

@@ -14,7 +14,7 @@ namespace {
 // Documents of very different lengths: the mean of so many rows is within a few percent of all.
 constexpr std::int64_t kCountedRows = 1024;
 
-// What is chosen for the device comes before the engine that it is chosen for.
+// The choices for the device, made before the engine that they are made for.
 model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
   program::tune_products(device, c.kernels.tuning);
   return model::lowering_options(c, device.kind());

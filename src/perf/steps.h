@@ -1,5 +1,5 @@
-// Training steps as the trainer makes them, from the configuration's own data, without its metrics and checkpoints: for
-// whoever wants to know how long they take. Nothing is written.
+// Training steps for measurements: as the trainer makes them, on the configuration's own data, without metrics and
+// checkpoints. Nothing is written.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace redline::perf {
 
-// Told of each micro-batch before its nodes.
+// Hears of each micro-batch before its nodes run.
 class StepTimer : public program::NodeTimer {
  public:
   virtual void micro_batch(std::int64_t step, double score_pairs) = 0;
@@ -36,10 +36,10 @@ class Steps {
   // Where `stop` is set a step ends with an Interrupted.
   Steps(const config::Config& config, device::Device& device, const StopFlag* stop = nullptr);
 
-  // One update over so many micro-batches; it is over when this returns.
+  // Makes one update over so many micro-batches, and returns when the device has done it.
   StepTimes step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
-  // The same in two parts, as training runs: the next step is given to the device before the last one is waited for.
-  // Without its seconds.
+  // The same in two calls, as training does: the next step is queued before the last one is awaited. `seconds` is not
+  // filled in.
   StepTimes queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
   void take() { engine_.take_result(); }
 

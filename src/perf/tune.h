@@ -1,6 +1,6 @@
-// The settings that train a configuration fastest on a device, searched from the plan's best on: rows of a micro-batch,
-// recompute, the rows of logits, tuning, attention, graphs, and fp8 where it is allowed. The winner is held against the
-// start once more, in turns; who measures is given.
+// tune() searches the fastest settings of a configuration on a device, beginning with the plan's best: rows of a
+// micro-batch, recompute, rows of logits, tuning, attention, graphs, and fp8 where it is allowed. At the end the winner
+// and the start are measured once more, in turns. A Bench measures.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct TuneOptions {
 
 struct TuneRow {
   std::string name;  // "the start", "kernels.tuning = \"max\""
-  KeyValues keys;    // over the start
+  KeyValues keys;    // on top of the start
   Measured measured;
   double over_start = 0;
   bool kept = false;  // it became the best so far
@@ -31,16 +31,16 @@ struct TuneRow {
 struct Tuned {
   std::vector<TuneRow> rows;
   config::Config start, best;
-  // The winner and the start in turns, at the end: tokens a second, and by how much they may differ by chance.
+  // The start and the winner, measured in turns at the end, with their noise.
   Measured start_again, best_again;
-  bool faster = false;   // the winner is, beyond noise; else best is the start
+  bool faster = false;   // the winner beats the start beyond noise; else best is the start
   bool stopped = false;  // by a signal
 };
 
 // A start that cannot be run is a UserError.
 Tuned tune(const LoadConfig& load, const Bench& bench, const TuneOptions& options);
 
-// An overlay for train: the keys that differ, with what was measured in its comments.
+// An overlay for train: the keys that changed, with the measured figures as comments.
 std::string overlay_of(const Tuned& tuned, const std::string& device, const std::string& command);
 
 }  // namespace redline::perf

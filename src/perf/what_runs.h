@@ -1,5 +1,5 @@
-// What a configuration makes a kind of device do, as texts that can be compared: whether a setting changes anything
-// there is asked of these, without a device.
+// WhatRuns describes the work that a configuration gives a kind of device, as texts. Comparing two of them tells
+// whether a setting changes anything there. No device is needed.
 #pragma once
 
 #include <string>

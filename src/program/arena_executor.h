@@ -1,4 +1,4 @@
-// The common part of executors: one arena as the plan asks for it, every op bound to its addresses, and values that go
+// The common part of executors: it allocates one arena by the plan, binds every op to its addresses, and moves values
 // in and out. A backend adds how a program runs.
 #pragma once
 

@@ -8,7 +8,7 @@ namespace redline::program {
 std::unique_ptr<Executor> make_cpu_executor(const ProgramSet& set, device::CpuDevice& device,
                                             const ExecutorOptions& options);
 
-// Without CUDA, program/no_cuda.cpp.
+// Without CUDA, program/no_cuda.cpp stands in.
 std::unique_ptr<Executor> make_cuda_executor(const ProgramSet& set, device::Device& device,
                                              const ExecutorOptions& options);
 

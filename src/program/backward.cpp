@@ -11,7 +11,7 @@
 namespace redline::program {
 namespace {
 
-// What no training program has before its backward pass: gradients, decoding, the update.
+// Ops that no training program has before its backward pass: gradients, decoding, the update.
 template <class Op, class... Others>
 constexpr bool kOneOf = (std::is_same_v<Op, Others> || ...);
 template <class Op>
@@ -196,7 +196,7 @@ class Backward {
     pass_on(input, gradient);
   }
 
-  // What has been written already, as an input's gradient or a part of it.
+  // Takes a gradient that has been written already as an input's gradient, or as a part of it.
   void pass_on(ValueId input, ValueId gradient) {
     const ValueId before = w_.gradient_of(input);
     if (!before.present()) return w_.hold(input, gradient);

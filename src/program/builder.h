@@ -16,7 +16,7 @@ struct LayerCache {
 };
 
 // The batch as programs see it. With caches, documents are texts whose keys and values are stored for the slots that
-// continue them; without doc_offsets as well, every token is the next one of its slot.
+// continue them. With caches and without doc_offsets, every token is the next one of its slot.
 struct BatchValues {
   ValueId tokens, targets, positions, doc_offsets;
   std::int64_t longest = 0;             // no document has more tokens
@@ -64,7 +64,7 @@ class Builder {
   void begin(std::string name, Lowering lowering);
   void end() { w_.end(); }
 
-  // Values and nodes that follow stand there.
+  // Sets the place of the values and nodes that follow.
   void at(Part part, std::size_t layer) { w_.stand({part, static_cast<std::int32_t>(layer)}); }
   void at(Part part) { w_.stand({part}); }
 
@@ -81,13 +81,13 @@ class Builder {
   void lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss);
   void copy_logits(ValueId x, ValueId weight, ValueId logits);  // the whole logits, into a persistent output
 
-  // Appends the backward pass of what stands in the program, in reverse, down to the gradients of all parameters.
+  // Appends the backward pass of the nodes so far, in reverse, down to the gradients of all parameters.
   void backward();
 
   // The update's nodes.
   void grad_norm(const NormOf& of, optim::GradNorm<ValueId> op);  // its totals are made here
   void adamw(optim::AdamW<ValueId> op, std::string name = "adamw");
-  // The three nodes of Muon over some matrices; what they hand on and their scratch are made here. Their products are
+  // The three nodes of Muon over some matrices. Their intermediate values and scratch are made here. Their products are
   // in bf16 on a card.
   void muon(optim::MuonMomentum<ValueId> momentum, ops::Orthogonalize<ValueId> orthogonalize,
             optim::Muon<ValueId> update, const std::string& name);

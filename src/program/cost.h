@@ -5,8 +5,8 @@
 
 namespace redline::program {
 
-// Bytes count every operand once for each direction it moves in, scratch not at all, unless the
-// op's header knows better.
+// Bytes count every operand once for each direction it moves in, and scratch not at all, unless the op's header has its
+// own cost.
 Cost cost_of(const Op& op, const std::vector<Value>& values);
 
 // FLOPs of a set of nodes for a batch in which `fill` of the token slots are real and the mask keeps `score_pairs`.

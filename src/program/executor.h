@@ -17,7 +17,7 @@
 
 namespace redline::program {
 
-// Told the time of every node when a run is being profiled; seconds on a steady clock.
+// Hears the time of every node of a profiled run, in seconds on a steady clock.
 class NodeTimer {
  public:
   virtual ~NodeTimer() = default;
@@ -30,30 +30,30 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Work is queued in order; only read() and take() wait for it. With a timer the run is over when it returns. Where
-  // `stop` is set the run ends with an Interrupted, before it begins or, on the CPU, wherever it is: what it writes is
-  // undefined then.
+  // Queues work in order; only read() and take() wait for it. With a timer the run is over when this returns. Where
+  // `stop` is set the run throws Interrupted, before it begins or, on the CPU, in the middle: its results are undefined
+  // then.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr, const StopFlag* stop = nullptr) = 0;
-  // The same run node by node, with the same bits; behind each one the watch may queue a look at what it wrote.
+  // The same run node by node, with the same bits. Behind each node the watch may queue a look at its results.
   virtual void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop = nullptr) = 0;
-  // Counts in a value of eight bits, behind the queued work; counted() waits, and has one for each since the last time.
+  // Queues a count over a value of eight bits. counted() waits, and returns all counts since its last call.
   virtual void count(ValueId copy) = 0;
   virtual std::vector<ops::Fp8Count> counted() = 0;
-  // The kind of the batch that comes next: runs take the program's variant for it, where there is one.
+  // Sets the kind of the next batch: runs take the program's variant for it, where there is one.
   virtual void expect(ops::Documents documents) = 0;
   virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
 
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
   virtual void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) = 0;  // a part of it
   virtual void read(ValueId id, void* host, std::int64_t bytes) = 0;
-  // Sends the values to the host behind the queued work; take() waits for the oldest that were sent, and for no more.
-  // All results hold the same values.
+  // Sends the values to the host behind the queued work. take() waits for the oldest values sent, and for no more. All
+  // calls must name the same values.
   virtual void post(std::span<const ValueId> ids) = 0;
   virtual void take(void* host) = 0;
   virtual void clear(ValueId id) = 0;            // to zero
   virtual void poison_transients() = 0;          // to NaN: nothing may read what no node wrote
   virtual std::int64_t arena_bytes() const = 0;  // really allocated
-  // Seconds so far in which nodes waited for other ranks; nothing where the device does not tell.
+  // Seconds so far in which nodes waited for other ranks; empty where the device does not count them.
   virtual std::optional<double> waited_for_ranks() const { return {}; }
 };
 

@@ -1,6 +1,6 @@
-// Another lowering of the same step: products of linears with operands in eight bits (ops/fp8.h). A pass over a program
-// with its backward pass, before anything is computed again: whoever makes a value that such a product reads writes it
-// in eight bits as well, or instead where nobody else reads it, and a node of its own does where its maker cannot.
+// Lowers products of linears to operands in eight bits (ops/fp8.h). It is a pass over a program with its backward pass,
+// before recompute. A node whose result such a product reads writes it in eight bits as well, or instead where nobody
+// else reads it. Where that node cannot, a separate node casts.
 #pragma once
 
 #include <functional>
@@ -25,9 +25,9 @@ struct Fp8Linear {
 
 struct Fp8Linears {
   std::map<ValueId, Fp8Linear> by_weight;
-  ValueId head_weight;           // absent: the head's gradients take what its logits do
-  ops::HeadInFp8<ValueId> head;  // what persists of them; x and dlogits are a program's own
-  // Scales that follow from a norm's weights rather than from what was recorded: found by the pass.
+  ValueId head_weight;           // absent: the head's gradients take the operands of its logits
+  ops::HeadInFp8<ValueId> head;  // their persistent values; x and dlogits belong to a program
+  // Scales that follow from a norm's weights instead of records. The pass finds them.
   std::map<ValueId, ValueId> bounds;  // scale to weights
   bool fast_sums = true;              // of outputs (ops/how.h)
 };

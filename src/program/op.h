@@ -1,5 +1,5 @@
-// The op set as one variant, over ValueId in a program and over Tensor when bound. docs/tour.md has what else an op
-// needs; from its line here on the compiler asks for it.
+// The op set as one variant, over ValueId in a program and over Tensor when bound. docs/tour.md lists the other parts
+// of an op; once its line is here the compiler asks for them.
 #pragma once
 
 #include <string_view>
@@ -43,7 +43,7 @@ using OpOver =
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;
 
-// Whether an op is something that ranks do together.
+// Whether an op is a collective of ranks.
 template <class Op>
 inline constexpr bool kCollective = false;
 template <class T>

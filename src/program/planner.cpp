@@ -64,7 +64,7 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
   return size;
 }
 
-// What is alive at the program's fullest node, by role.
+// Records the bytes alive at the program's fullest node, by role.
 void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>& values, std::int64_t& peak) {
   MemoryPlan& memory = set.memory;
   const Program& program = set.programs[index];
@@ -99,7 +99,7 @@ Bytes bytes_of(const ProgramSet& set, ValueId id) {
   return bytes;
 }
 
-// What a node reads and what it writes.
+// The bytes that a node reads and writes.
 struct Touched {
   std::vector<Bytes> read, written;
   Touched(const ProgramSet& set, const Node& node) {

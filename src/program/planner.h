@@ -1,5 +1,5 @@
-// Lifetimes to offsets: where every value lies in one arena, so that values which do not live at the
-// same time share memory.
+// Turns lifetimes into offsets: places every value in one arena, so that values which do not live at the same time
+// share memory.
 #pragma once
 
 #include "program/program.h"
@@ -11,12 +11,12 @@ inline constexpr std::int64_t kAlignment = 256;  // bytes, of every value that o
 // Fills set.memory.
 void plan_memory(ProgramSet& set);
 
-// The transient values that live at the node where most is alive, of a planned set.
+// The transient values that are alive at the peak node of a planned set.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
 
-// One sentence for each fault of a planned set: a node that reads what nothing has written, two values alive at the
-// same time in the same bytes, or a pair whose work meets what stands between its ends. Empty when there is none. This
-// checks the planner's promises from the outside.
+// Returns one sentence for each fault of a planned set: a node that reads bytes nobody has written, two values alive at
+// the same time in the same bytes, or a pair whose work meets nodes between its ends. This checks the planner's
+// promises from the outside.
 std::vector<std::string> check_plan(const ProgramSet& set);
 
 }  // namespace redline::program

@@ -1,5 +1,5 @@
-// kernels.tuning: how a device finds the algorithm of each product from here on. It belongs to the device, as the plans
-// that come of it do, and not to a program: what is computed stays the same.
+// kernels.tuning: how a device finds the algorithm of each product from here on. The setting belongs to the device, as
+// the plans do, and not to a program, whose results stay the same.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace redline::program {
 
-// `tuning`: "off", "on" or "max". Only a card has a choice; without CUDA, program/no_cuda.cpp.
+// `tuning`: "off", "on" or "max". Only a card has a choice; without CUDA, program/no_cuda.cpp stands in.
 void tune_products(device::Device& device, std::string_view tuning);
 
 }  // namespace redline::program

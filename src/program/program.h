@@ -20,9 +20,9 @@ constexpr std::string_view name_of(Phase p) {
   return kNames[static_cast<int>(p)];
 }
 
-// When a node's work happens. A pair of nodes over the same operands lets work run beside what stands between them: the
-// first starts it on a second stream, the other waits for it. Both list all operands, so lifetimes cover what is under
-// way. A device that does one thing at a time does it at the start.
+// When a node's work happens. A pair of nodes over the same operands lets work run beside the nodes between them: the
+// first starts it on a second stream, the other waits for it. Both list all operands, so that lifetimes cover the work.
+// A device without a second stream does the work at the start.
 enum class When : std::uint8_t { now, start, wait };
 
 struct Node {
@@ -54,14 +54,14 @@ struct NodeAt {
   std::size_t program = 0, node = 0;
 };
 
-// Where every value lies in the one arena, and what that costs. Offsets and sizes in bytes.
+// The place of every value in the one arena, and the memory in all. Offsets and sizes are in bytes.
 struct MemoryPlan {
   std::vector<std::int64_t> offsets;               // by value; -1: used by no program
   std::int64_t by_role[kRoles] = {};               // persistent roles: their sum; transient ones: at the peak node
   std::int64_t persistent = 0;                     // where the transient region begins
   std::vector<std::int64_t> transient_by_program;  // size of its overlay
   std::int64_t total = 0;                          // the arena: persistent and the largest overlay
-  std::optional<NodeAt> peak;                      // where most is alive; nothing: no value is transient
+  std::optional<NodeAt> peak;                      // where most bytes are alive; empty: no value is transient
 };
 
 struct ProgramSet {

@@ -1,5 +1,5 @@
-// Less memory for more time: what a layer's backward pass needs is computed again just before it, instead of kept since
-// the forward pass. The same nodes on the same operands, so the gradients are the same to the bit wherever kernels
+// Trades time for memory: values that a layer's backward pass needs are computed again just before it, instead of kept
+// since the forward pass. The same nodes run on the same operands, so gradients have the same bits wherever kernels
 // repeat.
 #pragma once
 
@@ -13,7 +13,7 @@ enum class Recompute : std::uint8_t {
   block,  // all of a layer but the residual stream that enters it
 };
 
-// Rewrites a program that holds its backward pass. The last layer is left alone: its backward pass comes at once, so
+// Rewrites a program that has its backward pass. The last layer stays as it is: its backward pass comes at once, so
 // nothing would be saved.
 void recompute(ProgramSet& set, Program& program, Recompute what);
 

@@ -1,5 +1,5 @@
-// A second thread of the CPU executor: what a pair of nodes starts runs there, one after the other, beside the nodes
-// that follow. It is what a card's second stream is.
+// A second thread of the CPU executor, as a card has a second stream. Work that a pair of nodes starts runs there, one
+// after the other, beside the nodes that follow.
 #pragma once
 
 #include <condition_variable>
@@ -15,12 +15,13 @@ namespace redline::program {
 class SideThread {
  public:
   SideThread() = default;
-  ~SideThread();  // what was started comes to its end
+  ~SideThread();  // waits for started work
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
 
   std::int64_t start(std::function<void()> task);  // its number
-  // Until that task and all before it are done. An exception from one of them is thrown here, and by every later wait.
+  // Waits until that task and all before it are done. An exception from one of them is thrown here, and by every later
+  // wait.
   void wait(std::int64_t number);
 
  private:

@@ -42,7 +42,7 @@ constexpr std::string_view name_of(Role r) {
   return kNames[static_cast<int>(r)];
 }
 
-// Where in the model something stands. Names are for people; whoever decides something asks here.
+// The part of the model that a value or node belongs to. Decisions use it; names are for people.
 enum class Part : std::uint8_t { embedding, attention, mlp, head, update, communication };
 
 constexpr std::string_view name_of(Part p) {
@@ -67,7 +67,7 @@ struct Value {
   Role role = Role::activation;
   ValueId alias_of;               // a view of (a part of) another value; absent: owns its bytes
   std::int64_t alias_offset = 0;  // bytes into it
-  Place place = {};               // of the node that makes it; nowhere in particular: what persists
+  Place place = {};               // of the node that makes it; persistent values have none
 
   std::string full_name() const { return place.full(name); }
   std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }

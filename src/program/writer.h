@@ -1,5 +1,5 @@
-// The hand that writes programs: declares values, appends nodes where it stands in the model, and knows which gradient
-// belongs to which value. The builder writes a forward pass with it and backward.cpp the way back.
+// Writes programs: declares values, appends nodes at its place in the model, and knows the gradient of each value. The
+// builder writes a forward pass with it, backward.cpp the backward pass.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@ namespace redline::program {
 struct Fp8Linears;
 
 struct Lowering {
-  bool training = false;          // keep what the backward pass needs, and draw dropout
+  bool training = false;          // keep values for the backward pass, and draw dropout
   bool accumulate = false;        // gradients and the loss sum are added to: not the first micro-batch of a step
-  bool fresh_gradients = false;   // gradients are written whatever `accumulate` says: somebody else adds them up
+  bool fresh_gradients = false;   // gradients are written even with `accumulate`: another node adds them up
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   float z_loss = 0;               // of gradients (ops/lm_loss.h)
   DType compute = DType::f32;     // of activations; statistics and sums are always fp32
@@ -50,7 +50,7 @@ class Writer {
   const Value& at(ValueId id) const { return set_.at(id); }
   const Shape& shape(ValueId id) const { return set_.at(id).shape; }
 
-  // Values and nodes that follow stand there.
+  // Sets the place of the values and nodes that follow.
   void stand(Place place) { place_ = place; }
   const Place& place() const { return place_; }
 
@@ -64,12 +64,12 @@ class Writer {
     return make(name, shape, Role::scratch, dtype);
   }
 
-  // The workspace of a product's library, where there is one that wants it.
+  // The workspace for a library's products, where it needs one.
   ValueId product_workspace() {
     return lowering_.on_card() ? scratch("product workspace", {ops::kProductWorkspaceBytes}, DType::u8) : kAbsent;
   }
 
-  // A forward node may not write what an earlier one has read: the way back would find other values there.
+  // A forward node may not write a value that an earlier one has read: the backward pass would find other values there.
   void append(Op op, Phase phase, std::string name);
   // A pair: work that may go on beside the nodes between its start and the wait for it.
   std::int32_t start(Op op, Phase phase, std::string name);
@@ -81,8 +81,8 @@ class Writer {
   // Whether this contribution adds to the parameter's gradient; from now on all do.
   bool claim(ValueId parameter);
 
-  // Activations: what is known of a gradient so far while the way back is being written. Several values may hold one
-  // buffer, as both addends of a residual sum do; nobody may add to it then but its last holder.
+  // Activations: the gradient of a value so far, while the backward pass is written. Several values may hold one
+  // buffer, as both addends of a residual sum do. Then only its last holder may add to it.
   ValueId gradient_of(ValueId value) const;  // absent: nothing has reached it
   bool holds_alone(ValueId value) const;
   void hold(ValueId value, ValueId gradient);

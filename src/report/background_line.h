@@ -1,4 +1,4 @@
-// A live line about work that cannot stop to tell: a thread of its own asks for the words and shows them.
+// A live line about work that cannot stop to report. A thread of its own asks for the text and shows it.
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,10 @@ class BackgroundLine {
  public:
   using Text = std::function<std::string(double seconds)>;  // since the line was made; empty: nothing to say now
 
-  // Asks from `quiet` seconds on, in a thread: `text` and what it looks at outlive the line.
+  // A thread calls `text` from `quiet` seconds on. `text` and everything it uses must outlive the line.
   BackgroundLine(LiveLine& line, Text text, double quiet = BytesProgress::kQuiet)
       : line_(line), text_(std::move(text)), thread_([this, quiet] { show(quiet); }) {}
-  // The line is gone then.
+  // Removes the line.
   ~BackgroundLine() {
     {
       const std::lock_guard lock(mutex_);

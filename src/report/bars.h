@@ -1,4 +1,4 @@
-// Bars of a terminal.
+// Bars for a terminal.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace redline::report {
 
-// Filled to an eighth of a column where the terminal has block characters for that; else of '#'.
+// A bar with a precision of an eighth of a column where the terminal has block characters, else of '#'.
 inline std::string bar(double columns, bool blocks) {
   constexpr std::string_view kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   std::string out;
@@ -17,7 +17,7 @@ inline std::string bar(double columns, bool blocks) {
   return out += kEighths[eighths % 8];
 }
 
-// The same in two parts, in whole columns: what is needed, and the rest.
+// The same in two parts, in whole columns: the needed share, and the rest.
 inline std::string bar_of_two(double needed, double rest, bool blocks) {
   const auto until = static_cast<std::size_t>(std::lround(needed));
   const auto all = static_cast<std::size_t>(std::lround(needed + rest));

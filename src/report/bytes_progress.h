@@ -1,4 +1,4 @@
-// How far weights are on their way, as a live line: "loading weights: 34.0% of 3.17 GiB, 5.2 s left".
+// The progress of reading or writing weights, as a live line: "loading weights: 34.0% of 3.17 GiB, 5.2 s left".
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace redline::report {
 
 class BytesProgress {
  public:
-  static constexpr double kQuiet = 2;  // seconds: what is over by then needs no line
+  static constexpr double kQuiet = 2;  // seconds; shorter work needs no line
 
   explicit BytesProgress(std::string doing, double quiet = kQuiet) : doing_(std::move(doing)), quiet_(quiet) {}
-  void show(LiveLine& line, std::uint64_t done, std::uint64_t of);  // time counts from where `done` was 0
+  void show(LiveLine& line, std::uint64_t done, std::uint64_t of);  // time counts from the call with `done` 0
 
   static std::string text(const std::string& doing, std::uint64_t done, std::uint64_t of, double seconds);
 

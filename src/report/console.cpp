@@ -49,7 +49,7 @@ std::string batch_line(const train::RunHeader& h) {
          config::ramps_in_words(t);
 }
 
-// What tokens come to in steps; "" where steps were given.
+// The schedule's tokens in steps; "" where steps were given.
 std::string schedule_line(const train::RunHeader& h) {
   const config::Optim& o = h.config->optim;
   std::string text;
@@ -205,8 +205,8 @@ std::string in_words(const train::Finished& f) {
   return words;
 }
 
-// Fields have their least widths, so that lines stand under each other. What does not fit is left out, the least looked
-// at first.
+// Fields have minimal widths, so that lines stand under each other. Fields that do not fit are left out, the least
+// important first.
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds, std::size_t columns) {
   constexpr int kStays = 0, kLast = 6;
   struct Field {
@@ -257,7 +257,7 @@ bool Console::keeps(const train::StepMetrics& m) const {
 
 void Console::step(const train::StepMetrics& m) {
   const double now = steady_seconds();
-  // What went before the first step (memory, a first evaluation) does not come again.
+  // Work before the first step (memory, a first evaluation) is done once, and does not count in the pace.
   if (m.step == first_step_ + 1) started_ = now - m.step_ms * 1e-3;
   const auto batches = [&](std::int64_t from, std::int64_t to) {
     return static_cast<double>(config::micro_batches_before(train_, to) - config::micro_batches_before(train_, from));
@@ -286,8 +286,8 @@ void Console::set_failing(const std::vector<std::string>& names) {
   failing_ = names.empty() ? "" : "  cannot write " + (names.size() == 1 ? names[0] : counted(names.size(), "file"));
 }
 
-// What is told first is not measured: it may wait for data, and for programs to be made. Ranks tell of several batches
-// at a time.
+// The first call is not timed: it may wait for data and for programs to be made. Ranks tell of several batches at a
+// time.
 void Console::evaluating(const train::Evaluating& e) {
   const double now = steady_seconds();
   if (e.batch <= std::exchange(evaluated_, e.batch)) {

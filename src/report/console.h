@@ -1,5 +1,5 @@
-// A run as a person sees it: what was chosen, then one line of progress. metrics.jsonl has everything; this has what
-// one looks at.
+// The console shows a run to a person: a header with its settings, then one progress line. metrics.jsonl has every
+// figure; the console has the few that people watch.
 #pragma once
 
 #include <cstdio>
@@ -15,13 +15,13 @@
 namespace redline::report {
 
 inline constexpr std::size_t kConsoleColumns = 120;
-inline constexpr std::size_t kHeaderColumns = 80;                 // where nobody says how wide the terminal is
+inline constexpr std::size_t kHeaderColumns = 80;                 // where the terminal's width is not known
 inline constexpr std::size_t kLineColumns = kConsoleColumns - 1;  // a live line must not touch a terminal's last column
 
-// Of at most `columns`, but for a single word that is longer.
+// Lines of at most `columns`; only a single longer word may exceed them.
 std::vector<std::string> header_lines(const train::RunHeader& header, std::size_t columns = kHeaderColumns);
 
-// "94.1% in steps, 3.0% start-up, 2.1% saving; 0.42 kWh, 1.30 J a token": what is less than half a percent is left out.
+// "94.1% in steps, 3.0% start-up, 2.1% saving; 0.42 kWh, 1.30 J a token". Parts below half a percent are left out.
 std::string in_words(const train::Account& account);
 
 // "200 steps done in 3m 12s, 26.2 M tokens, held-out loss 3.1416; 94.1% in steps, 3.0% start-up, 2.1% saving"
@@ -29,12 +29,12 @@ std::string in_words(const train::Finished& finished);
 
 // "step 40/120 loss 2.3456 grad 1.23 lr 3.0e-4 152 ms 13.4k tok/s 51.2 TFLOP/s mfu 48.2/50.1% pad 3% eta 12 s": mfu and
 // mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm go,
-// in this order. 0 steps are steps that are not known: "step 40".
+// in this order. `steps` 0: not known, "step 40".
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds,
                           std::size_t columns = kLineColumns);
 
-// On a terminal the line is rewritten at every step and stays at each tenth of the run and at evaluations. Elsewhere
-// one line every log.every steps, at least a second apart. The first and the last step are always there.
+// On a terminal the line is rewritten at every step, and stays at each tenth of the run and at evaluations. Elsewhere a
+// line is written every log.every steps, at least a second apart. The first and the last step always have a line.
 class Console final : public train::Observer {
  public:
   explicit Console(std::FILE* stream) : out_(stream) {}
@@ -42,7 +42,7 @@ class Console final : public train::Observer {
 
   void on(const train::Event& event) override;
   void clear() { out_.clear(); }  // the live line, before another stream writes to the same terminal
-  // Files that cannot be written now: every line of progress says so until there are none.
+  // Names the files that cannot be written now. Every progress line tells of them until there are none.
   void set_failing(const std::vector<std::string>& names);
 
  private:

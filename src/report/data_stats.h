@@ -1,5 +1,4 @@
-// Statistics of a corpus as people and programs read them: a terminal, a page, JSON. One recommendation in words in
-// each.
+// The statistics of a corpus as text, as a page and as JSON. Each has one recommendation in words.
 #pragma once
 
 #include <string>
@@ -9,27 +8,27 @@
 
 namespace redline::report {
 
-// What was measured and what came out. The data must outlive it.
+// The statistics and the settings they were made with. The data must outlive it.
 struct DataStats {
   const data::LengthSurvey& survey;
   const data::AnalysisSettings& settings;
   const data::Analysis& analysis;
-  std::string model;  // whose FLOPs are counted; empty: token slots are
+  std::string model;  // FLOPs are counted for it; empty: token slots are counted
 };
 
-// What to set, why, and what it brings.
+// The recommendation: what to set, why, and what it gains.
 std::string recommendation(const DataStats& stats);
 
-// "rows of 1024 tokens, batches of 8 rows, ..."; how speed-ups are counted; what a sample's figures are worth (empty
-// where all documents were measured). One line each.
+// The sentences of the page, one line each. Settings: "rows of 1024 tokens, batches of 8 rows, ...". Then how speed-ups
+// are counted, and how exact a sample's figures are (empty where all documents were measured).
 std::string settings_sentence(const DataStats& stats);
 std::string counting_sentence(const DataStats& stats);
 std::string sampling_sentence(const DataStats& stats);
-// What the figures leave out or treat in their own way: pieces of long files, empty documents. Empty: nothing.
+// Documents that the figures leave out or treat specially: pieces of long files, empty documents. Empty: none.
 std::string caveat_sentence(const DataStats& stats);
-// Which bucket edges waste least, and how to set them.
+// The bucket edges that waste least, and how to set them.
 std::string buckets_sentence(const DataStats& stats);
-// "[96, 160, 288]": what data.buckets takes, without the row itself.
+// The edges as data.buckets takes them, without the row itself: "[96, 160, 288]".
 std::string bucket_list(const std::vector<std::int64_t>& edges, std::int64_t row);
 
 // `blocks`: bars of block characters, for terminals that have them; else of '#'.

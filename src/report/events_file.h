@@ -1,6 +1,5 @@
-// events.jsonl: what happened in a run besides its steps, one object an event: where it started and with what, what was
-// chosen, resumes, checkpoints, warnings, and how it ended. It is a history: a resume adds to it and takes nothing
-// back.
+// events.jsonl has the events of a run beside its steps, one object each: start, choices, resumes, checkpoints,
+// warnings, end. It is a history: a resume adds to it and removes nothing.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Numbers as people read them, with their units: one way of writing each kind of figure everywhere.
+// Numbers with their units, as people read them. Each kind of figure is written the same way everywhere.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,6 @@ std::string joules(double n);                                // "1.30 J", "420 m
 std::string grouped(std::int64_t n);                         // "4,012,345"
 std::string grouped(std::int64_t n, std::string_view noun);  // "1 token", "4,012,345 tokens"
 std::string plain(double value,
-                  int decimals);  // fixed while it is small, else "1.2e+09"; never longer than 12 characters
+                  int decimals);  // fixed for small numbers, else "1.2e+09"; at most 12 characters
 
 }  // namespace redline::report

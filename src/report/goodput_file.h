@@ -1,5 +1,5 @@
-// goodput.jsonl: where the time of each session went so far, one object every few seconds. A history: a resume adds to
-// it and takes nothing back, so that what a crash cost is known.
+// goodput.jsonl tells where the time of each session went so far, one object every few seconds. It is a history: a
+// resume adds to it and removes nothing, so that the cost of a crash is known.
 #pragma once
 
 #include "report/rows_file.h"

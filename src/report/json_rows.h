@@ -1,5 +1,4 @@
-// Reads files of one JSON object a line that a run left: every line stands for itself, and one that cannot be read
-// costs a sentence.
+// Reads a run's files of one JSON object a line. A line that cannot be read is reported and skipped.
 #pragma once
 
 #include <cmath>
@@ -14,15 +13,15 @@
 
 namespace redline::report {
 
-// No figure of a run is larger: what is would overflow sums and axes, and is as good as none.
+// No figure of a run is larger. A larger one would overflow sums and axes, and counts as missing.
 inline bool plausible(double value) { return std::fabs(value) < 1e100; }
 
-// Members of an object, where they are there and of their kind.
+// A member of an object, or the default where it is missing or of another kind.
 double number_or(const io::Json& object, std::string_view key, double otherwise);
 std::int64_t integer_or(const io::Json& object, std::string_view key, std::int64_t otherwise);
 std::string text_or(const io::Json& object, std::string_view key, std::string otherwise = "");
 
-// Gives every line to `take`, and says of those that it does not know what is wrong with them.
+// Gives every line to `take`, and reports the lines that it refuses.
 class JsonRows {
  public:
   JsonRows(FileSystem& files, const Path& path, std::vector<std::string>& problems,
@@ -30,7 +29,7 @@ class JsonRows {
       : files_(files), path_(path), problems_(problems), progress_(std::move(progress)) {}
 
   void read(const std::function<bool(std::string_view)>& take);
-  void read_objects(const std::function<bool(const io::Json&)>& take);  // for rows that are few
+  void read_objects(const std::function<bool(const io::Json&)>& take);  // for short files
 
  private:
   void line(std::string_view text, const std::function<bool(std::string_view)>& take);

@@ -1,6 +1,5 @@
-// A line that is rewritten in place while something runs, and lines that stay. On a terminal the live line is
-// there at once; in a file or pipe it becomes a line of its own only every few seconds, so that a log shows
-// life and stays short.
+// A line that is rewritten in place while something runs, and lines that stay. A terminal shows the live line at once.
+// A file or pipe gets it as a new line every few seconds, so that a log shows life and stays short.
 #pragma once
 
 #include <chrono>
@@ -18,10 +17,10 @@ class LiveLine {
   LiveLine& operator=(const LiveLine&) = delete;
 
   bool terminal() const { return terminal_; }
-  std::size_t columns() const;         // that a live line may fill
-  void show(const std::string& text);  // live
-  void keep(const std::string& text);  // for good
-  void clear();                        // the live line, when there is one
+  std::size_t columns() const;         // available to a live line
+  void show(const std::string& text);  // rewrites the live line
+  void keep(const std::string& text);  // adds a line that stays
+  void clear();                        // removes the live line
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,5 +1,5 @@
-// A file that a run adds to, a piece at a time: a row, a record. A piece that could not be written leaves nothing
-// behind, and may be written again.
+// A file that a run appends to, one row or record at a time. A failed append leaves nothing behind, and may be tried
+// again.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class LogFile {
  public:
   explicit LogFile(FileSystem& files) : files_(files) {}
 
-  void open(const Path& path);  // behind what is there
+  void open(const Path& path);  // appends to an existing file
   bool opened() const { return !path_.empty(); }
 
   void write(std::string_view piece);
@@ -27,7 +27,7 @@ class LogFile {
   FileSystem& files_;
   Path path_;
   std::unique_ptr<FileWriter> file_;  // none: not opened yet, or it failed
-  std::uint64_t size_ = 0;            // of what was written whole
+  std::uint64_t size_ = 0;            // of all complete appends
 };
 
 }  // namespace redline::report

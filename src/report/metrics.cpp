@@ -1,4 +1,4 @@
-// What can be asked of any row of the table.
+// Functions over any row of the table of metrics.
 #include "report/metrics.h"
 
 #include <fmt/format.h>

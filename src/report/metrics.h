@@ -17,7 +17,7 @@
 
 namespace redline::report {
 
-// Nothing: no part of this step. Null: asked for, and not told.
+// monostate: the step has no such figure. nullptr: it should have one, but the value is not known.
 using MetricValue = std::variant<std::monostate, std::nullptr_t, std::int64_t, double, std::string_view>;
 
 template <auto Member>
@@ -28,7 +28,7 @@ MetricValue read(const train::StepMetrics& m) {
   else
     return value;
 }
-// Of a group that is there as a whole or not at all.
+// A member of a group that a step has as a whole or not at all.
 template <auto Group, auto Member>
 MetricValue read_in(const train::StepMetrics& m) {
   if (!(m.*Group)) return {};
@@ -36,14 +36,14 @@ MetricValue read_in(const train::StepMetrics& m) {
   return value ? MetricValue(*value) : MetricValue(nullptr);
 }
 
-// The same, where what is not known is no part of the step.
+// The same, for members that are left out where they are not known.
 template <auto Group, auto Member>
 MetricValue read_known(const train::StepMetrics& m) {
   const MetricValue value = read_in<Group, Member>(m);
   return std::holds_alternative<std::nullptr_t>(value) ? MetricValue() : value;
 }
 
-// Of the session so far.
+// A part of the session's time so far.
 template <train::Part Part>
 MetricValue read_part(const train::StepMetrics& m) {
   return m.account ? MetricValue(m.account->of(Part)) : MetricValue();
@@ -70,11 +70,11 @@ constexpr std::string_view name_of(Figure figure) {
 enum class Section { none, top, speed, data, norms, fp8, gpu };
 
 enum PanelFlags : unsigned {
-  kSmooth = 1,          // a mean over it, the values behind
-  kFromZero = 2,        // the y axis
-  kWide = 4,            // the width of the page
-  kEvaluations = 8,     // with the held-out loss as dots, and resumes
-  kWithStepTimes = 16,  // behind the histogram of step times
+  kSmooth = 1,          // draw a running mean, with the values behind it
+  kFromZero = 2,        // begin the y axis at zero
+  kWide = 4,            // take the width of the page
+  kEvaluations = 8,     // add the held-out loss as dots, and resumes
+  kWithStepTimes = 16,  // stand behind the histogram of step times
 };
 
 // A plot of the report.
@@ -91,10 +91,10 @@ struct Metric {
   std::string_view key;  // in metrics.jsonl
   MetricValue (*read)(const train::StepMetrics&);
   std::string_view unit, help;  // for the documentation
-  std::string_view tag = {};    // of TensorBoard; none: not there
+  std::string_view tag = {};    // in TensorBoard; empty: left out
   Gauge gauge = {};
   Panel panel = {};
-  bool required = false;  // every version has written it: a file without it is worth a word
+  bool required = false;  // every version has written it: a file without it is reported
 };
 
 constexpr Metric metric(std::string_view key, MetricValue (*read)(const train::StepMetrics&), std::string_view unit,
@@ -103,7 +103,7 @@ constexpr Metric metric(std::string_view key, MetricValue (*read)(const train::S
   return {key, read, unit, help, tag, gauge, panel, required};
 }
 
-// In the order of a row of metrics.jsonl.
+// The metrics in the order of a row of metrics.jsonl.
 inline constexpr auto kMetrics = [] {
   using M = train::StepMetrics;
   using G = device::GpuSample;
@@ -326,7 +326,7 @@ inline constexpr auto kNamedMetrics = [] {
   };
 }();
 
-// A row's place in a table, from its key: one that is not there does not compile.
+// The index of a row of a table, by its key. An unknown key does not compile.
 template <const auto& Table>
 struct KeyOf {
   using Row = std::remove_cvref_t<decltype(Table[0])>;
@@ -340,14 +340,14 @@ struct KeyOf {
 };
 using Column = KeyOf<kMetrics>;
 
-// The metric as a number: a text is 1 where it says something. Nothing where the step has none.
+// The metric as a number; a text that is not empty is 1. Empty where the step has no such figure.
 std::optional<double> number_of(const Metric& metric, const train::StepMetrics& m);
 
-// A row of metrics.jsonl with its newline. Doubles in the shortest form that reads back the same; what is not finite is
-// null. Equal numbers give equal text, so two runs can be compared as files.
+// A row of metrics.jsonl with its newline. Doubles have the shortest form that reads back the same; a number that is
+// not finite is null. Equal numbers give equal text, so two runs can be compared as files.
 std::string metrics_row(const train::StepMetrics& m);
 
-// The row of an evaluation that no step went before: when it was and what it gave, and nothing else.
+// The row of the evaluation before the first step: its time and its results alone.
 std::string evaluation_row(const train::Evaluated& evaluated);
 
 // The evaluation as figures of a step.

@@ -1,4 +1,4 @@
-// Pages of one file that fetch nothing: page.html, which draws the data that it is given.
+// Makes an HTML page of one file that fetches nothing: page.html with the data that its script draws.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace redline::report {
 
-// drawing["page"], "runs", "lengths", "doctor" or "ladder", says which page the script makes of `drawing` and `data`.
-// Where no script may run, a reader finds the data as tables.
+// drawing["page"] ("runs", "lengths", "doctor" or "ladder") chooses the page that the script makes of `drawing` and
+// `data`. Where scripts may not run, the reader sees the data as tables.
 std::string page(std::string_view title, io::Json drawing, const io::Json& data);
 
 }  // namespace redline::report

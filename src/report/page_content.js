@@ -1,10 +1,10 @@
-// What stands on the page: of runs, or of the lengths of documents.
+// Lays out the page of runs, or that of the lengths of documents.
 const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const several = runs.length > 1, names = () => runs.map((run, i) => [chip(i), run.run]), first = runs[0];
   const longest = most([0, ...runs.map(run => run.seconds)]);
   const [unit, unitName] = longest > 10800 ? [3600, "hours"] : longest > 180 ? [60, "minutes"] : [1, "seconds"];
-  for (const set of runs.flatMap(run => [run.x, run.held_out, run.held_out_average, ...run.named, run.resumes, run.skips,
-    run.went_back.from, run.went_back.to, ...[run.norms, run.fp8].flatMap(looks => looks ? [looks.x] : [])]))
+  for (const set of runs.flatMap(run => [run.x, run.held_out, run.held_out_average, ...run.named, run.resumes,
+    run.skips, run.went_back.from, run.went_back.to, ...[run.norms, run.fp8].flatMap(looks => looks ? [looks.x] : [])]))
     set.time = set.time.map(v => v / unit);
   axes = { step: ["step", v => "step " + grouped(v)], tokens: ["tokens", v => count(v) + " tokens"],
     time: [unitName, v => `${digits(v, 4)} ${unitName}`] };
@@ -281,8 +281,8 @@ const lengthsPage = d => {
   const speedUp = m => m.speedup_over_pad.toFixed(2) + " ×";
   const modesTable = (of, caption) => table("bars",
     ["", "", "utilisation", "rows", "tokens a row", d.model ? "FLOPs wasted" : "wasted", "truncated", "speed-up"],
-    modes.map((name, i) => [name, bar([[of[name].utilisation, i]]), percent(of[name].utilisation), grouped(of[name].rows),
-      of[name].tokens_per_row.toFixed(1),
+    modes.map((name, i) => [name, bar([[of[name].utilisation, i]]), percent(of[name].utilisation),
+      grouped(of[name].rows), of[name].tokens_per_row.toFixed(1),
       (d.model ? flops(of[name].wasted_flops) + ", " : "") + percent(of[name].wasted),
       grouped(of[name].truncated_tokens), speedUp(of[name])]), caption);
 

@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("data").textContent), main = doc
 const view = { axis: "step", log: false, smoothing: 17, range: null, hidden: new Set() };  // of all curves
 let axes;  // of those curves: the words below an axis, and a place on it in words
 
-// Elements. What was read from files only ever becomes a text node or an attribute.
+// Elements. Text from files only ever becomes a text node or an attribute.
 const make = (space, name, attributes, children) => {
   const element = document.createElementNS("http://www.w3.org/" + space, name);
   for (const key in attributes) element.setAttribute(key, attributes[key]);

@@ -1,5 +1,5 @@
-// metrics.prom: the run as it stands, in Prometheus' text format, for node_exporter's textfile collector or anything
-// that reads the format. It is replaced as a whole: a reader sees the old or the new, never a part.
+// metrics.prom has the current figures of the run in Prometheus' text format, for node_exporter's textfile collector or
+// any reader of the format. It is replaced as a whole: a reader sees the old file or the new one, never a part.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ class PrometheusFile final : public train::Observer {
   bool running_ = true;
   std::int64_t steps_ = 0, warnings_ = 0;
   std::optional<std::int64_t> saved_step_;
-  bool stepped_ = false;     // before that, `last_` says where the run begins and no more
+  bool stepped_ = false;     // until then `last_` has only the first step's number
   train::StepMetrics last_;  // with the held-out loss of the last evaluation
 };
 

@@ -1,6 +1,6 @@
-// One observer in front of many: what a run tells, and what is logged by other threads meanwhile, reaches them one at a
-// time and in one order. A sink that fails costs the run nothing: it is told, and what it missed comes when it works
-// again.
+// One observer in front of many. Events of the run, and lines that other threads log, reach the sinks one at a time and
+// in one order. A sink that fails does not stop the run: the failure is reported, and the sink gets the events it
+// missed when it works again.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace redline::report {
 
 class Relay final : public train::Observer {
  public:
-  // What of it shows on the terminal.
+  // Its connection to the terminal.
   struct Terminal {
     std::function<void()> make_room;                               // before a line of base/log
     std::function<void(const std::vector<std::string>&)> failing;  // names of the sinks that fail now
@@ -28,12 +28,13 @@ class Relay final : public train::Observer {
       : terminal_(std::move(terminal)),
         log_([this](bool is_warning, std::string_view text) { logged(is_warning, std::string(text)); }) {}
 
-  // Before the run. `name` is what people know the sink by: "metrics.jsonl".
+  // Adds a sink, before the run. `name` is shown to people: "metrics.jsonl".
   void add(train::Observer& observer, std::string name, bool hears_log = true) {
     sinks_.push_back({.observer = &observer, .name = std::move(name), .hears_log = hears_log});
   }
 
-  // Throws what a sink throws until the run has started: nothing is lost by then, and somebody is there to mend it.
+  // Until the run has started, an exception of a sink is thrown on: nothing is lost yet, and somebody is there to mend
+  // it.
   void on(const train::Event& event) override;
 
  private:
@@ -45,7 +46,7 @@ class Relay final : public train::Observer {
     double tried = 0;                       // when it was last tried, on steady_seconds()
     std::int64_t since = 0;                 // the step at which it began to fail
     std::deque<train::Event> missed = {};   // in order
-    std::optional<std::int64_t> lost = {};  // from this step on more was missed than is kept
+    std::optional<std::int64_t> lost = {};  // the first step whose events are lost, as too many were missed
   };
 
   void logged(bool is_warning, const std::string& text);
@@ -54,7 +55,7 @@ class Relay final : public train::Observer {
   void catch_up(Sink& sink);
   void show_failing();
 
-  std::recursive_mutex mutex_;  // an observer may warn of what it was told
+  std::recursive_mutex mutex_;  // an observer may log while it handles an event
   std::vector<Sink> sinks_;
   bool started_ = false;
   std::int64_t step_ = 0;

@@ -23,7 +23,7 @@ std::int64_t step_of(std::string_view line) {
   return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
 }
 
-// What of a file of steps stays when a run goes on.
+// The part of a file of steps that stays when a run goes on.
 struct Kept {
   std::size_t bytes = 0;
   std::int64_t odd = 0, first_odd = 0;  // lines among them that cannot be read; the number of the first
@@ -47,7 +47,7 @@ Kept rows_up_to(std::string_view text, std::int64_t last_step) {
   return kept;
 }
 
-// Leaves the rows of steps up to `last_step`, where there is a file. What stands behind them goes, whole or torn.
+// Keeps the rows of steps up to `last_step` and removes all behind them, whole or torn.
 void cut_back(FileSystem& files, const Path& path, std::int64_t last_step) {
   if (!files.exists(path)) return;
   const std::string text = files.read(path);
@@ -58,7 +58,7 @@ void cut_back(FileSystem& files, const Path& path, std::int64_t last_step) {
               counted(kept.odd, "row"), kept.first_odd);
 }
 
-// What is not finite is null.
+// A number that is not finite is null.
 std::string fp8_row(const train::StepMetrics& m) {
   io::Json tensors = io::Json::array();
   for (const model::Fp8Seen& t : m.fp8->tensors)

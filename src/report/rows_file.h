@@ -10,15 +10,15 @@
 
 namespace redline::report {
 
-// Where there is a file with a last line that a kill tore, the line goes, so that the next row begins one of its own.
+// Removes a last line that a kill left incomplete, so that the next row begins a new line.
 void cut_torn_line(FileSystem& files, const Path& path);
 
-// Such a file as the sink of a run. A row is written at once: a reader that follows the file never sees a part of one
-// while the machine lives. Files of steps are cut back to the step that the run goes on from, or back to; a history is
-// not. Rows that cannot be read are told and stay where they are: the rest of the history is worth keeping.
+// Such a file as the sink of a run. Each row is one write, so a reader that follows the file never sees a part of one.
+// On a resume or a rollback, files of steps are cut back to the step the run goes on from; a history is not. Rows that
+// cannot be read are reported and stay in the file: the rest of the history is worth keeping.
 class RowsFile final : public train::Observer {
  public:
-  enum Kind { every_step, some_steps, history };  // every_step: there from the start; else from the first row on
+  enum Kind { every_step, some_steps, history };  // every_step: the file exists from the start; else from its first row
   using Row = std::function<std::string(const train::Event&)>;  // with its newline; empty: the event has none
   RowsFile(FileSystem& files, Path path, Kind kind, Row row)
       : files_(files), path_(std::move(path)), kind_(kind), row_(std::move(row)), file_(files) {}

@@ -1,4 +1,4 @@
-// A session ends with its last row. Those after the checkpoint that a later session went on from were done again.
+// A session ends with its last row. Its steps behind the checkpoint that a later session resumed were done again.
 #include "report/run_goodput.h"
 
 #include <algorithm>

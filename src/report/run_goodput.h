@@ -1,5 +1,5 @@
-// Where the time of a run went, over all of its sessions: what goodput.jsonl says, and what it says between the lines:
-// how long a run stood still, and what of a session was lost to the crash that ended it.
+// Sums up where the time of a run went, over all its sessions in goodput.jsonl. It adds the time between sessions, and
+// the work that was lost to crashes.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ namespace redline::report {
 struct SessionGoodput {
   double began = 0, ended = 0;  // seconds since 1970: its process, and its last sign of life
   std::int64_t first_step = 0;  // updates that were done before it
-  train::Account account = {};  // with what a later session made again as lost
+  train::Account account = {};  // work that a later session repeated counts as lost
   double until_next = 0;        // seconds in which nothing ran
 };
 
 struct RunGoodput {
   std::vector<SessionGoodput> sessions;  // none: not known
 
-  // Of the whole run. Tokens and joules are of the sessions that know their joules.
+  // The account of the whole run. Tokens and joules are of the sessions that measured energy.
   train::Account account() const;
 };
 
 RunGoodput read_goodput(FileSystem& files, const Path& path, std::vector<std::string>& problems);
 
-// "goodput", and "energy" where it is known, as members of a run. Nothing where there are no sessions.
+// The members "goodput", and "energy" where it is known, of a run. Empty without sessions.
 io::Json to_json(const RunGoodput& goodput);
 
 }  // namespace redline::report

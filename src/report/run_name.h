@@ -1,4 +1,4 @@
-// What a run is called wherever it is shown: the last part of its folder's path.
+// The name of a run wherever it is shown: the last part of its folder's path.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Norms by tensor of a run, as norms.jsonl has them: of each kind of tensor its middle over the layers, look by look,
-// and every tensor at the last look.
+// Norms by tensor of a run, from norms.jsonl: the median over the layers for each kind of tensor at each look, and all
+// tensors at the last look.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ struct RunNorms {
   std::vector<LastNorms> last;
 };
 
-// Nothing where there is no such file; a sentence of `problems` for what cannot be read.
+// Empty where there is no such file. Each line that cannot be read adds a sentence to `problems`.
 RunNorms read_norms(FileSystem& files, const Path& path, std::vector<std::string>& problems);
 
-// For the page: of many looks at most `most`, the last of each stretch; `looks` gets their numbers. Of the tensors
-// those whose updates are largest beside their weights.
+// The norms for the page. Of many looks it keeps at most `most`, the last of each stretch, and puts their numbers into
+// `looks`. Of the tensors it keeps those with the largest updates relative to their weights.
 io::Json norms_json(const RunNorms& norms, std::size_t most, std::vector<std::size_t>& looks);
 
 }  // namespace redline::report

@@ -33,7 +33,7 @@ std::size_t stretch_begin(const RunRecord& run, std::size_t s) { return s * run.
 
 std::size_t stretch_of(const RunRecord& run, std::size_t row) { return ((row + 1) * stretches(run) - 1) / run.rows(); }
 
-// Of a step that has no row, the next one that has; behind all of them, the last. There must be one.
+// The row of a step, or the next row where it has none, or the last. There must be a row.
 std::size_t row_of(const RunRecord& run, std::int64_t step) {
   const auto row = std::ranges::lower_bound(run.steps, step);
   return std::min(static_cast<std::size_t>(row - run.steps.begin()), run.rows() - 1);
@@ -155,7 +155,7 @@ io::Json skips(const RunRecord& run) {
   return out;
 }
 
-// From where the run went back, and to where, the last time first; of many the last ones.
+// The steps from which and to which the run went back, the last time first; of many, only the last ones.
 io::Json went_back(const RunRecord& run) {
   std::vector<std::size_t> from, to;
   io::Json steps = io::Json::array();
@@ -179,7 +179,7 @@ io::Json step_times(const RunRecord& run) {
   return out;
 }
 
-// Of many steps the first, the last and some between.
+// Of many steps with samples it keeps the first, the last and some between.
 io::Json samples(const RunRecord& run) {
   std::vector<std::int64_t> steps;
   for (const Sample& s : run.samples)

@@ -1,4 +1,4 @@
-// Runs as one HTML file that needs nothing else: curves, speed, memory, what happened, what was set.
+// The HTML page of one or several runs, one file with all its data: curves, speed, memory, events, settings.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace redline::report {
 
 using Runs = std::vector<RunRecord>;
 
-// `unreadable` are sentences about runs that were asked for and are not there.
+// `unreadable` has a sentence for each run that was asked for and could not be read.
 std::string run_page(const Runs& runs, const std::vector<RunSummary>& summaries,
                      const std::vector<std::string>& unreadable);
 

@@ -1,5 +1,5 @@
-// How far a run is, read from its folder while another process trains there: what has come since the last look, not the
-// whole. A run that has ended is read by run_record.
+// Follows a run that another process trains, by the rows that its files got since the last look. run_record reads a
+// whole run.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,11 @@
 
 namespace redline::report {
 
-// The objects that a file of one a line has got since the last look. A file that was cut back meanwhile is read from
-// its beginning: the rows that count come again.
+// The rows that a file got since the last look. A file that was cut back meanwhile is read again from its beginning.
 class NewRows {
  public:
   explicit NewRows(Path path) : path_(std::move(path)) {}
-  // Nothing where there is no file, or none that can be read now: the next look may find it.
+  // Does nothing where the file is missing or cannot be read now: the next look may find it.
   void read(const std::function<void(const io::Json& row)>& take);
 
  private:
@@ -37,9 +36,9 @@ class RunProgress {
   std::int64_t step() const { return step_; }    // updates that are done
   std::int64_t steps() const { return steps_; }  // of the whole run; 0: not known
   double loss() const { return loss_; }          // of the last step; NaN: none, or not finite
-  // Held-out losses by their step, without that before the first one; infinite where it is not finite.
+  // Held-out losses by step, without the one before the first step. A loss that is not finite is infinity.
   const std::map<std::int64_t, double>& evaluations() const { return evaluations_; }
-  // Of this session, evaluations and saves included; NaN: not known yet.
+  // The mean of this session, evaluations and saves included. NaN: not known yet.
   double seconds_a_step() const;
 
  private:

@@ -43,7 +43,7 @@ class MetricsRow {
   bool has_throttle = false;
   std::string throttle;
 
-  // What the parser calls.
+  // The parser's events.
   bool null() { return true; }
   bool boolean(bool) { return true; }
   bool number_integer(Json::number_integer_t v) { return number(static_cast<double>(v), true); }
@@ -319,7 +319,8 @@ class RowsInOrder {
   std::optional<MetricsRow> back_;
 };
 
-// How many steps have no row before each row. None where most have none: such a file is not one row a step.
+// The number of steps without a row before each row. Zeros where most steps have none: such a file is not one row a
+// step.
 std::vector<double> missing_before(RunRecord& run) {
   std::vector<double> missing(run.rows());
   double all = 0;

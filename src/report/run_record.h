@@ -1,5 +1,5 @@
-// A run as its folder tells it, read for looking at. What is missing, torn or of another version costs a sentence and
-// nothing else: the rest is there.
+// The record of a run, read from its folder. A part that is missing, torn or of another version adds a sentence to
+// `problems`, and the rest is read.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ struct Event {
   std::string kind;  // started, note, warning, skipped, rolled_back, checkpoint, finished, stopped, failed
   std::string text;
   std::int64_t from = 0;         // of rolled_back: the step that the run went back from; `step` is where it went
-  double seconds = 0, held = 0;  // of checkpoint: until it was whole, and of them those in which training stood still
+  double seconds = 0, held = 0;  // of checkpoint: until it was whole; of them, training stood still
 };
 
-// What a session of the run said of itself when it started.
+// The settings and machine that a session recorded at its start.
 struct SessionStart {
   std::int64_t first_step = 0, steps = 0, parameters = 0;
   double device_memory = 0, peak_flops = 0, time = 0;
@@ -37,19 +37,19 @@ struct SessionStart {
   std::vector<std::string> header;                     // as the console showed it
 };
 
-// What the model wrote after a step.
+// Text that the model wrote after a step.
 struct Sample {
   std::int64_t step = 0;
   std::string prompt, text;
 };
 
-// A tensor in eight bits: what each look at it found, of the looks in RunRecord::fp8_steps; NaN: it was not there.
+// The history of a tensor in eight bits, one value for each of RunRecord::fp8_steps. NaN: it was not there.
 struct Fp8History {
   std::string name, format;
   std::vector<double> scale, amax, saturated, zero;
 };
 
-// A figure of a name that the run gave (kNamedMetrics), at the steps that have it, rising.
+// The history of a figure with a name of the run's own (kNamedMetrics), by rising steps.
 struct NamedHistory {
   std::string_view key;
   std::string name;
@@ -66,7 +66,7 @@ struct RunRecord {
   std::vector<std::int64_t> steps;                           // of each row, rising
   std::array<std::vector<double>, kMetrics.size()> columns;  // of each row; NaN: not known
   std::vector<NamedHistory> named;                           // in the order in which they came
-  std::vector<double> tokens_so_far, seconds_so_far;         // of each row; time between sessions is left out
+  std::vector<double> tokens_so_far, seconds_so_far;         // of each row; without the time between sessions
   std::int64_t throttled_rows = 0, gpu_rows = 0;
   std::vector<std::string> throttle_reasons;  // each once
 
@@ -77,7 +77,7 @@ struct RunRecord {
   std::vector<std::int64_t> fp8_steps;
   std::vector<Fp8History> fp8;
   RunNorms norms;
-  std::optional<io::Json> pipeline;  // intervals told, the slowest stage of most, and the mean of each stage over them
+  std::optional<io::Json> pipeline;  // intervals, the stage that was slowest most often, and the mean of each stage
   std::optional<io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it
   std::string config_text;
@@ -86,7 +86,7 @@ struct RunRecord {
   std::size_t rows() const { return steps.size(); }
 };
 
-// The runs that are meant by `folder`: itself, or those in it where it is no run, by name. Itself where there are none.
+// The runs that `folder` stands for: itself where it is a run or holds none, else the runs in it, by name.
 std::vector<Path> runs_of(FileSystem& files, const Path& folder);
 
 // `folder` may also be the path of a metrics.jsonl. A folder that holds nothing of a run is a UserError.

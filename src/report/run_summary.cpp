@@ -14,7 +14,7 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kFirstSteps = 3;  // of a session
 constexpr std::size_t kLastLosses = 20;  // one step's loss is noise
 
-// Of `values` at `rows`, each weighed by `weights`; unknown ones are left out.
+// The mean of `values` at `rows`, each weighed by `weights`; unknown ones are left out.
 double mean(const std::vector<std::size_t>& rows, const std::vector<double>& values,
             const std::vector<double>& weights) {
   double sum = 0, weight = 0;

@@ -1,4 +1,4 @@
-// The few figures that a run is judged by, from its record: for the page and for --json.
+// RunSummary has the few figures that a run is judged by, for the page and for --json.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct Extrapolation {
   double tokens = 0, seconds = 0;
 };
 
-// What is made of a column: means over time (weighed by step_ms) or over steps, or the share that its mean is of a
-// step's.
+// How a column becomes one figure. mean_over_time weighs rows by step_ms; share_of_step divides the mean by that of
+// step_ms.
 enum class Statistic { mean_over_time, mean, largest, median, p95, share_of_step };
 
 struct SummaryFigure {
@@ -50,11 +50,10 @@ inline constexpr auto kSummary = [] {
   });
 }();
 
-// A figure's place, from its key: one that is not there does not compile.
+// The index of a figure, by its key. An unknown key does not compile.
 using SummaryKey = KeyOf<kSummary>;
 
-// What is not known is NaN. Speeds leave out each session's first steps, in which kernels are tuned and graphs
-// captured.
+// NaN: not known. Speeds leave out each session's first steps, in which kernels are tuned and graphs captured.
 struct RunSummary {
   std::string state;               // "finished", "stopped", "failed", "not finished"
   std::int64_t steps = 0, of = 0;  // done, and asked for (0: not known)
@@ -70,13 +69,13 @@ struct RunSummary {
   double figure(SummaryKey key) const { return figures[key.index]; }
 };
 
-// To each of `tokens`, at the run's pace.
+// Includes the time to reach each of `tokens`, at the run's pace.
 RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens);
 
-// Rows whose speed is the run's own; all of them where that would leave none.
+// The rows without each session's slow first steps; all rows where none would be left.
 std::vector<std::size_t> steady_rows(const RunRecord& run);
 
-// A quantile (0 to 1) of what is not NaN; NaN of nothing.
+// A quantile (0 to 1) of the values that are not NaN. NaN where there are none.
 double quantile(std::vector<double> values, double q);
 
 io::Json to_json(const RunRecord& run, const RunSummary& summary);

@@ -15,7 +15,7 @@
 namespace redline::report {
 namespace {
 
-// Where nobody looks at progress, what is wrong is still said.
+// Without a console, warnings are still printed.
 class WarningsOnly final : public train::Observer {
   void on(const train::Event& event) override {
     hear(event, [](const train::Warning& e) { log::write_line(true, e.text); });

@@ -1,4 +1,4 @@
-// The places a run tells of itself, as log.sinks chooses them, behind one observer.
+// The sinks that log.sinks chooses, behind one observer.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@ class Relay;
 
 class Sinks {
  public:
-  // `program` is what wrote the files ("redline 0.1.0"). A dry run has the console alone.
+  // `program` is written into the files ("redline 0.1.0"). A dry run has the console alone.
   Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run);
   ~Sinks();
 
   train::Observer& observer();
 
-  // Writes down what ended the run. What goes wrong with that does not hide the reason.
+  // Records the error that ended the run. A failure to write it is ignored, since it must not hide that error.
   void record_failure(const std::string& sentence) noexcept;
 
  private:

@@ -50,7 +50,7 @@ Cells head_of(const SweepTable& table, bool seeds) {
   return head;
 }
 
-// As spreadsheets read it.
+// A cell of a CSV file, quoted where needed.
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == text.npos) return text;
   std::string out = "\"";

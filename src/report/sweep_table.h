@@ -1,5 +1,5 @@
-// The runs of a sweep beside each other: one row a run, and runs that differ only in their seed as mean and deviation.
-// For the terminal, for sweep.csv and for --json. Curves are the report's.
+// The table of a sweep, one row a run; runs that differ only in their seed also have a mean and a deviation. It goes to
+// the terminal, to sweep.csv and to --json. Curves are in the report.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SweepRow {
   std::vector<std::string> values;  // of SweepTable::keys
   std::string group;                // the same for runs that differ only in their seed
   std::string state;                // "finished", "hopeless", "diverged", "failed", "interrupted", "waiting", "running"
-  std::string why;                  // of a state that needs a reason: a sentence
+  std::string why;                  // a sentence, where the state needs a reason
   std::int64_t steps = 0, of = 0;   // done, and asked for; 0: not known
   double tokens = 0, seconds = 0;
   double loss = kUnknown, eval_loss = kUnknown;  // the last ones
@@ -28,7 +28,7 @@ struct SweepRow {
 };
 
 struct SweepTable {
-  std::vector<std::string> keys;    // that the runs differ in: "optim.lr"
+  std::vector<std::string> keys;    // in which the runs differ: "optim.lr"
   std::vector<std::string> titles;  // of them, shorter: "lr"
   std::vector<SweepRow> rows;
 
@@ -39,7 +39,7 @@ struct SweepTable {
 // Finished runs that differ only in train.seed.
 struct SweepGroup {
   std::vector<std::size_t> rows;
-  double mean = SweepRow::kUnknown, deviation = SweepRow::kUnknown;  // of the held-out loss; that of a sample
+  double mean = SweepRow::kUnknown, deviation = SweepRow::kUnknown;  // of the held-out loss; the sample's deviation
 };
 // In the order of their first rows; empty where no two rows are of one group.
 std::vector<SweepGroup> seed_groups(const SweepTable& table);

@@ -18,14 +18,14 @@ std::string record(std::string_view message);
 
 // Messages, ready for record(). Every one is an Event with its time (seconds since 1970) and step.
 std::string version_event(double time);                     // the first of every file
-std::string restart_event(double time, std::int64_t step);  // whatever was written for this step and later is void
+std::string restart_event(double time, std::int64_t step);  // voids all that was written for this step and later
 
 using Scalar = std::pair<std::string_view, double>;  // tag and value
 std::string scalars_event(double time, std::int64_t step, std::span<const Scalar> scalars);
 
 std::string text_event(double time, std::int64_t step, std::string_view tag, std::string_view markdown);
 
-// Of at least one value. Buckets grow by a tenth, as TensorBoard's own.
+// Needs at least one value. Buckets grow by a tenth, as TensorBoard's own.
 std::string histogram_event(double time, std::int64_t step, std::string_view tag, std::span<const double> values);
 
 }  // namespace redline::report::tensorboard

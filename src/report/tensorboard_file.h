@@ -1,5 +1,5 @@
-// A run as TensorBoard shows it: an event file a session in the run's folder. A session that goes on from a checkpoint
-// voids what an earlier one wrote after it, by TensorBoard's own rule for restarts.
+// Writes a run for TensorBoard: one event file a session in the run's folder. A session that resumes a checkpoint voids
+// the later steps of earlier sessions, by TensorBoard's own rule for restarts.
 #pragma once
 
 #include <string>

@@ -74,7 +74,7 @@ bool Watch::may_say(Kind kind, double now) {
   return true;
 }
 
-// From weights that overflow or are all alike nothing flows back, and nothing ever will.
+// Weights that overflow or are all alike have no gradient, and never will have one.
 void Watch::look_for_life(const train::StepMetrics& m) {
   if (m.grad_norm != 0 || !may_say(dead, m.time)) return;
   const bool knows_nothing = std::abs(m.loss - log_vocabulary_) < 1e-3 * log_vocabulary_;

@@ -1,6 +1,6 @@
-// Sees when a run is slower than it could be, or learns nothing, and says so, with the reason and where to read on. The
-// illnesses are those of train/illness.h. Each kind of warning is said at most every ten minutes, and of a tensor in
-// eight bits once, so that a log shows it and is not made of it.
+// Warns when a run is slower than it could be, or learns nothing, with the reason and where to read on. The illnesses
+// are those of train/illness.h. Each kind of warning comes at most every ten minutes, and once for a tensor in eight
+// bits, so that warnings do not flood the log.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ class Watch final : public train::Observer {
   double share_of_whole(const train::StepMetrics& m) const;
   void look_at_step(const train::StepMetrics& m);
   void look_at_fp8(const train::StepMetrics& m);
-  bool may_say(Kind kind, double now);  // and then it counts as said
+  bool may_say(Kind kind, double now);  // true: it counts as said now
 
   Say warn_;
   config::Train train_;        // of the run, whose steps may grow

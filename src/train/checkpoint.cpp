@@ -160,7 +160,7 @@ void telling_of_room(FileSystem& files, const Path& parent, const CheckpointCont
   }
 }
 
-// What `read` makes of the state, or a UserError that names the file.
+// Returns read(state), or throws a UserError that names the file.
 template <class Read>
 auto read_state(FileSystem& files, const Path& folder, const Read& read) {
   const Path path = folder / kState;

@@ -1,6 +1,6 @@
-// Where a run ends before its steps are done: at a held-out loss that is reached or gets no better, and with the hours
-// that it may train. Also how many steps those hours have room for, where the schedule is to fit them
-// (train.fit_hours). Knows nothing of engines or folders: it is told what happens, and has its own clock.
+// Ends decides when a run ends before its steps are done: at a target loss, at a held-out loss that gets no better, or
+// after its hours. It also counts the steps that fit into those hours (train.fit_hours). It knows nothing of engines or
+// folders: it hears of steps and losses, and has its own clock.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace redline::train {
 
-// The part of it that a checkpoint keeps, so that a run that goes on counts on.
+// The part of Ends that a checkpoint keeps, so that a resumed run goes on counting.
 struct EndsState {
   std::optional<double> best_loss;     // held out, of the evaluations that were counted
-  std::int64_t best_step = 0;          // whose it is
+  std::int64_t best_step = 0;          // the step of best_loss
   std::int64_t evaluations_since = 0;  // none of them better
   double seconds = 0;                  // trained, all sessions together
   double hours_over = 0;               // the train.max_hours that ended the run; 0: none did
@@ -26,42 +26,43 @@ struct EndsState {
   bool operator==(const EndsState&) const = default;
 };
 
-// The number of steps a configuration asks for: by max_steps, max_tokens or epochs, whichever comes first. Epochs count
-// where it is known how many batches one has; 0: nothing else was asked for, and it is not.
+// The number of steps a configuration asks for, by max_steps, max_tokens or epochs, whichever comes first. Epochs count
+// where the batches of one are known. 0: only epochs are set, and their batches are not known.
 std::int64_t total_steps(const config::Train& train, std::optional<double> batches_of_epoch = {},
                          std::int64_t ranks = 1);
 
 class Ends {
  public:
-  static constexpr std::int64_t kNoEnd = std::int64_t{1} << 50;  // steps; far away, and yet a number to reckon with
+  static constexpr std::int64_t kNoEnd = std::int64_t{1} << 50;  // steps; far away, but safe to calculate with
 
   using Clock = double (*)();  // seconds, of which differences mean something
-  // Hears the steps that the hours have room for, each time that they are counted: a sentence and where the run ends.
+  // Called each time the steps that fit into the hours are counted, with a sentence and the run's last step.
   using TellSteps = std::function<void(const std::string&, std::int64_t)>;
 
-  // `steps` are those of train.max_steps and its like; 0: none of them is set. The clock runs from here on.
+  // `steps` comes from train.max_steps, max_tokens or epochs; 0: none of them is set. The clock starts here.
   Ends(const config::Config& config, std::int64_t steps, TellSteps tell, Clock clock = steady_seconds);
 
-  // Before restore(): held-out losses of the checkpoint are of other data, and cannot be compared with those to come.
+  // Called before restore() where the held-out data have changed: the checkpoint's losses cannot be compared with new
+  // ones.
   void losses_are_others() { forget_losses_ = true; }
-  // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. Steps that were made in this
-  // session took their time, also where the run goes back behind them.
+  // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. The time of this session's
+  // steps counts, even where the run goes back behind them.
   void restore(const EndsState& state, std::int64_t step);
   EndsState state() const;
 
   void stepped(std::int64_t step);                 // this many updates are done now, or on their way
   bool evaluated(std::int64_t step, double loss);  // true: the best so far, and its checkpoint is to be kept
   bool over() const { return end_ != End::none; }  // the run ends behind the last step that was told
-  // Where it ends otherwise, and what the learning rate counts to. kNoEnd: not known, and then the rate rises or stands
-  // at its peak.
+  // The last step of the run without an early end, to which the schedule counts. kNoEnd: not known; the rate rises, or
+  // stays at its peak.
   std::int64_t steps() const;
   std::optional<double> seconds_left() const;  // of train.max_hours
 
-  std::string ending() const;        // what belongs to the last sentence of a run, "" or "; ..."
-  std::string nothing_left() const;  // the same for one that cannot go on: why, and what to change
+  std::string ending() const;        // the end of a run's last sentence, "" or "; ..."
+  std::string nothing_left() const;  // for a run that cannot go on: why, and what to change
 
-  // Evaluations, saves and samples are timed while what this returns lives: steps are none of them, and the last
-  // evaluation and save must have room before the hours are over.
+  // Times an evaluation, save or sample while the returned object lives. This time belongs to no step, and the last
+  // evaluation and save must fit into the hours.
   enum class Aside { evaluation, save, sample };
   class Timed {
    public:
@@ -76,7 +77,7 @@ class Ends {
     double began_;
   };
   [[nodiscard]] Timed timed(Aside aside) { return Timed(*this, aside); }
-  // A save goes on beside the steps: the last one is waited for, and needs as much time as this one did in all.
+  // A save runs beside the steps. The run waits for the last one, which will take as long in all as this one did.
   void saved_in(double seconds) { whole_save_ = seconds; }
 
  private:
@@ -109,8 +110,8 @@ class Ends {
   std::array<double, 3> costs_{};  // of the last evaluation, save and sample, seconds
   double whole_save_ = 0;          // of the last save until it was on the disk
   double last_at_ = 0, last_ = 0;  // when the last step was told, and how long it took
-  double last_asides_ = 0;         // seconds since then that were none of a step
-  double from_ = 0, asides_ = 0;   // since when steps are measured, and what of it was none of a step
+  double last_asides_ = 0;         // seconds since then outside of steps
+  double from_ = 0, asides_ = 0;   // since when steps are measured, and the seconds of it outside of steps
   std::int64_t made_batches_ = 0;  // micro-batches of the session's steps,
   std::int64_t from_batches_ = 0;  // and those made by then
   double next_look_ = 0;           // seconds trained at which the steps are counted again

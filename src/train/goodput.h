@@ -1,5 +1,5 @@
-// Where the time of a run goes: a stopwatch that is always in exactly one part, so that the parts add up to the wall
-// time. It counts one session; report/run_goodput.h adds sessions up.
+// Goodput divides the time of a session into parts. It is always in exactly one part, so that the parts add up to the
+// wall time. report/run_goodput.h adds sessions up.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ inline constexpr std::array<PartName, 9> kParts = {{{"steps", "in steps"},
 // The time that a session, or several, took.
 struct Account {
   std::array<double, kParts.size()> seconds{};  // of each Part
-  std::int64_t tokens = 0;                      // of the steps that were made, those that were lost later included
+  std::int64_t tokens = 0;                      // of all steps made, including those lost later
   std::optional<double> joules;                 // of the card, where it counts them
 
   double& of(Part part) { return seconds[static_cast<std::size_t>(part)]; }
@@ -46,7 +46,7 @@ struct Account {
   double wall() const;
   double share(Part part) const;                   // of the wall time
   std::optional<double> joules_per_token() const;  // nothing where one of the two is not known
-  // All that was made since the account was `kept`, its steps and the work for them, was lost.
+  // Counts all steps since the account was `kept`, and the work for them, as lost.
   void lose_all_since(const Account& kept);
 };
 
@@ -64,11 +64,11 @@ class Goodput {
     double (*asleep)() = asleep_seconds;
     double (*of_day)() = unix_seconds;
   };
-  // Is in start-up, since `began` on the steady clock; nothing: from now on.
+  // Begins in start-up, at `began` on the steady clock, or now.
   explicit Goodput(std::optional<double> began = {}) : Goodput(began, Clocks()) {}
   Goodput(std::optional<double> began, Clocks clocks);
 
-  // A part while it lives, and then what it was before.
+  // Turns to a part while it lives, and then back to the one before.
   class Scope {
    public:
     Scope(Goodput& of, Part part) : of_(of), before_(of.turn_to(part)) {}
@@ -80,15 +80,15 @@ class Goodput {
     Goodput& of_;
     Part before_;
   };
-  Part turn_to(Part part);  // the part that it was in
+  Part turn_to(Part part);  // returns the part before
   [[nodiscard]] Scope in(Part part) { return Scope(*this, part); }
-  [[nodiscard]] Scope saving(std::int64_t step);  // a checkpoint after that many updates, as far as it holds training
-  void went_back(std::int64_t step);              // to the checkpoint of that step: what was made since is done again
+  [[nodiscard]] Scope saving(std::int64_t step);  // of the checkpoint of that step, while training waits for it
+  void went_back(std::int64_t step);              // to the checkpoint of that step: later steps are made again
 
-  // A step has ended. Of its wait for data counts the time in which the device had nothing to do. Puts what stands in
-  // the metrics of goodput there.
+  // A step has ended. Of its wait for data, only the time counts in which the device was idle. Fills in the metrics of
+  // goodput.
   void stepped(StepMetrics& m);
-  void ask(const device::GpuMonitor* card);  // for what it has used by now; no card is none
+  void ask(const device::GpuMonitor* card);  // asks the card for its energy so far; null: no card
 
   Account account() const;                 // so far
   double began() const { return began_; }  // seconds since 1970

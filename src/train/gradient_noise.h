@@ -22,14 +22,14 @@ struct NoiseEstimate {
   double signal = 0;  // |G|^2
   double noise = 0;   // S
 };
-// Nothing where both are of the same size, or a number is not finite.
+// Empty where both have the same size, or a number is not finite.
 std::optional<NoiseEstimate> estimate_noise(const GradientSize& small, const GradientSize& large);
 
 // Means of both over the last looks, and then their ratio: the ratio of single ones would have a bias.
 class NoiseScale {
  public:
   void add(const NoiseEstimate& look);
-  std::optional<double> pairs() const;  // nothing where a mean is not above zero
+  std::optional<double> pairs() const;  // empty where a mean is not above zero
 
  private:
   static constexpr double kReach = 20;  // looks

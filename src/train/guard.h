@@ -1,6 +1,5 @@
-// The guard of a run against updates that were not made: how many of them it bears, which checkpoint it holds to be
-// good, and which batches it passes over once it has gone back there. It decides nothing about an update: the device
-// has (optim/adamw.h).
+// The guard decides what a run does about updates that were not made: how many it bears, which checkpoint it goes back
+// to, and which batches it then passes over. The device itself decides about an update (optim/adamw.h).
 #pragma once
 
 #include <cstdint>
@@ -32,15 +31,15 @@ GuardState guard_state_from(const io::Json& json, const std::string& file);
 
 // Thrown by a step loop to itself: the run goes back to a checkpoint.
 struct GoBack {
-  std::string why;           // as the sentence that would have ended the run begins
-  bool last_update = false;  // it was the last update, which was made
+  std::string why;           // the beginning of the sentence that would have ended the run
+  bool last_update = false;  // the last update is to blame, and it was made
 };
 
 class Guard {
  public:
   enum class Verdict { skip, end, go_back };
 
-  // The state belongs to the run, and changes under the guard where a checkpoint is taken up.
+  // The state belongs to the run. Loading a checkpoint replaces it.
   Guard(const config::Guard& settings, GuardState& state) : settings_(settings), state_(state) {}
 
   // The state is that of the checkpoint of this step; step 0: of none.
@@ -49,19 +48,19 @@ class Guard {
   void made(std::int64_t draw, std::span<const std::int64_t> documents);
   Verdict left_out(std::int64_t draw, std::span<const std::int64_t> documents);
 
-  // A checkpoint is good once the next one is saved with no update left out between them.
-  // Saves begin with the first and are on the disk with the second, steps later; one that fails never is.
+  // A checkpoint is good once the next one is saved with no update left out between them. before_save is called when a
+  // save begins, saved when it is on the disk, steps later; a failed save has no second call.
   void before_save(std::int64_t step);
   void saved(std::int64_t step);
 
   std::int64_t streak() const { return static_cast<std::int64_t>(state_.streak.size()); }
   std::optional<std::int64_t> good() const { return state_.good; }
-  // Where a run would go back to: the good one, or the newest where none is held to be good yet.
+  // The checkpoint that a run would go back to: the good one, or the newest where none is good yet.
   std::optional<std::int64_t> back_to() const { return state_.good ? state_.good : saved_; }
   bool may_go_back() const { return state_.rollbacks < settings_.rollbacks && back_to(); }
 
-  // Gone back to a checkpoint whose own state is `then`: the run passes over the draws of the streak, and of the last
-  // update too where that one broke what it updated. Returns what it will pass over because of this.
+  // The run has gone back to a checkpoint whose own state is `then`. It will pass over the draws of the streak, and
+  // over that of the last update where `broken`: this update broke the weights. Returns the batches it will pass over.
   std::vector<PassedBatch> go_back(GuardState then, std::int64_t step, bool broken);
 
   bool passes_over() const;  // whether the next draw is one to pass over

@@ -1,4 +1,4 @@
-// The held-out sets of a run, each with its own loader: what an evaluation evaluates.
+// The held-out sets of a run, each with its own loader.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ class HeldOut {
  public:
   HeldOut(const config::Data& data, data::BatchShape shape, const dist::Sharing& sharing);
 
-  // Of the first set, which is the one that ends a run (train.target_loss, train.patience) and begins samples.
+  // The corpus of the first set. This set ends a run (train.target_loss, train.patience) and gives prompts to samples.
   const data::Corpus& corpus() const { return sets_[0].loader->corpus(); }
   std::optional<data::EpochSize> epoch_size() const { return sets_[0].loader->epoch_size(); }
   std::vector<const data::Corpus*> corpora() const;  // of all of them
   bool named() const { return named_; }              // data.eval names sets
 
-  // Each set from its beginning, up to so many batches (0: all) of each; progress hears of one after the other. The
-  // first set comes first; with `first_alone` there is no other.
+  // Evaluates each set from its beginning, up to so many batches of each (0: all), the first set first. With
+  // `first_alone` only that one.
   std::vector<HeldOutLoss> evaluate(model::Engine& engine, std::int64_t batches,
                                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
                                     io::Together* ranks, bool first_alone = false);

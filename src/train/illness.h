@@ -1,5 +1,5 @@
-// The common illnesses of a training run: what each is called, what mends it, and where to read on. One table for the
-// warnings of a run (report/watch) and for redline doctor (perf/doctor), which says what an illness costs.
+// The table of common illnesses of a training run: name, remedy, and where to read on. The warnings of a run
+// (report/watch) and redline doctor (perf/doctor) use it.
 #pragma once
 
 #include <array>
@@ -36,10 +36,10 @@ struct IllnessRow {
   Illness illness;
   std::string_view key;      // in JSON
   std::string_view name;     // for people
-  std::string_view mend;     // a clause about the settings that do
+  std::string_view mend;     // a clause about the settings that help
   std::string_view section;  // of the documentation
   double warn_at = 0;        // a run warns above this share: of token slots for padding, else of the time; 0: never
-  bool optional = false;     // the cure changes what is computed, so that nobody is ill who goes without
+  bool optional = false;     // the cure changes the results, so that going without it is no illness
 };
 
 inline constexpr auto kIllnesses = [] {
@@ -90,8 +90,8 @@ static_assert([] {
 inline constexpr double kLowClock = 0.70;   // of the highest; a busy H200 at its power cap keeps kBusyClock
 inline constexpr double kBusyClock = 0.76;  // 1500 of 1980 MHz
 
-// Whether what holds the clocks down is worth a word. A card at its power cap is a busy card: that alone is only where
-// it costs much.
+// Whether low clocks deserve a warning. A card at its power cap is just busy; the cap alone deserves one only where it
+// costs much.
 constexpr bool clocks_are_held_down(std::string_view throttle, std::optional<double> mhz, std::optional<double> most) {
   if (throttle.empty()) return false;
   return throttle != device::kPowerCap || (mhz && most && *mhz < kLowClock * *most);

@@ -32,21 +32,21 @@ struct RunHeader {
   Path folder;
   std::string device;                                           // "CPU (2 threads, Neoverse-V1)"
   std::string data;                                             // "ping (generated)"
-  std::optional<data::EpochSize> training_data, held_out_data;  // where it is known what they hold
-  std::optional<double> epochs;    // that the whole run reads of the training data; nothing where they never end
+  std::optional<data::EpochSize> training_data, held_out_data;  // where their size is known
+  std::optional<double> epochs;    // of the training data in the whole run; empty where they never end
   bool card = false;               // whether the device is a GPU
   std::int64_t device_memory = 0;  // bytes, in all
   std::int64_t parameters = 0;
-  std::int64_t steps = 0;              // the whole run's; 0: train.max_hours says, and it is not known yet
+  std::int64_t steps = 0;              // of the whole run; 0: train.max_hours decides, and it is not known yet
   std::int64_t first_step = 0;         // > 0: resumed, this many steps are done
   std::optional<double> seconds_left;  // of train.max_hours
   std::int64_t tokens_per_step = 0;    // slots: batch_size * seq_len * accumulate, of all ranks
   dist::Sharing sharing = {};          // of ranks
-  std::string engine = {};             // that connects them: "OpenMPI 4.1.4"
+  std::string engine = {};             // connects them: "OpenMPI 4.1.4"
   const program::MemoryPlan* memory = nullptr;
   bool batch_was_chosen = false;  // by train.batch_size = "auto": a larger one is slower here, or does not fit
-  std::string fp8;                // which products take it, where any should: "11 of 12 products; bf16: out/weight"
-  double peak_flops = 0;          // what MFU is measured against
+  std::string fp8;                // the products in fp8: "11 of 12 products; bf16: out/weight"
+  double peak_flops = 0;          // the yardstick of MFU
   std::string peak_source;        // "measured: product of 1024^3 in fp32"
   std::shared_ptr<const Goodput> goodput = {};  // of this session, as it goes on
 
@@ -65,17 +65,17 @@ struct Fp8Observation {
 // The findings of a look at the norms of all tensors (log.norms_every).
 struct NormsObservation {
   std::vector<model::TensorNorm> tensors;  // in the order of the parameter table
-  std::optional<double> weight, update;    // norms of all of them together; the latter where it is known
-  std::optional<double> noise_scale;       // tokens; where the gradients of two sizes tell, over the last looks
+  std::optional<double> weight, update;    // norms of all together; the update's where it is known
+  std::optional<double> noise_scale;       // tokens, from gradients of two sizes, over the last looks
 
   explicit NormsObservation(std::vector<model::TensorNorm> norms);
 };
 
 // How ranks keep up with each other.
 struct RankPaces {
-  std::optional<double> wait_ms;                // of the step, in which rank 0 waited for others
-  std::optional<std::int64_t> slowest;          // the rank that needs most for a step, waiting left out,
-  std::optional<double> slowest_ms, median_ms;  // and what it and the one in the middle need
+  std::optional<double> wait_ms;                // of the step: rank 0's wait for others
+  std::optional<std::int64_t> slowest;          // the slowest rank, without its waits,
+  std::optional<double> slowest_ms, median_ms;  // its time, and the median
 };
 
 // An evaluation's findings on one set of held-out documents (data.eval).
@@ -108,7 +108,7 @@ struct StepMetrics {
   std::vector<HeldOutLoss> eval_sets;        // beside it, where data.eval names sets: all of them
   std::vector<data::SourceShare> sources;    // of a mixture, every few seconds and at evaluations
 
-  // Of an evaluation that followed the step; of none, nothing.
+  // Takes the losses of an evaluation that followed the step; an empty list changes nothing.
   void take(std::vector<HeldOutLoss> losses, bool named) {
     if (losses.empty()) return;
     eval_loss = losses[0].loss;
@@ -146,12 +146,11 @@ struct Sampled {
 struct Pipeline : data::PipelineFigures {  // every few seconds where data.debug is on
   double time = unix_seconds();
 };
-struct BeforeCheckpoint {};  // what was told so far must be on the disk when this has been heard, where that can be
+struct BeforeCheckpoint {};  // sinks write all events so far to the disk, where they can
 struct Saved {
-  std::int64_t step = 0;  // whose state it is: others may have been made meanwhile
+  std::int64_t step = 0;  // of the saved state; later steps may have been made meanwhile
   Path folder;
-  double seconds = 0,
-         held = 0;  // from its beginning until it was whole, and of them those in which training stood still
+  double seconds = 0, held = 0;  // until it was whole; of them, those in which training stood still
   double time = unix_seconds();
 };
 struct Sentence {
@@ -160,10 +159,10 @@ struct Sentence {
 };
 struct Note : Sentence {};     // e.g. "resumed from step 40"
 struct Warning : Sentence {};  // e.g. a damaged checkpoint that was passed over
-struct Planned : Note {        // the steps of the whole run are others than the header said
+struct Planned : Note {        // the number of the run's steps has changed since the header
   std::int64_t steps = 0;
 };
-// An update that was not made, and the run goes on. Who hears warnings hears it as one.
+// An update was not made, and the run goes on. Listeners to warnings hear it as one.
 struct Skipped : Warning {
   std::int64_t step = 0;
   std::string_view reason;               // "not finite", "spike"
@@ -188,7 +187,7 @@ struct Finished : Sentence {
   double seconds = 0;                   // of this session; 0: it trained nothing
   std::optional<Account> account = {};  // of the whole session
 };
-struct Failed : Sentence {};  // what ended the run; told by whoever caught it
+struct Failed : Sentence {};  // the error that ended the run; told by its catcher
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
                            Note, Planned, Warning, Skipped, RolledBack, Finished, Failed>;
 

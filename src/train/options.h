@@ -23,11 +23,11 @@ namespace redline::train {
 // The ranks of a run, as one of them sees them. Rank 0 leads: it has the run's folder and speaks.
 struct Team {
   dist::Sharing sharing;
-  dist::Group* group = nullptr;                     // moves tensors; none where a run is alone, nor the others
+  dist::Group* group = nullptr;                     // moves tensors; this and the rest are empty in a run alone
   io::Together* together = nullptr;                 // words between ranks: of the loop,
   io::Together* saving = nullptr;                   // and of the thread that writes checkpoints
   std::function<void(const std::string&)> warn;     // to rank 0, from another
-  std::function<void(std::int64_t step)> progress;  // tells that this rank is alive
+  std::function<void(std::int64_t step)> progress;  // a sign of life of this rank
   std::function<void(double seconds)> pace;         // of its last step, without waiting for others
   std::function<std::vector<double>()> paces;       // on rank 0: everybody's, by rank; 0: not told yet
 
@@ -41,19 +41,19 @@ struct TrainOptions {
   bool resume = false;  // continue from the newest whole checkpoint; from the beginning when there is none
   std::optional<std::int64_t> from_step;  // with `resume`: from that checkpoint; newer ones are left (docs/resume.md)
   bool allow_change = false;              // resume also with another batch, other data or precision (docs/resume.md)
-  bool own_config = false;        // `config` is the run's config.toml and the command line, and nobody else's file
-  bool dry_run = false;           // everything but the first step; writes nothing
-  bool batch_was_chosen = false;  // for the header: see RunHeader
-  model::Fp8Reasons fp8_reasons;  // for the header as well: why the list of products is as it is
+  bool own_config = false;                // `config` comes from the run's config.toml and the command line alone
+  bool dry_run = false;                   // everything but the first step; writes nothing
+  bool batch_was_chosen = false;          // for the header: see RunHeader
+  model::Fp8Reasons fp8_reasons;          // for the header: why each product is in fp8 or not
   double peak_flops = 0;
   std::string peak_source;
-  bool peak_was_measured = false;  // it is no datasheet's: a rate that holds over many steps raises it
+  bool peak_was_measured = false;  // not a datasheet's: a higher rate over many steps raises it
   std::vector<Observer*> observers;
   Team team;
-  const device::GpuMonitor* gpu = nullptr;  // whose samples go into the metrics
+  const device::GpuMonitor* gpu = nullptr;  // its samples go into the metrics
   std::optional<double> began;              // when the process did, on steady_seconds(): its time until now is start-up
-  // Signals' numbers once they have come. `stop`: finish the step, save, return; an evaluation is left. `drop`, which
-  // comes with or after it: leave the step, which has updated nothing, and save the state before it.
+  // The numbers of signals that have come. `stop`: finish the step, leave an evaluation, save and return. `drop` comes
+  // with or after it: drop the step, which has updated nothing, and save the state before it.
   const StopFlag *stop = nullptr, *drop = nullptr;
   double (*wall_clock)() = unix_seconds;     // tests let it jump
   double (*hours_clock)() = steady_seconds;  // of train.max_hours; tests let it run
@@ -67,7 +67,8 @@ struct TrainResult {
   std::optional<double> eval_loss;
 };
 
-// The run cannot go on: step, batch and what to try. The update was not made; the last checkpoint stays.
+// The run cannot go on. The sentence has the step, the batch and advice. The update was not made; the last checkpoint
+// stays.
 struct NotFinite : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

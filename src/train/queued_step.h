@@ -1,4 +1,4 @@
-// A step between the moment the device is given it and the moment it tells how it went, and the figures of it then.
+// A step that the device has been given and has not reported yet, and its figures once it has.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ struct QueuedStep {
   std::int64_t pairs = 0, real_tokens = 0;
   double flops = 0, flops_palm = 0, data_wait = 0;
   std::int64_t truncated_tokens = 0;       // of the run so far
-  std::optional<double> epoch;             // that it reached
+  std::optional<double> epoch;             // reached by it
   std::vector<data::SourceShare> sources;  // of a mixture, up to it
   std::vector<std::int64_t> documents;     // of the source, in its batches
-  std::optional<Fp8Observation> fp8;       // where it was looked at
-  std::optional<model::NormSums> norms;    // where they were
+  std::optional<Fp8Observation> fp8;       // where the step was looked at
+  std::optional<model::NormSums> norms;    // where they were looked at
 
   void clear();
   double learned() const;                      // share of the documents' tokens that are targets
@@ -36,7 +36,7 @@ struct QueuedStep {
   std::string trouble(double loss, const UpdateResult& update) const;
 };
 
-// Of an update that was not made: whether its norm was above the limit, and finite as the loss was.
+// Whether an update was not made because its norm was above the limit, while norm and loss were finite.
 bool is_spike(double loss, const UpdateResult& update);
 
 }  // namespace redline::train

@@ -125,7 +125,7 @@ std::optional<Keeper::SaveOutcome> RankFolder::settle(Settle which) {
   return collect(which == Settle::last);
 }
 
-// What fails on one rank fails on all, and rank 0 says so.
+// A save that fails on one rank fails on all, and rank 0 tells of it.
 Keeper::SaveOutcome RankFolder::collect(bool must_succeed) {
   try {
     return {true, saving_.get()};

@@ -1,5 +1,5 @@
-// The keeper of a run on a rank that does not lead: its part of every checkpoint. The run's folder is rank 0's, which
-// says what all ranks take up.
+// The keeper of a run on ranks other than 0: it writes this rank's part of every checkpoint. Rank 0 has the run's
+// folder, and tells the others which checkpoint to load.
 #pragma once
 
 #include <future>
@@ -10,7 +10,7 @@
 
 namespace redline::train {
 
-// Rank 0's words to the others when the run takes up a checkpoint.
+// Rank 0's message to the others when the run loads a checkpoint.
 struct TakenUp {
   std::string checkpoint;      // empty: none
   bool new_order = false;      // the order of the data begins anew
@@ -19,7 +19,7 @@ struct TakenUp {
   static TakenUp read(const std::string& words);
 };
 
-// The problem of the first rank that has one, on every rank; empty where all went well.
+// Returns the problem of the first rank that has one, on every rank; empty where no rank has.
 std::string agree_on(io::Together& ranks, const std::string& problem);
 
 class RankFolder final : public Keeper {
@@ -46,7 +46,7 @@ class RankFolder final : public Keeper {
   std::future<double> saving_;  // seconds; reads the snapshot: behind it, so that it ends first
 };
 
-// By all ranks, once rank 0 has made the folder: a UserError names the first that does not see it.
+// Called by all ranks once rank 0 has made the folder. A UserError names the first rank that does not see it.
 void require_shared_folder(const TrainOptions& options, FileSystem& files);
 
 }  // namespace redline::train

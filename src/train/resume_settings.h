@@ -1,5 +1,5 @@
-// The settings of a resume, held against the ones that the run was made with: the table of keys (config/keys.h) says
-// what may change.
+// Compares the settings of a resume with those of the run. The table of keys (config/keys.h) has the settings that may
+// change.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace redline::train {
 // The configuration as a run keeps it: its paths mean the same from any working directory.
 config::Config as_kept(config::Config config);
 
-// The text of a run's config.toml. Its last line is a hash of the others: what the run wrote is told from what was
-// changed later, by hand or by a bad disk.
+// The text of a run's config.toml. Its last line is a hash of the others, which reveals changes by hand or by a bad
+// disk.
 std::string sealed_text(const config::Config& config);
 bool is_sealed(std::string_view text);
 
@@ -24,13 +24,13 @@ struct SettingChanges {
   bool new_order = false;         // the order of the data begins anew
 };
 
-// `before` is what `where`, a checkpoint or the run, says. A UserError names every key that may not change, or not
-// without --allow-change. `doubted`: the run's config.toml is not sealed; a key that it alone gives another value is a
-// UserError then, whatever the key.
+// `before` is the configuration at `where`, a checkpoint or the run. A UserError names every key that may not change,
+// or not without --allow-change. `doubted`: the run's config.toml is not sealed, and any key that it alone changes is a
+// UserError.
 SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
                                 bool doubted);
 
-// Where the rate stood after `step` and how it goes on; empty where it goes on as `before` had it.
+// A sentence about the learning rate after `step` and from there on; empty where the schedule is that of `before`.
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch);
 

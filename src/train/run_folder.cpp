@@ -180,8 +180,8 @@ std::string RunFolder::load(const Path& checkpoint, StepLoop& loop) {
   }
 }
 
-// What is asked for may be another batch or other data than the checkpoint's, where that is allowed. All of it is told:
-// what changes, and what becomes of the state.
+// The configuration may have another batch or other data than the checkpoint, where that is allowed. Every change is
+// told, with its effect on the state.
 RunFolder::Restored RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
   const SettingChanges changes = compare_with(checkpoint, options_, files_);
   RunState state = read_run_state(files_, checkpoint);

@@ -26,39 +26,38 @@ config::Config read_run_config(FileSystem& files, const Path& folder);
 // The configuration that a checkpoint was made with; those of other programs have none.
 std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint);
 
-// The guard's state where batches are counted otherwise than before: a run goes back to none of them.
+// The guard's state where batches are counted in a new way: earlier draws are forgotten.
 GuardState counted_anew(const RunState& state);
 
-// A UserError when the folder holds a run and `resume` is off, or when the configuration differs from the run's in what
-// may not change (train/resume_settings.h). The run's settings are the ones of its newest checkpoint, and of its
-// config.toml where there is none.
+// A UserError where the folder holds a run and `resume` is off, or where a setting differs that may not change
+// (train/resume_settings.h). The run's settings are those of its newest checkpoint, or of its config.toml where it has
+// none.
 void check_folder(const TrainOptions& options, FileSystem& files);
 
 class RunFolder final : public Keeper {
  public:
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
-  ~RunFolder() override;                                      // a save that is under way comes to its end
+  ~RunFolder() override;                                      // waits for a save that is under way
 
-  // Goes on from the newest whole checkpoint, or from that of options.from_step and no other: the loop is given one
-  // after the other, newest first, until nothing is wrong with the tensors. Damaged ones are told as warnings. Nothing
-  // without `resume` or when the run has saved none. A UserError when it has saved some and none can be read: starting
-  // over would destroy them.
+  // Loads the newest whole checkpoint, or that of options.from_step and no other. The loop tries one after the other,
+  // newest first, until the tensors are good; damaged ones are warnings. Returns nothing without `resume`, or where the
+  // run has saved none. A run whose checkpoints are all unreadable is a UserError: starting over would destroy them.
   std::optional<Path> resume(StepLoop& loop);
 
-  // The first that is written: config.toml as it is resolved now, so that the next resume knows what this one was told,
-  // the tokenizer of its documents, and the place of the checkpoints.
+  // Writes the first files: config.toml as it is resolved now, so that the next resume knows the settings of this one,
+  // the tokenizer of the documents, and the folder of checkpoints.
   void begin(const data::Corpus& documents);
 
-  void leave_tidy();  // for a run without a step to make: what a kill left goes, or is told where it cannot
+  void leave_tidy();  // of a run without steps to make: removes what a kill left, or warns
 
   void tell(const Event& event) override;
-  // Looks once a second whether the folder is still there and still this run's alone, and whether the clock has jumped:
-  // what was deleted is told and made anew, and then the state is to be saved. A folder that another process has taken
-  // meanwhile is a UserError.
+  // Checks once a second that the folder is there and still locked by this run, and whether the clock has jumped.
+  // Deleted files are told and made anew, and then the state must be saved. A folder that another process has taken is
+  // a UserError.
   bool lost() override;
   void get_ready(model::Engine& engine) override;
-  // Takes a snapshot of the state, which a thread writes; none may be under way. Where there is no room for a snapshot
-  // it is waited for, and that is told.
+  // Takes a snapshot of the state, and a thread writes it. No other save may be under way. Where there is no room for a
+  // snapshot, training waits for the save, with a note.
   void save(model::Engine& engine, const RunState& state, double began) override;
   void before_update() override;
   // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.
@@ -76,12 +75,12 @@ class RunFolder final : public Keeper {
   };
   Restored restore(const Path& checkpoint, StepLoop& loop);
   std::string load(const Path& checkpoint, StepLoop& loop);
-  io::Together* others() const { return options_.team.together; }  // ranks that follow this one; none: it is alone
-  void leave_after(std::int64_t step);                             // newer checkpoints are no longer the run's
+  io::Together* others() const { return options_.team.together; }  // ranks that follow this one; null: alone
+  void leave_after(std::int64_t step);                             // leaves newer checkpoints out of the run
   void lock();
-  void make();  // what is written first
+  void make();  // the first files
   void tell_of_jumps(double now);
-  bool made_anew();  // what was deleted, if anything was
+  bool made_anew();  // makes deleted files anew; false: none was deleted
   bool make_anew(bool gone);
   void make_snapshot(model::Engine& engine);  // where there is none yet
   void wait_for_the_disk();

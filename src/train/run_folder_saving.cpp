@@ -35,8 +35,8 @@ void RunFolder::make_snapshot(model::Engine& engine) {
 }
 
 // The first copy into new memory of the host takes ten times as long as the next ones, since the system clears pages
-// when they are touched. What a card can spare is known after its first evaluation, and its memory needs no touch.
-// Where a run has gone back there is a snapshot already, and it may be being written.
+// when they are touched. A card's spare memory is known after its first evaluation, and needs no touch. Where a run has
+// gone back there is a snapshot already, and it may be being written.
 void RunFolder::get_ready(model::Engine& engine) {
   if (snapshot_ || !engine.device().shares_host_memory()) return;
   make_snapshot(engine);

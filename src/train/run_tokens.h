@@ -1,4 +1,4 @@
-// The meaning of a run's tokens, kept with the run: the files of its tokenizer, as every checkpoint has them.
+// The tokenizer files that a run keeps in its folder and in every checkpoint.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,15 @@
 namespace redline::train {
 
 struct RunTokens {
-  std::optional<std::int32_t> end;  // what closes a document
-  data::TokenizerFiles files;       // none where the tokens stand for no known text
+  std::optional<std::int32_t> end;  // closes a document
+  data::TokenizerFiles files;       // empty where the tokens stand for no known text
 };
 
-// Of the run's documents. Read once, when it begins: whatever becomes of the data later, the checkpoints have them.
+// Reads the files for the run's documents, once at its beginning, so that checkpoints have them whatever becomes of the
+// data.
 RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents);
 
-// RUN/tokenizer: as the files say now.
+// Writes the files to RUN/tokenizer.
 void keep_tokenizer(FileSystem& files, const Path& run, const data::TokenizerFiles& tokenizer);
 
 }  // namespace redline::train

@@ -1,5 +1,5 @@
-// Text from the model while it trains (train.sample_every): the run's own weights through the decoding programs of its
-// own engine. Nothing that a step reads is touched.
+// Writes text with the model while it trains (train.sample_every), by the decoding programs of the run's own engine.
+// Nothing that a step reads is changed.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class Samples {
   // Without prompts the first held-out document gives one. A prompt that cannot be used is a UserError.
   Samples(const config::Config& config, const data::Corpus& held_out);
 
-  // Texts end where they are when `go_on` says so.
+  // Texts end where they are when `go_on` returns false.
   std::vector<SampledText> write(model::Engine& engine, const std::function<bool()>& go_on) const;
 
  private:

@@ -1,15 +1,15 @@
-// SIGINT, SIGTERM and SIGHUP ask a run to put itself in order and end. A later one ends it at once, as without us.
+// SIGINT, SIGTERM and SIGHUP ask a run to save and end. A later one ends it at once, by the signal's default effect.
 #pragma once
 
 #include "base/interrupt.h"
 
 namespace redline::train {
 
-// The signals that a handler has heard. All of it may be called in one.
+// The signals that a handler has caught. All functions may be called in a handler.
 class CaughtSignal {
  public:
-  // The how manieth it is, from 1. The same number again at once is the same signal, and 0: `timeout` sends one to the
-  // process, and then to its whole group.
+  // Returns the count of signals so far, from 1. The same signal again at once counts as one and returns 0: `timeout`
+  // sends it to the process, and then to its whole group.
   int hear(int number);
   void forget();
   const StopFlag& number() const { return number_; }  // of the first; 0: none
@@ -21,14 +21,14 @@ class CaughtSignal {
   std::atomic<double> heard_at_ = 0;  // steady seconds; 0: none
 };
 
-void end_as_without_us(int number);  // by the signal's own way; may be called in a handler
+void end_as_without_us(int number);  // by the signal's default effect; may be called in a handler
 
-// Installed while it lives, for those that the process was not started to ignore; one at a time.
+// Handlers are installed while it lives, except for signals that the process was started to ignore. One at a time.
 class StopSignals {
  public:
-  // to_stop: the first is caught, the next one ends the process. to_stop_then_to_drop: Ctrl-C asks a run to stop behind
-  // its step, again to drop the step; SIGTERM and SIGHUP, whose sender does not wait long, ask for both at once. What
-  // was asked is said at once, and the signal after that ends the process.
+  // to_stop: the first signal is caught, the next one ends the process. to_stop_then_to_drop: Ctrl-C asks a run to stop
+  // after its step, and again to drop the step; SIGTERM and SIGHUP, whose senders do not wait long, ask for both at
+  // once. Each request is confirmed at once, and the signal after the last ends the process.
   enum class Asked { to_stop, to_stop_then_to_drop };
   explicit StopSignals(Asked asked = Asked::to_stop);
   ~StopSignals();

@@ -340,7 +340,7 @@ std::size_t StepLoop::micro_steps_ahead() const {
   return micro_step_seconds_ > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / micro_step_seconds_)) : 1;
 }
 
-// What is wrong with the data does not cost the steps before it.
+// An error in the data does not cost the steps before it.
 bool StepLoop::next_batch() {
   try {
     return loader_.next(batch_);
@@ -417,7 +417,7 @@ void StepLoop::warn_of_repeats() {
                   state_.step + 1, epoch_ ? "train.epochs" : "train.epochs, once the data are prepared,")});
 }
 
-// What of the data no step has seen.
+// Tells of the data that no step has seen.
 void StepLoop::tell_dropped() {
   loader_.report_now();
   const data::LoaderState& s = loader_.state();

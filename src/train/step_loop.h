@@ -1,5 +1,5 @@
-// The steps of a run: engine, data, schedule, evaluations and samples. Events and checkpoints go to whoever
-// keeps the run: the folder it has (train/run_folder.h), or nobody.
+// The steps of a run: engine, data, schedule, evaluations and samples. Events and checkpoints go to a Keeper: the run's
+// folder (train/run_folder.h), or one that keeps nothing.
 #pragma once
 
 #include <memory>
@@ -19,29 +19,30 @@ namespace redline::train {
 
 class StepLoop;
 
-// Whom the loop tells and gives its checkpoints to. This one keeps nothing and tells nobody.
+// The receiver of the loop's events and checkpoints. This base class keeps nothing and tells nobody.
 class Keeper {
  public:
   virtual ~Keeper() = default;
   virtual void tell(const Event& /*event*/) {}
-  // Asked once a step: whether what was kept is gone, and the state is to be saved now.
+  // Asked once a step. True: the kept files are gone, and the state must be saved now.
   virtual bool lost() { return false; }
-  // Behind the first step that was waited for, when all memory of the steps is in use: what saves will need besides.
+  // Called after the first finished step, when all memory of steps is in use: allocates the memory that saves need in
+  // addition.
   virtual void get_ready(model::Engine& /*engine*/) {}
-  // Begins to keep the state, and may go on with it while the next steps run. `began` is when the loop turned to
-  // saving, on steady_seconds().
+  // Begins to save the state, and may go on while the next steps run. `began` is the start of the save, on
+  // steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
-  virtual void before_update() {}  // before an update is given to the device: a save may still copy what it changes
-  // Tells of a save that is over, and returns what became of it. Before the next begins, the one before is waited for;
-  // the last one of a run too, and that is an error where it failed.
+  virtual void before_update() {}  // before an update is queued: a save may still be copying the state
+  // Reports a finished save and returns its outcome. before_next and last wait for a save that is under way; a last
+  // save that failed is an error.
   enum class Settle { if_over, before_next, last };
   struct SaveOutcome {
     bool written = false;
     double seconds = 0;  // until it was on the disk
   };
   virtual std::optional<SaveOutcome> settle(Settle /*which*/) { return {}; }
-  // Loads the checkpoint of that step into the loop's engine, for a run that goes on from there, and returns its state;
-  // an older one's, where that one is not there. Newer ones are no longer the run's. Nothing where there is none.
+  // Loads the checkpoint of that step, or an older one where it is missing, into the loop's engine, and returns its
+  // state. Newer checkpoints leave the run. Returns nothing where there is no checkpoint.
   virtual std::optional<RunState> go_back(StepLoop& /*loop*/, std::int64_t /*step*/) { return {}; }
 };
 
@@ -49,24 +50,26 @@ class StepLoop {
  public:
   StepLoop(const TrainOptions& options, device::Device& device, FileSystem& files, Keeper& keeper);
 
-  // Weights that there are come before run(). Without them it begins with random ones.
+  // Weights are loaded before run(). Without them the run begins with random ones.
   bool data_are_others(const RunState& before,
                        const Path& checkpoint);  // step_loop_data.cpp: a UserError, if not allowed
-  void restore(const RunState& state);           // of the checkpoint, but for what the data are
-  void make_engine();                            // where there is none yet; a UserError where the run does not fit
-  // Its parameters and moments, and its scales of operands in eight bits where they are those of this run's products.
-  // `before` is its configuration, where it has one. Told where they are not.
+  void restore(const RunState& state);           // of the checkpoint, without the data's identity
+  void make_engine();                            // once; a UserError where the run does not fit
+  // Loads parameters and moments, and the scales of operands in eight bits where they belong to this run's products;
+  // otherwise a note tells that they do not. `before` is the checkpoint's configuration, if any.
   void load_checkpoint(const Path& folder, const config::Config* before);
-  void load_start();                   // of model.init_from, where it is set (step_loop_start.cpp)
-  model::LoadProgress tell_loading();  // an Interrupted once a signal has come
+  void load_start();                   // loads model.init_from, where it is set (step_loop_start.cpp)
+  model::LoadProgress tell_loading();  // throws Interrupted once a signal has come
 
-  std::int64_t step() const { return state_.step; }                  // updates done
-  bool trains() const { return !options_.dry_run && !at_end(); }     // steps are left, and wanted
-  std::string nothing_left() const { return ends_.nothing_left(); }  // why, where another key than the steps' ends it
-  std::optional<double> batches_of_epoch() const;                    // of the training data, where it can be told
-  void require_memory() const;                                       // a UserError where the run does not fit
+  std::int64_t step() const { return state_.step; }               // updates done
+  bool trains() const { return !options_.dry_run && !at_end(); }  // steps are left to make
+  std::string nothing_left() const {
+    return ends_.nothing_left();
+  }                                                // why, where another key than the number of steps ends it
+  std::optional<double> batches_of_epoch() const;  // of the training data, where it can be told
+  void require_memory() const;                     // a UserError where the run does not fit
   RunHeader header() const;
-  const data::Corpus& documents() const { return loader_.corpus(); }  // that it trains on
+  const data::Corpus& documents() const { return loader_.corpus(); }  // of training
   const model::LoweredModel& lowered() const { return engine_ ? engine_->lowered() : lowered_; }
 
   TrainResult run();  // until the steps are done or a signal asks to stop
@@ -78,7 +81,7 @@ class StepLoop {
   std::int64_t steps_of_run() const;
   bool at_end() const { return ends_.over() || state_.step >= ends_.steps(); }
   bool asked_to_stop() const { return options_.stop && *options_.stop != 0; }
-  // Ranks stop behind the same step: the first whose result says that one of them was asked to.
+  // Ranks stop after the same step, the first whose result tells that one of them was asked to stop.
   bool stopping() const { return alone() ? asked_to_stop() : others_stop_; }
   bool alone() const { return options_.team.alone(); }
   std::int64_t ranks() const { return options_.team.sharing.ranks; }
@@ -88,7 +91,7 @@ class StepLoop {
     if (options_.team.progress) options_.team.progress(state_.step);
   }
   bool queue_step();
-  // An update that was not made, and what becomes of the run (step_loop_guard.cpp).
+  // Handles an update that was not made (step_loop_guard.cpp).
   void leave_out(const QueuedStep& step, double loss, const UpdateResult& update);
   void go_back(const GoBack& because);
   void pass_over_batches();
@@ -112,10 +115,10 @@ class StepLoop {
                   const Path& checkpoint);
   void tell_changed_files();
   struct HeldOutLosses {
-    std::vector<HeldOutLoss> weights;  // of every held-out set, the first that which ends are about
+    std::vector<HeldOutLoss> weights;  // of every held-out set; `ends` use the first
     std::optional<double> average;     // of the first set, where there is an average and it is not the weights
   };
-  // Nothing where a signal came before their end.
+  // Empty where a signal came first.
   HeldOutLosses held_out_losses();
   std::optional<double> held_out_loss_of_average();
   std::vector<HeldOutLoss> evaluate_held_out(bool first_alone);
@@ -151,7 +154,7 @@ class StepLoop {
   std::int64_t saved_step_ = 0;  // the same, or the one that is being saved
   QueuedStep steps_queued_[2];   // oldest first
   int queued_ = 0;
-  bool rehearsed_;                 // what a card chooses and captures is there, or there is nothing to choose
+  bool rehearsed_;                 // the card has chosen its kernels and captured its graphs, or need not
   double micro_step_seconds_ = 0;  // of the last step that was waited for
   double began_ = 0;               // run(), on steady_seconds()
   std::int64_t first_step_ = 0;    // and the updates that were done by then
@@ -163,7 +166,7 @@ class StepLoop {
   NoiseScale noise_;          // of gradients, over the looks of this session
   double waited_ = 0;         // for ranks, when the step before ended
   bool others_stop_ = false;  // a rank was asked to, and all know
-  bool going_back_ = false;   // weights are loaded whatever signals come
+  bool going_back_ = false;   // signals do not stop the loading of weights
 };
 
 }  // namespace redline::train

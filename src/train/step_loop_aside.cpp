@@ -1,5 +1,5 @@
-// What a run does between steps, on all of its ranks: evaluations, samples and looks at norms; what a mixture gave; and
-// how its ranks keep up with each other.
+// The work between steps, on all ranks: evaluations, samples, looks at norms, the shares of a mixture, and the lags of
+// ranks.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -64,7 +64,7 @@ std::vector<HeldOutLoss> StepLoop::evaluate_held_out(bool first_alone) {
   return losses;
 }
 
-// What each entry of data.train gave, and how often it was read for it.
+// Tells the share that each entry of data.train gave, and how often it was read.
 void StepLoop::tell_mixture() {
   std::string words;
   for (const data::SourceShare& s : loader_.shares())
@@ -117,7 +117,7 @@ void StepLoop::write_samples(std::int64_t step) {
   if (!stopping()) keeper_.tell(Sampled{step, std::move(texts)});
 }
 
-// What went before belongs to no step: neither its time nor what ranks waited for in it.
+// Time before this call belongs to no step, and neither do the waits of ranks in it.
 void StepLoop::restart_clock() {
   engine_->clock().restart();
   waited_ = engine_->executor().waited_for_ranks().value_or(0);

@@ -12,7 +12,7 @@ constexpr double kQuiet = 2, kBetweenNotes = 5;  // seconds
 
 double gib(std::uint64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
-// What is over soon needs no word.
+// Tells of reading only where it takes long.
 data::DataWatch::Progress tell_reading(std::string_view key, std::function<bool()> stopping) {
   return [key, stopping = std::move(stopping), next = steady_seconds() + kQuiet](std::uint64_t done,
                                                                                  std::uint64_t of) mutable {

@@ -1,5 +1,4 @@
-// What a run does about an update that was not made: leaves it out, goes back to a checkpoint, or ends with what to
-// try.
+// The answers to an update that was not made: leave it out, go back to a checkpoint, or end with advice.
 #include <algorithm>
 #include <utility>
 
@@ -69,8 +68,7 @@ void StepLoop::refuse(std::string trouble) {
       fmt::format("{}; try a lower optim.lr and {}; see {}", trouble, advice(), troubleshooting::kNotFinite));
 }
 
-// What a device was given before the trouble was known is waited for: the run takes up nothing of it but whether it was
-// as bad.
+// Waits for steps that were queued before the trouble was known. The run notes only whether they were as bad.
 void StepLoop::go_back(const GoBack& because) {
   for (; queued_ > 0; forget_oldest()) {
     const QueuedStep& s = steps_queued_[0];

@@ -12,7 +12,7 @@
 namespace redline::train {
 namespace {
 
-// What of the tokenizer beside the weights does not go with the run's data; empty when all of it does.
+// Why the tokenizer beside the weights does not fit the run's data; empty where it does.
 std::string tokenizer_problem(const Path& folder, const config::Config& config) {
   std::shared_ptr<const data::Tokenizer> own;
   try {

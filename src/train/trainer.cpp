@@ -24,8 +24,8 @@ TrainResult train_behind(const TrainOptions& options, device::Device& device, Fi
 
 }  // namespace
 
-// What cannot start leaves no run behind: weights that there are, of a checkpoint or of model.init_from, are in memory
-// before anything is written.
+// A run that cannot start leaves nothing behind: weights of a checkpoint or of model.init_from are in memory before
+// anything is written.
 TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files) {
   REDLINE_CHECK(!options.config.train.automatic_batch_size, "train.batch_size is \"auto\" still");
   if (!options.team.leads()) return train_behind(options, device, files);

@@ -1,5 +1,5 @@
-// The loop: batches in, steps, evaluations, checkpoints, until the steps are done, a signal asks to stop, or a number
-// is not finite. It never loses what it has saved.
+// train() runs a training until its steps are done, a signal asks to stop, or a number is not finite. It never loses a
+// saved checkpoint.
 #pragma once
 
 #include "train/options.h"

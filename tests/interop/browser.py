@@ -25,8 +25,9 @@ class Browser:
         ours, theirs = os.pipe(), os.pipe()
         self.log = open(os.path.join(folder, "browser.log"), "w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(
-            [name, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}",
-             f"--user-data-dir={folder}/profile", "--remote-debugging-pipe", "about:blank"],
+            [name, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             f"--window-size={width},{height}", f"--user-data-dir={folder}/profile", "--remote-debugging-pipe",
+             "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log, pass_fds=(3, 4),
             preexec_fn=lambda: place(ours[0], theirs[1]))
         os.close(ours[0])

@@ -3,10 +3,10 @@
 
 Usage: chat_interop.py REDLINE WORK_FOLDER
 
-transformers and jinja2 are installed into a virtual environment in WORK_FOLDER where the interpreter does not have them (exit 77
-where that fails). Small tokenizers are made with a template each; `redline data prepare --chat` writes conversations into
-shards, whose ids and masks must be those of transformers, also where the template is named and not found. Every exit status
-but 0 is a difference.
+transformers and jinja2 are installed into a virtual environment in WORK_FOLDER where the interpreter does not have them
+(exit 77 where that fails). Small tokenizers are made with a template each; `redline data prepare --chat` writes
+conversations into shards, whose ids and masks must be those of transformers, also where the template is named and not
+found. Every exit status but 0 is a difference.
 """
 import itertools
 import json
@@ -20,24 +20,28 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from packages import enter_environment
 
-MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+         "<|eot_id|>"]
 
 # {% generation %} tells transformers what an answer is; redline must find the same by the marks.
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
-    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}"
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+    "{{ '\\n' }}"
     "{% else %}{{ message['content'] + '<|im_end|>\\n' }}{% endif %}{% endfor %}"
 )
 DEFAULT_SYSTEM = (
-    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a test.\\nBe one.<|im_end|>\\n' }}{% endif %}" + CHATML
+    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a test.\\nBe one.<|im_end|>\\n' }}"
+    "{% endif %}" + CHATML
 )
 LLAMA3 = (
     "{% for message in messages %}{% if loop.first %}{{ bos_token }}{% endif %}"
     "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}"
-    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] | trim + '<|eot_id|>' }}{% endgeneration %}"
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] | trim + '<|eot_id|>' }}"
+    "{% endgeneration %}"
     "{% else %}{{ message['content'] | trim + '<|eot_id|>' }}{% endif %}{% endfor %}"
 )
-# What Qwen3's does with thoughts, without its tools.
+# Qwen3's handling of thoughts, without its tools.
 QWEN3 = """{%- set at = namespace(last_query_index=messages|length - 1, found=false) %}
 {%- for message in messages[::-1] %}
     {%- if not at.found and message.role == 'user' %}
@@ -75,15 +79,17 @@ def make_tokenizer(folder, pattern, template, jinja_file):
 
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=MARKS, initial_alphabet=alphabet, show_progress=False)
-    text = ["system user assistant\n\nAnswer the question, briefly.\n\n\n  Because it is so! <think>\n\n</think>\n\n"] * 20
-    tokenizer.train_from_iterator(text, trainer)
+    text = "system user assistant\n\nAnswer the question, briefly.\n\n\n  Because it is so! <think>\n\n</think>\n\n"
+    tokenizer.train_from_iterator([text] * 20, trainer)
     os.makedirs(folder)
     tokenizer.save(os.path.join(folder, "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin_of_text|>", "eos_token": "<|endoftext|>"}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin_of_text|>",
+              "eos_token": "<|endoftext|>"}
     if jinja_file:
         with open(os.path.join(folder, "chat_template.jinja"), "w") as file:
             file.write(template)
@@ -97,10 +103,12 @@ def conversations():
     rng = random.Random(3)
     say = lambda role, content: {"role": role, "content": content}
     yield [say("user", "Why?"), say("assistant", "Because it is so!")]
-    yield [say("system", "Be brief."), say("user", "Why?"), say("assistant", "So."), say("user", "And?"), say("assistant", "So!\n")]
+    yield [say("system", "Be brief."), say("user", "Why?"), say("assistant", "So."), say("user", "And?"),
+           say("assistant", "So!\n")]
     yield [say("user", "Why?"), say("assistant", "")]
     yield [say("user", ""), say("assistant", "\n\nAnswer"), say("user", "  more  "), say("assistant", "\n  two\n\n")]
-    yield [say("user", "a"), say("assistant", "<think>\nhm\n</think>\n\nb"), say("user", "c"), say("assistant", "<think>\nso\n</think>\n\nd")]
+    yield [say("user", "a"), say("assistant", "<think>\nhm\n</think>\n\nb"), say("user", "c"),
+           say("assistant", "<think>\nso\n</think>\n\nd")]
     yield [say("user", "a"), say("assistant", "b"), say("assistant", "c")]
     yield [say("user", "a"), say("assistant", "b"), say("user", "and then")]
     yield [say("assistant", "I begin."), say("user", "no")]
@@ -151,7 +159,8 @@ def main():
         tokenizer = AutoTokenizer.from_pretrained(folder)
         expected = []
         for messages in conversations():
-            made = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+            made = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True,
+                                                 return_assistant_tokens_mask=True)
             expected.append((list(made["input_ids"]), list(made["assistant_masks"])))
         for how in ways:
             out = os.path.join(work, "shards")
@@ -161,7 +170,9 @@ def main():
             got = list(read_shards(out))
             differ = [i for i, (a, b) in enumerate(zip(expected, got)) if a != b]
             bad += bool(differ) or len(got) != len(expected)
-            print(f"  {'FAIL' if differ else 'ok  '} {name}, --chat {how}: {len(got)} conversations, {sum(sum(m) for _, m in got)} tokens learned")
+            learned = sum(sum(m) for _, m in got)
+            print(f"  {'FAIL' if differ else 'ok  '} {name}, --chat {how}: {len(got)} conversations, "
+                  f"{learned} tokens learned")
             for i in differ[:3]:
                 print("    messages", list(conversations())[i], "\n    expected", expected[i], "\n    got     ", got[i])
     print(f"{'differences' if bad else 'all the same'}: {len(cases)} templates")

@@ -3,8 +3,8 @@
 
 Usage: gguf_interop.py REDLINE WORK_FOLDER
 
-LLAMA_CPP names a checkout of github.com/ggml-org/llama.cpp; without it, or where this Python lacks what the converter needs (torch,
-transformers, gguf, sentencepiece), the test is skipped: exit status 77, and a line that says so.
+LLAMA_CPP names a checkout of github.com/ggml-org/llama.cpp; without it, or where this Python lacks what the converter
+needs (torch, transformers, gguf, sentencepiece), the test is skipped: exit status 77, and a line that says so.
 """
 import importlib.util
 import os
@@ -17,10 +17,11 @@ from packages import skip
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TO_GGUF = os.path.join(HERE, "..", "..", "tools", "to_gguf.py")
-CASES = [("llama", "gpt2", "gpt-2"), ("llama", "llama3", "llama-bpe"), ("qwen3", "qwen", "qwen2"), ("olmo2", "gpt2", "gpt-2"), ("llama", "bytes", "gpt-2"),
-         ("qwen3", "bytes", "gpt-2"), ("olmo2", "bytes", "gpt-2")]
-TINY = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.head_dim=16", "model.ffn=32", "train.batch_size=1", "train.seq_len=32",
-        "train.eval_batches=1", "train.max_steps=2", "--device", "cpu"]
+CASES = [("llama", "gpt2", "gpt-2"), ("llama", "llama3", "llama-bpe"), ("qwen3", "qwen", "qwen2"),
+         ("olmo2", "gpt2", "gpt-2"), ("llama", "bytes", "gpt-2"), ("qwen3", "bytes", "gpt-2"),
+         ("olmo2", "bytes", "gpt-2")]
+TINY = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.head_dim=16", "model.ffn=32", "train.batch_size=1",
+        "train.seq_len=32", "train.eval_batches=1", "train.max_steps=2", "--device", "cpu"]
 
 
 def must(*command):
@@ -75,11 +76,13 @@ def main(redline, folder):
         tokenizer, vocabulary = "bytes", "257"
         if pattern != "bytes":
             tokenizer, vocabulary = name + ".tokenizer.json", "400"
-            must(redline, "tokenizer", "train", "--vocab-size", vocabulary, "--pattern", pattern, "--out", tokenizer, text)
-        must(redline, "train", "--out", name, *TINY, f"model.family={family}", f"model.vocab={vocabulary}", f"data.train={text}", f"data.eval={text}",
-             f"data.tokenizer={tokenizer}")
+            must(redline, "tokenizer", "train", "--vocab-size", vocabulary, "--pattern", pattern, "--out", tokenizer,
+                 text)
+        must(redline, "train", "--out", name, *TINY, f"model.family={family}", f"model.vocab={vocabulary}",
+             f"data.train={text}", f"data.eval={text}", f"data.tokenizer={tokenizer}")
         must(redline, "export", "--checkpoint", name, "--out", name + "-hf")
-        must(sys.executable, TO_GGUF, "--llama-cpp", checkout, name + "-hf", "--outfile", name + ".gguf", "--outtype", "f32")
+        must(sys.executable, TO_GGUF, "--llama-cpp", checkout, name + "-hf", "--outfile", name + ".gguf", "--outtype",
+             "f32")
         check(gguf.GGUFReader(name + ".gguf"), name + "-hf", family, pattern, split)
         print(f"{family}, {pattern}: {split}", flush=True)
     bad = subprocess.run([sys.executable, TO_GGUF, "--llama-cpp", folder, name + "-hf"], capture_output=True, text=True)

@@ -3,10 +3,10 @@
 
 Usage: make_choices_oracle.py [MODEL_FOLDER]      (torch, transformers and numpy must be there)
 
-The model is tests/fixtures/llama-mha. Tokens are bytes, each as its own id, and once more those of a small tokenizer that
-joins letters. As the common harness has it, spaces at the end of a question are the choice's, and as many tokens as the
-question alone has are the question's. Every pair runs alone through the model in float64. redline eval --choices must
-agree (tests/infer/choices_test.cpp).
+The model is tests/fixtures/llama-mha. Tokens are bytes, each as its own id, and once more those of a small tokenizer
+that joins letters. As the common harness has it, spaces at the end of a question are the choice's, and as many tokens
+as the question alone has are the question's. Every pair runs alone through the model in float64. redline eval --choices
+must agree (tests/infer/choices_test.cpp).
 """
 import json
 import os

@@ -10,9 +10,11 @@ SKIPPED = 77  # what ctest takes for "skipped"
 
 
 def enter_environment(folder, packages, system_packages=False):
-    """Runs the script again with the packages in an environment in `folder`, unless it has them; exit 77 where that fails.
+    """Runs the script again with the packages in an environment in `folder`, unless it has them; exit 77 where that
+    fails.
 
     `system_packages`: the environment also sees what the interpreter has (a torch of gigabytes is not installed twice).
+   
     """
     environment = os.path.join(folder, "venv")
     python = os.path.join(environment, "bin", "python")
@@ -26,7 +28,8 @@ def enter_environment(folder, packages, system_packages=False):
         try:
             pip = [sys.executable, "-m", "pip", "--python", python] if pip_serves_others() else [python, "-m", "pip"]
             venv.create(environment, with_pip=not pip_serves_others(), clear=True, system_site_packages=system_packages)
-            command = [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-compile", *map(distribution, packages)]
+            command = [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-compile",
+                       *map(distribution, packages)]
             subprocess.run(command, check=True, timeout=300)
             open(done, "w").close()
         except (OSError, subprocess.SubprocessError) as error:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Files that pyarrow writes, read by redline: the same documents as from .jsonl in shards, streams and resumed runs, and what is wrong named.
+"""Files that pyarrow writes, read by redline: the same documents as from .jsonl in shards, streams and resumed runs,
+and what is wrong named.
 
 Usage: parquet_interop.py REDLINE WORK_FOLDER [PYARROW]
 
-PYARROW is a folder with the package, taken where this Python can load it; else it goes into a virtual environment in WORK_FOLDER, made
-once. Where pip does not work, or redline was built without the module, the test is skipped: exit status 77, and a line that says so.
+PYARROW is a folder with the package, taken where this Python can load it; else it goes into a virtual environment in
+WORK_FOLDER, made once. Where pip does not work, or redline was built without the module, the test is skipped: exit
+status 77, and a line that says so.
 """
 import filecmp
 import glob
@@ -18,8 +20,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from packages import enter_environment, skip
 
-TINY = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=16", "train.seq_len=256",
-        "train.eval_batches=2", "train.eval_every=5", "checkpoint.every=6", "data.shuffle_buffer=32", "data.tokenizer=bytes", "--device", "cpu"]
+TINY = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=16",
+        "train.seq_len=256", "train.eval_batches=2", "train.eval_every=5", "checkpoint.every=6",
+        "data.shuffle_buffer=32", "data.tokenizer=bytes", "--device", "cpu"]
 
 
 def documents():
@@ -66,7 +69,8 @@ class Test:
     def prepare(self, *inputs, status=0, redline=None):
         self.prepared += 1
         out = self.path(f"shards{self.prepared}")
-        said = redline_runs(redline or self.redline, "data", "prepare", "--tokenizer", "bytes", "--val-fraction", "0.1", "--out", out, *inputs, status=status)
+        said = redline_runs(redline or self.redline, "data", "prepare", "--tokenizer", "bytes", "--val-fraction", "0.1",
+                            "--out", out, *inputs, status=status)
         assert os.path.exists(out) == (status == 0), out
         return said if status else out
 
@@ -81,12 +85,14 @@ class Test:
         assert all(w in said for w in wanted), (wanted, said)
 
     def train(self, run, data, steps, *more):
-        redline_runs(self.redline, "train", "--out", self.path(run), f"data.train={data}", *TINY, f"train.max_steps={steps}", *more)
+        redline_runs(self.redline, "train", "--out", self.path(run), f"data.train={data}", *TINY,
+                     f"train.max_steps={steps}", *more)
         rows = [json.loads(line) for line in open(os.path.join(self.path(run), "metrics.jsonl"), encoding="utf-8")]
         keys = ("step", "loss", "eval_loss", "grad_norm", "tokens")
         weights = glob.glob(os.path.join(self.path(run), "checkpoints", f"step_{steps:08}", "model*.safetensors"))
         assert weights, os.listdir(os.path.join(self.path(run), "checkpoints", f"step_{steps:08}"))
-        return [[row.get(key) for key in keys] for row in rows], b"".join(open(path, "rb").read() for path in sorted(weights))
+        figures = [[row.get(key) for key in keys] for row in rows]
+        return figures, b"".join(open(path, "rb").read() for path in sorted(weights))
 
 
 def check_forms(test, texts, expected):
@@ -96,11 +102,15 @@ def check_forms(test, texts, expected):
     number = list(range(len(texts)))
     forms = {
         "snappy": ({"id": number, "text": texts}, {"compression": "snappy", "row_group_size": 37}),
-        "zstd": ({"text": texts}, {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0", "row_group_size": 100, "data_page_size": 2000}),
+        "zstd": ({"text": texts},
+                 {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0", "row_group_size": 100,
+                  "data_page_size": 2000}),
         "gzip": ({"text": pa.array(texts, pa.large_string())}, {"compression": "gzip", "row_group_size": 1}),
-        "plain": ({"text": pa.array([t.encode() for t in texts], pa.binary())}, {"compression": "none", "write_page_checksum": True}),
+        "plain": ({"text": pa.array([t.encode() for t in texts], pa.binary())},
+                  {"compression": "none", "write_page_checksum": True}),
         "dictionary": ({"text": pa.array(texts).dictionary_encode()}, {"compression": "snappy", "row_group_size": 150}),
-        "delta": ({"text": texts}, {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}, "row_group_size": 64}),
+        "delta": ({"text": texts},
+                  {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}, "row_group_size": 64}),
     }
     for name, (columns, options) in forms.items():
         test.same_shards(expected, test.prepare(test.table(name + ".parquet", columns, **options)))
@@ -138,15 +148,18 @@ def check_nulls(test, texts):
     test.same_shards(test.prepare("--on-error", "skip", lines), test.prepare("--on-error", "skip", table))
     outer = pa.array([None if i % 9 == 4 else {"text": t} for i, t in enumerate(texts)])
     table = test.table("outer.parquet", {"meta": outer}, row_group_size=50)
-    test.same_shards(test.path(f"shards{test.prepared}"), test.prepare("--on-error", "skip", "--text-field", "meta.text", table))
+    test.same_shards(test.path(f"shards{test.prepared}"),
+                     test.prepare("--on-error", "skip", "--text-field", "meta.text", table))
 
 
 def check_wrong(test, texts, expected):
     import pyarrow as pa
 
-    table = test.table("good.parquet", {"id": list(range(len(texts))), "text": texts, "tags": [["a", "b"]] * len(texts), "meta": [{"body": "b"}] * len(texts)},
-                       row_group_size=100, use_dictionary=False, write_page_checksum=True)
-    test.refused(['there is no column "body"', '"id", "text", "tags.list.element", "meta.body"', "--text-field"], "--text-field", "body", table)
+    columns = {"id": list(range(len(texts))), "text": texts, "tags": [["a", "b"]] * len(texts),
+               "meta": [{"body": "b"}] * len(texts)}
+    table = test.table("good.parquet", columns, row_group_size=100, use_dictionary=False, write_page_checksum=True)
+    test.refused(['there is no column "body"', '"id", "text", "tags.list.element", "meta.body"', "--text-field"],
+                 "--text-field", "body", table)
     test.refused(['"id" is of the type INT64, not a string', "--text-field"], "--text-field", "id", table)
     test.refused(['"tags" is a list'], "--text-field", "tags", table)
     test.refused(['"meta" has columns of its own: "meta.body"'], "--text-field", "meta", table)
@@ -155,7 +168,8 @@ def check_wrong(test, texts, expected):
     for name, cut in (("half", len(data) // 2), ("last", len(data) - 1), ("magic", 4)):
         with open(test.path(name + ".parquet"), "wb") as file:
             file.write(data[:cut])
-        test.refused([f"{name}.parquet: it is cut short at byte {cut}", "bring it back whole"], test.path(name + ".parquet"))
+        test.refused([f"{name}.parquet: it is cut short at byte {cut}", "bring it back whole"],
+                     test.path(name + ".parquet"))
     with open(test.path("prose.parquet"), "w", encoding="utf-8") as file:
         file.write("This is no table.\n")
     test.refused(["prose.parquet: this is not a Parquet file"], test.path("prose.parquet"))
@@ -172,7 +186,8 @@ def check_wrong(test, texts, expected):
     with open(test.path("page.parquet"), "wb") as file:
         file.write(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1:])
     test.refused(["page.parquet: row group 2: damaged: ", "--on-error skip"], test.path("page.parquet"))
-    out = test.prepare("--on-error", "skip", test.path("page.parquet"), test.path("half.parquet"), test.lines("more.jsonl", [{"text": "more"}]))
+    out = test.prepare("--on-error", "skip", test.path("page.parquet"), test.path("half.parquet"),
+                       test.lines("more.jsonl", [{"text": "more"}]))
     manifest = json.load(open(os.path.join(out, "manifest.json"), encoding="utf-8"))
     assert '"file_ends": 2' in json.dumps(manifest), manifest
     first = test.prepare(test.lines("first.jsonl", [{"text": t} for t in texts[:200]] + [{"text": "more"}]))
@@ -186,14 +201,17 @@ def check_wrong(test, texts, expected):
         os.link(test.redline, elsewhere)
     except OSError:
         shutil.copy(test.redline, elsewhere)
-    said = redline_runs(elsewhere, "data", "prepare", "--tokenizer", "bytes", "--out", "none", table, status=2, cwd=test.folder)
+    said = redline_runs(elsewhere, "data", "prepare", "--tokenizer", "bytes", "--out", "none", table, status=2,
+                        cwd=test.folder)
     assert "redline-parquet.so is neither in" in said, said
     line = said[said.index("python3 -c "):].replace("python3", sys.executable, 1)
-    subprocess.run(line, shell=True, check=True, cwd=test.folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    subprocess.run(line, shell=True, check=True, cwd=test.folder,
+                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     test.same_shards(expected, test.prepare(test.path("good.jsonl"), redline=elsewhere))
     # The installed place.
     os.makedirs(test.path("elsewhere/lib/redline"))
-    os.symlink(os.path.join(os.path.dirname(test.redline), "redline-parquet.so"), test.path("elsewhere/lib/redline/redline-parquet.so"))
+    os.symlink(os.path.join(os.path.dirname(test.redline), "redline-parquet.so"),
+               test.path("elsewhere/lib/redline/redline-parquet.so"))
     test.same_shards(expected, test.prepare(table, redline=elsewhere))
 
 
@@ -207,11 +225,13 @@ def check_streams(test, texts):
     # The last checkpoint is lost, as if a kill had come before it: the next session makes its steps again.
     shutil.rmtree(os.path.join(test.path("table"), "checkpoints", "step_00000018"))
     assert test.train("table", table, 18, "--resume", "data.workers=1") == expected
-    said = [redline_runs(test.redline, "data", "stats", data, "--tokenizer", "bytes", "--seq-len", "64", "--json") for data in (lines, table)]
+    said = [redline_runs(test.redline, "data", "stats", data, "--tokenizer", "bytes", "--seq-len", "64", "--json")
+            for data in (lines, table)]
     told = [json.loads(text) for text in said]
     for one in told:
         one.pop("data", None)
-    assert {k: v for k, v in told[0].items() if k != "source"} == {k: v for k, v in told[1].items() if k != "source"}, told
+    of_lines, of_table = ({k: v for k, v in one.items() if k != "source"} for one in told)
+    assert of_lines == of_table, told
     vocabularies = []
     for data in (lines, table):
         out = test.path(os.path.basename(data) + ".tokenizer.json")

@@ -3,8 +3,9 @@
 
 Usage: safetensors_interop.py REDLINE WORK_FOLDER
 
-Files that the package wrote are imported and exported by redline, and read back by the package: the same tensors, byte for
-byte. Files that are broken in one way each are refused by both. Where pip does not work the test is skipped: exit 77.
+Files that the package wrote are imported and exported by redline, and read back by the package: the same tensors, byte
+for byte. Files that are broken in one way each are refused by both. Where pip does not work the test is skipped: exit
+77.
 """
 import ctypes
 import json
@@ -24,10 +25,11 @@ SHAPE = dict(vocab=96, hidden=32, layers=2, heads=4, kv=2, head_dim=8, ffn=48)
 def config(dtype):
     s = SHAPE
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": s["vocab"], "hidden_size": s["hidden"],
-        "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"], "num_key_value_heads": s["kv"],
-        "head_dim": s["head_dim"], "intermediate_size": s["ffn"], "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
-        "tie_word_embeddings": False, "dtype": dtype, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": s["vocab"],
+        "hidden_size": s["hidden"], "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"],
+        "num_key_value_heads": s["kv"], "head_dim": s["head_dim"], "intermediate_size": s["ffn"], "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 64, "tie_word_embeddings": False, "dtype": dtype,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     }
 
 
@@ -40,9 +42,9 @@ def shapes():
     for i in range(s["layers"]):
         layer = f"model.layers.{i}."
         for name, shape in {
-            "input_layernorm": (d,), "post_attention_layernorm": (d,), "self_attn.q_proj": (q, d), "self_attn.k_proj": (kv, d),
-            "self_attn.v_proj": (kv, d), "self_attn.o_proj": (d, q), "mlp.gate_proj": (f, d), "mlp.up_proj": (f, d),
-            "mlp.down_proj": (d, f),
+            "input_layernorm": (d,), "post_attention_layernorm": (d,), "self_attn.q_proj": (q, d),
+            "self_attn.k_proj": (kv, d), "self_attn.v_proj": (kv, d), "self_attn.o_proj": (d, q),
+            "mlp.gate_proj": (f, d), "mlp.up_proj": (f, d), "mlp.down_proj": (d, f),
         }.items():
             yield layer + name + ".weight", shape
 
@@ -103,7 +105,8 @@ def save(tensors, path):
     spec = getattr(safetensors, "TensorSpec", None)
     if spec:
         address = lambda data: ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
-        tensors = {n: spec(dtype=t["dtype"], shape=t["shape"], data_ptr=address(t["data"]), data_len=len(t["data"])) for n, t in tensors.items()}
+        tensors = {n: spec(dtype=t["dtype"], shape=t["shape"], data_ptr=address(t["data"]), data_len=len(t["data"]))
+                   for n, t in tensors.items()}
     safetensors.serialize_file(tensors, path, {"format": "pt"})
 
 
@@ -125,7 +128,8 @@ def round_trips(redline, folder):
             shards = len([n for n in os.listdir(out) if n.endswith(".safetensors")])
             print(f"{dtype}, {name} ({shards}): {'the same bytes' if same else 'OTHER BYTES'}")
             bad += not same or (shards > 1) != bool(words)
-        with open(os.path.join(source, "model.safetensors"), "rb") as a, open(f"{source}-out0/model.safetensors", "rb") as b:
+        there = f"{source}-out0/model.safetensors"
+        with open(os.path.join(source, "model.safetensors"), "rb") as a, open(there, "rb") as b:
             whole = a.read() == b.read()
         print(f"{dtype}, the whole file with its header: {'the same' if whole else 'another'}")
         bad += not whole
@@ -161,7 +165,8 @@ def broken_files(good):
     yield "a space before the header", frame(" " + text)
     yield "text after the header", frame(text + "x")
     yield "a key twice", frame(text[:-1] + f', "{first}": {json.dumps(header[first])}}}')
-    yield "metadata twice", frame('{"__metadata__": {}, "__metadata__": {}, ' + json.dumps({k: v for k, v in header.items() if k != "__metadata__"})[1:])
+    yield "metadata twice", frame('{"__metadata__": {}, "__metadata__": {}, '
+                                  + json.dumps({k: v for k, v in header.items() if k != "__metadata__"})[1:])
     yield "metadata of numbers", changed(lambda h: h.update(__metadata__={"a": 1}))
     yield "metadata is a string", changed(lambda h: h.update(__metadata__="pt"))
     yield "unknown dtype", changed(lambda h: h[first].update(dtype="F31"))
@@ -175,7 +180,8 @@ def broken_files(good):
     yield "offsets backwards", changed(lambda h: h[first].update(data_offsets=h[first]["data_offsets"][::-1]))
     yield "offsets past the end", changed(lambda h: h[first].update(data_offsets=[len(data), len(data) + 128]))
     yield "an overlap", changed(lambda h: h[first].update(data_offsets=[0, 128]))
-    yield "a hole", changed(lambda h: [e.update(data_offsets=[o + 8 for o in e["data_offsets"]]) for k, e in h.items() if k != "__metadata__"], b"\0" * 8 + data)
+    yield "a hole", changed(lambda h: [e.update(data_offsets=[o + 8 for o in e["data_offsets"]])
+                                       for k, e in h.items() if k != "__metadata__"], b"\0" * 8 + data)
 
 
 def refusals(redline, folder):

@@ -4,8 +4,8 @@
 Usage: tokenizers_interop.py REDLINE WORK_FOLDER [--fixtures]
 
 The packages go into a virtual environment in WORK_FOLDER, made once. Where pip does not work the test is skipped: exit
-status 77, and a line that says so. With --fixtures, small tokenizers and what the packages make of some texts are written
-to WORK_FOLDER/fixtures instead: tests/fixtures/tokenizers is a copy of it.
+status 77, and a line that says so. With --fixtures, small tokenizers and what the packages make of some texts are
+written to WORK_FOLDER/fixtures instead: tests/fixtures/tokenizers is a copy of it.
 """
 import itertools
 import json
@@ -31,6 +31,15 @@ O200K = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+DEEPSEEK = (
+    r"\p{N}{1,3}", r"[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
 
 
 def corpus():
@@ -45,7 +54,8 @@ def corpus():
         if rng.random() < 0.5:
             line += " " + " ".join(rng.choice(extra) for _ in range(3))
         if rng.random() < 0.3:
-            line += f" {rng.randint(0, 99999)}, {rng.random():.5f};\n    if (x == {rng.randint(0, 9)}) {{ return; }}\r\n"
+            line += f" {rng.randint(0, 99999)}, {rng.random():.5f};\n"
+            line += f"    if (x == {rng.randint(0, 9)}) {{ return; }}\r\n"
         lines.append(line.capitalize() + ".\n")
     return lines
 
@@ -58,11 +68,12 @@ def character(rng, planes):
 
 
 def without_middles(points):
-    """Code points, but every 16th of the middles of long runs of one kind: 110,000 ideographs are told apart by nothing."""
+    """Code points, but every 16th of the middles of long runs of one kind: nothing tells 110,000 ideographs apart."""
     kind = lambda c: unicodedata.category(chr(c)) + unicodedata.decomposition(chr(c))
     for _, run in itertools.groupby(points, kind):
         run = list(run)
-        middle = run[64:-64] if len(run) > 2048 and kind(run[0]) in ("Lo", "Co") else []  # unassigned ones may be assigned by now
+        # unassigned ones may be assigned by now
+        middle = run[64:-64] if len(run) > 2048 and kind(run[0]) in ("Lo", "Co") else []
         yield from run if not middle else run[:64] + middle[::16] + run[-64:]
 
 
@@ -71,10 +82,13 @@ def strings(specials, every_point):
     rng = random.Random(11)
     spaces = " \t\n\r\v\f\x1c\x1f\x85\xa0\u1680\u180e\u2000\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
     marks = [chr(c) for c in range(0x300, 0x20000) if unicodedata.combining(chr(c))]
-    contractions = ["'s", "'S", "'ſ", "'t", "'T", "'re", "'RE", "'rE", "'ve", "'Ve", "'m", "'M", "'ll", "'lL", "'d", "'D", "'K", "’s", "''", "'"]
+    contractions = ["'s", "'S", "'ſ", "'t", "'T", "'re", "'RE", "'rE", "'ve", "'Ve", "'m", "'M", "'ll", "'lL", "'d",
+                    "'D", "'K", "’s", "''", "'"]
     words = "the quick brown Fox jumps over LAZY dogs don't I'm we'LL 3.14 1234567 x==y {return;} naïve café".split()
-    result = ["", " ", "\n", "\r\n", "a", "'", "''", "\0", "a\0b", "\ufffd", "\U0010ffff", "ﬁ ß ẞ K Å Ω", "a" * 3000, " " * 3000]
-    result += ["\n" * 1000 + "a", " \n" * 500, "ab" * 2000, "1" * 1000, "é" * 500, "e\u0301" * 500, "한" * 300, "각" * 200]
+    result = ["", " ", "\n", "\r\n", "a", "'", "''", "\0", "a\0b", "\ufffd", "\U0010ffff", "ﬁ ß ẞ K Å Ω", "a" * 3000,
+              " " * 3000]
+    result += ["\n" * 1000 + "a", " \n" * 500, "ab" * 2000, "1" * 1000, "é" * 500, "e\u0301" * 500, "한" * 300,
+               "각" * 200]
     # Code points once or more, in their order and among neighbours of other kinds.
     points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
     assigned = [c for c in points if c < 0x33500 or 0xE0000 <= c < 0xE0200]
@@ -127,12 +141,15 @@ def spell_all_merges(path):
 
 def make_tokenizers(folder, vocabulary=900):
     """Small vocabularies of the families, as files: name and path."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                            trainers)
 
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     byte_level = lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     split = lambda pattern, behavior="isolated", invert=False: pre_tokenizers.Split(Regex(pattern), behavior, invert)
-    family = lambda pattern: pre_tokenizers.Sequence([split(pattern), byte_level()])
+    sequence = lambda *parts: pre_tokenizers.Sequence([*parts, byte_level()])
+    family = lambda pattern: sequence(split(pattern))
+    digits = lambda single: pre_tokenizers.Digits(individual_digits=single)
     odd = [
         AddedToken("<|endoftext|>", special=True, normalized=False),
         AddedToken("<|im_end|>", special=True, normalized=False),
@@ -152,19 +169,22 @@ def make_tokenizers(folder, vocabulary=900):
         "qwen": (normalizers.NFC(), family(QWEN), odd[:2], {}),
         "qwen-odd": (normalizers.Sequence([normalizers.NFC()]), family(QWEN), odd, {}),
         "o200k": (None, family(O200K), odd[:3], {"ignore_merges": True}),
-        "digits": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=True)]), odd[:2], {}),
-        "digits-runs": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=False), byte_level()]), odd, {}),
-        "deepseek": (None, pre_tokenizers.Sequence([split(r"\p{N}{1,3}"), split(r"[一-龥\u3040-ゟ゠-ヿ]+"), split(r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), byte_level()]), odd[:2], {}),
-        "cl100k": (None, family(r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"), odd[:2], {}),
-        "words": (None, pre_tokenizers.Sequence([split(r"\w+|[^\w\s]+", "removed", True), byte_level()]), odd[:1], {}),
-        "next": (None, pre_tokenizers.Sequence([split(r"\s", "merged_with_next"), byte_level()]), odd[:1], {}),
-        "previous": (None, pre_tokenizers.Sequence([split(r"[^\S\n]|\d+", "merged_with_previous"), byte_level()]), odd[:1], {}),
-        "contiguous": (None, pre_tokenizers.Sequence([split(r"[\p{Han}\p{Hiragana}]|\p{P}", "contiguous"), byte_level()]), odd[:1], {}),
-        "anchors": (None, pre_tokenizers.Sequence([split(r"^\s+|(?<=[a-z])\d++|\s+$|.\x{301}|'(?i:[sdmt]|ll|ve|re)|\p{^L}{2,3}+"), byte_level()]), odd[:1], {}),
-        "string": (None, pre_tokenizers.Sequence([pre_tokenizers.Split(" ", "merged_with_previous"), byte_level()]), odd[:1], {}),
+        "digits": (None, pre_tokenizers.Sequence([digits(True), pre_tokenizers.ByteLevel(add_prefix_space=True)]),
+                   odd[:2], {}),
+        "digits-runs": (None, sequence(digits(False)), odd, {}),
+        "deepseek": (None, sequence(*map(split, DEEPSEEK)), odd[:2], {}),
+        "cl100k": (None, family(CL100K), odd[:2], {}),
+        "words": (None, sequence(split(r"\w+|[^\w\s]+", "removed", True)), odd[:1], {}),
+        "next": (None, sequence(split(r"\s", "merged_with_next")), odd[:1], {}),
+        "previous": (None, sequence(split(r"[^\S\n]|\d+", "merged_with_previous")), odd[:1], {}),
+        "contiguous": (None, sequence(split(r"[\p{Han}\p{Hiragana}]|\p{P}", "contiguous")), odd[:1], {}),
+        "anchors": (None, family(r"^\s+|(?<=[a-z])\d++|\s+$|.\x{301}|'(?i:[sdmt]|ll|ve|re)|\p{^L}{2,3}+"), odd[:1], {}),
+        "string": (None, sequence(pre_tokenizers.Split(" ", "merged_with_previous")), odd[:1], {}),
         "small-alphabet": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1], {"small": True}),
-        "unknown": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1], {"small": True, "unk_token": "<unk>"}),
-        "unknown-fused": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1], {"small": True, "unk_token": "<unk>", "fuse_unk": True}),
+        "unknown": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1],
+                    {"small": True, "unk_token": "<unk>"}),
+        "unknown-fused": (None, pre_tokenizers.ByteLevel(add_prefix_space=False), odd[:1],
+                          {"small": True, "unk_token": "<unk>", "fuse_unk": True}),
     }
     lines, made = corpus(), []
     for name, (normalizer, pre_tokenizer, added, options) in plans.items():
@@ -237,7 +257,8 @@ def train_with_redline(redline, folder, texts):
     for pattern in ("gpt2", "llama3", "qwen"):
         path = os.path.join(folder, f"trained-{pattern}.json")
         command = [redline, "tokenizer", "train", "--vocab-size", "1000", "--pattern", pattern, "--out", path]
-        subprocess.run(command + ["--special", "<|endoftext|>", "--special", "<|pad|>", corpus_path], check=True, capture_output=True)
+        subprocess.run(command + ["--special", "<|endoftext|>", "--special", "<|pad|>", corpus_path], check=True,
+                       capture_output=True)
         bad += compare_library(redline, f"trained by redline, {pattern}", path, texts)
     return bad
 
@@ -249,8 +270,9 @@ def train_sentencepiece(folder, prefix, vocabulary):
     with open(corpus_path, "w", encoding="utf-8") as file:
         file.write("".join(line.replace("\n", " ") + "\n" for line in corpus()))
     sentencepiece.SentencePieceTrainer.train(
-        input=corpus_path, model_prefix=prefix, vocab_size=vocabulary, character_coverage=0.99, model_type="bpe", byte_fallback=True,
-        normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True, minloglevel=2,
+        input=corpus_path, model_prefix=prefix, vocab_size=vocabulary, character_coverage=0.99, model_type="bpe",
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
+        minloglevel=2,
     )
 
 
@@ -274,10 +296,12 @@ def write_fixtures(folder, texts):
     for name, path in make_tokenizers(folder, 500):
         if name not in ("gpt2", "llama3", "qwen-odd", "o200k"):
             continue
-        with open(path, encoding="utf-8") as file, open(os.path.join(out, f"{name}.tokenizer.json"), "w", encoding="utf-8") as to:
+        with open(path, encoding="utf-8") as file, open(os.path.join(out, f"{name}.tokenizer.json"), "w",
+                                                        encoding="utf-8") as to:
             json.dump(json.load(file), to, ensure_ascii=False, separators=(",", ":"))
         library = Tokenizer.from_file(path)
-        write_cases(out, name, chosen, lambda t: library.encode(t, add_special_tokens=False).ids, lambda i: library.decode(i, skip_special_tokens=False))
+        write_cases(out, name, chosen, lambda t: library.encode(t, add_special_tokens=False).ids,
+                    lambda i: library.decode(i, skip_special_tokens=False))
     train_sentencepiece(folder, os.path.join(out, "pieces"), 500)
     library = sentencepiece.SentencePieceProcessor(model_file=os.path.join(out, "pieces.model"))
     write_cases(out, "pieces", [t for t in chosen if "\0" not in t], library.encode, library.decode)
@@ -295,7 +319,8 @@ def main():
     os.makedirs(folder, exist_ok=True)
     enter_environment(folder, PACKAGES)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    specials = ["<|endoftext|>", "<|im_end|>", "<mask>", "<r>", "<both>", "word", "wörd", "wo\u0308rd", "caf\u00e9", "cafe\u0301", "<|end", "    ", "<|pad|>"]
+    specials = ["<|endoftext|>", "<|im_end|>", "<mask>", "<r>", "<both>", "word", "wörd", "wo\u0308rd", "caf\u00e9",
+                "cafe\u0301", "<|end", "    ", "<|pad|>"]
     texts = strings(specials, every_point=False)
     if "--fixtures" in sys.argv:
         return write_fixtures(folder, texts)

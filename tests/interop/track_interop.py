@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Lets tools/track.py take a run that was stopped, rolled back and resumed to the real wandb (offline) and MLflow (files).
+"""Lets tools/track.py take a run that was stopped, rolled back and resumed to the real wandb (offline) and MLflow
+(files).
 
 Usage: track_interop.py REDLINE WORK_FOLDER
 
@@ -37,7 +38,8 @@ def rows_of(run):
 
 
 def records(path):
-    """The records of a .wandb file: 7 bytes, then LevelDB's log of blocks with 32 KiB, pieces of a check sum, a length and a type."""
+    """The records of a .wandb file: 7 bytes, then LevelDB's log: blocks of 32 KiB, in them pieces, each behind a check
+    sum, a length and a type."""
     data, at, parts = open(path, "rb").read(), 7, b""
     while at + 7 <= len(data):
         if 32768 - at % 32768 < 7:
@@ -61,7 +63,8 @@ def wandb_rows(session):
         record.ParseFromString(data)
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item})
+            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json)
+                         for item in record.history.item})
         elif kind == "run":
             config = {item.key: json.loads(item.value_json) for item in record.run.config.update}
             config["run_id"] = record.run.run_id
@@ -89,7 +92,8 @@ def main(redline, folder):
     run, store = os.path.join(folder, "run"), os.path.join(folder, "mlruns")
     for old in (run, store):
         shutil.rmtree(old, ignore_errors=True)
-    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_TRACKING_URI="file:" + os.path.abspath(store))
+    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", MLFLOW_ALLOW_FILE_STORE="true",
+                      MLFLOW_TRACKING_URI="file:" + os.path.abspath(store))
     train(redline, run, 25)
     ids = set()
     track("wandb", run)
@@ -114,7 +118,8 @@ def main(redline, folder):
     experiment = client.get_experiment_by_name("redline")
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == 1 and runs[0].info.status == "FINISHED", runs
-    losses = {m.step: m.value for m in client.get_metric_history(runs[0].info.run_id, "loss")}  # the later of two counts
+    # the later of two counts
+    losses = {m.step: m.value for m in client.get_metric_history(runs[0].info.run_id, "loss")}
     assert losses == {row["step"]: row["loss"] for row in rows_of(run) if "loss" in row}
     assert runs[0].data.params["model.hidden"] == "16"
 

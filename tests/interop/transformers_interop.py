@@ -3,13 +3,14 @@
 
 Usage: transformers_interop.py REDLINE WORK_FOLDER
 
-transformers, safetensors, sentencepiece, protobuf and numpy are installed into a virtual environment in WORK_FOLDER, when the
-interpreter does not have them. torch is not: without it only tokenizers are compared (exit 77: the rest is skipped).
-Everything runs on the CPU.
+transformers, safetensors, sentencepiece, protobuf and numpy are installed into a virtual environment in WORK_FOLDER,
+when the interpreter does not have them. torch is not: without it only tokenizers are compared (exit 77: the rest is
+skipped). Everything runs on the CPU.
 
-Checkpoints as they are: AutoTokenizer loads them and gives redline's ids. Out: redline trains a LLaMA, a Qwen3 and an OLMo-2 for some steps and exports them; transformers loads them. In: transformers makes
-random models, saved in several types, tied and untied, in one file and in shards; redline reads, imports, exports and
-continues them. What is compared is printed; exit status 1 when anything differs.
+Checkpoints as they are: AutoTokenizer loads them and gives redline's ids. Out: redline trains a LLaMA, a Qwen3 and an
+OLMo-2 for some steps and exports them; transformers loads them. In: transformers makes random models, saved in several
+types, tied and untied, in one file and in shards; redline reads, imports, exports and continues them. What is compared
+is printed; exit status 1 when anything differs.
 """
 import glob
 import importlib.util
@@ -50,7 +51,8 @@ class Redline:
     def must(self, *words):
         result = self.run(*words)
         if result.returncode != 0:
-            raise SystemExit(f"redline {' '.join(map(str, words))}: exit {result.returncode}: {result.stderr}{result.stdout}")
+            said = result.stderr + result.stdout
+            raise SystemExit(f"redline {' '.join(map(str, words))}: exit {result.returncode}: {said}")
         return result.stdout
 
     def json(self, *words):
@@ -73,7 +75,8 @@ def documents(count, seed, longest=12):
     syllables = "ka lo mi ter an der ing tion ver un re pro con th he in er st ou al".split()
     words = ["".join(random.Random(s).choices(syllables, k=1 + s % 3)) for s in range(60)]
     for _ in range(count):
-        yield " ".join(rng.choice(words) if rng.random() < 0.9 else str(rng.randrange(100)) for _ in range(rng.randint(2, longest)))
+        yield " ".join(rng.choice(words) if rng.random() < 0.9 else str(rng.randrange(100))
+                       for _ in range(rng.randint(2, longest)))
 
 
 def write_jsonl(path, texts):
@@ -91,7 +94,8 @@ def load(folder, check):
     model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     logger.removeHandler(listener)
     keys = {kind: info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(kind)}
-    check(not keys and not listener.said, f"from_pretrained without a warning{'' if not (keys or listener.said) else f': {keys} {listener.said}'}")
+    check(not keys and not listener.said,
+          f"from_pretrained without a warning{'' if not (keys or listener.said) else f': {keys} {listener.said}'}")
     return model.to(torch.float32).eval()
 
 
@@ -134,7 +138,8 @@ def compare_logits(redline, model, folder, check, what):
     report = json.loads(result.stdout)
     errors = {t["name"]: t["error"] for t in report["tensors"]}
     worst = max((error for name, error in errors.items() if name.startswith("grad.")))
-    check(report["within"], f"{what}: logits differ by {errors['logits']:.1e}, loss by {errors['loss']:.1e}, gradients by {worst:.1e} at most")
+    check(report["within"], f"{what}: logits differ by {errors['logits']:.1e}, loss by {errors['loss']:.1e}, "
+                            f"gradients by {worst:.1e} at most")
     os.remove(os.path.join(folder, "oracle.safetensors"))
 
 
@@ -144,10 +149,12 @@ def compare_text(redline, model, folder, encode, end, check, what, flags=()):
 
     same = tokens = 0
     for prompt in PROMPTS:
-        ours = redline.json("sample", "--checkpoint", folder, "--prompt", prompt, "--temperature", 0, "--tokens", NEW_TOKENS, "--device", "cpu", *flags)["tokens"]
+        ours = redline.json("sample", "--checkpoint", folder, "--prompt", prompt, "--temperature", 0, "--tokens",
+                            NEW_TOKENS, "--device", "cpu", *flags)["tokens"]
         ids = torch.tensor([encode(prompt)])
         with torch.no_grad():
-            out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=end, pad_token_id=end)
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS,
+                                 eos_token_id=end, pad_token_id=end)
         theirs = out[0, ids.shape[1] :].tolist()
         theirs = theirs[: theirs.index(end)] if end in theirs else theirs
         same += ours == theirs
@@ -167,7 +174,8 @@ def compare_loss(redline, model, folder, data, ids_of_documents, check, what):
             loss += torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum").item()
             pairs += len(ids) - 1
     ours = redline.json("eval", "--checkpoint", folder, "--data", data, "--batches", 0, "--device", "cpu")["loss"]
-    check(abs(ours - loss / pairs) < 1e-4 * max(1, loss / pairs), f"{what}: loss of {len(ids_of_documents)} documents {ours:.6f}, transformers {loss / pairs:.6f}")
+    check(abs(ours - loss / pairs) < 1e-4 * max(1, loss / pairs),
+          f"{what}: loss of {len(ids_of_documents)} documents {ours:.6f}, transformers {loss / pairs:.6f}")
 
 
 def same_weights(a, b):
@@ -179,13 +187,15 @@ def same_weights(a, b):
             with safe_open(path, "pt") as file:
                 for name in file.keys():
                     tensor = file.get_tensor(name)
-                    out[name] = (tensor.dtype, tensor.shape, tensor.contiguous().view(-1).view(dtype=__import__("torch").uint8).numpy().tobytes())
+                    out[name] = (tensor.dtype, tensor.shape,
+                                 tensor.contiguous().view(-1).view(dtype=__import__("torch").uint8).numpy().tobytes())
         return out
 
     return tensors(a) == tensors(b)
 
 
-TEXTS = ["ka tertion 12", "", "It's  two\n\n\tlines", "caf\u00e9 \u00fcber \u4f60\u597d \U0001f600", "<end> <begin> <|endoftext|> </s>"]
+TEXTS = ["ka tertion 12", "", "It's  two\n\n\tlines", "caf\u00e9 \u00fcber \u4f60\u597d \U0001f600",
+         "<end> <begin> <|endoftext|> </s>"]
 
 
 def checkpoints_as_they_are(redline, work, check):
@@ -196,8 +206,10 @@ def checkpoints_as_they_are(redline, work, check):
     os.makedirs(data)
     with open(f"{data}/text.txt", "w") as file:
         file.write("\n\n\n".join(documents(400, 4, 60)))
-    redline.must("tokenizer", "train", "--vocab-size", 400, "--special", "<|endoftext|>", "--out", f"{data}/bpe.json", f"{data}/text.txt")
-    shutil.copy(os.path.join(os.path.dirname(__file__), "..", "fixtures", "tokenizers", "pieces.model"), f"{data}/pieces.model")
+    redline.must("tokenizer", "train", "--vocab-size", 400, "--special", "<|endoftext|>", "--out", f"{data}/bpe.json",
+                 f"{data}/text.txt")
+    shutil.copy(os.path.join(os.path.dirname(__file__), "..", "fixtures", "tokenizers", "pieces.model"),
+                f"{data}/pieces.model")
     text = [f"data.train={data}/text.txt", f"data.eval={data}/text.txt"]
     runs = {
         "byte-level BPE": text + [f"data.tokenizer={data}/bpe.json", "model.vocab=512"],
@@ -205,8 +217,8 @@ def checkpoints_as_they_are(redline, work, check):
         "bytes": text,
         "ping": [],
     }
-    tiny = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=2", "train.seq_len=64",
-            "train.max_steps=1", "train.eval_batches=1", "--device", "cpu"]
+    tiny = ["model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16",
+            "train.batch_size=2", "train.seq_len=64", "train.max_steps=1", "train.eval_batches=1", "--device", "cpu"]
     for name, keys in runs.items():
         redline.must("train", *tiny, *keys, "model.family=qwen3", "--out", f"{work}/run-{name}")
     os.rename(data, data + "-moved")
@@ -216,13 +228,16 @@ def checkpoints_as_they_are(redline, work, check):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         with open(f"{folder}/config.json") as file:
             end = json.load(file)["eos_token_id"]
-        check(tokenizer.eos_token_id == tokenizer.pad_token_id == end is not None, f"eos_token_id and pad_token_id {end}: {tokenizer.eos_token!r}")
+        check(tokenizer.eos_token_id == tokenizer.pad_token_id == end is not None,
+              f"eos_token_id and pad_token_id {end}: {tokenizer.eos_token!r}")
         check(tokenizer.model_max_length == 64, f"model_max_length {tokenizer.model_max_length}")
         lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
-        result = subprocess.run([redline.program, "tokenize", "--tokenizer", folder, "--jsonl"], input=lines, capture_output=True, text=True)
+        result = subprocess.run([redline.program, "tokenize", "--tokenizer", folder, "--jsonl"], input=lines,
+                                capture_output=True, text=True)
         ours = [json.loads(line)["ids"] for line in result.stdout.splitlines()]
         theirs = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
-        check(ours == theirs, f"the ids of {len(TEXTS)} texts, {sum(map(len, theirs))} tokens{'' if ours == theirs else f': {ours} and {theirs}'}")
+        both = "" if ours == theirs else f": {ours} and {theirs}"
+        check(ours == theirs, f"the ids of {len(TEXTS)} texts, {sum(map(len, theirs))} tokens{both}")
 
 
 def out_of_redline(redline, work, check):
@@ -233,13 +248,17 @@ def out_of_redline(redline, work, check):
     train, held_out = list(documents(600, 1, 100)), list(documents(60, 2))
     for name, texts in (("train", train), ("held_out", held_out)):
         write_jsonl(f"{work}/{name}.jsonl", texts)
-    redline.must("tokenizer", "train", "--vocab-size", 400, "--pattern", "llama3", "--special", "<|endoftext|>", "--out", tokenizer_file, f"{work}/train.jsonl")
+    redline.must("tokenizer", "train", "--vocab-size", 400, "--pattern", "llama3", "--special", "<|endoftext|>",
+                 "--out", tokenizer_file, f"{work}/train.jsonl")
     for name in ("train", "held_out"):
-        redline.must("data", "prepare", "--tokenizer", tokenizer_file, "--out", f"{work}/{name}", f"{work}/{name}.jsonl")
-    common = ["model.layers=2", "model.hidden=64", "model.heads=4", "model.kv_heads=2", "model.ffn=160", "model.vocab=416", "train.batch_size=4",
-              "train.seq_len=64", "train.max_steps=60", "train.eval_batches=2", "optim.lr=1e-2", "optim.warmup_steps=5", f"data.train={work}/train"]
+        redline.must("data", "prepare", "--tokenizer", tokenizer_file, "--out", f"{work}/{name}",
+                     f"{work}/{name}.jsonl")
+    common = ["model.layers=2", "model.hidden=64", "model.heads=4", "model.kv_heads=2", "model.ffn=160",
+              "model.vocab=416", "train.batch_size=4", "train.seq_len=64", "train.max_steps=60", "train.eval_batches=2",
+              "optim.lr=1e-2", "optim.warmup_steps=5", f"data.train={work}/train"]
     families = {
-        "llama": ["model.head_dim=16", "model.rope_scaling=llama3", "model.rope_factor=8", "model.rope_original_len=32", "model.tied=false"],
+        "llama": ["model.head_dim=16", "model.rope_scaling=llama3", "model.rope_factor=8", "model.rope_original_len=32",
+                  "model.tied=false"],
         "qwen3": ["model.head_dim=32", "model.rope_theta=1e6", "model.tied=true"],
         "olmo2": ["model.head_dim=16", "model.rope_theta=5e5", "model.tied=false"],
     }
@@ -250,8 +269,10 @@ def out_of_redline(redline, work, check):
         redline.must("export", "--checkpoint", run, "--out", out)
         redline.must("export", "--checkpoint", run, "--out", out + "-bf16", "--dtype", "bf16", "--shard-size", 60000)
         model, tokenizer = load(out, check), AutoTokenizer.from_pretrained(out)
-        check(type(model).__name__ == {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "olmo2": "Olmo2ForCausalLM"}[family], f"the class is {type(model).__name__}")
-        check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None, f"eos_token_id {tokenizer.eos_token_id} in the model and the tokenizer")
+        check(type(model).__name__ == {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM",
+                                       "olmo2": "Olmo2ForCausalLM"}[family], f"the class is {type(model).__name__}")
+        check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None,
+              f"eos_token_id {tokenizer.eos_token_id} in the model and the tokenizer")
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)
         compare_logits(redline, model, out, check, "exported")
         compare_text(redline, model, out, encode, tokenizer.eos_token_id, check, "exported")
@@ -261,23 +282,30 @@ def out_of_redline(redline, work, check):
         compare_logits(redline, load(out + "-bf16", check), out + "-bf16", check, "exported as bf16, in shards")
         checkpoint = f"{run}/checkpoints/step_00000060"
         model, tokenizer = load(checkpoint, check), AutoTokenizer.from_pretrained(checkpoint)
-        check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None, "the checkpoint as it is: eos_token_id")
+        check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None,
+              "the checkpoint as it is: eos_token_id")
         compare_logits(redline, model, checkpoint, check, "the checkpoint as it is")
         compare_text(redline, model, checkpoint, encode, tokenizer.eos_token_id, check, "the checkpoint as it is")
 
 
 def made_by_transformers():
     """Name, class, settings, type, largest shard, and redline's name of the type."""
-    llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+    llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-    yield "LLaMA, llama3 rope, untied, f32", "Llama", dict(rope_parameters=llama3, tie_word_embeddings=False, num_key_value_heads=2), "float32", None, "f32"
-    yield "LLaMA, linear rope, tied, bf16 in shards", "Llama", dict(rope_parameters=linear, tie_word_embeddings=True, num_key_value_heads=1), "bfloat16", "30KB", "bf16"
-    yield "LLaMA, as many heads, untied, f16 in shards", "Llama", dict(tie_word_embeddings=False, num_key_value_heads=4), "float16", "30KB", "f16"
-    yield "Qwen3, tied, bf16", "Qwen3", dict(tie_word_embeddings=True, num_key_value_heads=2, head_dim=32), "bfloat16", None, "bf16"
-    yield "Qwen3, untied, f32 in shards", "Qwen3", dict(tie_word_embeddings=False, num_key_value_heads=1, head_dim=8), "float32", "50KB", "f32"
-    yield "Qwen3, tied, f16", "Qwen3", dict(tie_word_embeddings=True, num_key_value_heads=4, head_dim=16), "float16", None, "f16"
-    yield "OLMo-2, untied, f32", "Olmo2", dict(tie_word_embeddings=False, num_key_value_heads=2), "float32", None, "f32"
-    yield "OLMo-2, tied, bf16 in shards", "Olmo2", dict(tie_word_embeddings=True, num_key_value_heads=4, pad_token_id=None), "bfloat16", "30KB", "bf16"
+    settings = lambda tied, kv_heads, **more: dict(tie_word_embeddings=tied, num_key_value_heads=kv_heads, **more)
+    f32, bf16, f16 = ("float32", "f32"), ("bfloat16", "bf16"), ("float16", "f16")
+    for name, family, of, shard, (dtype, flag) in (
+            ("LLaMA, llama3 rope, untied, f32", "Llama", settings(False, 2, rope_parameters=llama3), None, f32),
+            ("LLaMA, linear rope, tied, bf16 in shards", "Llama", settings(True, 1, rope_parameters=linear), "30KB",
+             bf16),
+            ("LLaMA, as many heads, untied, f16 in shards", "Llama", settings(False, 4), "30KB", f16),
+            ("Qwen3, tied, bf16", "Qwen3", settings(True, 2, head_dim=32), None, bf16),
+            ("Qwen3, untied, f32 in shards", "Qwen3", settings(False, 1, head_dim=8), "50KB", f32),
+            ("Qwen3, tied, f16", "Qwen3", settings(True, 4, head_dim=16), None, f16),
+            ("OLMo-2, untied, f32", "Olmo2", settings(False, 2), None, f32),
+            ("OLMo-2, tied, bf16 in shards", "Olmo2", settings(True, 4, pad_token_id=None), "30KB", bf16)):
+        yield name, family, of, dtype, shard, flag
 
 
 def into_redline(redline, work, check):
@@ -291,13 +319,14 @@ def into_redline(redline, work, check):
     for number, (name, family, settings, dtype, shard, flag) in enumerate(made_by_transformers()):
         print(f"made by transformers: {name}")
         config = getattr(transformers, family + "Config")(
-            vocab_size=257, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256,
-            initializer_range=0.2, bos_token_id=None, eos_token_id=end, **settings)
+            vocab_size=257, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+            max_position_embeddings=256, initializer_range=0.2, bos_token_id=None, eos_token_id=end, **settings)
         torch.manual_seed(number)
         model = getattr(transformers, family + "ForCausalLM")(config).to(getattr(torch, dtype)).eval()
         folder, checkpoint = f"{work}/made-{number}", f"{work}/in-{number}"
         model.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
-        check(len(glob.glob(folder + "/*.safetensors")) > 1 if shard else True, f"{len(glob.glob(folder + '/*.safetensors'))} file(s) of weights")
+        check(len(glob.glob(folder + "/*.safetensors")) > 1 if shard else True,
+              f"{len(glob.glob(folder + '/*.safetensors'))} file(s) of weights")
         model = load(folder, check)  # read again: a cast of a living model rounds its rotary frequencies too
         redline.must("import", folder, "--out", checkpoint)
         redline.must("export", "--checkpoint", checkpoint, "--out", checkpoint + "-out", "--dtype", flag)
@@ -313,8 +342,10 @@ def into_redline(redline, work, check):
 
 
 def continue_training(redline, folder, checkpoint, data, flag, check):
-    """With steps too small to change a weight, what comes out of training is what went in; the folder is not needed again."""
-    keys = ["train.batch_size=2", "train.seq_len=64", "train.eval_batches=1", f"data.train={data}", "optim.lr=1e-20", "optim.min_lr=0", "optim.warmup_steps=0", "--device", "cpu"]
+    """Training with steps too small to change a weight gives back the weights it began with, and needs the folder no
+    more."""
+    keys = ["train.batch_size=2", "train.seq_len=64", "train.eval_batches=1", f"data.train={data}", "optim.lr=1e-20",
+            "optim.min_lr=0", "optim.warmup_steps=0", "--device", "cpu"]
     run = checkpoint + "-run"
     redline.must("train", f"model.init_from={folder}", "train.max_steps=1", *keys, "--out", run)
     os.rename(folder, folder + "-moved")
@@ -327,7 +358,8 @@ def continue_training(redline, folder, checkpoint, data, flag, check):
 def main():
     redline, folder = Redline(os.path.abspath(sys.argv[1])), os.path.abspath(sys.argv[2])
     os.makedirs(folder, exist_ok=True)
-    enter_environment(folder, ["transformers", "safetensors", "numpy", "sentencepiece", "google.protobuf"], system_packages=True)
+    enter_environment(folder, ["transformers", "safetensors", "numpy", "sentencepiece", "google.protobuf"],
+                      system_packages=True)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning")
     try:

@@ -10,7 +10,7 @@ import threading
 import time
 
 ERROR = "redline: error: "
-# What a process says that ended otherwise than by its own sentence, and what libraries call their errors.
+# Words of a process that did not end by its own sentence, and libraries' names of their errors.
 CRASH_WORDS = (
     "terminate called", "what():", "Assertion", "assertion failed", "Segmentation fault", "core dumped", "Aborted",
     "Sanitizer", "runtime error:", "stack smashing", "double free", "corrupted size", "pure virtual",

@@ -1,9 +1,9 @@
-"""What a run left in its folder, held against the reference: the same configuration run once without interruption."""
+"""Compares a run's folder with the reference, the same configuration run once without interruption."""
 import json
 
 from program import Failure
 
-# What a step computed. The other keys of metrics.jsonl are times and what the machine did.
+# The computed figures of a step. The other keys of metrics.jsonl are times and the machine's state.
 STEP_KEYS = ("step", "loss", "grad_norm", "lr", "tokens", "padding", "truncated_tokens", "eval_loss", "fp8_saturated",
              "fp8_zero")
 # These name the settings of the machine that may differ, or hold hashes of what does.

@@ -8,7 +8,7 @@ import configurations
 import runs
 from program import Failure
 
-# What became of a trial.
+# The outcomes of a trial.
 SAME = "bit-identical"
 REFUSED = "refused with a sentence"
 WARNED = "other, with a warning"

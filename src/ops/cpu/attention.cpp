@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kQueryTile = 64, kKeyTile = 256;
 static_assert(kKeyTile % kQueryTile == 0, "a query sees at least one key of every key tile that its tile reads");
 
-// What a query has met so far: the largest score and the sum of exp(score - top).
+// The running statistics of a query: the largest score and the sum of exp(score - top).
 struct RowStatistics {
   float top = -std::numeric_limits<float>::infinity();
   float sum = 0;

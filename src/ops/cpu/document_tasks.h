@@ -17,7 +17,7 @@ struct DocumentPart {
 };
 using DocumentParts = std::span<const DocumentPart>;
 
-// Where the tail begins. Unused entries of doc_offsets repeat the end.
+// The beginning of the tail. Unused entries of doc_offsets repeat the end.
 inline std::int64_t documents_end(const Tensor& doc_offsets) { return doc_offsets.i32()[doc_offsets.elements() - 1]; }
 
 // Every document that has tokens, in parts of at most `length` counted from its own start; the parts that see most keys

@@ -27,8 +27,8 @@ struct Gemm {
 void gemm(const Gemm& g, ThreadPool& pool);  // spread over the pool
 void gemm_tile(const Gemm& g);               // on the calling thread
 
-// Before the first gemm_tile of a pool's threads: whether there is room for what OpenBLAS takes for each of them, which
-// it waits for without end. Looks once.
+// Called before the first gemm_tile of a pool's threads. Checks once that there is memory for OpenBLAS's buffers of all
+// threads; OpenBLAS itself would wait for it without end.
 void require_buffers(ThreadPool& pool);
 
 }  // namespace redline::ops::cpu

@@ -28,14 +28,14 @@ struct GradArguments {
 
 // A thread has one vector of two rows at a time, or two of one row (1.5% faster with rows of 2048 and 2304, but 0.7%
 // slower with 768), or, where a row is wider than that, kWideElements of it. Two blocks a multiprocessor: 2 x 132 are
-// kRowGroups. What comes next is read ahead: without it 3.3 TB/s.
+// kRowGroups. The next rows are read ahead: without it 3.3 TB/s.
 constexpr int kGradThreads = 320, kWideThreads = 512;                           // of a block
 constexpr int kLongRow = 192, kWideRow = 2 * kGradThreads, kWideElements = 16;  // rows in vectors
 
 template <class T, int kWidth, int kVectors, int kRows>
 using GradReads = CopyAhead<T, kWidth, 3 * kRows * kVectors>;
 
-// What is written of dresidual in eight bits.
+// The copies of dresidual in eight bits.
 enum class Casts { none, rows, columns /* and rows, where they are asked for */ };
 
 template <class T, int kWidth, int kVectors, int kRows, int kThreads, Casts kCasts>
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, kThreads == kGradThreads ? 2 : 1)
           float out[kWidth];
 #pragma unroll
           for (int e = 0; e < kWidth; ++e) {
-            // Which products are rounded is said here: a kernel that casts must have the bits of one that does not.
+            // Explicit fmaf fixes the rounding: a kernel that casts must have the bits of one that does not.
             dweight[v][e] = fmaf(dy[k][v][e], r[k][v][e] * rstd[k], dweight[v][e]);
             out[e] = fmaf(rstd[k], fmaf(-slope, r[k][v][e], dy[k][v][e] * w[v][e]), above[k][v][e]);
           }

@@ -74,8 +74,8 @@ class Choices {
     }
     if (able.empty()) fail_user("no attention backend can do {}{}", describe(c), refusals);
     if (able.size() > 1) able.pop_back();  // the slowest by far
-    // Which one is fastest may change from run to run, and with it the bits: the first is taken, for packed documents
-    // the first of our own, since cuDNN is several times slower where they are short.
+    // The fastest may change from run to run, and with it the bits. So the first is taken: for packed documents the
+    // first of our own, since cuDNN is several times slower where they are short.
     const bool repeat = c.how.bits == Bits::repeat;
     if (repeat && !c.full_rows() && able.size() > 1 && able[0]->by == AttentionBy::cudnn) able.erase(able.begin());
     if (able.size() == 1 || repeat || device::cuda::capturing(launch.stream)) {

@@ -1,7 +1,7 @@
-// The ways this program can compute attention on a GPU. Who does is the node's to say; where it leaves that to the
-// card, run() of kernels.h takes the fastest that can, measured on the operands of the first run, or the first that can
-// where bits must repeat; the reference takes the cases that flash cannot, with a sentence. The results of one's
-// forward pass (out, natural-log lse) any other's backward can read, so the two passes are chosen apart.
+// The ways to compute attention on a GPU. A node names one, or leaves the choice to the card. Then run() of kernels.h
+// takes the fastest that can, measured on the operands of the first run, or the first that can where bits must repeat.
+// The reference takes the cases that flash cannot, with a note. Any backward pass can read the results of any forward
+// pass (out, natural-log lse), so the two passes are chosen apart.
 #pragma once
 
 #include <compare>
@@ -42,13 +42,13 @@ struct AttentionBackend {
 AttentionCase case_of(const Attention<Tensor>& op, const Launch& launch);
 AttentionCase case_of(const AttentionGrad<Tensor>& op, const Launch& launch);
 
-// The last one takes every case that the program can build and is the slowest by far.
+// All backends. The last one takes every case, and is the slowest by far.
 std::span<const AttentionBackend> attention_backends();
 
 // The backend that is asked for by name. One that cannot take the case is a UserError.
 const AttentionBackend& find_attention(const AttentionCase& c, AttentionBy by);
 
-// cudnn/attention_cudnn.cpp, or no_cudnn.cpp where it was not built: NVIDIA's library, loaded when first asked for.
+// cudnn/attention_cudnn.cpp, or no_cudnn.cpp where it was not built: NVIDIA's library, loaded at its first use.
 std::string cudnn_version();  // empty: there is none, and cudnn_problem() says why
 std::string cudnn_problem();
 std::string cudnn_why_not(const AttentionCase& c);

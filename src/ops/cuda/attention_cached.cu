@@ -49,7 +49,7 @@ struct Arguments {
   float scale;
 };
 
-// What some keys add up to for one query: lane l has its columns of out.
+// The sum over some keys for one query: lane l has its columns of out.
 template <int kWidth>
 struct Sum {
   float top = -FLT_MAX, sum = 0, out[kWidth] = {};

@@ -1,8 +1,8 @@
 // Causal attention within packed documents, forward, with Hopper's products; the sums are those of attention_flash.cu.
 // A block is one warp group and takes 64 queries of a document and a head, over tiles of 64 keys copied one ahead. It
-// waits for each of its products; what fills the tensor cores meanwhile are the other blocks of the multiprocessor, for
-// a block is small. That suits short documents, where a piece of work is over after a few tiles. Blocks of several
-// groups that share the keys were slower: they wait for each other.
+// waits for each of its products; the other blocks of the multiprocessor fill the tensor cores meanwhile, for a block
+// is small. This suits short documents, where a piece of work is over after a few tiles. Blocks of several groups that
+// share the keys were slower: they wait for each other.
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_pass.cuh"
 #include "ops/cuda/attention_softmax.cuh"

@@ -1,5 +1,5 @@
-// The common part of the tiled attention kernels, flash's and Hopper's, beside tiles: what they are told, how a block
-// walks over the queries that see its keys, and the tail of a batch.
+// The common part of the tiled attention kernels, flash's and Hopper's, beside tiles: their parameters, the walk of a
+// block over the queries that see its keys, and the tail of a batch.
 #pragma once
 
 #include "ops/attention.h"
@@ -31,7 +31,7 @@ struct GradArguments {
   TileList queries, keys;
 };
 
-// All but the lists of tiles.
+// The parameters without the lists of tiles.
 template <class T = __nv_bfloat16>
 ForwardArguments<T> arguments_of(const Attention<Tensor>& op) {
   return {.qkv = op.qkv.as<T>(),

@@ -1,5 +1,4 @@
-// Packed documents as a library sees them: a batch of sequences, each with its length and where it begins in each
-// array.
+// Packed documents for a library: a batch of sequences, each with its length and its offset in each array.
 #pragma once
 
 #include "device/cuda/launch.h"

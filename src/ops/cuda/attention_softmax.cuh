@@ -1,5 +1,5 @@
-// The softmax of tiled attention, forward, in registers: what rows have met so far, taking a tile of scores in, and
-// what remains to be done at the end. Rows are those of mma's C: lane / 4 and lane / 4 + 8 of each 16.
+// The softmax of tiled attention, forward, in registers: the running statistics of rows, a step for each tile of
+// scores, and the last step. Rows are those of mma's C: lane / 4 and lane / 4 + 8 of each 16.
 #pragma once
 
 #include "ops/cuda/attention_tiles.cuh"
@@ -16,7 +16,7 @@ struct SoftmaxRows {
   }
 };
 
-// Scores become p; what was summed before, if something was, is scaled down where a larger score was met.
+// Turns scores into p. Earlier sums, if any, are scaled down where a larger score comes.
 template <int kM, int kN, int kColumns>
 __device__ inline void softmax_step(float (&s)[kM][kN][4], float (&out)[kM][kColumns][4], SoftmaxRows<kM>& rows,
                                     float scale_log2, bool begun) {

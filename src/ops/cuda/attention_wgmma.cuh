@@ -12,8 +12,8 @@ namespace redline::ops::cuda {
 
 inline constexpr int kTile = 64, kWarpRows = 16;  // rows of a product, and those of them that one warp has
 
-// Everybody's copies into shared memory are there, for the warps as for their products, and what products of before
-// have read may be overwritten.
+// After this call all copies into shared memory are visible to the warps and to their products, and tiles that earlier
+// products have read may be overwritten.
 __device__ inline void exchange_tiles() {
   await_copies();
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");

@@ -1,5 +1,5 @@
-// Who does what in tiled attention: a fixed number of resident blocks takes tiles from the list of ops/document_tiles.h
-// until it is empty. The order decides when a tile is done, never its bits.
+// Shares the work of tiled attention: a fixed number of resident blocks takes tiles from the list of
+// ops/document_tiles.h until it is empty. The order decides when a tile is done, never its bits.
 #pragma once
 
 #include "device/cuda/launch.h"
@@ -22,7 +22,7 @@ struct TileList {
 };
 static_assert(sizeof(PlannedDocument) == kTileSlotBytes);
 
-// The list of that size in what DocumentTiles has written for a batch.
+// The list of that size among the lists that DocumentTiles wrote for a batch.
 TileList tile_list(const Tensor& tiles, std::int64_t tokens, std::int64_t capacity, std::int64_t tile);
 template <class Op>
 TileList tile_list(const Op& op, std::int64_t tile) {
@@ -33,12 +33,12 @@ TileList tile_list(const Op& op, std::int64_t tile) {
 struct Work {
   PlannedDocument document;
   int position, head;
-  // Of queries, where late ones see most keys.
+  // For tiles of queries, of which late ones see most keys.
   __device__ int query_tile() const { return document.tiles - 1 - position; }
 };
 
-// Piece `index` of count * heads. The heads of one tile are neighbours, and so are a document's tiles: what one block
-// brings into L2 the others find there.
+// Piece `index` of count * heads. The heads of one tile are neighbours, and so are a document's tiles: data that one
+// block brings into L2 serve the others.
 __device__ inline Work find_work(const TileList& list, int index, int heads) {
   const auto slot = static_cast<int>(static_cast<unsigned>(index) / static_cast<unsigned>(heads));
   Work work;
@@ -76,7 +76,7 @@ class WorkQueue {
   __device__ int index() const { return index_; }
   __device__ Work work() const { return find_work(list_, index_, heads_); }
 
-  // Behind this nobody of the block works on the piece that was.
+  // After this call no thread of the block works on the last piece.
   __device__ void take_next() {
     if (threadIdx.x == 0) next_[turn_] = asked_;
     __syncthreads();

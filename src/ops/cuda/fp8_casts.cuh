@@ -27,7 +27,7 @@ inline CastTo cast_to(const Fp8Copies<Tensor>& to) {
           any.dtype == DType::e5m2};
 }
 
-// Of fp8 rows [n, d] that are `stride` apart: columns [d, n], as quantize makes them of rows without gaps.
+// Transposes fp8 rows [n, d] that are `stride` apart into columns [d, n], as quantize does without gaps.
 void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, cudaStream_t stream);
 
 // Four numbers, the first in the lowest byte, rounded to nearest even and saturating.
@@ -46,8 +46,8 @@ __device__ uint2 cast_8(const device::cuda::Vector<device::cuda::bf16, 8>& x, fl
           cast_4<kE5m2>(x[4] * scale, x[5] * scale, x[6] * scale, x[7] * scale)};
 }
 
-// The largest magnitude of what a thread has seen, as the bits of bf16 in either half of a word: magnitudes of floats
-// are in the order of their bits, and NaN is above all.
+// The largest magnitude that a thread has seen, as the bits of bf16 in either half of a word: magnitudes of floats are
+// in the order of their bits, and NaN is above all.
 struct LargestBits {
   std::uint32_t low = 0, high = 0;
 
@@ -58,13 +58,13 @@ struct LargestBits {
       high = max(high, x.pairs[i] & 0x7FFF0000u);
     }
   }
-  // Of a warp, to memory: for kernels of few blocks.
+  // Records a warp's largest in memory: for kernels of few blocks.
   __device__ void record(float* amax) const {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
     if (threadIdx.x % device::cuda::kWarp == 0) atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
   }
-  // Of the block: before a barrier each thread puts its own, behind it one thread records all. Which block comes
-  // first does not matter. An atomic for each warp made quantize take twice as long: all of them meet at one address.
+  // For the block: before a barrier each thread puts its own, behind it one thread records all. The order of blocks
+  // does not matter. An atomic for each warp made quantize take twice as long: all of them meet at one address.
   __device__ void put(std::uint32_t (&of_warps)[device::cuda::kMaxWarps], int thread) const {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
     if (thread % device::cuda::kWarp == 0) of_warps[thread / device::cuda::kWarp] = most;

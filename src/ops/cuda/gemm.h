@@ -37,8 +37,8 @@ struct Gemm {
 
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
 
-// How long a product takes by itself, as gemm() would launch it: tuned where those are. The addresses only say how
-// operands are aligned; it runs on operands of its own. Untimed it is only asked whether there is an algorithm.
+// The time of a product by itself, as gemm() would launch it, tuned or not. It runs on operands of its own; the
+// addresses only tell the alignment. Without timing, it only asks whether there is an algorithm.
 struct ProductTime {
   double seconds = 0;
   std::string problem = {};  // why it cannot be computed, or not be timed
@@ -47,12 +47,12 @@ ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool time
 
 // How the algorithm of each product of a card is found from here on (kernels.tuning). off: cuBLASLt's first proposal;
 // on: the fastest of its best ones, by time; max: the fastest of all that it proposes, with more of their variants.
-// What one has found is not the others'. The environment's REDLINE_TUNING=off wins over all of them.
+// Each has plans of its own. The environment's REDLINE_TUNING=off wins over all of them.
 enum class Tuning : std::uint8_t { off, on, max };
 void set_tuning(Tuning tuning, const device::cuda::Launch& launch);
 
-// Writes what was tuned on the card since the last call to the tuning file, for later runs. A file that cannot be
-// written is a warning.
+// Writes the card's new plans since the last call to the tuning file, for later runs. A file that cannot be written is
+// a warning.
 void keep_tuning(const device::cuda::Launch& launch);
 
 }  // namespace redline::ops::cuda

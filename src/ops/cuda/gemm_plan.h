@@ -1,4 +1,4 @@
-// A product as cuBLASLt wants it described, and the algorithms that can compute it.
+// The description of a product for cuBLASLt, and the algorithms that can compute it.
 #pragma once
 
 #include <cublasLt.h>
@@ -60,7 +60,8 @@ class GemmPlan {
  public:
   GemmPlan(cublasLtHandle_t handle, const GemmShape& shape);
 
-  // The heuristic's, best guess first. Empty: the library has none, for example for eight bits on a card without them.
+  // The heuristic's algorithms, best guess first. Empty: the library has none, for example for eight bits on a card
+  // without them.
   std::vector<cublasLtMatmulAlgo_t> candidates() const;
   std::vector<cublasLtMatmulAlgo_t> all_candidates() const;  // as many as it has, not the best few
   std::string why_none() const;                              // as a sentence
@@ -71,7 +72,7 @@ class GemmPlan {
   void choose(const cublasLtMatmulAlgo_t& algorithm) { algorithm_ = algorithm; }
   const cublasLtMatmulAlgo_t& algorithm() const { return algorithm_; }
   void run(const Gemm& g, const Launch& launch) const;
-  // With any algorithm; what it cannot do is no error here.
+  // Runs any algorithm. One that cannot do it is no error here.
   struct Operands {
     const void *a, *b;
     void *c, *workspace;

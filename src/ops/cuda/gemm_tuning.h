@@ -1,4 +1,4 @@
-// Which algorithm computes a product fastest, by time on random operands of its own.
+// Finds the fastest algorithm of a product, by time on random operands of its own.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ class GemmTrial {
  public:
   static std::optional<GemmTrial> open(const GemmPlan& plan, const Launch& launch);  // nothing without memory
 
-  // The ones that run at all, of the candidates and of the variants of the best, after a first look, fastest first, at
-  // most so many; then once more the first candidate that runs. Empty when none does.
+  // The candidates, and variants of the best, that run at all: fastest first by a first look, at most so many, then the
+  // first candidate that runs once more. Empty where none runs.
   std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
                                         const SearchWidth& width) const;
   // Seconds of one run, of as many as take about `for_seconds`, at least one; infinite where one cannot be started.
@@ -44,8 +44,8 @@ class GemmTrial {
   device::cuda::DeviceBytes a_, b_, c_, workspace_, scale_;
 };
 
-// Finalists take turns for so many rounds: the mean time of each, in their order. An algorithm runs in a round for the
-// seconds that `long_for` says of it.
+// Lets finalists take turns for so many rounds, and returns the mean time of each, in their order. An algorithm runs
+// for `long_for(it)` seconds in a round.
 template <class LongFor>
 std::vector<double> time_in_turns(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists, int rounds,
                                   const LongFor& long_for) {
@@ -58,7 +58,7 @@ std::vector<double> time_in_turns(const GemmTrial& trial, std::span<const TimedA
 // The first turns: three of 2 ms.
 std::vector<double> time_in_bursts(const GemmTrial& trial, std::span<const TimedAlgorithm> finalists);
 
-// Nothing when there is no memory for operands, or no candidate runs. A cold card is loaded first.
+// Empty where there is no memory for operands, or no candidate runs. A cold card is warmed up first.
 struct Fastest {
   cublasLtMatmulAlgo_t algorithm;
   double seconds, first_seconds;  // of it, and of the first candidate that runs

@@ -3,9 +3,9 @@
 //   dx = dlogits W;  dW (+)= dlogits^T x.
 // The products are gemm's, a chunk at a time. Between them a row of logits is blockDim.x threads: one pass for the
 // largest and the sum of exp, which leaves what fits of the row in shared memory, and one that turns it into dlogits,
-// each thread over the vectors it has read itself. A block is one row, or several where a row is a warp's.
-// Gradients in eight bits: the second pass writes dlogits as e5m2 to the front of the row that it reads, and another
-// kernel turns them over. That moves 5 bytes a logit; with tiles that make both forms of the logits it would be 6.
+// each thread over the vectors it has read itself. A block is one row, or several where a row is a warp's. Gradients in
+// eight bits: the second pass writes dlogits as e5m2 to the front of the row that it reads, and another kernel turns
+// them over. This moves 5 bytes a logit; with tiles that make both forms of the logits it would be 6.
 #include <algorithm>
 
 #include "device/cuda/vectors.cuh"
@@ -28,7 +28,7 @@ struct Rows {
   float z_loss;
 };
 
-// What becomes of a row of logits: it stays, or is dlogits in its own type or in eight bits.
+// The contents of a row of logits afterwards: logits, or dlogits in their own type or in eight bits.
 enum class Leave { logits, dlogits, e5m2 };
 
 template <class T, int kWidth, Leave kLeave>
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(1024) cross_entropy(T* logits, const std::int3
       for (std::int32_t v = thread; v < vectors; v += threads) to[v] = cast_8<true>(dlogits(v), cast_scale);
       return;
     }
-    // What was not kept is read again: nobody writes before all have read as far as that.
+    // Vectors that were not kept are read again: nobody writes before all have read so far.
     for (std::int32_t first = 0; first < vectors; first += threads) {
       const std::int32_t v = first + thread;
       const uint2 eight = v < vectors ? cast_8<true>(dlogits(v), cast_scale) : uint2{};

@@ -1,4 +1,4 @@
-// Matrices made orthogonal on the card: products alone, so that kernels need not know it.
+// Makes matrices orthogonal on the card, by products alone.
 #pragma once
 
 #include "device/cuda/launch.h"

@@ -1,4 +1,4 @@
-// The matrix products that ops are made of, as they are launched: whoever wants to know them asks here.
+// The matrix products of ops, as they are launched.
 #pragma once
 
 #include "ops/cuda/gemm.h"
@@ -20,8 +20,8 @@ struct LogitsChunk {
 };
 LogitsChunk logits_chunk(const Tensor& logits);
 
-// Of one chunk, from row `first` on; the latter two where there is a gradient. In eight bits dlogits stand where the
-// logits were, each row at its front, and once more by columns.
+// The products of one chunk, from row `first` on; the last two where there is a gradient. In eight bits dlogits take
+// the front of the row of their logits, and stand once more by columns.
 struct HeadProducts {
   Gemm logits, dx, dweight;
 };

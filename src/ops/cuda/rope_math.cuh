@@ -1,5 +1,5 @@
-// The arithmetic of RoPE and of a head's norm, where kernels with casts and without must agree to the bit: what is
-// fused is said, for compilers choose otherwise from one kernel to the next.
+// The arithmetic of RoPE and of a head's norm, where kernels with casts and without must agree to the bit. Fused
+// operations are written out, since compilers would choose differently from one kernel to the next.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace redline::ops::cuda {
 struct Rotated {
   float lower, upper;
 };
-// By the angle with cosine c and sine s; with -s by the opposite one.
+// Rotates by the angle with cosine c and sine s; with -s by the opposite one.
 __device__ inline Rotated rotated(float lower, float upper, float c, float s) {
   return {fmaf(lower, c, -(upper * s)), fmaf(upper, c, lower * s)};
 }
 
-// Over the lanes that have a head, a power of two of them; each gets the same bits.
+// The sum over the lanes of a head, a power of two of them; each gets the same bits.
 __device__ inline float head_sum(float value, std::int32_t lanes) {
   for (std::int32_t offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
   return value;

@@ -136,7 +136,7 @@ constexpr int kGradThreads = 384;
 template <class T, int kWidth>
 using GradReads = CopyAhead<T, kWidth, 4 * kStepsOfLane<kWidth>>;
 
-// What a block works on at once: `heads` of the q and k heads, of `tokens` tokens each. Where not all heads fit, one
+// The work of a block at a time: `heads` of the q and k heads, of `tokens` tokens each. Where not all heads fit, one
 // pass over the tokens follows another.
 struct Pass {
   std::int32_t heads, tokens;

@@ -10,8 +10,8 @@
 namespace redline::ops::cuda {
 
 // The end of a kernel whose block has a group of rows, threadIdx.y several at once: its row of `partial` is the sum of
-// what `store(to)` writes for each threadIdx.y. `shared` held what was read ahead; rounds past the end may still be
-// under way.
+// the rows that `store(to)` writes for each threadIdx.y. `shared` held rows read ahead; rounds past the end may still
+// be under way.
 template <class Store>
 __device__ void sum_over_block_rows(std::byte* shared, std::int32_t columns, float* partial, const Store& store) {
   device::cuda::await_copies();
@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(device::cuda::kWarp* kGroupSlices)
 }
 
 // first (+)= the sums of the first `split` columns of partial, second (+)= those of the rest. The kernel before, which
-// leaves `partial`, says let_next_kernel_start().
+// writes `partial`, calls let_next_kernel_start().
 inline void sum_row_groups(const Tensor& partial, std::int64_t split, float* first, float* second, bool accumulate,
                            const device::cuda::Launch& launch) {
   static_assert(kRowGroups % kGroupSlices == 0);

@@ -1,6 +1,5 @@
-// The tuning cache on disk: which algorithm of cuBLASLt was fastest for a product on a card, and how long
-// it took. Losing it costs a second of
-// tuning at the next start, so nothing about it is ever an error.
+// The tuning cache on disk: the fastest algorithm of cuBLASLt for each product on a card, with its time. Losing it
+// costs a second of tuning at the next start, so its problems are never errors.
 #pragma once
 
 #include <array>
@@ -29,11 +28,11 @@ class TuningFile {
 
   std::optional<TunedProduct> find(const std::string& key) const;
   void put(const std::string& key, const TunedProduct& product);
-  void save();  // what was put since the last save, added to what the file holds by now
+  void save();  // adds the new entries to the file as it is now
 
  private:
   using Entries = std::map<std::string, TunedProduct>;
-  Entries load(bool tell) const;  // a file that cannot be read holds nothing, which may be told
+  Entries load(bool tell) const;  // a file that cannot be read counts as empty, with a warning if `tell`
 
   FileSystem& files_;
   Path path_;

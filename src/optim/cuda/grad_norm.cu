@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What the norm is held against, and what it is where that moves: by one thread.
+// The limit of the norm, and the usual norm after this one. One thread computes both.
 __device__ float limit_of(const UsualNorm& usual, float spike) {
   if (usual.count < kUsualLeast) return 0.0f;
   return static_cast<float>(static_cast<double>(spike) * exp(static_cast<double>(usual.mean_log)));

@@ -1,6 +1,5 @@
-// How long a card's stream stood still for other ranks, counted by the card itself: a host that asked would have to
-// wait for it, and a captured graph runs without one. The sum stands in host memory, where reading it waits for
-// nothing.
+// Counts how long a card's stream waited for other ranks. The card itself counts: a host would have to wait for it, and
+// a captured graph runs without a host. The sum is in host memory, where it can be read at any time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@ class WaitClock {
  public:
   WaitClock();
 
-  // Around what a stream waits for; one wait at a time.
+  // Called before and after the nodes that a stream waits in; one wait at a time.
   void begin(cudaStream_t stream) const;
   void end(cudaStream_t stream) const;
   double seconds() const;  // of all waits that have ended so far
