@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "infer/load.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/evaluate.h"
 
 namespace redline::infer {
@@ -39,7 +39,7 @@ struct HeldOutResult {
 // The sets in their order. Ranks share the batches, and all get the sums. A UserError where there are no data, where
 // the model's vocabulary is too small for them, and where they were prepared with another tokenizer than the model's.
 std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const HeldOutRequest& request,
-                                             io::Together* ranks, const model::LoadProgress& loading,
+                                             io::Communicator* ranks, const model::LoadProgress& loading,
                                              const std::function<void(const HeldOutProgress&)>& progress);
 
 }  // namespace redline::infer
