@@ -21,7 +21,7 @@ struct Replica {
 class BatchMaker {
  public:
   virtual ~BatchMaker() = default;
-  // This rank's batch of the next round: empty where the documents ended before it. False when all of them are.
+  // This rank's batch of the next round; empty where the documents ended before it. False when every rank's is.
   virtual bool fill(Batch& batch) = 0;
   virtual LoaderState state() const = 0;  // behind the whole round: the same on every rank
   // False when the corpus cannot be the one that the state is from; errors of the feed are thrown. Either way only

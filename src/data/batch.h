@@ -55,7 +55,7 @@ struct Batch {
   // tokens may be context.
   void clear();
   bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
-  // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, the bytes
+  // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, entries
   // behind the last document are not defined.
   void restart();
   bool add(std::span<const std::int32_t> document, std::int32_t target_of_last, std::int64_t source);
@@ -64,7 +64,7 @@ struct Batch {
   // must be room for as many (PackerSettings::cut_later).
   void cut_documents(std::int64_t longest);
   std::int64_t room() const { return shape.tokens() - real_tokens; }
-  // Whether every row is one document: as many pairs as only that can have.
+  // Whether every row is one document: no other batch has as many pairs.
   bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }
 };
 

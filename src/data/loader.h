@@ -30,7 +30,7 @@ struct LoaderOptions {
   double report_seconds = 5;
 };
 
-// The error that ram_bytes leaves no room for the batches to be made ahead.
+// Thrown when ram_bytes leaves no room for the batches to be made ahead.
 struct NoRoomForBatches : UserError {
   using UserError::UserError;
 };

@@ -23,7 +23,7 @@ class MixtureSchedule {
   void drew(std::size_t source, std::int64_t tokens);
   std::int64_t tokens(std::size_t source) const { return tokens_[source]; }  // of several
 
-  // Whether a state can be of these sources: the beginning is of any.
+  // Whether a state can be of these sources. The initial state fits any.
   bool fits(const LoaderState& state) const;
   void restore(const LoaderState& state);  // one that fits
 

@@ -1,5 +1,5 @@
 // The factory of corpora: it opens the training and the held-out documents that CorpusOptions name, and says with which
-// tokenizer their text is read. data/corpus.h is the interface of what it returns.
+// tokenizer their text is read. data/corpus.h has the interface of its results.
 #pragma once
 
 #include <cstdint>
