@@ -9,6 +9,7 @@
 #include "cli/arguments.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "data/from_config.h"
 #include "data/loader.h"
 #include "dist/engines.h"
 #include "model/engine.h"
@@ -64,7 +65,8 @@ class Run {
       : accumulate_(c.train.accumulate),
         options_(options(c, sharing, group)),
         engine_(c.model, options_, device),
-        loader_(data::open_training_source(c.data), data::loader_options(c.data, options_.batch, true)),
+        loader_(data::open_training_corpus(data::corpus_options(c.data)),
+                data::loader_options(c.data, options_.batch, true)),
         batch_(options_.batch) {
     engine_.initialise(1);
   }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
+#include "data/from_config.h"
 #include "data/loader.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
@@ -24,7 +25,8 @@ using Batches = std::vector<data::Batch>;  // the micro-batches of a step
 using Gradient = std::vector<float>;
 
 std::vector<Batches> read_batches(const config::Config& c, std::int64_t count, bool on_cpu) {
-  data::Loader loader(data::open_training_source(c.data), data::loader_options(c.data, model::batch_shape(c), on_cpu));
+  data::Loader loader(data::open_training_corpus(data::corpus_options(c.data)),
+                      data::loader_options(c.data, model::batch_shape(c), on_cpu));
   data::require_vocabulary(loader.corpus(), c.model.vocab);
   std::vector<Batches> all(static_cast<std::size_t>(count));
   for (Batches& step : all)

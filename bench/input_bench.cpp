@@ -98,7 +98,7 @@ void read_documents(benchmark::State& state) {
     manifest.train = writer.finish();
     real_files().replace(folder / kManifestFile, manifest_text(manifest));
   }
-  const auto source = open_shards({folder}, {"bench", Part::all, false, 0, {}, {}});
+  const auto source = open_shards({read_prepared_folder(folder, "bench")}, {"bench", Part::all, false, 0, {}, {}});
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < source->documents(); ++i) source->read(i, tokens);
   const Random random(3, 3);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 
+#include "data/from_config.h"
 #include "data/loader.h"
 #include "data/ping.h"
 #include "data/shards/manifest.h"
@@ -69,7 +70,8 @@ void load(benchmark::State& state, const std::string& packing, const Path& path,
   settings.packing = packing;
   settings.tokenizer = tokenizer;
   settings.workers = state.range(0);
-  data::Loader loader(data::open_training_source(settings), data::loader_options(settings, kShape, false));
+  data::Loader loader(data::open_training_corpus(data::corpus_options(settings)),
+                      data::loader_options(settings, kShape, false));
   data::Batch batch(kShape);
   std::int64_t tokens = 0, warm = 0;
   while (warm < 30'000'000) {  // an epoch: checks of blocks are done, and buffers have their size

@@ -62,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   // Documents of the format may not overlap, but a file that lies may: each is still no longer than the shard.
   fuzz::expect_user_errors([&] {
-    const auto source = data::open_shards({fuzz::scratch("")}, {"data.train", data::Part::all, false, 0, {}, {}});
+    const auto source = data::open_shards({data::read_prepared_folder(fuzz::scratch(""), "data.train")},
+                                          {"data.train", data::Part::all, false, 0, {}, {}});
     std::vector<std::int32_t> tokens;
     for (std::int64_t i = 0; i < source->documents(); ++i) {
       source->read(i, tokens);

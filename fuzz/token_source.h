@@ -24,7 +24,8 @@ inline void read_all(const data::DocumentSource& source, std::size_t most) {
 
 inline void open_and_read(const std::string& path, std::size_t most, data::Part part = data::Part::all) {
   expect_user_errors([&] {
-    if (const auto source = data::open_token_files({path}, {"data.train", part, false, 0, {}, {}}))
+    if (const auto source =
+            data::open_token_files(data::data_paths({path}, "data.train"), {"data.train", part, false, 0, {}, {}}))
       read_all(*source, most);
   });
 }

@@ -1,4 +1,4 @@
-// Time: seconds on a clock that never goes back, for measuring, and seconds since 1970, for files that others read.
+// Two clocks: one that never goes back, for measuring, and seconds since 1970, for files that others read.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@
 
 namespace redline {
 
-// For a count that is written in a way of its own, as in "4,012,345 tokens". `noun` stands for one of them.
+// The noun of a count that is formatted elsewhere, as in "4,012,345 tokens". `noun` is the singular.
 template <class Number>
 std::string noun_for(Number n, std::string_view noun) {
   if (n == Number{1}) return std::string(noun);

@@ -1,4 +1,4 @@
-// The element types that values, files and kernels speak of.
+// The element types of values, files and kernels.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace redline {
 
-// e4m3 and e5m2 are the two of eight bits that products take (base/small_floats.h).
+// e4m3 and e5m2 are the 8-bit floats that matrix products take (base/small_floats.h).
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8, u16, u32, e4m3, e5m2 };
 
 constexpr std::size_t size_of(DType t) {

@@ -29,7 +29,7 @@ namespace {
   fail_machine("{}: cannot {}: {}", path.string(), doing, std::generic_category().message(error));
 }
 
-// What is read, someone has named or put there: what stands in the way of that is theirs to mend, but for a disk that
+// The user named the file that is read, or put it there: an error is the user's to mend, unless the disk
 // fails.
 [[noreturn]] void fail_reading(const Path& path, std::string_view doing, int error) {
   const std::string reason = std::generic_category().message(error);
@@ -41,7 +41,7 @@ namespace {
   fail_on(path, doing, error);
 }
 
-// What is written, someone has named: so is the place.
+// The user named the place that is written to, too.
 [[noreturn]] void fail_writing(const Path& path, std::string_view doing, int error) {
   const std::string reason = std::generic_category().message(error);
   if (error == EACCES || error == EPERM || error == EROFS)
@@ -278,7 +278,7 @@ Path parent_of(const Path& path) {
 }
 
 namespace {
-// What is mapped now, for whoever must tell whose byte could not be read. A handler reads it without the lock: the
+// The mappings of now, to tell which file's byte could not be read. A handler reads it without the lock: the
 // process ends there, and a list that changes at that moment costs the sentence, no more.
 struct Mapping {
   std::span<const std::byte> bytes;

@@ -1,6 +1,6 @@
-// The file system behind an interface, so that tests can make every write fail in turn. Errors are MachineError with
-// the path and the system's reason; what may not be read or written, or is no file, is a UserError. A missing file is
-// asked for with exists() first, by whoever can say what to do about it.
+// The file system behind an interface, so that tests can make every write fail in turn. An error is a MachineError with
+// the path and the system's reason; a path without permission, or that is no file, is a UserError. Callers look with
+// exists() first, since they know what to say of a missing file.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class FileWriter {
   virtual ~FileWriter() = default;
   virtual void write(std::span<const std::byte> bytes) = 0;
   virtual void sync() = 0;   // to the disk
-  virtual void close() = 0;  // reports what a destructor could not
+  virtual void close() = 0;  // reports errors, which a destructor cannot
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
 };
 
@@ -44,15 +44,15 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The mapped file that a byte of memory belongs to; an empty path: none. A signal handler may call it.
+// The mapped file that a byte of memory belongs to; its path is empty where there is none. Safe in a signal handler.
 struct MappedByte {
   const char* path = "";
   std::uint64_t offset = 0;
 };
 MappedByte mapped_at(const void* address);
 
-// A file that threads read parts of. Where all of a large one is wanted this is the quicker way: a mapping costs a
-// fault every few pages, which takes longer than the copy.
+// A file that threads read parts of. It is the faster way to all of a large file: a mapping costs a page fault every
+// few pages, which takes longer than the copy.
 class InputFile {
  public:
   explicit InputFile(const Path& path);
@@ -69,7 +69,7 @@ class InputFile {
   int fd_;
 };
 
-// This user may not read what is there, or write there. Nothing is known of it: it is neither missing nor damaged.
+// The user may not read or write the path. Nothing more is known of it: it is neither missing nor damaged.
 struct NoPermission : UserError {
   using UserError::UserError;
 };

@@ -1,4 +1,4 @@
-// A sentence from inside a signal handler: the few calls that may be made there.
+// Prints a sentence from inside a signal handler, with the few calls that are safe there.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// XXH3-64 of bytes: what manifests, identities of configurations and named random streams are made of.
+// XXH3-64 of bytes, for manifests, identities of configurations and named random streams.
 #pragma once
 
 #include <cstddef>

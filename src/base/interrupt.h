@@ -1,4 +1,4 @@
-// How work that may be dropped half-way is asked to end: a flag that it looks at between its pieces.
+// A flag that asks work to end half-way. The work looks at it between its pieces.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@ namespace redline {
 
 using StopFlag = std::atomic<int>;  // a signal's number; 0: go on
 
-struct Interrupted {};  // what such work ends with; no std::exception, since nothing is wrong
+struct Interrupted {};  // ends such work; no std::exception, since nothing is wrong
 
 inline void end_if_asked(const StopFlag* stop) {
   if (stop && stop->load(std::memory_order_relaxed) != 0) throw Interrupted{};

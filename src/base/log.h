@@ -1,5 +1,5 @@
-// One-line messages to standard error, for what a person should know while a command runs. Figures and progress are
-// report/'s; standard output belongs to the commands.
+// One-line messages to standard error, for the person who runs a command. Metrics and progress belong to report/, and
+// standard output belongs to the commands.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,11 +13,11 @@ namespace redline::log {
 void note_line(std::string_view text);  // "redline: text"
 void warn_line(std::string_view text);  // "redline: warning: text"
 
-// The line on standard error, whoever listens.
+// Writes the line to standard error, past any listener.
 void write_line(bool warning, std::string_view text);
 
-// Takes the lines instead of standard error while it lives, from whatever thread they come; one at a time. It writes
-// them itself when it is ready for them.
+// Receives the lines of all threads in place of standard error while it lives, one at a time. It writes them itself
+// when it is ready.
 class Listener {
  public:
   using Take = std::function<void(bool warning, std::string_view text)>;

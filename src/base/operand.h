@@ -1,4 +1,4 @@
-// How an op tells what it touches. Every op is a struct template over its operand type T: ValueId while a program
+// How an op declares its operands. Every op is a struct template over its operand type T: ValueId while a program
 // is being built, Tensor when it is bound. Its one member map(f) calls f(name, operand, access) for each operand
 // in order and returns the same op over f's results, attributes kept. Lifetimes, binding, checks and byte counts
 // all come from it.

@@ -1,4 +1,4 @@
-// One function object out of several: what std::visit calls, written as a lambda for each alternative.
+// One function object for std::visit, out of a lambda for each alternative.
 #pragma once
 
 namespace redline {

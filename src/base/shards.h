@@ -1,6 +1,6 @@
-// Flat arrays cut into parts, by size alone: groups whose sums are added in a fixed order, and the shards of ranks,
-// which are whole groups. So a sum over groups has the same bits for any number of ranks. Where an optimizer takes
-// matrices whole, a shard's end that falls within one moves to its nearer end, and the group there is summed in two
+// Flat arrays cut into parts by size alone. Groups are summed in a fixed order, and the shards of ranks are whole
+// groups, so a sum over groups has the same bits for any number of ranks. Where an optimizer needs whole matrices, a
+// shard boundary inside a matrix moves to the nearer end of the matrix, and the group there is summed in two
 // parts.
 #pragma once
 

@@ -1,8 +1,8 @@
-// Numbers of eight bits, as cards of Hopper's kind and later multiply them, and bf16: to and from fp32, bit by bit.
-// Casts round to nearest even and saturate: what is too large, infinities included, becomes the largest number; NaN
-// stays NaN.
+// The 8-bit floats that cards from Hopper on multiply, and bf16: conversions to and from fp32, bit by bit. Casts round
+// to nearest even and saturate: numbers that are too large, infinities included, become the largest number; NaN stays
+// NaN.
 //   e4m3: exponents -6 to 8, no infinity, largest 448;    e5m2: exponents -14 to 15, largest 57344
-// The truth for every kernel that casts.
+// This is the reference for every kernel that casts.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The values that change from step to step, as programs read them: they live in device memory, never in a kernel's
-// arguments, so that a captured step stays true. The host writes them before each run of a program.
+// The values of a program that change from step to step. They live in device memory, never in a kernel's arguments, so
+// that a captured graph stays valid. The host writes them before each run of a program.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct StepState {
   float momentum = 0;            // of Muon
 };
 
-// The update's report on itself.
+// The result of an update.
 struct UpdateResult {
   float grad_norm = 0;   // of the mean gradient, before clipping
-  float grad_scale = 0;  // what AdamW multiplies gradients by: one over the pairs and clipping in one factor
+  float grad_scale = 0;  // factor of the gradients in AdamW: one over the pairs, times clipping
   float finite = 0;      // 1: norm and loss were finite, the norm within its limit, and the update was made; 0: nothing
                          // was touched
   float limit = 0;       // of the norm, by guard.spike; 0: none, or not enough was seen yet

@@ -1,5 +1,5 @@
-// Writes into a file that is there already, at any place of it, while others may be writing elsewhere in it: one rank's
-// part of a checkpoint. Errors are those of base/files.h.
+// Writes at any offset of an existing file, while other ranks may write elsewhere in it: one rank's part of a
+// checkpoint. Errors are those of base/files.h.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class StretchWriter {
   virtual ~StretchWriter() = default;
   virtual void write(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void sync() = 0;   // to the disk
-  virtual void close() = 0;  // reports what a destructor could not
+  virtual void close() = 0;  // reports errors, which a destructor cannot
 };
 
 // Tests have one that fails (tests/testing/failing_files.h).

@@ -1,4 +1,4 @@
-// A view of a dense row-major array: where it is, what it holds, how it is shaped. It owns nothing.
+// A view of a dense row-major array: its address, element type and shape. It owns nothing.
 #pragma once
 
 #include <array>

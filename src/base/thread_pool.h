@@ -1,5 +1,5 @@
-// A fixed set of threads that split one loop at a time. The split of work never depends on the number of threads where
-// results would: callers cut the work into chunks by shape alone, and threads only choose who runs which.
+// A fixed set of threads that split one loop at a time. Callers cut the work into chunks by shape alone, and threads
+// only choose who runs which chunk, so results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class ThreadPool {
   int threads() const;
 
   // Runs task(i) for i in [0, count), begun in order, the caller taking part, and returns when all are done. The first
-  // exception thrown by a task is rethrown here, and what had not begun by then is skipped. Several threads may call
+  // exception thrown by a task is rethrown here, and tasks that had not begun are skipped. Several threads may call
   // it: one waits for the other. Not reentrant: a task must not call run() of the same pool (a MachineError).
   void run(std::int64_t count, const std::function<void(std::int64_t)>& task);
 

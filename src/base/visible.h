@@ -1,5 +1,5 @@
-// Text that others wrote (file names, keys, what a model says) on its way to a person: what would steer a terminal is
-// shown.
+// Text from outside (file names, keys, a model's output) on its way to a person: characters that would steer a terminal
+// are escaped.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace redline {
 
-// Control characters, bytes that are no UTF-8 and what turns the direction of writing become "\x1b" and "\u202e";
+// Control characters, invalid UTF-8 and marks of writing direction become "\x1b" and "\u202e";
 // newlines and tabs stay.
 std::string visible(std::string_view text);
 

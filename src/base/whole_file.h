@@ -1,5 +1,5 @@
-// A file that is read whole because it is small. One that is not (damaged, or somebody's trap) is refused before its
-// bytes fill the memory.
+// Reads a small file whole. A file that is too large (damaged, or a trap) is refused before its bytes fill the
+// memory.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,7 @@
 #include "cli/stop_at_once.h"
 #include "config/load.h"
 #include "config/presets.h"
+#include "data/from_config.h"
 #include "data/statistics.h"
 #include "model/lowering.h"
 #include "program/cost.h"
@@ -140,7 +141,8 @@ int run_data_stats(const Words& words) {
   {
     ShowProgress show;
     settings.progress = std::ref(show);
-    survey = data::survey_lengths(c.data, {given.sample, given.documents, settings.progress}, pool);
+    survey =
+        data::survey_lengths(data::corpus_options(c.data), {given.sample, given.documents, settings.progress}, pool);
     analysis = data::analyse(survey, settings, pool);
   }
   const report::DataStats stats{survey, settings, analysis, given.has_model() ? given.model_name() : ""};

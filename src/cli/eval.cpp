@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/ranks.h"
 #include "cli/stop_at_once.h"
+#include "data/open_corpus.h"
 #include "infer/held_out.h"
 #include "io/json.h"
 #include "report/figures.h"
@@ -141,7 +142,7 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, Ranks& ran
   Loading loading;
   report::LiveLine line(stderr);
   const std::vector<infer::HeldOutResult> sets = infer::evaluate_held_out(
-      checkpoint, s.request, ranks.together(), loading.progress(), [&](const infer::HeldOutProgress& p) {
+      checkpoint, s.request, ranks.communicator(), loading.progress(), [&](const infer::HeldOutProgress& p) {
         if (ranks.leads()) line.show(words_for(p));
       });
   line.clear();

@@ -78,7 +78,7 @@ void answer_choices(const infer::Checkpoint& checkpoint, const infer::ChoicesReq
       [&](const infer::ScoringProgress& p) {
         if (ranks.leads()) line.show(words_for(p));
       },
-      ranks.together());
+      ranks.communicator());
   line.clear();
   if (!ranks.leads()) return;
   stopping.hold();

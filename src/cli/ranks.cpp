@@ -24,7 +24,7 @@ int status_of(const std::exception& e) { return dynamic_cast<const UserError*>(&
 }  // namespace
 
 // Words over a channel of the control connection.
-class Ranks::Channel final : public io::Together {
+class Ranks::Channel final : public io::Communicator {
  public:
   Channel(dist::Control& control, std::string name) : control_(control), name_(std::move(name)) {}
   int rank() const override { return control_.place().rank; }
@@ -34,7 +34,7 @@ class Ranks::Channel final : public io::Together {
     if (rank() != 0) all.clear();
     return all;
   }
-  std::string from_first(const std::string& words) override { return control_.broadcast(words, name_); }
+  std::string broadcast(const std::string& words) override { return control_.broadcast(words, name_); }
 
  private:
   dist::Control& control_;
@@ -53,14 +53,14 @@ Ranks::Ranks(const Words& words) : place_(dist::place_of_process()) {
     print_error(sentence);
   };
   control_ = dist::Control::join(place_, std::move(options));
-  together_ = std::make_unique<Channel>(*control_, "loop");
+  communicator_ = std::make_unique<Channel>(*control_, "loop");
   saving_ = std::make_unique<Channel>(*control_, "saving");
   if (!leads())
     listener_ = std::make_unique<log::Listener>([this](bool warning, std::string_view text) {
       if (warning) control_->tell(text);
     });
   const std::string said = fmt::format("{}", fmt::join(words, " "));
-  const std::vector<std::string> all = together_->gather(said);
+  const std::vector<std::string> all = communicator_->gather(said);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != said)
       fail_user("rank {} was started with other words ({}) than rank 0 ({}); start all ranks alike", rank, all[rank],
@@ -69,7 +69,7 @@ Ranks::Ranks(const Words& words) : place_(dist::place_of_process()) {
 
 Ranks::~Ranks() = default;
 
-std::string Ranks::from_first(const std::string& words) { return alone() ? words : together_->from_first(words); }
+std::string Ranks::broadcast(const std::string& words) { return alone() ? words : communicator_->broadcast(words); }
 
 void Ranks::connect(device::Device& device, std::int64_t timeout) {
   if (alone()) return;
@@ -81,7 +81,7 @@ train::Team Ranks::team(dist::Mode mode, bool bf16_wire) {
   if (alone()) return {};
   return {.sharing = {place_.rank, place_.ranks, mode, bf16_wire},
           .group = group_.get(),
-          .together = together_.get(),
+          .communicator = communicator_.get(),
           .saving = saving_.get(),
           .warn = [this](const std::string& warning) { control_->tell(warning); },
           .progress = [this](std::int64_t step) { control_->progress(step); },

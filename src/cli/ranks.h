@@ -27,9 +27,9 @@ class Ranks {
   int count() const { return place_.ranks; }
   int on_this_machine() const { return place_.local_ranks; }
 
-  io::Together* together() { return together_.get(); }  // null: alone
+  io::Communicator* communicator() { return communicator_.get(); }  // null: alone
   // Returns rank 0's words on every rank.
-  std::string from_first(const std::string& words);
+  std::string broadcast(const std::string& words);
   // Connects the devices. From here on a rank that makes no progress for `timeout` seconds ends all ranks.
   void connect(device::Device& device, std::int64_t timeout);
   train::Team team(dist::Mode mode, bool bf16_wire);
@@ -43,7 +43,7 @@ class Ranks {
   std::unique_ptr<dist::Control> control_;
   std::unique_ptr<log::Listener> listener_;  // of ranks other than 0: sends their lines to rank 0
   std::unique_ptr<dist::Group> group_;
-  std::unique_ptr<io::Together> together_, saving_;
+  std::unique_ptr<io::Communicator> communicator_, saving_;
 };
 
 }  // namespace redline::cli

@@ -128,7 +128,7 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const Asked&
                     {"own_config", choice.own_config}}
                .dump();
   }
-  said = ranks.from_first(said);
+  said = ranks.broadcast(said);
   if (ranks.leads()) return choice;
   const io::Json json = io::Json::parse(said);
   return {config::parse(json.at("config").get<std::string>(), "rank 0", model::settle_family),
@@ -227,7 +227,7 @@ int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
       }
       // Numbers that rank 0 has found in place of "auto".
       const io::Json settled = io::Json::parse(
-          ranks.from_first(io::Json{{"mode", mode}, {"config", config::dump(train::as_kept(options.config))}}.dump()));
+          ranks.broadcast(io::Json{{"mode", mode}, {"config", config::dump(train::as_kept(options.config))}}.dump()));
       if (!ranks.leads())
         options.config = config::parse(settled.at("config").get<std::string>(), "rank 0", model::settle_family);
       ranks.connect(*device, options.config.parallel.timeout);

@@ -1,5 +1,5 @@
-// The typed tree of everything a user can set. Plain data: what each key means, its range and its help stand in the key
-// table (config/keys.cpp), which also gives parsing, validation, --help, the resolved dump and docs/config.md.
+// The typed tree of everything a user can set, as plain data. The key table (config/keys.cpp) has the meaning, the
+// range and the help of each key; parsing, validation, --help, the resolved dump and docs/config.md come from it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace redline::config {
 
-inline constexpr std::int64_t kMaxHeadDim = 256;  // what the attention kernels hold in registers
+inline constexpr std::int64_t kMaxHeadDim = 256;  // the attention kernels hold it in registers
 inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in fp32
 
 struct Model {
@@ -23,7 +23,7 @@ struct Model {
   std::int64_t ffn = 704, vocab = 267;
   bool tied = false;
   std::int64_t pad_token = -1;  // its row of the embedding gets no gradient; -1: there is none
-  std::optional<bool> qk_norm;  // unset: what the family does
+  std::optional<bool> qk_norm;  // unset: as the family does
   double rope_theta = 10000.0;
   std::string rope_scaling = "none";  // none | linear | llama3
   double rope_factor = 8.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
@@ -40,7 +40,7 @@ struct Data {
   std::vector<std::string> train = {"ping"};  // "ping" (generated), prepared folders, text files
   std::vector<double> weights;                // of the entries of train; empty: as much of each as it has
   std::vector<std::string> eval;              // empty: held out from the training source
-  std::string tokenizer;                      // empty: what the data bring or imply
+  std::string tokenizer;                      // empty: the one that the data bring or imply
   std::string text_field = "text";            // of JSON objects
   std::string chat = "none";                  // none | auto | chatml | llama3: how conversations become tokens
   std::string on_error = "stop";              // stop | skip: at malformed documents of a stream
@@ -64,8 +64,8 @@ struct Train {
   std::int64_t batch_size = 8, seq_len = 256, accumulate = 1;
   bool automatic_batch_size = false;  // "auto": batch_size is then the number it stands in for
   std::int64_t accumulate_from = 0, accumulate_ramp_steps = 0;  // the batch's ramp; 0: none
-  std::int64_t seq_len_from = 0, seq_len_ramp_steps = 0;        // that of the length of documents; 0: none
-  std::int64_t max_steps = 0;  // these three end the run, 0: not; of several, whichever comes first
+  std::int64_t seq_len_from = 0, seq_len_ramp_steps = 0;        // the ramp of document lengths; 0: none
+  std::int64_t max_steps = 0;  // the first of these three to come ends the run; 0: none
   std::int64_t max_tokens = 0;
   double epochs = 0;
   double max_hours = 0;       // of training, all sessions together; 0: no end by time
@@ -109,9 +109,9 @@ struct Optim {
 };
 
 struct Precision {
-  std::string matmul = "bf16";            // what products take; the CPU backend computes in fp32, or as fp8 does
+  std::string matmul = "bf16";            // operands of products; the CPU backend computes in fp32, or as fp8 does
   std::string fp8 = "auto";               // auto | all: which products of a run in fp8 take it
-  std::vector<std::string> fp8_products;  // what auto came to, once it has
+  std::vector<std::string> fp8_products;  // the choice of auto, once it is made
   std::string fp8_sums = "fast";          // fast | exact: of the outputs of products in fp8
   std::string head = "bf16";              // bf16 | fp8: the head's gradients in a run in fp8
   bool operator==(const Precision&) const = default;
@@ -143,16 +143,16 @@ struct Guard {
 
 struct Log {
   std::int64_t every = 1;        // steps between console lines
-  std::int64_t fp8_every = 100;  // steps between looks at what is cast to eight bits; 0: none
-  std::int64_t norms_every = 0;  // steps between looks at the norms of every tensor; 0: none
+  std::int64_t fp8_every = 100;  // steps between checks of the casts to fp8; 0: none
+  std::int64_t norms_every = 0;  // steps between norms of every tensor; 0: none
   std::vector<std::string> sinks = {"console", "jsonl", "tensorboard"};
   bool operator==(const Log&) const = default;
 };
 
 struct Parallel {
   std::int64_t ranks = 0;      // of the run; 0: as many as are started
-  std::string mode = "auto";   // auto | ddp | zero1 | fsdp: what ranks share out
-  std::string wire = "fp32";   // fp32 | bf16: what gradients are on their way between ranks
+  std::string mode = "auto";   // auto | ddp | zero1 | fsdp: how ranks share the state
+  std::string wire = "fp32";   // fp32 | bf16: type of gradients between ranks
   std::int64_t timeout = 600;  // seconds without progress after which a run on several ranks ends
   bool operator==(const Parallel&) const = default;
 };

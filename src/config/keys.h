@@ -1,6 +1,6 @@
-// The one table of configuration keys: where each lives in Config, what it may be, what it means. Parsing, validation,
+// The one table of configuration keys: the place of each in Config, its range and its meaning. Parsing, validation,
 // --help, the resolved dump and docs/config.md all come from it, so a key is written down once. The names of
-// model.family are known on a higher floor: any word passes here, and whoever knows the families refuses it
+// model.family are known on a higher floor only: any word passes here, and that floor refuses unknown ones
 // (config::Complete).
 #pragma once
 
@@ -44,7 +44,7 @@ struct Range {
   bool low_open = false, high_open = false;
 };
 
-// The way in which a run that goes on treats another value than it had (docs/resume.md).
+// How a resumed run treats a changed value (docs/resume.md).
 enum class OnResume {
   free,       // taken as it is, and told
   rows,       // free while the rows of a step (batch_size * accumulate) stay the same; else as `allowed`
@@ -68,7 +68,7 @@ const std::vector<Key>& keys();  // section by section, in the order of config.h
 const Key* find_key(std::string_view name);
 bool is_section(std::string_view name);  // "train"
 
-// "integer >= 1", "number in [0, 1)", "pack | stream", "true | false": what a key takes.
+// The values that a key takes: "integer >= 1", "number in [0, 1)", "pack | stream", "true | false".
 std::string expected(const Key& key);
 
 // The key's value in a configuration, and its replacement. assign() throws a UserError that starts with `place` when
@@ -91,8 +91,8 @@ std::string keys_as_markdown(std::span<const Key> keys);
 // "unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
 std::string unknown_key(std::string_view name);
 
-// Our name for another trainer's name of a key or a section: "optim.lr" for "learning_rate", whatever section it was
-// written in; a flag for what is none of the configuration's ("--out"). Empty: nobody calls it so.
+// Our name for a key or section of another trainer: "optim.lr" for "learning_rate", whatever its section was. It is a
+// flag ("--out") where redline has no such key. Empty: no trainer we know has that name.
 std::string key_in_other_trainers(std::string_view name);
 std::string section_in_other_trainers(std::string_view name);
 

@@ -94,7 +94,7 @@ Override read_override(const std::string& word) {
   const bool quoted = value && (std::holds_alternative<std::string>(*value) ||
                                 std::holds_alternative<std::vector<std::string>>(*value));
   if (value && (quoted || !words)) return {key, *value};
-  // What goes into the run's config.toml must come back out of it.
+  // A value that goes into the run's config.toml must come back out of it.
   if (!read_toml_value(literal(std::string(text))))
     fail_user("{}: the value of {} is not valid UTF-8", kCommandLine, name);
   if (list) return {key, split_at_commas(text)};
@@ -149,7 +149,7 @@ Config load(const Sources& sources, const Complete& complete) {
   std::vector<Override> overrides;
   for (const std::string& word : sources.overrides) overrides.push_back(read_override(word));
 
-  // Who names the preset: --preset, then the command line's last preset=, then the file.
+  // The preset is named by --preset, then the command line's last preset=, then the file.
   std::string preset = sources.preset;
   std::string place(kCommandLine);
   for (const Override& o : overrides) {

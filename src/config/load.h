@@ -14,31 +14,31 @@ namespace redline::config {
 
 struct Sources {
   std::string file;  // a TOML file; empty: none
-  std::string
-      preset;  // from --preset; else what `preset=` on the command line or the file's own `preset = ` says. When
-               // none of them does: "quick" without a file; a file without one starts from the bare defaults.
+  // From --preset, else from `preset=` on the command line, else from the file's own `preset = `. Where none is given,
+  // a file starts from the bare defaults, and without a file it is "quick".
+  std::string preset;
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
 };
 
-// Fills in what a configuration takes from elsewhere (model.init_from, the family's model.qk_norm), once all that was
-// written is there and before it is checked.
+// Fills in values from elsewhere (model.init_from, the family's model.qk_norm), after all settings were read and before
+// they are checked.
 using Complete = std::function<void(Config& config)>;
 
 // defaults < preset < file < overrides; then completed, checked as a whole, and derived values
 // (kv_heads, head_dim) filled.
 Config load(const Sources& sources, const Complete& complete = {});
 
-// As load(), from the text of one file and no preset (its name is kept): what resume reads back
-// from a run's config.toml.
+// As load(), from the text of one file and no preset (its name is kept). Resume reads a run's
+// config.toml with it.
 Config parse(std::string_view text, std::string_view file_name, const Complete& complete = {});
 
-// Fills what is derived and checks what involves several keys (head_dim, kv_heads, schedule against steps...).
+// Fills in derived values and checks the rules over several keys (head_dim, kv_heads, schedule against steps...).
 void resolve(Config& config);
 
 // The whole tree as commented TOML; parse(dump(c)) == c for a resolved configuration.
 std::string dump(const Config& config);
 
-// Names of the keys that two configurations set differently: what a resumed run should be told.
+// Names of the keys that two configurations set differently.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
 // Words nearest to `word` among `choices` by edit distance; empty when none is near. For "did you mean".

@@ -1,5 +1,5 @@
-// Where each key of a configuration was set, so that a rule about several keys, or a check against the data, can still
-// point at a line.
+// The place where each key of a configuration was set, so that a rule over several keys, or a check against the data,
+// can still point at a line.
 #pragma once
 
 #include <functional>

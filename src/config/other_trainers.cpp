@@ -1,4 +1,4 @@
-// What keys and sections are called in the trainers that people come from (Hugging Face, nanoGPT, Lightning, Megatron),
+// The names of keys and sections in the trainers that people come from (Hugging Face, nanoGPT, Lightning, Megatron),
 // for the sentence about a key that is not known here.
 #include <algorithm>
 #include <cctype>

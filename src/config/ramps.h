@@ -1,5 +1,5 @@
-// The micro-batches and lengths of a step where they rise at the beginning of a run. Pure functions of the
-// settings and of the step, counted from 0: nothing to save, nothing to resume.
+// Ramps at the beginning of a run: micro-batches and document lengths of each step. They are pure functions of the
+// settings and of the step, counted from 0, so there is nothing to save or resume.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace redline::config {
 std::int64_t micro_batches(const Train& train, std::int64_t step);
 // The micro-batches of all steps before it.
 std::int64_t micro_batches_before(const Train& train, std::int64_t step);
-// The most steps, from the first on, that have no more micro-batches than this; and how many come nearest to it.
+// The most steps, from the first on, with no more micro-batches than this; and the number of steps nearest to it.
 std::int64_t steps_within(const Train& train, double micro_batches);
 std::int64_t nearest_steps(const Train& train, double micro_batches);
 
 // Tokens that a document of a step may have: train.seq_len, or on the way there from train.seq_len_from, rounded to
-// multiples of 64, or of train.seq_len_from where that is none.
+// multiples of 64, or of train.seq_len_from where it is no multiple of 64.
 std::int64_t longest_document(const Train& train, std::int64_t step);
 
 // "" or "; a step grows from 2 to 8 micro-batches over 100 steps", and the same of documents.

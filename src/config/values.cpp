@@ -1,5 +1,5 @@
-// What can be done with one key of the table, whatever its type: check and store a value, write it as TOML,
-// say what it takes.
+// Operations on one key of the table, whatever its type: check and store a value, write it as TOML, describe its
+// values.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ std::optional<double> as_number(const Value& value) {
 
 constexpr std::int64_t kLargestInteger = std::int64_t{1} << 53;  // beyond it a double no longer says which one
 
-// What a range without an end leaves unsaid.
+// The limits of a range without an end.
 std::string_view too_large(const Key& key, const Value& value) {
   const std::optional<double> number = as_number(value);
   const bool is = number && std::isfinite(*number) && *number > static_cast<double>(kLargestInteger);

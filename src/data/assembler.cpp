@@ -9,11 +9,11 @@
 
 namespace redline::data {
 
-Assembler::Assembler(const ChunkReaders& readers, Mixing mixing, const PackerSettings& settings, bool repeat, Turn turn,
-                     StageCounters& counters)
-    : turn_(turn),
+Assembler::Assembler(const ChunkReaders& readers, MixtureSchedule schedule, const PackerSettings& settings, bool repeat,
+                     Replica replica, StageCounters& counters)
+    : replica_(replica),
       packer_(settings),
-      shuffler_(readers, std::move(mixing), repeat),
+      shuffler_(readers, std::move(schedule), repeat),
       readers_(readers),
       counters_(counters) {
   shuffler_.seek({});
@@ -24,7 +24,7 @@ bool Assembler::fill(Batch& batch) {
   const std::int64_t waited = shuffler_.waited_ns();
   batch.restart();
   std::int64_t pieces = 0;
-  for (std::int64_t i = 0; i < turn_.ranks; ++i) pieces += pack(i == turn_.rank ? &batch : nullptr);
+  for (std::int64_t i = 0; i < replica_.ranks; ++i) pieces += pack(i == replica_.rank ? &batch : nullptr);
   batch.finish();
   const std::int64_t more_waited = shuffler_.waited_ns() - waited;
   counters_.items += batch.documents;
@@ -74,7 +74,7 @@ bool Assembler::restore(const LoaderState& state) {
   free_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
   if (state.waiting.size() > packer_.lookahead()) return false;
-  if (!shuffler_.mixing().fits(state)) return false;
+  if (!shuffler_.schedule().fits(state)) return false;
   const std::vector<Chunk> chunks = fetch(state.waiting);
   std::vector<std::size_t> next(chunks.size());
   for (const PieceId& id : state.waiting) {
@@ -112,7 +112,7 @@ void Assembler::add(const PlacedPiece& placed, Batch& batch) const {
   const auto begin = static_cast<std::size_t>(placed.begin), length = static_cast<std::size_t>(placed.length);
   const std::int32_t after = begin + length < slot.tokens.size() ? slot.tokens[begin + length] : slot.after;
   const bool added =
-      batch.add(std::span(slot.tokens).subspan(begin, length), after, shuffler_.mixing().number(slot.id));
+      batch.add(std::span(slot.tokens).subspan(begin, length), after, shuffler_.schedule().number(slot.id));
   REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", length, batch.room());
 }
 

@@ -1,5 +1,5 @@
-// Batches made one after another by one thread: what to draw, which pieces to place, where that leaves us. On several
-// ranks the batches go round: a round is one for each.
+// Makes batches one after another in one thread: it draws pieces, places them and keeps the state behind each batch. On
+// several ranks the batches go round: a round is one batch for each.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 
 namespace redline::data {
 
-// Whose batch of each round is made.
-struct Turn {
+// The rank whose batch of each round is made.
+struct Replica {
   std::int64_t rank = 0, ranks = 1;
 };
 
 class BatchMaker {
  public:
   virtual ~BatchMaker() = default;
-  // This rank's batch of the next round: empty where the documents ended before it. False when all of them are.
+  // This rank's batch of the next round; empty where the documents ended before it. False when every rank's is.
   virtual bool fill(Batch& batch) = 0;
   virtual LoaderState state() const = 0;  // behind the whole round: the same on every rank
-  // False when the corpus cannot be the one that the state is from; what the feed finds is thrown. Either leaves
-  // nothing to go on with but another restore().
+  // False when the corpus cannot be the one that the state is from; errors of the feed are thrown. Either way only
+  // another restore() may follow.
   virtual bool restore(const LoaderState& state) = 0;
 };
 
-// From documents whose lengths are known once they were read: those of other ranks' batches are read and dropped.
+// For documents whose lengths are known only after reading: those of other ranks' batches are read and dropped.
 class Assembler final : public BatchMaker {
  public:
   // A reader for each source of the mixture.
-  Assembler(const ChunkReaders& readers, Mixing mixing, const PackerSettings& settings, bool repeat, Turn turn,
-            StageCounters& counters);
+  Assembler(const ChunkReaders& readers, MixtureSchedule schedule, const PackerSettings& settings, bool repeat,
+            Replica replica, StageCounters& counters);
 
   bool fill(Batch& batch) override;
   LoaderState state() const override;
@@ -52,7 +52,7 @@ class Assembler final : public BatchMaker {
   std::int64_t pack(Batch* mine);
   void add(const PlacedPiece& placed, Batch& batch) const;
 
-  Turn turn_;
+  Replica replica_;
   Packer packer_;
   MixedShuffler shuffler_;
   const ChunkReaders& readers_;

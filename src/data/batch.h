@@ -11,14 +11,14 @@ namespace redline::data {
 
 constexpr std::int32_t kNoTarget = -1;
 
-// On its way to a batch a token that is context only, such as one of a question, has its sign bit set: the model sees
-// it and nothing learns to predict it. In a batch tokens are plain ids, and such a token is nobody's target.
+// A token that is context only, such as one of a question, has its sign bit set until it is in a batch: the model sees
+// it, and it is no target. In a batch all tokens are plain ids.
 constexpr std::int32_t kContextBit = std::numeric_limits<std::int32_t>::min();
 constexpr std::int32_t as_context(std::int32_t id) { return id | kContextBit; }
 constexpr bool is_context(std::int32_t token) { return token < 0; }
 constexpr std::int32_t token_id(std::int32_t token) { return token & ~kContextBit; }
 
-// What a batch has room for: fixed for a run, so that one lowered program serves every batch.
+// The capacity of a batch. It is fixed for a run, so that one lowered program serves every batch.
 struct BatchShape {
   std::int64_t rows = 0, seq_len = 0, max_segments = 0;
   std::int64_t tokens() const { return rows * seq_len; }
@@ -48,15 +48,15 @@ struct Batch {
 
   std::int64_t documents = 0;    // used entries
   std::int64_t real_tokens = 0;  // tokens that belong to a document: doc_offsets[documents]
-  std::int64_t pairs = 0;        // real (token, target) pairs: what the loss is the mean over
+  std::int64_t pairs = 0;        // real (token, target) pairs: the loss is their mean
   std::int64_t score_pairs = 0;  // sum of len * (len + 1) / 2: (query, key) pairs that the mask keeps
 
   // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more. Its
   // tokens may be context.
   void clear();
   bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
-  // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, what
-  // stands behind the last document is not defined.
+  // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, entries
+  // behind the last document are not defined.
   void restart();
   bool add(std::span<const std::int32_t> document, std::int32_t target_of_last, std::int64_t source);
   void finish();
@@ -64,7 +64,7 @@ struct Batch {
   // must be room for as many (PackerSettings::cut_later).
   void cut_documents(std::int64_t longest);
   std::int64_t room() const { return shape.tokens() - real_tokens; }
-  // Whether every row is one document: as many pairs as only that can have.
+  // Whether every row is one document: no other batch has as many pairs.
   bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }
 };
 

@@ -1,5 +1,5 @@
-// Which bucket edges waste least: the longest lengths of K buckets for given pieces, under the rule by which the packer
-// fills batches from them.
+// Finds the bucket edges that waste least: the longest lengths of K buckets for given pieces, under the packer's rule
+// for filling batches.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace redline::data {
 
-// Token slots that a piece costs in a bucket with that longest length: the batch's, shared by as many pieces as it
-// holds. That is the edge itself, or a little more where a batch is no multiple of it.
+// Token slots that a piece costs in a bucket with that longest length: the slots of a batch, shared by as many pieces
+// as it holds. The cost is the edge itself, or a little more where a batch is no multiple of it.
 double slots_per_piece(const BatchShape& shape, std::int64_t edge);
 
 struct BucketEdges {

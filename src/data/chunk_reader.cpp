@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kMostAhead = 32;  // chunks of 2^16 tokens or 256 KiB of text: more than a step takes
 
-// After an error in make(): the pieces before the bad one are as good as ever. Whoever shuffles them with what never
-// came meets the error first.
+// After an error in make(): the pieces before the bad one are good. A shuffled window that needs the pieces behind it
+// meets the error first.
 bool keeps_part(Chunk& chunk) {
   chunk.ends_epoch = false;
   return !chunk.pieces.empty();

@@ -1,12 +1,12 @@
-// Chunks of a feed in their order, made by worker threads: whoever is free makes the next one, and a chunk that is
-// ready early waits for those before it.
+// Chunks of a feed in their order, made by worker threads. A free thread makes the next one, and a chunk that is ready
+// early waits for those before it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "data/feed.h"
-#include "data/stage_figures.h"
+#include "data/pipeline_stats.h"
 
 namespace redline::data {
 
@@ -22,7 +22,7 @@ class ChunkReader {
   void fetch(const std::vector<PieceId>& ids, Chunk& chunk);  // ends the threads, then as Feed::fetch()
   void stop();  // ends the threads; a next() that waits returns nothing. Any thread may call it
 
-  // Nothing at the end of the documents. What a thread threw comes out here, after all chunks before it.
+  // Nothing at the end of the documents. An exception of a thread is rethrown here, after all chunks before it.
   std::unique_ptr<Chunk> next();
   void give_back(std::unique_ptr<Chunk> chunk);  // its memory is used again
 

@@ -1,4 +1,4 @@
-// A document of the input to tokens: the one way for streams, for preparing and for counting lengths.
+// Turns a document of the input into tokens, for streams, for preparing and for counting lengths.
 #pragma once
 
 #include <cstdint>

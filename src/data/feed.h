@@ -1,6 +1,6 @@
-// Pieces of documents in the order in which a run reads them, some at a time: a chunk. What a chunk holds is decided
-// one after another (take); reading and tokenizing it is left to any thread (make). What comes out does not depend on
-// how many there are.
+// Pieces of documents in the order in which a run reads them, some at a time: a chunk. The contents of chunks are
+// decided one after another (take); any thread may read and tokenize a chunk (make). The result does not depend on the
+// number of threads.
 #pragma once
 
 #include <atomic>
@@ -31,17 +31,16 @@ struct Chunk {
     std::int64_t dropped = 0;  // tokens of the document behind it that nobody will see
     std::int32_t after = 0;    // the token that follows in the document, or kNoTarget
   };
-  FeedPlace place;  // of its first piece; of a window only the epoch
-  std::int64_t count =
-      0;          // what to read where it has numbers: pieces, or documents without end; of a round, its pieces
-  TextBlock raw;  // where it does not: what was read,
-  std::int64_t ordinal = 0;  // and how many documents of the files stand before it
+  FeedPlace place;           // of its first piece; of a window only the epoch
+  std::int64_t count = 0;    // pieces to read, or documents of an endless source; of a round, its pieces
+  TextBlock raw;             // of a stream: the text that was read
+  std::int64_t ordinal = 0;  // of a stream: how many documents of the files stand before it
   bool ends_epoch = false;
-  LoaderState behind;  // of a round of batches (data/round_feed.h): where it leaves the loader
+  LoaderState behind;  // of a round of batches (data/round_feed.h): the loader's state behind it
 
   std::vector<std::int32_t> tokens;
-  std::vector<Piece> pieces;  // of whole documents where there are windows. One that no token can be learnt from is
-                              // empty, and has a place in the order all the same
+  // Of whole documents where there are windows. A piece with nothing to learn is empty and keeps its place.
+  std::vector<Piece> pieces;
 
   // Makes pieces of the document that `tokens` hold from `from` on.
   void cut_document(std::int64_t id, std::int64_t document_ordinal, std::int64_t from, const Cut& cut);
@@ -49,7 +48,7 @@ struct Chunk {
   void clear();                // keeps the memory
 };
 
-// These pieces (or what is left of them), in their order. They were drawn once, so that they have tokens to learn from.
+// Reads these pieces (or the rest of them) in their order. They were drawn once, so they have tokens to learn from.
 void fetch_pieces(const DocumentSource& source, const std::vector<PieceId>& ids, const Cut& cut, Chunk& chunk);
 
 // Makes chunks for one thread: it may hold caches.
@@ -67,19 +66,19 @@ class Feed {
   // The next chunk, not made yet; false at the end, which only comes without `repeat`. One thread at a time.
   virtual bool take(Chunk& chunk) = 0;
   virtual std::unique_ptr<ChunkMaker> maker() = 0;
-  // These pieces (or what is left of them) again, in their order; take() must be preceded by seek() after it. A
+  // Reads these pieces (or the rest of them) again, in their order. A seek() must follow before the next take(). A
   // UserError when there can be no such piece.
   virtual void fetch(const std::vector<PieceId>& ids, Chunk& chunk) = 0;
-  // A window ends with the document that fills it to so many pieces. 0: chunks are in their order as they are.
+  // A window ends with the document that fills it to so many pieces. 0: there are no windows.
   virtual std::int64_t window_pieces() const { return 0; }
-  // Whether a window comes in the order of the files and is to be shuffled by whoever has the whole of it: the piece
-  // that stands at `index` of the window's `pieces`.
+  // Whether windows come in the order of the files, to be shuffled by the reader once a window is complete. shuffled()
+  // is the piece at `index` of the shuffled window.
   virtual bool shuffles_windows() const { return false; }
   virtual std::int64_t shuffled(const FeedPlace&, std::int64_t index, std::int64_t /*pieces*/) const { return index; }
-  virtual std::string_view maker_stage() const = 0;  // what make() does: "read" or "tokenize"
+  virtual std::string_view maker_stage() const = 0;  // name of the work in make(): "read" or "tokenize"
 
-  // Where these can be told before the epoch was read: what it holds, the first lengths of its first epoch in their
-  // order, and the share of an epoch that stands before a place.
+  // Known before the epoch was read, for some feeds: its size, the first lengths of the first epoch in their order, and
+  // the share of an epoch before a place.
   virtual std::optional<EpochSize> size() const { return {}; }
   virtual std::vector<PieceLength> first_lengths(std::int64_t /*most*/) const { return {}; }
   virtual std::optional<double> share_before(const FeedPlace& /*place*/) const { return {}; }

@@ -94,17 +94,17 @@ void DataWatch::stop_reading() {
   if (reading_.joinable()) reading_.join();
 }
 
-Likeness DataWatch::compare(const DataIdentity& then, const Progress& progress) {
-  if (then.ends_only && !files_.empty()) return Likeness::unknown;
-  if (then.contents != identity_.contents) return Likeness::other;
-  if (files_.empty() || checked_when_read_) return Likeness::same;
+DataMatch DataWatch::compare(const DataIdentity& then, const Progress& progress) {
+  if (then.ends_only && !files_.empty()) return DataMatch::unknown;
+  if (then.contents != identity_.contents) return DataMatch::other;
+  if (files_.empty() || checked_when_read_) return DataMatch::same;
   if (then.stamp == identity_.stamp) {
     identity_.whole = then.whole;
-    return Likeness::same;
+    return DataMatch::same;
   }
-  if (!then.whole) return Likeness::same_blocks;
+  if (!then.whole) return DataMatch::same_blocks;
   identity_.whole = hash_whole(files_, bytes_, progress);
-  return identity_.whole == then.whole ? Likeness::same_bytes : Likeness::other;
+  return identity_.whole == then.whole ? DataMatch::same_bytes : DataMatch::other;
 }
 
 void DataWatch::start_reading() {
@@ -114,7 +114,7 @@ void DataWatch::start_reading() {
       const std::uint64_t whole = hash_whole(files_, bytes_, [this](std::uint64_t, std::uint64_t) {
         if (stop_) throw Stopped{};
       });
-      // What was written to meanwhile is nobody's data: neither what it was nor what it is.
+      // A file that was written to meanwhile has neither its old hash nor its new one.
       if (stamps_of(files_) == stamps_) read_ = whole;
     } catch (const Stopped&) {
     } catch (const std::exception&) {  // a file is gone, which changed() tells

@@ -1,5 +1,5 @@
-// What data are, however their files are called: hashes that a checkpoint keeps, so that a run goes on with the same
-// data and with no others. docs/resume.md says what is compared when.
+// The identity of data, whatever their files are called: hashes that a checkpoint keeps, so that a run goes on with the
+// same data and no others. docs/resume.md says what is compared when.
 #pragma once
 
 #include <atomic>
@@ -17,25 +17,25 @@
 
 namespace redline::data {
 
-// The size of one of `files` files and what is in it: every byte up to 1 MiB; of more, both ends and blocks that are
-// spread over all of it. Of thousands of files fewer blocks each are read, so that a cold disk is asked some thousand
-// times.
+// Hashes the size of a file and a sample of it: every byte up to 1 MiB; of more, both ends and blocks spread over all
+// of it. Where it is one of thousands of `files`, fewer blocks are read, so that a cold disk seeks some thousand times
+// in all.
 void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files);
 
 struct DataIdentity {
   std::uint64_t contents = 0;          // Corpus::fingerprint()
   std::uint64_t stamp = 0;             // of the files' sizes, times and inodes: the same where nobody wrote to them
   std::optional<std::uint64_t> whole;  // of every byte; nothing until all were read
-  bool ends_only = false;              // of a checkpoint from before there were samples: contents compare for no files
+  bool ends_only = false;  // of a checkpoint from before there were samples: contents of files cannot be compared
   bool operator==(const DataIdentity&) const = default;
 };
 
-enum class Likeness {
+enum class DataMatch {
   same,         // nobody wrote to the files, or the data are generated, or each block is checked when it is read
   same_bytes,   // the files were moved, copied or touched, and hold the same
   same_blocks,  // they were moved, copied or touched, and the blocks that were read are the same: more is not known
   other,
-  unknown,  // what is known of them cannot be compared
+  unknown,  // they cannot be compared
 };
 
 // The files of a corpus since it was opened.
@@ -47,15 +47,15 @@ class DataWatch {
   DataWatch(const DataWatch&) = delete;
   DataWatch& operator=(const DataWatch&) = delete;
 
-  // Hears how many bytes of all were read; what it throws ends the reading.
+  // Hears how many bytes of all were read. An exception from it ends the reading.
   using Progress = std::function<void(std::uint64_t done, std::uint64_t of)>;
-  // How these data stand to those of a checkpoint. Where the files are other ones, every byte is read and compared with
-  // what the checkpoint knows of them.
-  Likeness compare(const DataIdentity& then, const Progress& progress);
+  // Compares these data with those of a checkpoint. Where the files are other ones, every byte is read and compared
+  // with the checkpoint's hashes.
+  DataMatch compare(const DataIdentity& then, const Progress& progress);
 
-  // Reads every byte in a thread of its own, where that is not known already and the data are no more than 64 GiB.
+  // Hashes every byte in a thread of its own, unless the hash is known or the data are over 64 GiB.
   void start_reading();
-  // As the data were when they were opened. Up to 1 GiB are waited for, so that the first checkpoint knows all of them.
+  // Of the data as they were opened. Waits for the hash of up to 1 GiB, so that the first checkpoint has it.
   DataIdentity identity(bool wait = true);
 
   // Files that were written to, replaced or removed since they were opened; each is told once. One stat() a file.
@@ -71,7 +71,7 @@ class DataWatch {
   DataIdentity identity_;
   std::set<std::size_t> told_;
   std::atomic<bool> stop_{false};
-  std::optional<std::uint64_t> read_;  // what the thread found; read once it has ended
+  std::optional<std::uint64_t> read_;  // the thread's result; read once it has ended
   std::atomic<bool> ended_{false};
   std::thread reading_;
 };

@@ -22,8 +22,7 @@
 namespace redline::data {
 namespace {
 
-constexpr std::uint64_t kEvaluationSeed = 0x68656C64ull;  // "held"
-constexpr std::int64_t kAskedOfPacker = 1 << 17;          // pieces
+constexpr std::int64_t kAskedOfPacker = 1 << 17;  // pieces
 
 std::int64_t batch_bytes(const BatchShape& shape) {
   return 12 * shape.tokens() + 12 * shape.documents();  // tokens, targets, positions; doc_offsets and sources
@@ -76,17 +75,17 @@ struct Loader::Impl {
         options(std::move(o)),
         readers(open_readers()),
         reporter(counters, maker_stage(), options.workers) {
-    const Turn turn{options.rank, options.ranks};
+    const Replica replica{options.rank, options.ranks};
     if (rounds)
       assembler = std::make_unique<RoundAssembler>(*readers[0], *rounds, counters.pack);
     else
       assembler =
-          std::make_unique<Assembler>(readers, mixing(), options.packer, options.feed.repeat, turn, counters.pack);
+          std::make_unique<Assembler>(readers, schedule(), options.packer, options.feed.repeat, replica, counters.pack);
     state = assembler->state();
   }
   ~Impl() { stop(); }
 
-  Mixing mixing() const { return mixture ? Mixing(mixture->weights()) : Mixing(); }
+  MixtureSchedule schedule() const { return mixture ? MixtureSchedule(mixture->weights()) : MixtureSchedule(); }
 
   // The corpora that are read, each with how it is put in order.
   std::vector<std::pair<const Corpus*, FeedOptions>> sources() const {
@@ -126,7 +125,7 @@ struct Loader::Impl {
     }
     if (options.ranks > 1 && with_lengths.size() == sources().size()) {
       auto feed =
-          std::make_unique<RoundFeed>(with_lengths, mixing(), options.packer, Turn{options.rank, options.ranks});
+          std::make_unique<RoundFeed>(with_lengths, schedule(), options.packer, Replica{options.rank, options.ranks});
       rounds = feed.get();
       feeds.push_back(std::move(feed));
       return feeds;
@@ -240,7 +239,7 @@ struct Loader::Impl {
 
   void report(bool now = false) {
     if (!options.report || (!now && !reporter.due(options.report_seconds))) return;
-    PipelineFigures figures = reporter.take();
+    PipelineStats figures = reporter.take();
     {
       const std::lock_guard lock(mutex);
       figures.batches_ready = static_cast<std::int64_t>(queue.size());
@@ -358,28 +357,5 @@ std::vector<SourceShare> Loader::shares() const {
 
 std::int64_t Loader::workers() const { return impl_->options.workers; }
 void Loader::report_now() { impl_->report(true); }
-
-// The packer looks at no more than the next piece: of several it would take the longest first, and the first batches
-// would not be a sample of all.
-LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
-  LoaderOptions o;
-  o.packer = {.shape = shape, .packing = Packing::pack, .truncate = data.long_documents == "truncate", .lookahead = 1};
-  o.feed = {.repeat = false, .seed = kEvaluationSeed};
-  return o;
-}
-
-LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu) {
-  LoaderOptions o;
-  o.packer = packer_settings(data, shape);
-  o.feed = {.shuffle = data.shuffle, .shuffle_buffer = data.shuffle_buffer};
-  o.prefetch = data.prefetch;
-  o.ram_bytes = data.ram_mib << 20;
-  o.workers = data.workers;
-  if (o.workers < 0) {
-    const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-    o.workers = computes_on_cpu ? (cores > 4 ? 2 : 1) : std::clamp<std::int64_t>(cores - 1, 1, 4);
-  }
-  return o;
-}
 
 }  // namespace redline::data

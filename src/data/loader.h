@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
 #include "data/batch.h"
+#include "data/corpus.h"
 #include "data/feed.h"
 #include "data/loader_state.h"
 #include "data/packer.h"
-#include "data/source.h"
-#include "data/stage_figures.h"
+#include "data/pipeline_stats.h"
 
 namespace redline::data {
 
@@ -27,23 +26,16 @@ struct LoaderOptions {
   std::int64_t workers = 0;  // 0: everything is done in next()
   std::int64_t prefetch = 4;
   std::int64_t ram_bytes = std::int64_t{1} << 30;
-  std::function<void(const PipelineFigures&)> report;  // called from next(), every `report_seconds`
+  std::function<void(const PipelineStats&)> report;  // called from next(), every `report_seconds`
   double report_seconds = 5;
 };
 
-// As a configuration says. `computes_on_cpu`: the model takes the same cores, so that fewer workers are the default.
-LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu);
-// For held-out documents: once over all pieces, in no other thread. They come in an order that no setting changes and
-// that mixes all documents (those of a stream: of a window), each where it stands in it, so that the first batches are
-// a fair sample of the whole.
-LoaderOptions evaluation_options(const config::Data& data, BatchShape shape);
-
-// ram_bytes leaves no room for the batches that are to be made ahead.
+// Thrown when ram_bytes leaves no room for the batches to be made ahead.
 struct NoRoomForBatches : UserError {
   using UserError::UserError;
 };
 
-// What an epoch comes to, where the corpus can tell before it was read.
+// The size of an epoch, where the corpus knows it before it was read.
 struct Epoch : EpochSize {
   double batches = 0;  // of all ranks
 };
@@ -54,24 +46,24 @@ class Loader {
   Loader(std::unique_ptr<Corpus> corpus, LoaderOptions options);
   ~Loader();
 
-  // Fills `batch`: this rank's of the next round, which is one batch for each rank. Without `repeat` the documents come
-  // once: the last batch may be a part of one, the last round may leave ranks behind it an empty one, and then comes
-  // false, on all of them. What went wrong in a thread is thrown here, after the batches before it.
+  // Fills `batch` with this rank's of the next round, which is one batch for each rank. Without `repeat` the documents
+  // come once: the last batch may be partly filled, the last round may give some ranks an empty one, and then all ranks
+  // get false. An exception of a thread is rethrown here, after the batches before it.
   bool next(Batch& batch);
 
-  // Behind the last round of which next() gave a batch, however far the threads are. It is the same on every rank, and
+  // The state behind the last round that next() gave, however far the threads are. It is the same on every rank, and
   // restore() takes it on any number of them.
   const LoaderState& state() const;
   void restore(const LoaderState& state);  // a UserError when the corpus cannot be the one that the state is from
   const Corpus& corpus() const;
-  // Asks the packer, over the first 2^17 pieces: of more the rest is judged by them, to about a thousandth.
+  // Runs the packer over the first 2^17 pieces; a larger epoch is extrapolated from them, to about a thousandth.
   std::optional<Epoch> epoch() const;
   std::optional<EpochSize> epoch_size() const;  // the same without the packer
   // How often the documents were read up to state(), as 1.37; nothing where an epoch has no end or no known length.
   std::optional<double> epochs_read() const;
   std::vector<SourceShare> shares() const;  // of a mixture, up to state(); empty for any other corpus
   std::int64_t workers() const;
-  void report_now();  // what the pipeline did since the last report
+  void report_now();  // on the pipeline, since the last report
 
  private:
   struct Impl;

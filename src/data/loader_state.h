@@ -1,4 +1,4 @@
-// Where a loader stands between two batches.
+// The state of a loader between two batches.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace redline::data {
 
-// A place between two pieces of the order. A window is what is put in order together: of a stream, documents of some
-// thousand pieces; of documents without end, one.
+// A place between two pieces of the order. A window is the set of pieces that is shuffled at once: of a stream, some
+// thousand pieces; of endless documents, one document.
 struct FeedPlace {
   std::int64_t epoch = 0;
   std::int64_t window = 0;    // the id of its first document; pieces with random access have no windows
@@ -32,7 +32,7 @@ struct SourcePlace {
   bool operator==(const SourcePlace&) const = default;
 };
 
-// All that is needed to go on from a point between two batches, on any number of ranks. Small: it lives in the
+// Everything needed to go on from a point between two batches, on any number of ranks. It is small, and lives in the
 // checkpoint.
 struct LoaderState {
   // Counted up when a place comes to mean other tokens. 1 put whole documents in order, 2 their pieces.
@@ -41,12 +41,12 @@ struct LoaderState {
   FeedPlace next;                                          // where the next piece is drawn; of a mixture, nothing
   std::vector<PieceId> waiting;                            // the packer's lookahead, in order: read but not placed
   std::int64_t truncated_tokens = 0, empty_documents = 0;  // dropped and passed over so far
-  std::int64_t order = kOrder;                             // what it was written with
+  std::int64_t order = kOrder;                             // of the writer
   std::vector<SourcePlace> sources = {};                   // of a mixture, in its order
   bool operator==(const LoaderState&) const = default;
 };
 
-// What a source of a mixture has given.
+// The contribution of one source of a mixture.
 struct SourceShare {
   std::string name;
   std::int64_t tokens = 0;       // of the pieces that were drawn from it

@@ -7,22 +7,23 @@
 
 namespace redline::data {
 
-MixedShuffler::MixedShuffler(const ChunkReaders& readers, Mixing mixing, bool repeat) : mixing_(std::move(mixing)) {
-  REDLINE_CHECK(readers.size() == mixing_.sources(), "{} readers of {} sources", readers.size(), mixing_.sources());
+MixedShuffler::MixedShuffler(const ChunkReaders& readers, MixtureSchedule schedule, bool repeat)
+    : schedule_(std::move(schedule)) {
+  REDLINE_CHECK(readers.size() == schedule_.sources(), "{} readers of {} sources", readers.size(), schedule_.sources());
   for (const auto& reader : readers) shufflers_.emplace_back(*reader, repeat);
 }
 
 std::optional<Shuffler::Drawn> MixedShuffler::draw(bool may_begin_epoch) {
-  const std::size_t source = mixing_.next();
-  std::optional<Shuffler::Drawn> drawn = shufflers_[source].draw(may_begin_epoch || mixing_.several());
+  const std::size_t source = schedule_.next();
+  std::optional<Shuffler::Drawn> drawn = shufflers_[source].draw(may_begin_epoch || schedule_.several());
   if (!drawn) return drawn;
   drawn->id.source = static_cast<std::int64_t>(source);
-  mixing_.drew(source, static_cast<std::int64_t>(drawn->tokens.size()));
+  schedule_.drew(source, static_cast<std::int64_t>(drawn->tokens.size()));
   return drawn;
 }
 
 void MixedShuffler::seek(const LoaderState& state) {
-  mixing_.restore(state);
+  schedule_.restore(state);
   Shuffler::Passed passed{state.truncated_tokens, state.empty_documents};  // of all: the first counts on
   for (std::size_t i = 0; i < shufflers_.size(); ++i)
     shufflers_[i].seek(state.sources.empty() ? state.next : state.sources[i].next, std::exchange(passed, {}));
@@ -32,8 +33,8 @@ LoaderState MixedShuffler::state() const {
   LoaderState state;
   for (std::size_t i = 0; i < shufflers_.size(); ++i) {
     const Shuffler& d = shufflers_[i];
-    if (mixing_.several())
-      state.sources.push_back({d.place(), mixing_.tokens(i)});
+    if (schedule_.several())
+      state.sources.push_back({d.place(), schedule_.tokens(i)});
     else
       state.next = d.place();
     state.truncated_tokens += d.passed().truncated_tokens;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "data/mixing.h"
+#include "data/mixture_schedule.h"
 #include "data/shuffler.h"
 
 namespace redline::data {
@@ -16,20 +16,20 @@ using ChunkReaders = std::vector<std::unique_ptr<ChunkReader>>;
 
 class MixedShuffler {
  public:
-  MixedShuffler(const ChunkReaders& readers, Mixing mixing, bool repeat);  // a reader for each source
+  MixedShuffler(const ChunkReaders& readers, MixtureSchedule schedule, bool repeat);  // a reader for each source
 
   // Of one source, as Shuffler::draw(). Sources of a mixture begin their epochs when they come to it; where documents
   // come once, the mixture ends with the first source that has none left when it is its turn.
   std::optional<Shuffler::Drawn> draw(bool may_begin_epoch);
 
-  // Of the state, all but what waits. It must fit.
+  // Takes all of the state but the waiting pieces. It must fit.
   void seek(const LoaderState& state);
   LoaderState state() const;
   std::int64_t waited_ns() const;  // for chunks, in all
-  const Mixing& mixing() const { return mixing_; }
+  const MixtureSchedule& schedule() const { return schedule_; }
 
  private:
-  Mixing mixing_;
+  MixtureSchedule schedule_;
   std::vector<Shuffler> shufflers_;
 };
 

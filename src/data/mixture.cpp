@@ -1,4 +1,4 @@
-// What a mixture says of itself, from what its parts say.
+// The properties of a mixture, from those of its parts.
 #include "data/mixture.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ std::string Mixture::decode(const std::vector<std::int32_t>& tokens) const {
 std::vector<std::int32_t> Mixture::encode(const std::string& text) const {
   return parts_[speaks_].corpus->encode(text);
 }
-// What closes an answer ends what a model writes, where some part has answers.
+// The end of an answer, where some part has answers: a model's text ends there.
 std::optional<std::int32_t> Mixture::end_token() const {
   const auto chat = std::ranges::find_if(parts_, [](const Part& part) { return part.corpus->masked(); });
   return (chat == parts_.end() ? parts_[speaks_] : *chat).corpus->end_token();

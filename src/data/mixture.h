@@ -1,5 +1,5 @@
 // A corpus of several: the entries of data.train with data.weights. Each keeps its documents, its order and its epochs;
-// whose turn it is, data/mixing.h decides.
+// data/mixture_schedule.h decides the turns.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace redline::data {
 class Mixture final : public Corpus {
  public:
   struct Part {
-    std::string name;  // that figures of it have
+    std::string name;  // in metrics
     double weight = 1;
     std::unique_ptr<Corpus> corpus;
   };
-  // `speaks`: whose tokenizer turns text into tokens, and tokens into text, for all of them.
+  // `speaks`: the part whose tokenizer encodes and decodes text for all of them.
   Mixture(std::vector<Part> parts, std::size_t speaks);
 
   const std::vector<Part>& parts() const { return parts_; }
@@ -26,7 +26,7 @@ class Mixture final : public Corpus {
   FeedOptions options_of(std::size_t part, FeedOptions options) const;
 
   std::string name() const override;  // "a mixture of web.jsonl (70%) and code (30%)"
-  bool endless() const override;      // where any is: then it need not end
+  bool endless() const override;      // where any part is
   std::int64_t vocabulary() const override;
   std::uint64_t fingerprint() const override;
   std::vector<Path> files() const override;
@@ -37,7 +37,7 @@ class Mixture final : public Corpus {
   std::optional<std::int32_t> end_token() const override;
   bool masked() const override;
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override;
-  // Of the part whose documents are readable text: who loads all of them asks the parts.
+  // Of the part that speaks. The loader asks each part for its own.
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override;
 
  private:

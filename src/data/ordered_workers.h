@@ -1,6 +1,6 @@
-// Items that worker threads make and one caller gets in order. A worker takes the next item, which one worker does at a
-// time and which gives the item its number, and then makes it beside the others. An item that is ready early waits for
-// those before it. One mutex guards the books, and no work is done under it.
+// Worker threads make items, and one caller gets them in order. Workers take the next item one at a time, which gives
+// it its number, and make their items in parallel. An item that is ready early waits for those before it. One mutex
+// guards the bookkeeping, and no work is done under it.
 #pragma once
 
 #include <algorithm>
@@ -20,18 +20,18 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/stage_figures.h"
+#include "data/pipeline_stats.h"
 
 namespace redline::data {
 
-// An item has bytes(), what it counts for against the limit, and clear(), which keeps its memory.
+// An item has bytes(), its size against the limit, and clear(), which keeps its memory.
 template <class Item>
 class OrderedWorkers {
  public:
   struct Work {
     std::function<bool(Item&)> take;                    // one caller at a time; false at the end
     std::function<std::function<void(Item&)>()> maker;  // a function for each worker, which may hold caches
-    // After an error in a maker: whether what there is of the item is handed out before the error.
+    // After an error in a maker: whether the finished part of the item is handed out before the error.
     std::function<bool(Item&)> keeps_part = [](Item&) { return false; };
   };
   struct Limits {
@@ -73,8 +73,8 @@ class OrderedWorkers {
   }
 
   enum class Got { item, nothing_yet, end };
-  // The next item; nothing_yet when it is not there after `patience`. What a thread threw comes out here, after all
-  // items before it, and again in every later call: nothing comes after it.
+  // The next item; nothing_yet when it is not there after `patience`. An exception of a thread is rethrown here, after
+  // all items before it, and again in every later call.
   Got next(std::unique_ptr<Item>& item, std::optional<std::chrono::milliseconds> patience = {}) {
     if (limits_.workers == 0) return make_here(item);
     std::unique_lock lock(mutex_);

@@ -26,10 +26,6 @@ Packing packing_named(std::string_view name) {
   return Packing::pack;
 }
 
-PackerSettings packer_settings(const config::Data& data, BatchShape shape) {
-  return {shape, packing_named(data.packing), data.long_documents == "truncate", data.buckets};
-}
-
 std::vector<std::int64_t> default_buckets(std::int64_t seq_len) {
   std::vector<std::int64_t> edges;
   for (std::int64_t edge = kSmallestBucket; edge < seq_len; edge *= 2) edges.push_back(edge);
@@ -129,8 +125,8 @@ std::size_t Packer::best_fit() const {
   return best;
 }
 
-// What is left of a piece that a stream cut opens the next batch, unless it is one token without a target: that was the
-// target of what is placed here.
+// The rest of a piece that a stream cut opens the next batch, unless it is one token without a target: it was the
+// target of the last token placed here.
 PlacedPiece Packer::take(std::size_t chosen) {
   const auto it = waiting_.begin() + static_cast<std::ptrdiff_t>(chosen);
   const std::int64_t left = it->length - it->begin;

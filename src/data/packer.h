@@ -1,5 +1,5 @@
-// Which pieces of documents make the next batch, decided from lengths alone: a pure function of the settings and of
-// what was offered, in its order. It holds no tokens, so statistics can ask it as well as the loader.
+// Decides from lengths alone which pieces of documents make the next batch: a pure function of the settings and of the
+// pieces offered, in their order. It holds no tokens, so statistics use it as well as the loader.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "config/config.h"
 #include "data/batch.h"
 #include "data/pieces.h"
 
@@ -26,12 +25,12 @@ Packing packing_named(std::string_view name);
 struct PackerSettings {
   BatchShape shape;
   Packing packing = Packing::pack;
-  bool truncate = false;  // documents longer than a row lose their rest instead of being split, before any is offered
+  bool truncate = false;  // documents longer than a row lose their rest instead of being split, before they are offered
   // Their longest lengths; those above seq_len do not count, seq_len itself always does.
   std::vector<std::int64_t> buckets = {};
   std::int64_t lookahead = 0;  // pieces that may wait; 0: as many as the packing gains from
-  // Tokens to which documents of a batch may be cut when it is handed out: a batch gets fewer pieces, so that there is
-  // room for what they become. 0: nobody cuts.
+  // Tokens to which documents of a batch may be cut when it is handed out. A batch gets fewer pieces then, so that
+  // there is room for their parts. 0: nobody cuts.
   std::int64_t cut_later = 0;
 
   Cut cut() const { return {shape.seq_len, truncate}; }  // of what is offered
@@ -39,12 +38,10 @@ struct PackerSettings {
   std::int64_t most_pieces() const { return shape.documents() - (cut_later > 0 ? shape.tokens() / cut_later : 0); }
 };
 
-PackerSettings packer_settings(const config::Data& data, BatchShape shape);
-
-// Powers of two from 64 up to a row: what "bucket" does where no edges are given.
+// Powers of two from 64 up to a row: the edges of "bucket" where none are given.
 std::vector<std::int64_t> default_buckets(std::int64_t seq_len);
 
-// An offered piece, or (stream) what a batch had room for of it.
+// An offered piece, or (stream) the part of it that a batch had room for.
 struct PlacedPiece {
   std::int64_t piece = 0;  // the number it was offered under
   std::int64_t begin = 0, length = 0;
@@ -64,7 +61,7 @@ class Packer {
   struct Waiting {
     std::int64_t piece = 0, length = 0;
     bool ends = true;        // its last token has no target
-    std::int64_t begin = 0;  // > 0: what is left of a piece, from this token on
+    std::int64_t begin = 0;  // > 0: the rest of a piece, from this token on
     std::int32_t bucket = 0;
   };
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "data/corpus.h"
-#include "data/order.h"
+#include "data/permutation.h"
 
 namespace redline::data {
 namespace {

@@ -14,13 +14,13 @@ namespace redline::data {
 
 class DocumentSource;
 
-// Every piece but a document's last has the tokens of a row, counted from the document's first token. A last token that
-// would be a piece of its own is none: it is the target of the one before, and has none itself.
+// Every piece but a document's last has the tokens of a row, counted from the document's first token. A single last
+// token is no piece of its own: it is the target of the token before, and has no target itself.
 struct Cut {
   std::int64_t row = std::numeric_limits<std::int64_t>::max();  // tokens
   bool truncate = false;                                        // only the first piece of a document is read
 
-  // At least one: that of a document of less than two tokens is empty, and passed over by whoever draws it.
+  // At least one. The piece of a document of less than two tokens is empty, and is skipped when it is drawn.
   std::int64_t pieces(std::int64_t length) const { return truncate || length < 2 ? 1 : (length - 2) / row + 1; }
   // Where the piece ends that holds token `at` of a document.
   std::int64_t end(std::int64_t at, std::int64_t length) const {
@@ -29,12 +29,12 @@ struct Cut {
   }
 };
 
-// What an epoch holds.
+// The size of an epoch.
 struct EpochSize {
   std::int64_t documents = 0, tokens = 0, pieces = 0;
 };
 
-// What a packer must know of a piece.
+// A piece as the packer knows it.
 struct PieceLength {
   std::int32_t length = 0;
   bool ends = true;  // its last token has no target: the document ends there
@@ -65,7 +65,7 @@ class PieceNumbers {
   std::int64_t pieces_ = 0, tokens_ = 0;
 };
 
-// Where what is left of a piece begins that waited in a packer. A UserError when there can be no such piece.
+// The place of a piece, or the rest of one, that waited in a packer. A UserError when there can be no such piece.
 PieceNumbers::Place place_of(const DocumentSource& source, const PieceId& id, const Cut& cut);
 
 // The order in which the pieces of a known number of documents are read: shuffled anew each epoch, or as they stand.

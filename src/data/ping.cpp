@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/byte_roles.h"
+#include "data/byte_vocabulary.h"
 
 namespace redline::data {
 namespace {
@@ -142,8 +142,10 @@ class Ping final : public DocumentSource {
     return Random(seed_, kPingFormat).bits(static_cast<std::uint64_t>(documents_));
   }
   std::uint64_t order_seed() const override { return seed_; }
-  std::string decode(const std::vector<std::int32_t>& tokens) const override { return ping_roles().decode(tokens); }
-  std::vector<std::int32_t> encode(const std::string& text) const override { return ping_roles().encode(text); }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override {
+    return ping_vocabulary().decode(tokens);
+  }
+  std::vector<std::int32_t> encode(const std::string& text) const override { return ping_vocabulary().encode(text); }
   std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
 
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {

@@ -9,10 +9,10 @@
 
 namespace redline::data {
 
-constexpr std::int64_t kPingVocabulary = 267;  // 256 bytes and 11 roles
+constexpr std::int64_t kPingVocabulary = 267;  // 256 bytes and 11 special tokens
 constexpr std::int64_t kPingLongestDocument = 1024;
 
-// Both parts are logs of the same world, that of the seed; no document of one is a document of the other.
+// Both parts are logs of the same world, which the seed makes. They share no document.
 enum class PingPart { training, held_out };
 
 // documents = 0: endless.

@@ -37,9 +37,10 @@ class RoundReader final : public ChunkMaker {
 
 }  // namespace
 
-RoundFeed::RoundFeed(const std::vector<Source>& sources, Mixing mixing, const PackerSettings& settings, Turn turn)
-    : options_(sources.at(0).options), turn_(turn), mixing_(std::move(mixing)), packer_(settings) {
-  REDLINE_CHECK(sources.size() == mixing_.sources(), "{} of {} sources", sources.size(), mixing_.sources());
+RoundFeed::RoundFeed(const std::vector<Source>& sources, MixtureSchedule schedule, const PackerSettings& settings,
+                     Replica replica)
+    : options_(sources.at(0).options), replica_(replica), schedule_(std::move(schedule)), packer_(settings) {
+  REDLINE_CHECK(sources.size() == schedule_.sources(), "{} of {} sources", sources.size(), schedule_.sources());
   for (const auto& [documents, o] : sources)
     sources_.push_back({documents, PieceOrder(*documents, o.cut, o.shuffle, o.seed), {}});
 }
@@ -52,10 +53,10 @@ std::unique_ptr<ChunkMaker> RoundFeed::maker() {
 
 // As MixedShuffler::draw(), of lengths.
 std::optional<RoundFeed::Drawn> RoundFeed::draw(bool may_begin_epoch) {
-  const std::size_t source = mixing_.next();
-  const auto place = draw_from(sources_[source], may_begin_epoch || mixing_.several());
+  const std::size_t source = schedule_.next();
+  const auto place = draw_from(sources_[source], may_begin_epoch || schedule_.several());
   if (!place) return std::nullopt;
-  mixing_.drew(source, options_.cut.end(place->begin, place->length) - place->begin);
+  schedule_.drew(source, options_.cut.end(place->begin, place->length) - place->begin);
   return Drawn{*place, source};
 }
 
@@ -118,8 +119,8 @@ LoaderState RoundFeed::state() const {
   LoaderState state;
   state.truncated_tokens = passed_.truncated_tokens;
   state.empty_documents = passed_.empty_documents;
-  if (mixing_.several())
-    for (std::size_t i = 0; i < sources_.size(); ++i) state.sources.push_back({sources_[i].next, mixing_.tokens(i)});
+  if (schedule_.several())
+    for (std::size_t i = 0; i < sources_.size(); ++i) state.sources.push_back({sources_[i].next, schedule_.tokens(i)});
   else
     state.next = sources_[0].next;
   for (const Packer::Waiting& w : packer_.waiting()) {
@@ -132,8 +133,8 @@ LoaderState RoundFeed::state() const {
 bool RoundFeed::take(Chunk& chunk) {
   if (ended_) return false;
   chunk.count = 0;
-  for (std::int64_t batch = 0; batch < turn_.ranks; ++batch)
-    chunk.count += pack(batch == turn_.rank ? &chunk : nullptr);
+  for (std::int64_t batch = 0; batch < replica_.ranks; ++batch)
+    chunk.count += pack(batch == replica_.rank ? &chunk : nullptr);
   ended_ = chunk.count == 0;
   chunk.behind = state();
   return true;
@@ -144,14 +145,14 @@ bool RoundFeed::restore(const LoaderState& state) {
   slots_.clear();
   free_.clear();
   ended_ = false;
-  if (state.waiting.size() > packer_.lookahead() || !mixing_.fits(state)) return false;
+  if (state.waiting.size() > packer_.lookahead() || !schedule_.fits(state)) return false;
   for (const PieceId& id : state.waiting) {
     const auto source = static_cast<std::size_t>(id.source);
     const PieceNumbers::Place place = place_of(*sources_[source].documents, id, options_.cut);
     if (place.begin + 1 == place.length) return false;  // a last token alone never waits: it has no target
     offer({place, source});
   }
-  mixing_.restore(state);
+  schedule_.restore(state);
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     Ordered& of = sources_[i];
     of.next = state.sources.empty() ? state.next : state.sources[i].next;
@@ -168,18 +169,18 @@ std::int64_t RoundFeed::seek(const FeedPlace& place) {
 }
 
 void RoundFeed::fetch(const std::vector<PieceId>& ids, Chunk& chunk) {
-  REDLINE_CHECK(!mixing_.several(), "pieces of a mixture are fetched from its sources");
+  REDLINE_CHECK(!schedule_.several(), "pieces of a mixture are fetched from its sources");
   fetch_pieces(*sources_[0].documents, ids, options_.cut, chunk);
 }
 
 std::optional<EpochSize> RoundFeed::size() const {
-  return mixing_.several() ? std::nullopt : std::optional(sources_[0].order.size());
+  return schedule_.several() ? std::nullopt : std::optional(sources_[0].order.size());
 }
 std::vector<PieceLength> RoundFeed::first_lengths(std::int64_t most) const {
-  return mixing_.several() ? std::vector<PieceLength>() : sources_[0].order.first_lengths(most);
+  return schedule_.several() ? std::vector<PieceLength>() : sources_[0].order.first_lengths(most);
 }
 std::optional<double> RoundFeed::share_before(const FeedPlace& place) const {
-  return mixing_.several() ? std::nullopt : std::optional(share_before(0, place));
+  return schedule_.several() ? std::nullopt : std::optional(share_before(0, place));
 }
 double RoundFeed::share_before(std::size_t source, const FeedPlace& place) const {
   return sources_[source].order.share_before(place);
@@ -202,7 +203,7 @@ bool RoundAssembler::fill(Batch& batch) {
       const std::int64_t from = std::exchange(begin, p.end);
       const auto tokens = std::span<const std::int32_t>(chunk->tokens)
                               .subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(p.end - from));
-      const bool added = batch.add(tokens, p.after, feed_.mixing().number(p));
+      const bool added = batch.add(tokens, p.after, feed_.schedule().number(p));
       REDLINE_CHECK(added, "a piece of {} tokens was placed into room for {}", tokens.size(), batch.room());
     }
     pieces = chunk->count;

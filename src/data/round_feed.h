@@ -10,26 +10,27 @@
 #include "data/assembler.h"
 #include "data/corpus.h"
 #include "data/feed.h"
-#include "data/mixing.h"
+#include "data/mixture_schedule.h"
 #include "data/packer.h"
 
 namespace redline::data {
 
 class RoundFeed final : public Feed {
  public:
-  // Of each source of the mixture its documents and how they are put in order; cut and end are the same for all.
+  // A source of the mixture: its documents and their order. Cut and end are the same for all sources.
   struct Source {
     const DocumentSource* documents;
     FeedOptions options;
   };
-  RoundFeed(const std::vector<Source>& sources, Mixing mixing, const PackerSettings& settings, Turn turn);
+  RoundFeed(const std::vector<Source>& sources, MixtureSchedule schedule, const PackerSettings& settings,
+            Replica replica);
 
-  // Packs a round. Its end is a chunk too, of count 0, so that the state behind all documents is told.
+  // Packs a round. The end is a chunk too, of count 0, which carries the state behind all documents.
   bool take(Chunk& chunk) override;
   std::unique_ptr<ChunkMaker> maker() override;
   bool restore(const LoaderState& state);  // as BatchMaker::restore(); nobody may take meanwhile
 
-  std::int64_t seek(const FeedPlace& place) override;  // with nothing that waits
+  std::int64_t seek(const FeedPlace& place) override;  // with no waiting pieces
   void fetch(const std::vector<PieceId>& ids, Chunk& chunk) override;
   std::string_view maker_stage() const override { return "read"; }
   // Of one source; a mixture has none of these.
@@ -37,10 +38,10 @@ class RoundFeed final : public Feed {
   std::vector<PieceLength> first_lengths(std::int64_t most) const override;
   std::optional<double> share_before(const FeedPlace& place) const override;
   double share_before(std::size_t source, const FeedPlace& place) const;
-  const Mixing& mixing() const { return mixing_; }  // any thread may ask it for numbers
+  const MixtureSchedule& schedule() const { return schedule_; }  // any thread may ask it for numbers
 
  private:
-  // Documents in their order, and where that one is.
+  // Documents in their order, and the place in it.
   struct Ordered {
     const DocumentSource* documents;
     PieceOrder order;
@@ -57,8 +58,8 @@ class RoundFeed final : public Feed {
   LoaderState state() const;
 
   FeedOptions options_;
-  Turn turn_;
-  Mixing mixing_;
+  Replica replica_;
+  MixtureSchedule schedule_;
   std::vector<Ordered> sources_;
   Packer packer_;
   std::vector<Drawn> slots_;       // of pieces that wait or are being placed

@@ -1,5 +1,5 @@
-// Draws pieces of documents one by one from the chunks of a feed: gathers windows, shuffles what is to be shuffled,
-// passes over empty pieces, and knows its place.
+// Draws pieces of documents one by one from the chunks of a feed. It gathers windows, shuffles them where the feed asks
+// for it, skips empty pieces, and knows its place.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Shuffler {
   std::optional<Drawn> draw(bool may_begin_epoch);
 
   struct Passed {
-    std::int64_t truncated_tokens = 0, empty_documents = 0;  // dropped and passed over so far
+    std::int64_t truncated_tokens = 0, empty_documents = 0;  // dropped and skipped so far
   };
   void seek(const FeedPlace& place, Passed passed);
   const FeedPlace& place() const { return place_; }

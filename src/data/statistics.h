@@ -1,5 +1,5 @@
-// What lengths alone tell about a corpus: how they are spread, and what each way of packing makes of them. The packer
-// of training is asked, not a formula, so the figures are what a run will do.
+// Statistics of a corpus from lengths alone: their distribution, and the result of each way of packing. They come from
+// the packer of training, not from a formula, so a run will do the same.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "data/bucket_edges.h"
-#include "data/lengths.h"
+#include "data/length_survey.h"
 #include "data/packer.h"
 
 namespace redline::data {
@@ -37,24 +37,23 @@ struct LengthSummary {
 inline constexpr std::size_t kMostBins = 24;
 LengthSummary summarise(std::vector<std::int64_t> lengths);
 
-// What a packer did with pieces of given lengths, once.
+// The result of packing pieces of given lengths once.
 struct Packed {
   std::int64_t batches = 0, rows = 0, pieces = 0;
   std::int64_t real_tokens = 0;
   std::int64_t cut_pieces = 0;      // the only ones of their documents that a stream cut all the same
   std::int64_t capped_batches = 0;  // closed by max_segments with room for more tokens
   double score_pairs = 0;           // (query, key) pairs that the mask keeps
-  // Of the batches before the documents ran out, which say what a longer corpus would do. 0: there was none.
+  // Of the batches before the documents ran out, which stand for a longer corpus. 0: there was none.
   std::int64_t steady_tokens = 0, steady_slots = 0;
 };
 
-// Rows are of settings.shape.seq_len tokens. Batches that the end of the pieces left unfilled count with the rows they
-// use: in training the next epoch fills the rest.
-// `tick`, where there is one, is told of pieces now and then as they are offered.
+// Rows have settings.shape.seq_len tokens. The last batches, which are not full, count with the rows they use: in
+// training the next epoch fills the rest. `tick` hears of pieces now and then as they are offered.
 Packed run_packer(const PackerSettings& settings, std::span<const PieceLength> pieces,
                   const std::function<void(std::int64_t pieces)>& tick = {});
 
-// What a model computes, counted as MFU counts it.
+// The FLOPs of a model, counted as MFU counts them.
 struct ModelCost {
   double per_slot = 1;  // products of one token slot, real or not
   double per_pair = 0;  // attention: one (query, key) pair that the mask keeps
@@ -65,8 +64,8 @@ struct ModeFigures {
   std::int64_t rows = 0;
   double tokens_per_row = 0;
   double utilisation = 0;  // real tokens over tokens computed
-  // What data.long_documents = "truncate" drops or would drop; a stream, which joins documents anyway, only where it is
-  // set.
+  // Tokens that data.long_documents = "truncate" drops or would drop; of a stream, which joins documents anyway, only
+  // where it is set.
   std::int64_t truncated_tokens = 0;
   std::int64_t dropped_tokens = 0;  // with the setting at hand
   std::int64_t cut_documents = 0;
@@ -99,8 +98,8 @@ struct Analysis {
   LengthSummary lengths;
   double documents = 0, tokens = 0;       // of the corpus; estimates of a sample
   std::vector<RowLength> row_lengths;     // that of the settings, then half of it, a quarter...
-  std::vector<std::int64_t> usual_edges;  // what the figures of "bucket" are for
-  BucketEdges best_edges;                 // that waste least at the row length of the settings
+  std::vector<std::int64_t> usual_edges;  // that "bucket" was packed with
+  BucketEdges best_edges;                 // of least waste at the row length of the settings
   ModeFigures with_best_edges;
 };
 

@@ -18,7 +18,7 @@
 #include "data/input/byte_stream.h"
 #include "data/input/parquet_library.h"
 #include "data/input/paths.h"
-#include "data/order.h"
+#include "data/permutation.h"
 
 namespace redline::data {
 namespace {
@@ -37,19 +37,8 @@ bool is_of(Part part, std::int64_t ordinal) {
   return part == Part::all || (ordinal % kHeldOutEvery == kHeldOutEvery - 1) == (part == Part::held_out);
 }
 
-struct StreamSettings {
-  std::vector<std::string> paths;
-  std::string key;
-  InputFormat format;
-  std::shared_ptr<const Tokenizer> tokenizer;
-  Part part = Part::all;
-  std::uint64_t seed = 0;
-  bool skip_bad = false;
-  std::shared_ptr<const Chat> chat = nullptr;  // null: all documents are plain
-};
-
-// What is wrong with a part of the files: the end, or a line on standard error. Each is told of once, whatever the
-// epoch, and the first few only: more would bury the rest.
+// A problem with a part of the files ends the run, or is a line on standard error. Each is told once, whatever the
+// epoch, and only the first few: more would bury the rest.
 class BadParts {
  public:
   explicit BadParts(bool skip) : skip_(skip) {}
@@ -280,7 +269,7 @@ class Stream final : public Corpus {
     return data::bytes_of_ids(*settings_.tokenizer, end_token());
   }
 
-  // What decides documents and ids, and the files.
+  // Of all that decides documents and ids, and of the files.
   std::uint64_t fingerprint() const override {
     Hasher hasher;
     const auto number = [&](std::uint64_t n) { hasher.update(std::as_bytes(std::span(&n, 1))); };
@@ -333,14 +322,9 @@ void require_held_out(const StreamSettings& s) {
 
 }  // namespace
 
-std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
-                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed,
-                                    bool skip_bad, std::shared_ptr<const Chat> chat) {
-  StreamSettings settings{
-      paths,          key, std::move(format), std::move(tokenizer), part, static_cast<std::uint64_t>(seed), skip_bad,
-      std::move(chat)};
-  if (!skip_bad) TextInput(settings.paths, settings.format, key).check_files();
-  if (part == Part::held_out) require_held_out(settings);
+std::unique_ptr<Corpus> open_stream(StreamSettings settings) {
+  if (!settings.skip_bad) TextInput(settings.paths, settings.format, settings.key).check_files();
+  if (settings.part == Part::held_out) require_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));
 }
 

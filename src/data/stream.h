@@ -13,16 +13,19 @@
 
 namespace redline::data {
 
-// Held out is the last of every 64 documents.
-//
-// With `skip_bad` malformed documents and what follows the break of an archive are passed over with a warning.
-//
-// With `chat` lines of JSON may be conversations, of which only the answers are learned.
-//
+struct StreamSettings {
+  std::vector<std::string> paths;
+  std::string key;  // names the paths in errors
+  InputFormat format = {};
+  std::shared_ptr<const Tokenizer> tokenizer;
+  Part part = Part::all;  // held out is the last of every 64 documents
+  std::uint64_t seed = 0;
+  bool skip_bad = false;  // malformed documents, and the rest of a broken archive, are skipped with a warning
+  std::shared_ptr<const Chat> chat = nullptr;  // lines of JSON may be conversations; null: all documents are plain
+};
+
 // A document's id tells its file and the offset of its first byte there, or its row.
-std::unique_ptr<Corpus> open_stream(const std::vector<std::string>& paths, const std::string& key, InputFormat format,
-                                    std::shared_ptr<const Tokenizer> tokenizer, Part part, std::int64_t seed,
-                                    bool skip_bad = false, std::shared_ptr<const Chat> chat = nullptr);
+std::unique_ptr<Corpus> open_stream(StreamSettings settings);
 
 // Whether any of these files can only be read as a stream: .jsonl, Parquet, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);

@@ -3,19 +3,64 @@
 #include "data/text.h"
 
 #include <algorithm>
-#include <array>
+#include <optional>
 
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "data/byte_roles.h"
+#include "data/byte_vocabulary.h"
 #include "data/identity.h"
-#include "data/text_files.h"
+#include "data/input/file_kind.h"
+#include "data/input/paths.h"
 
 namespace redline::data {
 namespace {
 
 constexpr std::int64_t kSmallestText = 64;  // bytes that can be split into training and held-out text
+
+// Small files are copied: the kernel allows some 65,000 mappings, and a folder can hold more articles than that.
+constexpr std::uint64_t kMappedFrom = 1 << 18;
+constexpr std::size_t kLook = 1 << 16;  // bytes of each sample
+
+class TextFile {
+ public:
+  explicit TextFile(const Path& path) : path_(path) {
+    if (real_files().size(path) < kMappedFrom)
+      small_ = real_files().read(path);
+    else
+      large_.emplace(path);
+  }
+  std::span<const std::byte> bytes() const {
+    return large_ ? large_->bytes() : std::as_bytes(std::span(small_.data(), small_.size()));
+  }
+  const Path& path() const { return path_; }
+
+ private:
+  Path path_;
+  std::string small_;
+  std::optional<MappedFile> large_;
+};
+
+void require_text(const Path& path, std::span<const std::byte> bytes, bool any_bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view middle = text.size() > 2 * kLook ? text.substr(text.size() / 2, kLook) : std::string_view();
+  std::string why = why_not_one_document(path, "data.separator");
+  if (why.empty()) why = why_not_text(text.substr(0, kLook), middle, "", any_bytes);
+  if (!why.empty()) fail_user("{}: {}", path.string(), why);
+}
+
+std::vector<TextFile> open_text_files(const std::vector<std::string>& paths, const std::string& key, bool any_bytes) {
+  std::vector<TextFile> files;
+  for (const Path& file : expand_paths(paths, key)) {
+    try {
+      require_text(file, files.emplace_back(file).bytes(), any_bytes);
+    } catch (const std::runtime_error& e) {  // what cannot be read, or is no text
+      fail_user("{}: {}", key, e.what());
+    }
+  }
+  if (files.empty()) fail_user("{} is empty: name text files, a folder, or \"ping\"", key);
+  return files;
+}
 
 // A stretch of one file that belongs to this part.
 struct Stretch {
@@ -72,7 +117,7 @@ class Text final : public DocumentSource {
 
   std::string name() const override { return counted(files_.size(), "text file"); }
   std::int64_t documents() const override { return static_cast<std::int64_t>(stretches_.size()); }
-  std::int64_t vocabulary() const override { return text_roles().size(); }
+  std::int64_t vocabulary() const override { return text_vocabulary().size(); }
   std::uint64_t fingerprint() const override {
     Hasher hasher;
     for (const Stretch& s : stretches_) hash_sampled(hasher, s.bytes, stretches_.size());
@@ -84,8 +129,10 @@ class Text final : public DocumentSource {
     return paths;
   }
   std::uint64_t order_seed() const override { return seed_; }
-  std::string decode(const std::vector<std::int32_t>& tokens) const override { return text_roles().decode(tokens); }
-  std::vector<std::int32_t> encode(const std::string& text) const override { return text_roles().encode(text); }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override {
+    return text_vocabulary().decode(tokens);
+  }
+  std::vector<std::int32_t> encode(const std::string& text) const override { return text_vocabulary().encode(text); }
   std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
     return data::bytes_of_ids(*open_tokenizer("bytes", "data"));

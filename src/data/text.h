@@ -10,11 +10,9 @@
 
 namespace redline::data {
 
-// Held out is the last twentieth or so of the bytes; the cut stands at the start of a line.
-//
-// Each path is a file, a folder (all files below it, sorted) or a glob. What is missing, empty or unreadable is a
-// UserError that starts with `key`, the configuration key that named it; so is what is no text, unless `any_bytes` are
-// wanted.
+// Held out is the last twentieth or so of the bytes; the cut stands at the start of a line. Each path is a file, a
+// folder (all files below it, sorted) or a glob. A file that is missing, empty or unreadable is a UserError that starts
+// with `key`, the configuration key that named it; so is one that holds no text, unless `any_bytes`.
 std::unique_ptr<DocumentSource> open_text(const std::vector<std::string>& paths, const std::string& key, Part part,
                                           std::int64_t seed, bool any_bytes = false);
 

@@ -1,4 +1,4 @@
-// UTF-8 as bytes: whether text is valid, its code points, and what stands in for bytes that are not text.
+// UTF-8 as bytes: its validity, its code points, and a replacement for bytes that are no text.
 #pragma once
 
 #include <cstddef>

@@ -86,13 +86,13 @@ std::optional<std::int64_t> container_limit() {
   return {};
 }
 
-// What this process may have: the machine's memory, or the container's where that is less.
+// The memory of this process: the machine's, or the container's where that is less.
 std::int64_t host_memory() {
   const std::int64_t physical = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return std::min(physical, container_limit().value_or(physical));
 }
 
-// What processes may still have of the machine's memory, caches that give way counted in; nothing where it does not
+// The machine's memory that is still available, with caches that give way; nothing where the system does not
 // say.
 std::optional<std::int64_t> machine_available() {
   FileSystem& files = real_files();

@@ -1,5 +1,5 @@
-// Where programs live and run: memory, copies, and what the machine says of itself. One implementation a kind of
-// device.
+// A device that programs run on: its memory, its copies and its properties. Each kind of device has one
+// implementation.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,8 @@ class Buffer {
   virtual bool is_zero() const { return false; }  // whether it came as zeros and need not be filled with them
 };
 
-// Small values on their way to the host behind the work queued so far, a fixed number of bytes a result. Results are
-// taken in the order in which they were posted; at most kSlots may be under way.
+// Copies small results to the host behind the work queued so far, a fixed number of bytes each. Results are taken in
+// the order in which they were posted; at most kSlots may be under way.
 class AsyncReadback {
  public:
   static constexpr int kSlots = 2;
@@ -40,8 +40,8 @@ class AsyncReadback {
   virtual void take(void* host_to) = 0;                  // waits for the oldest result and for nothing else
 };
 
-// Stretches of the work given to a device, timed by the device's own clock. They are numbered by whoever asks for them,
-// and a number may be used again. Their device must outlive them.
+// Spans of the work given to a device, timed by the device's own clock. The caller numbers them, and may use a number
+// again. Their device must outlive them.
 class Spans {
  public:
   virtual ~Spans() = default;
@@ -53,8 +53,8 @@ class Spans {
   virtual double between_ends(std::size_t first, std::size_t second) const = 0;
 };
 
-// Memory of the host through which much goes to the device or comes from it while the host does something else: fill,
-// send, and wait before it is filled again; or fetch, and wait before it is read. Its device must outlive it.
+// Host memory for large transfers to or from the device while the host does something else: fill, send, and wait before
+// filling it again; or fetch, and wait before reading it. Its device must outlive it.
 class TransferWindow {
  public:
   virtual ~TransferWindow() = default;        // no copy is under way any more
@@ -65,8 +65,8 @@ class TransferWindow {
   virtual void fetch(std::byte* to, const void* device_from, std::int64_t bytes) = 0;
   virtual void wait() = 0;  // until all that was sent or fetched is there, and for nothing that was queued after it
 };
-// Bytes of one where there is much to move. Twice that is pinned, which costs up to half a millisecond for each MiB:
-// what fits into less takes less.
+// Bytes of a window for large transfers. Two windows are pinned, which costs up to half a millisecond for each MiB, so
+// a smaller transfer takes a smaller one.
 inline constexpr std::int64_t kTransferWindow = std::int64_t{32} << 20;
 
 // Copies off a device beside its work, in an order of their own. One thread uses it at a time, but wait() may be called
@@ -88,9 +88,9 @@ class Device {
   virtual Kind kind() const = 0;
   virtual std::string name() const = 0;                              // "CPU (2 threads, Neoverse-V1)", "NVIDIA H200"
   virtual std::string bus_id() const { return {}; }                  // of a card: "0000:1B:00.0"
-  virtual std::int64_t memory_bytes() const = 0;                     // what the device has in all
-  virtual std::int64_t available_bytes() const = 0;                  // what a run may still allocate
-  virtual std::int64_t allocated_bytes() const = 0;                  // what redline holds on it now
+  virtual std::int64_t memory_bytes() const = 0;                     // of the device, in all
+  virtual std::int64_t available_bytes() const = 0;                  // that a run may still allocate
+  virtual std::int64_t allocated_bytes() const = 0;                  // that redline holds on it now
   virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
   // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
@@ -109,7 +109,7 @@ class Device {
   virtual bool shares_host_memory() const = 0;  // whether the host may use buffers itself, without copies
 };
 
-std::int64_t available_host_bytes();  // what a process may still allocate
+std::int64_t available_host_bytes();  // that this process may still allocate
 
 class CpuDevice : public Device {
  public:
@@ -141,10 +141,10 @@ class CpuDevice : public Device {
   friend class CpuBuffer;
 };
 
-// The lines of `redline info` about CUDA: built or not, and the cards the driver shows. Without CUDA,
-// device/no_cuda.cpp. Whether cards of a compute capability multiply operands in eight bits.
+// Whether cards of a compute capability multiply fp8 operands.
 constexpr bool has_fp8(int major, int minor) { return 10 * major + minor >= 89; }
 
+// CUDA as `redline info` shows it: built or not, and the cards of the driver. A build without it has no_cuda.cpp.
 struct CudaCard {
   std::string name;
   int major = 0, minor = 0, multiprocessors = 0;

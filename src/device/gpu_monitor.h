@@ -1,6 +1,6 @@
-// A card's report on itself while it works: utilisation, temperature, power, energy, clocks and why they are held
-// down. Asked through the driver's NVML, which is loaded when the program runs: a machine without it has no monitor,
-// and no error.
+// The state of a card while it works: utilisation, temperature, power, energy, clocks, and the reasons that hold them
+// down. The driver's NVML tells it. The library is loaded at run time; a machine without it has no monitor, and no
+// error.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace redline::device {
 
-// The one reason that a busy card has all the time.
+// The one throttle reason that a busy card shows all the time.
 inline constexpr std::string_view kPowerCap = "power cap";
 
 // A figure that the card does not tell is empty.

@@ -1,7 +1,7 @@
 // The collectives of ranks, as ops of a program. Arrays that are shared out stand in the order of the parameters' flat
 // layout (base/shards.h): `begin` is where an operand begins there. All ranks run the same collectives in the same
-// order. A sum is taken over ranks one after the other, from rank 0 on, between CPUs; a card's library has an order of
-// its own.
+// order. Between CPUs a sum is taken over ranks one after the other, from rank 0 on; a card's library has an order
+// of its own.
 #pragma once
 
 #include "base/operand.h"
@@ -15,7 +15,7 @@ template <class T>
 struct AllReduce {
   static constexpr std::string_view kName = "all_reduce";
   T data;    // [N]  in place
-  T wire{};  // [N] bf16 scratch: what travels; absent: data as it is
+  T wire{};  // [N] bf16 scratch that is sent; absent: data is sent as it is
   bool largest{};
 
   template <class F>

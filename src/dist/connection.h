@@ -1,5 +1,5 @@
-// Messages over TCP between rank 0 and the others: a kind and a body each. Sockets never block; whoever waits, waits
-// with a deadline. No signal comes of a connection that is gone.
+// Messages over TCP between rank 0 and the others: a kind and a body each. Sockets never block, and every wait has a
+// deadline. A lost connection raises no signal.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ class BodyWriter {
  private:
   std::string body_;
 };
-class BodyReader {  // what does not fit is a MachineError
+class BodyReader {  // a body that does not fit is a MachineError
  public:
   explicit BodyReader(std::string_view body) : rest_(body) {}
   std::int64_t number();
@@ -75,7 +75,7 @@ class Connection {
   void close() { socket_.reset(); }
 
   void queue(Kind kind, std::string_view body);
-  // Both do what can be done without waiting. False: the other end is gone, or sends what no rank of ours would.
+  // Both do as much as they can without waiting. False: the other end is gone, or sent no message of ours.
   bool send_some();
   bool receive_some();
   std::optional<Message> next();  // of what was received
@@ -90,11 +90,11 @@ class Connection {
   std::size_t taken_ = 0;  // of in_
 };
 
-// One socket a family that the address stands for; a port that others hold leaves none. An address that nobody knows
-// is a UserError.
+// One socket for each family of the address; none where the port is taken. An unknown address is a
+// UserError.
 std::vector<Descriptor> listen_at(const std::string& address, int port, std::string& problem);
 std::optional<Descriptor> accept_from(const Descriptor& listener);
-// Nothing: nobody listens there, and `problem` says how that looked.
+// Nothing: nobody listens there, and `problem` says why.
 std::optional<Descriptor> connect_to(const std::string& address, int port, double deadline, std::string& problem);
 
 // Until one of the sockets can be read (or written, where asked for) or the deadline has passed.

@@ -1,6 +1,6 @@
-// The words of ranks to each other, beside the tensors: who is there, small values that all must know, warnings, and
-// the end. Every rank has a thread that is connected with rank 0's by TCP and sends a sign of life each second; so a
-// rank that dies, hangs or fails ends all of them with one sentence, whatever their main threads wait for.
+// The control plane of ranks, beside the tensors: membership, small values that all must know, warnings, and the end.
+// Every rank has a thread that is connected to rank 0's by TCP and sends a heartbeat each second. A rank that dies,
+// hangs or fails ends all of them with one sentence, whatever their main threads wait for.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace redline::dist {
 struct ControlOptions {
   std::string version;        // of the program: all ranks must run the same
   double join_seconds = 120;  // for all ranks to come
-  // Called on the control thread. On rank 0, the words of the other ranks:
+  // Called on the control thread of rank 0, with the warnings of other ranks.
   std::function<void(int rank, std::string_view warning)> warned = {};
   // The sentence of an end that is not a goodbye: on rank 0, and on the first other rank of each machine where rank 0
   // itself is gone. Not given: one line on standard error.
@@ -51,7 +51,7 @@ class Control {
   void progress(std::int64_t step);
   void collective(std::int64_t number);  // the last that was begun
   // Seconds of the last step in which this rank did not wait for others; and on rank 0 everybody's, by rank, as the
-  // last signs of life told, 0 where none has.
+  // last heartbeats told, 0 where none has.
   void pace(double seconds);
   std::vector<double> paces() const;
   // From here on no progress for so many seconds ends all, and names the ranks that are behind. All ranks call it.

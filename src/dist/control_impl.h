@@ -15,7 +15,7 @@
 
 namespace redline::dist {
 
-// How far a rank is, as its last sign of life said.
+// How far a rank is, as its last heartbeat said.
 struct Progress {
   std::int64_t step = 0, collective = 0, calls = 0;
   std::int64_t pace = 0;  // microseconds

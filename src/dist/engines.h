@@ -20,9 +20,9 @@ struct EngineStatus {
 EngineStatus mpi_status();
 EngineStatus nccl_status();
 
-// One group a process, opened by all ranks at the same time, and closed once all are done with it: behind their
-// goodbye, say. Its collectives are counted for `control`, which outlives it. A combination that cannot work, such as
-// CPU ranks that mpirun did not start, is a UserError.
+// All ranks open one group each at the same time, and close it once all are done with it, behind their goodbye for
+// instance. Its collectives are counted for `control`, which outlives it. A combination that cannot work, such as CPU
+// ranks that mpirun did not start, is a UserError.
 std::unique_ptr<Group> open_mpi(Control& control);
 std::unique_ptr<Group> open_nccl(device::Device& card, Control& control);
 

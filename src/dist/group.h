@@ -1,5 +1,5 @@
-// The ranks of a run as an engine connects them: MPI between CPUs, NCCL between cards. It moves tensors; who is there,
-// who is gone and what all agree on is dist/control.h.
+// The ranks of a run as an engine connects them: MPI between CPUs, NCCL between cards. It moves tensors; membership and
+// agreement are in dist/control.h.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Where a process stands among the ranks of a run, as its launcher says in the environment: redline launch, torchrun,
+// The place of a process among the ranks of a run, as its launcher says in the environment: redline launch, torchrun,
 // Slurm's srun or OpenMPI's mpirun. Nothing is connected here.
 #pragma once
 
@@ -31,7 +31,7 @@ Place place_of_process();  // of this process, with this machine's name
 // The CUDA_VISIBLE_DEVICES with which this rank sees its own card as card 0; `visible` is the present one. One card
 // that is visible is the rank's own: Slurm and redline launch hand out cards in that way.
 std::optional<std::string> visible_card(const Place& place, const std::optional<std::string>& visible);
-// Puts that into the environment. CUDA reads it once, so before the first call that asks for cards.
+// Sets it in the environment. CUDA reads it once, so this comes before the first call that asks for cards.
 void take_own_card(const Place& place);
 
 }  // namespace redline::dist

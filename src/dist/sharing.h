@@ -27,7 +27,7 @@ constexpr Mode mode_named(std::string_view name) {
 struct Sharing {
   int rank = 0, ranks = 1;
   Mode mode = Mode::ddp;
-  bool bf16_wire = false;  // what gradients are on their way
+  bool bf16_wire = false;  // gradients travel as bf16
 
   bool alone() const { return ranks == 1; }
   bool operator==(const Sharing&) const = default;

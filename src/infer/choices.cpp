@@ -125,7 +125,7 @@ data::BatchShape shape_for(const std::vector<ChoiceTokens>& documents, std::int6
 
 std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents, model::Engine& engine,
                                       const std::function<void(const ScoringProgress&)>& progress,
-                                      io::Together* ranks) {
+                                      io::Communicator* ranks) {
   const std::int64_t many = ranks ? ranks->ranks() : 1, rank = ranks ? ranks->rank() : 0;
   data::Batch batch(engine.batch_shape());
   std::vector<float> losses(batch.tokens.size());
@@ -206,7 +206,7 @@ Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, Measure mea
 std::vector<AnsweredQuestion> answer_questions(const Checkpoint& checkpoint, const ChoicesRequest& request,
                                                const model::LoadProgress& loading,
                                                const std::function<void(const ScoringProgress&)>& progress,
-                                               io::Together* ranks) {
+                                               io::Communicator* ranks) {
   const std::vector<Question> questions = read_questions(real_files(), request.file);
   const Vocabulary vocabulary(real_files(), checkpoint, request.tokenizer);
   const std::vector<ChoiceTokens> documents = tokens_of(

@@ -11,7 +11,7 @@
 #include "base/files.h"
 #include "data/batch.h"
 #include "infer/load.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/engine.h"
 
 namespace redline::infer {
@@ -53,7 +53,7 @@ struct ScoringProgress {
 // gets all sums, other ranks an empty list.
 std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents, model::Engine& engine,
                                       const std::function<void(const ScoringProgress&)>& progress = {},
-                                      io::Together* ranks = nullptr);
+                                      io::Communicator* ranks = nullptr);
 
 // How choices are compared: by the sum, by the sum over the choice's bytes, or over its tokens.
 enum class Measure { sum, per_byte, per_token };
@@ -82,6 +82,6 @@ struct ChoicesRequest {
 std::vector<AnsweredQuestion> answer_questions(const Checkpoint& checkpoint, const ChoicesRequest& request,
                                                const model::LoadProgress& loading,
                                                const std::function<void(const ScoringProgress&)>& progress,
-                                               io::Together* ranks);
+                                               io::Communicator* ranks);
 
 }  // namespace redline::infer

@@ -5,7 +5,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "data/noise.h"
+#include "data/from_config.h"
+#include "data/random_tokens.h"
 #include "data/shards/shards.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"
@@ -18,10 +19,8 @@ constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
 
 // The paths of --data, set by set.
 std::vector<std::vector<std::string>> paths_of(const std::vector<std::string>& data) {
-  config::Data named;
-  named.eval = data;
   std::vector<std::vector<std::string>> all;
-  for (const data::HeldOutSet& set : data::held_out_sets(named)) all.push_back(set.data.eval);
+  for (const data::HeldOutSet& set : data::held_out_sets({.train = {}, .eval = data})) all.push_back(set.corpus.eval);
   return all;
 }
 
@@ -63,14 +62,13 @@ void refuse_other_tokenizer(const HeldOutRequest& request, const Checkpoint& che
   for (const std::string& entry : request.data) {
     const std::string folder = data::named_path(entry).path;
     if (!data::is_prepared_folder(folder)) continue;
-    const data::Manifest m = data::read_manifest(folder);
-    if (m.tokenizer_hash == model.fingerprint()) continue;
-    const std::string name = m.tokenizer_file.empty() ? m.tokenizer_name : (Path(folder) / m.tokenizer_file).string();
-    if (!data::covers(model, *data::open_tokenizer(name, "--data")))
+    const data::PreparedFolder prepared = data::read_prepared_folder(folder, "--data");
+    if (prepared.manifest.tokenizer_hash == model.fingerprint()) continue;
+    if (!data::covers(model, *data::open_tokenizer(prepared.tokenizer(), "--data")))
       fail_user(
           "--data {} was prepared with {}, and the model of {} was trained with another tokenizer ({}); prepare it "
           "with that one",
-          folder, m.tokenizer_name, checkpoint.folder.string(), model.name());
+          folder, prepared.manifest.tokenizer_name, checkpoint.folder.string(), model.name());
   }
 }
 
@@ -84,7 +82,7 @@ ModelTokenizer tokenizer_for(const Checkpoint& checkpoint, const HeldOutRequest&
     return file.empty() || files.exists(file) ? ModelTokenizer{} : tokenizer_of(files, checkpoint, {});
   }
   const bool text = std::ranges::any_of(paths_of(request.data), [](const std::vector<std::string>& paths) {
-    return !data::noise_vocabulary(paths[0], "--data") && !data::are_token_files(paths, "--data");
+    return !data::random_vocabulary(paths[0], "--data") && !data::are_token_files(paths, "--data");
   });
   const ModelTokenizer found = text ? require_tokenizer(files, checkpoint, request.tokenizer)
                                     : tokenizer_of(files, checkpoint, request.tokenizer);
@@ -95,15 +93,14 @@ ModelTokenizer tokenizer_for(const Checkpoint& checkpoint, const HeldOutRequest&
 // Opened and found to fit the model, with the batches of it that are asked for.
 struct Opened {
   std::string name;
-  config::Data data;
   std::unique_ptr<data::Corpus> corpus;
   std::int64_t batches = 0;
 };
 
 std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest& request, const config::Config& c) {
   std::vector<Opened> sets;
-  for (data::HeldOutSet& set : data::held_out_sets(c.data)) {
-    auto corpus = data::open_held_out_source(set.data);
+  for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(c.data))) {
+    auto corpus = data::open_held_out_corpus(set.corpus);
     if (corpus->vocabulary() > checkpoint.model.vocab)
       fail_user(
           "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
@@ -111,7 +108,7 @@ std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest
     std::int64_t batches = request.batches;
     if (batches < 0) batches = request.data.empty() || corpus->endless() ? c.train.eval_batches : 0;
     if (batches == 0 && corpus->endless()) fail_user("--batches 0: {} never ends; give a number", corpus->name());
-    sets.push_back({set.name, std::move(set.data), std::move(corpus), batches});
+    sets.push_back({set.name, std::move(corpus), batches});
   }
   return sets;
 }
@@ -119,7 +116,7 @@ std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest
 }  // namespace
 
 std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const HeldOutRequest& request,
-                                             io::Together* ranks, const model::LoadProgress& loading,
+                                             io::Communicator* ranks, const model::LoadProgress& loading,
                                              const std::function<void(const HeldOutProgress&)>& progress) {
   if (!checkpoint.run && request.data.empty())
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
@@ -134,7 +131,7 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
   std::vector<HeldOutResult> results;
   for (Opened& set : sets) {
     const model::BytesOfIds bytes(*set.corpus);
-    data::LoaderOptions options = data::evaluation_options(set.data, lowering.batch);
+    data::LoaderOptions options = data::evaluation_options(c.data, lowering.batch);
     if (ranks) {
       options.rank = ranks->rank();
       options.ranks = ranks->ranks();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "infer/load.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/evaluate.h"
 
 namespace redline::infer {
@@ -40,7 +40,7 @@ struct HeldOutResult {
 // Returns the sets in their order. Ranks share the batches, and all get the sums. UserErrors: no data, data beyond the
 // model's vocabulary, and data prepared with another tokenizer than the model's.
 std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const HeldOutRequest& request,
-                                             io::Together* ranks, const model::LoadProgress& loading,
+                                             io::Communicator* ranks, const model::LoadProgress& loading,
                                              const std::function<void(const HeldOutProgress&)>& progress);
 
 }  // namespace redline::infer

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/source.h"
+#include "data/from_config.h"
 
 namespace redline::infer {
 namespace {
@@ -19,7 +19,7 @@ ModelTokenizer own_tokenizer(FileSystem& files, const Checkpoint& c) {
   try {
     if (const Path of_run = parent_of(parent_of(c.folder)) / "tokenizer"; data::holds_tokenizer(files, of_run))
       return open(of_run.string(), of_run.string());
-    if (const auto name = data::data_tokenizer(c.run->data)) return open(*name, "data.tokenizer");
+    if (const auto name = data::data_tokenizer(data::corpus_options(c.run->data))) return open(*name, "data.tokenizer");
   } catch (const UserError& e) {
     fail_user("{}: the tokenizer that the model was trained with is not to be found ({}); name it with --tokenizer",
               folder, e.what());

@@ -7,7 +7,7 @@
 
 namespace redline::io {
 
-std::string name_best(FileSystem& files, const Path& parent, std::int64_t step) {
+std::string link_best(FileSystem& files, const Path& parent, std::int64_t step) {
   const Path link = parent / kBest, beside = parent / "best.new";
   const std::string target = checkpoint_name(step);
   const auto problem = [&](std::string_view why) {
@@ -34,7 +34,7 @@ std::optional<std::int64_t> best_checkpoint(const Path& parent) {
   return checkpoint_step(target.string());
 }
 
-Path without_best(const Path& folder) {
+Path resolve_best(const Path& folder) {
   const Path parent = parent_of(folder);
   const bool named = (folder.has_filename() ? folder : folder.parent_path()).filename() == kBest;
   const std::optional<std::int64_t> step = named ? best_checkpoint(parent) : std::nullopt;

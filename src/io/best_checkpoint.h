@@ -12,15 +12,15 @@ namespace redline::io {
 
 inline constexpr const char* kBest = "best";
 
-// Lets the name stand for the checkpoint of `step`, which has been written. A reader finds the old one or the new one
-// under it, at any time. Returns what is in the way as a sentence; nothing where all is well.
-std::string name_best(FileSystem& files, const Path& parent, std::int64_t step);
+// Links the name to the checkpoint of `step`, which has been written. A reader finds the old or the new one under it at
+// any time. Returns the problem as a sentence; empty: there is none.
+std::string link_best(FileSystem& files, const Path& parent, std::int64_t step);
 
-// The step that it stands for; nothing where there is no such link, or one that somebody else made.
+// The step that it links to; nothing where there is no such link, or one that is not ours.
 std::optional<std::int64_t> best_checkpoint(const Path& parent);
 
-// The folder of the step where `folder` is such a link, so that a reader stays with it though the run goes on; else
-// `folder`.
-Path without_best(const Path& folder);
+// The folder of the step where `folder` is such a link, else `folder`. A reader stays with that step though the run
+// links the name anew.
+Path resolve_best(const Path& folder);
 
 }  // namespace redline::io

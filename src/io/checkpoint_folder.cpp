@@ -112,7 +112,7 @@ std::string sentence_of(const std::exception_ptr& error) {
   }
 }
 
-// What a step throws, instead of throwing it: the other ranks must hear of it first.
+// The exception of a step, not thrown yet: the other ranks must hear of it first.
 template <class Step>
 std::exception_ptr error_of(const Step& step) {
   try {
@@ -124,8 +124,8 @@ std::exception_ptr error_of(const Step& step) {
 }
 
 // All ranks hear what rank 0 says went wrong, if anything. One that failed itself ends with its own error.
-void agree(Together& ranks, const std::string& problem, const std::exception_ptr& own) {
-  const std::string told = ranks.from_first(problem);
+void agree(Communicator& ranks, const std::string& problem, const std::exception_ptr& own) {
+  const std::string told = ranks.broadcast(problem);
   if (own) std::rethrow_exception(own);
   if (!told.empty()) fail_machine("{}", told);
 }
@@ -225,7 +225,7 @@ void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
 }
 
 // Tensors were read back by the ranks that wrote them.
-void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step, Together& ranks,
+void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step, Communicator& ranks,
                       const SharedFill& fill) {
   const Path final_folder = parent / checkpoint_name(step);
   const Path partial = beside(final_folder, kPartial);
@@ -274,7 +274,7 @@ std::vector<FoundCheckpoint> list_checkpoints(FileSystem& files, const Path& par
   return result;
 }
 
-std::string in_words(const PassedOver& p) {
+std::string in_words(const SkippedCheckpoint& p) {
   return fmt::format("the checkpoint of step {} is damaged: {}{}", p.checkpoint.step, p.problem,
                      p.instead ? fmt::format("; that of step {} is taken instead", p.instead->step) : "");
 }
@@ -335,7 +335,7 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
 }
 
 Path find_weights_folder(FileSystem& files, const Path& given, const UseWeights& use) {
-  const Path argument = without_best(given);
+  const Path argument = resolve_best(given);
   const std::string shown = argument.string();
   if (!files.exists(argument)) fail_user("{}: there is no such folder", shown);
   const auto problem_in_use = [&](const Path& folder) -> std::string {
@@ -349,7 +349,7 @@ Path find_weights_folder(FileSystem& files, const Path& given, const UseWeights&
     }
   };
   if (files.exists(argument / "checkpoints")) {
-    const auto warn = [&](const PassedOver& passed) {
+    const auto warn = [&](const SkippedCheckpoint& passed) {
       if (use) log::warn("{}", in_words(passed));
     };
     const Path parent = argument / "checkpoints";

@@ -1,4 +1,4 @@
-// flock(2). Whoever waited for a file that its holder removed has a lock on nothing, and asks again.
+// flock(2). A process that waited for a file which its holder removed has a lock on nothing, and asks again.
 #include "io/file_lock.h"
 
 #include <fcntl.h>

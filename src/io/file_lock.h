@@ -1,4 +1,4 @@
-// A lock of the system's on a file. It goes with its holder, however that ends: nothing is left to clean up.
+// A lock of the operating system on a file. It ends with its holder, however that ends, and leaves nothing behind.
 #pragma once
 
 #include "base/files.h"

@@ -1,4 +1,4 @@
-// Parsing of JSON that others wrote: the one place where nlohmann's exceptions become our sentences.
+// Parsing of untrusted JSON: the one place where nlohmann's exceptions become our sentences.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ Json parse_json(std::string_view text, std::string_view file_name);
 inline constexpr std::uint64_t kMostJsonBytes = std::uint64_t{64} << 20;  // of a whole file
 Json read_json(FileSystem& files, const Path& path);  // one that is missing or larger is a UserError
 
-// Text that others wrote, made fit for a sentence of ours: quoted, control bytes escaped, at most 120 bytes of it.
+// Untrusted text as part of a sentence: quoted, control bytes escaped, at most 120 bytes of it.
 std::string in_quotes(std::string_view text);
 
 // A member of the wanted kind, or a UserError that names the file and the key.

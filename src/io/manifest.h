@@ -36,14 +36,14 @@ void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
 void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
                     const std::map<std::string, std::uint64_t>& hashes);
 
-// By name, what the folder's manifest says of each file; nothing where there is no manifest.
+// The hashes of each file in the folder's manifest, by name; nothing where there is no manifest.
 std::map<std::string, FileHashes> checkpoint_hashes(FileSystem& files, const Path& folder);
 
-// Nothing where the bytes of a file are those of its hashes; else what is wrong, as the words behind its name. Every
-// byte is read: `took` hears of each piece.
+// Checks a file against its hashes. Returns the problem as words that follow the file's name; empty: there is none.
+// Every byte is read: `took` hears of each piece.
 std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& hashes,
                          const std::function<void(std::uint64_t bytes)>& took = {});
-// "has changed: its hash is not the one in the manifest", of one stretch among others with its place.
+// "has changed: its hash is not the one in the manifest"; of one stretch among several, with its bytes.
 std::string changed_in_words(const FileHashes& hashes, std::size_t stretch);
 
 }  // namespace redline::io

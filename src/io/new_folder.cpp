@@ -54,7 +54,7 @@ NewFolder::NewFolder(FileSystem& files, Path folder, std::string_view flag)
   }
 }
 
-// What can be known before gigabytes are written.
+// Checks everything that can be known before gigabytes are written.
 void NewFolder::check(std::string_view where) const {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -72,7 +72,7 @@ void NewFolder::check(std::string_view where) const {
     fail_user("{}: that is a mount point, which cannot be replaced; name a folder in it", where);
 }
 
-// What an interrupted attempt left has a lock that nobody holds, and nothing that we do not make.
+// The remains of an interrupted attempt have a lock that nobody holds, and only files that we make.
 void NewFolder::claim(std::string_view where) {
   std::error_code ignored;
   const bool is_link = std::filesystem::is_symlink(partial_, ignored);  // to what is not ours, wherever it leads

@@ -1,4 +1,4 @@
-// A folder that is there whole or not at all: it is filled beside its place and renamed into it.
+// A folder that is created atomically: it is filled under another name and renamed into place.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,10 @@ namespace redline::io {
 
 class NewFolder {
  public:
-  // A folder that is not there yet, or an empty one that can be replaced; anything else is a UserError led by `flag`
-  // ("--out"). The remains of an interrupted attempt beside it are removed; anything else that stands there is not
-  // touched.
+  // `folder` must be missing, or empty; anything else is a UserError led by `flag` ("--out"). The remains of an
+  // interrupted attempt beside it are removed; nothing else there is touched.
   NewFolder(FileSystem& files, Path folder, std::string_view flag);
-  // Without complete(), what was written goes.
+  // Without complete(), all files are removed.
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

@@ -1,6 +1,6 @@
-// Brings ranges of a file into the system's memory from front to back, a little ahead of those who read them. One
-// reader that goes straight through the file gets the most out of a disk, and those who copy, hash and convert never
-// wait for more than they need.
+// Brings ranges of a file into the page cache, from front to back, a little ahead of the threads that read them. One
+// sequential reader gets the most out of a disk, and the threads that copy, hash and convert wait for no more than they
+// need.
 #pragma once
 
 #include <condition_variable>
@@ -23,9 +23,9 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  void allow(std::uint64_t offset);  // to go as far as that: what nobody reads for long may be forgotten again
-  // Until the ranges are there up to `offset`, which was allowed. Where they cannot be had it returns at once, and the
-  // read tells why.
+  void allow(std::uint64_t offset);  // lets it go that far: pages that are not read for long may be evicted
+  // Waits until the ranges are there up to `offset`, which was allowed. Where the disk fails it returns at once, and
+  // the read reports the error.
   void wait_for(std::uint64_t offset);
 
  private:

@@ -50,7 +50,7 @@ std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
   return a * b;
 }
 
-// What a tensor of that type and shape takes; nothing when it does not fit in 64 bits or an extent is negative.
+// The bytes of a tensor of that type and shape; nothing when it does not fit in 64 bits or an extent is negative.
 std::optional<std::int64_t> bytes_of(DType dtype, const std::vector<std::int64_t>& shape) {
   std::optional<std::int64_t> bytes = static_cast<std::int64_t>(size_of(dtype));
   for (const std::int64_t extent : shape) bytes = bytes && extent >= 0 ? product(*bytes, extent) : std::nullopt;

@@ -14,25 +14,9 @@
 
 #include "base/files.h"
 #include "base/hash.h"
-#include "base/tensor.h"
+#include "io/stored_tensor.h"
 
 namespace redline::io {
-
-struct StoredTensor {
-  std::string name;
-  DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;  // any rank, as the file says
-  std::span<const std::byte> bytes;
-  std::int64_t elements() const;
-  void to_f32(std::span<float> out) const;  // from f32, f64, bf16 or f16; out.size() == elements()
-  // Some of its elements, wherever their bytes are, as `to` (f32, bf16 or f16), rounded to nearest even; the same type
-  // keeps its bytes. From f32, f64, bf16 or f16; a finite value that `to` cannot hold is a UserError.
-  void convert(std::span<const std::byte> from, DType to, std::byte* out) const;
-  // How many of some of its elements are NaN or infinite. f32, f64, bf16 or f16.
-  std::int64_t not_finite(std::span<const std::byte> some) const;
-  std::vector<float> to_f32() const;
-  std::vector<std::int32_t> to_i32() const;  // from i32 or i64, range checked
-};
 
 class SafetensorsReader {
  public:
@@ -60,8 +44,8 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
-// The header of a file of these tensors, and where the data of each of them stand in it: back to back, in the given
-// order, from a multiple of 8 bytes on. `bytes` of the tensors are not looked at.
+// The header of a file of these tensors, and the place of each one's data: back to back, in the given order, from a
+// multiple of 8 bytes on. The tensors' `bytes` are not used.
 struct SafetensorsHeader {
   std::string bytes;                  // the length of the header, and the header
   std::vector<std::uint64_t> begins;  // of each tensor, in the file
@@ -74,8 +58,8 @@ SafetensorsHeader safetensors_header(const Path& path, std::span<const TensorToW
 std::uint64_t write_safetensors(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,
                                 const std::map<std::string, std::string>& metadata);
 
-// The same file, for data that need not be in memory at once: what it holds is told first (`bytes` of the tensors are
-// not looked at), then put() is given all of the data in order, in pieces of any size.
+// The same file, for data that need not be in memory at once. The tensors come first (their `bytes` are not used), then
+// put() takes all of the data in order, in pieces of any size.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(FileSystem& files, const Path& path, std::span<const TensorToWrite> tensors,

@@ -19,7 +19,7 @@ struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
 
-// On rank 0, before anybody writes into it: an empty file of that size.
+// Called on rank 0 before any rank writes: makes an empty file of that size.
 void make_shared_file(FileSystem& files, const Path& path, std::uint64_t bytes);
 
 class SharedFileWriter {
@@ -40,8 +40,8 @@ class SharedFileWriter {
   std::optional<Hasher> hasher_;
 };
 
-// A rank's part of each file, or the sentence of why it wrote none, on its way to rank 0; and the parts of all ranks,
-// in the order of the files. A MachineError where one did not, which names it.
+// The report of a rank to rank 0: the stretches that it wrote of each file, or the reason why it failed. And the
+// reports of all ranks as one; a rank that failed is a MachineError that names it.
 std::string report_of(const std::map<std::string, FileHashes>& wrote, const std::string& problem);
 std::map<std::string, FileHashes> joined_reports(const std::vector<std::string>& reports);
 

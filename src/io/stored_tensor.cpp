@@ -1,5 +1,7 @@
-// What a stored tensor holds, converted to the types we compute in. Data in a file may stand at any byte, so elements
-// are copied out rather than pointed at; so may what they are converted to.
+// Conversions to the types we compute in. Data in a file may stand at any byte, and so may the result, so elements are
+// copied rather than pointed at.
+#include "io/stored_tensor.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -7,9 +9,9 @@
 #include <cstring>
 #include <limits>
 
+#include "base/error.h"
 #include "base/small_floats.h"
 #include "io/json.h"
-#include "io/safetensors.h"
 
 namespace redline::io {
 namespace {

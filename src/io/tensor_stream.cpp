@@ -40,7 +40,7 @@ struct Stretch {
   std::int64_t end() const { return begin + bytes; }
 };
 
-// What is wanted, from front to back.
+// The wanted parts of the file, from front to back.
 std::vector<Stretch> wanted_stretches(const TensorStream& s) {
   REDLINE_CHECK(s.parts.empty() || s.parts.size() == s.wanted.size(), "{} parts of {} tensors", s.parts.size(),
                 s.wanted.size());
@@ -58,7 +58,7 @@ std::vector<Stretch> wanted_stretches(const TensorStream& s) {
   return wanted;
 }
 
-// Those of the file's hashes that are looked at here, as stretches.
+// The stretches whose hashes are checked here.
 std::vector<Stretch> hashed_stretches(const TensorStream& s, std::span<const Stretch> wanted) {
   const std::byte* const file = s.file.file().bytes().data();
   const std::uint64_t bytes = s.file.file().bytes().size();

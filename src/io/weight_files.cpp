@@ -1,4 +1,4 @@
-// Which files hold the weights of a folder, and whether they hold what was promised.
+// Finds the files of a folder's weights, and checks them against the index.
 #include "io/weight_files.h"
 
 #include <map>
@@ -23,7 +23,7 @@ WeightMap read_index(FileSystem& files, const Path& path) {
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) fail_user("{}: the file of {} is not a string", where, in_quotes(tensor));
     const std::string& name = file.get_ref<const std::string&>();
-    // Whoever wrote the index: a shard lies in the folder.
+    // The index is untrusted: a shard must lie in the folder.
     if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\0", 2)) != name.npos)
       fail_user("{}: {} is not the name of a file in this folder", where, in_quotes(name));
     result.emplace(tensor, name);

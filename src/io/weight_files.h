@@ -43,11 +43,11 @@ class WeightFiles {
   Path listing_;
 };
 
-// Weights that are not what their files promise.
+// Weights that do not match their files' promise.
 struct DamagedWeights : UserError {
   using UserError::UserError;
 };
-// Everything that reads weights for find_weights_folder (io/checkpoint_folder.h) does so in here.
+// Runs `read` and turns its UserErrors into DamagedWeights, which find_weights_folder (io/checkpoint_folder.h) expects.
 template <class Read>
 auto reading_weights(const Read& read) {
   try {

@@ -28,7 +28,7 @@ struct Sums {
 using Documents = std::unordered_set<std::int64_t>;
 
 // Of all ranks, from rank 0 on: the same bits on each.
-Sums add_up(const Sums& mine, const Documents& documents, io::Together& ranks) {
+Sums add_up(const Sums& mine, const Documents& documents, io::Communicator& ranks) {
   const auto bytes = [](const Sums& s) { return std::string(reinterpret_cast<const char*>(&s), sizeof s); };
   std::string words = bytes(mine);
   for (const std::int64_t id : documents) words.append(reinterpret_cast<const char*>(&id), sizeof id);
@@ -51,7 +51,7 @@ Sums add_up(const Sums& mine, const Documents& documents, io::Together& ranks) {
     total.unknown += s.unknown;
   }
   total.documents = static_cast<std::int64_t>(together.size());
-  const std::string told = ranks.from_first(bytes(total));
+  const std::string told = ranks.broadcast(bytes(total));
   REDLINE_CHECK(told.size() == sizeof total, "rank 0 sent {} bytes of sums", told.size());
   std::memcpy(static_cast<void*>(&total), told.data(), sizeof total);
   return total;
@@ -69,7 +69,8 @@ double Evaluation::bits_per_byte() const {
 
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t, std::int64_t)>& progress,
-                    const std::function<void(const data::Batch&)>& seen, io::Together* ranks, const BytesOfIds* bytes) {
+                    const std::function<void(const data::Batch&)>& seen, io::Communicator* ranks,
+                    const BytesOfIds* bytes) {
   Sums sums;
   Documents documents;
   data::Batch batch(engine.batch_shape());

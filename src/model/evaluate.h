@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/engine.h"
 
 namespace redline::model {
@@ -36,6 +36,6 @@ struct BytesOfIds {
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
                     const std::function<void(const data::Batch&)>& seen = {},  // every batch that counts here
-                    io::Together* ranks = nullptr, const BytesOfIds* bytes = nullptr);
+                    io::Communicator* ranks = nullptr, const BytesOfIds* bytes = nullptr);
 
 }  // namespace redline::model

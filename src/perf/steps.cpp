@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "data/from_config.h"
 #include "optim/schedule.h"
 #include "program/product_tuning.h"
 #include "train/ends.h"
@@ -21,7 +22,7 @@ model::LoweringOptions prepared(const config::Config& c, device::Device& device)
 }
 
 std::unique_ptr<data::Corpus> source(const config::Config& c) {
-  auto opened = data::open_training_source(c.data);
+  auto opened = data::open_training_corpus(data::corpus_options(c.data));
   data::require_vocabulary(*opened, c.model.vocab);
   return opened;
 }

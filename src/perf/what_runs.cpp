@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "base/hash.h"
+#include "data/from_config.h"
 #include "data/loader.h"
 #include "model/lowering.h"
 

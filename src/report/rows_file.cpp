@@ -87,7 +87,7 @@ std::string samples_row(const train::Sampled& sampled) {
 
 std::string pipeline_row(const train::Pipeline& figures, std::int64_t step) {
   io::Json stages = io::Json::array();
-  for (const data::StageFigures& s : figures.stages)
+  for (const data::StageStats& s : figures.stages)
     stages.push_back({{"name", s.name},
                       {"threads", s.threads},
                       {"items_per_s", s.items_per_s},

@@ -231,7 +231,7 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
 }
 
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
-                      const model::ReadTensors& read, io::Together& ranks, const OpenStretches& open) {
+                      const model::ReadTensors& read, io::Communicator& ranks, const OpenStretches& open) {
   const bool first = ranks.rank() == 0;
   io::SharedFill fill;
   fill.prepare = [&](const Path& folder) {

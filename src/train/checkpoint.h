@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "data/identity.h"
 #include "data/loader.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/engine.h"
 #include "model/state_files.h"
 #include "train/ends.h"
@@ -54,7 +54,8 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
 // The same by several ranks, each with its own content; the texts are rank 0's. A failure on one rank is a failure on
 // all.
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
-                      const model::ReadTensors& read, io::Together& ranks, const OpenStretches& open = open_stretches);
+                      const model::ReadTensors& read, io::Communicator& ranks,
+                      const OpenStretches& open = open_stretches);
 
 // Both at once, from the engine's state: the host holds no more than two windows of it (model/state_files.h).
 void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,

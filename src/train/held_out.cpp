@@ -1,14 +1,16 @@
 // Opens the sets of data.eval and asks the engine for the loss of each.
 #include "train/held_out.h"
 
+#include "data/from_config.h"
+
 namespace redline::train {
 
 HeldOut::HeldOut(const config::Data& data, data::BatchShape shape, const dist::Sharing& sharing) {
-  for (const data::HeldOutSet& set : data::held_out_sets(data)) {
-    data::LoaderOptions options = data::evaluation_options(set.data, shape);
+  for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(data))) {
+    data::LoaderOptions options = data::evaluation_options(data, shape);
     options.rank = sharing.rank;
     options.ranks = sharing.ranks;
-    auto loader = std::make_unique<data::Loader>(data::open_held_out_source(set.data), options);
+    auto loader = std::make_unique<data::Loader>(data::open_held_out_corpus(set.corpus), options);
     const data::Corpus& corpus = loader->corpus();
     sets_.push_back({set.name, std::move(loader), model::BytesOfIds(corpus)});
   }
@@ -23,7 +25,7 @@ std::vector<const data::Corpus*> HeldOut::corpora() const {
 
 std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine, std::int64_t batches,
                                            const std::function<void(std::int64_t, std::int64_t)>& progress,
-                                           io::Together* ranks, bool first_alone) {
+                                           io::Communicator* ranks, bool first_alone) {
   std::vector<HeldOutLoss> losses;
   for (const Set& set : sets_) {
     set.loader->restore({});

@@ -8,7 +8,7 @@
 
 #include "data/loader.h"
 #include "dist/sharing.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/evaluate.h"
 #include "train/observer.h"
 
@@ -28,7 +28,7 @@ class HeldOut {
   // `first_alone` only that one.
   std::vector<HeldOutLoss> evaluate(model::Engine& engine, std::int64_t batches,
                                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
-                                    io::Together* ranks, bool first_alone = false);
+                                    io::Communicator* ranks, bool first_alone = false);
 
  private:
   struct Set {

@@ -16,7 +16,7 @@
 #include "base/overloaded.h"
 #include "config/config.h"
 #include "data/pieces.h"
-#include "data/stage_figures.h"
+#include "data/pipeline_stats.h"
 #include "device/gpu_monitor.h"
 #include "dist/sharing.h"
 #include "model/fp8_seen.h"
@@ -143,7 +143,7 @@ struct Sampled {
   std::vector<SampledText> texts;
   double time = unix_seconds();
 };
-struct Pipeline : data::PipelineFigures {  // every few seconds where data.debug is on
+struct Pipeline : data::PipelineStats {  // every few seconds where data.debug is on
   double time = unix_seconds();
 };
 struct BeforeCheckpoint {};  // sinks write all events so far to the disk, where they can

@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "dist/group.h"
 #include "dist/sharing.h"
-#include "io/together.h"
+#include "io/communicator.h"
 #include "model/fp8_linears.h"
 #include "train/observer.h"
 
@@ -24,8 +24,8 @@ namespace redline::train {
 struct Team {
   dist::Sharing sharing;
   dist::Group* group = nullptr;                     // moves tensors; this and the rest are empty in a run alone
-  io::Together* together = nullptr;                 // words between ranks: of the loop,
-  io::Together* saving = nullptr;                   // and of the thread that writes checkpoints
+  io::Communicator* communicator = nullptr;         // words between ranks: of the loop,
+  io::Communicator* saving = nullptr;               // and of the thread that writes checkpoints
   std::function<void(const std::string&)> warn;     // to rank 0, from another
   std::function<void(std::int64_t step)> progress;  // a sign of life of this rank
   std::function<void(double seconds)> pace;         // of its last step, without waiting for others

@@ -22,12 +22,12 @@ TakenUp TakenUp::read(const std::string& words) {
   return {json.at("checkpoint"), json.at("new_order"), json.at("other_batches")};
 }
 
-std::string agree_on(io::Together& ranks, const std::string& problem) {
+std::string agree_on(io::Communicator& ranks, const std::string& problem) {
   std::string first;
   const std::vector<std::string> all = ranks.gather(problem);
   for (std::size_t rank = 0; rank < all.size() && first.empty(); ++rank)
     if (!all[rank].empty()) first = rank == 0 ? all[rank] : fmt::format("rank {}: {}", rank, all[rank]);
-  return ranks.from_first(first);
+  return ranks.broadcast(first);
 }
 
 RankFolder::~RankFolder() {
@@ -56,9 +56,9 @@ RunState RankFolder::state_of(const TakenUp& taken) const {
 
 std::optional<Path> RankFolder::resume(StepLoop& loop) {
   if (!options_.resume) return std::nullopt;
-  io::Together& ranks = *options_.team.together;
+  io::Communicator& ranks = *options_.team.communicator;
   for (;;) {
-    const TakenUp taken = TakenUp::read(ranks.from_first(""));
+    const TakenUp taken = TakenUp::read(ranks.broadcast(""));
     if (taken.checkpoint.empty()) return std::nullopt;
     std::string problem;
     try {
@@ -76,10 +76,10 @@ std::optional<Path> RankFolder::resume(StepLoop& loop) {
 }
 
 void require_shared_folder(const TrainOptions& options, FileSystem& files) {
-  io::Together& ranks = *options.team.together;
+  io::Communicator& ranks = *options.team.communicator;
   const Path path = options.folder / kRunConfig;
   const auto read = [&] { return files.exists(path) ? files.read(path) : ""; };
-  const std::string first = ranks.from_first(options.team.leads() ? read() : "");
+  const std::string first = ranks.broadcast(options.team.leads() ? read() : "");
   const bool same = first == read();  // only now: rank 0 has made the folder before it spoke
   const std::string problem = agree_on(ranks, same ? "" : fmt::format("there is another {} here, or none", kRunConfig));
   if (!problem.empty())
@@ -137,7 +137,7 @@ Keeper::SaveOutcome RankFolder::collect(bool must_succeed) {
 
 std::optional<RunState> RankFolder::go_back(StepLoop& loop, std::int64_t) {
   if (saving_.valid()) collect(false);
-  const TakenUp taken = TakenUp::read(options_.team.together->from_first(""));
+  const TakenUp taken = TakenUp::read(options_.team.communicator->broadcast(""));
   if (taken.checkpoint.empty()) return {};
   RunState state = state_of(taken);
   const std::optional<config::Config> before = config_of_checkpoint(files_, taken.checkpoint);

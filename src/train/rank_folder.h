@@ -20,7 +20,7 @@ struct TakenUp {
 };
 
 // Returns the problem of the first rank that has one, on every rank; empty where no rank has.
-std::string agree_on(io::Together& ranks, const std::string& problem);
+std::string agree_on(io::Communicator& ranks, const std::string& problem);
 
 class RankFolder final : public Keeper {
  public:

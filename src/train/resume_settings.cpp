@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "config/keys.h"
 #include "config/load.h"
-#include "data/source.h"
+#include "data/from_config.h"
 #include "optim/schedule.h"
 #include "train/ends.h"
 

@@ -38,7 +38,8 @@ config::Config read_config(FileSystem& files, const Path& path) {
 // is as it was written.
 std::optional<Path> newest_checkpoint(FileSystem& files, const Path& run, std::optional<std::int64_t> only = {}) {
   const auto found = io::newest_whole_checkpoint(
-      files, checkpoints_of(run), [](const io::PassedOver&) {}, [](const io::FoundCheckpoint&) { return ""; }, only);
+      files, checkpoints_of(run), [](const io::SkippedCheckpoint&) {}, [](const io::FoundCheckpoint&) { return ""; },
+      only);
   return found ? std::optional(found->folder) : std::nullopt;
 }
 
@@ -134,7 +135,7 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
   // Before the newest is chosen: the process that made the run may still be saving it.
   if (!options_.dry_run && holds_run(files_, options_.folder)) lock();
   std::string newest_problem;
-  const auto damaged = [&](const io::PassedOver& passed) {
+  const auto damaged = [&](const io::SkippedCheckpoint& passed) {
     if (newest_problem.empty()) newest_problem = passed.problem;
     tell(Warning{io::in_words(passed)});
   };
@@ -142,7 +143,7 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
   const std::optional<io::FoundCheckpoint> found =
       io::newest_whole_checkpoint(files_, checkpoints_, damaged, use, options_.from_step);
   if (found) return found->folder;
-  if (others()) others()->from_first(TakenUp{}.words());
+  if (others()) others()->broadcast(TakenUp{}.words());
   if (options_.from_step)
     fail_user("--from-step {}: that checkpoint cannot be used ({}); take another, or none for the newest whole one",
               *options_.from_step, newest_problem);
@@ -159,7 +160,7 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
     return problem;
   const Restored as = restore(checkpoint, loop);
   if (!others()) return load(checkpoint, loop);
-  others()->from_first(TakenUp{checkpoint.string(), as.new_order, as.other_batches}.words());
+  others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches}.words());
   return agree_on(*others(), load(checkpoint, loop));
 }
 
@@ -248,7 +249,7 @@ std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
     step = older == found.end() ? 0 : older->step;
   }
   const Path checkpoint = checkpoints_ / io::checkpoint_name(step);
-  if (others()) others()->from_first(TakenUp{step == 0 ? "" : checkpoint.string()}.words());
+  if (others()) others()->broadcast(TakenUp{step == 0 ? "" : checkpoint.string()}.words());
   if (step == 0) return {};
   RunState state = read_run_state(files_, checkpoint);
   state.loader = read_loader_state(files_, checkpoint);

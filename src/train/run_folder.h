@@ -75,8 +75,9 @@ class RunFolder final : public Keeper {
   };
   Restored restore(const Path& checkpoint, StepLoop& loop);
   std::string load(const Path& checkpoint, StepLoop& loop);
-  io::Together* others() const { return options_.team.together; }  // ranks that follow this one; null: alone
-  void leave_after(std::int64_t step);                             // leaves newer checkpoints out of the run
+  // The ranks that follow this one; null: alone.
+  io::Communicator* others() const { return options_.team.communicator; }
+  void leave_after(std::int64_t step);  // leaves newer checkpoints out of the run
   void lock();
   void make();  // the first files
   void tell_of_jumps(double now);

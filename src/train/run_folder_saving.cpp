@@ -64,7 +64,7 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
       write_checkpoint(files_, checkpoints_, content, read, *options_.team.saving);
     else
       write_checkpoint(files_, checkpoints_, content, read);
-    const std::string problem = best == content.step ? io::name_best(files_, checkpoints_, best) : "";
+    const std::string problem = best == content.step ? io::link_best(files_, checkpoints_, best) : "";
     io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, content.step,
                           {best, good.value_or(best)});
     const double seconds = steady_seconds() - began;

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/from_config.h"
 #include "data/tokenizer/chat_template.h"
 
 namespace redline::train {
 
 RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents) {
   RunTokens tokens{documents.end_token(), {}};
-  const std::optional<std::string> name = data::data_tokenizer(config.data);
+  const std::optional<std::string> name = data::data_tokenizer(data::corpus_options(config.data));
   if (!name) return tokens;
   const auto tokenizer = data::open_tokenizer(*name, "data.tokenizer");
   tokens.files = data::tokenizer_files(files, *name);

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "config/config.h"
-#include "data/source.h"
+#include "data/open_corpus.h"
 #include "data/tokenizer/tokenizer_files.h"
 
 namespace redline::train {

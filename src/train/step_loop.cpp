@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "config/ramps.h"
+#include "data/from_config.h"
 #include "model/fp8_linears.h"
 #include "optim/average.h"
 #include "optim/schedule.h"
@@ -57,9 +58,11 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
       rehearsed_(!device.runs_ahead()),
       peak_(options.peak_flops) {
   require_programs();
-  data::require_vocabulary(loader_.corpus(), config_.model.vocab, config_.origins);
-  for (const data::Corpus* held_out : held_out_.corpora())
-    data::require_vocabulary(*held_out, config_.model.vocab, config_.origins);
+  std::vector<const data::Corpus*> corpora = held_out_.corpora();
+  corpora.insert(corpora.begin(), &loader_.corpus());
+  for (const data::Corpus* corpus : corpora)
+    data::require_vocabulary(*corpus, config_.model.vocab,
+                             config_.origins.prefix({"model.vocab", "data.train", "data.eval"}));
   if (!config_.data.eval.empty()) eval_watch_.emplace(held_out_.corpora());
   if (config_.train.sample_every > 0) samples_.emplace(config_, held_out_.corpus());
   lowered_ = model::lower(config_.model, lowering_);
@@ -68,7 +71,7 @@ StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSyst
 // A batch for which the loader has no room is rather one for which the device has none, and that is what to mend.
 data::Loader StepLoop::open_loader() {
   try {
-    return data::Loader(data::open_training_source(config_.data), training_options());
+    return data::Loader(data::open_training_corpus(data::corpus_options(config_.data)), training_options());
   } catch (const data::NoRoomForBatches&) {
     train::require_memory(config_, memory_needed(config_, device_.kind()), device_);
     throw;
@@ -79,7 +82,7 @@ data::LoaderOptions StepLoop::training_options() {
   data::LoaderOptions o = of_rank(
       data::loader_options(config_.data, lowering_.batch, device_.kind() == device::Kind::cpu), options_.team.sharing);
   o.packer.cut_later = config_.train.seq_len_from;
-  if (config_.data.debug) o.report = [this](const data::PipelineFigures& f) { keeper_.tell(Pipeline{f}); };
+  if (config_.data.debug) o.report = [this](const data::PipelineStats& f) { keeper_.tell(Pipeline{f}); };
   return o;
 }
 

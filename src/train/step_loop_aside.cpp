@@ -57,7 +57,7 @@ std::vector<HeldOutLoss> StepLoop::evaluate_held_out(bool first_alone) {
           tell_alive();
           keeper_.tell(Evaluating{done, of});
         },
-        options_.team.together, first_alone);
+        options_.team.communicator, first_alone);
   } catch (const Interrupted&) {
     return {};
   }

@@ -47,24 +47,24 @@ bool StepLoop::are_others(data::DataWatch& watch, const data::DataIdentity& befo
   const data::Corpus& corpus = eval ? held_out_.corpus() : loader_.corpus();
   const std::string where = checkpoint.string();
   switch (watch.compare(before, tell_reading(key, [this] { return stopping(); }))) {
-    case data::Likeness::same: return false;
-    case data::Likeness::same_bytes:
+    case data::DataMatch::same: return false;
+    case data::DataMatch::same_bytes:
       keeper_.tell(Note{fmt::format("{}: its files were moved, copied or touched; every byte is as it was", key)});
       return false;
-    case data::Likeness::same_blocks:
+    case data::DataMatch::same_blocks:
       keeper_.tell(
           Warning{fmt::format("{}: its files were moved, copied or written to since {}. Sizes and the blocks that were "
                               "compared are the same; the run had not read all of them when it was saved, so that the "
                               "rest cannot be compared",
                               key, where)});
       return false;
-    case data::Likeness::unknown:
+    case data::DataMatch::unknown:
       if (options_.allow_change) break;
       fail_user(
           "{}: {} is from an earlier redline, which compared no more than the ends of files: whether the data are the "
           "same is not known; --allow-change goes on with them, and begins their order anew",
           key, where);
-    case data::Likeness::other:
+    case data::DataMatch::other:
       if (options_.allow_change) break;
       fail_user(
           "{} ({}) is not what {} was {} on; give it back its data ({}=PATH, if they were moved), allow the change "

@@ -3,6 +3,7 @@
 // its first steps.
 #include "base/counted.h"
 #include "base/error.h"
+#include "data/from_config.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
@@ -22,7 +23,7 @@ std::string tokenizer_problem(const Path& folder, const config::Config& config) 
                        e.what());
   }
   data::require_fits(*own, config.model.vocab, folder.string());
-  const std::optional<std::string> name = data::data_tokenizer(config.data);
+  const std::optional<std::string> name = data::data_tokenizer(data::corpus_options(config.data));
   if (!name) return {};  // the data stand for no known text
   const auto used = data::open_tokenizer(*name, "data.tokenizer");
   if (data::covers(*own, *used)) return {};

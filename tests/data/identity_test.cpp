@@ -6,7 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "data/noise.h"
+#include "data/random_tokens.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
 #include "data/text.h"
@@ -46,13 +46,13 @@ TEST(Samples, SeeAllOfASmallFileAndEveryPartOfALargeOne) {
 }
 
 TEST(DataWatch, GeneratedDataAreWhatTheirSettingsSay) {
-  const auto noise = make_noise(1, 100), other = make_noise(2, 100);
+  const auto noise = make_random_tokens(1, 100), other = make_random_tokens(2, 100);
   DataWatch watch(*noise), another(*other);
   watch.start_reading();
   const DataIdentity identity = watch.identity();
   EXPECT_FALSE(identity.whole.has_value());
-  EXPECT_EQ(DataWatch(*make_noise(1, 100)).compare(identity, {}), Likeness::same);
-  EXPECT_EQ(another.compare(identity, {}), Likeness::other);
+  EXPECT_EQ(DataWatch(*make_random_tokens(1, 100)).compare(identity, {}), DataMatch::same);
+  EXPECT_EQ(another.compare(identity, {}), DataMatch::other);
   EXPECT_TRUE(watch.changed().empty());
 }
 
@@ -65,12 +65,12 @@ TEST(DataWatch, WhatWasNeverReadIsNotCalledTheSame) {
              copied = open_text({copy}, "data.train", Part::all, 0);
   DataWatch unread(*text);
   const DataIdentity before = unread.identity();
-  EXPECT_EQ(unread.compare(before, {}), Likeness::same);
-  EXPECT_EQ(DataWatch(*copied).compare(before, {}), Likeness::same_blocks);
+  EXPECT_EQ(unread.compare(before, {}), DataMatch::same);
+  EXPECT_EQ(DataWatch(*copied).compare(before, {}), DataMatch::same_blocks);
   unread.start_reading();
   const DataIdentity read = unread.identity();
   ASSERT_TRUE(read.whole.has_value());
-  EXPECT_EQ(DataWatch(*copied).compare(read, [](std::uint64_t, std::uint64_t) {}), Likeness::same_bytes);
+  EXPECT_EQ(DataWatch(*copied).compare(read, [](std::uint64_t, std::uint64_t) {}), DataMatch::same_bytes);
 }
 
 // Every block of a shard is checked when it is first read, and not again: a file that is written to later is told.
@@ -80,11 +80,11 @@ TEST(DataWatch, ShardsThatAreOverwrittenAreNamedOnce) {
   const auto open = [&](const char* name) {
     TokenSettings settings;
     settings.key = "data.train";
-    return open_shards({temp / name}, settings);
+    return open_shards({read_prepared_folder(temp / name, settings.key)}, settings);
   };
   const auto shards = open("a"), copy = open("b");
   DataWatch watch(*shards);
-  EXPECT_EQ(DataWatch(*copy).compare(watch.identity(), {}), Likeness::same);
+  EXPECT_EQ(DataWatch(*copy).compare(watch.identity(), {}), DataMatch::same);
   EXPECT_TRUE(watch.changed().empty());
   const Path tokens = temp / "a/train-00000.tokens";
   fs::last_write_time(tokens, fs::last_write_time(tokens) + std::chrono::seconds(2));

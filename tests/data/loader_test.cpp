@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "data/from_config.h"
 #include "data/listed.h"
 #include "data/ping.h"
 

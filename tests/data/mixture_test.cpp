@@ -9,8 +9,9 @@
 #include <numeric>
 #include <set>
 
+#include "data/from_config.h"
 #include "data/listed.h"
-#include "data/mixing.h"
+#include "data/mixture_schedule.h"
 #include "data/ping.h"
 #include "data/rounds.h"
 #include "testing/temp_folder.h"
@@ -46,13 +47,13 @@ std::string json_lines(int documents, const std::string& word) {
   return text;
 }
 
-TEST(Mixing, NoSourceIsEverAheadOfItsShareByMoreThanAPiece) {
+TEST(MixtureSchedule, NoSourceIsEverAheadOfItsShareByMoreThanAPiece) {
   const Random random(5, 0);
   for (const std::vector<double>& weights :
        {std::vector{0.7, 0.3}, std::vector{1.0, 1.0, 1.0}, std::vector{1e-6, 1.0}, std::vector{5.0, 3.0, 1.0, 0.5}}) {
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     constexpr std::int64_t kLongest = 1000;
-    Mixing mixing(weights);
+    MixtureSchedule mixing(weights);
     std::int64_t all = 0;
     for (std::uint64_t i = 0; i < 20000; ++i) {
       const std::size_t source = mixing.next();
@@ -69,8 +70,8 @@ TEST(Mixing, NoSourceIsEverAheadOfItsShareByMoreThanAPiece) {
 }
 
 // A run of ten trillion tokens: the products are far beyond 64 bits.
-TEST(Mixing, IsExactWhereProductsAreNot) {
-  Mixing mixing({0.7, 0.3});
+TEST(MixtureSchedule, IsExactWhereProductsAreNot) {
+  MixtureSchedule mixing({0.7, 0.3});
   LoaderState state;
   state.sources = {{{}, 7'000'000'000'000}, {{}, 3'000'000'000'000}};
   ASSERT_TRUE(mixing.fits(state));
@@ -84,8 +85,8 @@ TEST(Mixing, IsExactWhereProductsAreNot) {
   EXPECT_NEAR(turns[0], 7000, 20);  // the shares of so many tokens are right to 1e-9, which is 10,000 of them
 }
 
-TEST(Mixing, AStateOfOtherSourcesDoesNotFit) {
-  const Mixing two({1, 1}), one;
+TEST(MixtureSchedule, AStateOfOtherSourcesDoesNotFit) {
+  const MixtureSchedule two({1, 1}), one;
   LoaderState state;
   EXPECT_TRUE(two.fits(state));
   EXPECT_TRUE(one.fits(state));
@@ -182,7 +183,7 @@ TEST(Mixture, StreamsAndDocumentsWithoutEndTakePart) {
     data.train = {(folder.path() / "a.jsonl").string()};
     data.eval = data.train;
     std::vector<std::unique_ptr<Corpus>> corpora;
-    corpora.push_back(open_training_source(data));
+    corpora.push_back(open_training_corpus(corpus_options(data)));
     corpora.push_back(std::make_unique<Listed>(random_lengths(20, 100, 4)));
     corpora.push_back(make_ping(1, 0, PingPart::training));
     return mixture_of({3, 2, 1}, std::move(corpora));
@@ -222,18 +223,19 @@ TEST(Mixture, ConfigurationsOpenThem) {
   data.train = {path("a.jsonl"), path("b.txt")};
   data.tokenizer = "bytes";
   data.weights = {3, 1};
-  const auto training = open_training_source(data), held_out = open_held_out_source(data);
+  const auto training = open_training_corpus(corpus_options(data)),
+             held_out = open_held_out_corpus(corpus_options(data));
   EXPECT_EQ(training->name(), "a mixture of a.jsonl (75%) and b.txt (25%)");
   EXPECT_EQ(training->files().size(), 2u);
-  EXPECT_EQ(data_tokenizer(data), "bytes");
+  EXPECT_EQ(data_tokenizer(corpus_options(data)), "bytes");
   EXPECT_TRUE(training->bytes_of_ids());
   EXPECT_NE(training->fingerprint(), held_out->fingerprint());  // a part of each is held out
 
   data.weights = {1};
-  EXPECT_THROW(open_training_source(data), UserError);
+  EXPECT_THROW(open_training_corpus(corpus_options(data)), UserError);
   data.weights = {1, 1};
   data.train = {path("b.txt"), "ping"};  // of two tokenizers
-  EXPECT_THROW(open_training_source(data), UserError);
+  EXPECT_THROW(open_training_corpus(corpus_options(data)), UserError);
   EXPECT_EQ(names_of_entries({"x/a", "y/b/"}), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(names_of_entries({"x/a", "y/a"}), (std::vector<std::string>{"x/a", "y/a"}));
   EXPECT_EQ(names_of_entries({"a", "a"}), (std::vector<std::string>{"a#1", "a#2"}));
@@ -241,18 +243,18 @@ TEST(Mixture, ConfigurationsOpenThem) {
 
 TEST(HeldOutSets, EntriesWithNamesAreSetsOfTheirOwn) {
   config::Data data;
-  EXPECT_EQ(held_out_sets(data).size(), 1u);
+  EXPECT_EQ(held_out_sets(corpus_options(data)).size(), 1u);
   data.eval = {"web=a.txt", "b.txt", "code-2_x=c=d", "web=e.txt", "./f=g", "two words=x"};
-  const std::vector<HeldOutSet> sets = held_out_sets(data);
+  const std::vector<HeldOutSet> sets = held_out_sets(corpus_options(data));
   ASSERT_EQ(sets.size(), 3u);
   EXPECT_EQ(sets[0].name, "web");
-  EXPECT_EQ(sets[0].data.eval, (std::vector<std::string>{"a.txt", "e.txt"}));
+  EXPECT_EQ(sets[0].corpus.eval, (std::vector<std::string>{"a.txt", "e.txt"}));
   EXPECT_EQ(sets[1].name, "eval");
-  EXPECT_EQ(sets[1].data.eval, (std::vector<std::string>{"b.txt", "./f=g", "two words=x"}));
+  EXPECT_EQ(sets[1].corpus.eval, (std::vector<std::string>{"b.txt", "./f=g", "two words=x"}));
   EXPECT_EQ(sets[2].name, "code-2_x");
-  EXPECT_EQ(sets[2].data.eval, (std::vector<std::string>{"c=d"}));
+  EXPECT_EQ(sets[2].corpus.eval, (std::vector<std::string>{"c=d"}));
   data.eval = {"web="};
-  EXPECT_THROW(held_out_sets(data), UserError);
+  EXPECT_THROW(held_out_sets(corpus_options(data)), UserError);
 
   data.eval = {"web=a.txt", "./f=g", "p=ping"};
   const config::Data absolute = with_absolute_paths(data);

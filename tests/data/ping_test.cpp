@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 #include "base/hash.h"
-#include "data/source.h"
+#include "data/open_corpus.h"
 
 namespace redline::data {
 namespace {

@@ -138,9 +138,9 @@ TEST(Loader, PrefetchIsBounded) {
 }
 
 TEST(Loader, FiguresSayWhatEachStageDidAndWhichIsTheSlowest) {
-  std::vector<PipelineFigures> told;
+  std::vector<PipelineStats> told;
   LoaderOptions options = options_for({1, 1000, 4}, "stream", 2);
-  options.report = [&](const PipelineFigures& f) { told.push_back(f); };
+  options.report = [&](const PipelineStats& f) { told.push_back(f); };
   options.report_seconds = 0.05;
   Loader loader(std::make_unique<SlowSource>(1000, std::chrono::microseconds(500)), options);
   Batch batch({1, 1000, 4});
@@ -150,14 +150,14 @@ TEST(Loader, FiguresSayWhatEachStageDidAndWhichIsTheSlowest) {
   loader.report_now();
   ASSERT_GE(told.size(), 3u);
   double taken = 0;
-  for (const PipelineFigures& f : told) {
+  for (const PipelineStats& f : told) {
     ASSERT_EQ(f.stages.size(), 3u);
     EXPECT_EQ(f.stages[0].name, "read");
     EXPECT_EQ(f.stages[0].threads, 2);
     EXPECT_EQ(f.stages[1].name, "pack");
     EXPECT_EQ(f.stages[2].name, "train");
     taken += f.stages[2].items_per_s * f.seconds;
-    for (const StageFigures& s : f.stages) {
+    for (const StageStats& s : f.stages) {
       EXPECT_GE(s.busy, 0);
       EXPECT_LE(s.busy, 1);
     }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "data/from_config.h"
 #include "data/listed.h"
 #include "data/ping.h"
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "data/from_config.h"
 #include "data/listed.h"
 #include "data/rounds.h"
 #include "io/json.h"
@@ -55,8 +56,12 @@ class StreamTest : public ::testing::Test {
 
   static std::unique_ptr<Corpus> bytes(const std::vector<std::string>& paths, Part part = Part::all,
                                        const std::string& separator = "") {
-    return open_stream(paths, "data.train", {.text_field = "text", .separator = separator},
-                       open_tokenizer("bytes", "data.tokenizer"), part, 5);
+    return open_stream({.paths = paths,
+                        .key = "data.train",
+                        .format = {.text_field = "text", .separator = separator},
+                        .tokenizer = open_tokenizer("bytes", "data.tokenizer"),
+                        .part = part,
+                        .seed = 5});
   }
   static LoaderOptions options(const std::string& packing, std::int64_t workers = 0, bool repeat = true) {
     LoaderOptions o = options_for({4, 128, 16}, packing, workers, repeat);
@@ -229,7 +234,7 @@ TEST_F(StreamTest, TheConfigurationDecidesWhatIsAStream) {
   config::Data d;
   const auto error = [&] {
     try {
-      open_training_source(d);
+      open_training_corpus(corpus_options(d));
     } catch (const UserError& e) {
       return std::string(e.what());
     }
@@ -238,17 +243,18 @@ TEST_F(StreamTest, TheConfigurationDecidesWhatIsAStream) {
   d.train = {write("a.jsonl", json_lines(texts(100)))};
   EXPECT_NE(error().find("data.tokenizer"), std::string::npos) << error();
   d.tokenizer = "bytes";
-  EXPECT_FALSE(open_training_source(d)->endless());
-  EXPECT_EQ(open_training_source(d)->vocabulary(), 257);
-  EXPECT_NE(open_training_source(d)->fingerprint(), open_held_out_source(d)->fingerprint());
+  EXPECT_FALSE(open_training_corpus(corpus_options(d))->endless());
+  EXPECT_EQ(open_training_corpus(corpus_options(d))->vocabulary(), 257);
+  EXPECT_NE(open_training_corpus(corpus_options(d))->fingerprint(),
+            open_held_out_corpus(corpus_options(d))->fingerprint());
   d.tokenizer = "nonsense";
   EXPECT_NE(error().find("data.tokenizer"), std::string::npos) << error();
   // Plain text stays bytes with random access until something asks for its documents.
   d = {};
   d.train = {write("a.txt", std::string(1000, 'x'))};
-  EXPECT_NE(dynamic_cast<DocumentSource*>(open_training_source(d).get()), nullptr);
+  EXPECT_NE(dynamic_cast<DocumentSource*>(open_training_corpus(corpus_options(d)).get()), nullptr);
   d.separator = "\n\n";
-  EXPECT_EQ(dynamic_cast<DocumentSource*>(open_training_source(d).get()), nullptr);
+  EXPECT_EQ(dynamic_cast<DocumentSource*>(open_training_corpus(corpus_options(d)).get()), nullptr);
 }
 
 }  // namespace

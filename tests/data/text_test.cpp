@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "data/source.h"
+#include "data/from_config.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
@@ -25,7 +25,7 @@ class TextTest : public ::testing::Test {
   }
   static std::string error_of(const config::Data& d) {
     try {
-      open_training_source(d);
+      open_training_corpus(corpus_options(d));
     } catch (const UserError& e) {
       return e.what();
     }
@@ -59,7 +59,7 @@ class TextTest : public ::testing::Test {
 
 TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
   const std::string a = lines(10), b = std::string("\x00\xff bytes", 8);
-  const auto source = open_training_source(data({write("a.txt", a), write("b.txt", b)}, {"x"}));
+  const auto source = open_training_corpus(corpus_options(data({write("a.txt", a), write("b.txt", b)}, {"x"})));
   EXPECT_EQ(source->name(), "2 text files");
   EXPECT_EQ(source->vocabulary(), 257);
   EXPECT_EQ(indexed(*source).documents(), 2);
@@ -69,7 +69,7 @@ TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
 TEST_F(TextTest, LongFilesAreOneDocument) {
   for (const int count : {1000, 20000, 300000}) {  // small enough to be copied, and mapped
     const std::string text = lines(count);
-    const auto source = open_training_source(data({write("long.txt", text)}, {"x"}));
+    const auto source = open_training_corpus(corpus_options(data({write("long.txt", text)}, {"x"})));
     EXPECT_EQ(indexed(*source).documents(), 1);
     EXPECT_EQ(text_of(*source), text + "<end>");
   }
@@ -79,7 +79,8 @@ TEST_F(TextTest, HeldOutIsTheLastTwentiethAndStartsALine) {
   for (const int count : {10, 1000, 50000}) {
     const std::string text = lines(count);
     const config::Data d = data({write("t.txt", text)});
-    const std::string training = text_of(*open_training_source(d)), held_out = text_of(*open_held_out_source(d));
+    const std::string training = text_of(*open_training_corpus(corpus_options(d))),
+                      held_out = text_of(*open_held_out_corpus(corpus_options(d)));
     EXPECT_EQ(training + held_out, text + "<end>");
     EXPECT_TRUE(held_out.starts_with("line "));
     EXPECT_GT(held_out.size(), text.size() / 25);
@@ -89,19 +90,19 @@ TEST_F(TextTest, HeldOutIsTheLastTwentiethAndStartsALine) {
 
 TEST_F(TextTest, HeldOutWithoutLinesOrAcrossFiles) {
   const config::Data flat = data({write("flat.txt", std::string(10000, 'x'))});
-  EXPECT_EQ(text_of(*open_training_source(flat)).size(), 9500u);
-  EXPECT_EQ(text_of(*open_held_out_source(flat)), std::string(500, 'x') + "<end>");
+  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(flat))).size(), 9500u);
+  EXPECT_EQ(text_of(*open_held_out_corpus(corpus_options(flat))), std::string(500, 'x') + "<end>");
   // The cut falls into the second file, near its start: files are whole when they can be.
   const config::Data two = data({write("a.txt", std::string(9490, 'a')), write("b.txt", std::string(510, 'b'))});
-  EXPECT_EQ(text_of(*open_training_source(two)), std::string(9490, 'a') + "<end>");
-  EXPECT_EQ(text_of(*open_held_out_source(two)), std::string(510, 'b') + "<end>");
+  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(two))), std::string(9490, 'a') + "<end>");
+  EXPECT_EQ(text_of(*open_held_out_corpus(corpus_options(two))), std::string(510, 'b') + "<end>");
 }
 
 TEST_F(TextTest, EvalOfItsOwnLeavesTrainingWhole) {
   const std::string a = write("a.txt", "short"), b = write("b.txt", "other");
   const config::Data d = data({a}, {b});
-  EXPECT_EQ(text_of(*open_training_source(d)), "short<end>");
-  EXPECT_EQ(text_of(*open_held_out_source(d)), "other<end>");
+  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(d))), "short<end>");
+  EXPECT_EQ(text_of(*open_held_out_corpus(corpus_options(d))), "other<end>");
 }
 
 TEST_F(TextTest, FoldersAndGlobs) {
@@ -112,8 +113,9 @@ TEST_F(TextTest, FoldersAndGlobs) {
   write("f/.DS_Store", std::string("\0\0\0\1Bud1", 8));  // hidden files and folders are not data
   write("f/.git/config", "4");
   const std::string folder = (folder_.path() / "f").string();
-  EXPECT_EQ(text_of(*open_training_source(data({folder}, {"x"}))), "1<end>2<end>3<end>");
-  EXPECT_EQ(text_of(*open_training_source(data({folder + "/*.md", folder + "/b*"}, {"x"}))), "3<end>2<end>");
+  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(data({folder}, {"x"})))), "1<end>2<end>3<end>");
+  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(data({folder + "/*.md", folder + "/b*"}, {"x"})))),
+            "3<end>2<end>");
 }
 
 TEST_F(TextTest, MistakesAreTold) {
@@ -136,7 +138,8 @@ TEST_F(TextTest, BytesThatAreNoTextMustBeAskedFor) {
   EXPECT_EQ(error_of(d).find("data.train: "), 0u) << error_of(d);
   EXPECT_NE(error_of(d).find("program.txt: this is an ELF program"), std::string::npos) << error_of(d);
   d.tokenizer = "bytes";
-  EXPECT_EQ(text_of(*open_training_source(d)).size() + text_of(*open_held_out_source(d)).size(),
+  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(d))).size() +
+                text_of(*open_held_out_corpus(corpus_options(d))).size(),
             program.size() + std::string_view("<end>").size());
   // Text in a wrapping is never meant as it stands, nor is a table one document.
   d.train = {write("table.txt", table + std::string(100, 'x'))};
@@ -151,7 +154,7 @@ TEST_F(TextTest, BytesThatAreNoTextMustBeAskedFor) {
 TEST_F(TextTest, ADocumentTakesASixteenthOfTheMemoryAtMost) {
   config::Data d = data({write("a.jsonl", "{\"text\":\"" + std::string(1 << 18, 'a') + "\"}\n")});
   d.ram_mib = 1;
-  TextInput input(d.train, input_format(d), "data.train");
+  TextInput input(d.train, corpus_options(d).input, "data.train");
   TextBlock block;
   try {
     std::string text;

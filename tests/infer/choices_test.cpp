@@ -128,7 +128,7 @@ TEST(Choices, RanksShareTheWork) {
   std::vector<Question> questions = read_questions(real_files(), file);
   std::erase_if(questions, [](const Question& q) { return q.line == 4; });  // bytes above 127
   const auto documents = tokens_of(questions, encode, file, checkpoint.max_positions);
-  const auto scores = [&](io::Together* ranks) {
+  const auto scores = [&](io::Communicator* ranks) {
     const auto device = device::open_device("cpu");
     model::LoweringOptions lowering = model::lowering_options(config::Config{}, device::Kind::cpu);
     lowering.training = false;
@@ -138,7 +138,7 @@ TEST(Choices, RanksShareTheWork) {
   const std::vector<double> one = scores(nullptr);
   std::vector<std::vector<double>> of_ranks(2);
   const auto errors = testing::RanksHere(2).run(
-      [&](io::Together& ranks) { of_ranks[static_cast<std::size_t>(ranks.rank())] = scores(&ranks); });
+      [&](io::Communicator& ranks) { of_ranks[static_cast<std::size_t>(ranks.rank())] = scores(&ranks); });
   EXPECT_EQ(errors, std::vector<std::string>(2));
   EXPECT_EQ(of_ranks[0], one);
   EXPECT_TRUE(of_ranks[1].empty());

@@ -28,7 +28,7 @@ TEST(BestCheckpoint, FollowsWhatItIsGivenAndIsNotPruned) {
   EXPECT_EQ(best_checkpoint(temp.path()), std::nullopt);
   for (const std::int64_t step : {10, 20, 30}) write(temp.path(), step);
   for (const std::int64_t step : {10, 20}) {
-    EXPECT_EQ(name_best(real_files(), temp.path(), step), "");
+    EXPECT_EQ(link_best(real_files(), temp.path(), step), "");
     EXPECT_EQ(best_checkpoint(temp.path()), step);
     EXPECT_EQ(real_files().read(temp.path() / "best/model.safetensors"), std::to_string(step));
   }
@@ -36,10 +36,10 @@ TEST(BestCheckpoint, FollowsWhatItIsGivenAndIsNotPruned) {
   prune_checkpoints(real_files(), temp.path(), 1, 0, 30);
   EXPECT_EQ(real_files().list(temp.path()), (Names{"best", "step_00000020", "step_00000030"}));
   EXPECT_EQ(list_checkpoints(real_files(), temp.path()).size(), 2u);
-  const auto found = newest_whole_checkpoint(real_files(), temp.path(), [](const PassedOver&) {});
+  const auto found = newest_whole_checkpoint(real_files(), temp.path(), [](const SkippedCheckpoint&) {});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 30);
-  EXPECT_EQ(name_best(real_files(), temp.path(), 30), "");
+  EXPECT_EQ(link_best(real_files(), temp.path(), 30), "");
   prune_checkpoints(real_files(), temp.path(), 1, 0, 30);
   EXPECT_EQ(real_files().list(temp.path()), (Names{"best", "step_00000030"}));
 }
@@ -56,11 +56,11 @@ TEST(BestCheckpoint, StepsThatAreToStayStay) {
 TEST(BestCheckpoint, IsTheFolderOfItsStepToWhoeverReads) {
   TempFolder temp;
   for (const std::int64_t step : {10, 20}) write(temp.path(), step);
-  ASSERT_EQ(name_best(real_files(), temp.path(), 10), "");
+  ASSERT_EQ(link_best(real_files(), temp.path(), 10), "");
   EXPECT_EQ(find_weights_folder(real_files(), temp.path() / "best"), temp.path() / "step_00000010");
   EXPECT_EQ(find_weights_folder(real_files(), temp.path() / "best/"), temp.path() / "step_00000010");
-  EXPECT_EQ(without_best(temp.path() / "step_00000020"), temp.path() / "step_00000020");
-  EXPECT_EQ(without_best("best"), "best");  // there is none here
+  EXPECT_EQ(resolve_best(temp.path() / "step_00000020"), temp.path() / "step_00000020");
+  EXPECT_EQ(resolve_best("best"), "best");  // there is none here
 }
 
 // A link that a kill left beside is in nobody's way; a folder that somebody called best stays, and is told of.
@@ -68,11 +68,11 @@ TEST(BestCheckpoint, TouchesNothingElse) {
   TempFolder temp;
   write(temp.path(), 10);
   std::filesystem::create_symlink("step_00000007", temp.path() / "best.new");
-  EXPECT_EQ(name_best(real_files(), temp.path(), 10), "");
+  EXPECT_EQ(link_best(real_files(), temp.path(), 10), "");
   EXPECT_EQ(best_checkpoint(temp.path()), 10);
   std::filesystem::remove(temp.path() / "best");
   std::filesystem::copy(temp.path() / "step_00000010", temp.path() / "best");
-  const std::string problem = name_best(real_files(), temp.path(), 10);
+  const std::string problem = link_best(real_files(), temp.path(), 10);
   EXPECT_NE(problem.find("best cannot be made a link to the best checkpoint, which is step_00000010: "), problem.npos)
       << problem;
   EXPECT_EQ(best_checkpoint(temp.path()), std::nullopt);

@@ -41,7 +41,7 @@ void write(FileSystem& files, const Path& parent, std::int64_t step, const std::
 }
 
 std::optional<FoundCheckpoint> newest(const Path& parent) {
-  return newest_whole_checkpoint(real_files(), parent, [](const PassedOver&) {});
+  return newest_whole_checkpoint(real_files(), parent, [](const SkippedCheckpoint&) {});
 }
 
 std::string version_of(const FoundCheckpoint& checkpoint) {
@@ -129,7 +129,7 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
     EXPECT_NE(problem.find((folder / c.file).string()), problem.npos) << problem;
     EXPECT_NE(problem.find(c.what), problem.npos) << problem;
     std::vector<std::pair<std::int64_t, std::string>> told;
-    const auto found = newest_whole_checkpoint(real_files(), temp.path(), [&](const PassedOver& passed) {
+    const auto found = newest_whole_checkpoint(real_files(), temp.path(), [&](const SkippedCheckpoint& passed) {
       told.emplace_back(passed.checkpoint.step, passed.problem);
     });
     ASSERT_TRUE(found);
@@ -292,7 +292,7 @@ TEST(LeftCheckpoints, StayUntilTheRunHasPassedThemAgain) {
             (Names{"step_00000010", "step_00000020", "step_00000035", "step_00000040.left"}));
   const auto only = [&](std::int64_t step) {
     return newest_whole_checkpoint(
-        real_files(), temp.path(), [](const PassedOver&) {}, {}, step);
+        real_files(), temp.path(), [](const SkippedCheckpoint&) {}, {}, step);
   };
   EXPECT_EQ(only(10)->step, 10);
   EXPECT_FALSE(only(30) || only(40));
@@ -320,8 +320,8 @@ TEST(Checkpoint, UnderTheNameOfAnotherStepIsNamed) {
   for (const std::int64_t step : {10, 15}) write(real_files(), temp.path(), step, "a");
   std::filesystem::copy(temp / "step_00000010", temp / "step_00000020");
   std::string problem;
-  const auto found =
-      newest_whole_checkpoint(real_files(), temp.path(), [&](const PassedOver& passed) { problem = passed.problem; });
+  const auto found = newest_whole_checkpoint(real_files(), temp.path(),
+                                             [&](const SkippedCheckpoint& passed) { problem = passed.problem; });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 15);
   EXPECT_NE(problem.find("step_00000020 is the checkpoint of step 10 under another name"), problem.npos) << problem;

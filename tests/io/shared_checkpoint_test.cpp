@@ -33,7 +33,7 @@ std::string tensors_of(const std::string& version) {
 }
 
 // Parts of the file go round the ranks; rank 0 also writes state.json. `skip`: a rank that leaves its last part out.
-SharedFill fill_of(FileSystem& files, const OpenStretches& open, Together& ranks, const std::string& version,
+SharedFill fill_of(FileSystem& files, const OpenStretches& open, Communicator& ranks, const std::string& version,
                    int skip = -1) {
   SharedFill fill;
   fill.prepare = [&files](const Path& folder) { make_shared_file(files, folder / kTensors, kBytes); };
@@ -69,8 +69,8 @@ SharedFill fill_of(FileSystem& files, const OpenStretches& open, Together& ranks
 std::vector<std::string> write(int ranks, const Path& parent, std::int64_t step, const std::string& version,
                                FileSystem& files = real_files(), const OpenStretches& open = open_stretches,
                                int skip = -1) {
-  return RanksHere(ranks).run([&](Together& together) {
-    write_checkpoint(files, parent, step, together, fill_of(files, open, together, version, skip));
+  return RanksHere(ranks).run([&](Communicator& communicator) {
+    write_checkpoint(files, parent, step, communicator, fill_of(files, open, communicator, version, skip));
   });
 }
 
@@ -102,9 +102,7 @@ TEST(SharedCheckpoint, AnyNumberOfRanksWriteTheSameBytes) {
 // A manifest is that of today where one rank wrote everything.
 TEST(SharedCheckpoint, OneRankAloneLeavesWhatItAlwaysDid) {
   TempFolder temp;
-  Alone alone;
-  const OpenStretches open = open_stretches;
-  write_checkpoint(real_files(), temp / "together", 3, alone, fill_of(real_files(), open, alone, "a"));
+  write(1, temp / "shared", 3, "a");
   write_checkpoint(real_files(), temp / "plain", 3, [](const Path& folder) {
     std::map<std::string, std::uint64_t> hashes;
     for (const auto& [name, text] : {std::pair{kTensors, tensors_of("a")}, std::pair{"state.json", std::string("a")}}) {
@@ -116,7 +114,7 @@ TEST(SharedCheckpoint, OneRankAloneLeavesWhatItAlwaysDid) {
     return hashes;
   });
   for (const char* name : {kTensors, "state.json", kManifest})
-    EXPECT_EQ(real_files().read(temp / "together" / "step_00000003" / name),
+    EXPECT_EQ(real_files().read(temp / "shared" / "step_00000003" / name),
               real_files().read(temp / "plain" / "step_00000003" / name));
 }
 
@@ -182,7 +180,7 @@ TEST_P(SharedCheckpointFailure, NeverLosesTheOneBeforeAndIsToldToAll) {
     EXPECT_EQ(std::ranges::count(errors, ""), errors[0].empty() ? 3 : 0) << "all ranks or none, at change " << nth;
     for (const std::string& error : errors)
       EXPECT_TRUE(error.empty() || error.find("no space left") != error.npos) << error;
-    const auto found = newest_whole_checkpoint(real_files(), temp.path(), [](const PassedOver&) {});
+    const auto found = newest_whole_checkpoint(real_files(), temp.path(), [](const SkippedCheckpoint&) {});
     ASSERT_TRUE(found) << "failure at change " << nth;
     EXPECT_EQ(checkpoint_problem(real_files(), temp / "step_00000001"), "");
     EXPECT_TRUE(!errors[0].empty() || found->step == 2);

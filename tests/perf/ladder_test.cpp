@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "data/from_config.h"
 #include "data/loader.h"
 #include "model/lowering.h"
 #include "perf/what_runs.h"
@@ -88,7 +89,8 @@ TEST(Ladder, PackingsMakeOtherBatches) {
   std::vector<std::int64_t> real;
   for (const char* packing : {"pad", "bucket", "pack"}) {
     const config::Config c = small({fmt::format("data.packing={}", packing)});
-    data::Loader loader(data::open_training_source(c.data), data::loader_options(c.data, model::batch_shape(c), true));
+    data::Loader loader(data::open_training_corpus(data::corpus_options(c.data)),
+                        data::loader_options(c.data, model::batch_shape(c), true));
     data::Batch batch(model::batch_shape(c));
     ASSERT_TRUE(loader.next(batch));
     for (const auto& other : seen) EXPECT_NE(other, batch.tokens) << packing;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "config/load.h"
+#include "data/from_config.h"
 #include "data/loader.h"
 #include "perf/peak.h"
 #include "perf/trace.h"
@@ -71,7 +72,8 @@ TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
   const double weights = static_cast<double>(m.layers) * layer + static_cast<double>(m.vocab * m.hidden);
 
   data::Batch batch({c.train.batch_size, c.train.seq_len, c.data.max_segments});
-  data::Loader loader(data::open_training_source(c.data), data::loader_options(c.data, batch.shape, true));
+  data::Loader loader(data::open_training_corpus(data::corpus_options(c.data)),
+                      data::loader_options(c.data, batch.shape, true));
   double slots = 0, real = 0, pairs = 0;
   for (std::int64_t i = 0; i < (kWarmup + kSteps) * c.train.accumulate; ++i) {
     loader.next(batch);

@@ -17,7 +17,7 @@ TEST(PipelineFile, OneObjectAnInterval) {
     header.first_step = 7;
     file.on(train::Started{header});
     EXPECT_FALSE(real_files().exists(path));
-    data::PipelineFigures f;
+    data::PipelineStats f;
     f.seconds = 5;
     f.slowest = "tokenize";
     f.stages = {{"read", 1, 10, 1000, 0.25, 0.5}, {"tokenize", 3, 10, 1000, 1, 0}};

@@ -1,4 +1,4 @@
-// Ranks as threads of this process: what io::Together asks for, in memory.
+// Ranks as threads of this process: what io::Communicator asks for, in memory.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/together.h"
+#include "io/communicator.h"
 
 namespace redline::testing {
 
@@ -18,7 +18,7 @@ class RanksHere {
   explicit RanksHere(int ranks) : said_(static_cast<std::size_t>(ranks)) {}
 
   // Runs it on every rank at once; returns what each threw, as a sentence, nothing where all went well.
-  std::vector<std::string> run(const std::function<void(io::Together&)>& action) {
+  std::vector<std::string> run(const std::function<void(io::Communicator&)>& action) {
     std::vector<std::string> errors(said_.size());
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < said_.size(); ++rank)
@@ -35,7 +35,7 @@ class RanksHere {
   }
 
   // One of them.
-  class One final : public io::Together {
+  class One final : public io::Communicator {
    public:
     One(RanksHere& all, int rank) : all_(all), rank_(rank) {}
     int rank() const override { return rank_; }
@@ -44,7 +44,7 @@ class RanksHere {
       const std::vector<std::string> all = all_.exchange(rank_, mine);
       return rank_ == 0 ? all : std::vector<std::string>{};
     }
-    std::string from_first(const std::string& words) override { return all_.exchange(rank_, words).front(); }
+    std::string broadcast(const std::string& words) override { return all_.exchange(rank_, words).front(); }
 
    private:
     RanksHere& all_;

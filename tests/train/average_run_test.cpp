@@ -146,8 +146,8 @@ TEST(AverageRun, RanksKeepTheirPartsOfIt) {
     testing::RanksHere words(2), saving(2);
     testing::ThreadGroup::Common common(2);
     Recorder seen;
-    const std::vector<std::string> errors = words.run([&](io::Together& together) {
-      const int rank = together.rank();
+    const std::vector<std::string> errors = words.run([&](io::Communicator& communicator) {
+      const int rank = communicator.rank();
       testing::ThreadGroup group(common, rank);
       testing::RanksHere::One beside(saving, rank);
       device::CpuDevice device(1);
@@ -158,7 +158,7 @@ TEST(AverageRun, RanksKeepTheirPartsOfIt) {
       if (rank == 0) options.observers = {&seen};
       options.team.sharing = {rank, 2, mode, false};
       options.team.group = &group;
-      options.team.together = &together;
+      options.team.communicator = &communicator;
       options.team.saving = &beside;
       train(options, device, real_files());
     });

@@ -82,8 +82,8 @@ Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& fol
     stop_at.step = asked.stop_at;
     stop_at.flag = &stop[static_cast<std::size_t>(asked.stop_rank)];
   }
-  ran.errors = words.run([&](io::Together& together) {
-    const int rank = together.rank();
+  ran.errors = words.run([&](io::Communicator& communicator) {
+    const int rank = communicator.rank();
     ThreadGroup threads(common, rank);
     Spoiled group(threads, asked.spoil_rank, 6);
     RanksHere::One beside(saving, rank);
@@ -98,7 +98,7 @@ Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& fol
     if (ranks > 1)
       options.team = {.sharing = {rank, ranks, mode, false},
                       .group = &group,
-                      .together = &together,
+                      .communicator = &communicator,
                       .saving = &beside,
                       .warn = {},
                       .progress = {},

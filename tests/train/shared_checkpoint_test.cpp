@@ -94,17 +94,17 @@ bool has_all(const Engine& engine) {
 // Returns what each rank threw, as a sentence.
 std::vector<std::string> save(const Case& c, int ranks, const Path& parent, std::int64_t step = 7,
                               FileSystem& files = real_files(), const OpenStretches& open = open_stretches) {
-  return RanksHere(ranks).run([&](io::Together& together) {
+  return RanksHere(ranks).run([&](io::Communicator& communicator) {
     device::CpuDevice device(1);
-    const std::unique_ptr<Engine> engine = c.engine(device, together.rank(), ranks);
+    const std::unique_ptr<Engine> engine = c.engine(device, communicator.rank(), ranks);
     fill(*engine);
     const std::vector<Tensor> arrays = engine->state();
     const auto read = [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
       model::read_state(tensors, arrays, device, take);
     };
     const CheckpointContent content =
-        checkpoint_content(*engine, config_of(c.model), at_step(step), {}, together.rank(), ranks);
-    write_checkpoint(files, parent, content, read, together, open);
+        checkpoint_content(*engine, config_of(c.model), at_step(step), {}, communicator.rank(), ranks);
+    write_checkpoint(files, parent, content, read, communicator, open);
   });
 }
 

@@ -28,7 +28,7 @@ struct Recorder final : train::Observer {
   std::vector<std::int64_t> saves;
   std::vector<std::string> notes, warnings, endings, slow_disks;
   std::vector<double> evaluations;
-  std::vector<data::PipelineFigures> pipelines;
+  std::vector<data::PipelineStats> pipelines;
   std::vector<train::Skipped> skipped;  // they are warnings too
   std::vector<train::RolledBack> rolled_back;
   void on(const train::Event& event) override {

@@ -94,7 +94,7 @@ class RawMemory final : public ByteStream {
   std::size_t at_ = 0;
 };
 
-// What both decompressors share: a buffer of compressed bytes and the position of its first unread one.
+// Shared by both decompressors: a buffer of compressed bytes and the position of its first unread one.
 class Compressed : public ByteStream {
  public:
   Compressed(std::unique_ptr<ByteStream> raw, std::string name)

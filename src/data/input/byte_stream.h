@@ -1,5 +1,5 @@
-// The bytes of a file from front to back, decompressed on the way when its name ends in .gz or .zst. Memory is bounded
-// whatever the file says: fixed buffers, and a window for zstd.
+// The bytes of a file from front to back, decompressed when its name ends in .gz or .zst. Memory is bounded whatever
+// the file says: fixed buffers, and a window for zstd.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ Compression compression_of(const Path& path);  // by the end of its name
 // The largest window that a zstd frame may ask for: 128 MiB, or eight times the file and at most 2 GiB.
 std::int64_t zstd_window_limit(std::int64_t file_bytes);
 
-// A .gz that is not gzip is a UserError at the first read(); a .txt that is gzip is its reader's
-// (data/input/file_kind.h).
+// A .gz that is not gzip is a UserError at the first read(). A .txt that is gzip comes as its bytes, and the reader
+// refuses them (data/input/file_kind.h).
 std::unique_ptr<ByteStream> open_byte_stream(const Path& path);
 // The same over bytes in memory; `name` decides the compression and stands in the errors.
 std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& name);

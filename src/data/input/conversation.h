@@ -1,5 +1,5 @@
-// What a line of .jsonl is where conversations are read: messages, a prompt with its completion, or plain text. How it
-// becomes tokens is the chat template's affair (data/tokenizer/chat.h).
+// A line of .jsonl where conversations are read: messages, a prompt with its completion, or plain text. The chat
+// template turns it into tokens (data/tokenizer/chat.h).
 #pragma once
 
 #include <string>
@@ -29,9 +29,9 @@ struct Conversation {
   bool empty() const { return kind == Kind::text ? text.empty() : kind == Kind::pair && completion.empty(); }
 };
 
-// Replaces `conversation` with what the object in `json` holds: its "messages", else its "prompt" and "completion",
-// else the text in `field`. Throws JsonProblem: what JsonTextField::read() throws, a message without a role or a text,
-// a role that is none of the three, messages without an answer.
+// Replaces `conversation` with the contents of the object in `json`: its "messages", else its "prompt" and
+// "completion", else the text in `field`. Throws JsonProblem, as JsonTextField::read() does, also for a message without
+// a role or a text, a role that is none of the three, and messages without an answer.
 void read_conversation(std::string_view json, const JsonTextField& field, Conversation& conversation);
 
 }  // namespace redline::data

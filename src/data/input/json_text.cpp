@@ -75,7 +75,7 @@ class Scanner {
     return io::in_quotes(path);
   }
 
-  // Those of the innermost object that was found on the way, by a second walk over the line.
+  // The fields of the innermost object that was found on the way, by a second walk over the line.
   std::string fields() {
     constexpr std::size_t kShown = 12;
     std::vector<std::pair<std::size_t, std::string>> names;

@@ -1,4 +1,4 @@
-// The one string that a line of .jsonl is read for. Strict JSON, checked whole, with nothing built but that string: a
+// Reads one string out of a line of .jsonl. The JSON is checked strictly and whole, but only that string is built: a
 // general parser makes a tree of every line and is several times slower.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace redline::data {
 
-// What is wrong with a line, and where: the number of bytes before it.
+// A problem of a line, and its place: the number of bytes before it.
 struct JsonProblem {
   std::size_t at = 0;
   std::string reason;

@@ -1,4 +1,4 @@
-// The Parquet module, loaded when the first such file is met: the program itself needs no library of Arrow.
+// The Parquet module, loaded for the first such file: the program itself does not need Arrow.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct ParquetLibrary {
 // redline-parquet.so from the program's own folder, or from lib/redline beside it.
 const ParquetLibrary& parquet_library();
 
-// The same where a file needs it. A UserError that says how to write `file` as .jsonl where there is no module.
+// The same for a file that needs it. Without the module, a UserError that says how to write `file` as .jsonl.
 const RedlineParquet& require_parquet_library(const Path& file, const std::string& column);
 
 }  // namespace redline::data

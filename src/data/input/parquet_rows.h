@@ -1,5 +1,5 @@
-// One column of a Parquet file, its rows in their order from any of them on. Row groups are decoded ahead by a few
-// threads; whoever reads gets them as if one thread had done it all.
+// One column of a Parquet file: its rows in order, from any row on. A few threads decode row groups ahead, and the
+// reader gets the rows as if one thread had done it all.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace redline::data {
 
 class ParquetRows {
  public:
-  // Reads the footer. A UserError where the file is none of Parquet, is cut short or has no such text (NoSuchField).
+  // Reads the footer. A UserError where the file is not Parquet, is cut short or has no such column (NoSuchField).
   ParquetRows(const Path& path, const InputFormat& format);
   ~ParquetRows();
 
   std::int64_t rows() const;
-  std::int64_t row() const;     // that next() gives first
+  std::int64_t row() const;     // the next one of next()
   void seek(std::int64_t row);  // at most rows()
 
-  // Fills `block` but for its file: at least one row unless it is the end (false). What is damaged is a UserError;
-  // rows before it have been given.
+  // Fills `block` but for its file: at least one row unless it is the end (false). Damage is a UserError, after the
+  // rows before it were given.
   bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
 
  private:

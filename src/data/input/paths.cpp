@@ -41,7 +41,7 @@ std::vector<Path> matching(const std::string& pattern) {
   return paths;
 }
 
-// What one word of the list means.
+// The files of one word of the list.
 std::vector<Path> expand(const Path& path, const std::string& key) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

@@ -1,4 +1,4 @@
-// Which files a list of paths means: the one expansion of folders and globs for everything that reads documents.
+// The files of a list of paths: the one expansion of folders and globs for everything that reads documents.
 #pragma once
 
 #include <string>

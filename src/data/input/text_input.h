@@ -1,5 +1,5 @@
-// Documents as people keep them (text files, .jsonl, both also .gz and .zst; Parquet) read from front to back. Reading
-// finds where documents begin and end and is done by one thread; parsing a document is left to whoever has a core free.
+// Reads documents from front to back: text files and .jsonl, both also as .gz and .zst, and Parquet. One thread finds
+// where documents begin and end; any thread may parse a document.
 #pragma once
 
 #include <cstddef>
@@ -14,33 +14,30 @@
 
 namespace redline::data {
 
-// How documents stand in the files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one
-// JSON object a line (blank lines are passed over); any other is text. A byte order mark at the start of a file is no
-// text. What is neither (data/input/file_kind.h) is an error, and so is a .csv without a separator. Each row of a
-// .parquet is a document.
+// The layout of documents in files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one
+// JSON object a line; blank lines are skipped. Each row of a .parquet is a document. Any other file is text, without
+// its byte order mark. Other kinds of files (data/input/file_kind.h), and a .csv without a separator, are an error.
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field; a column of Parquet
   std::string separator;            // between the documents of a text file; empty: a file is one document
   std::int64_t longest_document = std::int64_t{1} << 30;  // bytes; a longer one is an error, not more memory
-  std::string longest_is = {};                            // where that limit comes from: "a sixteenth of data.ram_mib"
+  std::string longest_is = {};                            // the reason of that limit: "a sixteenth of data.ram_mib"
   std::string text_field_key = "data.text_field", separator_key = "data.separator";  // how both are set
 };
 
-// A line of JSON or a Parquet file that has no such field as text_field. To pass over it would be to pass over all of
-// them.
+// A line of JSON or a Parquet file without the field text_field. It is never skipped: all others would be, too.
 struct NoSuchField : UserError {
   using UserError::UserError;
 };
 
-// A document that takes more memory than there is for it. Which documents there are must not follow from that.
+// A document that takes more memory than it may. It is never skipped: documents must not depend on the memory.
 struct TooLong : UserError {
   using UserError::UserError;
 };
 
 bool is_json_lines(const Path& path);  // by its name
 
-// A separator as it is typed or stands in a configuration: \n, \r, \t, \0 and \\ are what they are in C. `key` leads
-// the UserError.
+// A separator as it was typed, with \n, \r, \t, \0 and \\ as in C. `key` leads the UserError.
 std::string separator_of(const std::string& typed, std::string_view key);
 
 // Some whole documents, as they stand in one file.
@@ -56,30 +53,29 @@ struct TextBlock {
 
   std::int64_t documents() const { return static_cast<std::int64_t>(ends.size()); }
   std::int64_t begin(std::int64_t i) const { return i == 0 ? 0 : ends[static_cast<std::size_t>(i) - 1]; }
-  // Where document i stands in its file, as seek() takes it: a byte, or a row. That of documents() is the end.
+  // The place of document i in its file, as seek() takes it: a byte, or a row. place(documents()) is the end.
   std::int64_t place(std::int64_t i) const { return offset + (rows ? i : begin(i)); }
 };
 
 class TextInput {
  public:
-  // `paths`: files, folders (all files below, sorted) and globs. What is missing is a UserError that starts with `key`.
+  // `paths`: files, folders (all files below, sorted) and globs. A missing one is a UserError that starts with `key`.
   TextInput(const std::vector<std::string>& paths, InputFormat format, std::string key);
   ~TextInput();
 
-  // Looks at the beginning of every file: what is no text is a UserError now, not when its turn comes.
+  // Looks at the beginning of every file: one that is no text is a UserError now, not when its turn comes.
   void check_files() const;
 
   const std::vector<Path>& files() const;
-  std::int64_t bytes_on_disk() const;  // of all files: what progress is counted against
+  std::int64_t bytes_on_disk() const;  // of all files, for progress
   std::int64_t bytes_read() const;     // of them, as far as next() has come; any thread may ask
 
   // The next documents, about `target_bytes` of them and at most `most_documents`; never across files, at least one
-  // document unless it is the end (false). A truncated archive, a text over the limit or a failing disk is a
-  // UserError or MachineError that names file and offset; what stood before it has been given, and the next call goes
-  // on with the next file.
+  // document unless it is the end (false). A truncated archive, a text over the limit or a failing disk is a UserError
+  // or MachineError that names file and offset. It comes after all documents before it, and the next call goes on with
+  // the next file.
   bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
-  // Goes to a place where a document begins (a byte, after decompressing up to it, or a row), so that next() goes on
-  // from there.
+  // Goes to a place where a document begins: a byte, after decompressing up to it, or a row.
   void seek(std::int64_t file, std::int64_t offset);
 
   // The text of one document of a block: JSON parsed, separator cut off, checked to be UTF-8. May be empty. Any thread

@@ -1,5 +1,6 @@
-// What the Parquet module (module.cpp, a shared object that is linked with Arrow) offers to whoever loads it
-// (data/input/parquet_library.h). C only, and no type of the standard library: module and program may be built apart.
+// The interface of the Parquet module (module.cpp, a shared object that is linked with Arrow), which
+// data/input/parquet_library.h loads. It is C, without types of the standard library: module and program may be built
+// apart.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct RedlineParquetGroup;
 
 constexpr std::int32_t kParquetInterface = 1;
 
-// What fails returns null or -1, with the reason in the last argument.
+// A failed call returns null or -1, with the reason in the last argument.
 struct RedlineParquet {
   std::int32_t interface;  // kParquetInterface of the module
   const char* arrow;       // its version: "26.0.1"

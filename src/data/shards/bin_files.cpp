@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kHeaderBytes = 256 * 4;
 
-// What a file says about itself, or what is usual for its format.
+// The properties of a file from its header, or the usual ones of its format.
 struct Kind {
   TokenType type = TokenType::u16;
   std::int64_t header_bytes = 0;

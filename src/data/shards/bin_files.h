@@ -13,7 +13,7 @@ namespace redline::data {
 // By its first bytes. A file with another of llm.c's magic numbers (an evaluation set) is a UserError.
 bool is_llmc(const Path& file);
 
-// Files of one kind, in the order given. What does not hold (a size, a count, an id outside the vocabulary) is a
+// Files of one kind, in the order given. Inconsistent contents (a size, a count, an id outside the vocabulary) are a
 // UserError that names the file.
 std::unique_ptr<DocumentSource> open_llmc(const std::vector<Path>& files, TokenSettings settings);
 std::unique_ptr<DocumentSource> open_nanogpt(const std::vector<Path>& files, TokenSettings settings);

@@ -1,4 +1,4 @@
-// A mapped file whose blocks are held against their hashes, each when it is first touched.
+// A mapped file whose blocks are checked against their hashes, each when it is first touched.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Text to tokens on all cores, in the order of the text: one thread finds documents, workers parse and encode them, and
-// whoever calls next() gets them as if one thread had done it all.
+// Text to tokens on all cores, in the order of the text. One thread finds documents, workers parse and encode them, and
+// next() gives them as if one thread had done it all.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct EncodedBlock {
     std::int64_t end = 0;         // in ids; it begins where the one before ends. Nothing in between: no text
     std::int64_t text_bytes = 0;  // that the tokenizer saw
     std::string problem = {};     // empty: none
-    bool no_field = false;        // which is the problem (NoSuchField)
+    bool no_field = false;        // the problem is NoSuchField
   };
   std::vector<std::int32_t> ids;  // of conversations also context (data/batch.h)
   std::vector<Document> documents;
@@ -35,8 +35,8 @@ class EncodePipeline {
   ~EncodePipeline();  // may be called at any time; waits for the threads
 
   enum class Got { block, nothing_yet, end };
-  // The next block; nothing_yet after a tenth of a second, so that the caller can look around. What is not the fault of
-  // a document (the disk, memory, a tokenizer gone wrong) is thrown here.
+  // The next block; nothing_yet after a tenth of a second, so that the caller can do other things. Errors that are no
+  // document's fault (the disk, memory, a tokenizer gone wrong) are thrown here.
   Got next(EncodedBlock& block);
 
  private:

@@ -1,4 +1,4 @@
-// Finding documents in tokens that have no index: a document is what stands up to and including an end token.
+// Finds documents in tokens without an index: a document reaches up to and including an end token.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ struct FoundDocuments {
   std::int64_t largest_id = -1;       // of all ids; for a signed type, negative ones count as huge
 };
 
-// A run of end tokens closes one document, and one at the very beginning closes none: nothing found is empty. All cores
-// take part; what takes longer than two seconds says how far it is.
+// A run of end tokens closes one document, and one at the very beginning closes none: no document is empty. All cores
+// take part. A search of more than two seconds says how far it is.
 FoundDocuments find_documents(const TokenArray& ids, EndTokens ends, const std::string& name, ThreadPool& pool);
 
 // The largest id alone.

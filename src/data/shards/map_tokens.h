@@ -1,10 +1,10 @@
-// Mapping of files that others wrote.
+// Mapping of files of token ids.
 #pragma once
 
 #include "base/files.h"
 
 namespace redline::data {
 
-MappedFile map_tokens(const Path& path);  // what is missing or cannot be read is a UserError
+MappedFile map_tokens(const Path& path);  // a missing or unreadable file is a UserError
 
 }  // namespace redline::data

@@ -9,7 +9,7 @@
 
 namespace redline::data {
 
-// Pairs by their .bin, in the order given. What does not hold (a size, a count, an id outside the vocabulary) is a
+// Pairs by their .bin, in the order given. Inconsistent contents (a size, a count, an id outside the vocabulary) are a
 // UserError that names the file.
 std::unique_ptr<DocumentSource> open_megatron(const std::vector<Path>& bin_files, TokenSettings settings);
 

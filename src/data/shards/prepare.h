@@ -23,7 +23,7 @@ struct PrepareSettings {
   double val_fraction = 0;                            // of documents, as a chance of each
   std::int64_t shard_tokens = std::int64_t{1} << 27;  // 256 MiB of uint16
   int threads = 0;                                    // 0: all cores
-  bool skip_bad = false;                              // count what is malformed and go on
+  bool skip_bad = false;                              // count malformed documents and go on
   std::optional<std::int32_t> end_token = {};         // instead of the tokenizer's own
   bool no_end_token = false;
 };
@@ -36,14 +36,14 @@ struct PrepareProgress {
 
 struct Prepared {
   bool stopped = false;       // by the caller: nothing is left behind
-  bool started_over = false;  // what an interrupted run had left was removed
+  bool started_over = false;  // the remains of an interrupted run were removed
   Manifest manifest;
   PrepareProgress total;
   int threads = 0;
   std::vector<std::string> problems;  // the first few that were skipped
 };
 
-// `stop` is looked at all the time; `show` is called often. A UserError or MachineError leaves nothing behind either.
+// Checks `stop` all the time and calls `show` often. A UserError or MachineError leaves nothing behind either.
 Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::atomic<int>& stop,
                  const std::function<void(const PrepareProgress&)>& show);
 

@@ -85,36 +85,36 @@ class MappedShard {
 
 class ShardSource final : public TokenDocuments {
  public:
-  ShardSource(const std::vector<Path>& folders, const std::vector<Manifest>& manifests, TokenSettings settings)
-      : TokenDocuments(std::move(settings), tokenizer_of(folders[0], manifests[0]), manifests[0].tokenizer_hash),
-        name_(folders.size() == 1 ? folders[0].string() : fmt::format("{} prepared folders", folders.size())),
-        end_token_(manifests[0].end_token) {
-    const auto has_mask = [](const Manifest& m) { return !m.chat.empty(); };
-    const auto chat = std::ranges::find_if(manifests, has_mask);
-    masked_ = chat != manifests.end();
-    if (masked_) end_token_ = chat->end_token;  // what closes an answer
-    const auto has_val = [](const Manifest& m) { return !m.val.shards.empty(); };
-    const bool split = std::ranges::any_of(manifests, has_val);
+  ShardSource(const std::vector<PreparedFolder>& folders, TokenSettings settings)
+      : TokenDocuments(std::move(settings), folders[0].tokenizer(), folders[0].manifest.tokenizer_hash),
+        name_(folders.size() == 1 ? folders[0].path.string() : fmt::format("{} prepared folders", folders.size())),
+        end_token_(folders[0].manifest.end_token) {
+    const auto has_mask = [](const PreparedFolder& f) { return !f.manifest.chat.empty(); };
+    const auto chat = std::ranges::find_if(folders, has_mask);
+    masked_ = chat != folders.end();
+    if (masked_) end_token_ = chat->manifest.end_token;  // what closes an answer
+    const auto has_val = [](const PreparedFolder& f) { return !f.manifest.val.shards.empty(); };
+    const bool split = std::ranges::any_of(folders, has_val);
     const bool val = split && (this->settings().evaluation || this->settings().part == Part::held_out);
+    const Manifest& first = folders[0].manifest;
     std::int64_t documents = 0, vocabulary = 0;
-    for (std::size_t f = 0; f < folders.size(); ++f) {
-      const Manifest& m = manifests[f];
-      if (m.tokenizer_hash != manifests[0].tokenizer_hash)
+    for (const auto& [folder, m] : folders) {
+      if (m.tokenizer_hash != first.tokenizer_hash)
         fail_user("{}: {} was prepared with the tokenizer {} and {} with {}; they cannot be read together",
-                  this->settings().key, folders[0].string(), manifests[0].tokenizer_name, folders[f].string(),
+                  this->settings().key, folders[0].path.string(), first.tokenizer_name, folder.string(),
                   m.tokenizer_name);
       vocabulary = std::max(vocabulary, m.vocabulary);
       for (const Shard& shard : (val ? m.val : m.train).shards) {
-        shards_.push_back(std::make_unique<MappedShard>(folders[f], shard, m.dtype, documents));
+        shards_.push_back(std::make_unique<MappedShard>(folder, shard, m.dtype, documents));
         documents += shard.documents;
       }
     }
-    hash_.update(std::as_bytes(std::span(&manifests[0].tokenizer_hash, 1)));
+    hash_.update(std::as_bytes(std::span(&first.tokenizer_hash, 1)));
     for (const auto& shard : shards_) {
       shard->add_to(hash_);
       for (const std::string& file : shard->files()) files_.emplace_back(file);
     }
-    for (const Path& folder : folders) files_.push_back(folder / kManifestFile);
+    for (const PreparedFolder& folder : folders) files_.push_back(folder.path / kManifestFile);
     set(documents, vocabulary, split);
   }
 
@@ -126,9 +126,6 @@ class ShardSource final : public TokenDocuments {
   bool masked() const override { return masked_; }
 
  private:
-  static std::string tokenizer_of(const Path& folder, const Manifest& m) {
-    return m.tokenizer_file.empty() ? m.tokenizer_name : (folder / m.tokenizer_file).string();
-  }
   std::uint64_t contents() const override { return hash_.digest(); }
   const MappedShard& shard_of(std::int64_t index) const {
     return **std::prev(std::ranges::upper_bound(shards_, index, {}, [](const auto& s) { return s->first(); }));
@@ -156,24 +153,24 @@ class ShardSource final : public TokenDocuments {
 
 bool is_prepared_folder(const Path& folder) { return real_files().exists(folder / kManifestFile); }
 
-Manifest read_manifest(const Path& folder) {
-  const Path path = folder / kManifestFile;
-  if (!real_files().exists(path))
-    fail_user("{}: not a whole folder of shards: there is no {}; run redline data prepare again", folder.string(),
-              kManifestFile);
-  return parse_manifest(read_at_most(real_files(), path, std::uint64_t{256} << 20), path.string());
+std::string PreparedFolder::tokenizer() const {
+  return manifest.tokenizer_file.empty() ? manifest.tokenizer_name : (path / manifest.tokenizer_file).string();
 }
 
-std::unique_ptr<DocumentSource> open_shards(const std::vector<Path>& folders, TokenSettings settings) {
-  std::vector<Manifest> manifests;
-  for (const Path& folder : folders) {
-    try {
-      manifests.push_back(read_manifest(folder));
-    } catch (const UserError& e) {
-      fail_user("{}: {}", settings.key, e.what());
-    }
+PreparedFolder read_prepared_folder(const Path& folder, const std::string& key) {
+  const Path path = folder / kManifestFile;
+  if (!is_prepared_folder(folder))
+    fail_user("{}: {}: not a whole folder of shards: there is no {}; run redline data prepare again", key,
+              folder.string(), kManifestFile);
+  try {
+    return {folder, parse_manifest(read_at_most(real_files(), path, std::uint64_t{256} << 20), path.string())};
+  } catch (const UserError& e) {
+    fail_user("{}: {}", key, e.what());
   }
-  return std::make_unique<ShardSource>(folders, manifests, std::move(settings));
+}
+
+std::unique_ptr<DocumentSource> open_shards(const std::vector<PreparedFolder>& folders, TokenSettings settings) {
+  return std::make_unique<ShardSource>(folders, std::move(settings));
 }
 
 }  // namespace redline::data

@@ -1,8 +1,9 @@
-// Prepared folders as a source of documents: mapped, offsets and ids read in place, every block checked when it is
-// first touched.
+// Prepared folders as a source of documents. Files are mapped, and offsets and ids are read in place. Every block is
+// checked against its hash when it is first touched.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/files.h"
@@ -11,14 +12,22 @@
 
 namespace redline::data {
 
-// Whether a folder is one that `redline data prepare` made, or began to make: open_shards() says which.
+// Whether `redline data prepare` made this folder, or began to make it.
 bool is_prepared_folder(const Path& folder);
 
-// The manifest of a whole folder; a UserError when it is not whole or not ours.
-Manifest read_manifest(const Path& folder);
+// A whole prepared folder, with its manifest parsed for everyone who asks it.
+struct PreparedFolder {
+  Path path;
+  Manifest manifest;
+
+  std::string tokenizer() const;  // as open_tokenizer() takes it
+};
+
+// A folder that is not whole, or not ours, is a UserError that starts with `key`.
+PreparedFolder read_prepared_folder(const Path& folder, const std::string& key);
 
 // The documents of one or more folders of the same tokenizer. Training takes their train splits and evaluation their
-// val splits; where no folder has a val split, the last 64th of the documents is held out.
-std::unique_ptr<DocumentSource> open_shards(const std::vector<Path>& folders, TokenSettings settings);
+// val splits. Where no folder has a val split, the last 64th of the documents is held out.
+std::unique_ptr<DocumentSource> open_shards(const std::vector<PreparedFolder>& folders, TokenSettings settings);
 
 }  // namespace redline::data

@@ -1,4 +1,4 @@
-// Token ids as they stand in a mapped file, in whatever integer a format keeps them.
+// Token ids of a mapped file, in the integer type of its format.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ enum class TokenType { u8, i8, i16, u16, i32, u32, i64 };
 std::int64_t size_of(TokenType type);
 std::string_view name_of(TokenType type);  // "uint16", as numpy has it
 
-// The largest of ids taken as unsigned, as a number that no vocabulary holds when it stands for a negative one: one
-// comparison then finds both kinds of bad ids.
+// The largest of ids, taken as unsigned; a negative id becomes a number above any vocabulary, so that one comparison
+// finds both kinds of bad ids.
 template <class T>
 std::uint64_t largest_or_huge(std::make_unsigned_t<T> largest) {
   const bool negative =
@@ -35,7 +35,7 @@ struct TokenArray {
   // Adds ids [begin, end) to `to`. False when one is not in [0, vocabulary): `to` then holds nonsense.
   bool append(std::int64_t begin, std::int64_t end, std::int64_t vocabulary, std::vector<std::int32_t>& to) const;
 
-  // Calls body(const T* ids) with the array as what it is.
+  // Calls body(const T* ids) with the array's own type.
   template <class Body>
   auto visit(const Body& body) const {
     switch (type) {

@@ -1,5 +1,5 @@
-// What all sources of ready-made tokens share: a part of the documents, a vocabulary, and text through a tokenizer that
-// is opened when somebody asks for text.
+// The base class of sources of ready-made tokens: a part of the documents, a vocabulary, and text through a tokenizer
+// that is opened at its first use.
 #pragma once
 
 #include <memory>
@@ -56,8 +56,8 @@ class TokenDocuments : public DocumentSource {
 
  protected:
   TokenDocuments(TokenSettings settings, std::string tokenizer, std::optional<std::uint64_t> tokenizer_hash);
-  // Called once by the constructor of a derived class. `split`: there is something else to evaluate on, so the part
-  // does not matter.
+  // Called once by the constructor of a derived class. `split`: the documents come split, so the part does not
+  // matter.
   void set(std::int64_t all_documents, std::int64_t vocabulary, bool split);
   const TokenSettings& settings() const { return settings_; }
 

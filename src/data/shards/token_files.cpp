@@ -2,14 +2,12 @@
 #include "data/shards/token_files.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "base/error.h"
 #include "data/input/paths.h"
 #include "data/shards/bin_files.h"
 #include "data/shards/megatron.h"
-#include "data/shards/shards.h"
 #include "data/shards/writer.h"
 
 namespace redline::data {
@@ -44,20 +42,27 @@ bool are_token_files(const std::vector<std::string>& paths, const std::string& k
   });
 }
 
-std::unique_ptr<DocumentSource> open_token_files(const std::vector<std::string>& paths, TokenSettings settings) {
-  const std::string key = settings.key;
-  std::vector<Path> folders;
-  std::vector<std::string> rest;
+std::vector<DataPath> data_paths(const std::vector<std::string>& paths, const std::string& key) {
+  std::vector<DataPath> all;
   for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored) && is_prepared_folder(path)) {
-      folders.emplace_back(path);
-    } else {
-      rest.push_back(is_megatron_prefix(path) ? path + ".bin" : path);
-    }
+    DataPath& one = all.emplace_back(DataPath{path});
+    if (path != "ping" && is_prepared_folder(path)) one.prepared = read_prepared_folder(path, key);
+  }
+  return all;
+}
+
+std::unique_ptr<DocumentSource> open_token_files(std::vector<DataPath> paths, TokenSettings settings) {
+  const std::string key = settings.key;
+  std::vector<PreparedFolder> folders;
+  std::vector<std::string> rest;
+  for (DataPath& one : paths) {
+    if (one.prepared)
+      folders.push_back(std::move(*one.prepared));
+    else
+      rest.push_back(is_megatron_prefix(one.path) ? one.path + ".bin" : one.path);
   }
   if (!folders.empty()) {
-    if (!rest.empty()) fail_mixed(key, "the prepared folder " + folders[0].string(), rest[0]);
+    if (!rest.empty()) fail_mixed(key, "the prepared folder " + folders[0].path.string(), rest[0]);
     return open_shards(folders, std::move(settings));
   }
   if (rest.empty()) return nullptr;

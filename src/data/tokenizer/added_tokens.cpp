@@ -7,6 +7,7 @@
 
 #include "data/tokenizer/char_class.h"
 #include "data/tokenizer/onig_pattern.h"
+#include "data/tokenizer/pcre2_split.h"
 #include "data/utf8.h"
 
 namespace redline::data {

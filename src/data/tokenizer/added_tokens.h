@@ -1,5 +1,5 @@
-// Tokens that are found in the text before it is split: special ones such as <|endoftext|>, and words a vocabulary was
-// given later.
+// Tokens that are found in the text before it is split: special ones such as <|endoftext|>, and words that were added
+// to a vocabulary.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct AddedPart {
   std::string_view text;
 };
 
-// Finds the longest token at the first place where one stands, and goes on behind it.
+// Finds the longest token at the first place that has one, and goes on behind it.
 class AddedTokens {
  public:
   AddedTokens() = default;

@@ -9,7 +9,7 @@
 
 namespace redline::data {
 
-// Pairs of ids to what they merge to: open addressing, 16 bytes an entry.
+// Pairs of ids to their merges: open addressing, 16 bytes an entry.
 class MergeTable {
  public:
   struct Merge {
@@ -46,7 +46,7 @@ class MergeTable {
   int shift_ = 0;
 };
 
-// Texts to ids: open addressing over bytes that others own.
+// Texts to ids: open addressing, over bytes that it does not own.
 class TokenTable {
  public:
   explicit TokenTable(std::size_t tokens = 0);        // how many will be set
@@ -67,13 +67,13 @@ struct BpeModel {
   MergeTable merges;
   TokenTable tokens;                       // by their bytes; asked only with ignore_merges
   std::array<std::int32_t, 256> byte_ids;  // -1: the vocabulary has no such byte
-  std::int32_t unknown = -1;               // what such a byte becomes; -1: nothing
+  std::int32_t unknown = -1;               // the token of such a byte; -1: none
   bool fuse_unknown = false;               // several in a row become one
   bool ignore_merges = false;              // a piece that is a token is that token
 };
 
-// Merges for one thread. Short pieces by looking for the lowest rank again and again, long ones with a heap: a megabyte
-// without a space takes a fraction of a second, not minutes.
+// Merges for one thread. A short piece is searched for the lowest rank again and again; a long one takes a heap, so
+// that a megabyte without a space takes a fraction of a second, not minutes.
 class BpeMerger {
  public:
   explicit BpeMerger(const BpeModel& model) : model_(model) {}

@@ -16,7 +16,7 @@
 namespace redline::data {
 namespace {
 
-// Special tokens that close a document, the first that a vocabulary has counts. What closes a turn of a conversation
+// Special tokens that close a document, the first that a vocabulary has counts. The end of a turn of a conversation
 // (<|im_end|>, <|eot_id|>) does not close a document.
 constexpr std::string_view kEndTokens[] = {"<|endoftext|>", "<|end_of_text|>",       "</s>",
                                            "<eos>",         "<｜end▁of▁sentence｜>", "[EOS]"};
@@ -100,7 +100,7 @@ class BpeTokenizer final : public Tokenizer {
       if (id >= 0 && i < spec_.has_id.size() && spec_.has_id[i]) {
         text += spec_.text_of_id[i];
       } else {
-        text += fmt::format("<{}>", id);  // as data/byte_roles.h does
+        text += fmt::format("<{}>", id);  // as data/byte_vocabulary.h does
       }
     }
     return replace_bad_utf8(std::move(text));

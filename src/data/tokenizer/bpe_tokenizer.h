@@ -9,8 +9,8 @@
 
 namespace redline::data {
 
-// `name` is what the tokenizer calls itself and what leads its UserErrors. `end_token`: the content of the special
-// token that closes a document, as files beside it say; empty: the one known by name.
+// `name` is the tokenizer's own and leads its UserErrors. `end_token`: the content of the special token that closes a
+// document, as files beside it say; empty: the one known by name.
 std::shared_ptr<const Tokenizer> bpe_tokenizer(std::string_view json, const std::string& name,
                                                std::string_view end_token = {});
 

@@ -1,5 +1,5 @@
-// Conversations to tokens of which only the answers are learned: those of the assistant's messages and what closes
-// them, or of a completion. All others are context (data/batch.h).
+// Conversations to tokens. Only answers are learned: the assistant's messages with their end tokens, or a completion.
+// All other tokens are context (data/batch.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace redline::data {
 
-// Messages where nobody knows the template. It is no fault of a document, so that none is passed over for it.
+// There are messages and no template. It is no fault of a document, so no document is skipped for it.
 struct NoTemplate : UserError {
   using UserError::UserError;
 };
@@ -28,8 +28,8 @@ class Chat {
 
   const ChatTemplate& form() const;  // NoTemplate where there is none
   std::string name() const { return form_ ? form_->name : "completions"; }
-  std::optional<std::int32_t> end_token() const { return end_; }  // what closes an answer
-  std::uint64_t fingerprint() const;                              // of what decides tokens, the tokenizer aside
+  std::optional<std::int32_t> end_token() const { return end_; }  // closes an answer
+  std::uint64_t fingerprint() const;                              // of all that decides tokens but the tokenizer
 
  private:
   std::optional<ChatTemplate> form_;
@@ -49,8 +49,8 @@ class ChatEncoder {
   // Both outlive it.
   ChatEncoder(const Chat& chat, Encoder& encoder) : chat_(chat), encoder_(encoder) {}
 
-  // Adds the tokens of messages or of a pair: those that transformers' apply_chat_template gives of messages; of a
-  // pair, those of the prompt and the completion as one text, and what closes an answer. Returns the bytes of text.
+  // Adds the tokens of messages, as transformers' apply_chat_template does; or those of a pair: prompt and completion
+  // as one text, and the end of an answer. Returns the bytes of text.
   std::int64_t append(const Conversation& conversation, std::vector<std::int32_t>& tokens);
 
  private:

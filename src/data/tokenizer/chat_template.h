@@ -1,5 +1,5 @@
-// What stands around the messages of a conversation. Templates of tokenizers are programs (Jinja); redline runs none,
-// and knows the common ones by their marks.
+// The text around the messages of a conversation. Templates of tokenizers are programs (Jinja); redline runs none, and
+// recognises the common ones by their marks.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,7 @@ struct FoundTemplate {
 // The template among the files of a tokenizer: chat_template.jinja, or "chat_template" of tokenizer_config.json.
 FoundTemplate find_chat_template(const TokenizerFiles& files);
 
-// Where the files of a tokenizer bring no template: one that writes what the form does, in tokenizer_config.json.
+// Where a tokenizer's files have no template, adds one of the same form to tokenizer_config.json.
 void keep_chat_template(TokenizerFiles& files, const ChatTemplate& form);
 
 // Messages as the template writes their contents: white space, thoughts and the system prompt that it puts first.

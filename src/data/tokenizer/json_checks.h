@@ -14,7 +14,7 @@ const io::Json* member_of(const io::Json& object, std::string_view key);
 bool is_set(const io::Json& object, std::string_view key);  // there, and not null
 
 void check_object(const io::Json& value, std::string_view what, const std::string& file);
-// No members but these: another one would be a feature nobody looked at.
+// Refuses members but these: another one would be an unknown feature.
 void check_members(const io::Json& object, std::initializer_list<std::string_view> known, std::string_view what,
                    const std::string& file);
 std::string type_of(const io::Json& object, std::string_view what, const std::string& file);

@@ -41,7 +41,7 @@ bool starts_afresh(std::uint32_t c) {
   if ((c >= 0x3400 && c <= 0x9fff) || (c >= 0xac00 && c <= 0xd7a3)) return true;
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
   if (property->combining_class != 0 || property->decomp_seqindex != UINT16_MAX) return false;
-  // What composes with a character before it is a mark, also of class 0, or a Hangul vowel or final.
+  // Only marks, also of class 0, and Hangul vowels and finals compose with a character before them.
   const bool mark = property->category == UTF8PROC_CATEGORY_MN || property->category == UTF8PROC_CATEGORY_MC;
   return !mark && !(c >= 0x1160 && c <= 0x11ff);
 }

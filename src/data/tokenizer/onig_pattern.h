@@ -1,4 +1,4 @@
-// Split patterns of tokenizer.json are written for Oniguruma; this says the same to PCRE2.
+// Translates the split patterns of tokenizer.json, which are written for Oniguruma, to PCRE2.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace redline::data {
 
-// A pattern for PCRE2 (UTF, multi-line, newline is LF) that matches what Oniguruma matches with `pattern`. Character
-// sets are spelt out, since \s, \w, \h and the Unicode versions of the two differ. What is not known to mean the same
-// is a UserError that names the construct and starts with `where`.
+// A pattern for PCRE2 (UTF, multi-line, newline is LF) that matches the same as Oniguruma with `pattern`. Character
+// sets are spelt out, since \s, \w, \h and the Unicode versions of the two differ. A construct that is not known to
+// mean the same is a UserError that names it and starts with `where`.
 std::string pcre2_pattern(std::string_view pattern, std::string_view where);
 
 // One character of Rust's \w, which decides what is a single word.

@@ -1,13 +1,14 @@
 // Split patterns through PCRE2. A pattern is untrusted: how long and in how much memory it may match is bounded.
+#include "data/tokenizer/pcre2_split.h"
+
 #include <algorithm>
 #include <limits>
-
-#include "data/tokenizer/splitter.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "base/error.h"
+#include "data/tokenizer/family_split.h"
 #include "data/tokenizer/onig_pattern.h"
 #include "io/json.h"
 

@@ -2,7 +2,9 @@
 #include "data/tokenizer/split_stages.h"
 
 #include "base/error.h"
+#include "data/tokenizer/family_split.h"
 #include "data/tokenizer/json_checks.h"
+#include "data/tokenizer/pcre2_split.h"
 #include "data/utf8.h"
 
 namespace redline::data {

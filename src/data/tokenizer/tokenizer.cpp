@@ -1,4 +1,4 @@
-// Which name means which tokenizer.
+// Names of tokenizers, and the kind that each means.
 #include "data/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/tokenizer/bpe_tokenizer.h"
-#include "data/tokenizer/bytes.h"
+#include "data/tokenizer/built_in.h"
 #include "data/tokenizer/sentencepiece.h"
 #include "io/json.h"
 

@@ -1,5 +1,5 @@
-// Text to token ids and back: one face for all kinds of tokenizers. Which file or name means which kind is decided in
-// open_tokenizer() and nowhere else.
+// Text to token ids and back: the interface of all kinds of tokenizers. open_tokenizer() alone decides which file or
+// name means which kind.
 #pragma once
 
 #include <cstdint>
@@ -27,25 +27,24 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   virtual std::string name() const = 0;                       // "bytes", "gpt2.tokenizer.json"
   virtual std::int64_t vocabulary() const = 0;                // ids are below it
-  virtual std::optional<std::int32_t> end_token() const = 0;  // what closes a document
-  // What the tokenizer's own library puts before a text ("<|begin_of_text|>"). Encoding does not: documents have none.
+  virtual std::optional<std::int32_t> end_token() const = 0;  // closes a document
+  // The tokens that the tokenizer's own library puts before a text ("<|begin_of_text|>"). Encoding puts none.
   virtual std::vector<std::int32_t> beginning() const { return {}; }
-  virtual std::uint64_t fingerprint() const = 0;         // of what decides ids: another tokenizer, another number
+  virtual std::uint64_t fingerprint() const = 0;         // of all that decides ids: another tokenizer, another number
   virtual std::unique_ptr<Encoder> encoder() const = 0;  // lives no longer than the tokenizer
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  virtual std::string written(std::int32_t id) const {
-    return decode({&id, 1});
-  }  // a token in the tokenizer's own files
-  // Bytes of text that an id stands for: none for what closes a document; kUnknownBytes for an id that any text may
-  // hide behind.
+  // A token as the tokenizer's own files write it.
+  virtual std::string written(std::int32_t id) const { return decode({&id, 1}); }
+  // Bytes of text that an id stands for: 0 for the end of a document; kUnknownBytes for an id that may stand for any
+  // text.
   static constexpr std::int32_t kUnknownBytes = -1;
   virtual std::int32_t text_bytes(std::int32_t id) const = 0;
 
   std::vector<std::int32_t> encode(std::string_view text) const;  // with an encoder of its own: for a text now and then
 };
 
-// Adds the ids of one document and what closes it. Text that gives no ids is no document: nothing is added, and false
-// returned.
+// Adds the ids of one document and its end token. Text without ids is no document: nothing is added, and the result is
+// false.
 bool append_document(Encoder& encoder, std::string_view text, std::optional<std::int32_t> end_token,
                      std::vector<std::int32_t>& ids);
 
@@ -59,7 +58,7 @@ Path tokenizer_file(const std::string& name);
 // Whether a folder holds a tokenizer: a tokenizer.json or a tokenizer.model.
 bool holds_tokenizer(FileSystem& files, const Path& folder);
 
-// Whether every id of `some` stands for the same text in `all`: a model that knows the ids of `all` can be given those.
+// Whether every id of `some` stands for the same text in `all`, so that a model of `all` understands them.
 bool covers(const Tokenizer& all, const Tokenizer& some);
 
 // Ids index the embedding: a tokenizer with more of them than the model's vocabulary is a UserError led by `where`.

@@ -1,8 +1,8 @@
-// Which files belong to a tokenizer, and what is written where one is missing.
+// Finds the files of a tokenizer, and writes those that are missing.
 #include "data/tokenizer/tokenizer_files.h"
 
 #include "base/error.h"
-#include "data/tokenizer/bytes.h"
+#include "data/tokenizer/built_in.h"
 #include "io/json.h"
 
 namespace redline::data {

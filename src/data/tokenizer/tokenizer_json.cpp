@@ -60,7 +60,7 @@ class Reader {
     }
   }
 
-  // Encoding adds no tokens around a text. What a template puts before one is kept for whoever gives a model a prompt.
+  // Encoding adds no tokens around a text. The tokens that a template puts before one are kept for prompts.
   void read_post_processor(const Json& object, int depth) {
     const std::string type = type_of(object, "a post_processor", file_);
     if (type == "Sequence" && depth < kDeepest) {

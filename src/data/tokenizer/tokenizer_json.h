@@ -1,5 +1,5 @@
-// What a Hugging Face tokenizer.json says, for byte-level BPE. Untrusted bytes stop here: what is malformed, or asks
-// for something redline does not do, is a UserError that names the file and the feature.
+// A parsed Hugging Face tokenizer.json of byte-level BPE. Untrusted bytes stop here: a malformed file, or one with a
+// feature that redline does not have, is a UserError that names the file and the feature.
 #pragma once
 
 #include <memory>
@@ -19,20 +19,20 @@ enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_
 struct SplitStage {
   std::shared_ptr<const SplitPattern> pattern;  // null: each piece stays whole
   SplitBehavior behavior = SplitBehavior::isolated;
-  bool invert = false;        // what does not match counts as the match
+  bool invert = false;        // the text between matches counts as the match
   bool prefix_space = false;  // a space before a piece that does not begin with one; in the last stage only
 };
 
 struct TokenizerJson {
   BpeModel model;
-  std::vector<std::string> model_tokens;  // by id, as bytes: what model.tokens looks into
-  std::vector<std::string> text_of_id;    // what decoding gives
+  std::vector<std::string> model_tokens;  // by id, as bytes; model.tokens points into them
+  std::vector<std::string> text_of_id;    // as decoding gives it
   std::vector<bool> has_id;
   std::vector<AddedToken> raw_added, normalized_added;
   bool nfc = false;
   std::vector<SplitStage> stages;
   bool decodes = false;                 // has the ByteLevel decoder
-  std::vector<std::int32_t> beginning;  // what its template puts before a text
+  std::vector<std::int32_t> beginning;  // put before a text by its template
 
   std::int32_t id_of(std::string_view content) const;  // of an added token; -1: none
 };

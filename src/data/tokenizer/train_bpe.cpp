@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <queue>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/family_split.h"
 #include "io/json.h"
 
 namespace redline::data {

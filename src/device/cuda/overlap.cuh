@@ -1,7 +1,7 @@
 // Two kernels of a stream, the second of which is set up while the first still runs (Hopper and later, where the
 // program was compiled for the card; elsewhere one simply follows the other). The first says let_next_kernel_start(),
-// the second await_kernel_before() ahead of anything that the first wrote or still reads. A kernel that launch_early
-// starts always says the latter, so that all that came before the first is done as well.
+// the second await_kernel_before() ahead of anything that the first wrote or still reads. A kernel started by
+// launch_early always calls the latter, so all work before the first kernel is done as well.
 #pragma once
 
 #include <type_traits>

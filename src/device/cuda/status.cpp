@@ -1,4 +1,4 @@
-// What the CUDA runtime says of this machine. Nothing here throws: a machine without a driver is an answer, not an
+// The state of CUDA on this machine. Nothing here throws: a machine without a driver is an answer, not an
 // error.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

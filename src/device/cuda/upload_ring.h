@@ -1,7 +1,7 @@
-// Copies to the card that neither the host nor the card's work waits for: through pinned memory, since a copy from
-// ordinary memory may wait for everything queued before it, and on a stream of its own into a staging area on the card,
-// from where the work's stream takes it at memory speed. The ring has segments; a segment is used again once it was
-// read.
+// Copies to the card that neither the host nor the card's work waits for. Bytes go through pinned memory, since a copy
+// from ordinary memory may wait for everything queued before it. A stream of their own brings them into a staging area
+// on the card, from where the work's stream takes them at memory speed. The ring has segments; a segment is used again
+// once it was read.
 #pragma once
 
 #include <array>

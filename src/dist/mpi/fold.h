@@ -1,5 +1,5 @@
-// The sum that ranks on CPUs agree on: over ranks one after the other, from rank 0 on, whoever takes it. So all_reduce
-// and reduce_shards have the same bits, and a run repeats.
+// The sum of ranks on CPUs: over ranks one after the other, from rank 0 on, whoever computes it. So all_reduce and
+// reduce_shards have the same bits, and a run repeats.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ std::string library_name() {
   return name;
 }
 
-// What comes from others waits here for its turn in the sum.
+// Memory for parts of other ranks, which wait there for their turn in the sum.
 constexpr std::int64_t kStagingBytes = std::int64_t{2} << 20;
 constexpr int kTag = 21;
 
@@ -59,7 +59,7 @@ std::vector<Stretch> even_parts(std::int64_t n, int ranks) {
   for (int r = 0; r < ranks; ++r) parts.push_back({std::min(n, r * share), std::min(n, (r + 1) * share)});
   return parts;
 }
-// Those of an array that is shared out, counted from `begin`.
+// The parts of an array that is shared out, counted from `begin`.
 std::vector<Stretch> owned_parts(const Shards& shards, std::int64_t begin, std::int64_t n) {
   std::vector<Stretch> parts;
   for (int r = 0; r < shards.ranks; ++r) {

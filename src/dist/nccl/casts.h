@@ -1,4 +1,4 @@
-// What stands between a collective and the operands of its op: casts to and from bf16, and a sum. Only queued.
+// Casts to and from bf16, and a sum, between a collective and the operands of its op. They are only queued.
 #pragma once
 
 #include <cuda_runtime.h>

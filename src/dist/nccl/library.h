@@ -1,4 +1,4 @@
-// NCCL's functions, loaded at run time: a program that was built with its header also starts where the library is not.
+// NCCL's functions, loaded at run time: the program also starts where the library is missing.
 #pragma once
 
 #include <nccl.h>

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/from_config.h"
 #include "data/shards/find_documents.h"
 #include "data/shards/megatron.h"
 #include "data/shards/small_folder.h"
@@ -48,13 +49,13 @@ class BinFilesTest : public ::testing::Test {
   }
   static TokenSettings settings(Part part = Part::all) { return {"data.train", part, false, 0, {}, {}}; }
   static std::unique_ptr<DocumentSource> open(const std::vector<std::string>& paths, TokenSettings s = settings()) {
-    auto source = open_token_files(paths, s);
+    auto source = open_token_files(data_paths(paths, s.key), s);
     EXPECT_NE(source, nullptr);
     return source;
   }
   static std::string error_of(const std::vector<std::string>& paths, TokenSettings s = settings()) {
     try {
-      const auto source = open_token_files(paths, s);
+      const auto source = open_token_files(data_paths(paths, s.key), s);
       if (!source) return "not tokens";
       all_documents(*source);
     } catch (const UserError& e) {
@@ -230,8 +231,8 @@ TEST_F(BinFilesTest, KindsAreToldApart) {
   config::Data data;
   data.train = {(folder_ / "p").string()};
   data.eval = {nano};
-  EXPECT_EQ(dynamic_cast<const DocumentSource&>(*open_training_source(data)).documents(), 1);
-  EXPECT_EQ(open_held_out_source(data)->name(), "1 nanoGPT file");
+  EXPECT_EQ(dynamic_cast<const DocumentSource&>(*open_training_corpus(corpus_options(data))).documents(), 1);
+  EXPECT_EQ(open_held_out_corpus(corpus_options(data))->name(), "1 nanoGPT file");
 }
 
 // Whatever a file is called: what begins as a program does is no tokens.

@@ -37,7 +37,7 @@ class MaskTest : public ::testing::Test {
     return write_folder(real_files(), folder(), train, {}, shard_tokens, type, 257, "ChatML");
   }
   std::unique_ptr<DocumentSource> open() const {
-    return open_shards({folder()}, {"data.train", Part::all, false, 3, {}, {}});
+    return open_shards({read_prepared_folder(folder(), "data.train")}, {"data.train", Part::all, false, 3, {}, {}});
   }
   std::string error_of_reading() const {
     try {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/byte_roles.h"
+#include "data/byte_vocabulary.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
 #include "testing/at_once.h"
@@ -55,7 +55,7 @@ class PrepareTest : public ::testing::Test {
     return "no error";
   }
   std::vector<std::string> texts(Part part = Part::all, bool evaluation = false) {
-    const auto source = open_shards({out_}, {"k", part, evaluation, 0, {}, {}});
+    const auto source = open_shards({read_prepared_folder(out_, "k")}, {"k", part, evaluation, 0, {}, {}});
     std::vector<std::string> all;
     for (const Ids& ids : all_documents(*source)) all.push_back(source->decode(ids));
     return all;
@@ -84,7 +84,7 @@ TEST_F(PrepareTest, SmallExample) {
   const auto a = write("a.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}\n"), b = write("b.txt", "dd");
   const Prepared prepared = run(settings({a, b}));
   EXPECT_EQ(texts(), (std::vector<std::string>{"ab<end>", "c<end>", "dd<end>"}));
-  const Manifest m = read_manifest(out_);
+  const Manifest m = read_prepared_folder(out_, "k").manifest;
   EXPECT_EQ(m, prepared.manifest);
   EXPECT_EQ(m.dtype, TokenType::u16);
   EXPECT_EQ(m.vocabulary, 257);
@@ -104,8 +104,9 @@ TEST_F(PrepareTest, EndTokens) {
   s.no_end_token = true;
   run(s);
   EXPECT_EQ(texts(), std::vector<std::string>{"x"});
-  EXPECT_EQ(read_manifest(out_).end_token, std::nullopt);
-  EXPECT_EQ(open_shards({out_}, {"k", Part::all, false, 0, {}, {}})->end_token(), std::nullopt);
+  EXPECT_EQ(read_prepared_folder(out_, "k").manifest.end_token, std::nullopt);
+  EXPECT_EQ(open_shards({read_prepared_folder(out_, "k")}, {"k", Part::all, false, 0, {}, {}})->end_token(),
+            std::nullopt);
   real_files().remove_all(out_);
   s = settings({a});
   s.end_token = 'y';

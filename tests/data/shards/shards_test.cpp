@@ -35,7 +35,7 @@ class ShardsTest : public ::testing::Test {
     return write_folder(real_files(), folder(), train, val, shard_tokens);
   }
   std::unique_ptr<DocumentSource> open(Part part = Part::all, bool evaluation = false) const {
-    return open_shards({folder()}, settings(part, evaluation));
+    return open_shards({read_prepared_folder(folder(), "data.train")}, settings(part, evaluation));
   }
   std::string error_of_reading() const {
     try {
@@ -58,6 +58,15 @@ class ShardsTest : public ::testing::Test {
   }
   redline::testing::TempFolder folder_;
 };
+
+TEST_F(ShardsTest, TheManifestIsReadOnce) {
+  write({{1, 2, 256}, {7, 256}}, {});
+  const PreparedFolder prepared = read_prepared_folder(folder(), "data.train");
+  EXPECT_EQ(prepared.tokenizer(), "bytes");
+  real_files().remove_all(folder() / kManifestFile);
+  EXPECT_EQ(all_documents(*open_shards({prepared}, settings(Part::all, false))),
+            (std::vector<Ids>{{1, 2, 256}, {7, 256}}));
+}
 
 TEST_F(ShardsTest, LayoutOfTheBytes) {
   const Manifest m = write({{1, 2, 256}, {255, 256}, {7, 256}}, {{9}}, 5);
@@ -121,7 +130,9 @@ TEST_F(ShardsTest, SeveralFolders) {
   const auto a = some_documents(5, 9), b = some_documents(7, 9);
   write_folder(real_files(), folder_ / "a", a, {});
   write_folder(real_files(), folder_ / "b", b, {}, 10);
-  const auto source = open_shards({folder_ / "a", folder_ / "b"}, settings(Part::all, false));
+  const auto source = open_shards(
+      {read_prepared_folder(folder_ / "a", "data.train"), read_prepared_folder(folder_ / "b", "data.train")},
+      settings(Part::all, false));
   auto both = a;
   both.insert(both.end(), b.begin(), b.end());
   EXPECT_TRUE(all_documents(*source) == both);

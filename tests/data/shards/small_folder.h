@@ -5,9 +5,9 @@
 
 #include <vector>
 
+#include "data/open_corpus.h"
 #include "data/shards/manifest.h"
 #include "data/shards/writer.h"
-#include "data/source.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {

@@ -7,8 +7,9 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "data/tokenizer/char_class.h"
+#include "data/tokenizer/family_split.h"
 #include "data/tokenizer/onig_pattern.h"
-#include "data/tokenizer/splitter.h"
+#include "data/tokenizer/pcre2_split.h"
 #include "data/utf8.h"
 
 namespace redline::data {

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "data/source.h"
+#include "data/open_corpus.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {

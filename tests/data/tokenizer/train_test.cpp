@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/pcre2_split.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
 

@@ -1,5 +1,5 @@
 // Two ways to the lengths: ask a source that has documents by index, or read text from front to back and tokenize it.
-#include "data/lengths.h"
+#include "data/length_survey.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,7 @@
 #include "base/error.h"
 #include "data/document_encoder.h"
 #include "data/input/text_input.h"
-#include "data/order.h"
-#include "data/source.h"
+#include "data/permutation.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
@@ -112,18 +111,18 @@ std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, s
   return chosen;
 }
 
-LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& options, ThreadPool& pool) {
-  const std::string name = data.tokenizer.empty() ? "bytes" : data.tokenizer;
+LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& options, ThreadPool& pool) {
+  const std::string name = corpus.tokenizer.empty() ? "bytes" : corpus.tokenizer;
   const auto tokenizer = open_tokenizer(name, "--tokenizer");
-  const auto chat = open_chat(data.chat, name, *tokenizer, "data.chat");
-  TextInput input(data.train, input_format(data), "data.train");
+  const auto chat = open_chat(corpus.chat, name, *tokenizer, "data.chat");
+  TextInput input(corpus.train, corpus.input, "data.train");
   const std::size_t files = input.files().size();
   LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
   const Reporter report(options.progress);
   std::vector<std::int64_t> chosen;
   std::int64_t population = 0;
   if (options.sample > 0) {
-    chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(data.seed), population, report);
+    chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(corpus.seed), population, report);
     survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
   }
 
@@ -150,13 +149,13 @@ LengthSurvey survey_stream(const config::Data& data, const SurveyOptions& option
 
 }  // namespace
 
-LengthSurvey survey_lengths(config::Data data, const SurveyOptions& options, ThreadPool& pool) {
-  REDLINE_CHECK(!data.train.empty(), "data.train names something");
-  data.eval = data.train;  // something else to evaluate on: nothing is held out from data.train
-  const auto opened = open_training_source(data);
+LengthSurvey survey_lengths(CorpusOptions corpus, const SurveyOptions& options, ThreadPool& pool) {
+  REDLINE_CHECK(!corpus.train.empty(), "data.train names something");
+  corpus.eval = corpus.train;  // something else to evaluate on: nothing is held out from data.train
+  const auto opened = open_training_corpus(corpus);
   const auto* source = dynamic_cast<const DocumentSource*>(opened.get());
-  LengthSurvey survey = source ? survey_source(*source, options, pool) : survey_stream(data, options, pool);
-  if (survey.lengths.empty()) fail_user("{}: there is no text in it", data.train[0]);
+  LengthSurvey survey = source ? survey_source(*source, options, pool) : survey_stream(corpus, options, pool);
+  if (survey.lengths.empty()) fail_user("{}: there is no text in it", corpus.train[0]);
   return survey;
 }
 

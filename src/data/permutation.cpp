@@ -1,6 +1,6 @@
 // A permutation of [0, n) that needs no memory: a Feistel network over the next power of two, walked along its cycle
 // until it lands inside. At most two rounds of it in the mean, since the power is below 2n.
-#include "data/order.h"
+#include "data/permutation.h"
 
 #include <bit>
 

@@ -1,24 +1,25 @@
 // Random tokens: full rows in which every token has a target, spread over the vocabulary, the same for the same seed.
-#include "data/noise.h"
+#include "data/random_tokens.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/from_config.h"
 #include "data/listed.h"
 #include "data/loader.h"
 
 namespace redline::data {
 namespace {
 
-TEST(Noise, FillsEveryRowAndUsesTheWholeVocabulary) {
+TEST(RandomTokens, FillsEveryRowAndUsesTheWholeVocabulary) {
   config::Data data;
   data.train = {"random:1000"};
   const BatchShape shape{.rows = 8, .seq_len = 512, .max_segments = 4};
-  Loader loader(open_training_source(data), options_for(shape, "pack")),
-      again(open_training_source(data), options_for(shape, "pack"));
-  Loader held_out(open_held_out_source(data), options_for(shape, "pack"));
+  Loader loader(open_training_corpus(corpus_options(data)), options_for(shape, "pack")),
+      again(open_training_corpus(corpus_options(data)), options_for(shape, "pack"));
+  Loader held_out(open_held_out_corpus(corpus_options(data)), options_for(shape, "pack"));
   Batch batch(shape), same(shape), other(shape);
   std::vector<int> seen(1000);
   for (int i = 0; i < 20; ++i) {
@@ -36,11 +37,11 @@ TEST(Noise, FillsEveryRowAndUsesTheWholeVocabulary) {
   EXPECT_LT(most, 130);
 }
 
-TEST(Noise, ANameWithoutAVocabularyIsRefused) {
+TEST(RandomTokens, ANameWithoutAVocabularyIsRefused) {
   config::Data data;
   for (const char* name : {"random:", "random:x", "random:0", "random:-3", "random:5x"}) {
     data.train = {name};
-    EXPECT_THROW(open_training_source(data), UserError) << name;
+    EXPECT_THROW(open_training_corpus(corpus_options(data)), UserError) << name;
   }
 }
 

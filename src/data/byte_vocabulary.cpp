@@ -1,5 +1,5 @@
-// Tokens of bytes and roles to text and back.
-#include "data/byte_roles.h"
+// Tokens to text and back.
+#include "data/byte_vocabulary.h"
 
 #include <array>
 
@@ -8,15 +8,15 @@
 namespace redline::data {
 namespace {
 
-constexpr std::array<std::string_view, 11> kRoles = {"end", "begin",    "source", "target", "time",    "rtt",
-                                                     "ttl", "sequence", "lost",   "size",   "received"};
+constexpr std::array<std::string_view, 11> kSpecial = {"end", "begin",    "source", "target", "time",    "rtt",
+                                                       "ttl", "sequence", "lost",   "size",   "received"};
 
 }  // namespace
 
-ByteRoles text_roles() { return ByteRoles(std::span(kRoles).first(1)); }
-ByteRoles ping_roles() { return ByteRoles(kRoles); }
+ByteVocabulary text_vocabulary() { return ByteVocabulary(std::span(kSpecial).first(1)); }
+ByteVocabulary ping_vocabulary() { return ByteVocabulary(kSpecial); }
 
-std::string ByteRoles::decode(std::span<const std::int32_t> tokens) const {
+std::string ByteVocabulary::decode(std::span<const std::int32_t> tokens) const {
   std::string text;
   for (const std::int32_t id : tokens) {
     if (id >= 0 && id < 256) {
@@ -30,15 +30,15 @@ std::string ByteRoles::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
-std::vector<std::int32_t> ByteRoles::encode(std::string_view text) const {
+std::vector<std::int32_t> ByteVocabulary::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
   while (!text.empty()) {
     std::int32_t id = static_cast<unsigned char>(text.front());
     std::size_t used = 1;
-    for (std::size_t role = 0; text.front() == '<' && role < names_.size(); ++role) {
-      const std::string_view name = names_[role];
+    for (std::size_t i = 0; text.front() == '<' && i < names_.size(); ++i) {
+      const std::string_view name = names_[i];
       if (text.size() >= name.size() + 2 && text.substr(1, name.size()) == name && text[name.size() + 1] == '>') {
-        id = static_cast<std::int32_t>(256 + role);
+        id = static_cast<std::int32_t>(256 + i);
         used = name.size() + 2;
         break;
       }

@@ -1,5 +1,5 @@
 // The order of pieces: every epoch a permutation, each epoch another.
-#include "data/order.h"
+#include "data/permutation.h"
 
 #include <gtest/gtest.h>
 

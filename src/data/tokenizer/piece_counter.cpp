@@ -1,11 +1,14 @@
 // Counting pieces on all cores: each thread has a table of its own, and sums do not ask who counted what.
+#include "data/tokenizer/piece_counter.h"
+
 #include <algorithm>
 #include <atomic>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/nfc.h"
-#include "data/tokenizer/train_bpe.h"
+#include "data/tokenizer/pcre2_split.h"
 #include "data/utf8.h"
 
 namespace redline::data {
@@ -33,7 +36,7 @@ void cut(std::string_view text, std::vector<std::string_view>& chunks) {
   if (!text.empty()) chunks.push_back(text);
 }
 
-// What one thread counts with.
+// The counting state of one thread.
 class Counter {
  public:
   Counter(const SplitPattern& pattern, const AddedTokens& specials, bool nfc)

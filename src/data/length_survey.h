@@ -1,5 +1,5 @@
-// How long the documents of a corpus are: all of them, or a sample drawn by the seeded permutation. What statistics are
-// made of; no token is kept.
+// Measures the lengths of a corpus's documents: of all, or of a sample drawn by the seeded permutation. Statistics are
+// made from them; no token is kept.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "config/config.h"
+#include "data/open_corpus.h"
 
 namespace redline::data {
 
@@ -32,7 +32,7 @@ struct SurveyOptions {
   Progress progress;                 // may be empty
 };
 
-// The documents of data.train, none held out. Bad paths and data without a token are a UserError.
-LengthSurvey survey_lengths(config::Data data, const SurveyOptions& options, ThreadPool& pool);
+// The documents of `corpus.train`, none held out. Bad paths and data without a token are a UserError.
+LengthSurvey survey_lengths(CorpusOptions corpus, const SurveyOptions& options, ThreadPool& pool);
 
 }  // namespace redline::data

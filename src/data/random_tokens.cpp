@@ -1,6 +1,6 @@
 // Documents of 2^16 uniform tokens and the target of the last: the loader cuts them into full rows, every token of
 // which has a target.
-#include "data/noise.h"
+#include "data/random_tokens.h"
 
 #include <array>
 #include <charconv>
@@ -14,9 +14,9 @@ namespace {
 constexpr std::int64_t kLength = (1 << 16) + 1;
 constexpr std::string_view kPrefix = "random:";
 
-class Noise final : public DocumentSource {
+class RandomTokens final : public DocumentSource {
  public:
-  Noise(std::uint64_t seed, std::int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
+  RandomTokens(std::uint64_t seed, std::int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
 
   std::string name() const override { return fmt::format("random tokens below {}", vocabulary_); }
   std::int64_t documents() const override { return 0; }
@@ -50,11 +50,11 @@ class Noise final : public DocumentSource {
 
 }  // namespace
 
-std::unique_ptr<DocumentSource> make_noise(std::int64_t seed, std::int64_t vocabulary) {
-  return std::make_unique<Noise>(static_cast<std::uint64_t>(seed), vocabulary);
+std::unique_ptr<DocumentSource> make_random_tokens(std::int64_t seed, std::int64_t vocabulary) {
+  return std::make_unique<RandomTokens>(static_cast<std::uint64_t>(seed), vocabulary);
 }
 
-std::optional<std::int64_t> noise_vocabulary(const std::string& name, const std::string& key) {
+std::optional<std::int64_t> random_vocabulary(const std::string& name, const std::string& key) {
   if (!name.starts_with(kPrefix)) return {};
   const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
   std::int64_t vocabulary = 0;

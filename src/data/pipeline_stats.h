@@ -1,5 +1,5 @@
-// What each stage of the data pipeline has done, counted while it runs: a clock is read twice a chunk or a batch, never
-// a token.
+// Counters of the stages of the data pipeline while it runs. A clock is read twice a chunk or a batch, never a
+// token.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class StageTimer {
   double start_;
 };
 
-// Waits until ready(), and counts the time as it passes: figures of a stage that stands still must show it.
+// Waits until ready(), and counts the time as it passes, so that the stats of a stalled stage show it.
 template <class Ready>
 void wait_counted(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                   std::atomic<std::int64_t>& waiting_ns, const Ready& ready) {
@@ -44,42 +44,42 @@ void wait_counted(std::condition_variable& changed, std::unique_lock<std::mutex>
 }
 
 struct PipelineCounters {
-  StageCounters read, tokenize, pack, train;  // train: batches taken; busy is what it does between them
+  StageCounters read, tokenize, pack, train;  // train: batches taken; busy is the time between them
 };
 
 // One stage over an interval.
-struct StageFigures {
+struct StageStats {
   std::string name;
   std::int64_t threads = 1;
   double items_per_s = 0, tokens_per_s = 0;
   double busy = 0, waiting = 0;  // shares of the interval, the mean over its threads
 };
 
-struct PipelineFigures {
-  double seconds = 0;                // the interval
-  std::vector<StageFigures> stages;  // in the order of the data
+struct PipelineStats {
+  double seconds = 0;              // the interval
+  std::vector<StageStats> stages;  // in the order of the data
   std::int64_t chunks_ready = 0, batches_ready = 0, batches_room = 0;
   double held_mib = 0;  // by chunks and batches
   std::string slowest;  // the stage that the others wait for
 };
 
-std::vector<std::string> in_words(const PipelineFigures& figures);  // a line a stage
+std::vector<std::string> in_words(const PipelineStats& figures);  // a line a stage
 
-// Turns counters into the figures of intervals. For one thread.
+// Turns counters into the stats of intervals. For one thread.
 class PipelineReporter {
  public:
-  // `maker_stage` is what makes chunks (Feed::maker_stage()): where that is reading, there is no other stage of
+  // `maker_stage` is the stage that makes chunks (Feed::maker_stage()). Where it is "read", there is no other stage of
   // reading.
   PipelineReporter(const PipelineCounters& counters, std::string_view maker_stage, std::int64_t workers);
   bool due(double every_seconds) const { return steady_seconds() - start_ >= every_seconds; }
-  PipelineFigures take();  // since the last; queue depths are the caller's to fill
+  PipelineStats take();  // since the last; queue depths are the caller's to fill
 
  private:
   struct Sums {
     std::int64_t items = 0, tokens = 0, busy_ns = 0, waiting_ns = 0;
   };
-  StageFigures stage(std::string name, const StageCounters& counters, Sums& before, std::int64_t threads,
-                     double seconds) const;
+  StageStats stage(std::string name, const StageCounters& counters, Sums& before, std::int64_t threads,
+                   double seconds) const;
 
   const PipelineCounters& counters_;
   std::string maker_stage_;

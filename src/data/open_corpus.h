@@ -1,0 +1,59 @@
+// The factory of corpora: it opens the training and the held-out documents that CorpusOptions name, and says with which
+// tokenizer their text is read. data/corpus.h has the interface of its results.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/input/text_input.h"
+
+namespace redline::data {
+
+// Entries are "ping" (the generated corpus; a file of that name is "./ping"), "random:VOCABULARY", or paths.
+struct CorpusOptions {
+  std::vector<std::string> train;
+  std::vector<double> weights = {};    // one for each entry of `train`, which then is a mixture; empty: it is not
+  std::vector<std::string> eval = {};  // empty: a part of `train` is held out, and training never sees it
+  std::string tokenizer = {};          // empty: the one that the data bring or imply
+  std::string chat = "none";           // none | auto | chatml | llama3
+  InputFormat input = {};              // of text files and .jsonl
+  bool skip_bad = false;               // malformed documents of a stream are skipped with a warning
+  std::int64_t documents = 0;          // of "ping"; 0: endless
+  std::int64_t seed = 0;
+};
+
+// Bad paths and empty files are a UserError. A mixture comes as a Mixture (data/mixture.h). Entries of `eval` are paths
+// here, without the names of sets.
+std::unique_ptr<Corpus> open_training_corpus(const CorpusOptions& options);
+std::unique_ptr<Corpus> open_held_out_corpus(const CorpusOptions& options);
+
+// "web=c4.jsonl" is the path c4.jsonl of the set "web"; any other text is a path of the set "eval". Names have letters,
+// digits, - and _, so a path with a slash before its first '=' has none.
+struct NamedPath {
+  std::string name, path;
+};
+inline constexpr const char* kUnnamedSet = "eval";
+NamedPath named_path(const std::string& entry);
+
+// One set for each name among the entries of `eval`, in the order of their first entries. Without `eval` there is one
+// set, "eval", a part of the training data.
+struct HeldOutSet {
+  std::string name;
+  CorpusOptions corpus;  // for open_held_out_corpus()
+};
+std::vector<HeldOutSet> held_out_sets(const CorpusOptions& options);
+
+// The tokenizer of the training text, as open_tokenizer() takes it: the one that was asked for, the one that a folder
+// was prepared with, or the one that generated data and plain text have. Nothing where tokens stand for no known text.
+// Data that are missing, and would have told, are a UserError.
+std::optional<std::string> data_tokenizer(const CorpusOptions& options);
+
+// Token ids index the embedding: a corpus whose vocabulary is larger than the model's is a UserError led by `where`.
+void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::string_view where = "");
+
+}  // namespace redline::data
