@@ -14,9 +14,4 @@ void plan_memory(ProgramSet& set);
 // The transient values that live at the node where most is alive, of a planned set.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
 
-// One sentence for each fault of a planned set: a node that reads what nothing has written, two values alive at the
-// same time in the same bytes, or a pair whose work meets what stands between its ends. Empty when there is none. This
-// checks the planner's promises from the outside.
-std::vector<std::string> check_plan(const ProgramSet& set);
-
 }  // namespace redline::program
