@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "config/toml.h"
-#include "report/events_file.h"
 #include "report/json_rows.h"
+#include "report/rows_file.h"
 #include "report/run_name.h"
 
 namespace redline::report {
