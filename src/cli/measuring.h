@@ -7,7 +7,7 @@
 
 #include "cli/config_words.h"
 #include "cli/ladder_table.h"
-#include "perf/bench.h"
+#include "perf/measure.h"
 #include "perf/peak.h"
 #include "report/live_line.h"
 #include "train/signals.h"

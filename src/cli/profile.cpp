@@ -15,7 +15,6 @@
 #include "io/json.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
-#include "perf/trace.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "train/run_folder.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/bench.h"
 #include "perf/ladder.h"
+#include "perf/measure.h"
 
 namespace redline::perf {
 

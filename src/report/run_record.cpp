@@ -13,7 +13,6 @@
 #include "config/toml.h"
 #include "report/json_rows.h"
 #include "report/rows_file.h"
-#include "report/run_name.h"
 
 namespace redline::report {
 namespace {
@@ -357,6 +356,13 @@ void accumulate(RunRecord& run) {
 }
 
 }  // namespace
+
+std::string run_name(const Path& folder) {
+  std::error_code error;
+  Path whole = std::filesystem::absolute(folder, error).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  return whole.has_filename() ? whole.filename().string() : whole.string();
+}
 
 std::vector<Path> runs_of(FileSystem& files, const Path& folder) {
   std::vector<Path> runs;

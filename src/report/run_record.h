@@ -86,6 +86,10 @@ struct RunRecord {
   std::size_t rows() const { return steps.size(); }
 };
 
+// What a run is called wherever it is shown, the last part of its folder's path: "a" of "runs/a", "runs/a/" and of "."
+// inside of it.
+std::string run_name(const Path& folder);
+
 // The runs that are meant by `folder`: itself, or those in it where it is no run, by name. Itself where there are none.
 std::vector<Path> runs_of(FileSystem& files, const Path& folder);
 

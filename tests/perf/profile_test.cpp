@@ -10,7 +10,6 @@
 #include "config/load.h"
 #include "data/loader.h"
 #include "perf/peak.h"
-#include "perf/trace.h"
 
 namespace redline::perf {
 namespace {
