@@ -20,16 +20,8 @@ struct TuneOptions {
   std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};
 };
 
-struct TuneRow {
-  std::string name;  // "the start", "kernels.tuning = \"max\""
-  KeyValues keys;    // over the start
-  Measured measured;
-  double over_start = 0;
-  bool kept = false;  // it became the best so far
-};
-
 struct Tuned {
-  std::vector<TuneRow> rows;
+  std::vector<LadderRow> rows;  // factors are over the start, which is the first
   config::Config start, best;
   // The winner and the start in turns, at the end: tokens a second, and by how much they may differ by chance.
   Measured start_again, best_again;
