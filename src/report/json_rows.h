@@ -22,7 +22,7 @@ double number_or(const io::Json& object, std::string_view key, double otherwise)
 std::int64_t integer_or(const io::Json& object, std::string_view key, std::int64_t otherwise);
 std::string text_or(const io::Json& object, std::string_view key, std::string otherwise = "");
 
-// Gives every line to `take`, none where there is no file, and says of those that it does not know what is wrong with them.
+// Gives every line to `take`, none without a file, and says of those that it does not know what is wrong with them.
 class JsonRows {
  public:
   JsonRows(FileSystem& files, const Path& path, std::vector<std::string>& problems,
