@@ -48,7 +48,7 @@ if(redline_cuda_enabled)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   find_package(CUDAToolkit REQUIRED)
-  # cuBLASLt is loaded at run time (src/ops/cuda/cublaslt.cpp), from where the toolkit has it or from where the loader looks.
+  # cuBLASLt is loaded at run time (src/ops/cuda/cublaslt.h), from where the toolkit has it or from where the loader looks.
   set(redline_cuda_libraries CUDA::cudart)
   get_filename_component(cublaslt_folder "${CUDA_cublasLt_LIBRARY}" DIRECTORY)
   list(APPEND CMAKE_BUILD_RPATH "${cublaslt_folder}")

@@ -24,4 +24,10 @@ inline void say_in_handler(std::initializer_list<std::string_view> sentence) {
   say("\n");
 }
 
+// The last sentence of a process that a signal ends.
+[[noreturn]] inline void last_words(std::initializer_list<std::string_view> sentence, int status) {
+  say_in_handler(sentence);
+  ::_exit(status);
+}
+
 }  // namespace redline

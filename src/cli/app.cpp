@@ -1,6 +1,4 @@
 // Dispatch, help of the whole program, and the exit statuses.
-#include "cli/app.h"
-
 #include <algorithm>
 #include <new>
 

@@ -33,10 +33,9 @@ std::string resolve_batch_size(config::Config& config, device::Device& device, b
   options.stop = stop;
   const double begin = steady_seconds();
   options.progress = [&](const perf::Setting& s, std::size_t number, std::size_t of) {
-    const double done = static_cast<double>(number) - 1, left = static_cast<double>(of) - done;
-    const std::string eta =
-        done > 0 ? ", eta " + report::duration((steady_seconds() - begin) / done * left) : std::string();
-    line.show(fmt::format("train.batch_size = auto: timing {} ({}/{}){}", in_words(s), number, of, eta));
+    const double done = static_cast<double>(number) - 1;
+    line.show(fmt::format("train.batch_size = auto: timing {} ({}/{}){}", in_words(s), number, of,
+                          report::eta(steady_seconds() - begin, done, static_cast<double>(of))));
   };
   const perf::AutoBatch found = perf::find_batch_size(config, device, options);
   line.clear();

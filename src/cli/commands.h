@@ -18,6 +18,9 @@ struct Command {
   int (*run)(const Words& words);
 };
 
+// From the words of the command line to an exit status: finds the command, runs it, and turns whatever is thrown into
+// one sentence on standard error.
+int run(int argc, const char* const* argv);
 std::span<const Command> commands();  // in the order that help shows them
 
 int run_train(const Words& words);

@@ -1,8 +1,7 @@
 // redline data stats.
 #include "report/data_stats.h"
 
-#include <chrono>
-
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/arguments.h"
@@ -96,21 +95,19 @@ data::ModelCost cost_of(const config::Config& c) {
 class ShowProgress {
  public:
   void operator()(std::string_view doing, double done, double of) {
-    const auto now = std::chrono::steady_clock::now();
     if (doing != doing_) {
       doing_ = doing;
-      started_ = now;
+      started_ = steady_seconds();
     }
-    const double seconds = std::chrono::duration<double>(now - started_).count();
-    const std::string eta =
-        done > 0 && seconds > 0.5 ? fmt::format(", eta {}", report::duration(seconds * (of - done) / done)) : "";
-    line_.show(fmt::format("{}, {}{}", doing, report::percent(of > 0 ? done / of : 1), eta));
+    const double seconds = steady_seconds() - started_;
+    line_.show(fmt::format("{}, {}{}", doing, report::percent(of > 0 ? done / of : 1),
+                           seconds > 0.5 ? report::eta(seconds, done, of) : ""));
   }
 
  private:
   report::LiveLine line_{stderr};
   std::string doing_;
-  std::chrono::steady_clock::time_point started_;
+  double started_ = 0;  // on steady_seconds()
 };
 
 }  // namespace

@@ -90,8 +90,9 @@ perf::Observed measured_step(const config::Config& config, const perf::Machine& 
   report::LiveLine progress(stderr);
   const double begin = steady_seconds();
   options.progress = [&](std::int64_t done, std::int64_t of) {
-    const double left = (steady_seconds() - begin) / static_cast<double>(done) * static_cast<double>(of - done);
-    progress.show(fmt::format("timing every node, step {}/{}, eta {}", done, of, report::duration(left)));
+    progress.show(
+        fmt::format("timing every node, step {}/{}{}", done, of,
+                    report::eta(steady_seconds() - begin, static_cast<double>(done), static_cast<double>(of))));
   };
   const perf::Profile p = perf::profile(options, device);
   perf::Observed seen = perf::expected_step(config, machine);  // evaluations and saves are not made here

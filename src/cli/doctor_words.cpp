@@ -13,24 +13,8 @@ namespace {
 
 constexpr double kBarColumns = 30;
 constexpr double kMuchSlower = 1.3;  // than the plan, which is within a few percent on cards that it knows
-constexpr std::size_t kColumns = 100;
 
-// Words over several lines, indented under what leads them.
-std::string paragraph(std::string_view lead, std::string_view words) {
-  std::string out, line(lead);
-  for (std::size_t at = 0; at < words.size();) {
-    const std::size_t end = std::min(words.find(' ', at), words.size());
-    const std::string_view word = words.substr(at, end - at);
-    if (line.size() > lead.size() && line.size() + 1 + word.size() > kColumns) {
-      out += line + "\n";
-      line = std::string(lead.size(), ' ');
-    }
-    if (line.back() != ' ') line += ' ';
-    line += word;
-    at = end + 1;
-  }
-  return out + line + "\n";
-}
+using report::paragraph;
 
 std::string ms(double value) {
   return value < 9.95   ? fmt::format("{:.2f}", value)

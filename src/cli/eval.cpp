@@ -85,9 +85,7 @@ std::string words_for(const infer::HeldOutProgress& p) {
   std::string text =
       p.of > 0 ? fmt::format("evaluating, batch {}/{}", p.done, p.of) : fmt::format("evaluating, batch {}", p.done);
   text += ", " + report::token_rate(static_cast<double>(p.tokens) / p.seconds);
-  const double share = std::min(p.share.value_or(0), 1.0);
-  if (share > 0) text += ", eta " + report::duration(p.seconds * (1 - share) / share);
-  return text;
+  return text + report::eta(p.seconds, std::min(p.share.value_or(0), 1.0), 1);
 }
 
 io::Json to_json(const infer::HeldOutResult& set) {

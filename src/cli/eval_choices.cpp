@@ -23,10 +23,9 @@ constexpr Named kMeasures[] = {{Measure::sum, "accuracy", "accuracy"},
 
 // "scoring, choice 120/400, 3.10k tok/s, eta 12 s"
 std::string words_for(const infer::ScoringProgress& p) {
-  const double share = static_cast<double>(p.done) / static_cast<double>(p.of);
-  return fmt::format("scoring, choice {}/{}, {}, eta {}", p.done, p.of,
+  return fmt::format("scoring, choice {}/{}, {}{}", p.done, p.of,
                      report::token_rate(static_cast<double>(p.tokens) / p.seconds),
-                     report::duration(p.seconds * (1 - share) / share));
+                     report::eta(p.seconds, static_cast<double>(p.done), static_cast<double>(p.of)));
 }
 
 void print_json_result(const infer::ChoicesRequest& request, const infer::Checkpoint& checkpoint,

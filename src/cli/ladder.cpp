@@ -34,17 +34,10 @@ int run_ladder(const Words& words) {
 
   config::Sources sources = sources_of(config);
   files.check(sources);
-  const perf::LoadConfig load = [&](const perf::KeyValues& keys) {
-    config::Sources with = sources;
-    with.overrides.insert(with.overrides.end(), keys.begin(), keys.end());
-    return load_config(with);
-  };
+  const perf::LoadConfig load = with_keys(sources);
   const config::Config own = load({});  // what is wrong with it is told before anything runs
   Measuring measuring("ladder", device_name, options.seconds);
-  options.stop = measuring.stop();
-  options.progress = [&](const std::string& name, std::size_t number, std::size_t of) {
-    measuring.show(name, number, of);
-  };
+  measuring.take(options);
   const perf::Ladder ladder = tier.empty() ? perf::climb(load, measuring.bench(), options)
                                            : perf::climb_tiers(load, measuring.bench(), options, tier);
   measuring.clear();

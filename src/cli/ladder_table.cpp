@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/visible.h"
+#include "report/bars.h"
 #include "report/figures.h"
 #include "report/page.h"
 
@@ -15,17 +16,6 @@ using perf::LadderRow;
 using perf::RowState;
 
 constexpr int kBar = 16;  // characters of the longest bar
-
-// In eighths of a character.
-std::string bar(double share) {
-  static constexpr std::string_view kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * 8 * kBar));
-  std::string out;
-  for (int i = 0; i < eighths / 8; ++i) out += "█";
-  out += kParts[eighths % 8];
-  const int used = eighths / 8 + (eighths % 8 > 0);
-  return out + std::string(static_cast<std::size_t>(kBar - used), ' ');
-}
 
 double most_tokens(const MeasuredTable& table) {
   double most = 0;
@@ -93,9 +83,9 @@ std::string to_text(const MeasuredTable& table) {
   out += line("", "", {"step", "real tokens/s", "mfu", "memory", "J/token", "x before", "x " + table.first}, "");
   const double most = most_tokens(table);
   for (const LadderRow& row : table.rows)
-    out += row.state == RowState::measured
-               ? line(row.name, bar(row.measured.tokens_per_s / most), cells_of(row), short_words(row))
-               : fmt::format("{:<{}}  {}\n", row.name, width, why_not(row));
+    out += row.state == RowState::measured ? line(row.name, report::bar(kBar * row.measured.tokens_per_s / most, true),
+                                                  cells_of(row), short_words(row))
+                                           : fmt::format("{:<{}}  {}\n", row.name, width, why_not(row));
   return out;
 }
 

@@ -8,8 +8,8 @@
 #include <csignal>
 
 #include "base/files.h"
+#include "base/handler_words.h"
 #include "cli/commands.h"
-#include "cli/last_words.h"
 
 namespace redline::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cli/app.h"
+#include "cli/commands.h"
 
 namespace {
 

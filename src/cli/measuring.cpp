@@ -28,7 +28,7 @@ Measuring::Measuring(std::string what, const std::string& device_name, double se
     gpu_ = device::GpuMonitor::open(device_->bus_id(), "libnvidia-ml.so.1", kAskForEnergy);
   perf::MeasureOptions options;
   options.peak_flops = peak_.flops;
-  options.stop = stop();
+  options.stop = &signals_.caught();
   options.gpu = gpu_.get();
   bench_ = perf::bench_on(*device_, options);
 }
@@ -46,6 +46,14 @@ std::string Measuring::about(const config::Config& c) const {
                      counted(c.train.seq_len, "token"),
                      c.train.accumulate > 1 ? fmt::format(" x {} micro-batches", c.train.accumulate) : "",
                      fmt::join(c.data.train, ", "), report::flop_rate(peak_.flops), peak_.source);
+}
+
+perf::LoadConfig with_keys(const config::Sources& sources) {
+  return [sources](const perf::KeyValues& keys) {
+    config::Sources with = sources;
+    with.overrides.insert(with.overrides.end(), keys.begin(), keys.end());
+    return load_config(with);
+  };
 }
 
 void TableFiles::declare(Arguments& arguments) {

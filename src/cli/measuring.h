@@ -7,7 +7,7 @@
 
 #include "cli/config_words.h"
 #include "cli/ladder_table.h"
-#include "perf/bench.h"
+#include "perf/measure.h"
 #include "perf/peak.h"
 #include "report/live_line.h"
 #include "train/signals.h"
@@ -21,14 +21,19 @@ class Measuring {
 
   const perf::Bench& bench() const { return bench_; }
   const device::Device& device() const { return *device_; }
-  const StopFlag* stop() const { return &signals_.caught(); }
-  // Shows the progress line. Called before each measurement.
-  void show(const std::string& name, std::size_t number, std::size_t of);
+  // Sets the stop flag of the options, and the progress line that is shown before each measurement.
+  template <class Options>
+  void take(Options& options) {
+    options.stop = &signals_.caught();
+    options.progress = [this](const std::string& name, std::size_t number, std::size_t of) { show(name, number, of); };
+  }
   void clear() { line_.clear(); }
   // "batch 128 x 1024 tokens, data ping; peak 989 TFLOP/s (datasheet, dense bf16)".
   std::string about(const config::Config& config) const;
 
  private:
+  void show(const std::string& name, std::size_t number, std::size_t of);
+
   train::StopSignals signals_;
   std::string what_;
   double seconds_, begin_;
@@ -38,6 +43,9 @@ class Measuring {
   perf::Bench bench_;
   report::LiveLine line_;
 };
+
+// Loads the configuration with keys changed.
+perf::LoadConfig with_keys(const config::Sources& sources);
 
 // The files of --html and --json, and whether the table is printed as Markdown (--markdown).
 struct TableFiles {

@@ -261,8 +261,8 @@ perf::ChooseProgress plan_progress() {
       [line = std::make_shared<report::LiveLine>(stderr), start = steady_seconds()](std::size_t done, std::size_t of) {
         const double seconds = steady_seconds() - start;
         if (seconds < kPatience || done == 0) return;
-        const double left = seconds * static_cast<double>(of - done) / static_cast<double>(done);
-        line->show(fmt::format("planning, setting {}/{}, eta {}", done + 1, of, report::duration(left)));
+        line->show(fmt::format("planning, setting {}/{}{}", done + 1, of,
+                               report::eta(seconds, static_cast<double>(done), static_cast<double>(of))));
       };
 }
 

@@ -15,7 +15,6 @@
 #include "io/json.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
-#include "perf/trace.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "train/run_folder.h"
@@ -158,8 +157,9 @@ int run_profile(const Words& words) {
   report::LiveLine progress(stderr);
   const double begin = steady_seconds();
   options.progress = [&](std::int64_t done, std::int64_t of) {
-    const double left = (steady_seconds() - begin) / static_cast<double>(done) * static_cast<double>(of - done);
-    progress.show(fmt::format("profiling, step {}/{}, eta {}", done, of, report::duration(left)));
+    progress.show(
+        fmt::format("profiling, step {}/{}{}", done, of,
+                    report::eta(steady_seconds() - begin, static_cast<double>(done), static_cast<double>(of))));
   };
   const perf::Profile p = perf::profile(options, *device);
   progress.clear();

@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <thread>
 
+#include "base/handler_words.h"
 #include "cli/commands.h"
-#include "cli/last_words.h"
 #include "train/signals.h"
 
 namespace redline::cli {

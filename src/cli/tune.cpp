@@ -22,26 +22,6 @@ void read_allowed(const std::vector<std::string>& words, perf::TuneOptions& opti
   }
 }
 
-MeasuredTable table_of(const perf::Tuned& tuned) {
-  MeasuredTable table;
-  table.first = "start";
-  for (const perf::TuneRow& from : tuned.rows) {
-    perf::LadderRow& row = table.rows.emplace_back();
-    row.name = from.name;
-    row.measured = from.measured;
-    row.over_first = from.over_start;
-    row.kept = from.kept;
-    if (!from.measured.done()) {
-      row.state = perf::RowState::failed;
-      row.reason = from.measured.problem;
-    } else if (&from != &tuned.rows.front()) {
-      row.reason = from.kept ? "taken" : "";
-    }
-  }
-  table.stopped = tuned.stopped;
-  return table;
-}
-
 }  // namespace
 
 int run_tune(const Words& words) {
@@ -73,21 +53,17 @@ int run_tune(const Words& words) {
   if (out.empty()) out = name_of(sources) + ".tuned.toml";
   check_output_file("--out", out, {sources.file});
   files.check(sources);
-  const perf::LoadConfig load = [&](const perf::KeyValues& keys) {
-    config::Sources with = sources;
-    with.overrides.insert(with.overrides.end(), keys.begin(), keys.end());
-    return load_config(with);
-  };
+  const perf::LoadConfig load = with_keys(sources);
   const config::Config own = load({});
   Measuring measuring("tune", device_name, options.seconds);
-  options.stop = measuring.stop();
-  options.progress = [&](const std::string& name, std::size_t number, std::size_t of) {
-    measuring.show(name, number, of);
-  };
+  measuring.take(options);
   const perf::Tuned tuned = perf::tune(load, measuring.bench(), options);
   measuring.clear();
 
-  MeasuredTable table = table_of(tuned);
+  MeasuredTable table;
+  table.first = "start";
+  table.rows = tuned.rows;
+  table.stopped = tuned.stopped;
   table.title = "tuning of " + name_of(sources);
   table.device = measuring.device().name();
   table.about = measuring.about(own);

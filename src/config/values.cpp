@@ -19,12 +19,6 @@ std::string float_literal(double x) {
   return text;
 }
 
-std::string float_list(const std::vector<double>& list) {
-  std::string out = "[";
-  for (const double x : list) out += (out.size() > 1 ? ", " : "") + float_literal(x);
-  return out + "]";
-}
-
 std::string string_literal(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -43,6 +37,14 @@ std::string string_literal(std::string_view text) {
     }
   }
   return out + "\"";
+}
+
+// "[a, b]", each element written by `one`.
+template <class T, class One>
+std::string list_literal(const std::vector<T>& list, const One& one) {
+  std::string out = "[";
+  for (const T& x : list) out += (out.size() > 1 ? ", " : "") + one(x);
+  return out + "]";
 }
 
 bool contains(const Range& r, double x) {
@@ -67,18 +69,9 @@ std::string range_text(const Range& r) {
 }
 
 std::string describe(const Value& value) {
-  return std::visit(
-      overloaded{
-          [](std::monostate) -> std::string { return "a value of another kind"; },
-          [](bool b) -> std::string { return b ? "true" : "false"; },
-          [](std::int64_t i) { return fmt::format("{}", i); },
-          [](double d) { return float_literal(d); },
-          [](const std::string& s) { return "the string " + string_literal(s); },
-          [](const std::vector<std::string>&) -> std::string { return "a list"; },
-          [](const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); },
-          [](const std::vector<double>& list) { return float_list(list); },
-      },
-      value);
+  if (std::holds_alternative<std::monostate>(value)) return "a value of another kind";
+  if (std::holds_alternative<std::vector<std::string>>(value)) return "a list";
+  return (std::holds_alternative<std::string>(value) ? "the string " : "") + literal(value);
 }
 
 std::optional<double> as_number(const Value& value) {
@@ -167,70 +160,57 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
     if (!i || !contains(key.range, static_cast<double>(*i))) reject(key, value, place);
     return *i;
   };
-  std::visit(
-      overloaded{
-          [&](const Field<bool>& f) { f.edit(config) = boolean(); },
-          [&](const Field<std::optional<bool>>& f) { f.edit(config) = boolean(); },
-          [&](const Field<std::int64_t>& f) { f.edit(config) = integer(); },
-          [&](const AutomaticInteger& f) {
-            const auto* s = std::get_if<std::string>(&value);
-            const bool automatic = s && *s == kAutomatic;
-            if (!automatic) f.number.edit(config) = integer();
-            f.automatic.edit(config) = automatic;
-          },
-          [&](const Field<double>& f) {
-            const std::optional<double> d = as_number(value);
-            if (!d || !contains(key.range, *d)) reject(key, value, place);
-            f.edit(config) = *d;
-          },
-          [&](const Field<std::string>& f) {
-            const auto* s = std::get_if<std::string>(&value);
-            if (!s || !allowed(key, *s)) reject(key, value, place);
-            f.edit(config) = *s;
-          },
-          [&](const Field<std::vector<std::string>>& f) {
-            std::vector<std::string> list;
-            if (const auto* s = std::get_if<std::string>(&value)) {
-              list = {*s};
-            } else if (const auto* several = std::get_if<std::vector<std::string>>(&value)) {
-              list = *several;
-            } else {
-              reject(key, value, place);
-            }
-            for (const std::string& s : list)
-              if (!allowed(key, s)) reject(key, s, place);
-            f.edit(config) = std::move(list);
-          },
-          [&](const Field<std::vector<std::int64_t>>& f) {
-            std::vector<std::int64_t> list;
-            if (const auto* several = std::get_if<std::vector<std::int64_t>>(&value)) {
-              list = *several;
-            } else if (const std::optional<std::int64_t> one = as_integer(value)) {
-              list = {*one};
-            } else if (const auto* none = std::get_if<std::vector<std::string>>(&value); !none || !none->empty()) {
-              reject(key, value, place);  // [] alone tells no type
-            }
-            for (const std::int64_t i : list)
-              if (!contains(key.range, static_cast<double>(i))) reject(key, value, place);
-            f.edit(config) = std::move(list);
-          },
-          [&](const Field<std::vector<double>>& f) {
-            std::vector<double> list;
-            if (const auto* several = std::get_if<std::vector<double>>(&value)) {
-              list = *several;
-            } else if (const auto* whole = std::get_if<std::vector<std::int64_t>>(&value)) {
-              list.assign(whole->begin(), whole->end());
-            } else if (const std::optional<double> one = as_number(value)) {
-              list = {*one};
-            } else if (const auto* none = std::get_if<std::vector<std::string>>(&value); !none || !none->empty()) {
-              reject(key, value, place);  // [] alone tells no type
-            }
-            for (const double x : list)
-              if (!contains(key.range, x)) reject(key, value, place);
-            f.edit(config) = std::move(list);
-          },
-      },
-      key.field);
+  const auto numbers = [&]<class Number>(std::vector<Number>& to, const std::optional<Number>& one) {
+    std::vector<Number> list;
+    if (const auto* several = std::get_if<std::vector<Number>>(&value))
+      list = *several;
+    else if (const auto* whole = std::get_if<std::vector<std::int64_t>>(&value))
+      list.assign(whole->begin(), whole->end());
+    else if (one)
+      list = {*one};
+    else if (const auto* none = std::get_if<std::vector<std::string>>(&value); !none || !none->empty())
+      reject(key, value, place);  // [] alone tells no type
+    for (const Number x : list)
+      if (!contains(key.range, static_cast<double>(x))) reject(key, value, place);
+    to = std::move(list);
+  };
+  std::visit(overloaded{
+                 [&](const Field<bool>& f) { f.edit(config) = boolean(); },
+                 [&](const Field<std::optional<bool>>& f) { f.edit(config) = boolean(); },
+                 [&](const Field<std::int64_t>& f) { f.edit(config) = integer(); },
+                 [&](const AutomaticInteger& f) {
+                   const auto* s = std::get_if<std::string>(&value);
+                   const bool automatic = s && *s == kAutomatic;
+                   if (!automatic) f.number.edit(config) = integer();
+                   f.automatic.edit(config) = automatic;
+                 },
+                 [&](const Field<double>& f) {
+                   const std::optional<double> d = as_number(value);
+                   if (!d || !contains(key.range, *d)) reject(key, value, place);
+                   f.edit(config) = *d;
+                 },
+                 [&](const Field<std::string>& f) {
+                   const auto* s = std::get_if<std::string>(&value);
+                   if (!s || !allowed(key, *s)) reject(key, value, place);
+                   f.edit(config) = *s;
+                 },
+                 [&](const Field<std::vector<std::string>>& f) {
+                   std::vector<std::string> list;
+                   if (const auto* s = std::get_if<std::string>(&value)) {
+                     list = {*s};
+                   } else if (const auto* several = std::get_if<std::vector<std::string>>(&value)) {
+                     list = *several;
+                   } else {
+                     reject(key, value, place);
+                   }
+                   for (const std::string& s : list)
+                     if (!allowed(key, s)) reject(key, s, place);
+                   f.edit(config) = std::move(list);
+                 },
+                 [&](const Field<std::vector<std::int64_t>>& f) { numbers(f.edit(config), as_integer(value)); },
+                 [&](const Field<std::vector<double>>& f) { numbers(f.edit(config), as_number(value)); },
+             },
+             key.field);
 }
 
 std::string literal(const Value& value) {
@@ -241,13 +221,9 @@ std::string literal(const Value& value) {
           [](std::int64_t i) { return fmt::format("{}", i); },
           [](double d) { return float_literal(d); },
           [](const std::string& s) { return string_literal(s); },
-          [](const std::vector<std::string>& list) {
-            std::string out = "[";
-            for (const std::string& s : list) out += (out.size() > 1 ? ", " : "") + string_literal(s);
-            return out + "]";
-          },
+          [](const std::vector<std::string>& list) { return list_literal(list, string_literal); },
           [](const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); },
-          [](const std::vector<double>& list) { return float_list(list); },
+          [](const std::vector<double>& list) { return list_literal(list, float_literal); },
       },
       value);
 }

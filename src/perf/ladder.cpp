@@ -13,17 +13,6 @@ namespace {
 
 constexpr double kLeastSeconds = 0.2;
 
-std::string key_of(const std::string& pair) { return pair.substr(0, pair.find('=')); }
-
-// The keys with others put over them.
-KeyValues over(KeyValues keys, const KeyValues& others) {
-  for (const std::string& pair : others) {
-    std::erase_if(keys, [&](const std::string& known) { return key_of(known) == key_of(pair); });
-    keys.push_back(pair);
-  }
-  return keys;
-}
-
 KeyValues keys_of(const Setting& s) {
   return {fmt::format("train.batch_size={}", s.batch_size), fmt::format("train.accumulate={}", s.accumulate)};
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/bench.h"
 #include "perf/fused.h"
+#include "perf/measure.h"
 #include "perf/rungs.h"
 
 namespace redline::perf {

@@ -6,11 +6,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/interrupt.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "device/gpu_monitor.h"
+#include "perf/plan.h"
 
 namespace redline::perf {
 
@@ -39,5 +41,17 @@ struct MeasureOptions {
 // A configuration that cannot run here is a `problem` in the result, not an error: too little memory, a missing kernel,
 // data that do not fit the model.
 Measured measure(const config::Config& config, device::Device& device, const MeasureOptions& options);
+
+// The ladder and tune ask it of a device: what a configuration reaches, whether it fits, which batch sizes are worth a
+// look. Tests answer in its place.
+struct Bench {
+  device::Kind kind = device::Kind::cpu;
+  std::function<Measured(const config::Config& config, double seconds)> measure;
+  std::function<bool(const config::Config& config)> fits;
+  std::function<std::vector<Setting>(const config::Config& config)> settings;  // by the plan, the best first
+};
+
+// Of a device; it, the flag and the monitor outlive the bench.
+Bench bench_on(device::Device& device, const MeasureOptions& options);
 
 }  // namespace redline::perf

@@ -39,12 +39,8 @@ Peak measure_cpu_peak(ThreadPool& pool) {
   std::vector<float> c(a.size());
   Peak peak;
   for (const Extents& e : kProducts) {
-    ops::cpu::Gemm product;  // y = x * weight^T, as every linear of a model
-    product.tb = ops::cpu::Transpose::yes;
-    product.m = e.m, product.n = e.n, product.k = e.k;
-    product.a = a.data(), product.lda = e.k;
-    product.b = b.data(), product.ldb = e.k;
-    product.c = c.data(), product.ldc = e.n;
+    const ops::cpu::Gemm product = ops::cpu::product(  // y = x * weight^T, as every linear of a model
+        {a.data(), e.m, e.k, e.k}, ops::cpu::turned({b.data(), e.n, e.k, e.k}), c.data(), e.n);
     const double start = steady_seconds();
     for (int run = 0; run < kMostRuns && steady_seconds() - start < kSecondsEach; ++run) {
       const double begin = steady_seconds();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/clock.h"
@@ -104,6 +105,32 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   if (all > timed) p.untimed_ms = 1e3 * (steady_seconds() - begin) / static_cast<double>(options.steps);
   finish(p);
   return p;
+}
+
+// Complete events ("X"), times in microseconds.
+std::string chrome_trace(const Profile& profile) {
+  using Json = nlohmann::ordered_json;
+  constexpr int kProcess = 1, kThread = 1;
+  Json events = Json::array();
+  const auto name = [&](const char* what, const std::string& value) {
+    events.push_back({{"name", what}, {"ph", "M"}, {"pid", kProcess}, {"tid", kThread}, {"args", {{"name", value}}}});
+  };
+  name("process_name", "redline");
+  name("thread_name", profile.device);
+  for (const Span& span : profile.spans) {
+    const TimedWork& node = profile.nodes[static_cast<std::size_t>(span.node)];
+    events.push_back({{"name", node.name},
+                      {"cat", node.op},
+                      {"ph", "X"},
+                      {"ts", 1e6 * span.begin},
+                      {"dur", 1e6 * (span.end - span.begin)},
+                      {"pid", kProcess},
+                      {"tid", kThread},
+                      {"args", {{"step", span.step}, {"phase", node.phase}}}});
+  }
+  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump(-1, ' ', false,
+                                                                                  Json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace redline::perf

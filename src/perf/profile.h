@@ -60,4 +60,7 @@ struct Profile {
 // Data whose vocabulary is larger than the model's is a UserError, and so is a step that does not fit.
 Profile profile(const ProfileOptions& options, device::Device& device);
 
+// In Chrome's trace format: one bar a run of a node. Open it in chrome://tracing or ui.perfetto.dev.
+std::string chrome_trace(const Profile& profile);
+
 }  // namespace redline::perf

@@ -17,6 +17,16 @@ constexpr const char* kNoProposals = "the CPU's library has one way to compute a
 
 }  // namespace
 
+std::string key_of(const std::string& pair) { return pair.substr(0, pair.find('=')); }
+
+KeyValues over(KeyValues keys, const KeyValues& others) {
+  for (const std::string& pair : others) {
+    std::erase_if(keys, [&](const std::string& known) { return key_of(known) == key_of(pair); });
+    keys.push_back(pair);
+  }
+  return keys;
+}
+
 KeyValues naive_keys(const config::Config& c, const Setting& base) {
   const double dropout = c.model.dropout > 0 ? c.model.dropout : kUsualDropout;
   return {"precision.matmul=fp32",

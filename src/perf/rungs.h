@@ -13,6 +13,9 @@
 namespace redline::perf {
 
 using KeyValues = std::vector<std::string>;  // "kernels.graphs=auto"
+std::string key_of(const std::string& pair);
+// The keys with others put over them.
+KeyValues over(KeyValues keys, const KeyValues& others);
 
 enum class RungKind {
   speed,   // stays in what follows, unless it makes the step slower

@@ -109,25 +109,23 @@ class Tuning {
   }
 
   const Measured& try_keys(const std::string& name, const KeyValues& keys) {
-    TuneRow row{name, keys, measure(name, keys, share(false)), 0, false};
+    LadderRow row;
+    row.name = name;
+    row.measured = measure(name, keys, share(false));
+    row.reason = row.measured.problem;
+    if (!row.measured.done()) row.state = RowState::failed;
     if (tuned_.rows.empty()) {
       row.kept = true;
       best_ = row.measured;
     }
     const double start = tuned_.rows.empty() ? row.measured.tokens_per_s : tuned_.rows[0].measured.tokens_per_s;
-    if (row.measured.done() && start > 0) row.over_start = row.measured.tokens_per_s / start;
+    if (row.measured.done() && start > 0) row.over_first = row.measured.tokens_per_s / start;
     tuned_.rows.push_back(std::move(row));
     return tuned_.rows.back().measured;
   }
 
   void try_change(const std::string& name, const KeyValues& change) {
-    KeyValues keys = keys_;
-    for (const std::string& pair : change) {
-      std::erase_if(keys, [&](const std::string& known) {
-        return known.substr(0, known.find('=')) == pair.substr(0, pair.find('='));
-      });
-      keys.push_back(pair);
-    }
+    const KeyValues keys = over(keys_, change);
     try {
       if (what_runs(load_(keys), bench_.kind) == what_runs(load_(keys_), bench_.kind)) {
         --of_;  // nothing to measure
@@ -139,6 +137,7 @@ class Tuning {
     if (!measured.done()) return;
     if (measured.tokens_per_s < best_.tokens_per_s * (1 + std::max(measured.noise, best_.noise))) return;
     tuned_.rows.back().kept = true;
+    tuned_.rows.back().reason = "taken";
     keys_ = keys;
     best_ = measured;
   }
@@ -194,10 +193,10 @@ std::string overlay_of(const Tuned& tuned, const std::string& device, const std:
       "second; * became the best so far):\n",
       command, device);
   std::size_t width = 0;
-  for (const TuneRow& row : tuned.rows) width = std::max(width, row.name.size());
-  for (const TuneRow& row : tuned.rows)
+  for (const LadderRow& row : tuned.rows) width = std::max(width, row.name.size());
+  for (const LadderRow& row : tuned.rows)
     out += fmt::format("# {} {:<{}} {}{}\n", row.kept ? '*' : ' ', row.name, width, figures(row.measured),
-                       row.measured.done() ? fmt::format("  x{:.3f}", row.over_start) : "");
+                       row.measured.done() ? fmt::format("  x{:.3f}", row.over_first) : "");
   if (tuned.faster)
     out += fmt::format("# In turns at the end: the start {:.0f}, this {:.0f} tokens/s, x{:.3f}.\n",
                        tuned.start_again.tokens_per_s, tuned.best_again.tokens_per_s,

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/bench.h"
 #include "perf/ladder.h"
+#include "perf/measure.h"
 
 namespace redline::perf {
 
@@ -20,16 +20,8 @@ struct TuneOptions {
   std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};
 };
 
-struct TuneRow {
-  std::string name;  // "the start", "kernels.tuning = \"max\""
-  KeyValues keys;    // on top of the start
-  Measured measured;
-  double over_start = 0;
-  bool kept = false;  // it became the best so far
-};
-
 struct Tuned {
-  std::vector<TuneRow> rows;
+  std::vector<LadderRow> rows;  // factors are over the start, which is the first
   config::Config start, best;
   // The start and the winner, measured in turns at the end, with their noise.
   Measured start_again, best_again;

@@ -2,8 +2,6 @@
 #include "program/planner.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 namespace redline::program {
 namespace {
@@ -83,83 +81,6 @@ void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>
   }
 }
 
-// Bytes of the value that owns them: two nodes may work on two parts of one array at a time.
-struct Bytes {
-  ValueId owner;
-  std::int64_t begin = 0, end = 0;
-  bool meets(const Bytes& other) const { return owner == other.owner && begin < other.end && other.begin < end; }
-  bool operator==(const Bytes&) const = default;
-};
-Bytes bytes_of(const ProgramSet& set, ValueId id) {
-  Bytes bytes{id, 0, set.at(id).bytes()};
-  for (; set.at(bytes.owner).alias_of.present(); bytes.owner = set.at(bytes.owner).alias_of) {
-    bytes.begin += set.at(bytes.owner).alias_offset;
-    bytes.end += set.at(bytes.owner).alias_offset;
-  }
-  return bytes;
-}
-
-// The bytes that a node reads and writes.
-struct Touched {
-  std::vector<Bytes> read, written;
-  Touched(const ProgramSet& set, const Node& node) {
-    each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-      if (access != Access::write) read.push_back(bytes_of(set, id));
-      if (access != Access::read) written.push_back(bytes_of(set, id));
-    });
-  }
-  bool operator==(const Touched&) const = default;
-};
-bool meets(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
-  return std::ranges::any_of(
-      a, [&](const Bytes& x) { return std::ranges::any_of(b, [&](const Bytes& y) { return x.meets(y); }); });
-}
-
-// Under another name: an operand that is updated is one. Kernels read while they write.
-bool writes_what_it_reads(const ProgramSet& set, const Node& node) {
-  if (std::visit(
-          []<class Op>(const Op&) {
-            return requires { Op::kInPlace; };
-          },
-          node.op))
-    return false;
-  std::set<ValueId> read, written;
-  each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-    (access == Access::read ? read : written).insert(set.owner(id));
-  });
-  return std::ranges::any_of(read, [&](ValueId id) { return written.contains(id); });
-}
-
-// Between the two ends of a pair nobody writes what it reads or touches what it writes.
-void check_pairs(const ProgramSet& set, const Program& program, std::vector<std::string>& faults) {
-  const auto fault = [&](const Node& node, std::string_view what) {
-    faults.push_back(fmt::format("{}: {} {}", program.name, node.full_name(), what));
-  };
-  std::map<std::int32_t, std::pair<const Node*, Touched>> under_way;
-  for (const Node& node : program.nodes) {
-    const Touched touched(set, node);
-    if (node.when == When::wait) {
-      const auto started = under_way.find(node.pair);
-      if (started == under_way.end())
-        fault(node, "waits for what was not started");
-      else if (started->second.second != touched)
-        fault(node, "does not list the operands of its start");
-      under_way.erase(node.pair);
-      continue;
-    }
-    for (const auto& [pair, work] : under_way) {
-      const auto& [start, busy] = work;
-      if (meets(touched.written, busy.read))
-        fault(node, fmt::format("writes what {} reads meanwhile", start->full_name()));
-      if (meets(touched.written, busy.written) || meets(touched.read, busy.written))
-        fault(node, fmt::format("touches what {} writes meanwhile", start->full_name()));
-    }
-    if (node.when == When::start && !under_way.emplace(node.pair, std::pair(&node, touched)).second)
-      fault(node, "starts a pair that is under way");
-  }
-  for (const auto& [pair, work] : under_way) fault(*work.first, "is started and nobody waits for it");
-}
-
 }  // namespace
 
 void plan_memory(ProgramSet& set) {
@@ -202,42 +123,6 @@ std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
     for (const Lifetime& l : lifetimes(set, set.programs[peak->program]))
       if (l.first <= peak->node && peak->node <= l.last) alive.push_back(l.value);
   return alive;
-}
-
-std::vector<std::string> check_plan(const ProgramSet& set) {
-  std::vector<std::string> faults;
-  for (const Program& program : set.programs) {
-    check_pairs(set, program, faults);
-    for (const Node& node : program.nodes)
-      if (writes_what_it_reads(set, node))
-        faults.push_back(fmt::format("{}: {} writes what it reads", program.name, node.full_name()));
-    std::set<ValueId> written;
-    for (const Node& node : program.nodes) {
-      each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
-        const ValueId whole = set.owner(id);
-        if (access != Access::write && !persistent(set.at(whole).role) && !written.contains(whole))
-          faults.push_back(fmt::format("{}: {} reads {} ({}), which nothing has written", program.name,
-                                       node.full_name(), operand, set.at(id).full_name()));
-      });
-      each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-        if (access != Access::read) written.insert(set.owner(id));
-      });
-    }
-    const std::vector<Lifetime> values = lifetimes(set, program);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        if (!values[i].overlaps(values[j])) continue;
-        const auto offset = [&](const Lifetime& l) {
-          return set.memory.offsets[static_cast<std::size_t>(l.value.index)];
-        };
-        const auto end = [&](const Lifetime& l) { return offset(l) + set.at(l.value).bytes(); };
-        if (offset(values[i]) < end(values[j]) && offset(values[j]) < end(values[i]))
-          faults.push_back(fmt::format("{}: {} and {} are alive together in the same memory", program.name,
-                                       set.at(values[i].value).full_name(), set.at(values[j].value).full_name()));
-      }
-    }
-  }
-  return faults;
 }
 
 }  // namespace redline::program

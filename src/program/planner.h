@@ -14,9 +14,4 @@ void plan_memory(ProgramSet& set);
 // The transient values that are alive at the peak node of a planned set.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
 
-// Returns one sentence for each fault of a planned set: a node that reads bytes nobody has written, two values alive at
-// the same time in the same bytes, or a pair whose work meets nodes between its ends. This checks the planner's
-// promises from the outside.
-std::vector<std::string> check_plan(const ProgramSet& set);
-
 }  // namespace redline::program

@@ -1,6 +1,7 @@
-// Bars for a terminal.
+// Bars and paragraphs for a terminal.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -24,6 +25,24 @@ inline std::string bar_of_two(double needed, double rest, bool blocks) {
   std::string out;
   for (std::size_t i = 0; i < all; ++i) out += i < until ? (blocks ? "█" : "#") : (blocks ? "░" : "-");
   return out;
+}
+
+// Words over several lines of up to 100 columns, indented under what leads them.
+inline std::string paragraph(std::string_view lead, std::string_view words) {
+  constexpr std::size_t kColumns = 100;
+  std::string out, line(lead);
+  for (std::size_t at = 0; at < words.size();) {
+    const std::size_t end = std::min(words.find(' ', at), words.size());
+    const std::string_view word = words.substr(at, end - at);
+    if (line.size() > lead.size() && line.size() + 1 + word.size() > kColumns) {
+      out += line + "\n";
+      line = std::string(lead.size(), ' ');
+    }
+    if (line.back() != ' ') line += ' ';
+    line += word;
+    at = end + 1;
+  }
+  return out + line + "\n";
 }
 
 }  // namespace redline::report

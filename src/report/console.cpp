@@ -296,9 +296,9 @@ void Console::evaluating(const train::Evaluating& e) {
   }
   std::string line = fmt::format("evaluating, batch {}", e.batch);
   if (e.batches > 0) line += fmt::format("/{}", e.batches);
-  if (e.batches > 0 && e.batch > evaluated_first_)
-    line += ", eta " + duration((now - evaluating_since_) / static_cast<double>(e.batch - evaluated_first_) *
-                                static_cast<double>(e.batches - e.batch));
+  if (e.batches > 0)
+    line += eta(now - evaluating_since_, static_cast<double>(e.batch - evaluated_first_),
+                static_cast<double>(e.batches - evaluated_first_));
   out_.show(line);
 }
 

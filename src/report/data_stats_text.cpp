@@ -12,7 +12,6 @@ namespace redline::report {
 namespace {
 
 constexpr double kBarColumns = 48;
-constexpr std::size_t kColumns = 100;
 
 std::string histogram(const DataStats& stats, bool blocks) {
   const data::LengthSummary& s = stats.analysis.lengths;
@@ -59,24 +58,6 @@ std::string modes_table(const DataStats& stats, const data::RowLength& r) {
   return out;
 }
 
-// Words over several lines, indented under their name.
-std::string paragraph(const std::string& name, const std::string& words) {
-  std::string out, line = fmt::format("{:<9}", name);
-  std::size_t at = 0;
-  while (at < words.size()) {
-    const std::size_t end = std::min(words.find(' ', at), words.size());
-    const std::string_view word = std::string_view(words).substr(at, end - at);
-    if (line.size() + 1 + word.size() > kColumns) {
-      out += line + "\n";
-      line = std::string(9, ' ');
-    }
-    if (line.back() != ' ') line += ' ';
-    line += word;
-    at = end + 1;
-  }
-  return out + line + "\n";
-}
-
 }  // namespace
 
 std::string data_stats_text(const DataStats& stats, bool blocks) {
@@ -84,20 +65,20 @@ std::string data_stats_text(const DataStats& stats, bool blocks) {
   std::string out =
       fmt::format("data     {}: {}, {}{}\n", stats.survey.source, grouped(std::llround(a.documents), "document"),
                   stats.survey.exact ? "" : "about ", grouped(std::llround(a.tokens), "token"));
-  if (const std::string s = sampling_sentence(stats); !s.empty()) out += paragraph("sample", s);
-  if (const std::string s = caveat_sentence(stats); !s.empty()) out += paragraph("note", s);
-  out += paragraph("length", percentiles(a.lengths));
+  if (const std::string s = sampling_sentence(stats); !s.empty()) out += paragraph("sample   ", s);
+  if (const std::string s = caveat_sentence(stats); !s.empty()) out += paragraph("note     ", s);
+  out += paragraph("length   ", percentiles(a.lengths));
   out += histogram(stats, blocks);
-  out += "\n" + paragraph("shape", settings_sentence(stats));
-  out += paragraph("counted", counting_sentence(stats));
+  out += "\n" + paragraph("shape    ", settings_sentence(stats));
+  out += paragraph("counted  ", counting_sentence(stats));
   for (const data::RowLength& r : a.row_lengths) out += modes_table(stats, r);
   const bool any_long = std::ranges::any_of(a.row_lengths, [](const auto& r) { return r.tokens_beyond > 0; });
   if (any_long && !stats.settings.truncate)
-    out += "\n" + paragraph("note",
+    out += "\n" + paragraph("note     ",
                             "truncated: tokens that data.long_documents = \"truncate\" would drop; split, as here, "
                             "drops none. Shorter rows stand in batches of as many tokens.");
-  out += "\n" + paragraph("buckets", buckets_sentence(stats));
-  return out + "\n" + paragraph("advice", recommendation(stats));
+  out += "\n" + paragraph("buckets  ", buckets_sentence(stats));
+  return out + "\n" + paragraph("advice   ", recommendation(stats));
 }
 
 }  // namespace redline::report

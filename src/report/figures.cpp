@@ -84,6 +84,10 @@ std::string duration(double seconds) {
   return fmt::format("{}d {:02}h", whole / 86400, whole / 3600 % 24);
 }
 
+std::string eta(double seconds, double done, double of) {
+  return done > 0 ? ", eta " + duration(seconds * (of - done) / done) : "";
+}
+
 // People pay for kilowatt hours; a short run has few.
 std::string energy(double joules) {
   const double kwh = joules / 3.6e6;

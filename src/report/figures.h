@@ -7,8 +7,10 @@
 
 namespace redline::report {
 
-std::string bytes(double n);                                 // "17 B", "312 MiB", "1.50 GiB"
-std::string duration(double seconds);                        // "340 ms", "3.4 s", "42 s", "1m 20s", "3h 05m", "2d 04h"
+std::string bytes(double n);           // "17 B", "312 MiB", "1.50 GiB"
+std::string duration(double seconds);  // "340 ms", "3.4 s", "42 s", "1m 20s", "3h 05m", "2d 04h"
+// ", eta 12 s", where so much of the work took so many seconds; nothing before any of it is done.
+std::string eta(double seconds, double done, double of);
 std::string count(double n);                                 // "950", "12.3 k", "4.93 M"
 std::string count(double n, std::string_view noun);          // "1 token", "12.3 k tokens"
 std::string token_rate(double per_second);                   // "3.10k tok/s"

@@ -1,10 +1,9 @@
 // Any event is a sign of life. A row behind each checkpoint says what a resume from there keeps.
-#include "report/goodput_file.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "io/json.h"
+#include "report/rows_file.h"
 
 namespace redline::report {
 namespace {

@@ -32,6 +32,7 @@ std::string text_or(const io::Json& object, std::string_view key, std::string ot
 }
 
 void JsonRows::read(const std::function<bool(std::string_view)>& take) {
+  if (!files_.exists(path_)) return;
   const double size = static_cast<double>(std::max<std::uint64_t>(files_.size(path_), 1));
   std::string rest;
   double seen = 0;

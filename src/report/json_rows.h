@@ -21,7 +21,7 @@ double number_or(const io::Json& object, std::string_view key, double otherwise)
 std::int64_t integer_or(const io::Json& object, std::string_view key, std::int64_t otherwise);
 std::string text_or(const io::Json& object, std::string_view key, std::string otherwise = "");
 
-// Gives every line to `take`, and reports the lines that it refuses.
+// Gives every line to `take`, and reports the lines that it refuses. A file that is not there has no lines.
 class JsonRows {
  public:
   JsonRows(FileSystem& files, const Path& path, std::vector<std::string>& problems,

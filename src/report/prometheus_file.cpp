@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "report/metrics.h"
-#include "report/run_name.h"
+#include "report/run_record.h"
 
 namespace redline::report {
 namespace {

@@ -58,8 +58,17 @@ void cut_back(FileSystem& files, const Path& path, std::int64_t last_step) {
               counted(kept.odd, "row"), kept.first_odd);
 }
 
+// Removes a last line that a kill left incomplete, so that the next row begins a new line.
+void cut_torn_line(FileSystem& files, const Path& path) {
+  if (!files.exists(path)) return;
+  const std::string text = files.read(path);
+  const std::size_t newline = text.rfind('\n'), kept = newline == text.npos ? 0 : newline + 1;
+  if (kept < text.size()) files.truncate(path, kept);
+}
+
 // A number that is not finite is null.
-std::string fp8_row(const train::StepMetrics& m) {
+std::string fp8_row(const train::Stepped& m) {
+  if (!m.fp8) return {};
   io::Json tensors = io::Json::array();
   for (const model::Fp8Seen& t : m.fp8->tensors)
     tensors.push_back({{"name", t.name},
@@ -71,7 +80,8 @@ std::string fp8_row(const train::StepMetrics& m) {
   return io::Json{{"step", m.step}, {"tensors", std::move(tensors)}}.dump() + "\n";
 }
 
-std::string norms_row(const train::StepMetrics& m) {
+std::string norms_row(const train::Stepped& m) {
+  if (!m.norms) return {};
   io::Json tensors = io::Json::array();
   for (const model::TensorNorm& t : m.norms->tensors)
     tensors.push_back({{"name", t.name}, {"gradient", t.gradient}, {"weight", t.weight}, {"update", t.update}});
@@ -108,13 +118,6 @@ std::string pipeline_row(const train::Pipeline& figures, std::int64_t step) {
 
 }  // namespace
 
-void cut_torn_line(FileSystem& files, const Path& path) {
-  if (!files.exists(path)) return;
-  const std::string text = files.read(path);
-  const std::size_t newline = text.rfind('\n'), kept = newline == text.npos ? 0 : newline + 1;
-  if (kept < text.size()) files.truncate(path, kept);
-}
-
 void RowsFile::open() {
   if (file_.opened()) return;
   if (kind_ == history) cut_torn_line(files_, path_);
@@ -135,6 +138,7 @@ void RowsFile::on(const train::Event& event) {
     file_.write(row);
   }
   const bool sync = std::holds_alternative<train::BeforeCheckpoint>(event) ||
+                    std::holds_alternative<train::RolledBack>(event) ||
                     std::holds_alternative<train::Finished>(event) || std::holds_alternative<train::Failed>(event);
   if (sync && file_.opened()) file_.sync();
 }
@@ -152,26 +156,17 @@ RowsFile metrics_file(FileSystem& files, Path path) {
           }};
 }
 
-RowsFile fp8_file(FileSystem& files, Path path) {
-  return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
-            const auto* step = std::get_if<train::Stepped>(&event);
-            return step && step->fp8 ? fp8_row(*step) : std::string();
+// A file of some steps: `row_of` makes a row of the events of one kind.
+template <class Kind>
+RowsFile some_steps(FileSystem& files, Path path, std::string (*row_of)(const Kind&)) {
+  return {files, std::move(path), RowsFile::some_steps, [row_of](const train::Event& event) {
+            const auto* of_kind = std::get_if<Kind>(&event);
+            return of_kind ? row_of(*of_kind) : std::string();
           }};
 }
-
-RowsFile norms_file(FileSystem& files, Path path) {
-  return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
-            const auto* step = std::get_if<train::Stepped>(&event);
-            return step && step->norms ? norms_row(*step) : std::string();
-          }};
-}
-
-RowsFile samples_file(FileSystem& files, Path path) {
-  return {files, std::move(path), RowsFile::some_steps, [](const train::Event& event) {
-            const auto* sampled = std::get_if<train::Sampled>(&event);
-            return sampled ? samples_row(*sampled) : std::string();
-          }};
-}
+RowsFile fp8_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), fp8_row); }
+RowsFile norms_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), norms_row); }
+RowsFile samples_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), samples_row); }
 
 RowsFile pipeline_file(FileSystem& files, Path path) {
   return {files, std::move(path), RowsFile::history, [step = std::int64_t{0}](const train::Event& event) mutable {

@@ -10,9 +10,6 @@
 
 namespace redline::report {
 
-// Removes a last line that a kill left incomplete, so that the next row begins a new line.
-void cut_torn_line(FileSystem& files, const Path& path);
-
 // Such a file as the sink of a run. Each row is one write, so a reader that follows the file never sees a part of one.
 // On a resume or a rollback, files of steps are cut back to the step the run goes on from; a history is not. Rows that
 // cannot be read are reported and stay in the file: the rest of the history is worth keeping.
@@ -40,5 +37,14 @@ RowsFile fp8_file(FileSystem& files, Path path);       // fp8.jsonl, where produ
 RowsFile norms_file(FileSystem& files, Path path);     // norms.jsonl, where log.norms_every is set
 RowsFile samples_file(FileSystem& files, Path path);   // samples.jsonl, where train.sample_every is set
 RowsFile pipeline_file(FileSystem& files, Path path);  // data_pipeline.jsonl, where data.debug is on
+
+// goodput.jsonl: where the time of each session went so far, one object every few seconds. A history: a resume adds to
+// it and takes nothing back, so that what a crash cost is known.
+RowsFile goodput_file(FileSystem& files, Path path);
+
+// events.jsonl: what happened in a run besides its steps, one object an event: where it started and with what, what was
+// chosen, resumes, checkpoints, warnings, and how it ended. A history as well.
+inline constexpr int kEventsVersion = 1;
+RowsFile events_file(FileSystem& files, Path path, std::string program);  // program: "redline 0.1.0"
 
 }  // namespace redline::report

@@ -55,7 +55,6 @@ train::Account RunGoodput::account() const {
 
 RunGoodput read_goodput(FileSystem& files, const Path& path, std::vector<std::string>& problems) {
   RunGoodput run;
-  if (!files.exists(path)) return run;
   std::vector<std::vector<Row>> rows;  // of each session
   JsonRows(files, path, problems).read_objects([&](const io::Json& row) {
     const double time = number_or(row, "time", -1), began = number_or(row, "began", -1);

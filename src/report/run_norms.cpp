@@ -85,7 +85,6 @@ class Reading {
 
 RunNorms read_norms(FileSystem& files, const Path& path, std::vector<std::string>& problems) {
   RunNorms norms;
-  if (!files.exists(path)) return norms;
   Reading reading(norms);
   JsonRows(files, path, problems).read_objects([&](const io::Json& row) { return reading.take(row); });
   return norms;

@@ -11,9 +11,8 @@
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "config/toml.h"
-#include "report/events_file.h"
 #include "report/json_rows.h"
-#include "report/run_name.h"
+#include "report/rows_file.h"
 
 namespace redline::report {
 namespace {
@@ -186,8 +185,6 @@ bool take_event(RunRecord& run, const io::Json& row) {
 }
 
 void read_pipeline(FileSystem& files, RunRecord& run) {
-  const Path path = run.folder / "data_pipeline.jsonl";
-  if (!files.exists(path)) return;
   std::map<std::string, std::int64_t> slowest;
   std::map<std::string, double> counts;
   io::Json means = io::Json::array();
@@ -208,7 +205,7 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
     }
     return true;
   };
-  JsonRows(files, path, run.problems).read_objects(take);
+  JsonRows(files, run.folder / "data_pipeline.jsonl", run.problems).read_objects(take);
   if (slowest.empty()) return;
   std::int64_t intervals = 0;
   for (const auto& [stage, times] : slowest) intervals += times;
@@ -217,8 +214,6 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
 }
 
 void read_samples(FileSystem& files, RunRecord& run) {
-  const Path path = run.folder / "samples.jsonl";
-  if (!files.exists(path)) return;
   const auto take = [&](const io::Json& row) {
     const auto samples = row.find("samples");
     const std::int64_t step = integer_or(row, "step", -1);
@@ -228,12 +223,10 @@ void read_samples(FileSystem& files, RunRecord& run) {
       if (sample.is_object()) run.samples.push_back({step, text_or(sample, "prompt"), text_or(sample, "text")});
     return true;
   };
-  JsonRows(files, path, run.problems).read_objects(take);
+  JsonRows(files, run.folder / "samples.jsonl", run.problems).read_objects(take);
 }
 
 void read_fp8(FileSystem& files, RunRecord& run) {
-  const Path path = run.folder / "fp8.jsonl";
-  if (!files.exists(path)) return;
   const auto resize = [&] {
     for (Fp8History& of : run.fp8)
       for (auto* values : {&of.scale, &of.amax, &of.saturated, &of.zero})
@@ -261,7 +254,7 @@ void read_fp8(FileSystem& files, RunRecord& run) {
     }
     return true;
   };
-  JsonRows(files, path, run.problems).read_objects(take);
+  JsonRows(files, run.folder / "fp8.jsonl", run.problems).read_objects(take);
 }
 
 void read_config(FileSystem& files, RunRecord& run) {
@@ -365,6 +358,13 @@ void accumulate(RunRecord& run) {
 
 }  // namespace
 
+std::string run_name(const Path& folder) {
+  std::error_code error;
+  Path whole = std::filesystem::absolute(folder, error).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  return whole.has_filename() ? whole.filename().string() : whole.string();
+}
+
 std::vector<Path> runs_of(FileSystem& files, const Path& folder) {
   std::vector<Path> runs;
   std::error_code unlisted;  // a folder that cannot be listed holds no run; whoever reads it says so
@@ -381,7 +381,6 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   if (run.folder.empty()) run.folder = ".";
   run.name = run_name(run.folder);
   const Path metrics = run.folder / "metrics.jsonl", events = run.folder / "events.jsonl";
-  const bool has_metrics = files.exists(metrics), has_events = files.exists(events);
   if (!holds_run(files, run.folder)) {
     if (!files.exists(run.folder)) fail_user("{}: there is no such folder", given.string());
     fail_user(
@@ -389,11 +388,8 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
         "wrote (--out), or one that holds such folders",
         given.string());
   }
-  if (has_events) {
-    const auto take = [&](const io::Json& row) { return take_event(run, row); };
-    JsonRows(files, events, run.problems).read_objects(take);
-  }
-  if (has_metrics) {
+  JsonRows(files, events, run.problems).read_objects([&](const io::Json& row) { return take_event(run, row); });
+  if (files.exists(metrics)) {
     MetricsRow row;
     RowsInOrder rows(run);
     JsonRows(files, metrics, run.problems, progress).read([&](std::string_view text) {

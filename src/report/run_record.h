@@ -86,6 +86,10 @@ struct RunRecord {
   std::size_t rows() const { return steps.size(); }
 };
 
+// The name of a run wherever it is shown, the last part of its folder's path: "a" of "runs/a", "runs/a/" and of "."
+// inside of it.
+std::string run_name(const Path& folder);
+
 // The runs that `folder` stands for: itself where it is a run or holds none, else the runs in it, by name.
 std::vector<Path> runs_of(FileSystem& files, const Path& folder);
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "report/console.h"
-#include "report/events_file.h"
-#include "report/goodput_file.h"
 #include "report/prometheus_file.h"
 #include "report/relay.h"
 #include "report/rows_file.h"
@@ -41,7 +39,7 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
       add_rows("fp8.jsonl", fp8_file);
       add_rows("norms.jsonl", norms_file);
       add_rows("goodput.jsonl", goodput_file);
-      add(std::make_unique<EventsFile>(files, folder / "events.jsonl", std::move(program)), "events.jsonl");
+      add(std::make_unique<RowsFile>(events_file(files, folder / "events.jsonl", std::move(program))), "events.jsonl");
     }
     add_rows("data_pipeline.jsonl", pipeline_file);
     add_rows("samples.jsonl", samples_file);

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "model/tiny.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 #include "testing/thread_group.h"
 
 namespace redline::model {

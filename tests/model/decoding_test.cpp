@@ -8,7 +8,7 @@
 
 #include "model/generate.h"
 #include "model/tiny.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 
 namespace redline::model {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "model/tiny.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 
 namespace redline::model {
 namespace {

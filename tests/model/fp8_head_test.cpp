@@ -7,7 +7,7 @@
 #include "model/engine.h"
 #include "model/fp8_linears.h"
 #include "model/tiny.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 
 namespace redline::model {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/small_floats.h"
 #include "model/tiny_fp8.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 
 namespace redline::model {
 namespace {

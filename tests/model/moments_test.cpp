@@ -11,7 +11,7 @@
 #include "model/convert_moments.h"
 #include "model/tiny.h"
 #include "optim/adamw.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 #include "testing/temp_folder.h"
 
 namespace redline::model {

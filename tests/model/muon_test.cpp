@@ -12,7 +12,7 @@
 #include "model/tiny.h"
 #include "ops/orthogonalize.h"
 #include "optim/adamw.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 
 namespace redline::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "model/fp8_linears.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 #include "testing/thread_group.h"
 #include "tiny.h"
 

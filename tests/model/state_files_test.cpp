@@ -9,7 +9,7 @@
 #include "io/safetensors.h"
 #include "model/hand_made_optimizer.h"
 #include "model/tiny.h"
-#include "program/planner.h"
+#include "testing/check_plan.h"
 #include "testing/temp_folder.h"
 #include "testing/transfer_windows.h"
 

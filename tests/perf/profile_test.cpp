@@ -11,7 +11,6 @@
 #include "data/from_config.h"
 #include "data/loader.h"
 #include "perf/peak.h"
-#include "perf/trace.h"
 
 namespace redline::perf {
 namespace {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "program/small_program.h"
+#include "testing/check_plan.h"
 
 namespace redline::program {
 namespace {

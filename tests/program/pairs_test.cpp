@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "program/small_program.h"
+#include "testing/check_plan.h"
 
 namespace redline::program {
 namespace {

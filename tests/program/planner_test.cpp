@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "program/builder.h"
 #include "program/executor.h"
+#include "testing/check_plan.h"
 
 namespace redline::program {
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "program/small_program.h"
+#include "testing/check_plan.h"
 
 namespace redline::program {
 namespace {

@@ -14,6 +14,7 @@
 #include "program/builder.h"
 #include "program/executor.h"
 #include "program/planner.h"
+#include "testing/check_plan.h"
 
 namespace redline::program {
 

@@ -1,11 +1,11 @@
 // events.jsonl keeps what happened, over kills and resumes; metrics.prom is always whole.
-#include "report/events_file.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "io/json.h"
 #include "report/prometheus_file.h"
+#include "report/rows_file.h"
 #include "testing/temp_folder.h"
 
 namespace redline::report {
@@ -38,7 +38,7 @@ TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
   const testing::TempFolder folder;
   const Path path = folder / "events.jsonl";
   {
-    EventsFile file(real_files(), path, "redline 1");
+    RowsFile file = events_file(real_files(), path, "redline 1");
     file.on(train::Note{"resuming after step 4"});
     file.on(train::Started{SmallRun(4).header});
     train::StepMetrics m;
@@ -64,7 +64,7 @@ TEST(EventsFile, WhatIsToldBeforeTheStartComesAfterIt) {
 
 TEST(EventsFile, StepsThatAreNotKnownComeWithANote) {
   const testing::TempFolder folder;
-  EventsFile file(real_files(), folder / "events.jsonl", "");
+  RowsFile file = events_file(real_files(), folder / "events.jsonl", "");
   SmallRun run;
   run.header.steps = 0;
   file.on(train::Started{run.header});
@@ -79,7 +79,7 @@ TEST(EventsFile, StepsThatAreNotKnownComeWithANote) {
 
 TEST(EventsFile, HasUpdatesThatWereNotMadeWithTheirDocuments) {
   const testing::TempFolder folder;
-  EventsFile file(real_files(), folder / "events.jsonl", "");
+  RowsFile file = events_file(real_files(), folder / "events.jsonl", "");
   PrometheusFile prometheus(real_files(), folder / "metrics.prom");
   train::Skipped skipped;
   skipped.text = "it was not made";
@@ -124,7 +124,7 @@ TEST(EventsFile, HasUpdatesThatWereNotMadeWithTheirDocuments) {
 
 TEST(EventsFile, ARunThatWasStoppedIsNotFinished) {
   const testing::TempFolder folder;
-  EventsFile file(real_files(), folder / "events.jsonl", "");
+  RowsFile file = events_file(real_files(), folder / "events.jsonl", "");
   file.on(train::Started{SmallRun().header});
   train::Finished ending{"stopped by signal 2 after step 7"};
   ending.stopped = true;
@@ -136,7 +136,7 @@ TEST(EventsFile, ATornRowGoesAndTheHistoryStays) {
   const testing::TempFolder folder;
   const Path path = folder / "events.jsonl";
   real_files().create(path)->write(std::string_view("{\"kind\":\"note\",\"text\":\"old\"}\n{\"kind\":\"no"));
-  EventsFile(real_files(), path, "").on(train::Started{SmallRun().header});
+  events_file(real_files(), path, "").on(train::Started{SmallRun().header});
   const std::vector<io::Json> all = rows(path);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0]["text"], "old");
@@ -145,7 +145,7 @@ TEST(EventsFile, ATornRowGoesAndTheHistoryStays) {
 
 TEST(EventsFile, BytesThatAreNoTextCostNothing) {
   const testing::TempFolder folder;
-  EventsFile file(real_files(), folder / "events.jsonl", "");
+  RowsFile file = events_file(real_files(), folder / "events.jsonl", "");
   file.on(train::Started{SmallRun().header});
   file.on(train::Warning{"file \xFF\xFE is odd"});
   EXPECT_EQ(rows(folder / "events.jsonl").size(), 2u);

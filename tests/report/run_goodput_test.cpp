@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "report/goodput_file.h"
+#include "report/rows_file.h"
 #include "report/run_page.h"
 #include "testing/page_data.h"
 #include "testing/temp_folder.h"

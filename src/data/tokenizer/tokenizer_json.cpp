@@ -242,7 +242,7 @@ class Reader {
     if (!list.is_array()) fail_user("{}: \"added_tokens\" must be a list", file_);
     std::vector<AddedToken> added;
     std::vector<std::string> contents;
-    // What the model does not know is numbered behind its vocabulary, in the order of the file, whatever "id" says.
+    // Tokens unknown to the model are numbered behind its vocabulary, in the order of the file, whatever "id" says.
     std::int64_t next_id = vocabulary_;
     TokenTable seen(list.size());
     contents.reserve(list.size());

@@ -54,33 +54,15 @@ void attend(const Attention<Tensor>& op, std::int64_t head, const DocumentPart& 
 
   for (std::int64_t key = part.document; key < part.end; key += kKeyTile) {
     const std::int64_t keys = std::min(kKeyTile, part.end - key);
-    gemm_tile({.tb = Transpose::yes,
-               .m = queries,
-               .n = keys,
-               .k = hd,
-               .a = q,
-               .lda = qkv_width,
-               .b = k + key * qkv_width,
-               .ldb = qkv_width,
-               .c = scores,
-               .ldc = keys,
-               .alpha = op.scale});
+    const Matrix k_tile{k + key * qkv_width, keys, hd, qkv_width}, v_tile{v + key * qkv_width, keys, hd, qkv_width};
+    gemm_tile(product({q, queries, hd, qkv_width}, turned(k_tile), scores, keys, op.scale));
     const bool first = key == part.document;
     for (std::int64_t i = 0; i < queries; ++i) {
       const std::int64_t visible = std::min(keys, part.begin + i + 1 - key);
       const float correction = softmax_step(scores + i * keys, visible, keys, rows[i]);
       if (!first) scale_row(out + i * out_width, hd, correction);
     }
-    gemm_tile({.m = queries,
-               .n = hd,
-               .k = keys,
-               .a = scores,
-               .lda = keys,
-               .b = v + key * qkv_width,
-               .ldb = qkv_width,
-               .c = out,
-               .ldc = out_width,
-               .beta = first ? 0.0f : 1.0f});
+    gemm_tile(product({scores, queries, keys, keys}, v_tile, out, out_width, 1, first ? 0.0f : 1.0f));
   }
   float* lse = op.lse.f32() + head * op.qkv.rows() + part.begin;
   for (std::int64_t i = 0; i < queries; ++i) {

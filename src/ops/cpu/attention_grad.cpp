@@ -73,46 +73,18 @@ struct Tile {
 
 void tile_grad(const HeadPointers& h, const Tile& t, float scale) {
   const std::int64_t hd = h.head_dim, w = h.qkv_width;
-  const float *q = h.q + t.query * w, *k = h.k + t.key * w, *v = h.v + t.key * w,
-              *dout = h.dout + t.query * h.out_width;
+  const Matrix q{h.q + t.query * w, t.queries, hd, w}, k{h.k + t.key * w, t.keys, hd, w};
+  const Matrix v{h.v + t.key * w, t.keys, hd, w}, dout{h.dout + t.query * h.out_width, t.queries, hd, h.out_width};
   alignas(64) float p[kQueryTile * kKeyTile];
   alignas(64) float ds[kQueryTile * kKeyTile];
+  const Matrix p_tile{p, t.queries, t.keys, t.keys}, ds_tile{ds, t.queries, t.keys, t.keys};
 
-  gemm_tile({.tb = Transpose::yes,
-             .m = t.queries,
-             .n = t.keys,
-             .k = hd,
-             .a = q,
-             .lda = w,
-             .b = k,
-             .ldb = w,
-             .c = p,
-             .ldc = t.keys,
-             .alpha = scale});
+  gemm_tile(product(q, turned(k), p, t.keys, scale));
   for (std::int64_t i = 0; i < t.queries; ++i) {
     probabilities(p + i * t.keys, std::min(t.keys, t.query + i + 1 - t.key), t.keys, h.lse[t.query + i]);
   }
-  gemm_tile({.ta = Transpose::yes,
-             .m = t.keys,
-             .n = hd,
-             .k = t.queries,
-             .a = p,
-             .lda = t.keys,
-             .b = dout,
-             .ldb = h.out_width,
-             .c = h.dv + t.key * w,
-             .ldc = w,
-             .beta = 1.0f});
-  gemm_tile({.tb = Transpose::yes,
-             .m = t.queries,
-             .n = t.keys,
-             .k = hd,
-             .a = dout,
-             .lda = h.out_width,
-             .b = v,
-             .ldb = w,
-             .c = ds,
-             .ldc = t.keys});
+  gemm_tile(product(turned(p_tile), dout, h.dv + t.key * w, w, 1, 1));
+  gemm_tile(product(dout, turned(v), ds, t.keys));
   for (std::int64_t i = 0; i < t.queries; ++i) {
     const float delta = h.delta[t.query + i];
     float* row = ds + i * t.keys;
@@ -120,27 +92,8 @@ void tile_grad(const HeadPointers& h, const Tile& t, float scale) {
 #pragma omp simd
     for (std::int64_t j = 0; j < t.keys; ++j) row[j] = p_row[j] * (row[j] - delta) * scale;
   }
-  gemm_tile({.m = t.queries,
-             .n = hd,
-             .k = t.keys,
-             .a = ds,
-             .lda = t.keys,
-             .b = k,
-             .ldb = w,
-             .c = h.dq + t.query * w,
-             .ldc = w,
-             .beta = t.first ? 0.0f : 1.0f});
-  gemm_tile({.ta = Transpose::yes,
-             .m = t.keys,
-             .n = hd,
-             .k = t.queries,
-             .a = ds,
-             .lda = t.keys,
-             .b = q,
-             .ldb = w,
-             .c = h.dk + t.key * w,
-             .ldc = w,
-             .beta = 1.0f});
+  gemm_tile(product(ds_tile, k, h.dq + t.query * w, w, 1, t.first ? 0.0f : 1.0f));
+  gemm_tile(product(turned(ds_tile), q, h.dk + t.key * w, w, 1, 1));
 }
 
 }  // namespace

@@ -117,19 +117,10 @@ void run(const MoveScales<Tensor>& op, ThreadPool&) {
 
 void run(const Fp8Product<Tensor>& op, ThreadPool& pool) {
   const std::vector<float> a = numbers_of(op.a, pool), b = numbers_of(op.b, pool);
-  const std::int64_t k = op.a.columns();
-  gemm({.tb = Transpose::yes,
-        .m = op.a.rows(),
-        .n = op.b.rows(),
-        .k = k,
-        .a = a.data(),
-        .lda = k,
-        .b = b.data(),
-        .ldb = k,
-        .c = op.c.f32(),
-        .ldc = op.b.rows(),
-        .alpha = op.a_scale.as<Fp8Scale>()->inverse * op.b_scale.as<Fp8Scale>()->inverse,
-        .beta = op.accumulate ? 1.0f : 0.0f},
+  const std::int64_t rows = op.a.rows(), columns = op.b.rows(), k = op.a.columns();
+  const float scale = op.a_scale.as<Fp8Scale>()->inverse * op.b_scale.as<Fp8Scale>()->inverse;
+  gemm(product({a.data(), rows, k, k}, turned({b.data(), columns, k, k}), op.c.f32(), columns, scale,
+               op.accumulate ? 1.0f : 0.0f),
        pool);
 }
 

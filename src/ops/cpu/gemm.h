@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/tensor.h"
 #include "base/thread_pool.h"
 
 namespace redline::ops::cpu {
@@ -23,6 +24,25 @@ struct Gemm {
   std::int64_t ldc = 0;
   float alpha = 1, beta = 0;
 };
+
+// [rows, columns] as it is stored, its rows `stride` apart.
+struct Matrix {
+  const float* data;
+  std::int64_t rows, columns, stride;
+  Transpose turn = Transpose::no;  // read turned over
+};
+inline Matrix matrix(const Tensor& t) { return {t.f32(), t.rows(), t.columns(), t.columns()}; }
+inline Matrix turned(Matrix m) {
+  m.turn = Transpose::yes;
+  return m;
+}
+
+// C = alpha * A * B + beta * C, the rows of C `ldc` apart.
+inline Gemm product(const Matrix& a, const Matrix& b, float* c, std::int64_t ldc, float alpha = 1, float beta = 0) {
+  const bool turn_a = a.turn == Transpose::yes, turn_b = b.turn == Transpose::yes;
+  const std::int64_t m = turn_a ? a.columns : a.rows, n = turn_b ? b.rows : b.columns, k = turn_a ? a.rows : a.columns;
+  return {a.turn, b.turn, m, n, k, a.data, a.stride, b.data, b.stride, c, ldc, alpha, beta};
+}
 
 void gemm(const Gemm& g, ThreadPool& pool);  // spread over the pool
 void gemm_tile(const Gemm& g);               // on the calling thread

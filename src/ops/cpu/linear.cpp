@@ -51,51 +51,18 @@ void multiply_few_rows(const Linear<Tensor>& op, ThreadPool& pool) {
 }  // namespace
 
 void run(const Linear<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t n = op.x.rows(), k = op.x.columns(), m = op.y.columns();
-  if (n <= kFewRows) return multiply_few_rows(op, pool);
-  gemm({.ta = Transpose::no,
-        .tb = Transpose::yes,
-        .m = n,
-        .n = m,
-        .k = k,
-        .a = op.x.f32(),
-        .lda = k,
-        .b = op.weight.f32(),
-        .ldb = k,
-        .c = op.y.f32(),
-        .ldc = m},
-       pool);
+  if (op.x.rows() <= kFewRows) return multiply_few_rows(op, pool);
+  gemm(product(matrix(op.x), turned(matrix(op.weight)), op.y.f32(), op.y.columns()), pool);
 }
 
 void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t n = op.dy.rows(), m = op.dy.columns(), k = op.dx.columns();
-  gemm({.m = n,
-        .n = k,
-        .k = m,
-        .a = op.dy.f32(),
-        .lda = m,
-        .b = op.weight.f32(),
-        .ldb = k,
-        .c = op.dx.f32(),
-        .ldc = k,
-        .beta = op.accumulate ? 1.0f : 0.0f},
-       pool);
+  const float beta = op.accumulate ? 1.0f : 0.0f;
+  gemm(product(matrix(op.dy), matrix(op.weight), op.dx.f32(), op.dx.columns(), 1, beta), pool);
 }
 
 void run(const LinearWeightGrad<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t n = op.dy.rows(), m = op.dy.columns(), k = op.x.columns();
-  gemm({.ta = Transpose::yes,
-        .m = m,
-        .n = k,
-        .k = n,
-        .a = op.dy.f32(),
-        .lda = m,
-        .b = op.x.f32(),
-        .ldb = k,
-        .c = op.dweight.f32(),
-        .ldc = k,
-        .beta = op.accumulate ? 1.0f : 0.0f},
-       pool);
+  const float beta = op.accumulate ? 1.0f : 0.0f;
+  gemm(product(turned(matrix(op.dy)), matrix(op.x), op.dweight.f32(), op.x.columns(), 1, beta), pool);
 }
 
 }  // namespace redline::ops::cpu

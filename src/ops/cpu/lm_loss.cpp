@@ -55,31 +55,13 @@ class GradientsInFp8 {
     const Tensor columns{op_.fp8.dlogits.data, op_.fp8.dlogits.dtype, {vocab, rows}};
     cast({op_.logits.data, DType::f32, {rows, vocab}}, {}, columns, scale.scale, pool_);
     const std::vector<float> dlogits = numbers_of(columns, pool_);
-    gemm({.ta = Transpose::yes,
-          .tb = Transpose::yes,
-          .m = rows,
-          .n = d,
-          .k = vocab,
-          .a = dlogits.data(),
-          .lda = rows,
-          .b = weight_.data(),
-          .ldb = vocab,
-          .c = op_.dx.f32() + first * d,
-          .ldc = d,
-          .alpha = scale.inverse * op_.fp8.weight_scale.as<Fp8Scale>()->inverse},
+    const Matrix by_columns{dlogits.data(), vocab, rows, rows};
+    gemm(product(turned(by_columns), turned({weight_.data(), d, vocab, vocab}), op_.dx.f32() + first * d, d,
+                 scale.inverse * op_.fp8.weight_scale.as<Fp8Scale>()->inverse),
          pool_);
-    gemm({.tb = Transpose::yes,
-          .m = vocab,
-          .n = d,
-          .k = rows,
-          .a = dlogits.data(),
-          .lda = rows,
-          .b = x_.data() + first,
-          .ldb = n,
-          .c = op_.dweight.f32(),
-          .ldc = d,
-          .alpha = scale.inverse * op_.fp8.x_scale.as<Fp8Scale>()->inverse,
-          .beta = first > 0 || op_.accumulate_weight ? 1.0f : 0.0f},
+    gemm(product(by_columns, turned({x_.data() + first, d, rows, n}), op_.dweight.f32(), d,
+                 scale.inverse * op_.fp8.x_scale.as<Fp8Scale>()->inverse,
+                 first > 0 || op_.accumulate_weight ? 1.0f : 0.0f),
          pool_);
   }
 
@@ -99,18 +81,8 @@ void run(const LmLoss<Tensor>& op, ThreadPool& pool) {
   if (gradient && op.fp8.present()) in_fp8.emplace(op, pool);
   for (std::int64_t first = 0; first < n; first += chunk) {
     const std::int64_t rows = std::min(chunk, n - first);
-    const float* x = op.x.f32() + first * d;
-    gemm({.tb = Transpose::yes,
-          .m = rows,
-          .n = vocab,
-          .k = d,
-          .a = x,
-          .lda = d,
-          .b = op.weight.f32(),
-          .ldb = d,
-          .c = logits,
-          .ldc = vocab},
-         pool);
+    const Matrix x{op.x.f32() + first * d, rows, d, d}, weight = matrix(op.weight), dlogits{logits, rows, vocab, vocab};
+    gemm(product(x, turned(weight), logits, vocab), pool);
     for_rows(pool, rows, vocab, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         float* const row = logits + i * vocab;
@@ -124,28 +96,9 @@ void run(const LmLoss<Tensor>& op, ThreadPool& pool) {
       in_fp8->add(first, rows);
       continue;
     }
-    gemm({.m = rows,
-          .n = d,
-          .k = vocab,
-          .a = logits,
-          .lda = vocab,
-          .b = op.weight.f32(),
-          .ldb = d,
-          .c = op.dx.f32() + first * d,
-          .ldc = d},
-         pool);
-    gemm({.ta = Transpose::yes,
-          .m = vocab,
-          .n = d,
-          .k = rows,
-          .a = logits,
-          .lda = vocab,
-          .b = x,
-          .ldb = d,
-          .c = op.dweight.f32(),
-          .ldc = d,
-          .beta = first > 0 || op.accumulate_weight ? 1.0f : 0.0f},
-         pool);
+    gemm(product(dlogits, weight, op.dx.f32() + first * d, d), pool);
+    const float beta = first > 0 || op.accumulate_weight ? 1.0f : 0.0f;
+    gemm(product(turned(dlogits), x, op.dweight.f32(), d, 1, beta), pool);
   }
   double sum = op.accumulate_loss ? *op.loss_sum.as<double>() : 0.0;
   for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(op.losses.f32()[i]);

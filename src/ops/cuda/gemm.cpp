@@ -34,7 +34,7 @@ std::string machine() {
   cudaDeviceProp properties;
   REDLINE_CUDA(cudaGetDevice(&card));
   REDLINE_CUDA(cudaGetDeviceProperties(&properties, card));
-  return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
+  return fmt::format("{}, cuBLASLt {}", properties.name, lt::cublasLtGetVersion());
 }
 
 // All plans of a card.

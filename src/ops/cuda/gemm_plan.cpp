@@ -37,41 +37,42 @@ struct Batch {
 // A row-major [rows, columns] is a column-major [columns, rows].
 LtLayout layout(DType type, std::int64_t rows, std::int64_t columns, std::int64_t ld, const Batch& batch) {
   cublasLtMatrixLayout_t l = nullptr;
-  REDLINE_CUBLAS(cublasLtMatrixLayoutCreate(&l, data_type(type), static_cast<std::uint64_t>(columns),
-                                            static_cast<std::uint64_t>(rows), ld));
+  REDLINE_CUBLAS(lt::cublasLtMatrixLayoutCreate(&l, data_type(type), static_cast<std::uint64_t>(columns),
+                                                static_cast<std::uint64_t>(rows), ld));
   LtLayout owned(l);
   if (batch.count > 1) {
     const auto count = static_cast<std::int32_t>(batch.count);
-    REDLINE_CUBLAS(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    REDLINE_CUBLAS(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch.stride,
-                                                    sizeof batch.stride));
+    REDLINE_CUBLAS(lt::cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    REDLINE_CUBLAS(lt::cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch.stride,
+                                                        sizeof batch.stride));
   }
   return owned;
 }
 
 LtOperation operation(const GemmShape& s) {
   cublasLtMatmulDesc_t op = nullptr;
-  REDLINE_CUBLAS(cublasLtMatmulDescCreate(&op, s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  REDLINE_CUBLAS(
+      lt::cublasLtMatmulDescCreate(&op, s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   LtOperation owned(op);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
     const cublasOperation_t t = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-    REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(op, attribute, &t, sizeof t));
+    REDLINE_CUBLAS(lt::cublasLtMatmulDescSetAttribute(op, attribute, &t, sizeof t));
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b);  // its A is our B
   set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a);
   if (s.fast_sums) {
     const std::int8_t fast = 1;
-    REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    REDLINE_CUBLAS(lt::cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
   }
   return owned;
 }
 
 LtPreference preference(const GemmShape& s) {
   cublasLtMatmulPreference_t p = nullptr;
-  REDLINE_CUBLAS(cublasLtMatmulPreferenceCreate(&p));
+  REDLINE_CUBLAS(lt::cublasLtMatmulPreferenceCreate(&p));
   LtPreference owned(p);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    REDLINE_CUBLAS(cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value));
+    REDLINE_CUBLAS(lt::cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(s.workspace));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.align_b);
@@ -88,7 +89,7 @@ LtPreference preference(const GemmShape& s) {
 
 LtHandle make_handle() {
   cublasLtHandle_t handle = nullptr;
-  REDLINE_CUBLAS(cublasLtCreate(&handle));
+  REDLINE_CUBLAS(lt::cublasLtCreate(&handle));
   return LtHandle(handle);
 }
 
@@ -152,7 +153,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
 
 void GemmPlan::set_scales(const float* a, const float* b) const {
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const float* scale) {
-    REDLINE_CUBLAS(cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &scale, sizeof scale));
+    REDLINE_CUBLAS(lt::cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &scale, sizeof scale));
   };
   set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
@@ -165,8 +166,8 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::proposals(int most) const {
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int count = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                                     preference(shape_).get(), most, results.data(), &count);
+      lt::cublasLtMatmulAlgoGetHeuristic(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
+                                         preference(shape_).get(), most, results.data(), &count);
   if (status != CUBLAS_STATUS_SUCCESS) return {};
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   results.resize(static_cast<std::size_t>(count));
@@ -176,7 +177,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::proposals(int most) const {
 }
 
 std::string GemmPlan::why_none() const {
-  return fmt::format("cuBLASLt {} has no algorithm for {}", cublasLtGetVersion(), shape_.str());
+  return fmt::format("cuBLASLt {} has no algorithm for {}", lt::cublasLtGetVersion(), shape_.str());
 }
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::variants(const cublasLtMatmulAlgo_t& algorithm) const {
@@ -184,13 +185,13 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::variants(const cublasLtMatmulAlgo_t&
   const auto read = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
     std::uint32_t value = 0;
     std::size_t written = 0;
-    REDLINE_CUBLAS(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written));
+    REDLINE_CUBLAS(lt::cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written));
     return value;
   };
   std::uint32_t last_option = 0;
   std::size_t written = 0;
-  REDLINE_CUBLAS(cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &last_option,
-                                                   sizeof last_option, &written));
+  REDLINE_CUBLAS(lt::cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &last_option,
+                                                       sizeof last_option, &written));
   const std::uint32_t own_option = read(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION);
   const std::uint32_t own_swizzle = read(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING);
   std::vector<cublasLtMatmulAlgo_t> found;
@@ -199,7 +200,8 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::variants(const cublasLtMatmulAlgo_t&
       if (option == own_option && swizzle == own_swizzle) continue;
       cublasLtMatmulAlgo_t variant = algorithm;
       const auto set = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, std::uint32_t value) {
-        return cublasLtMatmulAlgoConfigSetAttribute(&variant, attribute, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
+        return lt::cublasLtMatmulAlgoConfigSetAttribute(&variant, attribute, &value, sizeof value) ==
+               CUBLAS_STATUS_SUCCESS;
       };
       if (set(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, option) && set(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle) &&
           accepts(variant))
@@ -211,8 +213,8 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::variants(const cublasLtMatmulAlgo_t&
 
 bool GemmPlan::accepts(const cublasLtMatmulAlgo_t& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm,
-                                 &result) == CUBLAS_STATUS_SUCCESS &&
+  return lt::cublasLtMatmulAlgoCheck(handle_, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm,
+                                     &result) == CUBLAS_STATUS_SUCCESS &&
          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<std::size_t>(shape_.workspace);
 }
 
@@ -221,16 +223,17 @@ cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const Op
   const float beta = shape_.accumulate ? with.beta : 0.0f;
   const void* const added = with.added ? with.added : with.c;
   if (is_fp8(shape_.input)) set_scales(with.a_scale, with.b_scale);  // for each launch: layers share a plan
-  return cublasLtMatmul(handle_, operation_.get(), &with.alpha, with.b, b_.get(), with.a, a_.get(), &beta, added,
-                        c_.get(), with.c, c_.get(), &algorithm, with.workspace,
-                        static_cast<std::size_t>(shape_.workspace), launch.stream);
+  return lt::cublasLtMatmul(handle_, operation_.get(), &with.alpha, with.b, b_.get(), with.a, a_.get(), &beta, added,
+                            c_.get(), with.c, c_.get(), &algorithm, with.workspace,
+                            static_cast<std::size_t>(shape_.workspace), launch.stream);
 }
 
 void GemmPlan::run(const Gemm& g, const Launch& launch) const {
   const cublasStatus_t status =
       try_run(algorithm_, {g.a, g.b, g.c, g.workspace, g.a_scale, g.b_scale, g.added, g.alpha, g.beta}, launch);
   if (status != CUBLAS_STATUS_SUCCESS)
-    fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(), cublasLtGetStatusString(status));
+    fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(),
+                 lt::cublasLtGetStatusString(status));
 }
 
 }  // namespace redline::ops::cuda

@@ -1,32 +1,38 @@
 // The description of a product for cuBLASLt, and the algorithms that can compute it.
 #pragma once
 
-#include <cublasLt.h>
-
 #include <compare>
 #include <string>
 #include <vector>
 
 #include "device/cuda/handles.h"
+#include "ops/cuda/cublaslt.h"
 #include "ops/cuda/gemm.h"
 
 // A failed call is a MachineError with the call, file and line.
-#define REDLINE_CUBLAS(call)                                                                                        \
-  do {                                                                                                              \
-    const cublasStatus_t redline_status = (call);                                                                   \
-    if (redline_status != CUBLAS_STATUS_SUCCESS)                                                                    \
-      ::redline::fail_machine("{}:{}: {}: {}", __FILE__, __LINE__, #call, cublasLtGetStatusString(redline_status)); \
+#define REDLINE_CUBLAS(call)                                                                      \
+  do {                                                                                            \
+    const cublasStatus_t redline_status = (call);                                                 \
+    if (redline_status != CUBLAS_STATUS_SUCCESS)                                                  \
+      ::redline::fail_machine("{}:{}: {}: {}", __FILE__, __LINE__, #call,                         \
+                              ::redline::ops::cuda::lt::cublasLtGetStatusString(redline_status)); \
   } while (false)
 
 namespace redline::ops::cuda {
 
-using device::cuda::Destroy;
 using device::cuda::Launch;
 
-using LtHandle = std::unique_ptr<cublasLtContext, Destroy<cublasLtDestroy>>;
-using LtOperation = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy<cublasLtMatmulDescDestroy>>;
-using LtLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy<cublasLtMatrixLayoutDestroy>>;
-using LtPreference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy<cublasLtMatmulPreferenceDestroy>>;
+template <auto& kDestroy>
+struct LtDestroy {
+  template <class T>
+  void operator()(T* handle) const {
+    kDestroy(handle);
+  }
+};
+using LtHandle = std::unique_ptr<cublasLtContext, LtDestroy<lt::cublasLtDestroy>>;
+using LtOperation = std::unique_ptr<cublasLtMatmulDescOpaque_t, LtDestroy<lt::cublasLtMatmulDescDestroy>>;
+using LtLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, LtDestroy<lt::cublasLtMatrixLayoutDestroy>>;
+using LtPreference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, LtDestroy<lt::cublasLtMatmulPreferenceDestroy>>;
 
 LtHandle make_handle();
 

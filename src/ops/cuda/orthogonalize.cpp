@@ -18,46 +18,29 @@ void run(const Orthogonalize<Tensor>& op, const device::cuda::Launch& launch) {
   void* to = op.y.data;
   for (std::int64_t round = 0; round < op.rounds; ++round) {
     const Polynomial p = polynomial(op.polynomials, round);
-    Gemm gram = all;
-    gram.transpose_a = !wide;
-    gram.transpose_b = wide;
-    gram.m = gram.n = m;
-    gram.k = n;
-    gram.a = gram.b = from;
-    gram.lda = gram.ldb = columns;
-    gram.stride_a = gram.stride_b = elements;
-    gram.c = op.gram.data;
-    gram.ldc = m;
-    gram.stride_c = m * m;
-    gemm(gram, launch);
-
-    Gemm square = all;
-    square.m = square.n = square.k = m;
-    square.a = square.b = op.gram.data;
-    square.c = op.square.data;
-    square.lda = square.ldb = square.ldc = m;
-    square.stride_a = square.stride_b = square.stride_c = m * m;
-    square.alpha = p.c;
-    square.beta = p.b;
-    square.added = op.gram.data;
-    gemm(square, launch);
-
-    Gemm next = all;
-    next.m = rows;
-    next.n = columns;
-    next.k = m;
-    next.a = wide ? op.square.data : from;
-    next.lda = wide ? m : columns;
-    next.stride_a = wide ? m * m : elements;
-    next.b = wide ? from : op.square.data;
-    next.ldb = wide ? columns : m;
-    next.stride_b = wide ? elements : m * m;
-    next.c = to;
-    next.ldc = columns;
-    next.stride_c = elements;
-    next.beta = p.a;
-    next.added = from;
-    gemm(next, launch);
+    struct Operand {
+      const void* data;
+      std::int64_t ld, stride;  // of a row, and to the next of the batch
+    };
+    const Operand x{from, columns, elements}, gram{op.gram.data, m, m * m}, square{op.square.data, m, m * m};
+    const auto multiply = [&](Gemm g, const Operand& a, const Operand& b, const Operand& c) {
+      g.a = a.data, g.lda = a.ld, g.stride_a = a.stride;
+      g.b = b.data, g.ldb = b.ld, g.stride_b = b.stride;
+      g.c = const_cast<void*>(c.data), g.ldc = c.ld, g.stride_c = c.stride;
+      gemm(g, launch);
+    };
+    Gemm g = all;
+    g.transpose_a = !wide, g.transpose_b = wide;
+    g.m = g.n = m, g.k = n;
+    multiply(g, x, x, gram);
+    g = all;
+    g.m = g.n = g.k = m;
+    g.alpha = p.c, g.beta = p.b, g.added = op.gram.data;
+    multiply(g, gram, gram, square);
+    g = all;
+    g.m = rows, g.n = columns, g.k = m;
+    g.beta = p.a, g.added = from;
+    multiply(g, wide ? square : x, wide ? x : square, {to, columns, elements});
 
     void* const written = to;
     to = const_cast<void*>(from);

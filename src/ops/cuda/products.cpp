@@ -19,53 +19,32 @@ Matrix rows_of(const Tensor& t, std::int64_t first, std::int64_t rows) {
   return {data, t.dtype, rows, t.columns(), t.columns()};
 }
 
+enum Turned : bool { as_stored, turned };
+Gemm product_of(const Matrix& a, Turned turn_a, const Matrix& b, Turned turn_b, const Matrix& c, bool accumulate) {
+  return {.transpose_a = turn_a,
+          .transpose_b = turn_b,
+          .m = turn_a ? a.columns : a.rows,
+          .n = turn_b ? b.rows : b.columns,
+          .k = turn_a ? a.rows : a.columns,
+          .a = a.data,
+          .lda = a.stride,
+          .b = b.data,
+          .ldb = b.stride,
+          .c = c.data,
+          .ldc = c.stride,
+          .input = a.dtype,
+          .input_b = b.dtype,
+          .output = c.dtype,
+          .beta = accumulate ? 1.0f : 0.0f};
+}
 Gemm output(const Matrix& x, const Matrix& weight, const Matrix& y) {
-  return {.transpose_b = true,
-          .m = x.rows,
-          .n = weight.rows,
-          .k = x.columns,
-          .a = x.data,
-          .lda = x.stride,
-          .b = weight.data,
-          .ldb = weight.stride,
-          .c = y.data,
-          .ldc = y.stride,
-          .input = x.dtype,
-          .input_b = weight.dtype,
-          .output = y.dtype};
+  return product_of(x, as_stored, weight, turned, y, false);
 }
-
 Gemm input_grad(const Matrix& dy, const Matrix& weight, const Matrix& dx, bool accumulate) {
-  return {.m = dy.rows,
-          .n = weight.columns,
-          .k = dy.columns,
-          .a = dy.data,
-          .lda = dy.stride,
-          .b = weight.data,
-          .ldb = weight.stride,
-          .c = dx.data,
-          .ldc = dx.stride,
-          .input = dy.dtype,
-          .input_b = weight.dtype,
-          .output = dx.dtype,
-          .beta = accumulate ? 1.0f : 0.0f};
+  return product_of(dy, as_stored, weight, as_stored, dx, accumulate);
 }
-
 Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool accumulate) {
-  return {.transpose_a = true,
-          .m = dy.columns,
-          .n = x.columns,
-          .k = dy.rows,
-          .a = dy.data,
-          .lda = dy.stride,
-          .b = x.data,
-          .ldb = x.stride,
-          .c = dweight.data,
-          .ldc = dweight.stride,
-          .input = dy.dtype,
-          .input_b = x.dtype,
-          .output = dweight.dtype,
-          .beta = accumulate ? 1.0f : 0.0f};
+  return product_of(dy, turned, x, as_stored, dweight, accumulate);
 }
 
 // With the node's way to compute, and its scratch.

@@ -1,8 +1,6 @@
 // Times large bf16 products on a card, and says which libraries compute there.
 #include "perf/peak.h"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,6 +10,7 @@
 #include "device/cuda/device.h"
 #include "device/cuda/stopwatch.h"
 #include "ops/cuda/attention_backends.h"
+#include "ops/cuda/cublaslt.h"
 #include "ops/cuda/gemm.h"
 
 namespace redline::perf {
@@ -84,7 +83,7 @@ double measure_cuda_copy_rate(device::Device& device) {
 CardLibraries card_libraries() {
   CardLibraries found{"", ops::cuda::cudnn_version(), "", ops::cuda::cudnn_problem()};
   try {
-    const std::size_t version = cublasLtGetVersion();  // 130100 is 13.1.0
+    const std::size_t version = ops::cuda::lt::cublasLtGetVersion();  // 130100 is 13.1.0
     found.cublaslt = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   } catch (const MachineError& missing) {
     found.cublaslt_problem = missing.what();

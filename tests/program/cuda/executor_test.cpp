@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "program/planner.h"
 #include "program/writer.h"
+#include "testing/check_plan.h"
 #include "testing/on_card.h"
 #include "testing/temp_folder.h"
 
