@@ -76,10 +76,8 @@ class RunFolder final : public Keeper {
   };
   Restored restore(const Path& checkpoint, StepLoop& loop);
   std::string load(const Path& checkpoint, StepLoop& loop);
-  io::Communicator* others() const {
-    return options_.team.communicator;
-  }                                     // ranks that follow this one; none: it is alone
-  void leave_after(std::int64_t step);  // newer checkpoints are no longer the run's
+  io::Communicator* others() const { return options_.team.communicator; }  // ranks that follow; null: alone
+  void leave_after(std::int64_t step);                                     // newer checkpoints are no longer the run's
   void lock();
   void make();  // what is written first
   void tell_of_jumps(double now);
