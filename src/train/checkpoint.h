@@ -56,10 +56,6 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read, io::Together& ranks, const OpenStretches& open = open_stretches);
 
-// Both at once, from the engine's state: the host holds no more than two windows of it (model/state_files.h).
-void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
-                     const RunState& state, const RunTokens& tokens = {});
-
 // The files that a run needs to go on and the folder's manifest does not name, as a sentence; nothing where all is
 // there. Scales of operands in eight bits are not needed, nor is an average of the weights: they can be begun anew.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);
