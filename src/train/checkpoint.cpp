@@ -249,15 +249,6 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
   telling_of_room(files, parent, content, [&] { io::write_checkpoint(files, parent, content.step, ranks, fill); });
 }
 
-void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
-                     const RunState& state, const RunTokens& tokens) {
-  const std::vector<Tensor> arrays = engine.state();
-  write_checkpoint(files, parent, checkpoint_content(engine, config, state, tokens),
-                   [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
-                     model::read_state(tensors, arrays, engine.device(), take);
-                   });
-}
-
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table) {
   const std::map<std::string, io::FileHashes> named = io::checkpoint_hashes(files, folder);
   std::vector<std::string> needed = model::state_files(table);

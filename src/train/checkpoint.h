@@ -57,10 +57,6 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
                       const model::ReadTensors& read, io::Communicator& ranks,
                       const OpenStretches& open = open_stretches);
 
-// Both at once, from the engine's state: the host holds no more than two windows of it (model/state_files.h).
-void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
-                     const RunState& state, const RunTokens& tokens = {});
-
 // A sentence about the files that a resume needs and the folder's manifest does not name; empty where all are there.
 // Scales of operands in eight bits and an average of the weights are not needed: both can begin anew.
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table);

@@ -23,6 +23,7 @@ namespace {
 
 using testing::at_step;
 using testing::config_of;
+using testing::save_checkpoint;
 
 using model::Engine;
 

@@ -8,6 +8,7 @@
 #include "testing/temp_folder.h"
 #include "train/checkpoint.h"
 #include "train/run_here.h"
+#include "train/saved_state.h"
 
 namespace redline::train {
 namespace {
@@ -134,7 +135,7 @@ TEST(Fp8Run, ScalesOfAnotherShapeAreRefusedByName) {
   saved.initialise(1);
   RunState state;
   state.step = 7;
-  save_checkpoint(real_files(), temp.path(), saved, one, state);
+  testing::save_checkpoint(real_files(), temp.path(), saved, one, state);
   const std::string error = error_of([&] { load_tensors(temp.path() / io::checkpoint_name(7), other); });
   EXPECT_NE(error.find("inputs has another shape"), error.npos) << error;
 }

@@ -27,6 +27,7 @@ using model::Engine;
 using testing::at_step;
 using testing::config_of;
 using testing::RanksHere;
+using testing::save_checkpoint;
 
 // What ranks share out, of what a checkpoint holds: nothing, all but the parameters, everything.
 enum class Sharing { none, moments, everything };
