@@ -151,19 +151,21 @@ TEST_F(SweepTest, TheSameCommandAgainTrainsNothing) {
 }
 
 TEST_F(SweepTest, AnotherGridAddsRuns) {
-  table({"--grid", "optim.lr=1e-3", "--out", "s", "--json"});
+  // --all: whether a run is caught as hopeless before its end is a matter of time.
+  table({"--grid", "optim.lr=1e-3", "--out", "s", "--all", "--json"});
   // What is asked for comes first; seed 0 is what the first grid had without saying so.
-  const io::Json more = table({"--grid", "optim.lr=1e-2,1e-3", "--grid", "train.seed=0", "--out", "s", "--json"});
+  const io::Json more =
+      table({"--grid", "optim.lr=1e-2,1e-3", "--grid", "train.seed=0", "--out", "s", "--all", "--json"});
   ASSERT_EQ(more["runs"].size(), 2u);
   EXPECT_EQ(more["runs"][0]["run"], "lr=0.01,seed=0");
   EXPECT_EQ(more["runs"][1]["run"], "lr=0.001");
   EXPECT_EQ(sessions("s/lr=0.001"), 1);
-  const io::Json fewer = table({"--grid", "optim.lr=1e-2", "--out", "s", "--json"});
+  const io::Json fewer = table({"--grid", "optim.lr=1e-2", "--out", "s", "--all", "--json"});
   ASSERT_EQ(fewer["runs"].size(), 2u) << "those of earlier grids stay in the table";
   // A key that is left to the base now has a value of its own there.
-  const io::Json other = table({"optim.lr=4e-3", "--grid", "train.seed=3", "--out", "s", "--json"});
+  const io::Json other = table({"optim.lr=4e-3", "--grid", "train.seed=3", "--out", "s", "--all", "--json"});
   EXPECT_EQ(other["runs"][0]["run"], "seed=3,lr=0.004");
-  const io::Json back = table({"--grid", "optim.lr=1e-2", "--out", "s", "--json"});
+  const io::Json back = table({"--grid", "optim.lr=1e-2", "--out", "s", "--all", "--json"});
   ASSERT_EQ(back["runs"].size(), 3u);
   EXPECT_EQ(back["runs"][1]["state"], "finished");
   const auto added =
