@@ -194,10 +194,12 @@ bool try_changes(Subject& s, const Asked& asked) {
         config::Config config = load_config(changed);
         if (config.train.automatic_batch_size) config = perf::with_setting(config, perf::setting_of(s.config));
         const perf::Measured after = rate(fmt::format("{}", fmt::join(f->changes, " ")), config);
-        if (after.done())
+        if (after.done()) {
           f->measured = after.tokens_per_s / before.tokens_per_s;
-        else
+          f->noise = std::max(before.noise, after.noise);
+        } else {
           f->not_measured = after.problem;
+        }
       } catch (const UserError& e) {  // keys that do not go together
         f->not_measured = e.what();
       }
@@ -248,6 +250,7 @@ int run_doctor(const Words& words) {
   if (asked.tries && run_named(config).empty() && !asked.card.empty() && asked.card != "cpu")
     fail_user("--try measures on this machine, and --card {} plans for another: leave one of them away", asked.card);
   const bool whole = !asked.tries || try_changes(s, asked);
+  s.consultation.diagnosis.set_refuted_aside();
   if (!asked.html.empty()) real_files().replace(asked.html, doctor_page(s.consultation));
   if (asked.json)
     print_json(to_json(s.consultation));
@@ -255,7 +258,7 @@ int run_doctor(const Words& words) {
     print(in_words(s.consultation, has_blocks()));
   if (!asked.json && !asked.html.empty()) print(fmt::format("\npage     {}\n", asked.html));
   if (!whole) return kStopped;
-  return s.consultation.diagnosis.healthy() ? kDone : kFailed;
+  return s.consultation.diagnosis.findings.empty() ? kDone : kFailed;
 }
 
 }  // namespace redline::cli

@@ -60,7 +60,6 @@ std::string price(const perf::Finding& f, double step_ms) {
 std::string gain_of(const perf::Finding& f) {
   std::string text = fmt::format("{:.2f} times the tokens a second expected", f.gain);
   if (f.measured) text += fmt::format(", {:.2f} times measured", *f.measured);
-  if (f.refuted()) text += ": it does not help here, leave it as it is";
   if (!f.not_measured.empty()) text += fmt::format("; not measured: {}", f.not_measured);
   return text;
 }
@@ -106,8 +105,10 @@ std::string in_words(const Consultation& c, bool blocks) {
   out += "mfu: points that would come back if the part took no longer than its floor\n";
   if (d.of_plan > kMuchSlower) out += "\n" + paragraph("note     ", slower_than_planned(d));
   if (d.findings.empty()) {
-    out += fmt::format("\nnothing to mend: none of the {} that doctor knows costs {:.0f}% of the step\n",
-                       counted(train::kIllnesses.size(), "illness"), 100 * perf::kWorthMending);
+    out += d.refuted.empty()
+               ? fmt::format("\nnothing to mend: none of the {} that doctor knows costs {:.0f}% of the step\n",
+                             counted(train::kIllnesses.size(), "illness"), 100 * perf::kWorthMending)
+               : "\nnothing to mend\n";
   } else {
     out += fmt::format("\n{} to mend{}\n", counted(d.findings.size(), "thing"),
                        d.findings.size() > 1 ? ", the dearest first" : "");
@@ -118,12 +119,15 @@ std::string in_words(const Consultation& c, bool blocks) {
   }
   if (!d.options.empty()) out += "\nfaster, for another result\n";
   for (const perf::Finding& f : d.options) out += entry("-", f, d.step_ms);
+  if (!d.refuted.empty()) out += "\ntried, and does not help here: leave it as it is\n";
+  for (const perf::Finding& f : d.refuted) out += entry("-", f, d.step_ms);
   return out;
 }
 
 io::Json to_json(const Consultation& c) {
   const perf::Diagnosis& d = c.diagnosis;
-  io::Json parts = io::Json::array(), findings = io::Json::array(), options = io::Json::array();
+  io::Json parts = io::Json::array(), findings = io::Json::array(), options = io::Json::array(),
+           refuted = io::Json::array();
   for (std::size_t i = 0; i < d.parts.of.size(); ++i) {
     const perf::PartTime& part = d.parts.of[i];
     parts.push_back({{"part", perf::kStepParts[i]},
@@ -135,6 +139,7 @@ io::Json to_json(const Consultation& c) {
   }
   for (const perf::Finding& f : d.findings) findings.push_back(to_json(f, d.step_ms));
   for (const perf::Finding& f : d.options) options.push_back(to_json(f, d.step_ms));
+  for (const perf::Finding& f : d.refuted) refuted.push_back(to_json(f, d.step_ms));
   return {{c.run ? "run" : "config", c.name},
           {"device", c.device},
           {"basis", c.basis},
@@ -144,9 +149,10 @@ io::Json to_json(const Consultation& c) {
           {"of_plan", d.of_plan > 0 ? io::Json(d.of_plan) : io::Json(nullptr)},
           {"note", d.of_plan > kMuchSlower ? slower_than_planned(d) : ""},
           {"parts", std::move(parts)},
-          {"healthy", d.healthy()},
+          {"healthy", d.findings.empty()},
           {"findings", std::move(findings)},
-          {"options", std::move(options)}};
+          {"options", std::move(options)},
+          {"refuted", std::move(refuted)}};
 }
 
 std::string doctor_page(const Consultation& c) {

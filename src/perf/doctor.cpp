@@ -12,7 +12,7 @@ namespace {
 constexpr double kDiskBytesPerSecond = 1e9;
 
 // The reference kernel reaches 1 / 340 of the peak: gqa-180m with 16 rows in tf32 took 587 ms with it and 106 ms
-// without on an H200 (docs/benchmarks.md), 1.39 TFLOP of attention.
+// without on an H200 (docs/experiments.md), 1.39 TFLOP of attention.
 constexpr double kReferenceFloors = 340;
 
 // Share of the full rate of products with an extent that is no multiple of 8, which loads of 16 bytes need: cs336-350m
@@ -127,6 +127,15 @@ StepParts divide(const Patient& p) {
 }
 
 }  // namespace
+
+void Diagnosis::set_refuted_aside() {
+  for (std::vector<Finding>* from : {&findings, &options}) {
+    const auto help = [](const Finding& f) { return !f.refuted(); };
+    const auto rest = std::ranges::stable_partition(*from, help);
+    refuted.insert(refuted.end(), rest.begin(), rest.end());
+    from->erase(rest.begin(), rest.end());
+  }
+}
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen) {
   const Patient p = examine(config, machine, seen);

@@ -3,7 +3,6 @@
 // figures and plans, and touches no device.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +16,7 @@ namespace redline::perf {
 
 // An illness counts where it costs this share of the step.
 inline constexpr double kWorthMending = 0.05;
-// A change that was tried and measured less than this did not help.
+// A change that was tried and surely gained less than this does not help.
 inline constexpr double kLeastGain = 1.01;
 
 // The figures known of a step: means over recorded steps, or the plan's.
@@ -49,10 +48,11 @@ struct Finding {
   double gain = 1;                      // factor of tokens a second
   std::string caution = {};             // a side effect of the change
   std::optional<double> measured = {};  // the gain as it was measured
+  double noise = 0;                     // share by which another measurement of it may differ
   std::string not_measured = {};        // or why it was not
 
   const train::IllnessRow& row() const { return train::row_of(illness); }
-  bool refuted() const { return measured && *measured < kLeastGain; }
+  bool refuted() const { return measured && *measured * (1 + noise) < kLeastGain; }
 };
 
 struct Diagnosis {
@@ -62,7 +62,8 @@ struct Diagnosis {
   double of_plan = 0;             // the device's time over the plan's, less the illnesses' costs; 0: not measured
   std::vector<Finding> findings;  // worth mending, the most expensive first
   std::vector<Finding> options;   // faster, for another result
-  bool healthy() const { return std::ranges::all_of(findings, &Finding::refuted); }
+  std::vector<Finding> refuted;   // of both, those that were tried and do not help
+  void set_refuted_aside();
   double mfu_points(double loss_ms) const { return 100 * mfu * loss_ms / (step_ms - loss_ms); }
 };
 

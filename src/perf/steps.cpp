@@ -13,7 +13,7 @@ namespace redline::perf {
 namespace {
 
 // Documents of very different lengths: the mean of so many rows is within a few percent of all.
-constexpr std::int64_t kCountedRows = 1024;
+constexpr std::int64_t kCountedRows = 1024, kCountedTokens = 4 << 20;
 
 // The choices for the device, made before the engine that they are made for.
 model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
@@ -32,6 +32,7 @@ std::unique_ptr<data::Corpus> source(const config::Config& c) {
 Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* stop)
     : config_(c),
       lowering_(prepared(c, device)),
+      stop_(stop),
       loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
       engine_(c.model, lowering_, device),
       batch_(lowering_.batch) {
@@ -56,6 +57,7 @@ StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer
     const double wait = steady_seconds();
     read_batch();
     times.waited += steady_seconds() - wait;
+    count_batch();
     engine_.upload(batch_);
     engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
     if (timer) timer->micro_batch(index, static_cast<double>(batch_.score_pairs));
@@ -72,14 +74,25 @@ StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer
 
 void Steps::read_batch() {
   if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
-  if (summed_ * batch_.shape.rows >= kCountedRows) return;
+}
+
+bool Steps::counted() const {
+  return summed_ * batch_.shape.rows >= kCountedRows || summed_ * batch_.shape.tokens() >= kCountedTokens;
+}
+
+void Steps::count_batch() {
+  if (counted()) return;
   sums_.tokens += static_cast<double>(batch_.pairs);
   sums_.model_flops += engine_.model_flops(batch_);
   ++summed_;
 }
 
 Work Steps::work() {
-  while (summed_ * batch_.shape.rows < kCountedRows) read_batch();
+  while (!counted()) {
+    end_if_asked(stop_);
+    read_batch();
+    count_batch();
+  }
   const auto n = static_cast<double>(summed_);
   return {sums_.tokens / n, sums_.model_flops / n};
 }

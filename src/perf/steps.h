@@ -43,17 +43,20 @@ class Steps {
   StepTimes queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
   void take() { engine_.take_result(); }
 
-  // Over the first kCountedRows rows of the data, whichever of them were run: two measurements of one kind of batches
-  // get the same figures. Reads on to there; nothing can be run behind it.
+  // Over the first 1024 rows of the data or four million tokens, whichever of them were run: two measurements of one
+  // kind of batches get the same figures. Reads on to there; nothing can be run behind it.
   Work work();
 
   const model::Engine& engine() const { return engine_; }
 
  private:
   void read_batch();
+  void count_batch();
+  bool counted() const;
 
   const config::Config config_;
   model::LoweringOptions lowering_;
+  const StopFlag* stop_;
   data::Loader loader_;
   model::Engine engine_;
   data::Batch batch_;

@@ -356,6 +356,7 @@ const doctorPage = d => {
   };
   list("What to mend, the dearest first", d.findings);
   list("Faster, for another result", d.options);
+  list("Tried, and does not help here", d.refuted);
 };
 
 // Measured rows: of redline ladder, of its tiers, of redline tune.

@@ -381,11 +381,21 @@ TEST_F(DoctorTest, AConfigurationIsTimedAndItsCureTried) {
 TEST_F(DoctorTest, AChangeThatDoesNotHelpIsNothingToMend) {
   perf::Diagnosis d = diagnosis_of({"gqa-180m", {"train.recompute=block"}, step(400, 0.3)});
   ASSERT_EQ(first_of(d), "recompute");
-  EXPECT_FALSE(d.healthy());
-  for (perf::Finding& f : d.findings) f.measured = 0.97;
-  EXPECT_TRUE(d.healthy());
-  EXPECT_NE(in_words({"a", "a card", "steps", true, d}, false).find("0.97 times measured: it does not help here"),
-            std::string::npos);
+  const auto tried = [&](double gain, double noise) {
+    perf::Diagnosis after = d;
+    for (perf::Finding& f : after.findings) f.measured = gain, f.noise = noise;
+    after.set_refuted_aside();
+    return after;
+  };
+  EXPECT_EQ(first_of(tried(1.2, 0.01)), "recompute");
+  EXPECT_EQ(first_of(tried(0.99, 0.05)), "recompute") << "such a measurement says nothing";
+  const perf::Diagnosis none = tried(0.97, 0.01);
+  EXPECT_EQ(first_of(none), "nothing");
+  EXPECT_EQ(none.refuted.size(), d.findings.size());
+  const std::string words = in_words({"a", "a card", "steps", true, none}, false);
+  EXPECT_NE(words.find("\nnothing to mend\n"), std::string::npos) << words;
+  EXPECT_NE(words.find("tried, and does not help here"), std::string::npos) << words;
+  EXPECT_EQ(words.find("to mend, the dearest"), std::string::npos) << words;
 }
 
 TEST_F(DoctorTest, BadInput) {
