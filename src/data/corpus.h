@@ -29,8 +29,8 @@ class Corpus {
   virtual std::vector<Path> files() const { return {}; }    // of the documents; none where they are generated
   virtual bool checked_when_read() const { return false; }  // against hashes of every byte, which fingerprint() covers
   virtual std::uint64_t order_seed() const { return 0; }    // of the order in which finite documents are read
-  virtual std::string decode(
-      const std::vector<std::int32_t>& tokens) const = 0;  // readable text; special tokens as <name>
+  // Readable text; special tokens as <name>.
+  virtual std::string decode(const std::vector<std::int32_t>& tokens) const = 0;
   virtual std::vector<std::int32_t> encode(const std::string& text) const = 0;  // the inverse
   virtual std::unique_ptr<Feed> feed(const FeedOptions& options) const = 0;     // lives no longer than the corpus
   virtual std::optional<std::int32_t> end_token() const { return {}; }          // closes a document, where it is known

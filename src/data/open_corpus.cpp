@@ -189,18 +189,25 @@ std::unique_ptr<Corpus> open_training_entries(const CorpusOptions& options, Trai
                     {kTrain, options.eval.empty() ? Part::training : Part::all, false}, entries.tokenizer, name);
 }
 
-std::unique_ptr<Corpus> open_held_out_paths(const CorpusOptions& options, std::vector<DataPath> paths,
-                                            const Wanted& wanted, const std::string& asked, const std::string& name) {
-  if (is_ping(paths, wanted.key)) return make_ping(options.seed, 0, PingPart::held_out);
-  if (auto random = open_random(paths, wanted.key, ~options.seed)) return random;
-  return open_files(options, std::move(paths), wanted, asked, name);
+// Held-out documents that are generated; null: the paths are files.
+std::unique_ptr<Corpus> open_generated(const CorpusOptions& options, const std::vector<DataPath>& paths,
+                                       const std::string& key) {
+  if (is_ping(paths, key)) return make_ping(options.seed, 0, PingPart::held_out);
+  return open_random(paths, key, ~options.seed);
+}
+
+// The tokenizer of text for evaluation: the first training entry tells it; of a mixture, the first that knows one.
+std::string evaluation_tokenizer(const CorpusOptions& options) {
+  std::vector<std::string> telling = options.train;
+  if (options.weights.empty()) telling.resize(std::min<std::size_t>(telling.size(), 1));
+  return text_tokenizer(options.tokenizer, data_paths(telling, kTrain));
 }
 
 // A part of the training entries, which training never sees.
 std::unique_ptr<Corpus> open_held_out_part(const CorpusOptions& options, TrainingEntries entries) {
+  if (auto generated = open_generated(options, entries.paths, kTrain)) return generated;
   const std::string name = text_tokenizer(entries);
-  return open_held_out_paths(options, std::move(entries.paths), {kTrain, Part::held_out, true}, entries.tokenizer,
-                             name);
+  return open_files(options, std::move(entries.paths), {kTrain, Part::held_out, true}, entries.tokenizer, name);
 }
 
 }  // namespace
@@ -218,18 +225,20 @@ std::unique_ptr<Corpus> open_held_out_corpus(const CorpusOptions& options) {
     if (!options.weights.empty()) return open_mixture(options, std::move(train), open_held_out_part);
     return open_held_out_part(options, {std::move(train), options.tokenizer});
   }
-  // The first entry tells the tokenizer; of a mixture, the first that knows one.
-  std::vector<std::string> telling = options.train;
-  if (options.weights.empty()) telling.resize(std::min<std::size_t>(telling.size(), 1));
-  const std::string name = text_tokenizer(options.tokenizer, data_paths(telling, kTrain));
-  return open_held_out_paths(options, data_paths(options.eval, "data.eval"), {"data.eval", Part::all, true},
-                             options.tokenizer, name);
+  std::vector<DataPath> paths = data_paths(options.eval, "data.eval");
+  if (auto generated = open_generated(options, paths, "data.eval")) return generated;
+  return open_files(options, std::move(paths), {"data.eval", Part::all, true}, options.tokenizer,
+                    evaluation_tokenizer(options));
 }
 
 std::optional<std::string> data_tokenizer(const CorpusOptions& options) {
-  std::vector<DataPath> train = data_paths(options.train, kTrain);
-  if (options.weights.empty()) return tokenizer_of({std::move(train), options.tokenizer});
-  for (const TrainingEntries& entry : entries_of(options, std::move(train)))
+  if (options.weights.empty()) {  // the first entry tells it: the manifests of others are not looked at
+    std::vector<DataPath> train;
+    for (const std::string& path : options.train)
+      train.push_back(train.empty() ? data_paths({path}, kTrain)[0] : DataPath{path});
+    return tokenizer_of({std::move(train), options.tokenizer});
+  }
+  for (const TrainingEntries& entry : entries_of(options, data_paths(options.train, kTrain)))
     if (const auto name = tokenizer_of(entry)) return name;
   return {};
 }
