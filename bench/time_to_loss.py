@@ -39,8 +39,8 @@ ARMS = {
     "torch adamw fp8": ("torch", ["--optimizer", "adamw", "--precision", "fp8"]),
     "adamw": ("redline", ["optim.name=adamw"]),
     "adamw fp8": ("redline", ["optim.name=adamw", "precision.matmul=fp8"]),
-    "muon": ("redline", ["optim.name=muon"]),
-    "muon fp8": ("redline", ["optim.name=muon", "precision.matmul=fp8"]),
+    "muon": ("redline", ["optim.name=muon", "optim.muon_beta2=0"]),
+    "muon fp8": ("redline", ["optim.name=muon", "optim.muon_beta2=0", "precision.matmul=fp8"]),
 }
 BASE, SYSTEM = "torch adamw", "adamw"  # what all is held against, and what the engine alone gives
 
