@@ -14,8 +14,8 @@ namespace redline::cli {
 void prepare_output();
 
 void print(std::string_view text);  // to standard output
-void print_json(
-    const nlohmann::ordered_json& json);      // the one document of --json; a number that is not finite becomes null
+// Prints the one document of --json; a number that is not finite becomes null.
+void print_json(const nlohmann::ordered_json& json);
 void print_error(std::string_view sentence);  // "redline: error: sentence", in one line
 
 bool has_blocks();  // whether the environment says that the terminal's characters are UTF-8

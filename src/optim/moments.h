@@ -1,8 +1,9 @@
-// Moments in fewer bytes than fp32, with the same bits on every backend. bf16, rounded at random: what is cut off, as a
-// share of the last place, is the chance to go one place up, so that the
-//   mean of many roundings is the number itself. The random bits follow from the seed, the step and the element's
-//   place among all parameters:  words = Random(seed, kMomentStreams + step).words(place / 4);  of word place % 4 the
-//   low half is the first moment's, the high half the second's.
+// Moments in fewer bytes than fp32, by the same rules on every backend.
+//
+// bf16, rounded at random: the part that is cut off, as a share of the last place, is the chance to go one place up, so
+//   that the mean of many roundings is the number itself. The random bits follow from the seed, the step and the
+//   element's place among all parameters:  words = Random(seed, kMomentStreams + step).words(place / 4);  of word
+//   place % 4 the low half is the first moment's, the high half the second's.
 // Codes of eight bits, in blocks of kCutBlock elements of the flat layout:  moment = scale * value of the code, where
 //   scale is the largest magnitude of the block. The values are those of dynamic tree quantisation (Dettmers et al.,
 //   arXiv 2110.02861): 0, 1 and seven levels between powers of ten, 1e-7 to 1; a level has twice the values of the one

@@ -38,7 +38,7 @@ inline std::string paragraph(std::string_view lead, std::string_view words) {
       out += line + "\n";
       line = std::string(lead.size(), ' ');
     }
-    if (line.back() != ' ') line += ' ';
+    if (!line.empty() && line.back() != ' ') line += ' ';
     line += word;
     at = end + 1;
   }

@@ -10,7 +10,7 @@
 
 namespace redline::report {
 
-// Such a file as the sink of a run. Each row is one write, so a reader that follows the file never sees a part of one.
+// Such a file as the sink of a run. Rows are written whole, so a reader that follows the file never sees a part of one.
 // On a resume or a rollback, files of steps are cut back to the step the run goes on from; a history is not. Rows that
 // cannot be read are reported and stay in the file: the rest of the history is worth keeping.
 class RowsFile final : public train::Observer {

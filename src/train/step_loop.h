@@ -63,9 +63,8 @@ class StepLoop {
 
   std::int64_t step() const { return state_.step; }               // updates done
   bool trains() const { return !options_.dry_run && !at_end(); }  // steps are left to make
-  std::string nothing_left() const {
-    return ends_.nothing_left();
-  }                                                // why, where another key than the number of steps ends it
+  // Why, where another key than the number of steps ends it.
+  std::string nothing_left() const { return ends_.nothing_left(); }
   std::optional<double> batches_of_epoch() const;  // of the training data, where it can be told
   void require_memory() const;                     // a UserError where the run does not fit
   RunHeader header() const;

@@ -1,4 +1,4 @@
-// The promises of the planner, checked from the outside: its lifetimes are counted here once more.
+// Checks the promises of the planner on its result. Lifetimes are counted here by themselves.
 #pragma once
 
 #include <fmt/format.h>
