@@ -17,6 +17,7 @@
 #include "config/ramps.h"
 #include "io/json.h"
 #include "model/fp8_linears.h"
+#include "perf/choose.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "train/checkpoint.h"

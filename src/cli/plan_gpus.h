@@ -6,7 +6,7 @@
 
 #include "cli/stop_at_once.h"
 #include "config/config.h"
-#include "perf/plan.h"
+#include "perf/choose.h"
 
 namespace redline::cli {
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/card_overhead.h"
+#include "perf/choose.h"
 #include "perf/fp8_choice.h"
 #include "perf/steps.h"
 

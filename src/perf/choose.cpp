@@ -1,12 +1,13 @@
 // The search over batch sizes and recompute: every way to cut a step's rows into equal micro-batches is planned, those
 // that fit are ordered by the step expected of them.
+#include "perf/choose.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/counted.h"
 #include "base/error.h"
 #include "model/lowering.h"
-#include "perf/plan.h"
 
 namespace redline::perf {
 namespace {

@@ -72,7 +72,7 @@ Observed expected_step(const config::Config& config, const Machine& machine);
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
 
-// The two halves of diagnose(): the step's parts, and every finding, whatever it costs (perf/illness_rules.cpp).
+// The two halves of diagnose(): the step's parts, and every finding, whatever it costs (perf/doctor_rules.cpp).
 struct Patient {
   const config::Config& config;
   const Machine& machine;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "perf/auto_batch.h"
+#include "perf/choose.h"
 #include "perf/fp8_choice.h"
 #include "perf/steps.h"
 #include "train/memory_advice.h"

@@ -1,10 +1,8 @@
-// A plan tells of a run before it starts: memory by kind, FLOPs by part, the step expected on a machine, and the
-// fastest batch size and recompute there. Planning lowers programs and lays out their memory; it touches no device.
+// A plan tells of a run before it starts: memory by kind, FLOPs by part, and the step expected on a machine. Planning
+// lowers programs and lays out their memory; it touches no device.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,22 +77,5 @@ struct Plan {
 Plan make_plan(const config::Config& config, const Machine& machine);
 // The configuration as the machine can run it: fp8 is dropped on a card without it.
 config::Config as_possible(const config::Config& config, const Machine& machine);
-
-// The settings that fit the machine, fastest first. They keep the rows of a step. Where that makes every setting much
-// slower (a number of rows without a useful divisor), the nearest better number is taken and `changed` is set.
-// Recompute is chosen as well, unless the configuration sets it.
-struct Choice {
-  std::vector<Plan> best;  // empty: nothing fits
-  bool changed = false;
-  std::size_t considered = 0;
-  std::vector<Plan> too_large;   // settings that do not fit
-  std::optional<Plan> smallest;  // the setting with the least memory, whether it fits or not
-};
-// Called with the number of settings planned so far, and of all.
-using ChooseProgress = std::function<void(std::size_t done, std::size_t of)>;
-Choice choose(const config::Config& config, const Machine& machine, const ChooseProgress& progress = {});
-
-// One or two sentences: why the first of `best` is the choice, or why nothing fits.
-std::string why(const Choice& choice, const Machine& machine);
 
 }  // namespace redline::perf

@@ -11,8 +11,8 @@
 
 #include "config/config.h"
 #include "dist/sharing.h"
+#include "perf/choose.h"
 #include "perf/network.h"
-#include "perf/plan.h"
 
 namespace redline::perf {
 

@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "model/lowering.h"
 #include "perf/cards.h"
+#include "perf/choose.h"
 
 namespace redline::perf {
 namespace {
