@@ -48,12 +48,13 @@ if(redline_cuda_enabled)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   find_package(CUDAToolkit REQUIRED)
-  # cuBLASLt is loaded at run time (src/ops/cuda/cublaslt.h), from where the toolkit has it or from where the loader looks.
+  # cuBLASLt is loaded at run time (src/ops/cuda/cublaslt.h), from where the toolkit has it or from where the loader
+  # looks.
   set(redline_cuda_libraries CUDA::cudart)
   get_filename_component(cublaslt_folder "${CUDA_cublasLt_LIBRARY}" DIRECTORY)
   list(APPEND CMAKE_BUILD_RPATH "${cublaslt_folder}")
-  # Line tables let Nsight show source; relaxed constexpr lets kernels call the constexpr functions of base/. fmt 9 takes
-  # nvcc for a compiler without constexpr, and then its checks of format strings fail.
+  # Line tables let Nsight show source; relaxed constexpr lets kernels call the constexpr functions of base/. fmt 9
+  # takes nvcc for a compiler without constexpr, and then its checks of format strings fail.
   target_compile_options(redline_settings INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr;-DFMT_USE_CONSTEXPR=1>")
   # Kernels that use what sm_90a alone has are there to be launched only if it is among the architectures.

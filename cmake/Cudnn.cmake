@@ -1,6 +1,6 @@
 # Looks for cuDNN's headers and its header-only frontend, and says in one line whether attention by cuDNN is built. Sets
-# redline_cudnn_enabled. The library itself is loaded at run time; where it lies beside the headers, the program looks there
-# too.
+# redline_cudnn_enabled. The library itself is loaded at run time; where it lies beside the headers, the program looks
+# there too.
 
 set(redline_cudnn_enabled OFF)
 include(SitePackages)

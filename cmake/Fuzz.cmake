@@ -1,6 +1,6 @@
-# One fuzz target for each fuzz/<name>_fuzz.cpp. With REDLINE_FUZZ and clang they are libFuzzer's, and everything is built
-# with the address and undefined behaviour sanitizers; else our own driver replays and mutates their seeds. Either way a
-# short run of each is a test, fuzz/<name>.
+# One fuzz target for each fuzz/<name>_fuzz.cpp. With REDLINE_FUZZ and clang they are libFuzzer's, and everything is
+# built with the address and undefined behaviour sanitizers; else our own driver replays and mutates their seeds. Either
+# way a short run of each is a test, fuzz/<name>.
 
 option(REDLINE_FUZZ "Build the fuzz targets for libFuzzer, with sanitizers (needs clang)" OFF)
 

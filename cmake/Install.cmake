@@ -1,5 +1,5 @@
-# What `make install` puts under its prefix: the program, the presets, the manual page, completions for three shells. The
-# pages come from the program's own tables (`redline man`, `redline completion`), after it is linked.
+# What `make install` puts under its prefix: the program, the presets, the manual page, completions for three shells.
+# The pages come from the program's own tables (`redline man`, `redline completion`), after it is linked.
 
 set(pages "${CMAKE_BINARY_DIR}/pages")
 add_custom_command(

@@ -1,6 +1,7 @@
-# Looks for Arrow's C++ library, builds the Parquet module (redline-parquet.so) with it and says in one line whether. The
-# library is a system package, or stands inside the Python package pyarrow: that of tools/setup.sh, else that of python3.
-# Sets redline_parquet_enabled, and redline_parquet_libraries to the files of a wheel, which an installation brings along.
+# Looks for Arrow's C++ library, builds the Parquet module (redline-parquet.so) with it and says in one line whether.
+# The library is a system package, or stands inside the Python package pyarrow: that of tools/setup.sh, else that of
+# python3. Sets redline_parquet_enabled, and redline_parquet_libraries to the files of a wheel, which an installation
+# brings along.
 
 set(redline_parquet_enabled OFF)
 set(redline_parquet_libraries)

@@ -1,5 +1,5 @@
-# One static library a room: redline_<room>, linked to every room on a lower floor. `redline_rooms` lists them all.
-# A room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both. The same holds for
+# One static library a room: redline_<room>, linked to every room on a lower floor. `redline_rooms` lists them all. A
+# room's cuda/ folders are built when CUDA is, and its no_cuda.cpp files when it is not; never both. The same holds for
 # cuda/cudnn/ and no_cudnn.cpp, for dist/mpi/ and no_mpi.cpp, and for dist/nccl/ and no_nccl.cpp. The Parquet module is
 # a library of its own (Parquet.cmake).
 

@@ -1,4 +1,5 @@
-# `site_packages`: the folders of the Python packages that python3 finds, of which some bring headers and libraries along.
+# `site_packages`: the folders of the Python packages that python3 finds, of which some bring headers and libraries
+# along.
 
 set(site_packages)
 find_program(REDLINE_PYTHON NAMES python3)

@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 failed=0 most_shards=8
 step() { echo "== $*"; "$@" || { echo "== FAILED: $*"; failed=1; }; }
 
-# Every test of tests_ops and tests_optim that runs on the card. racecheck looks at our kernels only: it reports hazards inside
-# the libraries', and takes minutes for them. In two tests of the head a product of cuBLASLt does not survive it at all: they
-# are left out, another large vocabulary is among the rest.
+# Every test of tests_ops and tests_optim that runs on the card. racecheck looks at our kernels only: it reports hazards
+# inside the libraries', and takes minutes for them. In two tests of the head a product of cuBLASLt does not survive it
+# at all: they are left out, another large vocabulary is among the rest.
 sanitize() {
   local tool=$1 tests=$2 filter='*Cuda*:*OnCard*' out bad=0 kernels=()
   if [[ $tool == racecheck ]]; then
