@@ -39,7 +39,8 @@ std::vector<Key> build_table() {
      "the shipped configuration that this one starts from"},
 
     {"model.init_from", free, in<model, &Model::init_from>(), any(), {}, "",
-     "weights to start from: a Hugging Face folder, a run or a checkpoint, which also says all of [model] but dropout; empty: random weights"},
+     "weights to start from: a Hugging Face folder, a run or a checkpoint, which also says all of [model] but dropout; "
+     "empty: random weights"},
     {"model.family", never, in<model, &Model::family>(), any(), {}, "",
      "the architecture, one of those that `redline info` lists"},
     {"model.layers", never, in<model, &Model::layers>(), between(1, 4096), {}, "",
@@ -59,7 +60,8 @@ std::vector<Key> build_table() {
     {"model.tied", never, in<model, &Model::tied>(), any(), {}, "",
      "whether the head shares the embedding's weight"},
     {"model.pad_token", allowed, in<model, &Model::pad_token>(), between(-1, 1 << 24), {}, "",
-     "the token that fills rows elsewhere: its embedding is not trained, as Hugging Face does with pad_token_id; -1: none"},
+     "the token that fills rows elsewhere: its embedding is not trained, as Hugging Face does with pad_token_id; -1: "
+     "none"},
     {"model.qk_norm", never, in<model, &Model::qk_norm>(), any(), {}, "",
      "RMSNorm on queries and keys; unset: what the family does, and nothing else is accepted"},
     {"model.rope_theta", allowed, in<model, &Model::rope_theta>(), above(0), {}, "",
@@ -81,28 +83,36 @@ std::vector<Key> build_table() {
     {"model.dropout", allowed, in<model, &Model::dropout>(), from_to_below(0, 1), {}, "",
      "probability of zeroing an element of a branch before it joins the residual stream"},
     {"model.init", allowed, in<model, &Model::init>(), any(), {"normal", "zero_out"}, "",
-     "how fresh weights begin; normal: all matrices random; zero_out: what writes into the residual stream is zero (the projections o and down; in olmo2 the norms behind them), so that a layer begins as nothing"},
+     "how fresh weights begin; normal: all matrices random; zero_out: what writes into the residual stream is zero "
+     "(the projections o and down; in olmo2 the norms behind them), so that a layer begins as nothing"},
     {"model.init_std", allowed, in<model, &Model::init_std>(), above(0), {}, "",
      "standard deviation of freshly initialised weights"},
 
     {"data.train", same_data, in<data, &Data::train>(), any(), {}, "",
-     "what to train on: \"ping\" (a generated corpus of network measurements), \"random:VOCABULARY\" (for measuring), a folder of prepared shards, or text and .jsonl files (also .gz and .zst), .parquet files, folders and globs"},
+     "what to train on: \"ping\" (a generated corpus of network measurements), \"random:VOCABULARY\" (for measuring), "
+     "a folder of prepared shards, or text and .jsonl files (also .gz and .zst), .parquet files, folders and globs"},
     {"data.weights", new_order, in<data, &Data::weights>(), above(0), {}, "",
-     "shares of the training tokens that the entries of data.train have, in their order; they need not add up to 1; empty: every document once an epoch"},
+     "shares of the training tokens that the entries of data.train have, in their order; they need not add up to 1; "
+     "empty: every document once an epoch"},
     {"data.eval", same_data, in<data, &Data::eval>(), any(), {}, "",
-     "what to evaluate on; name=path makes a set with a loss of its own, and the first set is what ends a run; empty: a part of data.train that training never sees"},
+     "what to evaluate on; name=path makes a set with a loss of its own, and the first set is what ends a run; empty: "
+     "a part of data.train that training never sees"},
     {"data.tokenizer", same_data, in<data, &Data::tokenizer>(), any(), {}, "",
-     "bytes, ping, a tokenizer.json, a folder that holds one, or a sentencepiece .model; empty: that of prepared data, and bytes for plain text"},
+     "bytes, ping, a tokenizer.json, a folder that holds one, or a sentencepiece .model; empty: that of prepared data, "
+     "and bytes for plain text"},
     {"data.text_field", new_order, in<data, &Data::text_field>(), any(), {}, "",
-     "the field of each JSON object of a .jsonl file, or the column of a .parquet file, that holds the text; a dot leads into inner objects"},
+     "the field of each JSON object of a .jsonl file, or the column of a .parquet file, that holds the text; a dot "
+     "leads into inner objects"},
     {"data.chat", new_order, in<data, &Data::chat>(), any(), {"none", "auto", "chatml", "llama3"}, "",
-     "how a .jsonl file of conversations (messages, or prompt and completion) becomes tokens, of which only the answers are learned; auto: as the tokenizer's own template says; none: documents are plain text"},
+     "how a .jsonl file of conversations (messages, or prompt and completion) becomes tokens, of which only the "
+     "answers are learned; auto: as the tokenizer's own template says; none: documents are plain text"},
     {"data.separator", new_order, in<data, &Data::separator>(), any(), {}, "",
      "what stands between the documents of a text file, with \\n and \\t; empty: a file is one document"},
     {"data.on_error", free, in<data, &Data::on_error>(), any(), {"stop", "skip"}, "",
      "at a malformed document or a broken archive that is streamed: stop, or pass over it and warn"},
     {"data.packing", new_order, in<data, &Data::packing>(), any(), {"pack", "stream", "bucket", "pad"}, "",
-     "how documents, cut into pieces of at most a row, fill a batch; pack: best fit, pieces whole; stream: pieces joined, and cut where a batch ends; bucket: pieces of similar length; pad: one piece a row"},
+     "how documents, cut into pieces of at most a row, fill a batch; pack: best fit, pieces whole; stream: pieces "
+     "joined, and cut where a batch ends; bucket: pieces of similar length; pad: one piece a row"},
     {"data.buckets", new_order, in<data, &Data::buckets>(), between(1, 1 << 24), {}, "tokens",
      "longest lengths of the buckets of data.packing = \"bucket\"; empty: powers of two from 64; a row is always one"},
     {"data.long_documents", new_order, in<data, &Data::long_documents>(), any(), {"split", "truncate"}, "",
@@ -112,47 +122,59 @@ std::vector<Key> build_table() {
     {"data.shuffle", new_order, in<data, &Data::shuffle>(), any(), {}, "",
      "whether each epoch reads the documents in another random order; false: as they stand"},
     {"data.shuffle_buffer", new_order, in<data, &Data::shuffle_buffer>(), between(1, 1 << 20), {}, "pieces",
-     "how many pieces of documents are shuffled among themselves where the data are read from front to back (.jsonl, .parquet, compressed or tokenized while training)"},
+     "how many pieces of documents are shuffled among themselves where the data are read from front to back (.jsonl, "
+     ".parquet, compressed or tokenized while training)"},
     {"data.workers", free, in<data, &Data::workers>(), between(-1, 256), {}, "threads",
-     "threads that read and tokenize; 0: none, batches are made when they are asked for; -1: as the machine allows; batches do not depend on it"},
+     "threads that read and tokenize; 0: none, batches are made when they are asked for; -1: as the machine allows; "
+     "batches do not depend on it"},
     {"data.prefetch", free, in<data, &Data::prefetch>(), between(1, 1024), {}, "batches",
      "batches that are made ahead of training"},
     {"data.ram_mib", free, in<data, &Data::ram_mib>(), between(1, 1 << 24), {}, "MiB",
      "most memory for batches made and documents read ahead"},
     {"data.debug", free, in<data, &Data::debug>(), any(), {}, "",
-     "print every few seconds what each stage of the data pipeline does and which is the slowest; also kept in the run's data_pipeline.jsonl"},
+     "print every few seconds what each stage of the data pipeline does and which is the slowest; also kept in the "
+     "run's data_pipeline.jsonl"},
     {"data.documents", new_order, in<data, &Data::documents>(), at_least(0), {}, "documents",
      "size of the generated corpus; 0: endless"},
     {"data.seed", new_order, in<data, &Data::seed>(), at_least(0), {}, "",
      "seed of the generated corpus and of the order in which pieces of documents are read"},
 
-    {"train.batch_size", rows, AutomaticInteger{in<train, &Train::batch_size>(), in<train, &Train::automatic_batch_size>()},
+    {"train.batch_size", rows, AutomaticInteger{in<train, &Train::batch_size>(), in<train,
+     &Train::automatic_batch_size>()},
      between(1, 1 << 24), {}, "rows",
-     "rows of a micro-batch; \"auto\": the fastest that fits, found by a plan and a few steps on the device, and train.accumulate and train.recompute with it; a step keeps the rows of the number that it stands in for"},
+     "rows of a micro-batch; \"auto\": the fastest that fits, found by a plan and a few steps on the device, and "
+     "train.accumulate and train.recompute with it; a step keeps the rows of the number that it stands in for"},
     {"train.seq_len", new_order, in<train, &Train::seq_len>(), between(1, 1 << 24), {}, "tokens",
      "length of a row; longer documents are cut into pieces of it"},
     {"train.accumulate", rows, in<train, &Train::accumulate>(), between(1, 1 << 20), {}, "micro-batches",
      "micro-batches whose gradients make one step"},
     {"train.accumulate_from", rows, in<train, &Train::accumulate_from>(), between(0, 1 << 20), {}, "micro-batches",
      "micro-batches of the first step, from which a step grows to train.accumulate; 0: all steps are as large"},
-    {"train.accumulate_ramp_steps", allowed, in<train, &Train::accumulate_ramp_steps>(), between(0, 1 << 30), {}, "steps",
+    {"train.accumulate_ramp_steps", allowed, in<train, &Train::accumulate_ramp_steps>(), between(0, 1 << 30), {},
+     "steps",
      "steps over which a step grows from train.accumulate_from to train.accumulate micro-batches"},
     {"train.seq_len_from", new_order, in<train, &Train::seq_len_from>(), between(0, 1 << 24), {}, "tokens",
-     "longest document of the first step, from which documents grow to train.seq_len: longer pieces are cut further, and their order stays; 0: all steps have whole rows"},
+     "longest document of the first step, from which documents grow to train.seq_len: longer pieces are cut further, "
+     "and their order stays; 0: all steps have whole rows"},
     {"train.seq_len_ramp_steps", new_order, in<train, &Train::seq_len_ramp_steps>(), between(0, 1 << 30), {}, "steps",
      "steps over which documents grow from train.seq_len_from to train.seq_len"},
     {"train.max_steps", free, in<train, &Train::max_steps>(), at_least(0), {}, "steps",
-     "where training ends; 0: where train.max_tokens, train.epochs or train.max_hours says; of several, whichever comes first"},
+     "where training ends; 0: where train.max_tokens, train.epochs or train.max_hours says; of several, whichever "
+     "comes first"},
     {"train.max_tokens", free, in<train, &Train::max_tokens>(), at_least(0), {}, "tokens",
      "where training ends, in tokens; 0: where train.max_steps or train.epochs says"},
     {"train.epochs", free, in<train, &Train::epochs>(), between(0, 1'000'000), {}, "epochs",
-     "where training ends, in passes over the data; the steps are counted before the run, so that the length of the data must be known: of .jsonl, .parquet and compressed files it is once they are prepared; 0: where train.max_steps or train.max_tokens says"},
+     "where training ends, in passes over the data; the steps are counted before the run, so that the length of the "
+     "data must be known: of .jsonl, .parquet and compressed files it is once they are prepared; 0: where "
+     "train.max_steps or train.max_tokens says"},
     {"train.max_hours", free, in<train, &Train::max_hours>(), between(0, 1'000'000), {}, "hours",
      "where training ends, in hours of all its sessions; 0: no end by time; of several, whichever comes first"},
     {"train.fit_hours", free, in<train, &Train::fit_hours>(), any(), {}, "",
-     "the number of steps, and with it the schedule of the learning rate, is what train.max_hours has room for at the speed that is measured"},
+     "the number of steps, and with it the schedule of the learning rate, is what train.max_hours has room for at the "
+     "speed that is measured"},
     {"train.patience", free, in<train, &Train::patience>(), at_least(0), {}, "evaluations",
-     "evaluations in a row without a better held-out loss after which training ends; the best checkpoint is kept; 0: it goes on"},
+     "evaluations in a row without a better held-out loss after which training ends; the best checkpoint is kept; 0: "
+     "it goes on"},
     {"train.target_loss", free, in<train, &Train::target_loss>(), at_least(0), {}, "nats",
      "training ends once an evaluation reaches this held-out loss; the best checkpoint is kept; 0: none"},
     {"train.seed", allowed, in<train, &Train::seed>(), at_least(0), {}, "",
@@ -168,18 +190,23 @@ std::vector<Key> build_table() {
     {"train.sample_tokens", free, in<train, &Train::sample_tokens>(), between(1, 1 << 20), {}, "tokens",
      "length of a sample, at most: it ends where its document does"},
     {"train.sample_temperature", free, in<train, &Train::sample_temperature>(), between(0, 100), {}, "",
-     "how freely the tokens of samples are drawn; 0: always the likeliest; the numbers drawn are the same at every step"},
+     "how freely the tokens of samples are drawn; 0: always the likeliest; the numbers drawn are the same at every "
+     "step"},
     {"train.recompute", free, in<train, &Train::recompute>(), any(), {"none", "mlp", "block"}, "",
-     "what the backward pass computes again instead of keeping it: nothing, the inner values of the SwiGLU block, or whole layers"},
+     "what the backward pass computes again instead of keeping it: nothing, the inner values of the SwiGLU block, or "
+     "whole layers"},
     {"train.z_loss", allowed, in<train, &Train::z_loss>(), at_least(0), {}, "",
-     "adds this many times log(sum exp(logits))^2 to the loss that is trained on, which keeps logits near zero; the reported loss is without it"},
+     "adds this many times log(sum exp(logits))^2 to the loss that is trained on, which keeps logits near zero; the "
+     "reported loss is without it"},
     {"train.average", allowed, in<train, &Train::average>(), any(), {"none", "ema", "last"}, "",
-     "an average of the weights that is evaluated beside them and exported; ema: exponential; last: the plain mean over the last train.average_steps steps"},
+     "an average of the weights that is evaluated beside them and exported; ema: exponential; last: the plain mean "
+     "over the last train.average_steps steps"},
     {"train.average_steps", allowed, in<train, &Train::average_steps>(), at_least(1), {}, "steps",
      "how far train.average reaches back"},
 
     {"optim.name", never, in<optim, &Optim::name>(), any(), {"adamw", "muon"}, "",
-     "the optimizer; muon: orthogonalised momentum for the matrices of the layers, AdamW for embedding, head and norms"},
+     "the optimizer; muon: orthogonalised momentum for the matrices of the layers, AdamW for embedding, head and "
+     "norms"},
     {"optim.lr", free, in<optim, &Optim::lr>(), at_least(0), {}, "",
      "peak learning rate"},
     {"optim.min_lr", free, in<optim, &Optim::min_lr>(), at_least(0), {}, "",
@@ -187,17 +214,20 @@ std::vector<Key> build_table() {
     {"optim.warmup_steps", free, in<optim, &Optim::warmup_steps>(), at_least(0), {}, "steps",
      "steps over which the learning rate rises from zero; a run that ends inside them only rises"},
     {"optim.warmup_tokens", free, in<optim, &Optim::warmup_tokens>(), at_least(0), {}, "tokens",
-     "the warm-up in tokens, padding included, instead of optim.warmup_steps: as many steps as come nearest; 0: that counts"},
+     "the warm-up in tokens, padding included, instead of optim.warmup_steps: as many steps as come nearest; 0: that "
+     "counts"},
     {"optim.schedule", free, in<optim, &Optim::schedule>(), any(), {"constant", "linear", "cosine", "wsd"}, "",
      "how the learning rate falls after the warm-up; wsd: stable, then a decay (optim.decay_shape)"},
     {"optim.decay_fraction", free, in<optim, &Optim::decay_fraction>(), from_above_to(0, 1), {}, "",
      "share of all steps, at the end, over which wsd decays"},
     {"optim.decay_tokens", free, in<optim, &Optim::decay_tokens>(), at_least(0), {}, "tokens",
-     "the decay of wsd in tokens of full steps, padding included, instead of optim.decay_fraction: as many steps as come nearest; 0: that counts"},
+     "the decay of wsd in tokens of full steps, padding included, instead of optim.decay_fraction: as many steps as "
+     "come nearest; 0: that counts"},
     {"optim.decay_shape", free, in<optim, &Optim::decay_shape>(), any(), {"linear", "sqrt"}, "",
      "how wsd decays; sqrt: by one minus the root of the share of the decay that has passed, fast at first"},
     {"optim.schedule_start", free, in<optim, &Optim::schedule_start>(), at_least(0), {}, "steps",
-     "the step that the schedule counts from: a resume that warms the rate up again, or anneals it, sets the step that it goes on from"},
+     "the step that the schedule counts from: a resume that warms the rate up again, or anneals it, sets the step that "
+     "it goes on from"},
     {"optim.weight_decay", free, in<optim, &Optim::weight_decay>(), at_least(0), {}, "",
      "decoupled weight decay of matrices; norms have none"},
     {"optim.beta1", free, in<optim, &Optim::beta1>(), from_to_below(0, 1), {}, "",
@@ -213,7 +243,8 @@ std::vector<Key> build_table() {
     {"optim.cautious_decay", free, in<optim, &Optim::cautious_decay>(), any(), {}, "",
      "whether the matrices that Muon updates decay only where the update, too, moves a weight towards zero"},
     {"optim.moments", allowed, in<optim, &Optim::moments>(), any(), {"fp32", "bf16", "8bit"}, "",
-     "how AdamW keeps its moments; bf16: rounded at random; 8bit: in blocks of 256 of one scale, matrices of the layers only"},
+     "how AdamW keeps its moments; bf16: rounded at random; 8bit: in blocks of 256 of one scale, matrices of the "
+     "layers only"},
     {"optim.muon_momentum", free, in<optim, &Optim::muon_momentum>(), from_to_below(0, 1), {}, "",
      "momentum of Muon behind its warm-up"},
     {"optim.muon_momentum_from", free, in<optim, &Optim::muon_momentum_from>(), from_to_below(0, 1), {}, "",
@@ -227,27 +258,34 @@ std::vector<Key> build_table() {
     {"optim.muon_beta2", never, in<optim, &Optim::muon_beta2>(), from_to_below(0, 1), {}, "",
      "decay of NorMuon's second moment, one value a row of a matrix; 0: plain Muon"},
 
-    {"precision.matmul", allowed, in<&Config::precision, &Precision::matmul>(), any(), {"bf16", "fp8", "tf32", "fp32"}, "",
+    {"precision.matmul", allowed, in<&Config::precision, &Precision::matmul>(), any(), {"bf16", "fp8", "tf32",
+     "fp32"}, "",
      "what matrix products take on a GPU; the CPU backend computes in fp32, or simulates fp8 (docs/fp8.md)"},
     {"precision.fp8", allowed, in<&Config::precision, &Precision::fp8>(), any(), {"auto", "all"}, "",
-     "which products of linears take fp8 where matmul is fp8; auto: those that it makes faster on this card, with their casts, and all where kernels.deterministic is on or the device is the CPU"},
+     "which products of linears take fp8 where matmul is fp8; auto: those that it makes faster on this card, with "
+     "their casts, and all where kernels.deterministic is on or the device is the CPU"},
     {"precision.fp8_products", allowed, in<&Config::precision, &Precision::fp8_products>(), any(), {}, "",
-     "the products that take fp8: LINEAR/forward, LINEAR/input, LINEAR/weight, or none alone; empty: as precision.fp8 says, and a run keeps here what that came to"},
+     "the products that take fp8: LINEAR/forward, LINEAR/input, LINEAR/weight, or none alone; empty: as precision.fp8 "
+     "says, and a run keeps here what that came to"},
     {"precision.fp8_sums", allowed, in<&Config::precision, &Precision::fp8_sums>(), any(), {"fast", "exact"}, "",
-     "how a GPU adds up the outputs of products in fp8; fast: with some 14 bits over a few products at a time, as the hardware does by itself; exact: in fp32, 4 to 8% slower; gradients are always exact"},
+     "how a GPU adds up the outputs of products in fp8; fast: with some 14 bits over a few products at a time, as the "
+     "hardware does by itself; exact: in fp32, 4 to 8% slower; gradients are always exact"},
     {"precision.head", allowed, in<&Config::precision, &Precision::head>(), any(), {"bf16", "fp8"}, "",
      "what the gradients of the head take where matmul is fp8; logits are always of bf16"},
 
     {"kernels.graphs", free, in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},
-    {"kernels.attention", free, in<&Config::kernels, &Kernels::attention>(), any(), {"auto", "cudnn", "hopper", "flash", "reference"}, "",
+    {"kernels.attention", free, in<&Config::kernels, &Kernels::attention>(), any(), {"auto", "cudnn", "hopper",
+     "flash", "reference"}, "",
      "who computes attention on a GPU; auto: the fastest that can, measured on the first batch"},
     {"kernels.tuning", free, in<&Config::kernels, &Kernels::tuning>(), any(), {"off", "on", "max"}, "",
-     "how the algorithm of each product on a GPU is found; off: cuBLASLt's first proposal; on: the fastest of its few best, measured; max: the fastest of all it proposes"},
+     "how the algorithm of each product on a GPU is found; off: cuBLASLt's first proposal; on: the fastest of its few "
+     "best, measured; max: the fastest of all it proposes"},
     {"kernels.logits_rows", free, in<&Config::kernels, &Kernels::logits_rows>(), between(0, 1 << 24), {}, "rows",
      "tokens whose logits exist at a time: more take more memory; 0: as suits the device and the vocabulary"},
     {"kernels.deterministic", free, in<&Config::kernels, &Kernels::deterministic>(), any(), {}, "",
-     "a GPU repeats runs bit for bit: no kernel whose sums depend on timing, and products as cuBLASLt's heuristic proposes them"},
+     "a GPU repeats runs bit for bit: no kernel whose sums depend on timing, and products as cuBLASLt's heuristic "
+     "proposes them"},
 
     {"checkpoint.every", free, in<&Config::checkpoint, &Checkpoint::every>(), at_least(0), {}, "steps",
      "steps between checkpoints; 0: at the end only"},
@@ -256,19 +294,24 @@ std::vector<Key> build_table() {
     {"checkpoint.keep_every", free, in<&Config::checkpoint, &Checkpoint::keep_every>(), at_least(0), {}, "steps",
      "checkpoints at multiples of it are kept for good; 0: none"},
     {"checkpoint.on_error", free, in<&Config::checkpoint, &Checkpoint::on_error>(), any(), {"continue", "stop"}, "",
-     "where a checkpoint cannot be written: warn, train on and try again at the next one, or end the run; the last one of a run must succeed"},
+     "where a checkpoint cannot be written: warn, train on and try again at the next one, or end the run; the last one "
+     "of a run must succeed"},
 
     {"guard.skips", free, in<&Config::guard, &Guard::skips>(), at_least(0), {}, "steps",
-     "steps in a row whose update may be left out because their loss or gradient norm is not finite, or by guard.spike; one more ends the run, or rolls it back"},
+     "steps in a row whose update may be left out because their loss or gradient norm is not finite, or by "
+     "guard.spike; one more ends the run, or rolls it back"},
     {"guard.rollbacks", free, in<&Config::guard, &Guard::rollbacks>(), at_least(0), {}, "times",
      "how often a run may go back to its last good checkpoint, pass over the batches that spoiled it, and go on"},
     {"guard.spike", free, in<&Config::guard, &Guard::spike>(), at_least(0), {}, "",
      "a gradient norm of more than so many times the usual one leaves the update out as well; 0: none does"},
 
     {"parallel.ranks", rows, in<&Config::parallel, &Parallel::ranks>(), between(0, 1024), {}, "",
-     "ranks that train.accumulate is meant for, kept by every run; on another number of them train.accumulate follows, so that a step keeps its rows; 0: any number"},
+     "ranks that train.accumulate is meant for, kept by every run; on another number of them train.accumulate follows, "
+     "so that a step keeps its rows; 0: any number"},
     {"parallel.mode", free, in<&Config::parallel, &Parallel::mode>(), any(), {"auto", "ddp", "zero1", "fsdp"}, "",
-     "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as well (fsdp); auto: the fastest that fits, by the plan where it knows the card, else zero1, and fsdp where that does not fit"},
+     "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as "
+     "well (fsdp); auto: the fastest that fits, by the plan where it knows the card, else zero1, and fsdp where that "
+     "does not fit"},
     {"parallel.wire", allowed, in<&Config::parallel, &Parallel::wire>(), any(), {"fp32", "bf16"}, "",
      "what gradients are on their way between ranks: bf16 halves the bytes and rounds every sum"},
     {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
@@ -279,9 +322,11 @@ std::vector<Key> build_table() {
     {"log.fp8_every", free, in<&Config::log, &Log::fp8_every>(), at_least(0), {}, "steps",
      "steps between looks at the tensors that are cast to fp8, the first step's aside (fp8.jsonl); 0: none"},
     {"log.norms_every", free, in<&Config::log, &Log::norms_every>(), at_least(0), {}, "steps",
-     "steps between looks at the norms of gradient, weight and update of every tensor and at the gradient's noise (norms.jsonl); 0: none"},
+     "steps between looks at the norms of gradient, weight and update of every tensor and at the gradient's noise "
+     "(norms.jsonl); 0: none"},
     {"log.sinks", free, in<&Config::log, &Log::sinks>(), any(), {"console", "jsonl", "tensorboard", "prometheus"}, "",
-     "where a run tells of itself: console lines, metrics.jsonl and events.jsonl, TensorBoard event files, metrics.prom"},
+     "where a run tells of itself: console lines, metrics.jsonl and events.jsonl, TensorBoard event files, "
+     "metrics.prom"},
   };
   // clang-format on
 }
