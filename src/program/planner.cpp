@@ -8,31 +8,6 @@ namespace {
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// From the first node that touches a transient value to the last.
-struct Lifetime {
-  ValueId value;
-  std::size_t first = 0, last = 0;
-  bool overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
-};
-
-std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program) {
-  std::vector<Lifetime> result;
-  std::vector<std::int32_t> slot(set.values.size(), -1);
-  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-    each_operand(program.nodes[i].op, [&](std::string_view, ValueId id, Access) {
-      id = set.owner(id);
-      if (persistent(set.at(id).role)) return;
-      std::int32_t& s = slot[static_cast<std::size_t>(id.index)];
-      if (s < 0) {
-        s = static_cast<std::int32_t>(result.size());
-        result.push_back({id, i, i});
-      }
-      result[static_cast<std::size_t>(s)].last = i;
-    });
-  }
-  return result;
-}
-
 // Largest first, each at the lowest place where nothing that lives at the same time is. Returns the size needed.
 std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vector<std::int64_t>& offsets) {
   std::stable_sort(values.begin(), values.end(), [&](const Lifetime& a, const Lifetime& b) {
@@ -82,6 +57,24 @@ void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>
 }
 
 }  // namespace
+
+std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program) {
+  std::vector<Lifetime> result;
+  std::vector<std::int32_t> slot(set.values.size(), -1);
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    each_operand(program.nodes[i].op, [&](std::string_view, ValueId id, Access) {
+      id = set.owner(id);
+      if (persistent(set.at(id).role)) return;
+      std::int32_t& s = slot[static_cast<std::size_t>(id.index)];
+      if (s < 0) {
+        s = static_cast<std::int32_t>(result.size());
+        result.push_back({id, i, i});
+      }
+      result[static_cast<std::size_t>(s)].last = i;
+    });
+  }
+  return result;
+}
 
 void plan_memory(ProgramSet& set) {
   MemoryPlan& memory = set.memory = {};

@@ -1,4 +1,4 @@
-// Checks the promises of the planner on its result. Lifetimes are counted here by themselves.
+// Checks the promises of the planner on its result: places of values by their lifetimes, and pairs of nodes.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,31 +13,6 @@
 
 namespace redline::program {
 namespace plan_checks {
-
-// From the first node that touches a transient value to the last.
-struct Lifetime {
-  ValueId value;
-  std::size_t first = 0, last = 0;
-  bool overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
-};
-
-inline std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program) {
-  std::vector<Lifetime> result;
-  std::vector<std::int32_t> slot(set.values.size(), -1);
-  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-    each_operand(program.nodes[i].op, [&](std::string_view, ValueId id, Access) {
-      id = set.owner(id);
-      if (persistent(set.at(id).role)) return;
-      std::int32_t& s = slot[static_cast<std::size_t>(id.index)];
-      if (s < 0) {
-        s = static_cast<std::int32_t>(result.size());
-        result.push_back({id, i, i});
-      }
-      result[static_cast<std::size_t>(s)].last = i;
-    });
-  }
-  return result;
-}
 
 // Bytes of the value that owns them: two nodes may work on two parts of one array at a time.
 struct Bytes {
@@ -55,7 +30,7 @@ inline Bytes bytes_of(const ProgramSet& set, ValueId id) {
   return bytes;
 }
 
-// What a node reads and what it writes.
+// The bytes that a node reads and writes.
 struct Touched {
   std::vector<Bytes> read, written;
   Touched(const ProgramSet& set, const Node& node) {
