@@ -231,6 +231,9 @@ TABLES = {
     "h200-other-cards": ("h200_other_cards", columns(
         ("model, batch", MODEL), ("mfu on the other cards", span("mfu_percent", "%")),
         ("ms a step on the slowest", "{slowest_step_ms:.1f}"), ("plan", "{plan_step_ms:.1f}"))),
+    "h200-vocabulary": ("h200_vocabulary", columns(
+        ("precision, rows", "{precision}, {batch_size}"), ("50,257 before", "{before_ms:.1f}"),
+        ("50,257", "{step_ms:.1f}"), ("50,304", "{even_ms:.1f}"), ("PyTorch, 50,257", "{peer_ms:.1f}"))),
     "h200-second-stream": ("h200_second_stream", columns(
         ("work", "{work}"), ("alone", "{ms:g} ms"), ("of a step", "{of_step_percent:g}%"))),
     "libonig": ("libonig", columns(

@@ -35,6 +35,7 @@ struct Gemm {
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
 };
 
+// A large product with an extent of no whole number of 16 bytes, in rows that begin at such, is computed in parts.
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
 
 // The time of a product by itself, as gemm() would launch it, tuned or not. It runs on operands of its own; the

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossTest,
                                            LmLossCase{65, 24, 101, 32}, LmLossCase{128, 16, 257, 128},
                                            LmLossCase{40, 12, 1031, 13}, LmLossCase{200, 640, 267, 64},
                                            LmLossCase{70, 64, 32000, 32}, LmLossCase{9, 32, 151936, 4},
-                                           LmLossCase{20, 16, 50257, 8}));
+                                           LmLossCase{20, 16, 50257, 8}, LmLossCase{160, 128, 50257, 160}));
 INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaLmLossTest, ::testing::ValuesIn(random_cases<LmLossCase>(6, [](auto draw) {
                            const std::int64_t n = draw(200), d = 2 + draw(120), vocab = 2 + draw(3000);
                            return LmLossCase{n, d, vocab, draw(n)};
