@@ -83,7 +83,7 @@ struct Patient {
   double data_ms = 0;        // the part of its wait for data in which the device stood still
   double excess_ms() const;  // of device_ms over the plan
   // Time of slow kernels beyond the plan, at most the step's own time.
-  double slow_attention_ms() const, slow_head_ms() const, slow_mlp_ms() const, slow_launches_ms() const;
+  double slow_attention_ms() const, slow_mlp_ms() const, slow_launches_ms() const;
   double slow_kernels_ms() const;  // all of them
 };
 Patient examine(const config::Config& config, const Machine& machine, const Observed& seen);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/counted.h"
+#include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "perf/doctor.h"
 
@@ -15,6 +16,8 @@ constexpr double kLittle = 0.01;                  // of the time: what evaluatio
 constexpr double kSlowDisk = 300e6;               // bytes a second: a third of what local disks do
 constexpr double kLargeCheckpoint = 64 * 0x1p20;  // of a smaller one the time is the file system's, not the disk's
 constexpr std::int64_t kEnoughTokens = 8192;      // of a micro-batch: it fills any card (perf/choose)
+
+constexpr const char* kAnotherModel = "another model: a run starts anew with it";
 
 std::string ms(double value) { return value < 10 ? fmt::format("{:.2g} ms", value) : fmt::format("{:.0f} ms", value); }
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
@@ -213,18 +216,15 @@ class Rules {
   }
 
   void shapes() {
+    vocabulary();
     const config::Model& m = c_.model;
-    const auto odd = [&](Illness illness, const char* key, std::int64_t n, double loss) {
-      if (loss <= 0) return;
-      add(illness, loss,
-          fmt::format("{} = {} is no multiple of {}: {}", key, n, n % 8 != 0 ? 8 : 128,
-                      n % 8 != 0 ? "rows begin anywhere, and products load them piece by piece"
-                                 : "the last tile of a product is not full"),
-          {fmt::format("{}={}", key, multiple_of_128(n))}, "estimated")
-          .caution = "another model: a run starts anew with it";
-    };
-    odd(Illness::vocabulary, "model.vocab", m.vocab, p_.slow_head_ms());
-    odd(Illness::ffn, "model.ffn", m.ffn, p_.slow_mlp_ms());
+    if (const double loss = p_.slow_mlp_ms(); loss > 0)
+      add(Illness::ffn, loss,
+          fmt::format("model.ffn = {} is no multiple of {}", m.ffn,
+                      m.ffn % 8 != 0 ? "8: rows begin anywhere, and products load them piece by piece"
+                                     : "128: the last tile of a product is not full"),
+          {fmt::format("model.ffn={}", multiple_of_128(m.ffn))}, "estimated")
+          .caution = kAnotherModel;
     const double attention = p_.slow_attention_ms();
     if (attention <= 0) return;
     if (m.head_dim == 64 || m.head_dim == 128) {
@@ -239,7 +239,19 @@ class Rules {
     add(Illness::head_dim, attention,
         fmt::format("model.head_dim = {}: the fast kernels of attention take 64 and 128", m.head_dim),
         {fmt::format("model.head_dim={}", wide)}, "estimated")
-        .caution = "another model: a run starts anew with it";
+        .caution = kAnotherModel;
+  }
+
+  // In bf16 any vocabulary is fast: the head cuts its products (ops/cuda/gemm.cpp). Those of eight bits cannot be cut.
+  void vocabulary() {
+    config::Config other = c_;
+    other.model.vocab = multiple_of_128(c_.model.vocab);
+    if (model::fp8_products(c_).head || !model::fp8_products(other).head) return;
+    add(Illness::vocabulary, loss_of(rate(other) / own_rate()),
+        fmt::format("model.vocab = {} is no multiple of {}, so the head's gradients are not in fp8", c_.model.vocab,
+                    ops::kFp8Multiple),
+        {fmt::format("model.vocab={}", other.model.vocab)})
+        .caution = kAnotherModel;
   }
 
   void throttled() {

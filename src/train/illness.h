@@ -53,7 +53,7 @@ inline constexpr auto kIllnesses = [] {
       {small_batch, "small_batch", "a small batch", "a larger train.batch_size or less train.recompute may be faster",
        kUnusedMemory},
       {vocabulary, "vocabulary", "an odd vocabulary",
-       "a model.vocab that is a multiple of 128 has rows that no token uses, and fast products", kShapes},
+       "a model.vocab that is a multiple of 128 has rows that no token uses, and a head that fp8 can take", kShapes},
       {ffn, "ffn", "an odd width of the MLP", "a model.ffn that is a multiple of 128 has fast products", kShapes},
       {head_dim, "head_dim", "a head_dim off the fast kernels", "a model.head_dim of 64 or 128 has them", kShapes},
       {reference_attention, "reference_attention", "reference attention",
