@@ -160,13 +160,15 @@ Trained train_on(int ranks, Mode mode, DType compute) {
   return trained;
 }
 
-void expect_close(const std::vector<double>& got, const std::vector<double>& want) {
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << i;
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance * want[i]) << i;
 }
 
 TEST(Average, RanksHaveTheirPartsOfOneAndTheSameNorms) {
   for (const DType compute : {DType::f32, DType::bf16}) {
+    // Sums in another order: now and then bf16 rounds to the other side.
+    const double tolerance = compute == DType::f32 ? 1e-4 : 1e-2;
     const Trained ddp = train_on(2, Mode::ddp, compute);
     for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
       const Trained other = train_on(2, mode, compute);
@@ -174,9 +176,9 @@ TEST(Average, RanksHaveTheirPartsOfOneAndTheSameNorms) {
         EXPECT_EQ(other.average, ddp.average);
         EXPECT_EQ(other.of_average, ddp.of_average);
       }
-      EXPECT_NEAR(other.of_average, ddp.of_average, 1e-4 * ddp.of_average) << name_of(mode);
-      expect_close(other.sums.gradients, ddp.sums.gradients);
-      expect_close(other.sums.weights, ddp.sums.weights);
+      EXPECT_NEAR(other.of_average, ddp.of_average, tolerance * ddp.of_average) << name_of(mode);
+      expect_close(other.sums.gradients, ddp.sums.gradients, tolerance);
+      expect_close(other.sums.weights, ddp.sums.weights, tolerance);
       EXPECT_EQ(other.sums.small.counts.pairs, ddp.sums.small.counts.pairs);
       EXPECT_NE(other.sums.updates, std::vector<double>{});
     }
