@@ -43,7 +43,15 @@ std::string run_named(const ConfigWords& words) {
   std::error_code ignored;
   for (const std::string& word : words.words) {
     const bool file = Path(word).filename() == "metrics.jsonl" && real_files().exists(word);
-    if (!file && !std::filesystem::is_directory(word, ignored)) continue;
+    if (!file && !std::filesystem::is_directory(word, ignored)) {
+      const bool path = word.find('/') != std::string::npos && word.find('=') == std::string::npos;
+      if (path && Path(word).extension() != ".toml" && !real_files().exists(word))
+        fail_user(
+            "{}: no such folder; give that of a run, a TOML file or one of the presets that `redline config "
+            "--presets` lists",
+            word);
+      continue;
+    }
     if (words.words.size() > 1 || !words.preset.empty())
       fail_user("{} is a run, which has its settings: leave the other words away", word);
     return file ? Path(word).parent_path().string() : word;

@@ -20,6 +20,10 @@ constexpr std::int64_t kEnoughTokens = 8192;      // of a micro-batch: it fills 
 constexpr const char* kAnotherModel = "another model: a run starts anew with it";
 
 std::string ms(double value) { return value < 10 ? fmt::format("{:.2g} ms", value) : fmt::format("{:.0f} ms", value); }
+std::string gib(std::int64_t bytes) {
+  const double value = static_cast<double>(bytes) * 0x1p-30;
+  return value < 1 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value);
+}
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
 
 // The next of 1, 2, 5, 10, 20, 50 ...
@@ -132,9 +136,8 @@ class Rules {
       const Plan plan = make_plan(other, p_.machine);
       if (!plan.fits) continue;
       add(Illness::recompute, loss_of(plan.expected.tokens_per_s / own_rate()),
-          fmt::format("train.recompute = \"{}\" computes again what there is room for ({:.1f} of {:.1f} GiB without)",
-                      c_.train.recompute, static_cast<double>(plan.memory.total()) * 0x1p-30,
-                      static_cast<double>(p_.machine.memory) * 0x1p-30),
+          fmt::format("train.recompute = \"{}\" computes again what there is room for ({} of {} GiB without)",
+                      c_.train.recompute, gib(plan.memory.total()), gib(p_.machine.memory)),
           {fmt::format("train.recompute={}", less)});
       return;
     }

@@ -426,6 +426,8 @@ TEST_F(DoctorTest, AChangeThatDoesNotHelpIsNothingToMend) {
 
 TEST_F(DoctorTest, BadInput) {
   expect_bad_input({"doctor", "nowhere"}, {"nowhere"});
+  expect_bad_input({"doctor", "runs/none"}, {"runs/none", "no such folder", "of a run"});
+  expect_bad_input({"doctor", "runs/none.toml"}, {"runs/none.toml", "no such file"});
   real_files().create_folders(folder_ / "empty");
   expect_bad_input({"doctor", "empty"}, {"empty", "holds no run"});
   expect_bad_input({"doctor", "quick", "--card", "h200", "--try"}, {"--try", "--card h200"});
