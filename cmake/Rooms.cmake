@@ -31,6 +31,10 @@ add_custom_target(redline_version
   COMMENT "Asking git for the version"
   VERBATIM)
 
+# It builds plans at the start and launches them; with -O3 its frontend of templates takes 72 s instead of 28.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/ops/cuda/cudnn/attention_cudnn.cpp"
+  PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+
 set(redline_rooms)
 set(lower_rooms)
 foreach(floor IN LISTS redline_floors)
@@ -73,6 +77,9 @@ foreach(floor IN LISTS redline_floors)
 
     add_library(redline_${room} STATIC ${sources} ${kernels})
     target_link_libraries(redline_${room} PUBLIC ${lower_rooms} redline_settings)
+    if(room MATCHES "^(cli|config|perf)$")  # no work of theirs is long: a fifth less to compile
+      target_compile_options(redline_${room} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+    endif()
     if(redline_cuda_enabled)
       target_link_libraries(redline_${room} PUBLIC ${redline_cuda_libraries})
     endif()
