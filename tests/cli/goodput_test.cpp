@@ -28,9 +28,9 @@ const Words kTiny = {"--device",
                      "train.batch_size=2",
                      "train.seq_len=64",
                      "train.eval_every=5",
-                     "train.eval_batches=2",
+                     "train.eval_batches=8",
                      "train.sample_every=5",
-                     "train.sample_tokens=8",
+                     "train.sample_tokens=100",
                      "optim.warmup_steps=1"};
 
 class GoodputCommand : public ProgramTest {
