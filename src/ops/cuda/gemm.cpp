@@ -1,4 +1,4 @@
-// Finds the plan of a product, or makes it, and launches.
+// Finds the plan of a product, or makes it, and launches. A product with odd extents is cut into several before that.
 #include "ops/cuda/gemm.h"
 
 #include <bit>
