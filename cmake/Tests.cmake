@@ -9,11 +9,12 @@ redline_find_config(GTest GTest::gtest_main libgtest-dev)
 file(GLOB testing_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/testing/*.cpp")
 list(FILTER testing_sources EXCLUDE REGEX "_test\\.cpp$")
 if(testing_sources)
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/testing/paths.cpp" PROPERTIES
+    COMPILE_DEFINITIONS "REDLINE_BINARY=\"${CMAKE_BINARY_DIR}/redline\";REDLINE_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
   add_library(redline_testing STATIC ${testing_sources})
+  redline_unity(redline_testing)
   target_include_directories(redline_testing PUBLIC "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(redline_testing PUBLIC redline_settings GTest::gtest)
-  target_compile_definitions(redline_testing PUBLIC
-    REDLINE_BINARY="${CMAKE_BINARY_DIR}/redline" REDLINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()
 
 file(GLOB test_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/*")
@@ -28,9 +29,8 @@ foreach(folder IN LISTS test_folders)
   endif()
   set(target tests_${folder})
   add_executable(${target} ${sources})
+  redline_unity(${target})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_compile_definitions(${target} PRIVATE
-    REDLINE_BINARY="${CMAKE_BINARY_DIR}/redline" REDLINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${target} PRIVATE GTest::gtest_main)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # tests are compiled more often than they are run
   if(testing_sources)

@@ -17,6 +17,7 @@
 
 #include "base/files.h"
 #include "cli/program.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
@@ -101,7 +102,7 @@ TEST_F(Commands, EndsUnderAnyLimitOfMemory) {
     const auto status_of = [&](std::int64_t kib, const std::string& words) {
       const std::string limited =
           fmt::format("cd {} && ulimit -{} {} && exec timeout -s KILL 60 {} {} >/dev/null 2>&1",
-                      quoted(folder_.path().string()), kind, kib, quoted(REDLINE_BINARY), words);
+                      quoted(folder_.path().string()), kind, kib, quoted(testing::program()), words);
       const int status = std::system(limited.c_str());
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
       // `timeout` ends with the signal that it sends.
@@ -164,7 +165,7 @@ TEST_F(Commands, BadFoldersAndData) {
 }
 
 TEST_F(Commands, VerifySaysWithinOrOutside) {
-  const std::string fixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+  const std::string fixtures = testing::source_folder() + "/tests/fixtures/";
   const Ran good = run({"verify", fixtures + "llama-mha"});
   EXPECT_EQ(good.status, 0) << good.out << good.err;
   EXPECT_NE(good.out.find("within tolerance"), std::string::npos);
@@ -293,13 +294,13 @@ TEST_F(Commands, ASignalSavesTheRun) {
   const pid_t child = ::fork();
   if (child == 0) {
     if (!std::freopen("/dev/null", "w", stdout)) ::_exit(100);
-    std::vector<std::string> words = {REDLINE_BINARY, "train", "--out", run_folder};
+    std::vector<std::string> words = {testing::program(), "train", "--out", run_folder};
     words.insert(words.end(), kTiny.begin(), kTiny.end());
     words.insert(words.end(), {"train.max_steps=100000000", "checkpoint.every=0", "train.eval_every=0"});
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    ::execv(REDLINE_BINARY, arguments.data());
+    ::execv(testing::program(), arguments.data());
     ::_exit(101);
   }
   ASSERT_GT(child, 0);

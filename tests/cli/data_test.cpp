@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cli/program.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
@@ -78,8 +79,9 @@ TEST_F(DataCommand, SignalsLeaveNothingAndExitThree) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       if (::chdir(folder_.path().c_str()) != 0 || !std::freopen("/dev/null", "w", stderr)) ::_exit(99);
-      ::execl(REDLINE_BINARY, REDLINE_BINARY, "data", "prepare", "--tokenizer", "bytes", "--threads", "1", "--out", "o",
-              "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", nullptr);
+      ::execl(testing::program(), testing::program(), "data", "prepare", "--tokenizer", "bytes", "--threads", "1",
+              "--out", "o", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl",
+              "in.jsonl", nullptr);
       ::_exit(98);
     }
     for (int i = 0; i < 2000 && !exists("o.partial/folder/train-00000.tokens"); ++i)

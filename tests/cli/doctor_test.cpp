@@ -10,6 +10,7 @@
 #include "model/family.h"
 #include "report/metrics.h"
 #include "testing/page_data.h"
+#include "testing/paths.h"
 #include "train/illness.h"
 
 namespace redline::cli {
@@ -443,7 +444,7 @@ TEST_F(DoctorTest, BadInput) {
 
 // docs/doctor.md lists every illness by its name.
 TEST_F(DoctorTest, TheDocumentationHasEveryIllness) {
-  const std::string page = real_files().read(Path(REDLINE_SOURCE_DIR) / "docs/doctor.md");
+  const std::string page = real_files().read(Path(testing::source_folder()) / "docs/doctor.md");
   for (const train::IllnessRow& row : train::kIllnesses)
     EXPECT_NE(page.find(fmt::format("| {} | `{}` |", row.name, row.key)), std::string::npos) << row.name;
 }

@@ -7,11 +7,12 @@
 
 #include "cli/program.h"
 #include "data/tokenizer/tokenizer.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
 
-const std::string kFixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
 const std::string kModel = kFixtures + "llama-mha", kGpt2 = kFixtures + "tokenizers/gpt2.tokenizer.json";
 
 class Eval : public ProgramTest {

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cli/program.h"
 #include "io/json.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
@@ -49,7 +50,7 @@ class GoodputCommand : public ProgramTest {
   // Kills it when it has made steps for that long.
   void train_and_kill(const Words& more, double seconds) {
     Words words = train(more);
-    words.insert(words.begin(), REDLINE_BINARY);
+    words.insert(words.begin(), testing::program());
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
@@ -59,7 +60,7 @@ class GoodputCommand : public ProgramTest {
       std::vector<char*> arguments;
       for (std::string& word : words) arguments.push_back(word.data());
       arguments.push_back(nullptr);
-      ::execv(REDLINE_BINARY, arguments.data());
+      ::execv(testing::program(), arguments.data());
       ::_exit(98);
     }
     const auto rows = [&] { return real_files().read(folder_ / "a/metrics.jsonl"); };

@@ -9,12 +9,13 @@
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 #include "io/weight_files.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
 
-const std::string kFixture = REDLINE_SOURCE_DIR "/tests/fixtures/llama3-gqa";
-const std::string kTokenizers = REDLINE_SOURCE_DIR "/tests/fixtures/tokenizers/";
+const std::string kFixture = testing::source_folder() + "/tests/fixtures/llama3-gqa";
+const std::string kTokenizers = testing::source_folder() + "/tests/fixtures/tokenizers/";
 const Words kTiny = {"train.batch_size=2",   "train.seq_len=64",   "train.eval_batches=1",
                      "data.max_segments=8",  "optim.lr=1e-20",     "optim.min_lr=0",
                      "optim.warmup_steps=0", "train.eval_every=0", "checkpoint.every=0",
@@ -78,7 +79,7 @@ TEST_F(HfFolders, ThereAndBackGivesTheSameBytesInEveryTypeAndInShards) {
 // What Hugging Face wrote of each family, through a checkpoint and out again.
 TEST_F(HfFolders, EveryFamilyGoesThereAndBack) {
   for (const std::string name : {"llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
-    const std::string fixture = REDLINE_SOURCE_DIR "/tests/fixtures/" + name;
+    const std::string fixture = testing::source_folder() + "/tests/fixtures/" + name;
     must({"import", fixture, "--out", name + "-in"});
     must({"export", "--checkpoint", name + "-in", "--out", name});
     expect_same_weights(name, fixture);
@@ -367,7 +368,7 @@ TEST_F(HfFolders, WhatIsNotSupportedIsRefusedByName) {
 // Whether the head is the embedding decides what the model says: where config.json and the file disagree, nobody
 // guesses.
 TEST_F(HfFolders, AHeadOfItsOwnInATiedModelIsNotThrownAway) {
-  const std::string untied = REDLINE_SOURCE_DIR "/tests/fixtures/llama-mha";
+  const std::string untied = testing::source_folder() + "/tests/fixtures/llama-mha";
   std::filesystem::copy(untied, folder_ / "hf");
   std::filesystem::remove(folder_ / "hf/oracle.safetensors");
   must({"import", "hf", "--out", "as-it-is"});

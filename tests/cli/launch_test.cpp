@@ -10,6 +10,7 @@
 #include "cli/processes.h"
 #include "cli/program.h"
 #include "dist/engines.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
@@ -129,7 +130,7 @@ TEST_F(Launch, NeedsRanksAndACommand) {
 TEST_F(Launch, InsideALaunchIsRefused) {
   const std::string variables = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500";
   const std::string command = "cd " + quoted(folder_.path().string()) + " && " + variables + " " +
-                              quoted(REDLINE_BINARY) + " launch -n 2 -- train 2>stderr >stdout";
+                              quoted(testing::program()) + " launch -n 2 -- train 2>stderr >stdout";
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 2);
   EXPECT_NE(real_files().read(folder_ / "stderr").find("rank 1 of 2 by torchrun"), std::string::npos);

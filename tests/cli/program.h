@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "cli/commands.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::cli {
@@ -36,7 +37,7 @@ class ProgramTest : public ::testing::Test {
   Ran run_line(const std::string& line, std::string_view input = "") {
     write("stdin", input);
     const std::string command = "cd " + quoted(folder_.path().string()) + " && LC_ALL=C.UTF-8 " +
-                                quoted(REDLINE_BINARY) + " 2>stderr <stdin >stdout " + line;
+                                quoted(testing::program()) + " 2>stderr <stdin >stdout " + line;
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), real_files().read(folder_ / "stdout"),
             real_files().read(folder_ / "stderr")};

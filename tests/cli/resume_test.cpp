@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cli/program.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
@@ -72,7 +73,7 @@ TEST_F(ResumeCommand, ARunThatMovedGoesOnWithItsDataWhereverTheyAre) {
 
 TEST_F(ResumeCommand, ATokenizerThatMovedIsInTheRun) {
   fs::create_directories(folder_ / "t");
-  fs::copy_file(Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers/gpt2.tokenizer.json",
+  fs::copy_file(Path(testing::source_folder()) / "tests/fixtures/tokenizers/gpt2.tokenizer.json",
                 folder_ / "t/tokenizer.json");
   const Ran began = run({"train", "--out", "b", "--device", "cpu", "model.layers=1", "model.hidden=32", "model.heads=2",
                          "model.head_dim=16", "model.ffn=48", "model.vocab=60000", "train.seq_len=64",

@@ -13,17 +13,18 @@
 
 #include "cli/program.h"
 #include "io/safetensors.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
 
-const std::string kFixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
 
 class Stop : public ProgramTest {
  protected:
   // Starts the program with its streams in files, and returns when it listens to signals.
   void start(Words words, int out = -1) {
-    words.insert(words.begin(), REDLINE_BINARY);
+    words.insert(words.begin(), testing::program());
     child_ = ::fork();
     ASSERT_GE(child_, 0);
     if (child_ == 0) {
@@ -33,7 +34,7 @@ class Stop : public ProgramTest {
       std::vector<char*> arguments;
       for (std::string& word : words) arguments.push_back(word.data());
       arguments.push_back(nullptr);
-      ::execv(REDLINE_BINARY, arguments.data());
+      ::execv(testing::program(), arguments.data());
       ::_exit(98);
     }
     for (int i = 0; i < 1500 && !listens(); ++i) pause();

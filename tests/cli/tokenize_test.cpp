@@ -11,6 +11,7 @@
 
 #include "cli/program.h"
 #include "io/json.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
@@ -22,7 +23,7 @@ class TokenizeTest : public ProgramTest {
     ProgramTest::expect_bad_input(run(line, input), {part});
   }
   const std::string gpt2_ =
-      fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/gpt2.tokenizer.json'", REDLINE_SOURCE_DIR);
+      fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/gpt2.tokenizer.json'", testing::source_folder());
 };
 
 TEST_F(TokenizeTest, IdsOfEachFileOnOneLineAndBack) {
@@ -55,7 +56,7 @@ TEST_F(TokenizeTest, LinesOfJsonBothWays) {
 // Input without an end, and an output that is closed behind its first line.
 TEST_F(TokenizeTest, EndsWhereNobodyReads) {
   const std::string command = "cd " + quoted(folder_.path().string()) +
-                              " && yes '{\"text\":\"a\"}' 2>yes.err | { timeout 60 " + quoted(REDLINE_BINARY) +
+                              " && yes '{\"text\":\"a\"}' 2>yes.err | { timeout 60 " + quoted(testing::program()) +
                               " tokenize --tokenizer bytes --jsonl; echo $? >status; } | head -n 1 >out";
   EXPECT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(real_files().read(folder_ / "status"), "0\n");
@@ -71,7 +72,7 @@ class TokenizeProgress : public TokenizeTest {
     EXPECT_TRUE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
     const int slave = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);  // kept: what is read stays readable
     const std::string command =
-        "cd " + quoted(folder_.path().string()) + " && TERM=xterm exec " + quoted(REDLINE_BINARY) + " " + line;
+        "cd " + quoted(folder_.path().string()) + " && TERM=xterm exec " + quoted(testing::program()) + " " + line;
     const pid_t child = ::fork();
     if (child == 0) {
       ::dup2(slave, STDERR_FILENO);
@@ -99,7 +100,7 @@ class TokenizeProgress : public TokenizeTest {
     EXPECT_NE(shown.find(" MiB read, "), std::string::npos) << shown;
   }
   const std::string pieces_ =
-      fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/pieces.model'", REDLINE_SOURCE_DIR);
+      fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/pieces.model'", testing::source_folder());
 };
 
 TEST_F(TokenizeProgress, OfOneText) {

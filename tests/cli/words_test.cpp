@@ -7,11 +7,12 @@
 #include <sstream>
 
 #include "cli/program.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
 
-const std::string kFixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/";
+const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
 
 class WordsTest : public ProgramTest {
  protected:
@@ -160,7 +161,7 @@ TEST_F(HelpTest, ListedFlagsAreTaken) {
 
 TEST_F(HelpTest, PagesNameFlagsThatAreThere) {
   const auto all = all_help();
-  const Path root = REDLINE_SOURCE_DIR;
+  const Path root = testing::source_folder();
   std::vector<Path> pages = {root / "README.md"};
   for (const auto& entry : std::filesystem::directory_iterator(root / "docs"))
     if (entry.path().extension() == ".md") pages.push_back(entry.path());

@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "config/load.h"
+#include "testing/paths.h"
 
 namespace redline::config {
 namespace {
@@ -14,9 +15,9 @@ TEST(Presets, AreTheFilesOfConfigs) {
   std::vector<std::string> names;
   for (const EmbeddedFile& file : embedded_configs()) {
     names.push_back(std::string(file.name) + ".toml");
-    EXPECT_EQ(real_files().read(Path(REDLINE_SOURCE_DIR) / "configs" / names.back()), file.text) << file.name;
+    EXPECT_EQ(real_files().read(Path(testing::source_folder()) / "configs" / names.back()), file.text) << file.name;
   }
-  EXPECT_EQ(names, real_files().list(Path(REDLINE_SOURCE_DIR) / "configs"));
+  EXPECT_EQ(names, real_files().list(Path(testing::source_folder()) / "configs"));
 }
 
 // Parameters without the norms' weights, which are below a thousandth.

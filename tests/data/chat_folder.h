@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "io/json.h"
+#include "testing/paths.h"
 
 namespace redline::data {
 
@@ -24,7 +25,8 @@ inline std::string write_chat_tokenizer(const Path& folder, const std::string& c
                                         const std::vector<std::string>& specials = {
                                             "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>",
                                             "<|end_header_id|>", "<|eot_id|>"}) {
-  io::Json json = io::read_json(real_files(), REDLINE_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.tokenizer.json");
+  io::Json json =
+      io::read_json(real_files(), testing::source_folder() + "/tests/fixtures/tokenizers/gpt2.tokenizer.json");
   io::Json token = json["added_tokens"][0];
   for (const std::string& special : specials) {
     token["id"] = token["id"].get<int>() + 1;

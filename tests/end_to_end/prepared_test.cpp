@@ -8,11 +8,12 @@
 #include "base/random.h"
 #include "cli/program.h"
 #include "io/json.h"
+#include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
 
-const Path kTokenizer = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers/gpt2.tokenizer.json";
+const Path kTokenizer = Path(testing::source_folder()) / "tests/fixtures/tokenizers/gpt2.tokenizer.json";
 
 class Prepared : public ProgramTest {
  protected:

@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline {
@@ -43,8 +44,8 @@ class RankProcesses : public ::testing::Test {
 
   std::string line(int ranks, const std::string& keys, const std::string& out) const {
     const std::string launch = ranks == 1 ? "" : fmt::format(" launch -n {} --", ranks);
-    return fmt::format("exec " REDLINE_BINARY "{}{}train.accumulate={} {} --out {} >> {} 2>&1", launch, kRun, 4 / ranks,
-                       keys, (temp_.path() / out).string(), log().string());
+    return fmt::format("exec {}{}{}train.accumulate={} {} --out {} >> {} 2>&1", testing::program(), launch, kRun,
+                       4 / ranks, keys, (temp_.path() / out).string(), log().string());
   }
   int train(int ranks, const std::string& keys, const std::string& out) const {
     const int status = std::system(line(ranks, keys, out).c_str());

@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 #include "train/tiny_run.h"
 
@@ -25,7 +26,7 @@ namespace redline {
 namespace {
 
 pid_t start(const Path& out, bool resume, const Path& log) {
-  std::vector<std::string> words = {REDLINE_BINARY, "train", "--preset", "quick", "--out", out.string()};
+  std::vector<std::string> words = {testing::program(), "train", "--preset", "quick", "--out", out.string()};
   if (resume) words.push_back("--resume");
   words.insert(words.end(), testing::kTinyRun.begin(), testing::kTinyRun.end());
   words.push_back("checkpoint.every=3");

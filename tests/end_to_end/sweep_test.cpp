@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 #include "train/tiny_run.h"
 
@@ -22,7 +23,7 @@ namespace {
 class SweepStopTest : public ::testing::Test {
  protected:
   pid_t start(const std::string& out) {
-    std::vector<std::string> words = {REDLINE_BINARY,        "sweep", "quick", "--grid", "optim.beta1=0.9,0.8", "--out",
+    std::vector<std::string> words = {testing::program(),    "sweep", "quick", "--grid", "optim.beta1=0.9,0.8", "--out",
                                       (temp_ / out).string()};
     words.insert(words.end(), testing::kTinyRun.begin(), testing::kTinyRun.end());
     std::vector<char*> argv;

@@ -9,13 +9,14 @@
 #include "base/error.h"
 #include "infer/sample.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/ranks_here.h"
 #include "testing/temp_folder.h"
 
 namespace redline::infer {
 namespace {
 
-Path fixture(const std::string& name) { return Path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name; }
+Path fixture(const std::string& name) { return Path(testing::source_folder()) / "tests/fixtures" / name; }
 
 std::string problem_of(const std::string& text, std::int64_t longest = 64) {
   const testing::TempFolder folder;

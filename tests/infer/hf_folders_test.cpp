@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::infer {
 namespace {
 
-const Path kFixture = REDLINE_SOURCE_DIR "/tests/fixtures/llama3-gqa";
+const Path kFixture = testing::source_folder() + "/tests/fixtures/llama3-gqa";
 
 TEST(HfFolders, StoppedAtTheBeginningOrBetweenFilesNothingIsLeft) {
   const testing::TempFolder temp;

@@ -5,13 +5,14 @@
 
 #include "base/error.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::infer {
 namespace {
 
 Checkpoint fixture(const std::string& name = "llama-mha") {
-  return open_checkpoint(real_files(), Path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name);
+  return open_checkpoint(real_files(), Path(testing::source_folder()) / "tests/fixtures" / name);
 }
 
 TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
@@ -96,7 +97,7 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
 // transformers gives such a model no text without its beginning; a run of ours has seen documents without it.
 TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
   const testing::TempFolder temp;
-  const Path gpt2 = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers/gpt2.tokenizer.json";
+  const Path gpt2 = Path(testing::source_folder()) / "tests/fixtures/tokenizers/gpt2.tokenizer.json";
   io::Json json = io::read_json(real_files(), gpt2);
   json["post_processor"] = io::Json::parse(R"({"type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -119,7 +120,7 @@ TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
 TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
   const testing::TempFolder folder;
   Checkpoint checkpoint = fixture();
-  const Path tokenizers = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers";
+  const Path tokenizers = Path(testing::source_folder()) / "tests/fixtures/tokenizers";
   std::filesystem::copy_file(tokenizers / "gpt2.tokenizer.json", folder / "tokenizer.json");
   checkpoint.folder = folder.path();
   checkpoint.model.vocab = 1 << 20;

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "data/tokenizer/tokenizer.h"
+#include "testing/paths.h"
 
 namespace redline::infer {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 
 std::shared_ptr<const data::Tokenizer> fixture(const std::string& name) {
-  return data::open_tokenizer(std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/tokenizers/" + name, "test");
+  return data::open_tokenizer(testing::source_folder() + "/tests/fixtures/tokenizers/" + name, "test");
 }
 
 TextStream stream_of(std::shared_ptr<const data::Tokenizer> tokenizer, const Tokens& before,

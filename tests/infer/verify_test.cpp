@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "infer/planted_scale.h"
 #include "io/safetensors.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::infer {
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path fixture(const std::string& name) { return fs::path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name; }
+fs::path fixture(const std::string& name) { return fs::path(testing::source_folder()) / "tests/fixtures" / name; }
 
 // A safetensors file in memory that can be changed and written back.
 struct Tensors {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/load.h"
+#include "testing/paths.h"
 
 namespace redline::model {
 namespace {
@@ -40,7 +41,7 @@ TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
 }
 
 TEST(Documentation, IsWhatTheTableOfKeysSays) {
-  const Path page = Path(REDLINE_SOURCE_DIR) / "docs" / "config.md";
+  const Path page = Path(testing::source_folder()) / "docs" / "config.md";
   const std::string text = config::keys_as_markdown(keys_with_families());
   if (std::getenv("REDLINE_UPDATE_DOCS")) real_files().replace(page, text);
   EXPECT_EQ(real_files().read(page), text) << "run tests_model once with REDLINE_UPDATE_DOCS=1";

@@ -11,11 +11,12 @@
 #include "model/decoder.h"
 #include "model/hf_config.h"
 #include "model/tiny.h"
+#include "testing/paths.h"
 
 namespace redline::model {
 namespace {
 
-const Path kFixtures = Path(REDLINE_SOURCE_DIR) / "tests/fixtures";
+const Path kFixtures = Path(testing::source_folder()) / "tests/fixtures";
 
 TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   const auto millions = [](const char* preset) {

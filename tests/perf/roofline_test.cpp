@@ -22,6 +22,7 @@
 #include "config/presets.h"
 #include "model/engine.h"
 #include "perf/plan.h"
+#include "testing/paths.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
@@ -157,7 +158,7 @@ struct MeasuredRun {
 std::vector<MeasuredRun> measured_runs() {
   std::vector<MeasuredRun> runs;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(REDLINE_SOURCE_DIR "/bench/results"))
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_folder() + "/bench/results"))
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   std::ranges::sort(files);
   for (const auto& path : files) {

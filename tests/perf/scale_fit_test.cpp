@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "perf/published_runs.h"
+#include "testing/paths.h"
 
 namespace redline::perf {
 namespace {
@@ -117,7 +118,7 @@ TEST(ScaleFit, TheTableIsThatOfTheDocs) {
     table += fmt::format("| {} {}, {} | {} to {} | {:.1f}% | {:.1f}% | {:+.1f} |\n", r.source, r.model, r.card, r.few,
                          r.many, 100 * r.measured(), 100 * p.efficiency(kStraggler), p.error(kStraggler));
   }
-  const std::string docs = real_files().read(Path(REDLINE_SOURCE_DIR) / "docs/scale.md");
+  const std::string docs = real_files().read(Path(testing::source_folder()) / "docs/scale.md");
   EXPECT_NE(docs.find(table), std::string::npos) << "docs/scale.md should have\n" << table;
 }
 

@@ -14,6 +14,7 @@
 #include "report/run_record.h"
 #include "report/tensorboard_file.h"
 #include "testing/page_data.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::report {
@@ -209,7 +210,7 @@ TEST(Metrics, PartsOfTheTimeStayInPrometheusBetweenTheirRows) {
 }
 
 TEST(Metrics, TheDocumentationIsWhatTheTableSays) {
-  const Path page = Path(REDLINE_SOURCE_DIR) / "docs" / "monitoring.md";
+  const Path page = Path(testing::source_folder()) / "docs" / "monitoring.md";
   std::string text = real_files().read(page);
   const std::size_t begin = text.find("| key | unit |"), end = text.find("\n\n", begin);
   ASSERT_NE(end, text.npos);

@@ -8,11 +8,12 @@
 
 #include "base/files.h"
 #include "config/keys.h"
+#include "testing/paths.h"
 
 namespace redline::report {
 namespace {
 
-const Path kRoot = REDLINE_SOURCE_DIR;
+const Path kRoot = testing::source_folder();
 
 // A heading's anchor, as GitHub makes it.
 std::string anchor(std::string_view heading) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/input/parquet_library.h"
 #include "data/input/text_input.h"
+#include "testing/paths.h"
 
 namespace redline::data {
 namespace {
@@ -43,7 +44,7 @@ class ParquetTest : public ::testing::Test {
     return row;
   }
 
-  const std::string path_ = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/parquet/rows.parquet";
+  const std::string path_ = testing::source_folder() + "/tests/fixtures/parquet/rows.parquet";
 };
 
 TEST_F(ParquetTest, BlocksOfAnySize) {

@@ -14,6 +14,7 @@
 #include "data/shards/small_folder.h"
 #include "testing/at_once.h"
 #include "testing/failing_files.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
@@ -118,7 +119,7 @@ TEST_F(PrepareTest, EndTokens) {
 
 // What closes a document may stand beside the tokenizer alone: the copy knows it, too.
 TEST_F(PrepareTest, TheTokenizersEndGoesAlong) {
-  std::string json = real_files().read(REDLINE_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.tokenizer.json");
+  std::string json = real_files().read(testing::source_folder() + "/tests/fixtures/tokenizers/gpt2.tokenizer.json");
   for (std::size_t at; (at = json.find("<|endoftext|>")) != json.npos;) json.replace(at, 13, "<my_end>");
   write("tok/tokenizer.json", json);
   write("tok/tokenizer_config.json", R"({"eos_token": "<my_end>"})");

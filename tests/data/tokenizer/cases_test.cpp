@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
+#include "testing/paths.h"
 
 namespace redline::data {
 namespace {
@@ -37,7 +38,7 @@ void check_cases(const Path& tokenizer_file, const Path& cases_file) {
 class FixtureTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(FixtureTest, EncodesAndDecodesAsTheOriginalDoes) {
-  const Path folder = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers";
+  const Path folder = Path(testing::source_folder()) / "tests/fixtures/tokenizers";
   const std::string name = GetParam();
   check_cases(folder / (name + (name == "pieces" ? ".model" : ".tokenizer.json")), folder / (name + ".cases.json"));
 }

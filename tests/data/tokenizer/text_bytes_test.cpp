@@ -5,6 +5,7 @@
 
 #include "data/open_corpus.h"
 #include "data/tokenizer/tokenizer.h"
+#include "testing/paths.h"
 
 namespace redline::data {
 namespace {
@@ -18,7 +19,7 @@ std::int64_t bytes_behind(const Tokenizer& tokenizer, std::string_view text) {
 const std::string kText = "The quick brown fox, caf\xC3\xA9 \xE4\xB8\x96\xE7\x95\x8C \xF0\x9F\x8C\x8D 12.5";
 
 TEST(TextBytes, OfAllTokensAreThoseOfTheText) {
-  const std::string fixtures = std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const std::string fixtures = testing::source_folder() + "/tests/fixtures/tokenizers/";
   for (const std::string& name :
        {std::string("bytes"), fixtures + "gpt2.tokenizer.json", fixtures + "llama3.tokenizer.json"}) {
     const auto tokenizer = open_tokenizer(name, "test");
@@ -32,8 +33,7 @@ TEST(TextBytes, OfAllTokensAreThoseOfTheText) {
 
 // Sentencepiece begins a text with a space of its own, and may know characters only as "unknown".
 TEST(TextBytes, OfSentencepieceCountSpacesAsOne) {
-  const auto pieces =
-      open_tokenizer(std::string(REDLINE_SOURCE_DIR) + "/tests/fixtures/tokenizers/pieces.model", "test");
+  const auto pieces = open_tokenizer(testing::source_folder() + "/tests/fixtures/tokenizers/pieces.model", "test");
   const std::string plain = "the of and in";
   EXPECT_EQ(bytes_behind(*pieces, plain), static_cast<std::int64_t>(plain.size()) + 1);
 }

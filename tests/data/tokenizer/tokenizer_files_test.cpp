@@ -6,12 +6,13 @@
 
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
 namespace {
 
-const std::string kFixtures = REDLINE_SOURCE_DIR "/tests/fixtures/tokenizers/";
+const std::string kFixtures = testing::source_folder() + "/tests/fixtures/tokenizers/";
 
 std::shared_ptr<const Tokenizer> open(const std::string& name) { return open_tokenizer(name, "test"); }
 

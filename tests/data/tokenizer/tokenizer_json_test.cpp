@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "io/json.h"
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
@@ -239,7 +240,7 @@ TEST(TokenizerJsonTest, OpensByFileAndByFolder) {
 }
 
 TEST(SentencePieceTest, ADamagedModelIsAnError) {
-  const Path path = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/tokenizers/pieces.model";
+  const Path path = Path(testing::source_folder()) / "tests/fixtures/tokenizers/pieces.model";
   const std::string model = real_files().read(path);
   redline::testing::TempFolder folder;
   const auto error_with_bytes = [&](std::string_view bytes) {

@@ -6,6 +6,7 @@
 
 #include "infer/planted_scale.h"
 #include "testing/on_card.h"
+#include "testing/paths.h"
 
 namespace redline::infer {
 namespace {
@@ -17,7 +18,7 @@ using VerifyOnCard = testing::OnCard<>;
 
 TEST_P(FixtureOnCard, AgreesWithHuggingFace) {
   const auto& [name, precision] = GetParam();
-  const Path folder = Path(REDLINE_SOURCE_DIR) / "tests/fixtures" / name;
+  const Path folder = Path(testing::source_folder()) / "tests/fixtures" / name;
   const Verification v =
       verify(real_files(), folder, card(), {.precision = precision, .progress = {}, .before_step = {}});
   EXPECT_GT(v.comparisons.size(), 20u);
@@ -33,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
 
 // In fp8 against the CPU too, which makes the same casts.
 TEST_F(VerifyOnCard, OneScaleThatIsOffIsSeenByBoth) {
-  const Path folder = Path(REDLINE_SOURCE_DIR) / "tests/fixtures/llama3-gqa";
+  const Path folder = Path(testing::source_folder()) / "tests/fixtures/llama3-gqa";
   for (const char* tensor : {"layer 1/qkv input", "layer 0/down gradient", "layer 1/gate_up weight"}) {
     const Verification v =
         verify(real_files(), folder, card(), {.precision = "fp8", .progress = {}, .before_step = scale_off(tensor, 2)});
