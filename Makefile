@@ -52,9 +52,10 @@ format:  ## format the sources in place
 	@echo "$(CLANG_FORMAT) -i, $(words $(SOURCES)) files"
 	@$(CLANG_FORMAT) -i $(SOURCES)
 
-check:  ## check the floors, lengths of lines, tables of the benchmarks and formatting
+check:  ## check the floors, lengths of lines, links of the docs, tables of the benchmarks and formatting
 	tools/check_floors.py
 	tools/check_lines.py
+	tools/check_links.py
 	python3 -B bench/make_tables.py --check
 	@echo "$(CLANG_FORMAT), $(words $(SOURCES)) files"
 	@$(CLANG_FORMAT) --dry-run --Werror $(SOURCES)

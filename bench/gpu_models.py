@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains models on the card for some seconds each and adds a row for each to one table (Markdown), with --results also
-to a file as bench/results has them, from which bench/make_tables.py makes the tables of docs/benchmarks.md.
+to a file as bench/results has them, from which bench/make_tables.py makes the tables of docs/results.md.
 
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
 says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's

@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import check_lines  # noqa: E402
 
-DOCUMENTS = [os.path.join(ROOT, "docs", name) for name in ("benchmarks.md", "experiments.md")]
+DOCUMENTS = [os.path.join(ROOT, "docs", name) for name in ("results.md", "experiments.md")]
 MODEL = "{model} {batch_size}x{seq_len}"
 
 
@@ -240,8 +240,6 @@ TABLES = {
         ("pattern", "{pattern}"), ("PCRE2", "{pcre2_mb_per_cpu_s:.1f}"), ("libonig", "{libonig_mb_per_cpu_s:.1f}"))),
     "simdjson": ("simdjson", columns(
         ("work", "{work}"), ("own", "{own} {unit}"), ("simdjson, DOM", "{simdjson} {unit}"))),
-    "test-times": ("test_times", columns(
-        ("test", "{test}"), ("before", "{before_cpu_s:.1f}"), ("after", "{after_cpu_s:.1f}"), ("by", "{by}"))),
 }
 
 MARKED = re.compile(r"(<!-- table: (?P<name>\S+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
@@ -306,7 +304,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a table differs")
     parser.add_argument("--documents", nargs="+", default=DOCUMENTS,
-                        help="default: docs/benchmarks.md and docs/experiments.md")
+                        help="default: docs/results.md and docs/experiments.md")
     parser.add_argument("--results", default=result_files.FOLDER, help="folder of the files (default: bench/results)")
     given = parser.parse_args()
     try:

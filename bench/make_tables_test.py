@@ -17,7 +17,7 @@ class MakeTablesTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.results = pathlib.Path(folder.name, "results")
         shutil.copytree(BENCH / "results", self.results)
-        self.document = pathlib.Path(folder.name, "benchmarks.md")
+        self.document = pathlib.Path(folder.name, "results.md")
         self.other = pathlib.Path(folder.name, "experiments.md")
         for document in (self.document, self.other):
             shutil.copy(BENCH.parent / "docs" / document.name, document)

@@ -82,12 +82,12 @@ if(Python3_Interpreter_FOUND)
     add_test(NAME tools/package_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/package_test.py" "${CMAKE_BINARY_DIR}")
     set_tests_properties(tools/package_test PROPERTIES TIMEOUT 600)
   endif()
-  # docs/benchmarks.md shows what bench/results holds.
+  # docs/results.md shows what bench/results holds.
   add_test(NAME bench/make_tables COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables.py" --check)
   add_test(NAME bench/make_tables_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables_test.py")
   add_test(NAME bench/fp8_parity_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/fp8_parity_test.py")
   add_test(NAME bench/time_to_loss_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/time_to_loss_test.py")
-  # The soak test itself is a command (docs/soak.md); here only: it finds the faults of planted programs.
+  # The soak test itself is a command (CONTRIBUTING.md); here only: it finds the faults of planted programs.
   add_test(NAME soak/soak_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/soak/soak_test.py"
            "${CMAKE_BINARY_DIR}/redline")
   set_tests_properties(soak/soak_test PROPERTIES TIMEOUT 600)

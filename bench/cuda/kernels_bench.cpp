@@ -4,7 +4,7 @@
 // after a training step has filled the arena: bytes are those that the op must move once (program/cost.h). Casts to
 // eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms. So is
 // AdamW, at each model's parameters, with its moments in fp32, bf16 and eight bits.
-//   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/benchmarks.md
+//   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/results.md
 //                                                    fp8: with products and the head's gradients in eight bits
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The rule that --help and docs/sweep.md state.
+// The rule that --help and docs/training.md state.
 #include "cli/sweep_rule.h"
 
 #include <fmt/format.h>

@@ -87,8 +87,8 @@ std::string keys_as_markdown(std::span<const Key> keys) {
       "preset\n"
       "the preset is `quick`. A list key takes a string, a list of strings or, on the command line, words joined by "
       "commas.\n\n"
-      "*On resume* says what becomes of a key that `redline train --resume` is given another value for: "
-      "[resume.md](resume.md).\n";
+      "*On resume* says what becomes of a key that `redline train --resume` is given another value for:\n"
+      "[training.md](training.md#what-may-change).\n";
   std::string_view section = "none yet";
   for (const Key& key : keys) {
     const auto [in, leaf] = split(key.name);

@@ -44,7 +44,7 @@ struct Range {
   bool low_open = false, high_open = false;
 };
 
-// How a resumed run treats a changed value (docs/resume.md).
+// How a resumed run treats a changed value (docs/training.md).
 enum class OnResume {
   free,       // taken as it is, and told
   rows,       // free while the rows of a step (batch_size * accumulate) stay the same; else as `allowed`

@@ -1,5 +1,5 @@
 // The identity of data, whatever their files are called: hashes that a checkpoint keeps, so that a run goes on with the
-// same data and no others. docs/resume.md says what is compared when.
+// same data and no others. docs/training.md says what is compared when.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Multiple choice: a model ranks several continuations of a text by their likelihood. docs/sampling_and_evaluation.md
+// Multiple choice: a model ranks several continuations of a text by their likelihood. docs/hugging_face.md
 // writes down how choices become tokens and how they are compared.
 #pragma once
 

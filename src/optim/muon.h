@@ -1,4 +1,4 @@
-// Muon, the update of matrices by orthogonalised momentum (docs/optimizers.md), in three nodes over many matrices of
+// Muon, the update of matrices by orthogonalised momentum (docs/training.md), in three nodes over many matrices of
 // one shape: muon_momentum, ops::Orthogonalize, muon. g = grad_scale * gradient; skipped whole when not finite.
 // muon_momentum:  M = mu M + g;  U = g + mu M;  x = U / (1.02 ||U|| + 1e-30), or 0 where the step is skipped
 // muon, O what became of x, u = O or NorMuon's:

@@ -14,7 +14,7 @@ namespace redline::perf {
 namespace {
 
 constexpr std::size_t kCandidates = 3;
-constexpr double kHopeless = 0.8;  // of the best one's expected rate: a plan is not that wrong (docs/benchmarks.md)
+constexpr double kHopeless = 0.8;  // of the best one's expected rate: a plan is not that wrong (docs/results.md)
 constexpr std::int64_t kTimedMicroBatches = 3;
 constexpr int kRounds = 3;
 

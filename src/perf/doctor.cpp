@@ -21,7 +21,7 @@ bool on_card(const Machine& m) { return m.kind == device::Kind::cuda; }
 
 // Extra time of products with rows of n elements, as a share. Loads are as wide as all rows are aligned: cs336-350m
 // with 32 rows lost 51 ms with an ffn of 2,732, 107 ms with 2,730 and 150 ms with 2,731 to its MLPs, which the plan
-// gives 59 ms, on an H200 (docs/doctor.md). A tile that is not full takes as long as a full one.
+// gives 59 ms, on an H200 (docs/performance.md). A tile that is not full takes as long as a full one.
 double odd_extent_share(std::int64_t n) {
   if (n % kAligned != 0) return n % 4 == 0 ? 0.86 : n % 2 == 0 ? 1.81 : 2.53;
   return static_cast<double>((n + kTile - 1) / kTile * kTile) / static_cast<double>(n) - 1;

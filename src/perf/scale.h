@@ -66,7 +66,7 @@ struct RankStep {
 double expected_slowest(int ranks);
 
 // The deviation of a step's time, as a share of it. It is the one fitted constant here, from published runs of LLMQ and
-// torchtitan (tests/perf/scale_fit_test.cpp; docs/scale.md).
+// torchtitan (tests/perf/scale_fit_test.cpp; docs/ranks.md).
 inline constexpr double kStraggler = 0.0221;
 double straggler_share(int ranks, double deviation = kStraggler);
 

@@ -10,7 +10,7 @@ namespace redline::perf {
 namespace {
 
 // Seconds in which the host launches one node; a card that is done sooner waits for it. The preset quick with 32
-// rows is 1.11 times as fast with graphs on an H200 (docs/doctor.md).
+// rows is 1.11 times as fast with graphs on an H200 (docs/performance.md).
 constexpr double kLaunchSeconds = 5.8e-6;
 
 bool is_one_of(std::string_view op, std::initializer_list<std::string_view> names) {

@@ -1,4 +1,4 @@
-// Statistics as one JSON document, and as the page that draws it. Other programs rely on its names: docs/data_stats.md
+// Statistics as one JSON document, and as the page that draws it. Other programs rely on its names: docs/data.md
 // lists them.
 #include <cmath>
 

@@ -39,8 +39,8 @@ struct TrainOptions {
   config::Config config;
   Path folder;          // of the run
   bool resume = false;  // continue from the newest whole checkpoint; from the beginning when there is none
-  std::optional<std::int64_t> from_step;  // with `resume`: from that checkpoint; newer ones are left (docs/resume.md)
-  bool allow_change = false;              // resume also with another batch, other data or precision (docs/resume.md)
+  std::optional<std::int64_t> from_step;  // with `resume`: from that checkpoint; newer ones are left (docs/training.md)
+  bool allow_change = false;              // resume also with another batch, other data or precision (docs/training.md)
   bool own_config = false;                // `config` comes from the run's config.toml and the command line alone
   bool dry_run = false;                   // everything but the first step; writes nothing
   bool batch_was_chosen = false;          // for the header: see RunHeader

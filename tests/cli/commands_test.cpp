@@ -249,7 +249,7 @@ TEST_F(Commands, ADryRunWritesNothing) {
 
 TEST_F(Commands, WhatDoesNotFitIsToldBeforeTheRun) {
   const std::string keys = " --device cpu --preset llama-1.36b train.batch_size=4096";
-  const Words parts = {"the run needs", "GiB free of", "train.batch_size = ", "docs/troubleshooting.md#out-of-memory"};
+  const Words parts = {"the run needs", "GiB free of", "train.batch_size = ", "docs/monitoring.md#out-of-memory"};
   expect_bad_input(run_line("train --out a" + keys), parts);
   const Ran dry = run_line("train --dry-run --out a" + keys);
   EXPECT_EQ(dry.status, 0);

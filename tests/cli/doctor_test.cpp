@@ -162,7 +162,7 @@ TEST_F(DoctorTest, FiveHealthyRunsHaveNothingToMend) {
         Row{"llama-1.36b", 24, 653.8, 0.595}, Row{"qwen3-1.8b", 8, 282.6, 0.570}}) {
     Recorded run{
         row.preset, {fmt::format("train.batch_size={}", row.rows), "train.accumulate=1"}, step(row.ms, row.mfu)};
-    run.step.gpu.emplace();  // as such a run has it: docs/troubleshooting.md
+    run.step.gpu.emplace();  // as such a run has it: docs/monitoring.md
     run.step.gpu->clock_mhz = 1500;
     run.step.gpu->max_clock_mhz = 1980;
     run.step.gpu->throttle = "power cap";
@@ -270,7 +270,7 @@ TEST_F(DoctorTest, ASlowDisk) {
   EXPECT_NEAR(d.parts[perf::StepPart::saving].ms, 896, 1);
 }
 
-// Measured on an H200: 34.7 ms, and 1.07 times as fast with 151,680 (docs/doctor.md).
+// Measured on an H200: 34.7 ms, and 1.07 times as fast with 151,680 (docs/performance.md).
 TEST_F(DoctorTest, AnOddVocabulary) {
   const perf::Diagnosis d =
       diagnosis_of({"gqa-180m",
@@ -290,7 +290,7 @@ TEST_F(DoctorTest, AVocabularyMayBeOddInBf16) {
   EXPECT_NE(planned.out.find("nothing to mend"), std::string::npos) << planned.out;
 }
 
-// Measured on an H200: 216, 272 and 315 ms, 1.28, 1.64 and 1.91 times as fast with 2,816 (docs/doctor.md).
+// Measured on an H200: 216, 272 and 315 ms, 1.28, 1.64 and 1.91 times as fast with 2,816 (docs/performance.md).
 TEST_F(DoctorTest, AnOddWidthOfTheMlp) {
   struct Row {
     std::int64_t ffn;
@@ -442,9 +442,9 @@ TEST_F(DoctorTest, BadInput) {
   EXPECT_NE(ran.err.find("no step of it was recorded"), std::string::npos) << ran.err;
 }
 
-// docs/doctor.md lists every illness by its name.
+// docs/performance.md lists every illness by its name.
 TEST_F(DoctorTest, TheDocumentationHasEveryIllness) {
-  const std::string page = real_files().read(Path(testing::source_folder()) / "docs/doctor.md");
+  const std::string page = real_files().read(Path(testing::source_folder()) / "docs/performance.md");
   for (const train::IllnessRow& row : train::kIllnesses)
     EXPECT_NE(page.find(fmt::format("| {} | `{}` |", row.name, row.key)), std::string::npos) << row.name;
 }

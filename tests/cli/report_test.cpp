@@ -73,7 +73,7 @@ TEST_F(ReportTest, ARunThatFailedSaysWhy) {
   words.insert(words.end(), tiny_.begin(), tiny_.end());
   const Ran ran = run(words);
   ASSERT_EQ(ran.status, 1) << ran.out;
-  EXPECT_NE(ran.err.find("docs/troubleshooting.md#a-loss-that-is-not-finite"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("docs/monitoring.md#a-loss-that-is-not-finite"), std::string::npos) << ran.err;
   const Ran report = run({"report", "a", "--json"});
   EXPECT_EQ(io::parse_json(report.out, "stdout")["runs"][0]["state"], "failed");
 }

@@ -59,7 +59,7 @@ Matrix times(const Matrix& a, const Matrix& b, std::size_t rows, std::size_t inn
   return c;
 }
 
-// U to O, one matrix, as docs/optimizers.md has it.
+// U to O, one matrix, as docs/training.md has it.
 Matrix orthogonal(Matrix x, std::size_t rows, std::size_t columns, ops::Polynomials which, std::int64_t rounds) {
   if (rows > columns) return turned(orthogonal(turned(x, rows, columns), columns, rows, which, rounds), columns, rows);
   double squares = 0;

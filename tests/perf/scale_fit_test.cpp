@@ -1,5 +1,5 @@
 // The fit of perf/scale, and what it is worth: its one constant is found again from the runs it was fitted on, and the
-// runs that it was not fitted on are predicted. docs/scale.md has the table that comes out.
+// runs that it was not fitted on are predicted. docs/ranks.md has the table that comes out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -106,9 +106,9 @@ TEST(ScaleFit, TheConstantIsThatOfTheRunsItWasFittedOn) {
 TEST(ScaleFit, HoldsForRunsThatItWasNotFittedOn) {
   EXPECT_LT(rms("h100", kStraggler), 1.5);
   EXPECT_GT(rms("h100", 0), 2);
-  // Small models of a few hundred million parameters lost 4 points more than predicted there: docs/scale.md says so.
+  // Small models of a few hundred million parameters lost 4 points more than predicted there: docs/ranks.md says so.
   EXPECT_LT(rms("a100", kStraggler), 2.3);
-  EXPECT_GT(rms("a100", kStraggler), 1.5) << "better than docs/scale.md says";
+  EXPECT_GT(rms("a100", kStraggler), 1.5) << "better than docs/ranks.md says";
 }
 
 TEST(ScaleFit, TheTableIsThatOfTheDocs) {
@@ -118,8 +118,8 @@ TEST(ScaleFit, TheTableIsThatOfTheDocs) {
     table += fmt::format("| {} {}, {} | {} to {} | {:.1f}% | {:.1f}% | {:+.1f} |\n", r.source, r.model, r.card, r.few,
                          r.many, 100 * r.measured(), 100 * p.efficiency(kStraggler), p.error(kStraggler));
   }
-  const std::string docs = real_files().read(Path(testing::source_folder()) / "docs/scale.md");
-  EXPECT_NE(docs.find(table), std::string::npos) << "docs/scale.md should have\n" << table;
+  const std::string docs = real_files().read(Path(testing::source_folder()) / "docs/ranks.md");
+  EXPECT_NE(docs.find(table), std::string::npos) << "docs/ranks.md should have\n" << table;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Every section that the program points to is in docs/troubleshooting.md, and every key that the page names exists.
+// Every section that the program points to is in docs/monitoring.md, and every key that the page names exists.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -28,12 +28,12 @@ std::string anchor(std::string_view heading) {
 }
 
 TEST(Troubleshooting, EverySectionThatIsNamedIsThere) {
-  const std::string page = real_files().read(kRoot / "docs/troubleshooting.md");
+  const std::string page = real_files().read(kRoot / "docs/monitoring.md");
   std::set<std::string> sections;
   for (std::size_t at = 0, end; (end = page.find('\n', at)) != page.npos; at = end + 1)
-    if (const std::string line = page.substr(at, end - at); line.starts_with("## "))
-      sections.insert(anchor(line.substr(3)));
-  const std::regex named("docs/troubleshooting\\.md#([a-z0-9-]+)");
+    if (const std::string line = page.substr(at, end - at); line.starts_with("### "))
+      sections.insert(anchor(line.substr(4)));
+  const std::regex named("docs/monitoring\\.md#([a-z0-9-]+)");
   std::set<std::string> seen;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / "src")) {
     if (!entry.is_regular_file()) continue;
@@ -47,7 +47,7 @@ TEST(Troubleshooting, EverySectionThatIsNamedIsThere) {
 }
 
 TEST(Troubleshooting, KeysThatThePageNamesExist) {
-  const std::string page = real_files().read(kRoot / "docs/troubleshooting.md");
+  const std::string page = real_files().read(kRoot / "docs/monitoring.md");
   const std::regex key("\\b(model|data|train|optim|precision|kernels|checkpoint|log)\\.([a-z][a-z0-9_]*)\\b");
   int seen = 0;
   for (std::sregex_iterator it(page.begin(), page.end(), key), end; it != end; ++it, ++seen)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs of random configurations that are killed, stopped, starved, damaged and raced, for a given time. Each ends with
-the bits of an undisturbed run or with one sentence. Not a part of `make test`; docs/soak.md says what each kind does.
+the bits of an undisturbed run or with one sentence. Not a part of `make test`; CONTRIBUTING.md has what each kind does.
 
   tests/soak/soak.py --redline build/redline --minutes 60
   tests/soak/soak.py --redline build/redline --only killed stopped --minutes 5 --jobs 2

@@ -1,5 +1,5 @@
-// Where the program under test and the sources lie. One file knows it (paths.cpp), so that the flags of all others are the
-// same.
+// Where the program under test and the sources lie. One file knows it (paths.cpp), so that the flags of all others are
+// the same.
 #pragma once
 
 #include <string>

@@ -23,7 +23,7 @@ constexpr std::size_t kLook = std::size_t{1} << 14;
 // For whoever has a file of conversations and does not know how they are read.
 std::string_view chat_hint(std::string_view json) {
   const bool likely = json.find("\"messages\"") != json.npos || json.find("\"completion\"") != json.npos;
-  return likely ? "; conversations are learned with data.chat (docs/chat.md)" : "";
+  return likely ? "; conversations are learned with data.chat (docs/data.md#conversations)" : "";
 }
 
 }  // namespace

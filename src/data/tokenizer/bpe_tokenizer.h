@@ -1,4 +1,4 @@
-// Byte-level BPE from a Hugging Face tokenizer.json (docs/tokenizers.md says what of it is supported).
+// Byte-level BPE from a Hugging Face tokenizer.json (docs/data.md says what of it is supported).
 #pragma once
 
 #include <memory>
