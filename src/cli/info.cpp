@@ -6,7 +6,7 @@
 #include "cli/version.h"
 #include "data/input/parquet_library.h"
 #include "device/device.h"
-#include "dist/engines.h"
+#include "dist/group.h"
 #include "io/json.h"
 #include "model/family.h"
 #include "perf/peak.h"

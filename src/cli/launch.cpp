@@ -12,7 +12,7 @@
 #include "cli/processes.h"
 #include "device/device.h"
 #include "dist/connection.h"
-#include "dist/engines.h"
+#include "dist/group.h"
 #include "dist/place.h"
 
 namespace redline::cli {

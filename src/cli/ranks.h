@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "dist/control.h"
-#include "dist/engines.h"
+#include "dist/group.h"
 #include "train/options.h"
 
 namespace redline::cli {

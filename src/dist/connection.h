@@ -94,7 +94,7 @@ class Connection {
 // UserError.
 std::vector<Descriptor> listen_at(const std::string& address, int port, std::string& problem);
 std::optional<Descriptor> accept_from(const Descriptor& listener);
-// Nothing: nobody listens there, and `problem` says why.
+// Nothing where no process listens there, and `problem` says why.
 std::optional<Descriptor> connect_to(const std::string& address, int port, double deadline, std::string& problem);
 
 // Until one of the sockets can be read (or written, where asked for) or the deadline has passed.

@@ -1,18 +1,576 @@
-// The calls of the other threads: each leaves its words with the control thread and waits for what comes of them.
+// How ranks meet, the thread that serves their connections, sends and watches signs of life and brings about the end,
+// and the calls of the other threads: each leaves its words with the control thread and waits for what comes of them.
 #include "dist/control.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
-#include "dist/control_impl.h"
+#include "base/handler_words.h"
+#include "dist/connection.h"
 
 namespace redline::dist {
+
+// How far a rank is, as its last heartbeat said.
+struct Progress {
+  std::int64_t step = 0, collective = 0, calls = 0;
+  std::int64_t pace = 0;  // microseconds
+  bool operator==(const Progress&) const = default;
+  std::pair<std::int64_t, std::int64_t> place() const { return {step, collective}; }
+};
+
+struct Peer {
+  int rank = 0;
+  Connection connection;
+  bool left = false;  // it has said goodbye
+};
+
+struct Watched {
+  Progress progress;
+  double changed = 0, heard = 0;  // steady seconds
+};
+
+struct Joined {
+  std::vector<Peer> peers;         // rank 0: all others, by rank; others: rank 0
+  std::vector<std::string> hosts;  // by rank
+};
+
 namespace {
 
-constexpr double kAnswerSeconds = 3;  // for rank 0 to end all at the request of one
+constexpr double kGreetingSeconds = 5;  // whoever says nothing for so long is somebody else
+constexpr double kBeat = 1;             // seconds between two signs of life
+constexpr double kSilent = 5;           // seconds: who said nothing for so long is stopped, or its machine is
+constexpr double kLastSeconds = 1;      // for others to hear of the end before rank 0 goes
+constexpr double kAtLast = 4;           // seconds after which the process ends, said or not
+constexpr double kLeaveSeconds = 5;     // for the goodbyes of rank 0 to be sent
+constexpr double kAnswerSeconds = 3;    // for rank 0 to end all at the request of one
 constexpr std::int64_t kGather = 0, kBroadcast = 1, kBarrier = 2;
 constexpr std::string_view kMeetings[] = {"all_gather", "broadcast", "barrier"};
 
+std::string position(const Progress& p) { return fmt::format("step {}, collective {}", p.step, p.collective); }
+
+std::string greeting(const Place& place) { return "redline ranks " + place.job; }
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += fmt::format("{}{}", i ? ", " : "", ranks[i]);
+  return ranks.size() > 8 ? out + fmt::format(" and {} more", ranks.size() - 8) : out;
+}
+
+// Rank 0 listens, greets whoever connects with the name of the job, and hears who it is.
+class Host {
+ public:
+  Host(const Place& place, const ControlOptions& options) : place_(place), options_(options) {
+    joined_.hosts.resize(static_cast<std::size_t>(place.ranks));
+    joined_.hosts[0] = place.host;
+    joined_.peers.resize(static_cast<std::size_t>(place.ranks - 1));
+  }
+
+  Joined wait_for_all() {
+    listen();
+    const double deadline = steady_seconds() + options_.join_seconds;
+    while (come_ < place_.ranks - 1) {
+      if (steady_seconds() >= deadline) give_up();
+      wait_a_little(deadline);
+      for (const Descriptor& listener : listeners_)
+        while (auto socket = accept_from(listener)) {
+          pending_.push_back({Connection(std::move(*socket)), steady_seconds()});
+          pending_.back().connection.queue(Kind::greeting, greeting(place_));
+        }
+      for (Pending& p : pending_) hear(p);
+      std::erase_if(pending_, [](const Pending& p) { return !p.connection.open(); });
+      check_that_all_stay();
+    }
+    BodyWriter hosts;
+    for (const std::string& host : joined_.hosts) hosts.text(host);
+    const std::string body = hosts.take();
+    for (Peer& peer : joined_.peers) peer.connection.queue(Kind::welcome, body);
+    return std::move(joined_);
+  }
+
+ private:
+  struct Pending {
+    Connection connection;
+    double since = 0;
+  };
+
+  void listen() {
+    std::string problem;
+    for (int i = 0; i < place_.ports && listeners_.empty(); ++i)
+      listeners_ = listen_at(place_.address, place_.port + i, problem);
+    if (!listeners_.empty()) return;
+    const std::string ports = place_.ports == 1
+                                  ? fmt::format("port {}", place_.port)
+                                  : fmt::format("ports {} to {}", place_.port, place_.port + place_.ports - 1);
+    fail_user("rank 0 cannot listen on {} of {}: {}; set MASTER_PORT to a free port for all ranks", ports, place_.host,
+              problem);
+  }
+
+  void wait_a_little(double deadline) {
+    std::vector<pollfd> polled;
+    for (const Descriptor& listener : listeners_) polled.push_back({listener.number(), POLLIN, 0});
+    for (const Pending& p : pending_) polled.push_back({p.connection.descriptor(), POLLIN, 0});
+    for (const Peer& p : joined_.peers)
+      if (p.connection.open()) polled.push_back({p.connection.descriptor(), POLLIN, 0});
+    const double left = std::min(deadline - steady_seconds(), 0.2);
+    ::poll(polled.data(), polled.size(), std::max(1, static_cast<int>(1e3 * left)));
+  }
+
+  void hear(Pending& pending) {
+    Connection& c = pending.connection;
+    const bool alive = c.send_some() && c.receive_some();
+    if (const auto message = c.next(); message && message->kind == Kind::hello) return welcome(c, message->body);
+    if (!alive || steady_seconds() - pending.since > kGreetingSeconds) c.close();
+  }
+
+  void welcome(Connection& connection, const std::string& hello) {
+    BodyReader body(hello);
+    const std::string job = body.text(), version = body.text(), host = body.text();
+    const auto rank = static_cast<int>(body.number()), ranks = static_cast<int>(body.number());
+    if (job != place_.job) return connection.close();  // another run's
+    const auto refuse = [&](const std::string& sentence) {
+      refused_.push_back(std::move(connection));
+      end_all(sentence, 2);
+      throw UserError(sentence);
+    };
+    if (version != options_.version)
+      refuse(fmt::format("rank {} on {} runs redline {} and rank 0 on {} runs {}; start the same program everywhere",
+                         rank, host, version, place_.host, options_.version));
+    if (ranks != place_.ranks)
+      refuse(fmt::format("rank {} on {} was told of {} and rank 0 on {} of {}; start all with the same number", rank,
+                         host, counted(ranks, "rank"), place_.host, counted(place_.ranks, "rank")));
+    if (rank < 1 || rank >= place_.ranks)
+      refuse(fmt::format("a process on {} says that it is rank {} of {}, as rank 0 on {} does", host, rank, ranks,
+                         place_.host));
+    Peer& peer = joined_.peers[static_cast<std::size_t>(rank - 1)];
+    if (peer.connection.open())
+      refuse(fmt::format("two processes say that they are rank {}, one on {} and one on {}", rank,
+                         joined_.hosts[static_cast<std::size_t>(rank)], host));
+    peer = {rank, std::move(connection), false};
+    joined_.hosts[static_cast<std::size_t>(rank)] = host;
+    ++come_;
+  }
+
+  // A rank that has come sends nothing until it is welcome: what can be read is its end.
+  void check_that_all_stay() {
+    for (Peer& peer : joined_.peers) {
+      if (!peer.connection.open() || peer.connection.receive_some()) continue;
+      const std::string sentence = fmt::format("rank {} on {} is gone before all ranks had come", peer.rank,
+                                               joined_.hosts[static_cast<std::size_t>(peer.rank)]);
+      end_all(sentence, 1);
+      throw MachineError(sentence);
+    }
+  }
+
+  void give_up() {
+    std::vector<int> missing;
+    for (int rank = 1; rank < place_.ranks; ++rank)
+      if (!joined_.peers[static_cast<std::size_t>(rank - 1)].connection.open()) missing.push_back(rank);
+    const std::string sentence = fmt::format("{} of {} did not come to rank 0 on {} within {:g} seconds",
+                                             list_of(missing), place_.ranks, place_.host, options_.join_seconds);
+    end_all(sentence, 1);
+    throw MachineError(sentence);
+  }
+
+  void end_all(const std::string& sentence, int status) {
+    const std::string body = BodyWriter().number(status).text(sentence).take();
+    const double deadline = steady_seconds() + 1;
+    const auto tell = [&](Connection& c) {
+      if (!c.open()) return;
+      c.queue(Kind::end, body);
+      c.send_until(deadline);
+    };
+    for (Peer& peer : joined_.peers) tell(peer.connection);
+    for (Connection& connection : refused_) tell(connection);
+  }
+
+  const Place& place_;
+  const ControlOptions& options_;
+  std::vector<Descriptor> listeners_;
+  std::vector<Pending> pending_;
+  std::vector<Connection> refused_;
+  Joined joined_;
+  int come_ = 0;
+};
+
+// Rank 0 may have taken any of the ports, or not be there yet.
+Connection reach_first(const Place& place, double deadline, const ControlOptions& options) {
+  std::string problem = "nobody answered";
+  while (steady_seconds() < deadline) {
+    for (int port = place.port; port < place.port + place.ports; ++port) {
+      auto socket = connect_to(place.address, port, std::min(deadline, steady_seconds() + kGreetingSeconds), problem);
+      if (!socket) continue;
+      Connection connection(std::move(*socket));
+      const auto message = connection.receive_until(std::min(deadline, steady_seconds() + kGreetingSeconds));
+      if (message && message->kind == Kind::greeting && message->body == greeting(place)) return connection;
+      problem = "somebody else listens there";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  fail_machine("rank {} on {} did not reach rank 0 at {}:{} within {:g} seconds: {}", place.rank, place.host,
+               place.address, place.port, options.join_seconds, problem);
+}
+
+Joined join_first(const Place& place, const ControlOptions& options) {
+  const double deadline = steady_seconds() + options.join_seconds;
+  Connection connection = reach_first(place, deadline, options);
+  connection.queue(Kind::hello, BodyWriter()
+                                    .text(place.job)
+                                    .text(options.version)
+                                    .text(place.host)
+                                    .number(place.rank)
+                                    .number(place.ranks)
+                                    .take());
+  connection.send_until(deadline);
+  // Rank 0 began to wait later than we did, and its sentence is the better one.
+  const auto message = connection.receive_until(deadline + options.join_seconds + kGreetingSeconds);
+  if (!message || (message->kind != Kind::welcome && message->kind != Kind::end))
+    fail_machine("rank {} on {} met rank 0 at {}, which is gone before all ranks had come", place.rank, place.host,
+                 place.address);
+  BodyReader body(message->body);
+  if (message->kind == Kind::end) {
+    const bool users = body.number() == 2;
+    const std::string sentence = body.text();
+    if (users) throw UserError(sentence);
+    throw MachineError(sentence);
+  }
+  Joined joined;
+  for (int rank = 0; rank < place.ranks; ++rank) joined.hosts.push_back(body.text());
+  joined.peers.push_back({0, std::move(connection), false});
+  return joined;
+}
+
 }  // namespace
+
+// The state of Control, shared by its thread and its callers.
+struct Control::Impl {
+  Place place;
+  ControlOptions options;
+  std::vector<std::string> hosts;
+  std::thread thread;
+  Descriptor wake_descriptor;
+  std::atomic<std::int64_t> step = 0, collective = 0, calls = 0;
+  std::atomic<std::int64_t> pace = 0;  // microseconds
+
+  std::mutex mutex;  // for all that follows
+  std::condition_variable changed;
+  std::vector<Peer> peers;
+  struct Meeting {
+    std::int64_t kind = 0;
+    std::vector<std::optional<std::string>> parts;
+  };
+  using Key = std::pair<std::string, std::int64_t>;  // channel and number
+  std::map<Key, Meeting> meetings;                   // on rank 0: not complete yet
+  std::map<Key, std::vector<std::string>> results;
+  std::map<std::string, std::int64_t> met;  // by channel
+  std::vector<std::pair<int, std::string>> warnings;
+  std::vector<Watched> watched;  // by rank; others than rank 0 fill in rank 0's alone
+  double watch_seconds = 0, watch_begin = 0;
+  bool stopping = false, leaving = false, done = false, ended = false;
+  struct End {
+    std::string sentence;
+    int status = 1;
+    bool speaks = false;
+  };
+  std::optional<End> end;
+
+  bool first() const { return place.rank == 0; }
+  std::string named(int rank) const;  // "rank 3 on host X"
+  bool speaks_for_host() const;       // this rank says what ends the run, for those of its machine
+  void wake();
+  void start();
+  std::vector<std::string> meet_all(std::int64_t kind, std::string_view mine, std::string_view channel);
+
+  // With the mutex held.
+  void send_all(Kind kind, std::string_view body);
+  void add_part(int rank, const std::string& channel, std::int64_t number, std::int64_t kind, std::string part);
+  void end_with(std::string sentence, int status, bool speaks);
+
+  // The thread.
+  void run();
+  void wait_for_sockets(double deadline);
+  void serve(Peer& peer);
+  void take(Peer& peer, const Message& message);
+  void lose(Peer& peer);
+  void beat(double now);
+  void note(int rank, const Progress& progress, double now);
+  void check_progress(double now);
+  void check_first(double now);
+  void finish();
+};
+
+void Control::Impl::start() {
+  wake_descriptor = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  REDLINE_CHECK(wake_descriptor.open(), "eventfd failed");
+  const double now = steady_seconds();
+  watched.assign(static_cast<std::size_t>(place.ranks), Watched{{}, now, now});
+  // Signals are for the other threads: a handler of ours may wait for what this one does.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Control::Impl::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_descriptor.number(), &one, sizeof one);
+}
+
+std::string Control::Impl::named(int rank) const {
+  return fmt::format("rank {} on {}", rank, hosts[static_cast<std::size_t>(rank)]);
+}
+
+void Control::Impl::send_all(Kind kind, std::string_view body) {
+  for (Peer& peer : peers)
+    if (peer.connection.open()) peer.connection.queue(kind, body);
+}
+
+void Control::Impl::end_with(std::string sentence, int status, bool speaks) {
+  if (!end && !done) end = End{std::move(sentence), status, speaks};
+}
+
+void Control::Impl::run() {
+  double next_beat = 0;
+  std::unique_lock lock(mutex);
+  while (!stopping && !done && !end) {
+    lock.unlock();
+    wait_for_sockets(next_beat);
+    lock.lock();
+    for (Peer& peer : peers) serve(peer);
+    const double now = steady_seconds();
+    if (now >= next_beat) {
+      beat(now);
+      next_beat = now + kBeat;
+      if (watch_seconds > 0) first() ? check_progress(now) : check_first(now);
+    }
+    if (first() && leaving && !end && std::ranges::all_of(peers, &Peer::left)) {
+      send_all(Kind::goodbye, "");
+      for (Peer& peer : peers) peer.connection.send_until(now + kLeaveSeconds);
+      done = true;
+    }
+    auto heard = std::move(warnings);
+    warnings.clear();
+    lock.unlock();
+    for (const auto& [rank, text] : heard)
+      if (options.warned) options.warned(rank, text);
+    lock.lock();
+  }
+  if (end) {
+    lock.unlock();
+    finish();
+    lock.lock();
+    ended = true;
+  }
+  changed.notify_all();
+}
+
+void Control::Impl::wait_for_sockets(double deadline) {
+  std::vector<pollfd> polled;
+  {
+    const std::lock_guard lock(mutex);
+    polled.push_back({wake_descriptor.number(), POLLIN, 0});
+    for (const Peer& peer : peers)
+      if (peer.connection.open())
+        polled.push_back({peer.connection.descriptor(),
+                          static_cast<short>(POLLIN | (peer.connection.has_to_send() ? POLLOUT : 0)), 0});
+  }
+  const double left = std::clamp(deadline - steady_seconds(), 0.0, kBeat);
+  ::poll(polled.data(), polled.size(), static_cast<int>(std::ceil(1e3 * left)));
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto read = ::read(wake_descriptor.number(), &count, sizeof count);
+}
+
+void Control::Impl::serve(Peer& peer) {
+  if (!peer.connection.open()) return;
+  const bool sent = peer.connection.send_some();
+  const bool received = peer.connection.receive_some();
+  while (const auto message = peer.connection.next()) {
+    try {
+      take(peer, *message);
+    } catch (const std::exception& e) {
+      end_with(fmt::format("{} sent what cannot be read: {}", named(peer.rank), e.what()), 1, true);
+    }
+  }
+  if (!sent || !received || !peer.connection.open()) lose(peer);
+}
+
+void Control::Impl::take(Peer& peer, const Message& message) {
+  BodyReader body(message.body);
+  switch (message.kind) {
+    case Kind::gather: {
+      const std::string channel = body.text();
+      const std::int64_t number = body.number(), kind = body.number();
+      return add_part(peer.rank, channel, number, kind, body.text());
+    }
+    case Kind::result: {
+      const std::string channel = body.text();
+      auto& parts = results[{channel, body.number()}];
+      for (int rank = 0; rank < place.ranks; ++rank) parts.push_back(body.text());
+      return changed.notify_all();
+    }
+    case Kind::beat: {
+      Progress progress;
+      progress.step = body.number();
+      progress.collective = body.number();
+      progress.calls = body.number();
+      progress.pace = body.number();
+      return note(peer.rank, progress, steady_seconds());
+    }
+    case Kind::warning: warnings.emplace_back(peer.rank, body.text()); return;
+    case Kind::fail: {
+      const auto status = static_cast<int>(body.number());
+      return end_with(fmt::format("{}: {}", named(peer.rank), body.text()), status, true);
+    }
+    case Kind::end: {
+      const auto status = static_cast<int>(body.number());
+      return end_with(body.text(), status, false);
+    }
+    case Kind::goodbye:
+      peer.left = true;
+      if (!first()) {
+        done = true;
+        changed.notify_all();
+      }
+      return;
+    case Kind::greeting:
+    case Kind::hello:
+    case Kind::welcome: break;
+  }
+  fail_machine("a message of kind {}", static_cast<int>(message.kind));
+}
+
+void Control::Impl::lose(Peer& peer) {
+  peer.connection.close();
+  if (peer.left) return;
+  end_with(fmt::format("{} is gone (its connection was closed without a goodbye); all ranks end", named(peer.rank)), 1,
+           speaks_for_host());
+}
+
+// One voice a machine: rank 0's, or where it is gone that of the first of those that are left.
+bool Control::Impl::speaks_for_host() const {
+  if (first()) return true;
+  return std::find(hosts.begin() + 1, hosts.begin() + place.rank, place.host) == hosts.begin() + place.rank;
+}
+
+void Control::Impl::beat(double now) {
+  const Progress own{step, collective, calls, pace};
+  note(place.rank, own, now);
+  send_all(Kind::beat, BodyWriter().number(own.step).number(own.collective).number(own.calls).number(own.pace).take());
+  for (Peer& peer : peers) peer.connection.send_some();
+}
+
+void Control::Impl::note(int rank, const Progress& progress, double now) {
+  Watched& w = watched[static_cast<std::size_t>(rank)];
+  if (w.progress != progress) w.changed = now;
+  w.progress = progress;
+  w.heard = now;
+}
+
+// A rank that waits for another is ahead of it by a collective, or as far; so those that are less far are named. Where
+// all are equally far, those that do not answer are named, if any.
+void Control::Impl::check_progress(double now) {
+  const auto left = [&](int rank) { return rank > 0 && peers[static_cast<std::size_t>(rank - 1)].left; };
+  std::pair<std::int64_t, std::int64_t> furthest{-1, -1}, least = Progress{}.place();
+  bool one = false, all_idle = true;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    if (left(rank)) continue;
+    const Watched& w = watched[static_cast<std::size_t>(rank)];
+    furthest = std::max(furthest, w.progress.place());
+    least = one ? std::min(least, w.progress.place()) : w.progress.place();
+    one = true;
+    all_idle &= now - std::max(w.changed, watch_begin) >= watch_seconds;
+  }
+  std::vector<int> dead, slow;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    if (left(rank)) continue;
+    const Watched& w = watched[static_cast<std::size_t>(rank)];
+    const bool idle = now - std::max(w.changed, watch_begin) >= watch_seconds;
+    if (now - std::max(w.heard, watch_begin) >= (all_idle ? std::min(kSilent, watch_seconds) : watch_seconds))
+      dead.push_back(rank);
+    if (idle && w.progress.place() < furthest && (!all_idle || w.progress.place() == least)) slow.push_back(rank);
+  }
+  const std::vector<int>& named_ones = dead.empty() ? slow : dead;
+  if (named_ones.empty() && !all_idle) return;
+  const Watched& w = watched[static_cast<std::size_t>(named_ones.empty() ? 0 : named_ones[0])];
+  if (named_ones.empty())
+    return end_with(
+        fmt::format("no rank has made progress for {:g} seconds; all are at {}", watch_seconds, position(w.progress)),
+        1, true);
+  std::string who = named(named_ones[0]);
+  for (std::size_t i = 1; i < named_ones.size() && i < 8; ++i) who += ", " + named(named_ones[i]);
+  if (named_ones.size() > 8) who += fmt::format(" and {} more", named_ones.size() - 8);
+  const std::string what = dead.empty() ? "made no progress" : "not answered";
+  const double since = now - std::max(dead.empty() ? w.changed : w.heard, watch_begin);
+  end_with(fmt::format("{} {} {} for {:.0f} seconds (at {}; the furthest rank is at {}); all ranks end", who,
+                       named_ones.size() == 1 ? "has" : "have", what, since, position(w.progress),
+                       position({furthest.first, furthest.second, 0})),
+           1, true);
+}
+
+void Control::Impl::check_first(double now) {
+  const double silent = now - std::max(watched[0].heard, watch_begin);
+  if (silent < watch_seconds) return;
+  end_with(fmt::format("{} has not answered for {:.0f} seconds; all ranks end", named(0), silent), 1,
+           speaks_for_host());
+}
+
+void Control::Impl::finish() {
+  if (!options.end)  // a thread that hangs may hold what the sentence is written with
+    std::thread([status = end->status] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(kAtLast));
+      std::_Exit(status);
+    }).detach();
+  if (first()) {
+    const std::lock_guard lock(mutex);
+    send_all(Kind::end, BodyWriter().number(end->status).text(end->sentence).take());
+    for (Peer& peer : peers) peer.connection.send_some();
+  }
+  if (end->speaks) {
+    if (options.say)
+      options.say(end->sentence);
+    else
+      say_in_handler({"redline: error: ", end->sentence});
+  }
+  if (first()) {  // the last to go: what it sent must arrive
+    const double deadline = steady_seconds() + kLastSeconds;
+    for (bool waiting = true; waiting && steady_seconds() < deadline;) {
+      {
+        const std::lock_guard lock(mutex);
+        waiting = false;
+        for (Peer& peer : peers) {
+          if (!peer.connection.open()) continue;
+          const bool alive = peer.connection.send_some() && peer.connection.receive_some();
+          while (peer.connection.next()) {
+          }
+          alive ? void(waiting = true) : peer.connection.close();
+        }
+      }
+      if (waiting) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  {
+    const std::lock_guard lock(mutex);
+    for (Peer& peer : peers) peer.connection.close();
+  }
+  options.end ? options.end(end->status) : std::_Exit(end->status);
+}
 
 Control::Control() : impl_(std::make_unique<Impl>()) {}
 
@@ -23,7 +581,7 @@ std::unique_ptr<Control> Control::join(const Place& place, ControlOptions option
   impl.options = std::move(options);
   impl.hosts = {place.host};
   if (place.alone()) return control;
-  Joined joined = meet(place, impl.options);
+  Joined joined = place.rank == 0 ? Host(place, impl.options).wait_for_all() : join_first(place, impl.options);
   impl.hosts = std::move(joined.hosts);
   impl.peers = std::move(joined.peers);
   impl.start();

@@ -22,7 +22,7 @@ struct ControlOptions {
   // The sentence of an end that is not a goodbye: on rank 0, and on the first other rank of each machine where rank 0
   // itself is gone. Not given: one line on standard error.
   std::function<void(std::string_view sentence)> say = {};
-  // The end itself, on every rank, right behind the sentence. Not given: std::_Exit, since other threads may hang
+  // The end itself, on every rank, right after the sentence. Not given: std::_Exit, since other threads may hang
   // inside a library for ever.
   std::function<void(int status)> end = {};
 };
@@ -30,7 +30,7 @@ struct ControlOptions {
 class Control {
  public:
   // Meets all ranks. A port that is taken, and ranks that do not fit together, are a UserError; a rank that does not
-  // come in time is a MachineError; both name it. A process that is alone needs nobody.
+  // come in time is a MachineError; both name it. A process that is alone meets at once.
   static std::unique_ptr<Control> join(const Place& place, ControlOptions options);
   ~Control();  // without a goodbye, the others take this rank for gone
   Control(const Control&) = delete;
@@ -51,10 +51,11 @@ class Control {
   void progress(std::int64_t step);
   void collective(std::int64_t number);  // the last that was begun
   // Seconds of the last step in which this rank did not wait for others; and on rank 0 everybody's, by rank, as the
-  // last heartbeats told, 0 where none has.
+  // last heartbeats said, 0 where none has.
   void pace(double seconds);
   std::vector<double> paces() const;
-  // From here on no progress for so many seconds ends all, and names the ranks that are behind. All ranks call it.
+  // From here on no progress for so many seconds ends all, and names the ranks that are the least far. All ranks call
+  // it.
   void watch(double seconds);
 
   // Ends all ranks with this sentence and status. Returns once end() has.

@@ -1,15 +1,85 @@
-// The ranks of a run as an engine connects them: MPI between CPUs, NCCL between cards. It moves tensors; membership and
-// agreement are in dist/control.h.
+// The collectives of ranks, as ops of a program, and the group that runs them: MPI between CPUs, NCCL between cards.
+// Each engine is a folder that is built where its library is found, and a file that says so where it is not
+// (no_mpi.cpp, no_nccl.cpp). Membership and agreement are in dist/control.h.
+//
+// Arrays that are shared out stand in the order of the parameters' flat layout (base/shards.h): `begin` is where an
+// operand begins there. All ranks run the same collectives in the same order. Between CPUs a sum is taken over ranks
+// one after the other, from rank 0 on; a card's library has an order of its own.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "base/operand.h"
+#include "base/shards.h"
 #include "base/tensor.h"
-#include "device/device.h"
-#include "dist/collectives.h"
+
+namespace redline::device {
+class Device;
+}
 
 namespace redline::dist {
+
+class Control;
+
+// data = sum over ranks, or the largest of theirs.
+template <class T>
+struct AllReduce {
+  static constexpr std::string_view kName = "all_reduce";
+  T data;    // [N]  in place
+  T wire{};  // [N] bf16 scratch that is sent; absent: data is sent as it is
+  bool largest{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", data, Access::read));
+    return AllReduce<U>{f("data", data, Access::update), f("wire", wire, Access::write), largest};
+  }
+};
+
+// Every rank gets the sum of its own part: elements of its shard that lie in [begin, begin + N).
+template <class T>
+struct ReduceShards {
+  static constexpr std::string_view kName = "reduce_shards";
+  T data;                // [N]  in place: the own part is the sum where there is no `shard`; the rest is undefined,
+                         //     but zeros of all ranks stay zeros
+  T shard{};             // [own part]  = or +=; absent: the sum stays in data, or there is no own part
+  T wire{};              // [N] bf16 scratch, or absent
+  Shards shards{};       // of the whole array
+  std::int64_t begin{};  // of data
+  bool accumulate{};     // shard +=
+  bool in_place = true;  // shard is absent because the sum stays in data
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", data, Access::read));
+    return ReduceShards<U>{f("data", data, Access::update),
+                           f("shard", shard, written_or_added(accumulate)),
+                           f("wire", wire, Access::write),
+                           shards,
+                           begin,
+                           accumulate,
+                           in_place};
+  }
+};
+
+// Every rank gets all parts of [begin, begin + N), each from its owner.
+template <class T>
+struct GatherShards {
+  static constexpr std::string_view kName = "gather_shards";
+  T shard{};             // [own part]; absent: it stands in data already, or there is no own part
+  T data;                // [N]  =, or in place
+  Shards shards{};       // of the whole array
+  std::int64_t begin{};  // of data
+  bool in_place = true;  // the own part stands in data already
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", data, Access::read));
+    return GatherShards<U>{f("shard", shard, Access::read), f("data", data, in_place ? Access::update : Access::write),
+                           shards, begin, in_place};
+  }
+};
 
 class Group {
  public:
@@ -24,5 +94,20 @@ class Group {
   virtual void run(const ReduceShards<Tensor>& op, void* stream) = 0;
   virtual void run(const GatherShards<Tensor>& op, void* stream) = 0;
 };
+
+// The line of `redline info` about an engine.
+struct EngineStatus {
+  bool built = false;
+  std::string name;     // "Open MPI 4.1.4", "NCCL 2.28.9"; empty: not known
+  std::string problem;  // why it cannot be used; empty: it can
+};
+EngineStatus mpi_status();
+EngineStatus nccl_status();
+
+// All ranks open one group each at the same time, and close it once all are done with it, after their goodbye for
+// instance. Its collectives are counted for `control`, which outlives it. A combination that cannot work, such as CPU
+// ranks that mpirun did not start, is a UserError.
+std::unique_ptr<Group> open_mpi(Control& control);
+std::unique_ptr<Group> open_nccl(device::Device& card, Control& control);
 
 }  // namespace redline::dist

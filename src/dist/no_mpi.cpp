@@ -1,6 +1,6 @@
 // Ranks on CPUs where MPI was not built: it says so.
 #include "base/error.h"
-#include "dist/engines.h"
+#include "dist/group.h"
 
 namespace redline::dist {
 

@@ -24,7 +24,7 @@ struct Place {
 using Lookup = std::function<std::optional<std::string>(const std::string& variable)>;
 
 // Variables that are no numbers, that are missing where others are set, or that contradict each other are a UserError.
-// An allocation of Slurm in which nobody used srun, and a single task, are no launch.
+// An allocation of Slurm without srun, and a single task, are no launch.
 Place place_of_process(const Lookup& environment, std::string host);
 Place place_of_process();  // of this process, with this machine's name
 

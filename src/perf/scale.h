@@ -1,6 +1,6 @@
 // Plans a run on several ranks before it starts. For each way to share the state, a step is laid out block by block on
 // two streams, one that computes and one that communicates. The plan tells the time, the memory of each rank, and how
-// the run scales. The collectives are those of dist/collectives.h; nothing is sent, and no device is touched.
+// the run scales. The collectives are those of dist/group.h; nothing is sent, and no device is touched.
 #pragma once
 
 #include <array>

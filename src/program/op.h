@@ -5,7 +5,7 @@
 #include <string_view>
 #include <variant>
 
-#include "dist/collectives.h"
+#include "dist/group.h"
 #include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "cli/processes.h"
 #include "cli/program.h"
-#include "dist/engines.h"
+#include "dist/group.h"
 #include "testing/paths.h"
 
 namespace redline::cli {

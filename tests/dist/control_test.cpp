@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dist/control_impl.h"
+#include "dist/connection.h"
 
 namespace redline::dist {
 namespace {
@@ -297,7 +297,22 @@ TEST(Control, ARankThatDoesNotAnswerIsNamed) {
       },
       [&](Place& place, ControlOptions& options) {
         if (place.rank != 1) return;
-        const Joined silent = meet(place, options);  // as a process that was stopped: connected, and nothing more
+        // As a process that was stopped: it has said who it is, and nothing more.
+        std::string problem;
+        const double deadline = steady_seconds() + 10;
+        std::optional<Descriptor> socket;
+        while (!socket && steady_seconds() < deadline)
+          socket = connect_to(place.address, place.port, deadline, problem);
+        ASSERT_TRUE(socket) << problem;
+        Connection silent(std::move(*socket));
+        silent.queue(Kind::hello, BodyWriter()
+                                      .text(place.job)
+                                      .text(options.version)
+                                      .text(place.host)
+                                      .number(place.rank)
+                                      .number(place.ranks)
+                                      .take());
+        silent.send_until(deadline);
         while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         throw MachineError("stopped");
       });

@@ -1,5 +1,8 @@
-// Ranks on CPUs over MPI. It moves parts; the sums are ours (mpi/fold.h), since MPI_Allreduce adds in an order of its
-// own, which takes two to four times as long besides.
+// Ranks on CPUs over MPI. It moves parts; the sums are ours, over ranks one after the other from rank 0 on, so that
+// all_reduce and reduce_shards have the same bits and a run repeats. MPI_Allreduce adds in an order of its own, and
+// takes two to four times as long.
+#include "dist/group.h"
+
 #include <mpi.h>
 
 #include <algorithm>
@@ -11,8 +14,7 @@
 
 #include "base/error.h"
 #include "base/small_floats.h"
-#include "dist/engines.h"
-#include "dist/mpi/fold.h"
+#include "dist/control.h"
 
 namespace redline::dist {
 namespace {
@@ -46,6 +48,27 @@ std::string library_name() {
   name.resize(std::min(name.find_first_of(",\n"), name.size()));
   if (const std::size_t v = name.find(" v"); v != name.npos) name.erase(v + 1, 1);
   return name;
+}
+
+float wide(std::uint16_t bf16) { return f32_from_bf16(bf16); }
+float wide(float x) { return x; }
+double wide(double x) { return x; }
+
+// Elements [0, n) of the sum over `parts`, one a rank, given to take(i, sum) block by block: a destination may be one
+// of the parts, and it is written only after it was read.
+template <class From, class Sum, class Take>
+void fold(const std::vector<const From*>& parts, std::int64_t n, const Take& take) {
+  constexpr std::int64_t kBlock = 1024;
+  Sum sum[kBlock];
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t count = begin + kBlock < n ? kBlock : n - begin;
+    for (std::int64_t i = 0; i < count; ++i) sum[i] = wide(parts[0][begin + i]);
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
+      const From* const part = parts[rank] + begin;
+      for (std::int64_t i = 0; i < count; ++i) sum[i] += wide(part[i]);
+    }
+    take(begin, sum, count);
+  }
 }
 
 // Memory for parts of other ranks, which wait there for their turn in the sum.
@@ -178,7 +201,7 @@ class MpiGroup final : public Group {
       };
       const std::int64_t mine = piece(own);
       std::vector<const From*> sources(static_cast<std::size_t>(ranks_));
-      for (int step = 0; step < ranks_; ++step) {  // each begins with its neighbour, so that nobody is asked by all
+      for (int step = 0; step < ranks_; ++step) {  // each begins with its neighbour, so that none is asked by all
         const int from = (rank_ + ranks_ - step) % ranks_, to = (rank_ + step) % ranks_;
         const Stretch& part = parts[static_cast<std::size_t>(to)];
         if (step == 0) {

@@ -1,6 +1,12 @@
 // Ranks on cards over NCCL. Everything is queued on the stream that is given, so programs can be captured. NCCL adds in
 // an order of its own: a run repeats its bits with the same cards and library, and all_reduce and reduce_shards may
 // differ.
+#include "dist/group.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -13,9 +19,8 @@
 
 #include "base/error.h"
 #include "device/cuda/handles.h"
-#include "dist/engines.h"
+#include "dist/control.h"
 #include "dist/nccl/casts.h"
-#include "dist/nccl/library.h"
 
 namespace redline::dist {
 namespace {
@@ -24,6 +29,61 @@ constexpr std::string_view kChannel = "nccl";
 // A rank that died is seen by NCCL and by the control thread; the control thread knows which one it was.
 constexpr auto kPoll = std::chrono::milliseconds(200);
 constexpr auto kForControl = std::chrono::seconds(2);
+
+// NCCL's functions, loaded at run time: the program also starts where the library is missing.
+struct NcclLibrary {
+  decltype(&::ncclGetVersion) get_version = nullptr;
+  decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&::ncclCommInitRank) comm_init_rank = nullptr;
+  decltype(&::ncclCommAbort) comm_abort = nullptr;
+  decltype(&::ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&::ncclGetErrorString) get_error_string = nullptr;
+  decltype(&::ncclGetLastError) get_last_error = nullptr;
+  decltype(&::ncclGroupStart) group_start = nullptr;
+  decltype(&::ncclGroupEnd) group_end = nullptr;
+  decltype(&::ncclAllReduce) all_reduce = nullptr;
+  decltype(&::ncclReduce) reduce = nullptr;
+  decltype(&::ncclBroadcast) broadcast = nullptr;
+
+  std::string problem;  // why nothing is there; empty: all of it is
+  std::string version;  // "2.28.9"
+};
+
+NcclLibrary load_nccl() {
+  NcclLibrary lib;
+  void* const handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char* const error = ::dlerror();
+    lib.problem = fmt::format("libnccl.so.2 could not be loaded ({})", error ? error : "no reason was given");
+    return lib;
+  }
+  const auto find = [&]<class Function>(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(::dlsym(handle, name));
+    if (!function && lib.problem.empty()) lib.problem = fmt::format("libnccl.so.2 has no {}", name);
+  };
+  find(lib.get_version, "ncclGetVersion");
+  find(lib.get_unique_id, "ncclGetUniqueId");
+  find(lib.comm_init_rank, "ncclCommInitRank");
+  find(lib.comm_abort, "ncclCommAbort");
+  find(lib.comm_get_async_error, "ncclCommGetAsyncError");
+  find(lib.get_error_string, "ncclGetErrorString");
+  find(lib.get_last_error, "ncclGetLastError");
+  find(lib.group_start, "ncclGroupStart");
+  find(lib.group_end, "ncclGroupEnd");
+  find(lib.all_reduce, "ncclAllReduce");
+  find(lib.reduce, "ncclReduce");
+  find(lib.broadcast, "ncclBroadcast");
+  int code = 0;
+  if (lib.problem.empty() && lib.get_version(&code) == ncclSuccess)
+    lib.version = fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+  return lib;
+}
+
+// Loaded when it is first asked for.
+const NcclLibrary& nccl_library() {
+  static const NcclLibrary library = load_nccl();
+  return library;
+}
 
 std::string in_words(ncclResult_t result, ncclComm_t comm) {
   const NcclLibrary& lib = nccl_library();
@@ -43,7 +103,7 @@ class NcclGroup final : public Group {
     }
     closes_.notify_all();
     watcher_.join();
-    lib_.comm_abort(comm_);  // waits for nobody
+    lib_.comm_abort(comm_);  // waits for no other rank
   }
 
   int rank() const override { return control_.place().rank; }

@@ -7,7 +7,8 @@
 #include <cstdio>
 #include <string>
 
-#include "dist/engines.h"
+#include "device/device.h"
+#include "dist/group.h"
 
 namespace redline::dist {
 namespace {

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "base/small_floats.h"
-#include "dist/engines.h"
+#include "dist/control.h"
+#include "dist/group.h"
 
 namespace redline::dist {
 namespace {

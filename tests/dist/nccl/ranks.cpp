@@ -7,7 +7,8 @@
 
 #include "base/small_floats.h"
 #include "device/cuda/device.h"
-#include "dist/engines.h"
+#include "dist/control.h"
+#include "dist/group.h"
 
 namespace redline::dist {
 namespace {
