@@ -23,6 +23,7 @@ help:  ## list these commands
 
 demo: configure  ## build, train a small model, evaluate it and sample from it; a second run only shows the result
 	cmake --build $(BUILD) --parallel $(JOBS) --target redline
+	@cat $(BUILD)/left_out.txt
 	$(BUILD)/redline train --preset quick --out $(DEMO_RUN) --resume
 	$(BUILD)/redline eval --checkpoint $(DEMO_RUN) --data ping
 	$(BUILD)/redline sample --checkpoint $(DEMO_RUN) --prompt "<begin><source>10." --temperature 0.5
@@ -30,6 +31,7 @@ demo: configure  ## build, train a small model, evaluate it and sample from it; 
 
 build: configure  ## build everything into build/
 	cmake --build $(BUILD) --parallel $(JOBS)
+	@cat $(BUILD)/left_out.txt
 
 test: build  ## build everything and run all tests
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
@@ -61,7 +63,7 @@ check:  ## check the floors, lengths of lines, links of the docs, tables of the 
 	@$(CLANG_FORMAT) --dry-run --Werror $(SOURCES)
 
 clean:  ## remove the build folders; runs are kept
-	rm -rf build build-debug build-asan build-tsan build-cuda build-deb build-archive $(DIST)
+	rm -rf build build-debug build-single build-asan build-tsan build-cuda build-deb build-archive $(DIST)
 
 setup:  ## install the missing packages of packages.txt
 	@tools/setup.sh

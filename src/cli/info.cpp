@@ -1,5 +1,6 @@
 // redline info.
 #include "base/error.h"
+#include "base/left_out.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -87,6 +88,9 @@ int run_info(const Words& words) {
   std::vector<std::string> families;
   for (const model::Family* f : model::families()) families.emplace_back(f->name);
   if (json) {
+    io::Json missing = io::Json::array();
+    for (const LeftOut& part : left_out())
+      missing.push_back({{"what", part.what}, {"why", part.why}, {"cost", part.cost}});
     print_json({{"version", version()},
                 {"families", families},
                 {"cpu",
@@ -104,7 +108,8 @@ int run_info(const Words& words) {
                 {"parquet",
                  {{"usable", parquet.problem.empty()},
                   {"problem", parquet.problem},
-                  {"arrow_version", parquet.functions ? parquet.functions->arrow : ""}}}});
+                  {"arrow_version", parquet.functions ? parquet.functions->arrow : ""}}},
+                {"left_out", std::move(missing)}});
     return kDone;
   }
   print(fmt::format("redline   {}\n", version()));
@@ -117,6 +122,7 @@ int run_info(const Words& words) {
   print(parquet.functions ? fmt::format("parquet   usable: read by Arrow {}\n", parquet.functions->arrow)
                           : fmt::format("parquet   not usable: {}\n", parquet.problem));
   print(fmt::format("models    {}\n", fmt::join(families, ", ")));
+  for (const LeftOut& part : left_out()) print(fmt::format("left out  {}: {}; {}\n", part.what, part.why, part.cost));
   return kDone;
 }
 

@@ -158,6 +158,10 @@ struct CudaStatus {
 };
 CudaStatus cuda_status();
 
+// Whether code for these architectures, as "80 90a", runs on a card: "90a" on 9.0 alone, "80-real" on 8.x, and "80",
+// which brings PTX along, on every later card, too.
+bool has_code_for(std::string_view architectures, int major, int minor);
+
 // The first card, when cuda_status() has no problem with it.
 std::unique_ptr<Device> open_cuda();
 

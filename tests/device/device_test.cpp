@@ -155,5 +155,18 @@ TEST(CudaStatus, IsAnAnswerAndNeverAnError) {
   }
 }
 
+TEST(HasCodeFor, AnArchitecture) {
+  EXPECT_TRUE(has_code_for("90a", 9, 0));
+  EXPECT_FALSE(has_code_for("90a", 8, 0));
+  EXPECT_FALSE(has_code_for("90a", 10, 0));  // no PTX of 90a runs on another card
+  EXPECT_TRUE(has_code_for("80", 8, 9));
+  EXPECT_TRUE(has_code_for("80", 12, 0));
+  EXPECT_FALSE(has_code_for("86", 8, 0));
+  EXPECT_TRUE(has_code_for("80-real", 8, 6));
+  EXPECT_FALSE(has_code_for("80-real", 9, 0));
+  EXPECT_TRUE(has_code_for("90a 80", 8, 0));
+  EXPECT_FALSE(has_code_for("", 9, 0));
+}
+
 }  // namespace
 }  // namespace redline::device

@@ -4,17 +4,18 @@ import importlib.util
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import venv
 
 SKIPPED = 77  # what ctest takes for "skipped"
 
 
 def enter_environment(folder, packages, system_packages=False):
-    """Runs the script again with the packages in an environment in `folder`, unless it has them; exit 77 where that
-    fails.
+    """Runs the script again with the packages in an environment in `folder`, unless it has them. Where no registry of
+    packages can be reached the test is skipped, exit 77; any other reason for not having them is a failure.
 
     `system_packages`: the environment also sees what the interpreter has (a torch of gigabytes is not installed twice).
-   
     """
     environment = os.path.join(folder, "venv")
     python = os.path.join(environment, "bin", "python")
@@ -33,8 +34,32 @@ def enter_environment(folder, packages, system_packages=False):
             subprocess.run(command, check=True, timeout=300)
             open(done, "w").close()
         except (OSError, subprocess.SubprocessError) as error:
-            skip(f"{' and '.join(packages)} cannot be installed with pip here: {error}")
+            registry = registry_address()
+            if not answers(registry):
+                skip(f"{' and '.join(packages)} come from a registry of packages, and {registry} does not answer")
+            sys.exit(f"failed: {' and '.join(packages)} cannot be installed, though {registry} answers: {error}; "
+                     "tools/setup.sh installs pip and venv")
     os.execv(python, [python, *sys.argv])
+
+
+def registry_address():
+    """Where pip looks for packages."""
+    if os.environ.get("PIP_INDEX_URL"):
+        return os.environ["PIP_INDEX_URL"]
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    configured = subprocess.run(command, capture_output=True, text=True)
+    return configured.stdout.strip() or "https://pypi.org/simple"
+
+
+def answers(address):
+    """Whether a server is there; whatever it says is an answer."""
+    try:
+        urllib.request.urlopen(address, timeout=10).close()
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def pip_serves_others():

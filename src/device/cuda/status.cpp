@@ -50,6 +50,11 @@ CudaStatus cuda_status() {
   } else if (const CudaCard& first = status.cards.front(); first.major < kOldestMajor) {
     status.problem = fmt::format("{} has compute capability {}.{}, and redline needs {}.0", first.name, first.major,
                                  first.minor, kOldestMajor);
+  } else if (!has_code_for(REDLINE_CUDA_ARCHS, first.major, first.minor)) {
+    status.problem = fmt::format(
+        "{} has compute capability {}.{}, and this redline has code for {}; build it with -DREDLINE_CUDA_ARCHS={}{}",
+        first.name, first.major, first.minor, REDLINE_CUDA_ARCHS, 10 * first.major + first.minor,
+        first.major == 9 ? "a" : "");
   }
   return status;
 }

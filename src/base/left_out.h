@@ -1,0 +1,18 @@
+// The parts that could not be built into this program, as CMake found them (cmake/LeftOut.cmake). A part that somebody
+// switched off is not among them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace redline {
+
+struct LeftOut {
+  std::string what;  // "Parquet"
+  std::string why;   // "Arrow's C++ library was not found"
+  std::string cost;  // "files of Parquet cannot be read"
+};
+
+const std::vector<LeftOut>& left_out();
+
+}  // namespace redline
