@@ -13,6 +13,7 @@
 #include "config/presets.h"
 #include "data/from_config.h"
 #include "data/statistics.h"
+#include "io/json.h"
 #include "model/lowering.h"
 #include "program/cost.h"
 #include "report/figures.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/counted.h"
+#include "io/json.h"
 #include "report/bars.h"
 #include "report/figures.h"
 #include "report/page.h"

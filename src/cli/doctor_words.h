@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "perf/doctor.h"
 
 namespace redline::cli {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/visible.h"
+#include "io/json.h"
 #include "report/bars.h"
 #include "report/figures.h"
 #include "report/page.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "perf/ladder.h"
 
 namespace redline::cli {

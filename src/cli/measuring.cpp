@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "cli/output.h"
+#include "io/json.h"
 #include "report/figures.h"
 
 namespace redline::cli {

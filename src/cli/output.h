@@ -2,10 +2,11 @@
 // no crash when a reader has gone away.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "io/json_fwd.h"
 
 namespace redline::cli {
 
@@ -15,7 +16,7 @@ void prepare_output();
 
 void print(std::string_view text);  // to standard output
 // Prints the one document of --json; a number that is not finite becomes null.
-void print_json(const nlohmann::ordered_json& json);
+void print_json(const io::Json& json);
 void print_error(std::string_view sentence);  // "redline: error: sentence", in one line
 
 bool has_blocks();  // whether the environment says that the terminal's characters are UTF-8

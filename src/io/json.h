@@ -7,11 +7,9 @@
 #include <string_view>
 
 #include "base/files.h"
+#include "io/json_fwd.h"
 
 namespace redline::io {
-
-// Objects keep the order of the file. Looking a key up walks the object: iterate over a large one (a vocabulary).
-using Json = nlohmann::ordered_json;
 
 // A UserError "FILE: not valid JSON at byte N: ..." when it does not parse, or has duplicate keys.
 Json parse_json(std::string_view text, std::string_view file_name);

@@ -9,7 +9,7 @@
 
 #include "config/config.h"
 #include "config/keys.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "model/parameters.h"
 #include "program/builder.h"
 

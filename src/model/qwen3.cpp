@@ -1,4 +1,5 @@
 // Qwen3 (dense): LLaMA's block with an RMSNorm over each query and key head, and a head_dim apart from hidden / heads.
+#include "io/json.h"
 #include "model/decoder.h"
 
 namespace redline::model {

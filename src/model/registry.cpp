@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "config/load.h"
+#include "io/json.h"
 #include "model/family.h"
 
 namespace redline::model {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "data/statistics.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 
 namespace redline::report {
 

@@ -2,6 +2,7 @@
 // lists them.
 #include <cmath>
 
+#include "io/json.h"
 #include "report/data_stats.h"
 #include "report/page.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/counted.h"
+#include "io/json.h"
 
 namespace redline::report {
 namespace {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "config/presets.h"
+#include "io/json.h"
 
 namespace redline::report {
 

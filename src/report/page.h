@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 
 namespace redline::report {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "io/json.h"
 #include "report/json_rows.h"
 
 namespace redline::report {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "train/goodput.h"
 
 namespace redline::report {

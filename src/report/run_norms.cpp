@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "io/json.h"
 #include "report/json_rows.h"
 
 namespace redline::report {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 
 namespace redline::report {
 

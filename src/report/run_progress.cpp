@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "io/json.h"
 #include "report/json_rows.h"
 
 namespace redline::report {

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/counted.h"
+#include "io/json.h"
 #include "report/figures.h"
 
 namespace redline::report {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 
 namespace redline::report {
 

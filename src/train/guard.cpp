@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "io/json.h"
+
 namespace redline::train {
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "train/observer.h"
 
 namespace redline::train {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "io/json.h"
 #include "report/rows_file.h"
 #include "report/run_norms.h"
 #include "testing/temp_folder.h"

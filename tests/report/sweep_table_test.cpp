@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "io/json.h"
+
 namespace redline::report {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "io/json.h"
 #include "testing/temp_folder.h"
 #include "train/run_folder.h"
 #include "train/run_here.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "io/json.h"
 
 namespace redline::data {
 

@@ -6,6 +6,7 @@
 #include "data/tokenizer/json_checks.h"
 #include "data/tokenizer/pcre2_split.h"
 #include "data/utf8.h"
+#include "io/json.h"
 
 namespace redline::data {
 namespace {

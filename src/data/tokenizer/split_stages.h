@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/tokenizer/tokenizer_json.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 
 namespace redline::data {
 

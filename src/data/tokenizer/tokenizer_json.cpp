@@ -11,6 +11,7 @@
 #include "data/tokenizer/nfc.h"
 #include "data/tokenizer/split_stages.h"
 #include "data/utf8.h"
+#include "io/json.h"
 
 namespace redline::data {
 namespace {
