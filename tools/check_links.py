@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Follows the links of the documentation: every page and section that a page, the program, a test or a script names.
 
-In Markdown that is each [text](page.md#section), and in all files each docs/page.md#section, which warnings and errors
-print. Links into the web are not followed. Prints one line a link that leads nowhere and exits 1 when there is any.
+In Markdown that is each [text](page.md#section), and each file of the sources, as src/base/error.h; names in capitals
+stand for any. In all files it is each docs/page.md#section, which warnings and errors print. Links into the web are not
+followed. Prints one line a link that leads nowhere and exits 1 when there is any.
 
   check_links.py [ROOT]           (ROOT: the repository, by default the one this script is in)
 """
@@ -14,6 +15,8 @@ ROOMS = ["src", "tests", "bench", "fuzz", "tools", "cmake", "configs", ".ci"]
 SINGLE = ["Makefile", "CMakeLists.txt", "CMakePresets.json", "Dockerfile", "Dockerfile.cuda", "packages.txt"]
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 NAMED = re.compile(r"(?<![\w/.-])((?:docs/)?[A-Za-z_0-9]+\.(?:md|svg|png))(#[a-z0-9_-]+)?")
+SOURCE = re.compile(r"(?<![\w/.-])(?:src|tests|bench|fuzz|tools|cmake|configs)/[\w./-]+"
+                    r"\.(?:h|cpp|cu|cuh|py|sh|toml|json|csv)\b")
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]+`")
 
@@ -56,6 +59,13 @@ def named_in(text):
             yield match.start(), match[0]
 
 
+def sources_in(text):
+    """(place, target) of each file of the sources that a page names."""
+    for match in SOURCE.finditer(text):
+        if not re.search(r"[A-Z]{2}", match[0]):
+            yield match.start(), match[0]
+
+
 class Pages:
     """What there is to lead to; pages are read once."""
 
@@ -95,6 +105,7 @@ def check(root):
         found = [(place, target, root) for place, target in named_in(blanked(LINK, text) if markdown else text)]
         if markdown:
             found += [(place, target, path.parent) for place, target in links_of(text)]
+            found += [(place, target, root) for place, target in sources_in(text)]
         for place, target, folder in sorted(found, key=lambda row: row[:2]):
             links += 1
             if why := pages.wrong(folder, target, path.resolve()):

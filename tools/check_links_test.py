@@ -41,6 +41,11 @@ class CheckLinksTest(unittest.TestCase):
                                     docs__b_md="# B\n### New\n"),
                          ["src/base/links.h:1: docs/b.md#old: the page has no such section"])
 
+    def test_files_of_the_sources_are_followed(self):
+        page = "`src/base/links.h`, src/base/gone.h, src/base/NAME.h\n"
+        self.assertEqual(self.wrong(src__base__links_h="", docs__b_md=page),
+                         ["docs/b.md:1: src/base/gone.h: there is no such file"])
+
     def test_code_is_no_link_and_no_heading(self):
         self.assertEqual(self.wrong(docs__b_md="# B\n```\n# no heading\na[i](x.md)\n```\n`a[i](x.md)` [up](#b)\n"), [])
         self.assertEqual(len(self.wrong(docs__b_md="# B\n```\n# c\n```\n[up](#c)\n")), 1)
