@@ -10,12 +10,14 @@
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "testing/failing_files.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
 
 namespace redline {
 namespace {
 
+using redline::testing::error_of;
 using redline::testing::FailingFiles;
 using redline::testing::Failure;
 using redline::testing::TempFolder;
@@ -28,24 +30,6 @@ void write_text(const Path& path, std::string_view text) {
 
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-template <class Error, class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-template <class Call>
-std::string machine_error(const Call& call) {
-  return error_of<MachineError>(call);
-}
-template <class Call>
-std::string user_error(const Call& call) {
-  return error_of<UserError>(call);
 }
 
 TEST(Files, AParentIsAlwaysAFolderThatCanBeNamed) {
@@ -112,12 +96,14 @@ TEST(Files, ErrorsNameThePathAndTheReason) {
   FileSystem& files = real_files();
   const Path missing = temp / "no/such/file";
   const std::string reason = missing.string() + ": cannot open: No such file or directory";
-  EXPECT_EQ(machine_error([&] { files.read(missing); }), reason);
-  EXPECT_EQ(machine_error([&] { MappedFile mapped(missing); }), reason);
+  EXPECT_EQ(error_of<MachineError>([&] { files.read(missing); }), reason);
+  EXPECT_EQ(error_of<MachineError>([&] { MappedFile mapped(missing); }), reason);
   for (const std::string& error :
-       {machine_error([&] { files.create(missing); }), machine_error([&] { files.append(missing); }),
-        machine_error([&] { files.size(missing); }), machine_error([&] { files.rename(missing, temp / "a"); }),
-        machine_error([&] { files.truncate(missing, 0); }), machine_error([&] { files.sync_folder(missing); })}) {
+       {error_of<MachineError>([&] { files.create(missing); }), error_of<MachineError>([&] { files.append(missing); }),
+        error_of<MachineError>([&] { files.size(missing); }),
+        error_of<MachineError>([&] { files.rename(missing, temp / "a"); }),
+        error_of<MachineError>([&] { files.truncate(missing, 0); }),
+        error_of<MachineError>([&] { files.sync_folder(missing); })}) {
     EXPECT_NE(error.find(missing.string()), error.npos) << error;
     EXPECT_NE(error.find("No such file or directory"), error.npos) << error;
   }
@@ -137,10 +123,10 @@ TEST(Files, NothingButAFileIsRead) {
   for (const Path& path : {temp / "pipe", temp / "link", temp / "folder", Path("/dev/null")}) {
     const std::string sentence =
         path.string() + ": not a file but a folder, a pipe or a device; put a file there, or name another path";
-    EXPECT_EQ(user_error([&] { files.read(path); }), sentence);
-    EXPECT_EQ(user_error([&] { files.read_pieces(path, [](auto) {}); }), sentence);
-    EXPECT_EQ(user_error([&] { MappedFile mapped(path); }), sentence);
-    EXPECT_EQ(user_error([&] { InputFile input(path); }), sentence);
+    EXPECT_EQ(error_of([&] { files.read(path); }), sentence);
+    EXPECT_EQ(error_of([&] { files.read_pieces(path, [](auto) {}); }), sentence);
+    EXPECT_EQ(error_of([&] { MappedFile mapped(path); }), sentence);
+    EXPECT_EQ(error_of([&] { InputFile input(path); }), sentence);
   }
   write_text(temp / "file", "text");
   std::filesystem::create_symlink("file", temp / "good link");
@@ -152,8 +138,8 @@ TEST(Files, APathThatLeadsNowhereIsForTheUserToMend) {
   FileSystem& files = real_files();
   std::filesystem::create_symlink("round", temp / "round");
   for (const std::string& error :
-       {user_error([&] { files.read(temp / "round"); }), user_error([&] { files.exists(temp / "round"); }),
-        user_error([&] { files.size(temp / "round"); }), user_error([&] { InputFile input(temp / "round"); })}) {
+       {error_of([&] { files.read(temp / "round"); }), error_of([&] { files.exists(temp / "round"); }),
+        error_of([&] { files.size(temp / "round"); }), error_of([&] { InputFile input(temp / "round"); })}) {
     EXPECT_TRUE(error.starts_with((temp / "round").string() + ": cannot ")) << error;
     EXPECT_TRUE(error.ends_with("; name another path")) << error;
   }
@@ -165,9 +151,9 @@ TEST(Files, WhatMayNotBeWrittenIsForTheUserToMend) {
   write_text(temp / "a", "text");
   const redline::testing::WithoutRights nobody(temp.path(), std::filesystem::perms(0555));
   for (const std::string& error :
-       {user_error([&] { files.create(temp / "new"); }), user_error([&] { files.create_folders(temp / "new/folder"); }),
-        user_error([&] { files.rename(temp / "a", temp / "b"); }), user_error([&] { files.remove_all(temp / "a"); }),
-        user_error([&] { files.replace(temp / "a", "other"); })}) {
+       {error_of([&] { files.create(temp / "new"); }), error_of([&] { files.create_folders(temp / "new/folder"); }),
+        error_of([&] { files.rename(temp / "a", temp / "b"); }), error_of([&] { files.remove_all(temp / "a"); }),
+        error_of([&] { files.replace(temp / "a", "other"); })}) {
     EXPECT_TRUE(error.starts_with(temp.path().string())) << error;
     EXPECT_TRUE(error.ends_with(": Permission denied; give this user the right to write there, or name another path"))
         << error;
@@ -181,14 +167,14 @@ TEST(Files, AFileWithoutTheRightToReadItIsForTheUserToMend) {
   write_text(temp / "secret", "text");
   ASSERT_EQ(::chmod((temp / "secret").c_str(), 0), 0);
   const redline::testing::WithoutRights nobody(temp.path(), std::filesystem::perms(0555));
-  EXPECT_EQ(user_error([&] { files.read(temp / "secret"); }),
+  EXPECT_EQ(error_of([&] { files.read(temp / "secret"); }),
             (temp / "secret").string() + ": cannot open: Permission denied; give this user the right to read it");
 }
 
 TEST(Files, AFullDiskIsTold) {
   if (!real_files().exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   const auto writer = real_files().append("/dev/full");
-  const std::string error = machine_error([&] { writer->write("text"); });
+  const std::string error = error_of<MachineError>([&] { writer->write("text"); });
   EXPECT_EQ(error, "/dev/full: cannot write: No space left on device");
 }
 
@@ -199,10 +185,10 @@ TEST(InputFile, ReadsPartsAndTellsWhereTheFileEnds) {
   std::array<std::byte, 4> part;
   file.read(5, part);
   EXPECT_EQ(text_of(part), "5678");
-  EXPECT_EQ(user_error([&] { file.read(8, part); }),
+  EXPECT_EQ(error_of([&] { file.read(8, part); }),
             (temp / "a").string() + ": cannot read: it ends at byte 10, earlier than it did; bring it back whole");
   const Path missing = temp / "b";
-  EXPECT_EQ(machine_error([&] { InputFile input(missing); }),
+  EXPECT_EQ(error_of<MachineError>([&] { InputFile input(missing); }),
             missing.string() + ": cannot open: No such file or directory");
 }
 
@@ -213,7 +199,7 @@ TEST(InputFile, FetchesPartsAndTellsWhereTheFileEnds) {
   file.fetch(0, std::uint64_t{3} << 20);
   file.fetch(12345, 1);
   file.fetch(7, 0);
-  EXPECT_EQ(user_error([&] { file.fetch(5, std::uint64_t{3} << 20); }),
+  EXPECT_EQ(error_of([&] { file.fetch(5, std::uint64_t{3} << 20); }),
             (temp / "a").string() + ": cannot read: it ends at byte 3145728, earlier than it did; bring it back whole");
 }
 
