@@ -1,4 +1,4 @@
-// The element types of values, files and kernels.
+// The element types of values, files and kernels, and their sizes in bytes.
 #pragma once
 
 #include <cstddef>
@@ -45,5 +45,14 @@ constexpr std::string_view name_of(DType t) {
 }
 
 constexpr bool is_fp8(DType t) { return t == DType::e4m3 || t == DType::e5m2; }
+
+inline constexpr std::int64_t kAlignment = 256;  // bytes, of every value that owns its memory, on any device
+
+constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+template <class Number>
+constexpr double gib(Number bytes) {
+  return static_cast<double>(bytes) * 0x1p-30;
+}
 
 }  // namespace redline

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "device/device.h"
@@ -23,7 +24,7 @@
 namespace redline::device {
 namespace {
 
-constexpr std::int64_t kAlignment = 256, kHugePage = std::int64_t{2} << 20;
+constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 // The value of the first "key : value" line of a text like /proc/cpuinfo.
 std::optional<std::string> line_value(std::string_view text, std::string_view key) {
@@ -103,8 +104,6 @@ std::optional<std::int64_t> machine_available() {
   if (!value || std::from_chars(value->data(), value->data() + value->size(), kib).ec != std::errc()) return {};
   return kib * 1024;
 }
-
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 }  // namespace
 

@@ -3,14 +3,11 @@
 
 #include <utility>
 
+#include "base/dtype.h"
 #include "base/error.h"
 
 namespace redline::model {
 namespace {
-
-constexpr std::int64_t kAlignment = 256;
-
-std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::int64_t bytes_of(const optim::StateArray& a) {
   return a.file.empty() ? 0 : aligned(a.elements() * static_cast<std::int64_t>(size_of(a.dtype)));

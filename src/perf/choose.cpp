@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "model/lowering.h"
 
@@ -101,7 +102,6 @@ Choice choose(const config::Config& config, const Machine& machine, const Choose
 }
 
 std::string why(const Choice& choice, const Machine& machine) {
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
   if (choice.best.empty()) {
     const Plan& least = choice.smallest.value();
     const bool more = least.setting.recompute != "block";  // it was set, so no other was looked at

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "perf/doctor.h"
@@ -20,8 +21,8 @@ constexpr std::int64_t kEnoughTokens = 8192;      // of a micro-batch: it fills 
 constexpr const char* kAnotherModel = "another model: a run starts anew with it";
 
 std::string ms(double value) { return value < 10 ? fmt::format("{:.2g} ms", value) : fmt::format("{:.0f} ms", value); }
-std::string gib(std::int64_t bytes) {
-  const double value = static_cast<double>(bytes) * 0x1p-30;
+std::string short_gib(std::int64_t bytes) {
+  const double value = gib(bytes);
   return value < 1 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value);
 }
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
@@ -137,7 +138,7 @@ class Rules {
       if (!plan.fits) continue;
       add(Illness::recompute, loss_of(plan.expected.tokens_per_s / own_rate()),
           fmt::format("train.recompute = \"{}\" computes again what there is room for ({} of {} GiB without)",
-                      c_.train.recompute, gib(plan.memory.total()), gib(p_.machine.memory)),
+                      c_.train.recompute, short_gib(plan.memory.total()), short_gib(p_.machine.memory)),
           {fmt::format("train.recompute={}", less)});
       return;
     }

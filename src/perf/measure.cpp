@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "perf/auto_batch.h"
 #include "perf/choose.h"
@@ -149,8 +150,7 @@ class Stretch {
 std::string memory_problem(const config::Config& config, device::Device& device) {
   const std::int64_t needed = train::memory_needed(config, device.kind()), free = device.available_bytes();
   if (needed <= free) return "";
-  return fmt::format("it needs {:.1f} GiB, and {:.1f} GiB are free", static_cast<double>(needed) * 0x1p-30,
-                     static_cast<double>(free) * 0x1p-30);
+  return fmt::format("it needs {:.1f} GiB, and {:.1f} GiB are free", gib(needed), gib(free));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/shards.h"
 #include "program/distribute.h"
@@ -73,8 +74,6 @@ class Works {
   const Machine& machine_;
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, StepWork> works_;
 };
-
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "config/keys.h"
 #include "config/load.h"
@@ -178,7 +179,7 @@ class Tuning {
 std::string figures(const Measured& m) {
   if (!m.done()) return m.problem.substr(0, m.problem.find('\n'));
   return fmt::format("{:>10.0f} tokens/s  {:>9.2f} ms  {:>5.1f}% mfu  {:>7.2f} GiB", m.tokens_per_s, m.step_ms,
-                     100 * m.mfu, static_cast<double>(m.memory) * 0x1p-30);
+                     100 * m.mfu, gib(m.memory));
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/dtype.h"
+
 namespace redline::program {
 namespace {
-
-std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Largest first, each at the lowest place where nothing that lives at the same time is. Returns the size needed.
 std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vector<std::int64_t>& offsets) {

@@ -6,8 +6,6 @@
 
 namespace redline::program {
 
-inline constexpr std::int64_t kAlignment = 256;  // bytes, of every value that owns its memory
-
 // Fills set.memory.
 void plan_memory(ProgramSet& set);
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
@@ -191,7 +192,7 @@ std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t s
 std::string in_bytes(std::int64_t bytes) {
   if (bytes < 10 << 20) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) * 0x1p-10);
   if (bytes < std::int64_t{1} << 30) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) * 0x1p-20);
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) * 0x1p-30);
+  return fmt::format("{:.2f} GiB", gib(bytes));
 }
 
 std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {

@@ -6,14 +6,13 @@
 #include <optional>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/troubleshooting.h"
 #include "model/lowering.h"
 
 namespace redline::train {
 namespace {
-
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 // The largest divisor of the batch that fits, which keeps the tokens of a step; nothing where no row does.
 std::optional<config::Config> with_smaller_batch(const config::Config& config, device::Kind kind,

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "config/ramps.h"
 #include "data/from_config.h"
 #include "model/fp8_linears.h"
@@ -19,8 +20,6 @@ namespace {
 
 constexpr double kAhead = 1;            // seconds of work that may be queued
 constexpr std::size_t kManySteps = 20;  // that a rate must hold over
-
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 model::LoweringOptions lowering_of_rank(const TrainOptions& options, device::Kind kind) {
   model::LoweringOptions o = model::lowering_options(options.config, kind);

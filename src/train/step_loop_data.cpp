@@ -1,6 +1,7 @@
 // Holds a run's data against those of the checkpoint that it goes on from, and looks after their files while it trains.
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/dtype.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "train/step_loop.h"
@@ -9,8 +10,6 @@ namespace redline::train {
 namespace {
 
 constexpr double kQuiet = 2, kBetweenNotes = 5;  // seconds
-
-double gib(std::uint64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 // Tells of reading only where it takes long.
 data::DataWatch::Progress tell_reading(std::string_view key, std::function<bool()> stopping) {

@@ -110,7 +110,7 @@ TEST(Planner, WhatIsAliveAtThePeakIsWhatThePeakCounts) {
   for (const ValueId id : alive_at_peak(chain.set)) {
     const Value& v = chain.set.at(id);
     EXPECT_FALSE(persistent(v.role)) << v.name;
-    by_role[static_cast<int>(v.role)] += (v.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    by_role[static_cast<int>(v.role)] += aligned(v.bytes());
   }
   for (const Role r : {Role::activation, Role::scratch})
     EXPECT_EQ(by_role[static_cast<int>(r)], chain.set.memory.by_role[static_cast<int>(r)]) << name_of(r);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/dtype.h"
 #include "device/card_overhead.h"
 
 namespace redline::device {
@@ -20,15 +21,12 @@ Memory card_memory() {
   return m;
 }
 
-double gib(double bytes) { return bytes * 0x1p-30; }
-
 cuda::DeviceBytes device_bytes(std::int64_t bytes, const std::string& card) {
   cuda::DeviceBytes data = cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
   if (!data) {
     const Memory m = card_memory();
-    fail_machine("cannot allocate {:.2f} GiB on {}: {:.2f} GiB of its {:.2f} GiB are free",
-                 gib(static_cast<double>(bytes)), card, gib(static_cast<double>(m.free)),
-                 gib(static_cast<double>(m.total)));
+    fail_machine("cannot allocate {:.2f} GiB on {}: {:.2f} GiB of its {:.2f} GiB are free", gib(bytes), card,
+                 gib(m.free), gib(m.total));
   }
   return data;
 }

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/dtype.h"
+
 namespace redline::device::cuda {
 
 UploadRing::UploadRing()
@@ -28,7 +30,7 @@ void UploadRing::copy(void* to, const void* from, std::int64_t bytes, cudaStream
   REDLINE_CUDA(cudaEventRecord(arrived_.get(), copies_.get()));
   REDLINE_CUDA(cudaStreamWaitEvent(stream, arrived_.get()));
   REDLINE_CUDA(cudaMemcpyAsync(to, staging_.get() + at, size, cudaMemcpyDeviceToDevice, stream));
-  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  used_ += aligned(bytes);
 }
 
 void UploadRing::next_segment(cudaStream_t stream) {

@@ -22,7 +22,6 @@ class UploadRing {
  private:
   static constexpr auto kSegments = static_cast<std::size_t>(kUploadSegments);
   static constexpr std::int64_t kSegmentBytes = kUploadSegmentBytes;
-  static constexpr std::int64_t kAlignment = 256;
 
   void next_segment(cudaStream_t stream);
 

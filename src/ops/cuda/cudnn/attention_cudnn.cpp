@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/dtype.h"
 #include "base/troubleshooting.h"
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_ragged.h"
@@ -223,7 +224,6 @@ void put_heads(Pointers& pointers, const Tensor& qkv, const HeadLayout& layout, 
   pointers[v] = row + (layout.heads + layout.kv_heads) * layout.head_dim;
 }
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 std::int64_t offset_bytes(const AttentionCase& c) {
   return c.full_rows() ? 0 : aligned(ragged_offset_bytes(c.capacity));
 }
