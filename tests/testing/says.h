@@ -19,8 +19,8 @@ inline ::testing::AssertionResult says(std::string_view text, std::initializer_l
   return ::testing::AssertionSuccess();
 }
 
-// The message of the error that a call ends with: error_of([&] { load(path); }). "no error" where it ends well; an error
-// of another kind is thrown on.
+// The message of the error that a call ends with: error_of([&] { load(path); }). "no error" where it ends well; an
+// error of another kind is thrown on.
 template <class Error = UserError, class Call>
 std::string error_of(const Call& call) {
   try {
