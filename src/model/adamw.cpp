@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shards.h"
 #include "model/lowering.h"
 
 namespace redline::model {
@@ -12,7 +13,7 @@ namespace {
 
 // The ranges that AdamW has, by how it keeps their moments.
 struct Part {
-  optim::Range range;
+  Range range;
   DType moments;
 };
 std::vector<Part> parts_of(const ParameterTable& table, const FlatLayout& layout, const config::Optim& o,
@@ -22,7 +23,7 @@ std::vector<Part> parts_of(const ParameterTable& table, const FlatLayout& layout
   };
   std::vector<Part> parts;
   const auto add = [&](DType moments, const Holds& also) {
-    for (const optim::Range& range : ranges(also)) parts.push_back({range, moments});
+    for (const Range& range : ranges(also)) parts.push_back({range, moments});
   };
   if (o.moments == "8bit") {
     add(DType::f32, [](const ParameterSpec& p) { return !is_layer_matrix(p); });
@@ -35,23 +36,18 @@ std::vector<Part> parts_of(const ParameterTable& table, const FlatLayout& layout
   return parts;
 }
 
-optim::Range common(const optim::Range& a, const optim::Range& b) {
-  const std::int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
 bool any(const ParameterSpec&) { return true; }
 
 }  // namespace
 
 bool is_layer_matrix(const ParameterSpec& p) { return p.shape.rank() > 1 && p.name.starts_with("layer "); }
 
-optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated,
+optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const Range& updated,
                                     const config::Optim& settings, const Holds& holds) {
   optim::StateTable all;
   for (const auto& [range, moments] : parts_of(table, layout, settings, holds)) {
-    const optim::Range shared = updated == layout.whole() ? optim::Range{} : range;
-    for (optim::StateArray& row : optim::adamw_state(common(range, updated), shared, moments))
+    const Range shared = updated == layout.whole() ? Range{} : range;
+    for (optim::StateArray& row : optim::adamw_state(intersection(range, updated), shared, moments))
       all.push_back(std::move(row));
   }
   return all;
@@ -61,9 +57,9 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
   const auto f = [](double x) { return static_cast<float>(x); };
   for (const bool decayed : {true, false})
     for (const auto& [kept, moments] : parts_of(m.table, m.layout, o, holds))
-      for (const optim::Range& all :
+      for (const Range& all :
            ranges_where(m.table, m.layout, [&](const ParameterSpec& p) { return holds(p) && p.decayed == decayed; })) {
-        const optim::Range range = common(common(all, kept), m.updated);
+        const Range range = intersection(intersection(all, kept), m.updated);
         if (range.elements() <= 0) continue;
         const auto part = [&](std::string_view array) { return m.view(b, array, range); };
         const bool scaled = moments == DType::u8;
@@ -83,7 +79,7 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
 }
 
 const Optimizer kAdamW = {
-    [](const ParameterTable& table, const FlatLayout& layout, const optim::Range& updated, const config::Optim& o) {
+    [](const ParameterTable& table, const FlatLayout& layout, const Range& updated, const config::Optim& o) {
       return adamw_state_where(table, layout, updated, o, any);
     },
     [](program::Builder& b, const LoweredModel& m, const config::Optim& o) { adamw_where(b, m, o, any); }};

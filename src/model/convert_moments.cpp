@@ -39,23 +39,23 @@ class MomentsOfFile {
  public:
   MomentsOfFile(const io::SafetensorsReader& file, const Engine& engine, const optim::StateArray& row)
       : file_(file), layout_(engine.layout()), prefix_(row.stored_as), first_(row.name == kFirstMoments) {
-    const std::vector<optim::Range> small = ranges_where(engine.table(), layout_, is_layer_matrix);
+    const std::vector<Range> small = ranges_where(engine.table(), layout_, is_layer_matrix);
     REDLINE_CHECK(small.size() == 1, "{} ranges of matrices", small.size());
     const optim::StateTable as_codes = optim::adamw_state(small.front(), {}, DType::u8);
     scales_row_ = as_codes[first_ ? 2 : 3];
   }
 
   // Elements [begin, end); gaps between parameters are zero.
-  void read(optim::Range part, float* out) const {
+  void read(Range part, float* out) const {
     std::fill_n(out, part.elements(), 0.0f);
     for (const StoredParameter& p : layout_.stored) {
-      const std::int64_t from = std::max(p.offset, part.begin), to = std::min(p.offset + p.elements, part.end);
-      if (from < to) read(p, {from, to}, out + (from - part.begin));
+      const Range common = intersection(p.range(), part);
+      if (!common.empty()) read(p, common, out + (common.begin - part.begin));
     }
   }
 
  private:
-  void read(const StoredParameter& p, optim::Range part, float* out) const {
+  void read(const StoredParameter& p, Range part, float* out) const {
     const io::StoredTensor& t = file_.at(prefix_ + p.name);
     if (t.shape != p.shape) refuse(file_, t.name);
     const std::size_t element = size_of(t.dtype);
@@ -98,7 +98,7 @@ class MomentsOfRow {
     scales_ = engine.lowered().state_values[scales];
   }
 
-  void write(optim::Range part, const float* moments) {
+  void write(Range part, const float* moments) {
     const std::int64_t first = part.begin - row_.range.begin, n = part.elements();
     if (row_.dtype == DType::f32) return put(values_, moments, first, n);
     if (row_.dtype == DType::bf16) {

@@ -43,7 +43,7 @@ Engine::~Engine() = default;
 
 void Engine::initialise(std::uint64_t seed) {
   const ValueId parameters = lowered_.at(optim::kParameters);
-  const optim::Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
+  const Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
   for (const ValueId value : lowered_.state_values)
     if (value != parameters) executor_->clear(value);
   model::initialise(lowered_.table, lowered_.layout, seed, [&](std::int64_t offset, std::span<const float> values) {

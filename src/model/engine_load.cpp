@@ -181,10 +181,10 @@ std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::
     f.tensors = std::move(m.tensors);
     f.rest = has_the_first(array);
     for (const StoredParameter* p : m.parameters) {
-      const std::int64_t from = std::max(p->offset, array.range.begin),
-                         to = std::min(p->offset + p->elements, array.range.end);
-      f.targets.push_back(from < to ? Engine::Target{row, from - array.range.begin, from - p->offset, to - from}
-                                    : Engine::Target{row});
+      const Range part = intersection(p->range(), array.range);
+      f.targets.push_back(
+          part.empty() ? Engine::Target{row}
+                       : Engine::Target{row, part.begin - array.range.begin, part.begin - p->offset, part.elements()});
     }
   }
   return files;

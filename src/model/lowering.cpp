@@ -29,7 +29,7 @@ class Lower {
     const dist::Sharing& sharing = options.sharing;
     m_.shards = {m_.layout.total, sharing.ranks};
     if (options.training && options.optimizer->whole) m_.shards.whole = options.optimizer->whole(m_.table, m_.layout);
-    m_.own = {m_.shards.begin(sharing.rank), m_.shards.end(sharing.rank)};
+    m_.own = m_.shards.part(sharing.rank);
     m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
     d_.sharing = sharing;
     d_.shards = m_.shards;
@@ -96,15 +96,14 @@ class Lower {
   }
 
   // An array with an element for every one of the parameters' in a range.
-  ValueId declare_range(std::string_view name, const optim::Range& range, DType dtype, Role role,
-                        const char* file = "") {
-    const optim::Range all = m_.layout.whole();
+  ValueId declare_range(std::string_view name, const Range& range, DType dtype, Role role, const char* file = "") {
+    const Range all = m_.layout.whole();
     return m_.declare(b_,
                       {.name = std::string(name),
                        .dtype = dtype,
                        .range = range,
                        .file = file,
-                       .shared = range == all ? optim::Range{} : all},
+                       .shared = range == all ? Range{} : all},
                       role);
   }
   // The same for all parameters; or, where ranks keep shards of it only, a name for all of it and this rank's shard.
@@ -158,9 +157,9 @@ class Lower {
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     declare_moments(options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim));
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
-    const optim::Range all = m_.layout.whole();
+    const Range all = m_.layout.whole();
     if (options_.average)
-      m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? optim::Range{} : all), Role::average);
+      m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? Range{} : all), Role::average);
     REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
                   "copies of weights in eight bits are made from whole ones");
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
@@ -245,7 +244,7 @@ class Lower {
     const std::int64_t arena = m_.set.memory.total - m_.set.memory.persistent;
     declare_norms(b_, m_);
     if (options_.accumulate) {
-      const optim::Range local = fsdp() ? m_.own : m_.layout.whole();  // ranks have not added them up yet
+      const Range local = fsdp() ? m_.own : m_.layout.whole();  // ranks have not added them up yet
       begin(kSmallGradient, {});
       b_.at(program::Part::update);
       b_.grad_norm({m_.view(b_, optim::kGradients, local), {}, m_.step_state, local.begin, m_.layout.total},
@@ -380,7 +379,7 @@ ValueId LoweredModel::at(std::string_view array) const {
   return i < state.size() ? state_values[i] : program::kAbsent;
 }
 
-ValueId LoweredModel::view(Builder& b, std::string_view array, const optim::Range& range) const {
+ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& range) const {
   for (std::size_t i = row(array); i < state.size(); ++i) {
     const optim::StateArray& a = state[i];
     if (a.name != array || range.begin < a.range.begin || range.end > a.range.end) continue;

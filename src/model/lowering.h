@@ -119,8 +119,8 @@ struct LoweredModel {
   optim::StateTable state;                     // without training, the parameters and values made from them
   std::vector<program::ValueId> state_values;  // one for each row
   Shards shards;                               // of the parameters among ranks
-  optim::Range own;                            // written into checkpoints by this rank
-  optim::Range updated;                        // updated by this rank: its own, or all
+  Range own;                                   // written into checkpoints by this rank
+  Range updated;                               // updated by this rank: its own, or all
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   DecodeValues decode;
   NormValues norms;
@@ -132,7 +132,7 @@ struct LoweredModel {
   std::size_t row(std::string_view array) const;
   program::ValueId at(std::string_view array) const;
   // The elements of an array for a range of the parameters, as a value of the programs; absent where the array is.
-  program::ValueId view(program::Builder& b, std::string_view array, const optim::Range& range) const;
+  program::ValueId view(program::Builder& b, std::string_view array, const Range& range) const;
 };
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);

@@ -11,7 +11,6 @@ namespace redline::model {
 namespace {
 
 using optim::Matrices;
-using optim::Range;
 
 // Scratch of one group. On a card four layers' matrices of 2048 x 5632 fit, whose products fill it, and activations of
 // a training step are larger; on the CPU matrices are multiplied one by one.
@@ -40,22 +39,16 @@ std::vector<Matrix> matrices_of(const ParameterTable& table, const FlatLayout& l
   return found;
 }
 
-std::vector<Stretch> whole(const ParameterTable& table, const FlatLayout& layout) {
-  std::vector<Stretch> stretches;
-  for (const Matrix& m : matrices_of(table, layout)) stretches.push_back({m.range().begin, m.range().end});
-  return stretches;
-}
-
-// The part of a range that a rank updates; an empty part begins where the range does.
-Range part_of(const Range& range, const Range& updated) {
-  const Range part{std::max(range.begin, updated.begin), std::min(range.end, updated.end)};
-  return part.begin < part.end ? part : Range{range.begin, range.begin};
+std::vector<Range> whole(const ParameterTable& table, const FlatLayout& layout) {
+  std::vector<Range> ranges;
+  for (const Matrix& m : matrices_of(table, layout)) ranges.push_back(m.range());
+  return ranges;
 }
 
 optim::StateArray row_of(std::string_view name, const Range& range, const Range& updated, const FlatLayout& layout,
                          std::string stored_as) {
   return {.name = std::string(name),
-          .range = part_of(range, updated),
+          .range = intersection(range, updated),
           .file = optim::kOptimizerFile,
           .stored_as = std::move(stored_as),
           .shared = updated == layout.whole() ? Range{} : range};

@@ -46,12 +46,12 @@ FlatLayout lay_out(const ParameterTable& table) {
   return layout;
 }
 
-std::vector<optim::Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
-                                       const std::function<bool(const ParameterSpec&)>& holds) {
+std::vector<Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
+                                const std::function<bool(const ParameterSpec&)>& holds) {
   std::map<std::int64_t, std::int64_t> found;  // begin to end
   for (std::size_t i = 0; i < table.size(); ++i)
     if (holds(table[i])) found[layout.offsets[i]] = layout.offsets[i] + with_gap(table[i]);
-  std::vector<optim::Range> ranges;
+  std::vector<Range> ranges;
   for (const auto& [begin, end] : found) {
     if (ranges.empty() || ranges.back().end != begin) ranges.push_back({begin, begin});
     ranges.back().end = end;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shards.h"
 #include "base/tensor.h"
 #include "optim/state.h"
 
@@ -36,13 +37,14 @@ struct StoredParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0, elements = 0;
+  Range range() const { return {offset, offset + elements}; }
 };
 
 // Where each parameter of the table begins in the flat arrays: all that have weight decay first, then the rest.
 struct FlatLayout {
   std::vector<std::int64_t> offsets;  // by row of the table, in elements, multiples of kFlatAlignment
   std::int64_t total = 0;             // elements, gaps included
-  optim::Range whole() const { return {0, total}; }
+  Range whole() const { return {0, total}; }
   std::vector<StoredParameter> stored;  // in the table's order
 };
 inline constexpr std::int64_t kFlatAlignment = 64;
@@ -51,8 +53,8 @@ FlatLayout lay_out(const ParameterTable& table);
 
 // The parameters for which `holds` is true, as the fewest ranges of the flat arrays, in order. The gap behind a
 // parameter belongs to it, so that a property and its opposite cover everything.
-std::vector<optim::Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
-                                       const std::function<bool(const ParameterSpec&)>& holds);
+std::vector<Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
+                                const std::function<bool(const ParameterSpec&)>& holds);
 
 std::int64_t parameter_count(const ParameterTable& table);
 

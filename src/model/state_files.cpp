@@ -22,7 +22,7 @@ std::vector<StateTensor> tensors_of(const optim::StateTable& table, const FlatLa
   for (std::size_t row = 0; row < table.size(); ++row) {
     const optim::StateArray& a = table[row];
     if (a.file != file) continue;
-    const optim::Range all = a.all(), mine = own(a);
+    const Range all = a.all(), mine = own(a);
     if (all.elements() == 0) {
       tensors.push_back({a.stored_as, {a.elements()}, row, 0, independent ? a.elements() : 0, a.dtype});
     } else if (!a.by_parameter()) {
@@ -34,15 +34,14 @@ std::vector<StateTensor> tensors_of(const optim::StateTable& table, const FlatLa
       t.begin = a.first_of(mine, all);
     } else {
       for (const StoredParameter& p : layout.stored) {
-        const std::int64_t end = p.offset + p.elements;
-        if (end <= all.begin || p.offset >= all.end) continue;
-        REDLINE_CHECK(p.offset >= all.begin && end <= all.end, "{} hold a part of {}", a.name, p.name);
-        const std::int64_t from = std::max(p.offset, mine.begin), to = std::min(end, mine.end);
+        const Range within = intersection(p.range(), all), part = intersection(p.range(), mine);
+        if (within.empty()) continue;
+        REDLINE_CHECK(within == p.range(), "{} hold a part of {}", a.name, p.name);
         StateTensor& t = tensors.emplace_back(StateTensor{a.stored_as + p.name, p.shape, row, 0, 0, a.dtype});
-        if (from >= to) continue;
-        t.first = from - a.range.begin;
-        t.elements = to - from;
-        t.begin = from - p.offset;
+        if (part.empty()) continue;
+        t.first = part.begin - a.range.begin;
+        t.elements = part.elements();
+        t.begin = part.begin - p.offset;
       }
     }
   }
@@ -81,9 +80,9 @@ std::vector<StateTensor> state_tensors(const optim::StateTable& table, const Fla
 
 std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
                                           std::string_view file, int rank, int ranks) {
-  const auto own = [&](const optim::StateArray& a) -> optim::Range {
+  const auto own = [&](const optim::StateArray& a) -> Range {
     if (a.shared.elements() > 0) return a.range;
-    const Stretch part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
+    const Range part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
     // A block belongs to whom its first element does.
     const auto whole_blocks = [&](std::int64_t at) {
       if (at == a.range.begin || a.begins_block(at)) return at;

@@ -32,10 +32,9 @@ std::vector<std::int64_t> tensor_bounds(const LoweredModel& m) {
   std::vector<std::int64_t> bounds;
   for (std::size_t i = 0; i < m.table.size(); ++i) {
     const std::int64_t offset = m.layout.offsets[i];
-    const std::int64_t begin = std::max(offset, m.own.begin),
-                       end = std::min(offset + m.table[i].shape.elements(), m.own.end);
-    bounds.push_back(begin < end ? begin - m.own.begin : 0);
-    bounds.push_back(begin < end ? end - m.own.begin : 0);
+    const Range part = intersection({offset, offset + m.table[i].shape.elements()}, m.own);
+    bounds.push_back(part.empty() ? 0 : part.begin - m.own.begin);
+    bounds.push_back(part.empty() ? 0 : part.end - m.own.begin);
   }
   return bounds;
 }

@@ -8,20 +8,14 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/shards.h"
 
 namespace redline::optim {
-
-// Elements [begin, end) of all parameters laid out back to back.
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t elements() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
 
 struct StateArray {
   std::string name;  // "first moments"; rows of one name are about different parameters
   DType dtype = DType::f32;
-  Range range = {};  // of the parameters it belongs to; empty: none
+  Range range = {};  // of all parameters laid out back to back: those it belongs to; empty: none
   // Elements of parameters for each of its own: 256 for scales of 8-bit moments. Blocks begin at multiples of it in the
   // flat layout, counted from `origin`; the range may begin and end within a block.
   std::int64_t block = 1, origin = 0;

@@ -31,7 +31,7 @@ constexpr double kAsFast = 0.995;
 double largest_share(std::int64_t elements, int ranks) {
   const Shards shards{elements, ranks};
   std::int64_t most = 0;
-  for (int r = 0; r < ranks; ++r) most = std::max(most, shards.end(r) - shards.begin(r));
+  for (int r = 0; r < ranks; ++r) most = std::max(most, shards.part(r).elements());
   return static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(elements, 1));
 }
 

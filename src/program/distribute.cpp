@@ -111,13 +111,13 @@ class Pass {
     std::ranges::stable_sort(written, {}, [](const Written& w) { return w.touch.last; });
     std::vector<Node> waits;
     for (const auto& [unit, touch] : written) {
-      const std::vector<Stretch> parts = parts_of(touch, d_.gradients, *unit);
+      const std::vector<Range> parts = parts_of(touch, d_.gradients, *unit);
       const ValueId data = declare("gradients of a unit", {unit->elements()}, DType::f32, Role::activation,
                                    program_.nodes[touch.last].place);
       replace(touch, d_.gradients, *unit, data);
       for (Node& wait : waits) put(touch.last + 1, std::move(wait));
       waits.clear();
-      for (const Stretch& part : parts) {
+      for (const Range& part : parts) {
         const ValueId piece = view_of(data, "gradients", part.begin - unit->begin, part.elements());
         const dist::ReduceShards<ValueId> op{
             piece, own_part(d_.gradient_shard, part), on_the_wire(part.elements()), d_.shards, part.begin, accumulate,
@@ -149,25 +149,25 @@ class Pass {
   };
 
   // Where a value lies in a flat array, in elements; nothing where it is no view of it.
-  std::optional<Stretch> place_in(ValueId id, ValueId flat) const {
+  std::optional<Range> place_in(ValueId id, ValueId flat) const {
     std::int64_t offset = 0;
     const std::int64_t bytes = set_.at(id).bytes(), element = static_cast<std::int64_t>(size_of(set_.at(flat).dtype));
     for (; id != flat; id = set_.at(id).alias_of) {
       if (!set_.at(id).alias_of.present()) return {};
       offset += set_.at(id).alias_offset;
     }
-    return Stretch{offset / element, (offset + bytes) / element};
+    return Range{offset / element, (offset + bytes) / element};
   }
 
   template <class Counts>
-  Touch touches(ValueId flat, const Stretch& where, const Counts& counts) const {
+  Touch touches(ValueId flat, const Range& where, const Counts& counts) const {
     Touch touch;
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
       if (!counts(program_.nodes[i])) continue;
       bool here = false;
       each_operand(program_.nodes[i].op, [&](std::string_view, ValueId id, Access) {
-        const std::optional<Stretch> at = place_in(id, flat);
-        here = here || (at && at->begin < where.end && where.begin < at->end);
+        const std::optional<Range> at = place_in(id, flat);
+        here = here || (at && !intersection(*at, where).empty());
       });
       if (!here) continue;
       touch.first = std::min(touch.first, i);
@@ -178,15 +178,15 @@ class Pass {
   }
 
   // The stretches of a unit that these nodes touch, joined where they meet: gaps between parameters hold nothing.
-  std::vector<Stretch> parts_of(const Touch& touch, ValueId flat, const Stretch& unit) const {
+  std::vector<Range> parts_of(const Touch& touch, ValueId flat, const Range& unit) const {
     std::map<std::int64_t, std::int64_t> found;
     for (const std::size_t i : touch.nodes)
       each_operand(program_.nodes[i].op, [&](std::string_view, ValueId id, Access) {
-        const std::optional<Stretch> at = place_in(id, flat);
+        const std::optional<Range> at = place_in(id, flat);
         if (at && at->begin >= unit.begin && at->end <= unit.end)
           found[at->begin] = std::max(found[at->begin], at->end);
       });
-    std::vector<Stretch> parts;
+    std::vector<Range> parts;
     for (const auto& [begin, end] : found) {
       if (parts.empty() || parts.back().end < begin) parts.push_back({begin, begin});
       parts.back().end = std::max(parts.back().end, end);
@@ -195,13 +195,13 @@ class Pass {
   }
 
   // Views of a flat array become views of what stands for one unit of it.
-  void replace(const Touch& touch, ValueId flat, const Stretch& unit, ValueId by) {
+  void replace(const Touch& touch, ValueId flat, const Range& unit, ValueId by) {
     std::map<ValueId, ValueId> views;
     for (const std::size_t i : touch.nodes)
       std::visit(
           [&](auto& op) {
             op = op.map([&](std::string_view, ValueId id, Access) {
-              const std::optional<Stretch> at = id.present() ? place_in(id, flat) : std::nullopt;
+              const std::optional<Range> at = id.present() ? place_in(id, flat) : std::nullopt;
               if (!at || at->begin >= unit.end || unit.begin >= at->end) return id;
               REDLINE_CHECK(unit.begin <= at->begin && at->end <= unit.end, "{} is cut by a unit", set_.at(id).name);
               const auto [it, fresh] = views.try_emplace(id);
@@ -230,8 +230,8 @@ class Pass {
   }
 
   // Of a shard: this rank's part of a stretch; absent where it has none.
-  ValueId own_part(ValueId shard, const Stretch& of) {
-    const Stretch own = owned_part(d_.shards, d_.sharing.rank, of.begin, of.end);
+  ValueId own_part(ValueId shard, const Range& of) {
+    const Range own = owned_part(d_.shards, d_.sharing.rank, of.begin, of.end);
     if (own.empty()) return kAbsent;
     return view_of(shard, "own part", own.begin - d_.shards.begin(d_.sharing.rank), own.elements());
   }

@@ -19,7 +19,7 @@ namespace redline::program {
 struct Distribution {
   dist::Sharing sharing;
   Shards shards;  // of the flat arrays
-  struct Unit : Stretch {
+  struct Unit : Range {
     bool kept = false;  // fsdp: small enough to stay from its first use to its last
   };
   std::vector<Unit> units;  // travel one at a time; in order, together all of the flat arrays

@@ -149,7 +149,7 @@ Trained train_on(int ranks, Mode mode, DType compute) {
     engine.show_average(false);
     EXPECT_EQ(engine.evaluate(), loss);
     const std::vector<float> here = array_of(engine, optim::kAverage);
-    const optim::Range range = engine.lowered().state[engine.lowered().row(optim::kAverage)].range;
+    const Range range = engine.lowered().state[engine.lowered().row(optim::kAverage)].range;
     EXPECT_EQ(range, engine.lowered().updated);
     const std::scoped_lock lock(mutex);
     trained.average.resize(static_cast<std::size_t>(engine.layout().total));

@@ -123,7 +123,7 @@ TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
   std::span<float> p = testing::array_on_host(engine, optim::kParameters);
   const Random random(9, 9);
   const auto is_norm = [](const ParameterSpec& spec) { return spec.init == Init::ones; };
-  for (const optim::Range& range : ranges_where(engine.table(), engine.layout(), is_norm))
+  for (const Range& range : ranges_where(engine.table(), engine.layout(), is_norm))
     for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i)
       p[i] *= static_cast<float>(1 + 0.3 * random.normal(i));
   engine.upload(some_batch(model_.vocab));

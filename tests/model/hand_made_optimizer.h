@@ -11,7 +11,7 @@ namespace redline::testing {
 
 inline constexpr std::int64_t kBlock = 256, kHistory = 13;
 
-inline optim::Range hidden_matrices(const model::ParameterTable& table, const model::FlatLayout& layout) {
+inline Range hidden_matrices(const model::ParameterTable& table, const model::FlatLayout& layout) {
   const auto ranges = model::ranges_where(
       table, layout, [](const model::ParameterSpec& p) { return p.decayed && p.name.starts_with("layer "); });
   REDLINE_CHECK(ranges.size() == 1, "{} ranges", ranges.size());
@@ -19,9 +19,9 @@ inline optim::Range hidden_matrices(const model::ParameterTable& table, const mo
 }
 
 inline const model::Optimizer kHandMade = {
-    .state = [](const model::ParameterTable& table, const model::FlatLayout& layout, const optim::Range&,
+    .state = [](const model::ParameterTable& table, const model::FlatLayout& layout, const Range&,
                 const config::Optim&) -> optim::StateTable {
-      const optim::Range hidden = hidden_matrices(table, layout);
+      const Range hidden = hidden_matrices(table, layout);
       return {{.name = "momentum", .range = hidden, .file = optim::kOptimizerFile, .stored_as = "momentum."},
               {.name = "variance", .range = hidden, .file = optim::kOptimizerFile, .stored_as = "variance."},
               {.name = "bytes",
@@ -38,7 +38,7 @@ inline const model::Optimizer kHandMade = {
     },
     .update =
         [](program::Builder& b, const model::LoweredModel& m, const config::Optim&) {
-          const optim::Range hidden = hidden_matrices(m.table, m.layout);
+          const Range hidden = hidden_matrices(m.table, m.layout);
           const auto part = [&](std::string_view array) { return m.view(b, array, hidden); };
           b.adamw({part(optim::kParameters), part(optim::kGradients), part("momentum"), part("variance"),
                    part(optim::kWorking), m.step_state, m.update_result, optim::AdamWSettings{}});

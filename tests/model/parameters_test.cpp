@@ -40,7 +40,7 @@ TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
     const auto others = ranges_where(table, layout, [](const ParameterSpec& p) { return !p.decayed; });
     ASSERT_EQ(decayed.size(), 1u);
     ASSERT_EQ(others.size(), 1u);
-    EXPECT_EQ(decayed[0], (optim::Range{0, others[0].begin}));
+    EXPECT_EQ(decayed[0], (Range{0, others[0].begin}));
     EXPECT_EQ(others[0].end, layout.total);
     std::int64_t sum = 0;
     std::set<std::int64_t> starts;
@@ -67,9 +67,9 @@ TEST(Parameters, DecayAndTheShapesOfFilesAreWhatTheTableSays) {
   const auto named = [&](std::string_view a, std::string_view b) {
     return ranges_where(table, layout, [=](const ParameterSpec& p) { return p.name == a || p.name == b; });
   };
-  EXPECT_EQ(named("head", "scale"), (std::vector<optim::Range>{{192, 320}}));
-  EXPECT_EQ(named("experts", "norm"), (std::vector<optim::Range>{{0, 192}, {320, 384}}));
-  EXPECT_EQ(named("none", "none"), std::vector<optim::Range>{});
+  EXPECT_EQ(named("head", "scale"), (std::vector<Range>{{192, 320}}));
+  EXPECT_EQ(named("experts", "norm"), (std::vector<Range>{{0, 192}, {320, 384}}));
+  EXPECT_EQ(named("none", "none"), std::vector<Range>{});
   ASSERT_EQ(layout.stored.size(), 5u);
   EXPECT_EQ(layout.stored[2].name, "expert 1");
   EXPECT_EQ(layout.stored[2].offset, 70);

@@ -92,11 +92,11 @@ Trained train_on(int ranks, Mode mode, const Case& c) {
     mine.held_out = engine.evaluate();
     mine.arena = engine.executor().arena_bytes();
     EXPECT_TRUE(engine.parameters_finite());
-    const optim::Range here = engine.lowered().state[engine.lowered().row(optim::kParameters)].range;
+    const Range here = engine.lowered().state[engine.lowered().row(optim::kParameters)].range;
     const std::vector<float> parameters = array_of(engine, optim::kParameters);
     const std::scoped_lock lock(mutex);
     result.parameters.resize(static_cast<std::size_t>(engine.layout().total));
-    const optim::Range own = engine.lowered().own;
+    const Range own = engine.lowered().own;
     std::copy(parameters.begin() + (own.begin - here.begin), parameters.begin() + (own.end - here.begin),
               result.parameters.begin() + own.begin);
     result.arena = std::max(result.arena, mine.arena);

@@ -80,7 +80,7 @@ TEST(State, AdamWsFilesHoldEveryParameterUnderItsName) {
 TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
   const LoweredModel m = lower(tiny_model("llama"), options(kHandMade));
   EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
-  const optim::Range hidden = testing::hidden_matrices(m.table, m.layout);
+  const Range hidden = testing::hidden_matrices(m.table, m.layout);
   EXPECT_GT(hidden.begin, 0);
   EXPECT_LT(hidden.end, m.layout.total);
   const std::int64_t n = m.layout.total, bytes = 2 * 4 * hidden.elements() + n + 4 * ((n + 255) / 256 + 13);
@@ -112,7 +112,7 @@ TEST(State, AnUpdateOfARangeMovesThatRangeAlone) {
   engine.set_step(0, 0.1, 1, 0);
   engine.update();
   const std::vector<float> after = testing::array_of(engine, optim::kParameters);
-  const optim::Range hidden = testing::hidden_matrices(engine.table(), engine.layout());
+  const Range hidden = testing::hidden_matrices(engine.table(), engine.layout());
   for (std::size_t row = 0; row < engine.table().size(); ++row) {
     const std::int64_t first = engine.layout().offsets[row];
     for (std::int64_t i = first; i < first + engine.table()[row].shape.elements(); ++i)

@@ -52,7 +52,7 @@ class ThreadGroup final : public dist::Group {
   }
   void run(const dist::ReduceShards<Tensor>& op, void*) override {
     show(op.data);
-    const Stretch own = owned_part(op.shards, rank_, op.begin, op.begin + op.data.elements());
+    const Range own = owned_part(op.shards, rank_, op.begin, op.begin + op.data.elements());
     const std::vector<float> sums = sum_of<float>(own.begin - op.begin, own.end - op.begin, op.wire.present());
     agree();
     // Whoever reads what is not its own finds nothing there; gaps between parameters stay zeros.
@@ -67,7 +67,7 @@ class ThreadGroup final : public dist::Group {
     show(op.in_place ? op.data : op.shard);
     const auto size = static_cast<std::int64_t>(size_of(op.data.dtype));
     for (int r = 0; r < ranks(); ++r) {
-      const Stretch own = owned_part(op.shards, r, op.begin, op.begin + op.data.elements());
+      const Range own = owned_part(op.shards, r, op.begin, op.begin + op.data.elements());
       if (own.empty() || (op.in_place && r == rank_)) continue;
       const std::byte* from = common_.arrays[static_cast<std::size_t>(r)].as<std::byte>();
       if (op.in_place) from += (own.begin - op.begin) * size;

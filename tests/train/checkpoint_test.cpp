@@ -90,7 +90,7 @@ TEST(Checkpoint, EveryRowComesBackBitForBitOnAnyDevice) {
 TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
   testing::TempFolder temp;
   const config::Model model = testing::tiny_model("llama");
-  static constexpr auto kBytes = [](const model::ParameterTable&, const model::FlatLayout& layout, const optim::Range&,
+  static constexpr auto kBytes = [](const model::ParameterTable&, const model::FlatLayout& layout, const Range&,
                                     const config::Optim&) {
     optim::StateTable table = optim::adamw_state(layout.whole());
     table[0].name = "bytes";  // no moments, which would be converted

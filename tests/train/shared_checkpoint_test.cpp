@@ -54,7 +54,7 @@ struct Case {
           sharing == Sharing::everything || (sharing == Sharing::moments && a.name != optim::kParameters);
       if (!shared || a.file.empty() || a.range.elements() == 0) continue;
       a.shared = a.range;
-      const Stretch part = owned_part(Shards{m.layout.total, ranks}, rank, a.range.begin, a.range.end);
+      const Range part = owned_part(Shards{m.layout.total, ranks}, rank, a.range.begin, a.range.end);
       a.range = {part.begin, part.end};
     }
     return std::make_unique<Engine>(model, options(*optimizer, moments), std::move(m), device);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/shards.h"
 #include "base/small_floats.h"
 #include "dist/control.h"
 
@@ -76,17 +77,17 @@ constexpr std::int64_t kStagingBytes = std::int64_t{2} << 20;
 constexpr int kTag = 21;
 
 // The parts of [0, n) by rank: even shares.
-std::vector<Stretch> even_parts(std::int64_t n, int ranks) {
-  std::vector<Stretch> parts;
+std::vector<Range> even_parts(std::int64_t n, int ranks) {
+  std::vector<Range> parts;
   const std::int64_t share = (n + ranks - 1) / ranks;
   for (int r = 0; r < ranks; ++r) parts.push_back({std::min(n, r * share), std::min(n, (r + 1) * share)});
   return parts;
 }
 // The parts of an array that is shared out, counted from `begin`.
-std::vector<Stretch> owned_parts(const Shards& shards, std::int64_t begin, std::int64_t n) {
-  std::vector<Stretch> parts;
+std::vector<Range> owned_parts(const Shards& shards, std::int64_t begin, std::int64_t n) {
+  std::vector<Range> parts;
   for (int r = 0; r < shards.ranks; ++r) {
-    const Stretch part = owned_part(shards, r, begin, begin + n);
+    const Range part = owned_part(shards, r, begin, begin + n);
     parts.push_back({part.begin - begin, part.end - begin});
   }
   return parts;
@@ -118,7 +119,7 @@ class MpiGroup final : public Group {
                                  MPI_COMM_WORLD, request()));
       return wait();
     }
-    const std::vector<Stretch> parts = even_parts(data.elements(), ranks_);
+    const std::vector<Range> parts = even_parts(data.elements(), ranks_);
     if (op.wire.present()) {
       REDLINE_CHECK(data.dtype == DType::f32 && op.wire.dtype == DType::bf16, "all_reduce: f32 data travel as bf16");
       std::uint16_t* const wire = op.wire.as<std::uint16_t>();
@@ -141,8 +142,8 @@ class MpiGroup final : public Group {
     REDLINE_CHECK(op.data.dtype == DType::f32 && op.shards.ranks == ranks_,
                   "reduce_shards: {} in {} shards on {} ranks", name_of(op.data.dtype), op.shards.ranks, ranks_);
     float* const data = op.data.f32();
-    const std::vector<Stretch> parts = owned_parts(op.shards, op.begin, op.data.elements());
-    const Stretch own = parts[own_index()];
+    const std::vector<Range> parts = owned_parts(op.shards, op.begin, op.data.elements());
+    const Range own = parts[own_index()];
     REDLINE_CHECK(op.in_place || op.shard.elements() == (own.empty() ? 0 : own.elements()),
                   "reduce_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
     float* const to = op.in_place ? data + own.begin : op.shard.f32();
@@ -164,8 +165,8 @@ class MpiGroup final : public Group {
   void run(const GatherShards<Tensor>& op, void*) override {
     count();
     REDLINE_CHECK(op.shards.ranks == ranks_, "gather_shards: {} shards on {} ranks", op.shards.ranks, ranks_);
-    const std::vector<Stretch> parts = owned_parts(op.shards, op.begin, op.data.elements());
-    const Stretch own = parts[own_index()];
+    const std::vector<Range> parts = owned_parts(op.shards, op.begin, op.data.elements());
+    const Range own = parts[own_index()];
     REDLINE_CHECK(op.in_place || (op.shard.elements() == (own.empty() ? 0 : own.elements()) &&
                                   (own.empty() || op.shard.dtype == op.data.dtype)),
                   "gather_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
@@ -186,24 +187,22 @@ class MpiGroup final : public Group {
 
   // Rank r gets every rank's elements of parts[r] and takes their sum.
   template <class From, class Sum, class Take>
-  void reduce(const From* data, const std::vector<Stretch>& parts, const Take& take) {
+  void reduce(const From* data, const std::vector<Range>& parts, const Take& take) {
     const std::int64_t chunk =
         std::max<std::int64_t>(1, kStagingBytes / (static_cast<std::int64_t>(sizeof(From)) * ranks_));
     std::int64_t longest = 0;
-    for (const Stretch& part : parts) longest = std::max(longest, part.elements());
+    for (const Range& part : parts) longest = std::max(longest, part.elements());
     staging_.resize(
         static_cast<std::size_t>(std::min(chunk, longest) * ranks_ * static_cast<std::int64_t>(sizeof(From))));
     auto* const staging = reinterpret_cast<From*>(staging_.data());
-    const Stretch own = parts[own_index()];
+    const Range own = parts[own_index()];
     for (std::int64_t begin = 0; begin < longest; begin += chunk) {
-      const auto piece = [&](const Stretch& part) {
-        return std::clamp<std::int64_t>(part.elements() - begin, 0, chunk);
-      };
+      const auto piece = [&](const Range& part) { return std::clamp<std::int64_t>(part.elements() - begin, 0, chunk); };
       const std::int64_t mine = piece(own);
       std::vector<const From*> sources(static_cast<std::size_t>(ranks_));
       for (int step = 0; step < ranks_; ++step) {  // each begins with its neighbour, so that none is asked by all
         const int from = (rank_ + ranks_ - step) % ranks_, to = (rank_ + step) % ranks_;
-        const Stretch& part = parts[static_cast<std::size_t>(to)];
+        const Range& part = parts[static_cast<std::size_t>(to)];
         if (step == 0) {
           sources[own_index()] = data + own.begin + begin;
           continue;
@@ -225,9 +224,9 @@ class MpiGroup final : public Group {
 
   // Everybody gets parts[r] of data from rank r, whose own stands at `own`.
   template <class T>
-  void gather(T* data, const T* own, const std::vector<Stretch>& parts) {
+  void gather(T* data, const T* own, const std::vector<Range>& parts) {
     std::vector<int> counts, begins;
-    for (const Stretch& part : parts) {
+    for (const Range& part : parts) {
       REDLINE_CHECK(part.end <= INT_MAX, "a collective of {} elements is too large for MPI", part.end);
       counts.push_back(static_cast<int>(part.empty() ? 0 : part.elements()));
       begins.push_back(static_cast<int>(part.empty() ? 0 : part.begin));
@@ -238,11 +237,11 @@ class MpiGroup final : public Group {
     wait();
   }
   template <class T>
-  void gather_from(const GatherShards<Tensor>& op, T* data, const std::vector<Stretch>& parts) {
+  void gather_from(const GatherShards<Tensor>& op, T* data, const std::vector<Range>& parts) {
     gather(data, op.in_place ? data + parts[own_index()].begin : op.shard.as<T>(), parts);
   }
   template <class T>
-  void reduce_and_gather(T* data, const std::vector<Stretch>& parts) {
+  void reduce_and_gather(T* data, const std::vector<Range>& parts) {
     T* const own = data + parts[own_index()].begin;
     reduce<T, T>(data, parts,
                  [&](std::int64_t at, const T* sum, std::int64_t n) { std::copy(sum, sum + n, own + at); });

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/shards.h"
 #include "device/cuda/handles.h"
 #include "dist/control.h"
 #include "dist/nccl/casts.h"
@@ -134,12 +135,12 @@ class NcclGroup final : public Group {
     float* const data = op.data.f32();
     const bool bf16 = op.wire.present();
     if (bf16) cast_to_bf16(data, op.wire.data, op.data.elements(), stream);
-    const Stretch own = part_of(op, rank());
+    const Range own = part_of(op, rank());
     REDLINE_CHECK(op.in_place || op.shard.elements() == own.elements(),
                   "reduce_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
     check(lib_.group_start(), "ncclGroupStart");
     for (int owner = 0; owner < ranks(); ++owner) {
-      const Stretch part = part_of(op, owner);
+      const Range part = part_of(op, owner);
       if (part.empty()) continue;
       void* const from = bf16 ? static_cast<void*>(op.wire.as<std::uint16_t>() + part.begin) : data + part.begin;
       // The sum goes straight where it belongs, unless something is to be done with it there.
@@ -165,7 +166,7 @@ class NcclGroup final : public Group {
     const auto bytes = static_cast<std::int64_t>(size_of(op.data.dtype));
     check(lib_.group_start(), "ncclGroupStart");
     for (int owner = 0; owner < ranks(); ++owner) {
-      const Stretch part = part_of(op, owner);
+      const Range part = part_of(op, owner);
       if (part.empty()) continue;
       std::byte* const to = op.data.as<std::byte>() + part.begin * bytes;
       const bool from_shard = owner == rank() && !op.in_place;
@@ -181,8 +182,8 @@ class NcclGroup final : public Group {
  private:
   static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
   template <class Op>
-  static Stretch part_of(const Op& op, int owner) {
-    const Stretch part = owned_part(op.shards, owner, op.begin, op.begin + op.data.elements());
+  static Range part_of(const Op& op, int owner) {
+    const Range part = owned_part(op.shards, owner, op.begin, op.begin + op.data.elements());
     return {part.begin - op.begin, part.end - op.begin};
   }
   cudaStream_t begin(void* stream) {

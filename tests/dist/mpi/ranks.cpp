@@ -89,7 +89,7 @@ void check_all_reduce(Group& g, std::int64_t n) {
 // A bucket [begin, begin + n) of an array of `all` elements: some ranks own nothing of it, or little.
 void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n) {
   const Shards shards{all, g.ranks()};
-  const Stretch part = owned_part(shards, g.rank(), begin, begin + n);
+  const Range part = owned_part(shards, g.rank(), begin, begin + n);
   const std::int64_t own = part.elements(), at = part.begin - begin;
   const auto where = [&](const char* what) { return fmt::format("{} {}+{} of {}", what, begin, n, all); };
   for (const bool bf16 : {false, true}) {

@@ -107,7 +107,7 @@ void check_all_reduce(Group& g, Card& card, std::int64_t n, bool captured) {
 
 void check_shards(Group& g, Card& card, std::int64_t all, std::int64_t begin, std::int64_t n, bool captured) {
   const Shards shards{all, g.ranks()};
-  const Stretch part = owned_part(shards, g.rank(), begin, begin + n);
+  const Range part = owned_part(shards, g.rank(), begin, begin + n);
   const std::int64_t own = part.elements(), at = part.begin - begin;
   const auto mine = [&](std::int64_t i) { return brought(g.rank(), i); };
   const auto sum = [&](std::int64_t i) { return sum_of(g.ranks(), i); };
