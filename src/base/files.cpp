@@ -19,7 +19,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/stretch_writer.h"
 
 namespace redline {
 namespace {
@@ -381,6 +380,14 @@ void FileSystem::replace(const Path& path, std::string_view text) {
 FileSystem& real_files() {
   static RealFiles files;
   return files;
+}
+
+std::string read_at_most(FileSystem& files, const Path& path, std::uint64_t most) {
+  // The size first: a sparse file of gigabytes costs nothing to make.
+  if (const std::uint64_t size = files.size(path); size > most)
+    fail_user("{}: it has {} bytes, and such a file at most {}; it is damaged, or not what its name says",
+              path.string(), size, most);
+  return files.read(path);
 }
 
 }  // namespace redline

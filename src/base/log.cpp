@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/visible.h"
+#include "base/words.h"
 
 namespace redline::log {
 namespace {

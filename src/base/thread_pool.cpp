@@ -22,8 +22,8 @@
 #include <sched.h>
 #endif
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 
 namespace redline {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "base/interrupt.h"
+#include "base/signals.h"
 
 namespace redline {
 

@@ -3,7 +3,7 @@
 #include <new>
 
 #include "base/error.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "cli/commands.h"
 #include "cli/lost_file.h"
 #include "cli/output.h"

@@ -2,8 +2,8 @@
 #include "cli/auto_batch.h"
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "perf/auto_batch.h"
 #include "report/figures.h"
 #include "report/live_line.h"

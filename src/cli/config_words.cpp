@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/files.h"
 #include "config/presets.h"
 #include "config/toml.h"
 #include "model/init_from.h"

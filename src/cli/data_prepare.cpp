@@ -2,9 +2,9 @@
 #include <charconv>
 #include <limits>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/document_words.h"
 #include "cli/output.h"

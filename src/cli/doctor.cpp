@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"

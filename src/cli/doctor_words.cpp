@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "io/json.h"
 #include "report/bars.h"
 #include "report/figures.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/eval_choices.h"

@@ -1,7 +1,7 @@
 // Shows how far the scoring is, and prints how often the model is right.
 #include "cli/eval_choices.h"
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "io/json.h"

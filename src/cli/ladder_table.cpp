@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/visible.h"
+#include "base/words.h"
 #include "io/json.h"
 #include "report/bars.h"
 #include "report/figures.h"

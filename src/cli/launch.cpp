@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/processes.h"
 #include "device/device.h"

@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "base/files.h"
-#include "base/handler_words.h"
+#include "base/signals.h"
 #include "cli/commands.h"
 
 namespace redline::cli {

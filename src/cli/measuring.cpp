@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "cli/output.h"
 #include "io/json.h"
 #include "report/figures.h"

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/visible.h"
+#include "base/words.h"
 
 namespace redline::cli {
 namespace {

@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/shards.h"
+#include "base/words.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/output.h"

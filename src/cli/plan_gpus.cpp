@@ -5,8 +5,8 @@
 #include <cmath>
 #include <functional>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "cli/output.h"
 #include "config/ramps.h"
 #include "io/json.h"

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <limits>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/loading.h"

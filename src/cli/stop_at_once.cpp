@@ -8,7 +8,7 @@
 #include <initializer_list>
 #include <thread>
 
-#include "base/handler_words.h"
+#include "base/signals.h"
 #include "cli/commands.h"
 #include "train/signals.h"
 

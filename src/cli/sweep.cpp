@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "cli/config_words.h"
 #include "cli/output.h"
 #include "cli/processes.h"

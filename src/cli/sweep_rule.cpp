@@ -7,7 +7,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "base/counted.h"
+#include "base/words.h"
 
 namespace redline::cli {
 namespace {

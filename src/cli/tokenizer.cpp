@@ -3,10 +3,10 @@
 #include <mutex>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/thread_pool.h"
+#include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/command_group.h"
 #include "cli/commands.h"

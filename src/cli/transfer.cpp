@@ -2,7 +2,7 @@
 #include "cli/transfer.h"
 
 #include "base/clock.h"
-#include "base/counted.h"
+#include "base/words.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "io/json.h"

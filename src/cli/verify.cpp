@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/files.h"
 #include "config/keys.h"
 #include "config/presets.h"
 #include "config/toml.h"

@@ -1,8 +1,8 @@
 // The rules that involve several keys, and the values that follow from others.
 #include <limits>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "config/load.h"
 
 namespace redline::config {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "data/document_encoder.h"
 #include "data/input/text_input.h"
 #include "data/permutation.h"

@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "data/assembler.h"
 #include "data/chunk_reader.h"
 #include "data/mixture.h"

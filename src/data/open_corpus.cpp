@@ -5,8 +5,8 @@
 #include <cctype>
 #include <span>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "data/input/paths.h"
 #include "data/mixture.h"
 #include "data/ping.h"

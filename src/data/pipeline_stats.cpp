@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/counted.h"
+#include "base/words.h"
 
 namespace redline::data {
 namespace {

@@ -9,10 +9,10 @@
 #include <set>
 #include <utility>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "data/document_encoder.h"
 #include "data/identity.h"
 #include "data/input/byte_stream.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/words.h"
 #include "data/byte_vocabulary.h"
 #include "data/identity.h"
 #include "data/input/file_kind.h"

@@ -15,10 +15,10 @@
 #include <system_error>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/words.h"
 #include "device/device.h"
 
 namespace redline::device {

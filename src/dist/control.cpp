@@ -20,9 +20,9 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/handler_words.h"
+#include "base/signals.h"
+#include "base/words.h"
 #include "dist/connection.h"
 
 namespace redline::dist {

@@ -10,7 +10,6 @@
 #include <memory>
 #include <string>
 
-#include "base/operand.h"
 #include "base/shards.h"
 #include "base/tensor.h"
 

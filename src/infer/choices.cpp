@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/files.h"
+#include "base/words.h"
 #include "infer/sample.h"
 #include "io/json.h"
 

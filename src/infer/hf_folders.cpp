@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/files.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "infer/model_tokenizer.h"
 #include "io/checkpoint_folder.h"

@@ -1,7 +1,7 @@
 // Opens checkpoints for commands that do not train.
 #include "infer/load.h"
 
-#include "base/whole_file.h"
+#include "base/files.h"
 #include "config/load.h"
 #include "config/toml.h"
 #include "io/checkpoint_folder.h"

@@ -11,9 +11,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "io/best_checkpoint.h"
 #include "io/shared_file.h"
 #include "io/weight_files.h"

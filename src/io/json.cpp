@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/files.h"
 
 namespace redline::io {
 namespace {

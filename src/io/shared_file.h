@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/hash.h"
-#include "base/stretch_writer.h"
 #include "io/file_hashes.h"
 
 namespace redline::io {

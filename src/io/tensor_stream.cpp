@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/counted.h"
 #include "base/hash.h"
+#include "base/words.h"
 #include "io/json.h"
 #include "io/manifest.h"
 #include "io/read_ahead.h"

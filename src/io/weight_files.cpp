@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
 

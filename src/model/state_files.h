@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/files.h"
-#include "base/stretch_writer.h"
 #include "base/tensor.h"
 #include "device/device.h"
 #include "io/file_hashes.h"

@@ -1,7 +1,6 @@
 // y = a + b: where a value has several readers, its gradient is the sum of theirs.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 
 namespace redline::ops {

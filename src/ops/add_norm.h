@@ -7,7 +7,6 @@
 //   dweight   (+)= sum over rows of dy * r * rstd
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/fp8.h"
 

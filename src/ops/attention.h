@@ -8,7 +8,6 @@
 // Work is done only for pairs that the mask keeps (up to a tile's edge); no T x T matrix exists.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/how.h"
 #include "ops/rope_qk_norm.h"

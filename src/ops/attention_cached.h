@@ -9,7 +9,6 @@
 
 #include <algorithm>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/rope_qk_norm.h"
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 
 namespace redline::ops {

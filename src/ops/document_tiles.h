@@ -6,7 +6,6 @@
 // count of taken pieces is zero between two kernels: a kernel that takes pieces resets it.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 
 namespace redline::ops {

@@ -8,7 +8,6 @@
 
 #include <cmath>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 
 namespace redline::ops {

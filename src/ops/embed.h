@@ -3,7 +3,6 @@
 // backward pass.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 
 namespace redline::ops {

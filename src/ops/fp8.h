@@ -13,7 +13,6 @@
 #include <bit>
 #include <limits>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/how.h"
 

@@ -3,7 +3,6 @@
 // Gradients: dx (+)= dy * weight;  dweight (+)= dy^T * x.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/how.h"
 

@@ -9,7 +9,6 @@
 // These two products may take operands in eight bits (ops/fp8.h); logits are always a product of what x and weight are.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/fp8.h"
 #include "ops/how.h"

@@ -5,7 +5,6 @@
 // dy = the gradient of residual_out and the branch as what was normalised, so there is no op of their own for them.
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/add_norm.h"
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/how.h"
 

@@ -9,7 +9,6 @@
 
 #include <compare>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/add_norm.h"
 #include "ops/fp8.h"

@@ -2,7 +2,6 @@
 // Gradient: dup = dy * silu(gate);  dgate = dy * up * sigmoid(gate) * (1 + gate * (1 - sigmoid(gate))).
 #pragma once
 
-#include "base/operand.h"
 #include "base/tensor.h"
 #include "ops/fp8.h"
 

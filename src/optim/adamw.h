@@ -16,7 +16,6 @@
 // refresh:    working = parameters, when they came from elsewhere than an update; or a copy of any fp32 array.
 #pragma once
 
-#include "base/operand.h"
 #include "base/shards.h"
 #include "base/step_state.h"
 #include "base/tensor.h"

@@ -6,7 +6,6 @@
 //            has it stand in their place meanwhile.
 #pragma once
 
-#include "base/operand.h"
 #include "base/step_state.h"
 #include "base/tensor.h"
 #include "config/config.h"

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 
-#include "base/operand.h"
 #include "base/step_state.h"
 #include "base/tensor.h"
 #include "optim/state.h"

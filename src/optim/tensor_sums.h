@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "base/operand.h"
 #include "base/tensor.h"
 
 namespace redline::optim {

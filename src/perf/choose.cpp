@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/counted.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "model/lowering.h"
 
 namespace redline::perf {

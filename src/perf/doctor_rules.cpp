@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/counted.h"
 #include "base/dtype.h"
+#include "base/words.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "perf/doctor.h"

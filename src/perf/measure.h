@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/interrupt.h"
+#include "base/signals.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "device/gpu_monitor.h"

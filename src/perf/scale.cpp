@@ -6,10 +6,10 @@
 #include <map>
 #include <optional>
 
-#include "base/counted.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/shards.h"
+#include "base/words.h"
 #include "program/distribute.h"
 
 namespace redline::perf {

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "config/keys.h"
 #include "config/load.h"
 #include "perf/what_runs.h"

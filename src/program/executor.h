@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/interrupt.h"
+#include "base/signals.h"
 #include "device/device.h"
 #include "dist/group.h"
 #include "ops/count_fp8.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "base/counted.h"
+#include "base/words.h"
 #include "config/ramps.h"
 #include "data/utf8.h"
 #include "optim/schedule.h"

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "report/data_stats.h"
 #include "report/figures.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/counted.h"
+#include "base/words.h"
 
 namespace redline::report {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "io/json.h"
 
 namespace redline::report {

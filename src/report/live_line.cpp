@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/visible.h"
+#include "base/words.h"
 
 namespace redline::report {
 namespace {

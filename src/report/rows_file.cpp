@@ -4,8 +4,8 @@
 #include <charconv>
 #include <utility>
 
-#include "base/counted.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "io/json.h"
 #include "report/metrics.h"
 

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <map>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/files.h"
+#include "base/words.h"
 #include "config/toml.h"
 #include "report/json_rows.h"
 #include "report/rows_file.h"

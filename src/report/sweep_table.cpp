@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "io/json.h"
 #include "report/figures.h"
 

@@ -7,8 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/counted.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "config/ramps.h"
 #include "report/figures.h"
 #include "report/fp8_range.h"

@@ -6,9 +6,9 @@
 #include <map>
 #include <numeric>
 
-#include "base/counted.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/words.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "config/ramps.h"
 
 namespace redline::train {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "device/gpu_monitor.h"
 
 namespace redline::train {

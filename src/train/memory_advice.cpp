@@ -8,7 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "model/lowering.h"
 
 namespace redline::train {

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/interrupt.h"
+#include "base/signals.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "dist/group.h"

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "base/counted.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "base/whole_file.h"
+#include "base/words.h"
 #include "config/load.h"
 #include "config/toml.h"
 #include "io/checkpoint_folder.h"

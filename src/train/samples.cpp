@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 
 namespace redline::train {
 namespace {

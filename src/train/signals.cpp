@@ -5,7 +5,7 @@
 #include <csignal>
 
 #include "base/clock.h"
-#include "base/handler_words.h"
+#include "base/signals.h"
 
 namespace redline::train {
 namespace {

@@ -1,7 +1,7 @@
 // SIGINT, SIGTERM and SIGHUP ask a run to save and end. A later one ends it at once, by the signal's default effect.
 #pragma once
 
-#include "base/interrupt.h"
+#include "base/signals.h"
 
 namespace redline::train {
 

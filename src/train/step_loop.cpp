@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/dtype.h"
+#include "base/words.h"
 #include "config/ramps.h"
 #include "data/from_config.h"
 #include "model/fp8_linears.h"

@@ -1,9 +1,9 @@
 // Holds a run's data against those of the checkpoint that it goes on from, and looks after their files while it trains.
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/dtype.h"
-#include "base/interrupt.h"
 #include "base/log.h"
+#include "base/signals.h"
+#include "base/words.h"
 #include "train/step_loop.h"
 
 namespace redline::train {

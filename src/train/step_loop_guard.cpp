@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "config/ramps.h"
 #include "train/step_loop.h"
 

@@ -1,8 +1,8 @@
 // Where a run's weights come from when it does not start from random ones: a checkpoint of its own, or the folder of
 // model.init_from. They, and the tokenizer beside them, are held against the run. Also whether its programs can make
 // its first steps.
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "data/from_config.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"

@@ -1,7 +1,7 @@
 // Puts a step loop and a run folder together.
 #include "train/trainer.h"
 
-#include "base/counted.h"
+#include "base/words.h"
 #include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"

@@ -8,7 +8,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/whole_file.h"
 #include "testing/failing_files.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"

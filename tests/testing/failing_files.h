@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/files.h"
-#include "base/stretch_writer.h"
 
 namespace redline::testing {
 

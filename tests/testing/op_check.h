@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/operand.h"
 #include "base/random.h"
 #include "base/small_floats.h"
 #include "base/tensor.h"

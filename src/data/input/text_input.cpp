@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "data/input/byte_stream.h"
 #include "data/input/json_text.h"
 #include "data/input/parquet_library.h"

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/words.h"
 #include "data/identity.h"
 #include "data/input/file_kind.h"
 #include "data/shards/find_documents.h"

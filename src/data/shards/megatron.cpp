@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstring>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/words.h"
 #include "data/identity.h"
 #include "data/shards/find_documents.h"
 #include "data/shards/map_tokens.h"

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
+#include "base/words.h"
 #include "data/batch.h"
 #include "data/shards/encode_pipeline.h"
 #include "data/shards/writer.h"

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/hash.h"
-#include "base/whole_file.h"
 #include "data/batch.h"
 #include "data/shards/checked_file.h"
 #include "io/json.h"

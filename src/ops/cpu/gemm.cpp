@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "ops/cpu/row_ranges.h"
 
 namespace redline::ops::cpu {

@@ -10,8 +10,8 @@
 #include <type_traits>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "device/cuda/card_objects.h"
 #include "device/cuda/stopwatch.h"
 #include "ops/cuda/gemm_plan.h"

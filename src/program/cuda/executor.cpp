@@ -2,7 +2,7 @@
 // is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "device/cuda/device.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"

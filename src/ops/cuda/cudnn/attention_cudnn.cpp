@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "base/dtype.h"
-#include "base/troubleshooting.h"
+#include "base/words.h"
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/attention_ragged.h"
 #include "ops/cuda/cudnn/frontend.h"

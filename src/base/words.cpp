@@ -1,5 +1,5 @@
-// Character by character; nearly all text comes out as it went in.
-#include "base/visible.h"
+// visible(), character by character; nearly all text comes out as it went in.
+#include "base/words.h"
 
 #include <fmt/format.h>
 

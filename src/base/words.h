@@ -1,10 +1,34 @@
-// Sections of docs/monitoring.md, as warnings and errors name them. A test holds that each one is there.
+// Parts of sentences for a person: counts with their nouns, text from outside that is safe on a terminal, and the
+// sections of the documentation that warnings name.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <concepts>
+#include <string>
 #include <string_view>
 
-namespace redline::troubleshooting {
+namespace redline {
 
+// The noun of a count that is formatted elsewhere, as in "4,012,345 tokens". `noun` is the singular.
+template <class Number>
+std::string noun_for(Number n, std::string_view noun) {
+  if (n == Number{1}) return std::string(noun);
+  const bool hisses = noun.ends_with('s') || noun.ends_with('x') || noun.ends_with("ch") || noun.ends_with("sh");
+  return std::string(noun) + (hisses ? "es" : "s");
+}
+
+template <std::integral Number>
+std::string counted(Number n, std::string_view noun) {
+  return fmt::format("{} {}", n, noun_for(n, noun));
+}
+
+// Text from outside (file names, keys, a model's output) on its way to a person. Control characters, invalid UTF-8 and
+// marks of writing direction, which would steer a terminal, become "\x1b" and "\u202e"; newlines and tabs stay.
+std::string visible(std::string_view text);
+
+// Sections of docs/monitoring.md, as warnings and errors name them. A test holds that each one is there.
+namespace troubleshooting {
 inline constexpr std::string_view kOutOfMemory = "docs/monitoring.md#out-of-memory";
 inline constexpr std::string_view kUnusedMemory = "docs/monitoring.md#unused-memory";
 inline constexpr std::string_view kSlowData = "docs/monitoring.md#slow-data";
@@ -20,5 +44,6 @@ inline constexpr std::string_view kDeadModel = "docs/monitoring.md#a-model-that-
 inline constexpr std::string_view kFp8Range = "docs/monitoring.md#a-tensor-that-leaves-the-range-of-fp8";
 inline constexpr std::string_view kGraphs = "docs/monitoring.md#no-cuda-graphs";
 inline constexpr std::string_view kCudnn = "docs/monitoring.md#no-cudnn";
+}  // namespace troubleshooting
 
-}  // namespace redline::troubleshooting
+}  // namespace redline
