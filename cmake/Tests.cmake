@@ -74,48 +74,37 @@ target_compile_definitions(tests_device PRIVATE REDLINE_FAKE_NVML="$<TARGET_FILE
 add_dependencies(tests_device redline_fake_nvml)
 
 find_package(Python3 QUIET COMPONENTS Interpreter)
-if(Python3_Interpreter_FOUND)
-  add_test(NAME tools/check_floors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors.py")
-  add_test(NAME tools/check_floors_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/check_floors_test.py")
-  # Installs this build, makes its packages without the libraries of cards, and runs what lies there.
-  if(REDLINE_SANITIZE STREQUAL "")  # nobody packs the sanitizers' libraries
-    add_test(NAME tools/package_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/package_test.py" "${CMAKE_BINARY_DIR}")
-    set_tests_properties(tools/package_test PROPERTIES TIMEOUT 600)
-  endif()
-  # docs/results.md shows what bench/results holds.
-  add_test(NAME bench/make_tables COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables.py" --check)
-  add_test(NAME bench/make_tables_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/make_tables_test.py")
-  add_test(NAME bench/fp8_parity_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/fp8_parity_test.py")
-  add_test(NAME bench/time_to_loss_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/bench/time_to_loss_test.py")
-  # The soak test itself is a command (CONTRIBUTING.md); here only: it finds the faults of planted programs.
-  add_test(NAME soak/soak_test COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/soak/soak_test.py"
-           "${CMAKE_BINARY_DIR}/redline")
-  set_tests_properties(soak/soak_test PROPERTIES TIMEOUT 600)
-  # Compares with the Hugging Face and sentencepiece packages, which it installs into the build folder; 77 is "no pip".
-  add_test(NAME interop/tokenizers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tokenizers_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop")
-  add_test(NAME interop/safetensors COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/safetensors_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop/safetensors")
-  # 77 is "no torch" as well.
-  add_test(NAME interop/transformers COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/transformers_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop/transformers")
-  # The real TensorBoard reads what redline writes; a browser shows the report.
-  add_test(NAME interop/tensorboard COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/tensorboard_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_tensorboard")
-  add_test(NAME interop/report COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/report_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_report")
-  # The real wandb (offline) and MLflow take a run; llama.cpp's converter takes exports (77 where LLAMA_CPP names none).
-  add_test(NAME interop/track COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/track_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_track")
-  add_test(NAME interop/gguf COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/gguf_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_gguf")
-  # pyarrow writes, redline reads; the package is the one that the module was built with, where it is (77: no module).
-  add_test(NAME interop/parquet COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/parquet_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_parquet" "${PROJECT_SOURCE_DIR}/.cache/pyarrow")
-  # Conversations against transformers' apply_chat_template.
-  add_test(NAME interop/chat COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/interop/chat_interop.py"
-           "${CMAKE_BINARY_DIR}/redline" "${CMAKE_BINARY_DIR}/interop_chat")
-  set_tests_properties(interop/tokenizers interop/safetensors interop/transformers interop/tensorboard interop/report
-    interop/track interop/gguf interop/parquet interop/chat PROPERTIES
-    SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+if(NOT Python3_Interpreter_FOUND)
+  return()
 endif()
+
+# python_test(<name> <script> <words of its command>): exit status 77 is "skipped", with a line that says why.
+function(python_test name script)
+  add_test(NAME ${name} COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/${script}" ${ARGN})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+endfunction()
+
+foreach(tool check_floors check_lines check_links)
+  python_test(tools/${tool}_test tools/${tool}_test.py)
+endforeach()
+foreach(script make_tables fp8_parity time_to_loss)
+  python_test(bench/${script}_test bench/${script}_test.py)
+endforeach()
+# Installs this build, makes its packages without the libraries of cards, and runs what lies there.
+if(REDLINE_SANITIZE STREQUAL "")  # the sanitizers' libraries cannot be packed
+  python_test(tools/package_test tools/package_test.py "${CMAKE_BINARY_DIR}")
+endif()
+
+set(program "${CMAKE_BINARY_DIR}/redline")
+# The soak test itself is a command (CONTRIBUTING.md); here only: it finds the faults of planted programs.
+python_test(soak/soak_test tests/soak/soak_test.py "${program}")
+
+# Real clients of what redline reads and writes. Each gets its packages into an environment in a folder of its own, and is
+# skipped where no registry of packages answers: Hugging Face's tokenizers and sentencepiece, safetensors, transformers
+# (with torch, where the interpreter has it), apply_chat_template, TensorBoard, wandb (offline) and MLflow, llama.cpp's
+# converter (where LLAMA_CPP names one), pyarrow (the one that the module was built with), and a browser for the report.
+foreach(client tokenizers safetensors transformers chat tensorboard report track gguf)
+  python_test(interop/${client} tests/interop/${client}_interop.py "${program}" "${CMAKE_BINARY_DIR}/interop/${client}")
+endforeach()
+python_test(interop/parquet tests/interop/parquet_interop.py "${program}" "${CMAKE_BINARY_DIR}/interop/parquet"
+  "${PROJECT_SOURCE_DIR}/.cache/pyarrow")
