@@ -4,7 +4,7 @@
 #include "cli/config_words.h"
 #include "cli/output.h"
 #include "cli/pages.h"
-#include "config/presets.h"
+#include "config/load.h"
 #include "model/family.h"
 
 namespace redline::cli {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "config/presets.h"
+#include "config/load.h"
 #include "config/toml.h"
 #include "model/init_from.h"
 #include "perf/rungs.h"

@@ -10,7 +10,6 @@
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
 #include "config/load.h"
-#include "config/presets.h"
 #include "data/from_config.h"
 #include "data/statistics.h"
 #include "io/json.h"

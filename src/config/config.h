@@ -1,15 +1,56 @@
-// The typed tree of everything a user can set, as plain data. The key table (config/keys.cpp) has the meaning, the
-// range and the help of each key; parsing, validation, --help, the resolved dump and docs/config.md come from it.
+// The typed tree of everything a user can set, as plain data, and the place where each key was set. The key table
+// (config/keys.cpp) has the meaning, the range and the help of each key; parsing, validation, --help, the resolved dump
+// and docs/config.md come from it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "config/origins.h"
-
 namespace redline::config {
+
+inline constexpr std::string_view kCommandLine = "on the command line";
+
+// The place where each key of a configuration was set, so that a rule over several keys, or a check against the data,
+// can still point at a line.
+class Origins {
+ public:
+  // `shipped`: by a preset, which the user chose but did not write.
+  void set(std::string_view key, std::string place, bool shipped = false) {
+    places_[std::string(key)] = {std::move(place), ++count_, shipped};
+  }
+
+  // Whether the user wrote the key, in a file or on the command line.
+  bool written(std::string_view key) const {
+    const auto it = places_.find(key);
+    return it != places_.end() && !it->second.shipped;
+  }
+
+  bool on_command_line(std::string_view key) const {
+    const auto it = places_.find(key);
+    return it != places_.end() && it->second.text == kCommandLine;
+  }
+
+  // "configs/x.toml:12: " for whichever of the keys was set last; empty when all of them are defaults.
+  std::string prefix(std::initializer_list<std::string_view> keys) const;
+
+  // Where values came from does not make two configurations different.
+  bool operator==(const Origins&) const { return true; }
+
+ private:
+  struct Place {
+    std::string text;
+    int order = 0;
+    bool shipped = false;
+  };
+  std::map<std::string, Place, std::less<>> places_;
+  int count_ = 0;
+};
 
 inline constexpr std::int64_t kMaxHeadDim = 256;  // the attention kernels hold it in registers
 inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in fp32

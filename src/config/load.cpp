@@ -1,17 +1,208 @@
 // Layers of settings: defaults, preset, file, command line. Each later one wins, and each remembers where it came from.
+// Then the values that follow from others are filled in, and the rules over several keys are checked.
 #include "config/load.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/words.h"
 #include "config/keys.h"
-#include "config/presets.h"
 #include "config/toml.h"
 
 namespace redline::config {
+namespace {
+
+// One sentence about some keys, led by where the last of them was set.
+class Rules {
+ public:
+  explicit Rules(const Origins& origins) : origins_(origins) {}
+
+  template <class... Args>
+  void require(bool holds, std::initializer_list<std::string_view> keys, fmt::format_string<Args...> format,
+               Args&&... args) const {
+    if (!holds) throw UserError(origins_.prefix(keys) + fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  const Origins& origins_;
+};
+
+void resolve_model(Model& m, const Rules& rules) {
+  if (m.kv_heads == 0) m.kv_heads = m.heads;
+  rules.require(m.heads % m.kv_heads == 0, {"model.heads", "model.kv_heads"},
+                "model.heads ({}) must be a multiple of model.kv_heads ({})", m.heads, m.kv_heads);
+  if (m.head_dim == 0) {
+    rules.require(m.hidden % m.heads == 0, {"model.hidden", "model.heads", "model.head_dim"},
+                  "model.hidden ({}) must be a multiple of model.heads ({}) unless model.head_dim is set", m.hidden,
+                  m.heads);
+    m.head_dim = m.hidden / m.heads;
+  }
+  rules.require(m.head_dim <= kMaxHeadDim, {"model.head_dim", "model.hidden", "model.heads"},
+                "model.head_dim ({}) must not be above {}", m.head_dim, kMaxHeadDim);
+  rules.require(m.head_dim % 2 == 0, {"model.head_dim", "model.hidden", "model.heads"},
+                "model.head_dim ({}) must be even: rotary positions turn pairs of elements", m.head_dim);
+
+  rules.require(m.pad_token < m.vocab, {"model.pad_token", "model.vocab"},
+                "model.pad_token ({}) must be below model.vocab ({})", m.pad_token, m.vocab);
+  if (m.rope_scaling == "llama3") {
+    rules.require(m.rope_high_freq_factor > m.rope_low_freq_factor,
+                  {"model.rope_high_freq_factor", "model.rope_low_freq_factor"},
+                  "model.rope_high_freq_factor ({}) must be greater than model.rope_low_freq_factor ({})",
+                  m.rope_high_freq_factor, m.rope_low_freq_factor);
+  }
+}
+
+void check_steps(const Config& c, const Rules& rules) {
+  const Train& t = c.train;
+  const Optim& o = c.optim;
+  const bool by_steps = t.max_steps > 0 || t.max_tokens > 0 || t.epochs > 0;
+  rules.require(by_steps || t.max_hours > 0, {"train.max_steps", "train.max_tokens", "train.epochs", "train.max_hours"},
+                "train.max_steps, train.max_tokens, train.epochs and train.max_hours are all 0: set one of them, so "
+                "that training ends");
+  rules.require(by_steps || t.fit_hours || o.schedule == "constant", {"train.max_hours", "optim.schedule"},
+                "train.max_hours ({}) alone ends training, and optim.schedule (\"{}\") counts to the last step: set "
+                "train.fit_hours = true, so that the steps follow the hours, or train.max_steps, or optim.schedule = "
+                "\"constant\"",
+                t.max_hours, o.schedule);
+  rules.require(!t.fit_hours || t.max_hours > 0, {"train.fit_hours", "train.max_hours"},
+                "train.fit_hours is on and train.max_hours is 0: set the hours that the steps are to fit");
+  rules.require(t.patience == 0 || t.eval_every > 0, {"train.patience", "train.eval_every"},
+                "train.patience ({}) counts evaluations, and train.eval_every is 0: set the steps between them",
+                t.patience);
+  rules.require(t.target_loss == 0 || t.eval_every > 0, {"train.target_loss", "train.eval_every"},
+                "train.target_loss ({}) needs evaluations, and train.eval_every is 0: set the steps between them",
+                t.target_loss);
+  rules.require(
+      t.average != "last" || by_steps || t.fit_hours, {"train.average", "train.max_hours"},
+      "train.average = \"last\" counts back from the last step, and train.max_hours ({}) alone ends training: "
+      "set train.max_steps or train.fit_hours = true, or train.average = \"ema\"",
+      t.max_hours);
+  rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
+                o.min_lr, o.lr);
+  rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,
+                {"optim.schedule_start", "train.max_steps"},
+                "optim.schedule_start ({}) must be below train.max_steps ({}), so that the schedule has steps",
+                o.schedule_start, t.max_steps);
+  rules.require(o.clip == 0 || o.clip >= kSmallestFactor, {"optim.clip"},
+                "optim.clip ({}) must be 0 (no clipping) or at least {}: updates are computed in fp32", o.clip,
+                kSmallestFactor);
+}
+
+void check_schedule(const Optim& o, const Rules& rules) {
+  rules.require(o.warmup_steps == 0 || o.warmup_tokens == 0, {"optim.warmup_tokens", "optim.warmup_steps"},
+                "optim.warmup_steps ({}) and optim.warmup_tokens ({}) both say how long the warm-up is: set one of "
+                "them, and the other to 0",
+                o.warmup_steps, o.warmup_tokens);
+  const bool wsd = o.schedule == "wsd";
+  rules.require(
+      wsd || o.decay_tokens == 0, {"optim.decay_tokens", "optim.schedule"},
+      "optim.decay_tokens ({}) is of optim.schedule = \"wsd\", and the schedule is \"{}\": set it to 0, or the "
+      "schedule to \"wsd\"",
+      o.decay_tokens, o.schedule);
+  rules.require(
+      wsd || o.decay_shape == "linear", {"optim.decay_shape", "optim.schedule"},
+      "optim.decay_shape = \"{}\" is of optim.schedule = \"wsd\", and the schedule is \"{}\": leave it out, or "
+      "set the schedule to \"wsd\"",
+      o.decay_shape, o.schedule);
+}
+
+void check_ramps(const Config& c, const Rules& rules) {
+  const Train& t = c.train;
+  rules.require((t.accumulate_from > 0) == (t.accumulate_ramp_steps > 0),
+                {"train.accumulate_from", "train.accumulate_ramp_steps"},
+                "train.accumulate_from ({}) and train.accumulate_ramp_steps ({}) make the ramp of the batch together: "
+                "set both, or neither",
+                t.accumulate_from, t.accumulate_ramp_steps);
+  rules.require(t.accumulate_from == 0 || !t.automatic_batch_size, {"train.accumulate_from", "train.batch_size"},
+                "train.accumulate_from ({}) counts micro-batches, and train.batch_size = \"auto\" chooses how large "
+                "they are: give train.batch_size as a number",
+                t.accumulate_from);
+  rules.require(t.accumulate_from <= t.accumulate, {"train.accumulate_from", "train.accumulate"},
+                "train.accumulate_from ({}) must not be above train.accumulate ({}), to which a step grows",
+                t.accumulate_from, t.accumulate);
+  rules.require((t.seq_len_from > 0) == (t.seq_len_ramp_steps > 0), {"train.seq_len_from", "train.seq_len_ramp_steps"},
+                "train.seq_len_from ({}) and train.seq_len_ramp_steps ({}) make the ramp of lengths together: set "
+                "both, or neither",
+                t.seq_len_from, t.seq_len_ramp_steps);
+  if (t.seq_len_from == 0) return;
+  rules.require(t.seq_len_from < t.seq_len, {"train.seq_len_from", "train.seq_len"},
+                "train.seq_len_from ({}) must be below train.seq_len ({}), to which documents grow", t.seq_len_from,
+                t.seq_len);
+  const std::int64_t cuts = (t.seq_len + t.seq_len_from - 1) / t.seq_len_from;  // of a row
+  rules.require(cuts < c.data.max_segments, {"train.seq_len_from", "data.max_segments"},
+                "train.seq_len_from ({}) cuts a row of {} tokens into {} documents, and data.max_segments ({}) has no "
+                "room for them beside the documents that are shorter: raise it to {} or more, or train.seq_len_from",
+                t.seq_len_from, t.seq_len, cuts, c.data.max_segments, 2 * cuts);
+}
+
+void check_batch(const Config& c, const Rules& rules) {
+  // Token offsets and document counts are 32-bit on the device. The table bounds each factor by 2^24, so products fit.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
+  rules.require(
+      c.train.batch_size * c.train.seq_len <= kLimit, {"train.batch_size", "train.seq_len"},
+      "train.batch_size ({}) times train.seq_len ({}) must be below 2^31 tokens; raise train.accumulate instead",
+      c.train.batch_size, c.train.seq_len);
+  rules.require(c.train.batch_size * c.data.max_segments <= kLimit, {"train.batch_size", "data.max_segments"},
+                "train.batch_size ({}) times data.max_segments ({}) must be below 2^31 documents", c.train.batch_size,
+                c.data.max_segments);
+  rules.require(
+      c.data.documents == 0 || c.data.train == std::vector<std::string>{"ping"}, {"data.documents", "data.train"},
+      "data.documents ({}) counts generated documents; it must be 0 for other data than \"ping\"", c.data.documents);
+  const std::size_t weights = c.data.weights.size(), paths = c.data.train.size();
+  rules.require(weights == 0 || weights == paths, {"data.weights", "data.train"},
+                "data.weights has {} and data.train {}: give one weight for each, in their order",
+                counted(weights, "weight"), counted(paths, "path"));
+  rules.require(weights == 0 || c.train.epochs == 0, {"data.weights", "train.epochs"},
+                "train.epochs ({}) counts how often all of the data are read, and with data.weights each entry of "
+                "data.train is read as often as its share asks for: set train.max_steps or train.max_tokens instead",
+                c.train.epochs);
+  rules.require(!c.data.train.empty(), {"data.train"}, "data.train is empty: name text files, a folder, or \"ping\"");
+}
+
+}  // namespace
+
+std::string Origins::prefix(std::initializer_list<std::string_view> keys) const {
+  const Place* last = nullptr;
+  for (const std::string_view key : keys) {
+    const auto it = places_.find(key);
+    if (it != places_.end() && (!last || it->second.order > last->order)) last = &it->second;
+  }
+  return last ? last->text + ": " : "";
+}
+
+void resolve(Config& config) {
+  const Rules rules(config.origins);
+  resolve_model(config.model, rules);
+  check_steps(config, rules);
+  check_schedule(config.optim, rules);
+  check_batch(config, rules);
+  check_ramps(config, rules);
+  // dlogits in eight bits have a scale that leaves them room up to 1.75, which logits of 35 reach with this much.
+  constexpr double kMostZLossInFp8 = 0.01;
+  const bool fp8_head = config.precision.matmul == "fp8" && config.precision.head == "fp8";
+  rules.require(!fp8_head || config.train.z_loss <= kMostZLossInFp8, {"train.z_loss", "precision.head"},
+                "train.z_loss ({}) must not be above {} where precision.head = \"fp8\": gradients of logits would not "
+                "fit into eight bits",
+                config.train.z_loss, kMostZLossInFp8);
+  const Optim& o = config.optim;
+  rules.require(
+      !o.cautious_decay || o.name == "muon", {"optim.cautious_decay", "optim.name"},
+      "optim.cautious_decay is for the matrices that Muon updates, and optim.name is \"{}\"; set it to \"muon\", or "
+      "optim.cautious_decay to false",
+      o.name);
+  rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
+                "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
+  rules.require(
+      o.moments != "8bit" || o.name == "adamw", {"optim.moments", "optim.name"},
+      "optim.moments = \"8bit\" is for the matrices of the layers, and optim.name = \"{}\" leaves AdamW none of "
+      "them: use \"fp32\" or \"bf16\"",
+      o.name);
+}
+
 namespace {
 
 struct Loading {

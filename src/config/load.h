@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +44,12 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
 // Words nearest to `word` among `choices` by edit distance; empty when none is near. For "did you mean".
 std::string nearest(std::string_view word, const std::vector<std::string>& choices);
+
+struct EmbeddedFile {
+  std::string_view name;  // "quick"
+  std::string_view text;  // the TOML
+};
+
+std::span<const EmbeddedFile> embedded_configs();  // sorted by name; generated from configs/ when building
 
 }  // namespace redline::config

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <span>
 
-#include "config/presets.h"
+#include "config/load.h"
 #include "io/json.h"
 
 namespace redline::report {

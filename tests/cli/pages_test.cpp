@@ -3,7 +3,7 @@
 
 #include "cli/program.h"
 #include "config/keys.h"
-#include "config/presets.h"
+#include "config/load.h"
 
 namespace redline::cli {
 namespace {

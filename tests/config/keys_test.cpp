@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/load.h"
-#include "config/presets.h"
 
 namespace redline::config {
 namespace {

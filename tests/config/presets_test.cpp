@@ -1,7 +1,5 @@
 // The shipped configurations: what is inside the program is what stands in configs/, and each is the model
 // it is named for.
-#include "config/presets.h"
-
 #include <gtest/gtest.h>
 
 #include "base/files.h"

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "config/load.h"
-#include "config/presets.h"
 #include "data/batch.h"
 #include "model/lowering.h"
 #include "perf/cards.h"

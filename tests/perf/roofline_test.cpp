@@ -19,7 +19,6 @@
 
 #include "base/files.h"
 #include "config/load.h"
-#include "config/presets.h"
 #include "model/engine.h"
 #include "perf/plan.h"
 #include "testing/paths.h"
