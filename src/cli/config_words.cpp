@@ -8,7 +8,7 @@
 #include "config/load.h"
 #include "config/toml.h"
 #include "model/init_from.h"
-#include "perf/rungs.h"
+#include "perf/ladder.h"
 
 namespace redline::cli {
 

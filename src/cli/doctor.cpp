@@ -1,37 +1,324 @@
-// redline doctor.
-#include "perf/doctor.h"
+// redline doctor: reads a run's record or times a configuration, says what keeps it from being faster, and tries what
+// would mend that.
+#include "cli/doctor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "cli/auto_batch.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
-#include "cli/doctor_run.h"
-#include "cli/doctor_words.h"
+#include "cli/measuring.h"
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
+#include "io/json.h"
+#include "perf/cards.h"
+#include "perf/doctor.h"
 #include "perf/fp8_choice.h"
-#include "perf/measure.h"
 #include "perf/peak.h"
 #include "perf/profile.h"
+#include "perf/search.h"
+#include "report/bars.h"
 #include "report/figures.h"
 #include "report/live_line.h"
+#include "report/page.h"
 #include "report/run_record.h"
+#include "report/run_summary.h"
 #include "train/run_folder.h"
-#include "train/signals.h"
 
 namespace redline::cli {
 namespace {
 
 using perf::Finding;
+using report::paragraph;
 using train::Illness;
 
-struct Asked {
+// Bytes that a copy moves for each FLOP of the peak, for machines without a datasheet: two cores of a Neoverse-V1 alone
+// (117 GFLOP/s), and an H200.
+constexpr double kCpuBytesPerFlop = 0.4, kCardBytesPerFlop = 4.30 / 989.5;
+
+// The mean of the known values; 0 where there are none.
+double mean(const std::vector<std::size_t>& rows, const std::vector<double>& values) {
+  double sum = 0, n = 0;
+  for (const std::size_t i : rows) {
+    if (std::isnan(values[i])) continue;
+    sum += values[i];
+    n += 1;
+  }
+  return n > 0 ? sum / n : 0;
+}
+
+double known_or(double value, double other) { return std::isnan(value) ? other : value; }
+
+std::int64_t count_known(const std::vector<double>& values) {
+  return std::ranges::count_if(values, [](double v) { return !std::isnan(v); });
+}
+
+// Takes the events of the last session.
+void take_events(perf::Observed& seen, const report::RunRecord& run) {
+  for (auto e = run.events.rbegin(); e != run.events.rend() && e->kind != "started"; ++e) {
+    const bool attention = e->text.starts_with("attention ") && e->text.find(": reference") != e->text.npos;
+    seen.reference_attention = seen.reference_attention || (e->kind == "note" && attention);
+    seen.graphs_fell_back = seen.graphs_fell_back || e->text.find(troubleshooting::kGraphs) != e->text.npos;
+    seen.batch_was_chosen = seen.batch_was_chosen || e->text.starts_with("train.batch_size = auto");
+  }
+}
+
+// A step's share of what happens every so many of them: what one takes, whenever it was.
+void take_asides(perf::Observed& seen, const report::RunRecord& run, const config::Config& config) {
+  const train::Account account = run.goodput.account();
+  const auto share = [](double seconds, std::int64_t times, std::int64_t every) {
+    return times > 0 && every > 0 ? 1e3 * seconds / static_cast<double>(times) / static_cast<double>(every) : 0;
+  };
+  seen.evaluation_ms =
+      share(account.of(train::Part::evaluation), count_known(run.column("eval_loss")), config.train.eval_every);
+  std::set<std::int64_t> sampled;
+  for (const report::Sample& s : run.samples) sampled.insert(s.step);
+  seen.sampling_ms =
+      share(account.of(train::Part::sampling), static_cast<std::int64_t>(sampled.size()), config.train.sample_every);
+  double held = 0, until_whole = 0;
+  std::int64_t saves = 0;
+  for (const report::Event& e : run.events) {
+    if (e.kind != "checkpoint") continue;
+    held += e.held;
+    until_whole += e.seconds;
+    ++saves;
+  }
+  seen.saving_ms = share(held, saves, config.checkpoint.every);
+  if (saves > 0) seen.save_seconds = until_whole / static_cast<double>(saves);
+}
+
+void take_card(perf::Observed& seen, const report::RunRecord& run, const std::vector<std::size_t>& rows) {
+  if (run.throttled_rows == 0) return;
+  for (const std::string& reason : run.throttle_reasons)
+    if (seen.throttle.empty() || seen.throttle == device::kPowerCap) seen.throttle = reason;
+  if (const double mhz = mean(rows, run.column("gpu_clock_mhz")); mhz > 0) seen.clock_mhz = mhz;
+  if (const double most = report::quantile(run.column("gpu_max_clock_mhz"), 1); most > 0) seen.max_clock_mhz = most;
+}
+
+std::optional<perf::StepParts> timed_parts(const report::RunRecord& run) {
+  if (!run.profile || !run.profile->contains("nodes") || !(*run.profile)["nodes"].is_array()) return {};
+  perf::StepParts parts;
+  for (const io::Json& node : (*run.profile)["nodes"]) {
+    if (!node.is_object()) continue;
+    const std::string op = node.value("op", ""), phase = node.value("phase", "");
+    const double ms = node.value("ms", 0.0);
+    perf::add_timed(parts, {op, phase, ms, ms * node.value("roofline", 0.0)});
+  }
+  return parts.ms() > 0 ? std::optional(parts) : std::nullopt;
+}
+
+}  // namespace
+
+perf::Observed observed_in(const report::RunRecord& run, const config::Config& config) {
+  const report::RunSummary summary = report::summarise(run, {});
+  const std::vector<std::size_t> rows = report::steady_rows(run);
+  const auto of = [&](report::Column column) { return mean(rows, run.column(column)); };
+  perf::Observed seen;
+  seen.measured = true;
+  seen.step_ms = of("step_ms");
+  if (!(seen.step_ms > 0))
+    fail_user("{}: no step of it was recorded; doctor needs the metrics.jsonl of a run that has made some",
+              run.folder.string());
+  seen.data_wait_ms = of("data_wait_ms");
+  const bool has_device = count_known(run.column("device_ms")) > 0;
+  seen.device_ms = has_device ? of("device_ms") : seen.step_ms - seen.data_wait_ms;
+  seen.idle_ms = has_device ? of("idle_ms") : seen.data_wait_ms;
+  seen.tokens = of("tokens");
+  seen.padding = of("padding");
+  seen.mfu = known_or(summary.figure("mean_mfu"), 0);
+  if (count_known(run.column("slowest_rank_ms")) > 0) {
+    seen.ranks_wait_ms = of("ranks_wait_ms");
+    seen.slowest_rank_ms = of("slowest_rank_ms");
+    seen.median_rank_ms = of("median_rank_ms");
+    seen.slowest_rank = static_cast<std::int64_t>(report::quantile(run.column("slowest_rank"), 0.5));
+  }
+  take_asides(seen, run, config);
+  take_card(seen, run, rows);
+  take_events(seen, run);
+  if (run.pipeline) seen.slowest_stage = run.pipeline->value("slowest", "");
+  if (seen.slowest_stage == "train") seen.slowest_stage.clear();  // as one wants it
+  seen.timed = timed_parts(run);
+  return seen;
+}
+
+perf::Machine machine_of(const report::RunRecord& run) {
+  if (run.sessions.empty() || !(run.sessions.back().peak_flops > 0))
+    fail_user("{}: its events.jsonl does not say on what it ran; --card NAME says it", run.folder.string());
+  const report::SessionStart& s = run.sessions.back();
+  perf::Machine m;
+  if (const perf::Card* card = s.card ? perf::find_card(s.device) : nullptr) {
+    m = perf::machine_of(*card);
+  } else {
+    m.kind = s.card ? device::Kind::cuda : device::Kind::cpu;
+    m.source = "as the run measured it";
+    m.peak_flops = s.peak_flops;
+    m.tflops.bf16 = m.tflops.fp16 = m.tflops.fp32 = 1e-12 * s.peak_flops;
+    if (s.card) m.tflops.tf32 = m.tflops.bf16 / 2;
+    if (s.card) m.tflops.fp32 = m.tflops.bf16 / 16;
+    m.copy_rate = s.peak_flops * (s.card ? kCardBytesPerFlop : kCpuBytesPerFlop);
+  }
+  m.name = s.device;
+  if (s.device_memory > 0) m.memory = static_cast<std::int64_t>(s.device_memory);
+  return m;
+}
+
+namespace {
+
+constexpr double kBarColumns = 30;
+constexpr double kMuchSlower = 1.3;  // than the plan, which is within a few percent on cards that it knows
+
+std::string ms(double value) {
+  return value < 9.95   ? fmt::format("{:.2f}", value)
+         : value < 99.5 ? fmt::format("{:.1f}", value)
+                        : fmt::format("{:.0f}", value);
+}
+
+std::string parts_table(const perf::Diagnosis& d, bool blocks) {
+  std::string out = fmt::format("\n{:<14} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "part", "ms", "floor", "loss",
+                                "of step", "mfu", blocks ? "█ floor ░ loss" : "# floor - loss");
+  double longest = 0;
+  for (const perf::PartTime& part : d.parts.of) longest = std::max(longest, part.ms);
+  perf::PartTime sum;
+  const auto line = [&](std::string_view name, const perf::PartTime& part, const std::string& bar) {
+    out += fmt::format("{:<14} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", name, ms(part.ms), ms(part.floor_ms),
+                       ms(part.loss_ms()), report::percent(part.ms / d.step_ms),
+                       fmt::format("{:+.1f}", d.mfu_points(std::min(part.loss_ms(), 0.99 * d.step_ms))), bar);
+  };
+  for (std::size_t i = 0; i < d.parts.of.size(); ++i) {
+    const perf::PartTime& part = d.parts.of[i];
+    if (part.ms <= 0) continue;
+    sum.ms += part.ms;
+    sum.floor_ms += part.floor_ms;
+    const double columns = kBarColumns / longest;
+    line(perf::kStepParts[i], part, report::bar_of_two(columns * part.floor_ms, columns * part.loss_ms(), blocks));
+  }
+  out += fmt::format("{:<14} {:>8} {:>8} {:>8}\n", "the step", ms(sum.ms), ms(sum.floor_ms), ms(sum.loss_ms()));
+  return out;
+}
+
+std::string slower_than_planned(const perf::Diagnosis& d) {
+  return fmt::format(
+      "the device takes {:.1f} times what the plan expects, which no illness here explains: look for other "
+      "programs on the same cores or card (top, nvidia-smi)",
+      d.of_plan);
+}
+
+std::string price(const perf::Finding& f, double step_ms) {
+  return fmt::format("{} ms a step ({}), {:.1f} points of MFU; {}", ms(f.loss_ms), report::percent(f.loss_ms / step_ms),
+                     f.mfu_points, f.basis);
+}
+
+std::string gain_of(const perf::Finding& f) {
+  std::string text = fmt::format("{:.2f} times the tokens a second expected", f.gain);
+  if (f.measured) text += fmt::format(", {:.2f} times measured", *f.measured);
+  if (!f.not_measured.empty()) text += fmt::format("; not measured: {}", f.not_measured);
+  return text;
+}
+
+std::string set_of(const perf::Finding& f) { return fmt::format("{}", fmt::join(f.changes, " ")); }
+
+std::string entry(const std::string& number, const perf::Finding& f, double step_ms) {
+  std::string out = "\n" + paragraph(fmt::format("{:<3}", number), fmt::format("{}: {}", f.row().name, f.found));
+  out += paragraph("   costs   ", price(f, step_ms));
+  out += paragraph("   mend    ", f.mend);
+  if (!f.changes.empty()) out += paragraph("   set     ", set_of(f));
+  out += paragraph("   gain    ", gain_of(f));
+  if (!f.caution.empty()) out += paragraph("   but     ", f.caution);
+  return out + paragraph("   see     ", f.row().section);
+}
+
+io::Json to_json(const perf::Finding& f, double step_ms) {
+  return {{"illness", f.row().key},
+          {"name", f.row().name},
+          {"found", f.found},
+          {"mend", f.mend},
+          {"set", f.changes},
+          {"caution", f.caution},
+          {"basis", f.basis},
+          {"loss_ms", f.loss_ms},
+          {"share", f.loss_ms / step_ms},
+          {"mfu_points", f.mfu_points},
+          {"gain", f.gain},
+          {"gain_measured", f.measured ? io::Json(*f.measured) : io::Json(nullptr)},
+          {"not_measured", f.not_measured},
+          {"see", f.row().section}};
+}
+
+}  // namespace
+
+std::string in_words(const Consultation& c, bool blocks) {
+  const perf::Diagnosis& d = c.diagnosis;
+  std::string out = paragraph("doctor   ", fmt::format("{} on {}: {} a step with its share of all else, {}, mfu {}",
+                                                       c.name, c.device, report::duration(1e-3 * d.step_ms),
+                                                       report::token_rate(d.tokens_per_s), report::percent(d.mfu)));
+  out += paragraph("from     ", c.basis);
+  out += parts_table(d, blocks);
+  out += "mfu: points that would come back if the part took no longer than its floor\n";
+  if (d.of_plan > kMuchSlower) out += "\n" + paragraph("note     ", slower_than_planned(d));
+  if (d.findings.empty()) {
+    out += d.refuted.empty()
+               ? fmt::format("\nnothing to mend: none of the {} that doctor knows costs {:.0f}% of the step\n",
+                             counted(train::kIllnesses.size(), "illness"), 100 * perf::kWorthMending)
+               : "\nnothing to mend\n";
+  } else {
+    out += fmt::format("\n{} to mend{}\n", counted(d.findings.size(), "thing"),
+                       d.findings.size() > 1 ? ", the dearest first" : "");
+    for (std::size_t i = 0; i < std::min(d.findings.size(), kShownFindings); ++i)
+      out += entry(fmt::format("{}.", i + 1), d.findings[i], d.step_ms);
+    if (d.findings.size() > kShownFindings)
+      out += fmt::format("\n{} more in --json\n", counted(d.findings.size() - kShownFindings, "thing"));
+  }
+  if (!d.options.empty()) out += "\nfaster, for another result\n";
+  for (const perf::Finding& f : d.options) out += entry("-", f, d.step_ms);
+  if (!d.refuted.empty()) out += "\ntried, and does not help here: leave it as it is\n";
+  for (const perf::Finding& f : d.refuted) out += entry("-", f, d.step_ms);
+  return out;
+}
+
+io::Json to_json(const Consultation& c) {
+  const perf::Diagnosis& d = c.diagnosis;
+  io::Json parts = io::Json::array(), findings = io::Json::array(), options = io::Json::array(),
+           refuted = io::Json::array();
+  for (std::size_t i = 0; i < d.parts.of.size(); ++i) {
+    const perf::PartTime& part = d.parts.of[i];
+    parts.push_back({{"part", perf::kStepParts[i]},
+                     {"ms", part.ms},
+                     {"floor_ms", part.floor_ms},
+                     {"loss_ms", part.loss_ms()},
+                     {"share", part.ms / d.step_ms},
+                     {"mfu_points", d.mfu_points(std::min(part.loss_ms(), 0.99 * d.step_ms))}});
+  }
+  for (const perf::Finding& f : d.findings) findings.push_back(to_json(f, d.step_ms));
+  for (const perf::Finding& f : d.options) options.push_back(to_json(f, d.step_ms));
+  for (const perf::Finding& f : d.refuted) refuted.push_back(to_json(f, d.step_ms));
+  return {{c.run ? "run" : "config", c.name},
+          {"device", c.device},
+          {"basis", c.basis},
+          {"step_ms", d.step_ms},
+          {"tokens_per_s", d.tokens_per_s},
+          {"mfu", d.mfu},
+          {"of_plan", d.of_plan > 0 ? io::Json(d.of_plan) : io::Json(nullptr)},
+          {"note", d.of_plan > kMuchSlower ? slower_than_planned(d) : ""},
+          {"parts", std::move(parts)},
+          {"healthy", d.findings.empty()},
+          {"findings", std::move(findings)},
+          {"options", std::move(options)},
+          {"refuted", std::move(refuted)}};
+}
+
+std::string doctor_page(const Consultation& c) {
+  return report::page(c.name + " – redline doctor", {{"page", "doctor"}, {"title", c.name}}, to_json(c));
+}
+
+namespace {
+
+struct DoctorWords {
   std::string card, device = "auto", html;
   std::int64_t steps = 5;
   double seconds = 3;
@@ -65,7 +352,7 @@ struct Subject {
   Consultation consultation;
 };
 
-Subject look_at_run(const std::string& folder, const Asked& asked) {
+Subject look_at_run(const std::string& folder, const DoctorWords& wanted) {
   report::LiveLine progress(stderr);
   const report::RunRecord run = report::read_run(real_files(), folder, [&](double share) {
     progress.show(fmt::format("reading {}, {:.0f}%", folder, 100 * share));
@@ -77,7 +364,8 @@ Subject look_at_run(const std::string& folder, const Asked& asked) {
   if (!real_files().exists(s.sources.file))
     fail_user("{} has no {}: doctor needs what the run was set to", run.folder.string(), train::kRunConfig);
   s.config = load_config(s.sources);
-  const perf::Machine machine = asked.card.empty() ? machine_of(run) : perf::machine_of(perf::card_called(asked.card));
+  const perf::Machine machine =
+      wanted.card.empty() ? machine_of(run) : perf::machine_of(perf::card_called(wanted.card));
   const perf::Observed seen = observed_in(run, s.config);
   s.consultation = {
       run.name, machine.name,
@@ -123,26 +411,26 @@ config::Config as_it_runs(config::Config config, device::Device& device) {
   return config;
 }
 
-Subject look_at_config(const ConfigWords& words, const Asked& asked) {
+Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
   Subject s;
   s.sources = sources_of(words);
   s.config = load_config(s.sources);
   s.consultation.name = name_of(s.sources);
-  if (!asked.card.empty() && asked.card != "cpu") {
-    const perf::Machine machine = perf::machine_of(perf::card_called(asked.card));
+  if (!wanted.card.empty() && wanted.card != "cpu") {
+    const perf::Machine machine = perf::machine_of(perf::card_called(wanted.card));
     s.consultation.device = machine.name;
     s.consultation.basis = "the plan: nothing ran, so that padding, data and clocks are not seen";
     s.consultation.diagnosis = perf::diagnose(s.config, machine, perf::expected_step(s.config, machine));
     return s;
   }
-  const auto device = device::open_device(asked.card.empty() ? asked.device : asked.card);
+  const auto device = device::open_device(wanted.card.empty() ? wanted.device : wanted.card);
   if (const std::string chosen = resolve_batch_size(s.config, *device, false); !chosen.empty()) log::note("{}", chosen);
   s.config = as_it_runs(s.config, *device);
   const perf::Machine machine = perf::machine_of(*device);
-  const perf::Observed seen = measured_step(s.config, machine, *device, asked.steps);
+  const perf::Observed seen = measured_step(s.config, machine, *device, wanted.steps);
   s.consultation.device = machine.name;
   s.consultation.basis = fmt::format("{} on this machine, every node timed; evaluations and saves are the plan's",
-                                     counted(asked.steps, "step"));
+                                     counted(wanted.steps, "step"));
   s.consultation.diagnosis = perf::diagnose(s.config, machine, seen);
   return s;
 }
@@ -160,8 +448,8 @@ std::string why_not_tried(const Finding& f) {
   }
 }
 
-// Steps as they are, then with each change by itself. False: a signal ended it, and what was measured stays.
-bool try_changes(Subject& s, const Asked& asked) {
+// Measures the settings as they are, then each change by itself. False: a signal ended it, and what was measured stays.
+bool try_changes(Subject& s, const DoctorWords& wanted) {
   perf::Diagnosis& d = s.consultation.diagnosis;
   std::vector<Finding*> tried;
   const auto take = [&](std::vector<Finding>& from) {
@@ -173,44 +461,31 @@ bool try_changes(Subject& s, const Asked& asked) {
   take(d.findings);
   take(d.options);
   if (tried.empty()) return true;
-  const train::StopSignals signals;
-  const auto device = device::open_device(asked.device);
-  report::LiveLine line(stderr);
-  const double begin = steady_seconds();
-  std::size_t number = 0;
-  const auto rate = [&](const std::string& what, const config::Config& config) {
-    const double done = static_cast<double>(number), left = static_cast<double>(1 + tried.size()) - done;
-    const double each = number == 0 ? asked.seconds : (steady_seconds() - begin) / done;
-    line.show(
-        fmt::format("trying {} ({}/{}), eta {}", what, number + 1, 1 + tried.size(), report::duration(each * left)));
-    ++number;
-    perf::MeasureOptions options;
-    options.seconds = asked.seconds;
-    options.stop = &signals.caught();
-    return perf::measure(config, *device, options);
-  };
+  Measuring measuring("trying", wanted.device, wanted.seconds * static_cast<double>(1 + tried.size()));
+  perf::SearchOptions options;
+  options.each = wanted.seconds;
+  measuring.take(options);
+  perf::Search search(options, measuring.bench(), [&](const perf::KeyValues& keys) {
+    const config::Config changed = with_keys(s.sources)(keys);
+    return changed.train.automatic_batch_size ? perf::with_setting(changed, perf::setting_of(s.config)) : changed;
+  });
+  search.expect(1 + tried.size());
   try {
-    const perf::Measured before = rate("the settings as they are", s.config);
+    perf::Trial before;
+    before.name = "the settings as they are";
+    search.measure(before, s.config);
     for (Finding* f : tried) {
-      if (!before.done()) {
-        f->not_measured = "the settings as they are cannot be measured: " + before.problem;
+      if (!before.measured.done()) {
+        f->not_measured = "the settings as they are cannot be measured: " + before.measured.problem;
         continue;
       }
-      try {
-        config::Sources changed = s.sources;
-        changed.overrides.insert(changed.overrides.end(), f->changes.begin(), f->changes.end());
-        config::Config config = load_config(changed);
-        if (config.train.automatic_batch_size) config = perf::with_setting(config, perf::setting_of(s.config));
-        const perf::Measured after = rate(fmt::format("{}", fmt::join(f->changes, " ")), config);
-        if (after.done()) {
-          f->measured = after.tokens_per_s / before.tokens_per_s;
-          f->noise = std::max(before.noise, after.noise);
-        } else {
-          f->not_measured = after.problem;
-        }
-      } catch (const UserError& e) {  // keys that do not go together
-        f->not_measured = e.what();
-      }
+      perf::Trial after;
+      after.name = set_of(*f);
+      search.measure(after, f->changes);
+      f->not_measured = after.measured.problem;
+      if (!after.measured.done()) continue;
+      f->measured = after.measured.tokens_per_s / before.measured.tokens_per_s;
+      f->noise = std::max(before.measured.noise, after.measured.noise);
     }
   } catch (const Interrupted&) {
     for (Finding* f : tried)
@@ -232,39 +507,39 @@ int run_doctor(const Words& words) {
        "redline doctor gqa-180m --card h200      by the plan, of a card that is elsewhere",
        "redline doctor runs/a --json > a.json    exit status 0: nothing to mend, 1: something, 3: stopped"});
   ConfigWords config;
-  Asked asked;
+  DoctorWords wanted;
   arguments.words("RUN | CONFIG, key=value", config.words,
                   "the folder of a run; or a TOML file or a preset, then keys to change, e.g. train.batch_size=64");
   arguments.text("--preset", "NAME", config.preset,
                  "start from a shipped configuration; `redline config --presets` lists them");
-  arguments.flag("--try", asked.tries, "run a few steps as they are and with each change, and show the gain measured");
-  arguments.number("--seconds", "S", asked.seconds, 0.1, 3600, "that each of --try is timed for (default: 3)");
-  arguments.integer("--steps", "N", asked.steps, 1, 100'000, "of a configuration to time (default: 5)");
-  arguments.text("--card", "NAME", asked.card,
+  arguments.flag("--try", wanted.tries, "run a few steps as they are and with each change, and show the gain measured");
+  arguments.number("--seconds", "S", wanted.seconds, 0.1, 3600, "that each of --try is timed for (default: 3)");
+  arguments.integer("--steps", "N", wanted.steps, 1, 100'000, "of a configuration to time (default: 5)");
+  arguments.text("--card", "NAME", wanted.card,
                  "of a configuration: plan for this card and run nothing; of a run: the card that it was on");
-  arguments.text("--device", "NAME", asked.device, "where to run: cpu, cuda or auto (default: auto)");
-  arguments.text("--html", "FILE", asked.html, "write a page as well");
-  arguments.flag("--json", asked.json, "print one JSON document");
+  arguments.text("--device", "NAME", wanted.device, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.text("--html", "FILE", wanted.html, "write a page as well");
+  arguments.flag("--json", wanted.json, "print one JSON document");
   if (!arguments.parse(words)) return kDone;
 
   Subject s;
   {
     const StopAtOnce stopping("stopped; nothing was found out");
     const std::string run = run_named(config);
-    if (!run.empty() && asked.card == "cpu") fail_user("--card cpu: of a run, name a card or leave it away");
-    if (!asked.html.empty()) check_output_file("--html", asked.html, config.words);
-    s = run.empty() ? look_at_config(config, asked) : look_at_run(run, asked);
+    if (!run.empty() && wanted.card == "cpu") fail_user("--card cpu: of a run, name a card or leave it away");
+    if (!wanted.html.empty()) check_output_file("--html", wanted.html, config.words);
+    s = run.empty() ? look_at_config(config, wanted) : look_at_run(run, wanted);
   }
-  if (asked.tries && run_named(config).empty() && !asked.card.empty() && asked.card != "cpu")
-    fail_user("--try measures on this machine, and --card {} plans for another: leave one of them away", asked.card);
-  const bool whole = !asked.tries || try_changes(s, asked);
-  s.consultation.diagnosis.set_refuted_aside();
-  if (!asked.html.empty()) real_files().replace(asked.html, doctor_page(s.consultation));
-  if (asked.json)
+  if (wanted.tries && run_named(config).empty() && !wanted.card.empty() && wanted.card != "cpu")
+    fail_user("--try measures on this machine, and --card {} plans for another: leave one of them away", wanted.card);
+  const bool whole = !wanted.tries || try_changes(s, wanted);
+  s.consultation.diagnosis.separate_refuted();
+  if (!wanted.html.empty()) real_files().replace(wanted.html, doctor_page(s.consultation));
+  if (wanted.json)
     print_json(to_json(s.consultation));
   else
     print(in_words(s.consultation, has_blocks()));
-  if (!asked.json && !asked.html.empty()) print(fmt::format("\npage     {}\n", asked.html));
+  if (!wanted.json && !wanted.html.empty()) print(fmt::format("\npage     {}\n", wanted.html));
   if (!whole) return kStopped;
   return s.consultation.diagnosis.findings.empty() ? kDone : kFailed;
 }

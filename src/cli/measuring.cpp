@@ -1,4 +1,4 @@
-// Opens the device, and puts what was measured where it was asked for.
+// Opens the device, shows how far a search is, and puts the outcome of the search for a batch size into words.
 #include "cli/measuring.h"
 
 #include <algorithm>
@@ -7,14 +7,19 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/words.h"
-#include "cli/output.h"
-#include "io/json.h"
+#include "perf/batch_size.h"
 #include "report/figures.h"
 
 namespace redline::cli {
 namespace {
 
 constexpr auto kAskForEnergy = std::chrono::milliseconds(100);
+
+std::string rate_of(const perf::Trial& t) {
+  if (t.state == perf::TrialState::failed) return "could not be run: " + t.measured.problem;
+  if (t.state == perf::TrialState::measured) return report::token_rate(t.measured.tokens_per_s) + " measured";
+  return report::token_rate(t.expected) + " expected";
+}
 
 }  // namespace
 
@@ -32,6 +37,11 @@ Measuring::Measuring(std::string what, const std::string& device_name, double se
   options.stop = &signals_.caught();
   options.gpu = gpu_.get();
   bench_ = perf::bench_on(*device_, options);
+}
+
+void Measuring::take(perf::SearchOptions& options) {
+  options.stop = &signals_.caught();
+  options.progress = [this](const std::string& name, std::size_t number, std::size_t of) { show(name, number, of); };
 }
 
 void Measuring::show(const std::string& name, std::size_t number, std::size_t of) {
@@ -57,24 +67,32 @@ perf::LoadConfig with_keys(const config::Sources& sources) {
   };
 }
 
-void TableFiles::declare(Arguments& arguments) {
-  arguments.text("--html", "FILE", html, "the table as a page with bars, in one file");
-  arguments.text("--json", "FILE", json, "the table as one JSON document");
-  arguments.flag("--markdown", markdown, "print the table as Markdown");
-}
+std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure, const StopFlag* stop) {
+  if (!config.train.automatic_batch_size) return "";
+  report::LiveLine line(stderr);
+  perf::AutoBatchOptions options;
+  options.measure = measure;
+  options.search.stop = stop;
+  const double begin = steady_seconds();
+  options.search.progress = [&](const std::string& name, std::size_t number, std::size_t of) {
+    const double done = static_cast<double>(number) - 1;
+    line.show(fmt::format("train.batch_size = auto: timing {} ({}/{}){}", name, number, of,
+                          report::eta(steady_seconds() - begin, done, static_cast<double>(of))));
+  };
+  const perf::AutoBatch found = perf::find_batch_size(config, device, options);
+  line.clear();
 
-void TableFiles::check(const config::Sources& sources) const {
-  if (!html.empty()) check_output_file("--html", html, {sources.file});
-  if (!json.empty()) check_output_file("--json", json, {sources.file});
-}
-
-void TableFiles::write(const MeasuredTable& table) const {
-  print(markdown ? to_markdown(table) : to_text(table));
-  if (!json.empty())
-    real_files().replace(json, to_json(table).dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
-  if (!html.empty()) real_files().replace(html, to_page(table));
-  for (const std::string& file : {json, html})
-    if (!file.empty() && !markdown) print(fmt::format("table: {}\n", file));
+  const perf::Trial& taken = found.tried.front();
+  std::vector<std::string> rates;
+  for (const perf::Trial& t : found.tried) rates.push_back(fmt::format("{}, {}", t.name, rate_of(t)));
+  std::string text = fmt::format("train.batch_size = auto: {}", fmt::join(rates, "; "));
+  if (taken.setting.rows() != found.rows_before)
+    text += fmt::format(
+        "; a step has {} instead of {}, so optim.lr is {:g} instead of {:g} (by the root of the "
+        "ratio)",
+        counted(taken.setting.rows(), "row"), found.rows_before, found.config.optim.lr, config.optim.lr);
+  config = found.config;
+  return text;
 }
 
 }  // namespace redline::cli

@@ -1,14 +1,13 @@
-// The parts that the commands ladder and tune share: a device with its peak and its monitor, the bench on it, a
-// progress line with the time that is left, and the files of the table.
+// Searches that measure on a device, as commands run them: a device with its peak and its monitor, the bench on it, a
+// progress line with the time that is left, and the search of train.batch_size = "auto".
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "cli/config_words.h"
-#include "cli/ladder_table.h"
-#include "perf/measure.h"
 #include "perf/peak.h"
+#include "perf/search.h"
 #include "report/live_line.h"
 #include "train/signals.h"
 
@@ -22,11 +21,7 @@ class Measuring {
   const perf::Bench& bench() const { return bench_; }
   const device::Device& device() const { return *device_; }
   // Sets the stop flag of the options, and the progress line that is shown before each measurement.
-  template <class Options>
-  void take(Options& options) {
-    options.stop = &signals_.caught();
-    options.progress = [this](const std::string& name, std::size_t number, std::size_t of) { show(name, number, of); };
-  }
+  void take(perf::SearchOptions& options);
   void clear() { line_.clear(); }
   // "batch 128 x 1024 tokens, data ping; peak 989 TFLOP/s (datasheet, dense bf16)".
   std::string about(const config::Config& config) const;
@@ -47,14 +42,10 @@ class Measuring {
 // Loads the configuration with keys changed.
 perf::LoadConfig with_keys(const config::Sources& sources);
 
-// The files of --html and --json, and whether the table is printed as Markdown (--markdown).
-struct TableFiles {
-  std::string html, json;
-  bool markdown = false;
-
-  void declare(Arguments& arguments);
-  void check(const config::Sources& sources) const;  // a file that cannot be written is a UserError
-  void write(const MeasuredTable& table) const;      // prints the table, and says where the files are
-};
+// Puts numbers in place of train.batch_size = "auto", with a progress line, and returns a sentence that says which and
+// why. Where the configuration has a number already, nothing changes and the sentence is empty. Without `measure` the
+// plan alone decides.
+std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure,
+                               const StopFlag* stop = nullptr);
 
 }  // namespace redline::cli

@@ -1,14 +1,10 @@
-// The table of cards.
-//
-// Sources: NVIDIA's datasheets "A100 Tensor Core GPU" (2021), "RTX A6000" (2021), "L4" and "L40S Tensor Core GPU"
-// (2023), "H100 Tensor Core GPU" (2024), "H200 Tensor Core GPU" (2024), "HGX B200" and "GB200 NVL72" (2025; of one
-// GPU), and the whitepaper "NVIDIA Ada GPU Architecture" (2023) for the RTX 4090. Where a datasheet gives a rate with
-// sparsity alone, half of it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at half the rate
-// that is advertised; training needs those sums. Memory is what cudaMemGetInfo calls total.
+// The tables of cards, of the links inside a node and of the networks between nodes, and the time of a collective on
+// them.
 #include "perf/cards.h"
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "base/error.h"
 #include "config/load.h"
@@ -16,8 +12,14 @@
 namespace redline::perf {
 namespace {
 
+// Sources: NVIDIA's datasheets "A100 Tensor Core GPU" (2021), "RTX A6000" (2021), "L4" and "L40S Tensor Core GPU"
+// (2023), "H100 Tensor Core GPU" (2024), "H200 Tensor Core GPU" (2024), "HGX B200" and "GB200 NVL72" (2025; of one
+// GPU), and the whitepaper "NVIDIA Ada GPU Architecture" (2023) for the RTX 4090. Where a datasheet gives a rate with
+// sparsity alone, half of it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at half the rate
+// that is advertised; training needs those sums. Memory is what cudaMemGetInfo calls total.
+//
+// The first row that fits a name counts.
 // clang-format off
-// The first that fits counts.
 const Card kCards[] = {
     // id, name, words, excluded, {bf16, fp16, tf32, fp32, fp8, fp4}, GiB, GB/s
     {"a100-40", "A100 40 GB SXM", {"A100", "SXM4", "40GB"}, {}, {312, 312, 156, 19.5, 0, 0}, 39.4, 1555},
@@ -81,6 +83,125 @@ const Card& card_called(std::string_view id) {
   const std::string guess = config::nearest(std::string(id), ids);
   fail_user("--card {}: no such card is known; {}the cards are {}", id,
             guess.empty() ? "" : fmt::format("did you mean '{}'? ", guess), fmt::join(ids, ", "));
+}
+
+namespace {
+
+// Seconds of a hop and of a beginning are those of NCCL's own model (ring and tree with its simple protocol: NVLink 3.4
+// and 4.0, PCIe 5.7, a network 14, a beginning 8.4 microseconds). Bandwidths are what others measured with nccl-tests,
+// or half or twice of it where a datasheet says so. None of them was seen by us.
+// clang-format off
+constexpr Network kNetworks[] = {
+    {kNoNetwork, "none: one node", 0, 0, "for runs on one node, or one rack that NVLink connects"},
+    {"ndr", "NDR InfiniBand, 400 Gb/s", 46, 14, "nccl-tests of others: 46 to 48 GB/s a network card"},
+    {"hdr", "HDR InfiniBand, 200 Gb/s", 23, 14, "half of NDR"},
+    {"xdr", "XDR InfiniBand, 800 Gb/s", 92, 14, "twice NDR, which was not measured"},
+    {"roce", "RoCE, 400 Gb/s", 45, 14, "NDR less the headers of Ethernet: estimated"},
+    {"roce-200", "RoCE, 200 Gb/s", 22.5, 14, "half of RoCE at 400 Gb/s"},
+    {"ethernet", "TCP over Ethernet, 100 Gb/s", 10, 50, "estimated: 80% of the line, and the host's time a hop"},
+};
+
+const CardLink kCardLinks[] = {
+    {{"h100", "h200"}, "NVLink 4", 370, 3.4, "nccl-tests of others, ring; 480 with NVLS, which is not counted on"},
+    {{"a100-40", "a100-80"}, "NVLink 3", 235, 3.4, "the most that NCCL expects; others measure 230 to 250"},
+    {{"b200", "gb200"}, "NVLink 5", 740, 3.4, "twice NVLink 4, as the datasheets say"},
+    {{"h100-pcie", "h100-nvl", "h200-nvl"}, "PCIe 5", 40, 5.7, "others measure 35 to 45; bridges join 2 or 4 cards"},
+    {{"a100-40-pcie", "a100-80-pcie", "a6000", "l4", "l40s", "rtx-4090"}, "PCIe 4", 20, 5.7, "half of PCIe 5"},
+};
+// clang-format on
+
+constexpr double kBase = 8.4e-6, kTreeHop = 4.0e-6;
+constexpr double kTreeShare = 0.92;  // of a ring's bandwidth: what NCCL expects
+
+double ring_seconds(const Fabric& f, double turns, double bytes, int ranks) {
+  const int nodes = f.nodes(ranks);
+  double bandwidth = f.inside.bus_bandwidth;
+  if (nodes == ranks && ranks > 1)
+    bandwidth = f.between.bus_bandwidth;
+  else if (nodes > 1)
+    bandwidth = std::min(bandwidth, f.between.bus_bandwidth);
+  const double hops = (ranks - nodes) * f.inside.hop + (nodes - 1) * f.between.hop;
+  return f.base + turns * (bytes * (ranks - 1) / ranks / bandwidth + hops);
+}
+
+// Ranks of a node in a chain, nodes in a tree; up and down.
+double tree_seconds(const Fabric& f, double bytes, int ranks) {
+  const int nodes = f.nodes(ranks), inside = std::min(ranks, f.ranks_per_node);
+  const double bandwidth = kTreeShare * std::min(f.inside.bus_bandwidth, f.between.bus_bandwidth);
+  const double hops = (inside - 1) * kTreeHop + std::log2(nodes) * f.between.hop;
+  return f.base + 2 * (bytes / bandwidth + hops);
+}
+
+}  // namespace
+
+std::string_view name_of(Collective collective) {
+  constexpr std::string_view kNames[] = {"all_reduce", "reduce_shards", "gather_shards"};
+  return kNames[static_cast<int>(collective)];
+}
+
+double collective_seconds(const Fabric& f, Collective collective, double bytes, int ranks) {
+  if (ranks <= 1) return 0;
+  const bool twice = collective == Collective::all_reduce;
+  const double ring = ring_seconds(f, twice ? 2 : 1, bytes, ranks);
+  if (!twice || !f.has_trees || f.nodes(ranks) == 1) return ring;
+  return std::min(ring, tree_seconds(f, bytes, ranks));
+}
+
+std::span<const Network> networks() { return kNetworks; }
+std::span<const CardLink> card_links() { return kCardLinks; }
+
+const Network& network_called(std::string_view id) {
+  std::vector<std::string> ids;
+  for (const Network& network : kNetworks) {
+    if (network.id == id) return network;
+    ids.emplace_back(network.id);
+  }
+  const std::string guess = config::nearest(std::string(id), ids);
+  fail_user("--network {}: no such network is known; {}the networks are {}", id,
+            guess.empty() ? "" : fmt::format("did you mean '{}'? ", guess), fmt::join(ids, ", "));
+}
+
+Fabric fabric_of(const Card& card, const Network& network, int cards_per_node, int network_cards) {
+  const auto link = std::ranges::find_if(
+      kCardLinks, [&](const CardLink& l) { return std::ranges::find(l.cards, card.id) != l.cards.end(); });
+  REDLINE_CHECK(link != std::end(kCardLinks), "kCardLinks in perf/cards.cpp lacks {}", card.id);
+  Fabric f;
+  const bool alone = network.id == kNoNetwork;
+  f.name = alone ? std::string(link->name) : fmt::format("{}; {}", link->name, network.name);
+  f.ranks_per_node = cards_per_node;
+  f.inside = {1e9 * link->gbytes, 1e-6 * link->hop_us};
+  f.between = {1e9 * network.gbytes * network_cards, 1e-6 * network.hop_us};
+  f.base = kBase;
+  f.has_trees = true;
+  return f;
+}
+
+Fabric fabric_of(std::string name, std::span<const TimedCollective> timed) {
+  // seconds = base + moved * inverse, each equation divided by its seconds.
+  double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
+  int most = 1;
+  for (const TimedCollective& t : timed) {
+    REDLINE_CHECK(t.ranks > 1 && t.seconds > 0, "a collective of {} ranks in {} s is no measurement", t.ranks,
+                  t.seconds);
+    const double turns = t.collective == Collective::all_reduce ? 2 : 1;
+    const double moved = turns * t.bytes * (t.ranks - 1) / t.ranks, weight = 1 / t.seconds;
+    aa += weight * weight;
+    ab += weight * weight * moved;
+    bb += weight * weight * moved * moved;
+    ay += weight;
+    by += weight * moved;
+    most = std::max(most, t.ranks);
+  }
+  const double determinant = aa * bb - ab * ab;
+  REDLINE_CHECK(determinant > 1e-12 * aa * bb, "collectives of one size do not tell bandwidth from latency");
+  const double inverse = (aa * by - ab * ay) / determinant, base = (bb * ay - ab * by) / determinant;
+  REDLINE_CHECK(inverse > 0, "larger collectives were not slower");
+  Fabric f;
+  f.name = std::move(name);
+  f.ranks_per_node = most;
+  f.inside = {1 / inverse, 0};
+  f.base = std::max(base, 0.0);
+  return f;
 }
 
 }  // namespace redline::perf

@@ -1,12 +1,18 @@
-// Divides a step into its parts and puts what was found in order.
+// Divides a step into its parts, finds its illnesses, one rule each, and puts what was found in order.
 #include "perf/doctor.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/dtype.h"
+#include "base/words.h"
+#include "model/fp8_linears.h"
 #include "model/lowering.h"
 
 namespace redline::perf {
 namespace {
+
+using train::Illness;
 
 // The rate at which a local disk takes a checkpoint (bench/results/h200_saves.json: 1.1 to 1.8 GB/s).
 constexpr double kDiskBytesPerSecond = 1e9;
@@ -17,6 +23,8 @@ constexpr double kReferenceFloors = 340;
 
 constexpr std::int64_t kAligned = 8, kTile = 128;  // elements of a load of 16 bytes, and of a product's tile
 
+std::int64_t whole_tiles(std::int64_t n) { return (n + kTile - 1) / kTile * kTile; }
+
 bool on_card(const Machine& m) { return m.kind == device::Kind::cuda; }
 
 // Extra time of products with rows of n elements, as a share. Loads are as wide as all rows are aligned: cs336-350m
@@ -24,7 +32,7 @@ bool on_card(const Machine& m) { return m.kind == device::Kind::cuda; }
 // gives 59 ms, on an H200 (docs/performance.md). A tile that is not full takes as long as a full one.
 double odd_extent_share(std::int64_t n) {
   if (n % kAligned != 0) return n % 4 == 0 ? 0.86 : n % 2 == 0 ? 1.81 : 2.53;
-  return static_cast<double>((n + kTile - 1) / kTile * kTile) / static_cast<double>(n) - 1;
+  return static_cast<double>(whole_tiles(n)) / static_cast<double>(n) - 1;
 }
 
 bool has_fast_head_dim(const config::Config& c) { return c.model.head_dim == 64 || c.model.head_dim == 128; }
@@ -32,8 +40,8 @@ bool has_fast_head_dim(const config::Config& c) { return c.model.head_dim == 64 
 double attention_estimate(const config::Config& c, const PlannedStep& planned, bool reference_seen) {
   const PartTime& attention = planned.parts[StepPart::attention];
   const std::int64_t d = c.model.head_dim;
-  const bool nobody_can = !has_fast_head_dim(c) && (d % kAligned != 0 || d > 128);
-  if (reference_seen || nobody_can || c.kernels.attention == "reference")
+  const bool none_can = !has_fast_head_dim(c) && (d % kAligned != 0 || d > 128);
+  if (reference_seen || none_can || c.kernels.attention == "reference")
     return std::max(0.0, kReferenceFloors * attention.floor_ms - attention.ms);
   if (has_fast_head_dim(c)) return 0;
   return attention.ms * (static_cast<double>(d <= 64 ? 64 : 128) / static_cast<double>(d) - 1);
@@ -43,26 +51,323 @@ double launches_estimate(const config::Config& c, const PlannedStep& planned, bo
   return fell_back || c.kernels.graphs == "off" ? planned.node_by_node_ms : 0;
 }
 
+// A step under examination: what was seen of it, beside the plan.
+struct Examination {
+  const config::Config& config;
+  const Machine& machine;
+  const Observed& seen;
+  PlannedStep planned;
+  double device_ms = 0;  // without waiting for other ranks
+  double whole_ms = 0;   // the step with its share of evaluations and saves
+  double data_ms = 0;    // the part of its wait for data in which the device stood still
+
+  Examination(const config::Config& c, const Machine& m, const Observed& o)
+      : config(c), machine(m), seen(o), planned(planned_step(c, m)) {
+    device_ms = std::max(0.0, seen.device_ms - seen.ranks_wait_ms);
+    whole_ms = seen.step_ms + seen.evaluation_ms + seen.sampling_ms + seen.saving_ms;
+    data_ms = std::min(seen.data_wait_ms, seen.idle_ms);
+  }
+
+  double excess_ms() const { return std::max(0.0, device_ms - planned.parts.ms()); }  // of device_ms over the plan
+
+  // Time of slow kernels beyond the plan, at most the step's own time.
+  double slow_attention_ms() const { return slow(attention_estimate(config, planned, seen.reference_attention)); }
+  double slow_mlp_ms() const { return slow(planned.mlp_ms * odd_extent_share(config.model.ffn)); }
+  double slow_launches_ms() const { return slow(launches_estimate(config, planned, seen.graphs_fell_back)); }
+  double slow_kernels_ms() const { return slow(slow_attention_ms() + slow_mlp_ms() + slow_launches_ms()); }
+
+ private:
+  double slow(double estimate) const { return on_card(machine) ? std::min(excess_ms(), estimate) : 0; }
+};
+
+StepParts divide(const Examination& p) {
+  StepParts parts = p.seen.timed ? *p.seen.timed : p.planned.parts;
+  if (!p.seen.timed) {
+    parts[StepPart::attention].ms += p.slow_attention_ms();
+    parts[StepPart::products].ms += p.slow_mlp_ms();
+    parts[StepPart::launches].ms += p.slow_launches_ms();
+  }
+  parts[StepPart::communication].ms = 0;  // the part of it that computing hides costs nothing
+  const double scale = parts.ms() > 0 ? p.device_ms / parts.ms() : 0;
+  for (PartTime& part : parts.of) part.ms *= scale;
+  for (const StepPart of_tokens : {StepPart::products, StepPart::attention, StepPart::memory_bound, StepPart::head})
+    parts[of_tokens].floor_ms *= 1 - p.seen.padding;
+  for (PartTime& part : parts.of) part.floor_ms = std::min(part.floor_ms, part.ms);
+  parts[StepPart::communication] = {p.seen.ranks_wait_ms, 0};
+  parts[StepPart::launches].ms += std::max(0.0, p.seen.idle_ms - p.data_ms);
+  parts[StepPart::data].ms = p.data_ms;
+  parts[StepPart::evaluation].ms = p.seen.evaluation_ms;
+  parts[StepPart::sampling].ms = p.seen.sampling_ms;
+  parts[StepPart::saving].ms = p.seen.saving_ms;
+  return parts;
+}
+
+constexpr double kLittle = 0.01;                  // of the time: what evaluations and saves may well cost
+constexpr double kSlowDisk = 300e6;               // bytes a second: a third of what local disks do
+constexpr double kLargeCheckpoint = 64 * 0x1p20;  // of a smaller one the time is the file system's, not the disk's
+
+constexpr const char* kAnotherModel = "another model: a run starts anew with it";
+
+std::string ms(double value) { return value < 10 ? fmt::format("{:.2g} ms", value) : fmt::format("{:.0f} ms", value); }
+std::string short_gib(std::int64_t bytes) {
+  const double value = gib(bytes);
+  return value < 1 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value);
+}
+std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+// The next of 1, 2, 5, 10, 20, 50 ...
+std::int64_t round_up(double n) {
+  for (std::int64_t unit = 1;; unit *= 10)
+    for (const std::int64_t times : {1, 2, 5})
+      if (static_cast<double>(times * unit) >= n || unit > 1'000'000'000'000) return times * unit;
+}
+
+class Rules {
+ public:
+  explicit Rules(const Examination& p)
+      : p_(p), c_(p.config), seen_(p.seen), card_(p.machine.kind == device::Kind::cuda) {}
+
+  std::vector<Finding> all() {
+    padding();
+    loader();
+    saves();
+    every("train.eval_every", c_.train.eval_every, Illness::frequent_evaluation, seen_.evaluation_ms, "evaluations");
+    every("train.sample_every", c_.train.sample_every, Illness::frequent_samples, seen_.sampling_ms, "samples");
+    recompute();
+    small_batch();
+    ranks();
+    if (card_) on_card();
+    return std::move(found_);
+  }
+
+ private:
+  Finding& add(Illness illness, double loss_ms, std::string found, std::vector<std::string> changes = {},
+               std::string basis = "by the plan") {
+    return found_.emplace_back(Finding{illness, std::move(found), "", std::move(changes), std::move(basis), loss_ms});
+  }
+  std::string recorded() const { return seen_.measured ? "as recorded" : "by the plan"; }
+  // The lost part of the device's time, less kernels that the plan knows nothing of, where the plan expects the step to
+  // become so many times as fast.
+  double loss_of(double gain) const { return gain > 1 ? (p_.device_ms - p_.slow_kernels_ms()) * (1 - 1 / gain) : 0; }
+  double rate(const config::Config& c) const { return make_plan(c, p_.machine).expected.tokens_per_s; }
+  double own_rate() const {
+    if (own_rate_ == 0) own_rate_ = rate(c_);
+    return own_rate_;
+  }
+
+  void padding() {
+    if (seen_.padding <= 0) return;
+    // The update takes as long whatever the rows hold.
+    const double update = std::min(p_.planned.parts[StepPart::update].ms, p_.device_ms);
+    Finding& f = add(Illness::padding, seen_.padding * (p_.device_ms - update),
+                     fmt::format("{} of the token slots hold no document", percent(seen_.padding)), {}, recorded());
+    if (c_.data.packing == "pad" || c_.data.packing == "bucket")
+      f.changes = {"data.packing=pack"};
+    else if (c_.data.packing == "pack")
+      f.changes = {fmt::format("data.max_segments={}", 4 * c_.data.max_segments)};
+    if (c_.data.packing == "pack") f.mend = "a larger data.max_segments lets a batch hold more short documents";
+  }
+
+  void loader() {
+    if (p_.data_ms <= 0) return;
+    const std::string found = fmt::format("the device waits {} of a step for data", ms(p_.data_ms));
+    if (seen_.slowest_stage == "read") {
+      add(Illness::slow_disk, p_.data_ms, found + "; reading is the slowest stage", {}, recorded()).mend =
+          "data on a faster or local disk, or prepared (redline data prepare), mend that";
+      return;
+    }
+    Finding& f = add(Illness::starving_loader, p_.data_ms, found, {}, recorded());
+    if (!seen_.slowest_stage.empty()) f.found += fmt::format("; {} is the slowest stage", seen_.slowest_stage);
+    if (c_.data.workers == 0) f.changes = {"data.workers=-1"};
+    if (c_.data.workers > 0) f.changes = {fmt::format("data.workers={}", 2 * c_.data.workers)};
+  }
+
+  void saves() {
+    if (seen_.saving_ms <= 0 || c_.checkpoint.every == 0) return;
+    const auto bytes = static_cast<double>(make_plan(c_, p_.machine).checkpoint);
+    const double speed = seen_.save_seconds > 0 ? bytes / seen_.save_seconds : 0;
+    const bool slow = seen_.measured && bytes > kLargeCheckpoint && speed > 0 && speed < kSlowDisk;
+    if (!slow) {
+      every("checkpoint.every", c_.checkpoint.every, Illness::frequent_saves, seen_.saving_ms, "saves");
+      return;
+    }
+    // Saving is beside training as soon as a checkpoint is written before the next is due.
+    const double enough = 1e3 * seen_.save_seconds / seen_.step_ms;
+    Finding& f =
+        add(Illness::slow_disk, seen_.saving_ms,
+            fmt::format("saves hold training for {} a step: a checkpoint of {:.1f} GB takes {:.0f} s, {:.0f} MB/s",
+                        ms(seen_.saving_ms), bytes * 1e-9, seen_.save_seconds, speed * 1e-6),
+            {}, recorded());
+    if (enough > static_cast<double>(c_.checkpoint.every))
+      f.changes = {fmt::format("checkpoint.every={}", round_up(enough))};
+  }
+
+  // Work between steps that comes every `steps` of them.
+  void every(std::string_view key, std::int64_t steps, Illness illness, double cost_ms, std::string_view what) {
+    if (steps == 0 || cost_ms <= 0) return;
+    const double share = cost_ms / p_.whole_ms;
+    if (share <= kLittle) return;
+    const std::int64_t rarer = round_up(static_cast<double>(steps) * share / kLittle);
+    const double left = static_cast<double>(steps) / static_cast<double>(rarer);
+    add(illness, cost_ms * (1 - left),
+        fmt::format("{} take {} for each step, {} of the time ({} = {})", what, ms(cost_ms), percent(share), key,
+                    steps),
+        {fmt::format("{}={}", key, rarer)}, recorded());
+  }
+
+  void recompute() {
+    if (c_.train.recompute == "none") return;
+    for (const char* less : {"none", "mlp"}) {
+      if (c_.train.recompute == less) return;
+      config::Config other = c_;
+      other.train.recompute = less;
+      const Plan plan = make_plan(other, p_.machine);
+      if (!plan.fits) continue;
+      add(Illness::recompute, loss_of(plan.expected.tokens_per_s / own_rate()),
+          fmt::format("train.recompute = \"{}\" computes again what there is room for ({} of {} GiB without)",
+                      c_.train.recompute, short_gib(plan.memory.total()), short_gib(p_.machine.memory)),
+          {fmt::format("train.recompute={}", less)});
+      return;
+    }
+  }
+
+  // Fewer and larger micro-batches of the same step; where there is one already, and it is tiny, a larger step.
+  void small_batch() {
+    if (seen_.batch_was_chosen) return;
+    const Setting own = setting_of(c_);
+    Setting s = own, best = own;
+    double fastest = own_rate();
+    while (true) {
+      std::int64_t factor = 2;
+      while (s.accumulate % factor != 0 && factor <= s.accumulate) ++factor;
+      if (s.accumulate > 1)
+        s = {s.batch_size * factor, s.accumulate / factor, s.recompute};
+      else if (s.batch_size * c_.train.seq_len < kEnoughTokens)
+        s.batch_size *= 2;
+      else
+        break;
+      if (s.batch_size > model::most_rows(c_)) break;
+      const Plan plan = make_plan(with_setting(c_, s), p_.machine);
+      if (!plan.fits) break;
+      if (plan.expected.tokens_per_s < (1 + kLittle) * fastest) continue;
+      fastest = plan.expected.tokens_per_s;
+      best = s;
+    }
+    if (best == own) return;
+    Finding& f =
+        add(Illness::small_batch, loss_of(fastest / own_rate()),
+            fmt::format("a micro-batch has {}: products are small, and weights and gradients move for little work",
+                        counted(own.batch_size * c_.train.seq_len, "token")),
+            {fmt::format("train.batch_size={}", best.batch_size)});
+    f.mend = "larger micro-batches have larger products, and move weights and gradients less often";
+    if (best.accumulate != own.accumulate) f.changes.push_back(fmt::format("train.accumulate={}", best.accumulate));
+    if (best.rows() != own.rows())
+      f.caution = fmt::format("a step then has {} instead of {}: optim.lr follows, by the root of the ratio as a rule",
+                              counted(best.rows(), "row"), own.rows());
+  }
+
+  void ranks() {
+    if (seen_.slowest_rank < 0) return;
+    const double lag = std::clamp(seen_.slowest_rank_ms - seen_.median_rank_ms, 0.0, seen_.step_ms);
+    add(Illness::slow_rank, lag,
+        fmt::format("rank {} needs {} for a step, the one in the middle {}", seen_.slowest_rank,
+                    ms(seen_.slowest_rank_ms), ms(seen_.median_rank_ms)),
+        {}, "as recorded");
+    const double network = seen_.ranks_wait_ms - lag;
+    if (network <= 0) return;
+    Finding& f = add(
+        Illness::communication, network,
+        fmt::format("{} of a step pass with nothing to compute before others' gradients or weights come", ms(network)),
+        {}, "as recorded");
+    if (c_.parallel.wire == "fp32") f.changes = {"parallel.wire=bf16"};
+  }
+
+  void on_card() {
+    shapes();
+    throttled();
+    if (const double loss = p_.slow_launches_ms(); loss > 0) {
+      Finding& f = add(Illness::no_graphs, loss,
+                       seen_.graphs_fell_back ? "a capture failed, and every kernel is launched by itself"
+                                              : "kernels.graphs = \"off\": every kernel is launched by itself",
+                       {}, "estimated");
+      if (c_.kernels.graphs == "off") f.changes = {"kernels.graphs=auto"};
+    }
+    const auto in = [&](const char* matmul) {
+      config::Config other = c_;
+      other.precision.matmul = matmul;
+      return loss_of(rate(other) / own_rate());
+    };
+    const std::string& matmul = c_.precision.matmul;
+    if (matmul == "tf32" || matmul == "fp32")
+      add(Illness::precision, in("bf16"), fmt::format("precision.matmul = \"{}\"", matmul), {"precision.matmul=bf16"})
+          .caution = "products round their operands to bf16";
+    if (matmul == "bf16" && p_.machine.tflops.fp8 > 0)
+      add(Illness::fp8_off, in("fp8"), "the card has fp8, and the plan expects it to pay", {"precision.matmul=fp8"})
+          .caution = "products of linears then take operands of eight bits: docs/fp8.md says how the loss keeps up";
+  }
+
+  void shapes() {
+    vocabulary();
+    const config::Model& m = c_.model;
+    if (const double loss = p_.slow_mlp_ms(); loss > 0)
+      add(Illness::ffn, loss,
+          fmt::format("model.ffn = {} is no multiple of {}", m.ffn,
+                      m.ffn % 8 != 0 ? "8: rows begin anywhere, and products load them piece by piece"
+                                     : "128: the last tile of a product is not full"),
+          {fmt::format("model.ffn={}", whole_tiles(m.ffn))}, "estimated")
+          .caution = kAnotherModel;
+    const double attention = p_.slow_attention_ms();
+    if (attention <= 0) return;
+    if (m.head_dim == 64 || m.head_dim == 128) {
+      Finding& f = add(Illness::reference_attention, attention,
+                       c_.kernels.attention == "reference" ? "kernels.attention = \"reference\""
+                                                           : "the reference computes attention: no other could",
+                       {}, "estimated");
+      if (c_.kernels.attention == "reference") f.changes = {"kernels.attention=auto"};
+      return;
+    }
+    const std::int64_t wide = m.head_dim < 64 ? 64 : 128;
+    add(Illness::head_dim, attention,
+        fmt::format("model.head_dim = {}: the fast kernels of attention take 64 and 128", m.head_dim),
+        {fmt::format("model.head_dim={}", wide)}, "estimated")
+        .caution = kAnotherModel;
+  }
+
+  // In bf16 any vocabulary is fast: the head cuts its products (ops/cuda/gemm.cpp). Those of eight bits cannot be cut.
+  void vocabulary() {
+    config::Config other = c_;
+    other.model.vocab = whole_tiles(c_.model.vocab);
+    if (model::fp8_products(c_).head || !model::fp8_products(other).head) return;
+    add(Illness::vocabulary, loss_of(rate(other) / own_rate()),
+        fmt::format("model.vocab = {} is no multiple of {}, so the head's gradients are not in fp8", c_.model.vocab,
+                    ops::kFp8Multiple),
+        {fmt::format("model.vocab={}", other.model.vocab)})
+        .caution = kAnotherModel;
+  }
+
+  void throttled() {
+    const auto &now = seen_.clock_mhz, &most = seen_.max_clock_mhz;
+    if (!now || !most || !train::clocks_are_held_down(seen_.throttle, now, most)) return;
+    const double usual = train::kBusyClock * *most;
+    if (*now >= usual) return;
+    const StepParts& parts = p_.planned.parts;  // memory has a clock of its own
+    const double of_clock = parts[StepPart::products].ms + parts[StepPart::attention].ms + parts[StepPart::head].ms;
+    const double share = parts.ms() > 0 ? of_clock / parts.ms() : 0;
+    add(Illness::throttled, std::min(p_.excess_ms(), p_.device_ms * share * (1 - *now / usual)),
+        fmt::format("{:.0f} MHz of {:.0f} in the mean ({}); a busy card keeps about {:.0f}", *now, *most,
+                    seen_.throttle, usual),
+        {}, "as recorded");
+  }
+
+  const Examination& p_;
+  const config::Config& c_;
+  const Observed& seen_;
+  const bool card_;
+  mutable double own_rate_ = 0;
+  std::vector<Finding> found_;
+};
+
 }  // namespace
-
-double Patient::excess_ms() const { return std::max(0.0, device_ms - planned.parts.ms()); }
-
-double Patient::slow_attention_ms() const {
-  if (!on_card(machine)) return 0;
-  return std::min(excess_ms(), attention_estimate(config, planned, seen.reference_attention));
-}
-double Patient::slow_mlp_ms() const {
-  if (!on_card(machine)) return 0;
-  return std::min(excess_ms(), planned.mlp_ms * odd_extent_share(config.model.ffn));
-}
-double Patient::slow_launches_ms() const {
-  if (!on_card(machine)) return 0;
-  return std::min(excess_ms(), launches_estimate(config, planned, seen.graphs_fell_back));
-}
-
-double Patient::slow_kernels_ms() const {
-  return std::min(excess_ms(), slow_attention_ms() + slow_mlp_ms() + slow_launches_ms());
-}
 
 Observed expected_step(const config::Config& config, const Machine& machine) {
   const Plan plan = make_plan(config, machine);
@@ -87,41 +392,7 @@ Observed expected_step(const config::Config& config, const Machine& machine) {
   return seen;
 }
 
-Patient examine(const config::Config& config, const Machine& machine, const Observed& seen) {
-  Patient p{config, machine, seen, planned_step(config, machine)};
-  p.device_ms = std::max(0.0, seen.device_ms - seen.ranks_wait_ms);
-  p.whole_ms = seen.step_ms + seen.evaluation_ms + seen.sampling_ms + seen.saving_ms;
-  p.data_ms = std::min(seen.data_wait_ms, seen.idle_ms);
-  return p;
-}
-
-namespace {
-
-StepParts divide(const Patient& p) {
-  StepParts parts = p.seen.timed ? *p.seen.timed : p.planned.parts;
-  if (!p.seen.timed) {
-    parts[StepPart::attention].ms += p.slow_attention_ms();
-    parts[StepPart::products].ms += p.slow_mlp_ms();
-    parts[StepPart::launches].ms += p.slow_launches_ms();
-  }
-  parts[StepPart::communication].ms = 0;  // the part of it that computing hides costs nothing
-  const double scale = parts.ms() > 0 ? p.device_ms / parts.ms() : 0;
-  for (PartTime& part : parts.of) part.ms *= scale;
-  for (const StepPart of_tokens : {StepPart::products, StepPart::attention, StepPart::memory_bound, StepPart::head})
-    parts[of_tokens].floor_ms *= 1 - p.seen.padding;
-  for (PartTime& part : parts.of) part.floor_ms = std::min(part.floor_ms, part.ms);
-  parts[StepPart::communication] = {p.seen.ranks_wait_ms, 0};
-  parts[StepPart::launches].ms += std::max(0.0, p.seen.idle_ms - p.data_ms);
-  parts[StepPart::data].ms = p.data_ms;
-  parts[StepPart::evaluation].ms = p.seen.evaluation_ms;
-  parts[StepPart::sampling].ms = p.seen.sampling_ms;
-  parts[StepPart::saving].ms = p.seen.saving_ms;
-  return parts;
-}
-
-}  // namespace
-
-void Diagnosis::set_refuted_aside() {
+void Diagnosis::separate_refuted() {
   for (std::vector<Finding>* from : {&findings, &options}) {
     const auto help = [](const Finding& f) { return !f.refuted(); };
     const auto rest = std::ranges::stable_partition(*from, help);
@@ -131,14 +402,14 @@ void Diagnosis::set_refuted_aside() {
 }
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen) {
-  const Patient p = examine(config, machine, seen);
+  const Examination p(config, machine, seen);
   Diagnosis d;
   d.parts = divide(p);
   d.step_ms = p.whole_ms;
   d.tokens_per_s = 1e3 * seen.tokens / d.step_ms;
   d.mfu = seen.mfu * seen.step_ms / d.step_ms;
   double explained = p.slow_kernels_ms();
-  for (Finding& f : find_illnesses(p)) {
+  for (Finding& f : Rules(p).all()) {
     if (f.illness == train::Illness::throttled) explained += f.loss_ms;
     f.loss_ms = std::min(f.loss_ms, 0.99 * d.step_ms);
     if (f.loss_ms < kWorthMending * d.step_ms) continue;

@@ -9,7 +9,6 @@
 
 #include "config/config.h"
 #include "perf/plan.h"
-#include "perf/step_parts.h"
 #include "train/illness.h"
 
 namespace redline::perf {
@@ -32,7 +31,7 @@ struct Observed {
   std::string throttle;            // what held the clocks down, "": nothing
   std::optional<double> clock_mhz, max_clock_mhz;
   std::string slowest_stage;                                   // of the data pipeline; "": not known
-  bool graphs_fell_back = false, reference_attention = false;  // as the run told
+  bool graphs_fell_back = false, reference_attention = false;  // as the run said
   bool batch_was_chosen = false;                               // by train.batch_size = "auto"
   std::optional<StepParts> timed;                              // the device's parts, where nodes were timed
 };
@@ -63,7 +62,7 @@ struct Diagnosis {
   std::vector<Finding> findings;  // worth mending, the most expensive first
   std::vector<Finding> options;   // faster, for another result
   std::vector<Finding> refuted;   // of both, those that were tried and do not help
-  void set_refuted_aside();
+  void separate_refuted();        // moves them there
   double mfu_points(double loss_ms) const { return 100 * mfu * loss_ms / (step_ms - loss_ms); }
 };
 
@@ -71,22 +70,5 @@ struct Diagnosis {
 Observed expected_step(const config::Config& config, const Machine& machine);
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
-
-// The two halves of diagnose(): the step's parts, and every finding, whatever it costs (perf/doctor_rules.cpp).
-struct Patient {
-  const config::Config& config;
-  const Machine& machine;
-  const Observed& seen;
-  PlannedStep planned;
-  double device_ms = 0;      // without waiting for other ranks
-  double whole_ms = 0;       // the step with its share of evaluations and saves
-  double data_ms = 0;        // the part of its wait for data in which the device stood still
-  double excess_ms() const;  // of device_ms over the plan
-  // Time of slow kernels beyond the plan, at most the step's own time.
-  double slow_attention_ms() const, slow_mlp_ms() const, slow_launches_ms() const;
-  double slow_kernels_ms() const;  // all of them
-};
-Patient examine(const config::Config& config, const Machine& machine, const Observed& seen);
-std::vector<Finding> find_illnesses(const Patient& patient);
 
 }  // namespace redline::perf

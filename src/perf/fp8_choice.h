@@ -1,4 +1,4 @@
-// The choice behind precision.fp8 = "auto": which products of linears take operands in eight bits on a card. Each
+// The choice of precision.fp8 = "auto": which products of linears take operands in eight bits on a card. Each
 // product is timed in eight bits, the bytes of its casts are counted, and it is taken where both together are faster
 // than bf16.
 #pragma once

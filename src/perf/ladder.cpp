@@ -1,32 +1,100 @@
-// A rung stays where it makes the step no slower, so that the last row is the best that the rungs give together.
+// The tables of rungs and tiers, and the climb. A rung stays where it makes the step no slower, so that the last row is
+// the best that the rungs give together.
 #include "perf/ladder.h"
 
 #include <algorithm>
-#include <map>
+#include <variant>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "perf/what_runs.h"
+#include "model/lowering.h"
 
 namespace redline::perf {
 namespace {
 
-constexpr double kLeastSeconds = 0.2;
+constexpr double kUsualDropout = 0.1;
+constexpr std::int64_t kMostLogitsRows = 1 << 24;  // that kernels.logits_rows takes
 
-KeyValues keys_of(const Setting& s) {
-  return {fmt::format("train.batch_size={}", s.batch_size), fmt::format("train.accumulate={}", s.accumulate)};
+constexpr const char* kOneWay = "the CPU computes in fp32, whatever this key says";
+constexpr const char* kOneAttention = "the CPU has one attention, which keeps no scores";
+constexpr const char* kNoProposals = "the CPU's library has one way to compute a product";
+
+// An unfused AdamW in fp32: m and v (read with the gradient, written), the root of v (read, written), the step (m, root
+// and weight read, weight written), the decay (weight read and written), and the working copy read from the weight.
+constexpr double kAdamWBytes = 4 * (3 + 3 + 2 + 4 + 2 + 1);
+
+// Counts passes over the operands of the nodes that are fused.
+class Count {
+ public:
+  Count(const program::ProgramSet& set, double micro_batches) : set_(set), micro_batches_(micro_batches) {}
+
+  void node(const program::Node& node) {
+    if (node.phase == program::Phase::recompute) return;
+    std::visit([&](const auto& op) { add(op, node); }, node.op);
+  }
+  double qkv = 0, norms = 0, adamw = 0, swiglu = 0;
+
+ private:
+  double bytes(program::ValueId id) const { return id.present() ? static_cast<double>(set_.at(id).bytes()) : 0; }
+
+  template <class Op>
+  void add(const Op&, const program::Node&) {}
+  // Three products instead of one read their input twice more.
+  void add(const ops::Linear<program::ValueId>& op, const program::Node& node) {
+    if (node.name == "qkv") qkv += 2 * micro_batches_ * bytes(op.x);
+    if (node.name == "gate_up") swiglu += micro_batches_ * bytes(op.x);
+  }
+  // On the way back two of them add to what the first has written.
+  void add(const ops::LinearInputGrad<program::ValueId>& op, const program::Node& node) {
+    if (node.name.starts_with("qkv")) qkv += 4 * micro_batches_ * bytes(op.dx);
+    if (node.name.starts_with("gate_up")) swiglu += 2 * micro_batches_ * bytes(op.dx);
+  }
+  void add(const ops::LinearWeightGrad<program::ValueId>& op, const program::Node& node) {
+    if (node.name.starts_with("qkv")) qkv += 2 * micro_batches_ * bytes(op.x);
+    if (node.name.starts_with("gate_up")) swiglu += micro_batches_ * bytes(op.x);
+  }
+  // A norm of its own reads the sum again that the residual add has just written; on the way back its gradient would be
+  // written, and read by the add of the branch's.
+  void add(const ops::AddNorm<program::ValueId>& op, const program::Node&) {
+    if (op.residual_out.present()) norms += micro_batches_ * bytes(op.residual_out);
+  }
+  void add(const ops::AddNormGrad<program::ValueId>& op, const program::Node&) {
+    norms += 2 * micro_batches_ * bytes(op.dresidual);
+  }
+  void add(const optim::AdamW<program::ValueId>& op, const program::Node& node) {
+    const double elements = static_cast<double>(set_.at(op.parameters).shape.elements());
+    adamw += std::max(0.0, elements * kAdamWBytes + bytes(op.working) - node.cost.bytes);
+  }
+
+  const program::ProgramSet& set_;
+  double micro_batches_;
+};
+
+// The savings of fused kernels that have no slow twin here: the bytes of a step that separate kernels would move in
+// addition, counted on the lowered program.
+std::vector<Trial> fused_savings(const config::Config& config, device::Kind kind) {
+  const model::LoweredModel lowered = model::lower(config.model, model::lowering_options(config, kind));
+  Count count(lowered.set, static_cast<double>(config.train.accumulate));
+  for (const program::Node& node : lowered.set.find(model::kFirst).nodes) count.node(node);
+  for (const program::Node& node : lowered.set.find(model::kUpdate).nodes) count.node(node);
+  const auto row = [](const char* name, const char* about, double bytes) {
+    Trial trial;
+    trial.name = name;
+    trial.about = about;
+    trial.state = TrialState::not_separable;
+    trial.saved_bytes = bytes;
+    return trial;
+  };
+  return {row("fused QKV",
+              "one product for queries, keys and values: three read their input and add its gradient apart", count.qkv),
+          row("fused gate and up", "one product for both halves of SwiGLU, likewise", count.swiglu),
+          row("fused norms", "the residual add and RMSNorm in one pass, and their gradients in one", count.norms),
+          row("fused AdamW", "moments, weights, decay and working copies in one pass over flat arrays", count.adamw)};
 }
-
-// One line, without what other lines would say.
-std::string sentence(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 class Climbing {
  public:
-  Climbing(const LoadConfig& load, const Bench& bench, const LadderOptions& options)
-      : load_(load), bench_(bench), options_(options), own_(load({})), rungs_(rungs()) {
-    for (const Rung& rung : rungs_) left_ += rung.kind != RungKind::absent;
-    of_ = ++left_;  // and the first row
-  }
+  Climbing(const LoadConfig& load, const Bench& bench, const SearchOptions& options)
+      : search_(options, without_simulations(bench), load), own_(load({})), rungs_(rungs()) {}
 
   Ladder up() {
     put_base();
@@ -45,14 +113,15 @@ class Climbing {
     put_base();
     KeyValues full = naive_;
     for (const Rung& rung : rungs_)
-      if (rung.kind == RungKind::speed && has_effect(full, rung.keys) && !simulated(load_(over(full, rung.keys))))
+      if (rung.kind == RungKind::speed && search_.has_effect(full, rung.keys) &&
+          !is_simulated(search_.bench().kind, search_.load(over(full, rung.keys))))
         full = over(full, rung.keys);
     try {
       first("the full step", "every rung on that makes it faster", full);
       KeyValues before = naive_;  // what a rung's key was below it
       for (const Rung& rung : rungs_) {
         if (rung.kind == RungKind::memory || rung.kind == RungKind::batch) {
-          --left_;
+          search_.leave_out();
           continue;
         }
         leave(rung, before);
@@ -67,18 +136,18 @@ class Climbing {
   }
 
   Ladder tiers_up_to(std::string_view last) {
-    const Tier& end = tier_called(last);
-    of_ = left_ = static_cast<std::size_t>(&end - tiers().data()) + 1;
+    const std::span<const Tier> wanted =
+        tiers().first(static_cast<std::size_t>(&tier_called(last) - tiers().data()) + 1);
+    search_.expect(wanted.size());
     try {
-      for (const Tier& tier : tiers()) {
-        LadderRow row = row_of({std::string(tier.name), RungKind::speed, tier.keys, std::string(tier.about)});
-        measure_row(row, tier.keys);
-        row.kept = row.state == RowState::measured;
+      for (const Tier& tier : wanted) {
+        Trial row = row_of({std::string(tier.name), RungKind::speed, tier.keys, std::string(tier.about)});
+        search_.measure(row, tier.keys);
+        row.kept = row.measured.done();
         if (ladder_.rows.empty() || !before_.done()) before_ = first_ = row.measured;
         put_factors(row);
         if (row.kept) before_ = row.measured, ladder_.full = tier.keys;
         ladder_.rows.push_back(std::move(row));
-        if (&tier == &end) break;
       }
     } catch (const Interrupted&) {
       ladder_.stopped = true;
@@ -87,24 +156,40 @@ class Climbing {
   }
 
  private:
+  static bool is_simulated(device::Kind kind, const config::Config& config) {
+    return kind == device::Kind::cpu && config.precision.matmul == "fp8";
+  }
+  static Bench without_simulations(const Bench& bench) {
+    Bench real = bench;
+    real.measure = [bench](const config::Config& config, double seconds) {
+      if (!is_simulated(bench.kind, config)) return bench.measure(config, seconds);
+      Measured none;
+      none.problem = "the CPU only simulates fp8, to be the truth for cards";
+      return none;
+    };
+    return real;
+  }
+
   // The rows of a micro-batch with which the naive step fits: the configuration's own, or the most below that divide
   // them.
   void put_base() {
+    search_.expect(1 + static_cast<std::size_t>(std::ranges::count_if(
+                           rungs_, [](const Rung& rung) { return rung.kind != RungKind::absent; })));
     Setting base = setting_of(own_);
     const Setting own = base;
     for (std::int64_t parts = 1; parts <= own.batch_size; ++parts) {
       if (own.batch_size % parts != 0) continue;
       base = {own.batch_size / parts, own.accumulate * parts, "none"};
       naive_ = naive_keys(own_, base);
-      if (bench_.fits(load_(naive_))) break;
+      if (search_.bench().fits(search_.load(naive_))) break;
     }
     if (base.batch_size != own.batch_size)
       base_ = fmt::format("; {} rows x {}, since {} do not fit", base.batch_size, base.accumulate, own.batch_size);
     keys_ = naive_;
   }
 
-  LadderRow row_of(const Rung& rung) const {
-    LadderRow row;
+  Trial row_of(const Rung& rung) const {
+    Trial row;
     row.name = rung.name;
     row.keys = rung.keys;
     row.about = rung.about;
@@ -112,44 +197,17 @@ class Climbing {
     return row;
   }
 
-  bool has_effect(const KeyValues& without, const KeyValues& keys) const {
-    try {
-      return what_runs(load_(without), bench_.kind) != what_runs(load_(over(without, keys)), bench_.kind);
-    } catch (const UserError&) {
-      return true;  // the measurement says what is wrong
-    }
-  }
-
-  bool simulated(const config::Config& config) const {
-    return bench_.kind == device::Kind::cpu && config.precision.matmul == "fp8";
-  }
-
-  double share() const {
-    const double rest = options_.seconds - (steady_seconds() - begin_);
-    return std::max(kLeastSeconds, rest / static_cast<double>(std::max<std::size_t>(left_, 1)));
-  }
-
-  // Fills in state and reason where a row cannot be measured. Half of its share is for the time before the timed steps.
-  void measure_row(LadderRow& row, const KeyValues& keys) {
-    end_if_asked(options_.stop);
-    if (options_.progress) options_.progress(row.name, of_ - left_ + 1, of_);
-    try {
-      const config::Config config = load_(keys);
-      if (simulated(config))
-        row.measured.problem = "the CPU only simulates fp8, to be the truth for cards";
-      else
-        row.measured = bench_.measure(config, share() / 2);
-      row.reason = sentence(row.measured.done() ? row.measured.note : row.measured.problem);
-    } catch (const UserError& e) {  // keys that do not go together
-      row.reason = row.measured.problem = sentence(e.what());
-    }
-    if (!row.measured.done()) row.state = RowState::failed;
-    --left_;
+  // Adds a row that is not measured.
+  void add(Trial row, TrialState state, const std::string& reason) {
+    row.state = state;
+    row.reason = reason.empty() ? "it changes nothing here" : reason;
+    if (state == TrialState::no_effect) search_.leave_out();
+    ladder_.rows.push_back(std::move(row));
   }
 
   void first(const std::string& name, const std::string& about, const KeyValues& keys) {
-    LadderRow row = row_of({name, RungKind::speed, keys, about});
-    measure_row(row, keys);
+    Trial row = row_of({name, RungKind::speed, keys, about});
+    search_.measure(row, keys);
     first_ = before_ = row.measured;
     row.kept = row.measured.done();
     put_factors(row);
@@ -157,7 +215,7 @@ class Climbing {
     keys_ = keys;
   }
 
-  void put_factors(LadderRow& row) const {
+  void put_factors(Trial& row) const {
     if (!row.measured.done()) return;
     const auto factor = [&](const Measured& m) {
       return m.done() && m.tokens_per_s > 0 ? row.measured.tokens_per_s / m.tokens_per_s : 0.0;
@@ -167,29 +225,20 @@ class Climbing {
   }
 
   void step_on(const Rung& rung) {
-    LadderRow row = row_of(rung);
-    if (rung.kind == RungKind::absent) {
-      row.state = RowState::absent;
-      row.reason = rung.lacks;
-      ladder_.rows.push_back(std::move(row));
-      return;
-    }
+    Trial row = row_of(rung);
+    if (rung.kind == RungKind::absent) return add(std::move(row), TrialState::absent, rung.lacks);
     std::string lacks = rung.lacks;
     if (rung.kind == RungKind::batch) {
-      const std::vector<Setting> settings = bench_.settings(load_(keys_));
+      const std::vector<Setting> settings = search_.bench().settings(search_.load(keys_));
       if (!settings.empty()) row.keys = keys_of(settings.front());
       lacks = settings.empty() ? "nothing fits" : "the plan's choice is what was measured already";
     }
-    if (row.keys.empty() || !has_effect(keys_, row.keys)) {
-      row.state = RowState::no_effect;
-      row.reason = lacks.empty() ? "it changes nothing here" : lacks;
-      keys_ = over(keys_, row.keys);  // costs nothing, and the full step has no key of the naive one left
-      --left_;
-      ladder_.rows.push_back(std::move(row));
-      return;
-    }
     const KeyValues keys = over(keys_, row.keys);
-    measure_row(row, keys);
+    if (row.keys.empty() || !search_.has_effect(keys_, row.keys)) {
+      keys_ = keys;  // costs nothing, and the full step has no key of the naive one left
+      return add(std::move(row), TrialState::no_effect, lacks);
+    }
+    search_.measure(row, keys);
     put_factors(row);
     decide(row, rung, keys);
     ladder_.rows.push_back(std::move(row));
@@ -197,7 +246,7 @@ class Climbing {
 
   // Decides whether a rung stays. A rung that could not be measured does not. Where the naive step could not, the first
   // rung that can be measured stays.
-  void decide(LadderRow& row, const Rung& rung, const KeyValues& keys) {
+  void decide(Trial& row, const Rung& rung, const KeyValues& keys) {
     if (!row.measured.done()) return;
     const double noise = std::max(row.measured.noise, before_.noise);
     const double least = !before_.done() ? 0 : rung.kind == RungKind::memory ? 1 + noise : 1 - noise;
@@ -215,61 +264,123 @@ class Climbing {
   }
 
   void leave(const Rung& rung, const KeyValues& before) {
-    LadderRow row = row_of(rung);
-    KeyValues undone;
+    Trial row = row_of(rung);
+    row.name = "without " + rung.name;
+    row.keys.clear();  // those that undo it
     for (const std::string& pair : rung.keys)
       for (const std::string& known : before)
-        if (key_of(known) == key_of(pair)) undone.push_back(known);
-    row.name = "without " + rung.name;
-    row.keys = undone;
-    if (rung.kind == RungKind::absent || undone.empty() || !has_effect(keys_, undone)) {
-      row.state = rung.kind == RungKind::absent ? RowState::absent : RowState::no_effect;
-      row.reason = rung.lacks.empty() ? "it changes nothing here" : rung.lacks;
-      if (rung.kind != RungKind::absent) --left_;
-      ladder_.rows.push_back(std::move(row));
-      return;
-    }
-    measure_row(row, over(keys_, undone));
+        if (key_of(known) == key_of(pair)) row.keys.push_back(known);
+    if (rung.kind == RungKind::absent) return add(std::move(row), TrialState::absent, rung.lacks);
+    if (row.keys.empty() || !search_.has_effect(keys_, row.keys))
+      return add(std::move(row), TrialState::no_effect, rung.lacks);
+    search_.measure(row, over(keys_, row.keys));
     put_factors(row);
     ladder_.rows.push_back(std::move(row));
   }
 
+  // The fused kernels have no slow twin: the plan says what they save.
   void add_fused() {
-    config::Config config = load_(over(keys_, {"precision.matmul=bf16"}));
-    for (const Fused& fused : fused_savings(config, bench_.kind)) {
-      LadderRow row;
-      row.name = fused.name;
-      row.about = fused.about;
-      row.state = RowState::not_separable;
-      row.saved_bytes = fused.bytes;
-      ladder_.rows.push_back(std::move(row));
-    }
+    const config::Config config = search_.load(over(keys_, {"precision.matmul=bf16"}));
+    for (Trial& row : fused_savings(config, search_.bench().kind)) ladder_.rows.push_back(std::move(row));
   }
 
-  const LoadConfig& load_;
-  const Bench& bench_;
-  const LadderOptions& options_;
+  Search search_;
   const config::Config own_;
   const std::vector<Rung> rungs_;
-  const double begin_ = steady_seconds();
-  std::size_t left_ = 0, of_ = 0;  // rows that are to be measured
-  KeyValues naive_, keys_;         // keys_: what has stayed
-  std::string base_;               // why the naive step has other rows than the configuration's
+  KeyValues naive_, keys_;  // keys_: what has stayed
+  std::string base_;        // why the naive step has other rows than the configuration's
   Measured first_, before_;
   Ladder ladder_;
 };
 
 }  // namespace
 
-std::string_view name_of(RowState state) {
-  switch (state) {
-    case RowState::measured: return "measured";
-    case RowState::failed: return "cannot be run";
-    case RowState::no_effect: return "changes nothing";
-    case RowState::not_separable: return "not separable";
-    case RowState::absent: return "not there";
-  }
-  return "";
+KeyValues naive_keys(const config::Config& c, const Setting& base) {
+  const double dropout = c.model.dropout > 0 ? c.model.dropout : kUsualDropout;
+  return {"precision.matmul=fp32",
+          "kernels.attention=reference",
+          "kernels.graphs=off",
+          "kernels.tuning=off",
+          "data.packing=pad",
+          fmt::format("kernels.logits_rows={}", std::min(base.batch_size * c.train.seq_len, kMostLogitsRows)),
+          fmt::format("model.dropout={}", dropout),
+          "optim.moments=fp32",
+          "train.recompute=none",
+          fmt::format("train.batch_size={}", base.batch_size),
+          fmt::format("train.accumulate={}", base.accumulate)};
+}
+
+std::vector<Rung> rungs() {
+  using enum RungKind;
+  return {
+      {"tf32 products", speed, {"precision.matmul=tf32"}, "fp32 operands rounded to 10 bits in products", kOneWay},
+      {"bf16 products", speed, {"precision.matmul=bf16"}, "activations and working weights in 16 bits", kOneWay},
+      {"flash attention", speed, {"kernels.attention=flash"}, "redline's own: scores stay on chip", kOneAttention},
+      {"best attention",
+       speed,
+       {"kernels.attention=auto"},
+       "the fastest that can, timed on the first batch",
+       kOneAttention},
+      {"CUDA graphs",
+       speed,
+       {"kernels.graphs=auto"},
+       "a step is replayed, not launched kernel by kernel",
+       "the CPU launches nothing"},
+      {"tuned products",
+       speed,
+       {"kernels.tuning=on"},
+       "cuBLASLt's best proposals timed, not its first taken",
+       kNoProposals},
+      {"all proposals", speed, {"kernels.tuning=max"}, "every algorithm that cuBLASLt proposes is timed", kNoProposals},
+      {"buckets", speed, {"data.packing=bucket"}, "documents of similar length share a batch"},
+      {"packing", speed, {"data.packing=pack"}, "documents fill rows: next to no padding"},
+      {"logits in chunks",
+       speed,
+       {"kernels.logits_rows=0"},
+       "the whole logits never exist",
+       "a micro-batch is one chunk"},
+      {"no dropout", speed, {"model.dropout=0"}, "one pass less over each branch", "", true},
+      {"fp8 products",
+       speed,
+       {"precision.matmul=fp8", "precision.fp8=auto"},
+       "linears in eight bits, where that is faster with its casts",
+       "no product takes fp8 here",
+       true},
+      {"fp8 attention",
+       absent,
+       {},
+       "scores and their sums in eight bits",
+       "there is no such kernel here: attention takes bf16 in a run in fp8, as its softmax needs more than three bits"},
+      {"bf16 moments", memory, {"optim.moments=bf16"}, "AdamW's moments in 16 bits, rounded at random", "", true},
+      {"8-bit moments", memory, {"optim.moments=8bit"}, "AdamW's moments in blocks of 256", "", true},
+      {"recompute mlp", memory, {"train.recompute=mlp"}, "SwiGLU's inner values are computed again"},
+      {"recompute block", memory, {"train.recompute=block"}, "whole layers are computed again"},
+      {"batch size", batch, {}, "rows of a micro-batch as the plan would choose them; a step keeps its rows"},
+  };
+}
+
+std::span<const Tier> tiers() {
+  static const std::vector<Tier> kTiers = {
+      {"safe",
+       "bf16 and packing, and nothing else that could surprise: bits repeat, kernels are launched one by one",
+       {"precision.matmul=bf16", "kernels.attention=auto", "kernels.deterministic=true", "kernels.graphs=off",
+        "kernels.tuning=off", "data.packing=pack"}},
+      {"fast",
+       "what redline does by itself: the fastest attention, tuned products, CUDA graphs; the loss means the same",
+       {"precision.matmul=bf16", "kernels.attention=auto", "kernels.deterministic=false", "kernels.graphs=auto",
+        "kernels.tuning=on", "data.packing=pack"}},
+      {"fastest",
+       "products in fp8 where they are faster, every proposal timed, the batch size that the card likes",
+       {"precision.matmul=fp8", "precision.fp8=auto", "kernels.attention=auto", "kernels.deterministic=false",
+        "kernels.graphs=auto", "kernels.tuning=max", "data.packing=pack", "train.batch_size=auto"}},
+  };
+  return kTiers;
+}
+
+const Tier& tier_called(std::string_view name) {
+  const auto it = std::ranges::find(tiers(), name, &Tier::name);
+  if (it == tiers().end()) fail_user("--tier {}: the tiers are safe, fast and fastest", name);
+  return *it;
 }
 
 Ladder climb(const LoadConfig& load, const Bench& bench, const LadderOptions& options) {
@@ -277,7 +388,7 @@ Ladder climb(const LoadConfig& load, const Bench& bench, const LadderOptions& op
   return options.without ? climbing.leave_out() : climbing.up();
 }
 
-Ladder climb_tiers(const LoadConfig& load, const Bench& bench, const LadderOptions& options, std::string_view last) {
+Ladder climb_tiers(const LoadConfig& load, const Bench& bench, const SearchOptions& options, std::string_view last) {
   return Climbing(load, bench, options).tiers_up_to(last);
 }
 

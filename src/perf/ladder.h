@@ -1,62 +1,59 @@
 // The ladder climbs from the naive step to the full one, one optimisation a rung. Each rung is measured on top of those
-// that stayed, or, with `without`, by leaving it out of the full step. This file decides what is measured and what
-// stays; a Bench measures.
+// that stayed, or, with `without`, by leaving it out of the full step. Rungs and the three tiers are lists of
+// configuration keys. This file decides what is measured and what stays; a Bench measures.
 #pragma once
 
-#include <functional>
-#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "perf/fused.h"
-#include "perf/measure.h"
-#include "perf/rungs.h"
+#include "config/config.h"
+#include "perf/plan.h"
+#include "perf/search.h"
 
 namespace redline::perf {
 
-// Loads the user's configuration with keys changed: "kernels.graphs=off". A bad key is a UserError.
-using LoadConfig = std::function<config::Config(const KeyValues& keys)>;
-
-enum class RowState {
-  measured,
-  failed,         // tried, and it cannot run here
-  no_effect,      // the device does the same without it
-  not_separable,  // it has no slow twin
-  absent,         // redline has no such optimisation
+enum class RungKind {
+  speed,   // stays in what follows, unless it makes the step slower
+  memory,  // buys memory with time: stays only where the step gets faster
+  batch,   // the plan's best batch size; its keys are known after planning
+  absent,  // no key does it; `lacks` says why
 };
-std::string_view name_of(RowState state);
 
-struct LadderRow {
-  std::string name;
-  KeyValues keys;  // its switches
-  std::string about;
-  RowState state = RowState::measured;
-  std::string reason;  // why it was not measured, or did not stay
-  Measured measured;
-  // Tokens a second, as a factor of the row that stayed before; with `without`, of the full step.
-  double over_before = 0;
-  double over_first = 0;  // as a factor of the naive step
-  bool kept = false;      // in the rungs that follow
-  bool changes_loss = false;
-  double saved_bytes = 0;  // of a step, for a row that is not separable
+struct Rung {
+  std::string name;  // "CUDA graphs"
+  RungKind kind = RungKind::speed;
+  KeyValues keys;             // switch it on
+  std::string about;          // what it is, in a few words
+  std::string lacks = {};     // why it changes nothing on a device where it changes nothing
+  bool changes_loss = false;  // it computes something else, not only faster
 };
+
+// The naive step: every rung off. `base` says the rows of a micro-batch.
+KeyValues naive_keys(const config::Config& config, const Setting& base);
+std::vector<Rung> rungs();  // in their order
+
+struct Tier {
+  std::string_view name, about;
+  KeyValues keys;
+};
+std::span<const Tier> tiers();  // from the safest to the fastest
+// An unknown name is a UserError that lists all tiers.
+const Tier& tier_called(std::string_view name);
 
 struct Ladder {
-  std::vector<LadderRow> rows;
+  std::vector<Trial> rows;
   KeyValues full;        // keys of all rungs that stayed
   bool stopped = false;  // by a signal
 };
 
-struct LadderOptions {
-  double seconds = 120;  // in all, about; a rung gets its share of the rest
+struct LadderOptions : SearchOptions {
   bool without = false;  // leave each rung out of the full step
-  const StopFlag* stop = nullptr;
-  // Called before each measurement.
-  std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};
 };
 
 Ladder climb(const LoadConfig& load, const Bench& bench, const LadderOptions& options);
 // Measures the tiers, from the safest to the one named.
-Ladder climb_tiers(const LoadConfig& load, const Bench& bench, const LadderOptions& options, std::string_view last);
+Ladder climb_tiers(const LoadConfig& load, const Bench& bench, const SearchOptions& options, std::string_view last);
 
 }  // namespace redline::perf

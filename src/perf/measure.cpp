@@ -1,4 +1,5 @@
-// A step of many micro-batches is told from steps of one and of two: all but the first take the same time.
+// The engine, a loader and the clock around them. The time of a step of many micro-batches comes from steps of one and
+// of two: all but the first take the same time.
 #include "perf/measure.h"
 
 #include <algorithm>
@@ -10,18 +11,107 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/error.h"
-#include "perf/auto_batch.h"
-#include "perf/choose.h"
+#include "data/from_config.h"
+#include "optim/schedule.h"
+#include "perf/batch_size.h"
 #include "perf/fp8_choice.h"
-#include "perf/steps.h"
+#include "program/product_tuning.h"
+#include "train/ends.h"
 #include "train/memory_advice.h"
 
 namespace redline::perf {
 namespace {
 
+// Documents of very different lengths: the mean of so many rows is within a few percent of all.
+constexpr std::int64_t kCountedRows = 1024, kCountedTokens = 4 << 20;
+
+// The choices for the device, made before the engine that they are made for.
+model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
+  program::tune_products(device, c.kernels.tuning);
+  return model::lowering_options(c, device.kind());
+}
+
+std::unique_ptr<data::Corpus> source(const config::Config& c) {
+  auto opened = data::open_training_corpus(data::corpus_options(c.data));
+  data::require_vocabulary(*opened, c.model.vocab);
+  return opened;
+}
+
+}  // namespace
+
+Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* stop)
+    : config_(c),
+      lowering_(prepared(c, device)),
+      stop_(stop),
+      loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
+      engine_(c.model, lowering_, device),
+      batch_(lowering_.batch) {
+  engine_.initialise(lowering_.seed);
+  engine_.drop_on(stop);
+}
+
+StepTimes Steps::step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {
+  const double begin = steady_seconds();
+  StepTimes times = queue(index, micro_batches, timer);
+  take();
+  times.seconds = steady_seconds() - begin;
+  return times;
+}
+
+StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer) {
+  const double lr = optim::learning_rate(config_, index, train::total_steps(config_.train), 1);
+  const auto step = static_cast<std::uint64_t>(index);
+  std::int64_t pairs = 0;
+  StepTimes times;
+  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const double wait = steady_seconds();
+    read_batch();
+    times.waited += steady_seconds() - wait;
+    count_batch();
+    engine_.upload(batch_);
+    engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
+    if (timer) timer->micro_batch(index, static_cast<double>(batch_.score_pairs));
+    engine_.micro_step(micro == 0, micro + 1 == micro_batches, timer);
+    pairs += batch_.pairs;
+    times.model_flops += engine_.model_flops(batch_);
+  }
+  engine_.set_step(step, lr, static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
+  engine_.update(timer);
+  engine_.post_result();
+  times.tokens = static_cast<double>(pairs);
+  return times;
+}
+
+void Steps::read_batch() {
+  if (!loader_.next(batch_)) fail_user("data.train has no documents to train on");
+}
+
+bool Steps::counted() const {
+  return summed_ * batch_.shape.rows >= kCountedRows || summed_ * batch_.shape.tokens() >= kCountedTokens;
+}
+
+void Steps::count_batch() {
+  if (counted()) return;
+  sums_.tokens += static_cast<double>(batch_.pairs);
+  sums_.model_flops += engine_.model_flops(batch_);
+  ++summed_;
+}
+
+Work Steps::work() {
+  while (!counted()) {
+    end_if_asked(stop_);
+    read_batch();
+    count_batch();
+  }
+  const auto n = static_cast<double>(summed_);
+  return {sums_.tokens / n, sums_.model_flops / n};
+}
+
+namespace {
+
 constexpr double kSlow = 2;           // times the seconds asked for: one such micro-batch has to do
 constexpr double kEnergySeconds = 1;  // the driver's counter moves in steps of a tenth of a second
-constexpr double kNoiseOfOne = 0.05;  // of a single step, whose spread nobody knows
+constexpr double kNoiseOfOne = 0.05;  // of a single step, whose spread is not known
 constexpr double kWorthTelling = 0.05;
 constexpr double kLeastNoise = 0.003;
 
@@ -44,13 +134,17 @@ double noise_of(const std::vector<double>& times) {
 class Stretch {
  public:
   Stretch(const config::Config& config, device::Device& device, const MeasureOptions& options)
-      : all_(config.train.accumulate), device_(device), options_(options), steps_(config, device, options.stop) {}
+      : all_(config.train.accumulate),
+        slots_(static_cast<double>(config.train.batch_size * config.train.seq_len)),
+        device_(device),
+        options_(options),
+        steps_(config, device, options.stop) {}
 
   Measured run() {
     if (warm_up()) time_steps();
     Measured m;
     const double seconds = step_seconds();
-    const Work work = steps_.work();
+    const Work work = options_.without_data ? Work{slots_} : steps_.work();
     const auto micro_batches = static_cast<double>(all_);
     m.step_ms = 1e3 * seconds;
     m.tokens_per_s = work.tokens * micro_batches / seconds;
@@ -85,7 +179,7 @@ class Stretch {
       const StepTimes again = steps_.step(index_++, 1);
       if (again.seconds > kSlow * options_.seconds) {
         waited_ = again.waited;
-        times_[0] = {again.seconds};
+        times_[0] = {again.seconds - left_out(again)};
         timed_ = again.seconds;
         return false;
       }
@@ -97,32 +191,36 @@ class Stretch {
     return true;
   }
 
+  double left_out(const StepTimes& t) const { return options_.without_data ? t.waited : 0; }
+
   std::optional<double> joules() const {
     const auto sample = options_.gpu ? options_.gpu->latest() : std::nullopt;
     return sample ? sample->energy_j : std::nullopt;
   }
 
-  // Where the device runs ahead, a step's time is from the end of the one before to its own.
+  // Where the device runs ahead, a step's time is from the end of the one before to its own. A wait that is left out is
+  // known of steps that are awaited one by one.
   void time_steps() {
     const std::optional<double> energy = joules();
-    const bool ahead = device_.runs_ahead();
+    const bool ahead = device_.runs_ahead() && !options_.without_data;
     const double begin = steady_seconds();
     double last = begin;
     std::int64_t under_way = 0;  // micro-batches of the step that is not over
     const auto next = [&](std::int64_t micro_batches) {
       const StepTimes t = ahead ? steps_.queue(index_++, micro_batches) : steps_.step(index_++, micro_batches);
       waited_ += t.waited;
+      return left_out(t);
     };
-    const auto over = [&](std::int64_t micro_batches) {
+    const auto over = [&](std::int64_t micro_batches, double without = 0) {
       const double now = steady_seconds();
-      times_[static_cast<std::size_t>(micro_batches - 1)].push_back(now - last);
+      times_[static_cast<std::size_t>(micro_batches - 1)].push_back(now - last - without);
       last = now;
     };
     for (std::int64_t round = 0;; ++round) {
       const std::int64_t micro_batches = whole_steps() ? few() : 1 + round % few();
-      next(micro_batches);
+      const double without = next(micro_batches);
       if (!ahead) {
-        over(micro_batches);
+        over(micro_batches, without);
       } else {
         if (under_way > 0) steps_.take(), over(under_way);
         under_way = micro_batches;
@@ -137,7 +235,8 @@ class Stretch {
       watts_ = (*now - *energy) / timed_;
   }
 
-  std::int64_t all_;
+  std::int64_t all_;  // micro-batches of a step
+  double slots_;      // for tokens, of a micro-batch
   device::Device& device_;
   const MeasureOptions& options_;
   Steps steps_;
@@ -155,24 +254,24 @@ std::string memory_problem(const config::Config& config, device::Device& device)
 
 }  // namespace
 
+Measured time_steps(const config::Config& config, device::Device& device, const MeasureOptions& options) {
+  return Stretch(config, device, options).run();
+}
+
 Measured measure(const config::Config& asked, device::Device& device, const MeasureOptions& options) {
   Measured m;
   try {
     end_if_asked(options.stop);
     config::Config config = asked;
-    if (config.train.automatic_batch_size) {
-      AutoBatchOptions plan_alone;
-      plan_alone.measure = false;
-      config = find_batch_size(config, device, plan_alone).config;
-    }
+    if (config.train.automatic_batch_size) config = find_batch_size(config, device, {.measure = false}).config;
     if ((m.problem = memory_problem(config, device)); !m.problem.empty()) return m;
+    std::string fp8;
     if (config.precision.matmul == "fp8") {
-      const Fp8Choice fp8 = settle_fp8(config, device, true);
-      config = fp8.config;
-      m.note = "fp8: " + model::in_words(model::fp8_products(config), fp8.reasons);
+      const Fp8Choice choice = settle_fp8(config, device, true);
+      config = choice.config;
+      fp8 = "fp8: " + model::in_words(model::fp8_products(config), choice.reasons);
     }
-    const std::string fp8 = std::move(m.note);
-    m = Stretch(config, device, options).run();
+    m = time_steps(config, device, options);
     if (!fp8.empty()) m.note = m.note.empty() ? fp8 : fmt::format("{}; {}", fp8, m.note);
   } catch (const std::bad_alloc&) {
     m.problem = "there is not enough memory for it";
@@ -180,28 +279,6 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
     m.problem = e.what();
   }
   return m;
-}
-
-Bench bench_on(device::Device& device, const MeasureOptions& options) {
-  Bench bench;
-  bench.kind = device.kind();
-  bench.measure = [&device, options](const config::Config& config, double seconds) {
-    MeasureOptions own = options;
-    own.seconds = seconds;
-    return measure(config, device, own);
-  };
-  // Some is left for what libraries and tuning take.
-  bench.fits = [&device](const config::Config& config) {
-    constexpr double kMost = 0.9;
-    return static_cast<double>(train::memory_needed(config, device.kind())) <=
-           kMost * static_cast<double>(device.available_bytes());
-  };
-  bench.settings = [&device](const config::Config& config) {
-    std::vector<Setting> settings;
-    for (const Plan& p : choose(config, machine_now(device)).best) settings.push_back(p.setting);
-    return settings;
-  };
-  return bench;
 }
 
 }  // namespace redline::perf

@@ -22,7 +22,7 @@ namespace {
 struct Extents {
   std::int64_t m, n, k;
 };
-constexpr Extents kProducts[] = {{1024, 1024, 1024}, {2048, 1024, 256}, {512, 1024, 256}};
+constexpr Extents kTimedProducts[] = {{1024, 1024, 1024}, {2048, 1024, 256}, {512, 1024, 256}};
 constexpr std::int64_t kMostElements = 2048 * 1024;  // of one operand
 constexpr double kSecondsEach = 0.13;
 constexpr int kMostRuns = 1000;  // of each
@@ -38,7 +38,7 @@ Peak measure_cpu_peak(ThreadPool& pool) {
   const std::vector<float> a = random_elements(1), b = random_elements(2);
   std::vector<float> c(a.size());
   Peak peak;
-  for (const Extents& e : kProducts) {
+  for (const Extents& e : kTimedProducts) {
     const ops::cpu::Gemm product = ops::cpu::product(  // y = x * weight^T, as every linear of a model
         {a.data(), e.m, e.k, e.k}, ops::cpu::turned({b.data(), e.n, e.k, e.k}), c.data(), e.n);
     const double start = steady_seconds();

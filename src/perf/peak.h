@@ -25,13 +25,13 @@ double measure_cuda_copy_rate(device::Device& device);  // without CUDA, perf/no
 // The measured peak of a card. Without CUDA, perf/no_cuda.cpp stands in.
 Peak measure_cuda_peak(device::Device& device);
 
-// The library behind the CPU's products: "OpenBLAS 0.3.21", and the kind of core whose kernels it chose.
+// The library that computes the CPU's products: "OpenBLAS 0.3.21", and the kind of core whose kernels it chose.
 struct BlasLibrary {
   std::string version, core;
 };
 BlasLibrary blas_library();
 
-// The libraries behind a card's products and attention. Without CUDA (perf/no_cuda.cpp) both are empty.
+// The libraries that compute a card's products and attention. Without CUDA (perf/no_cuda.cpp) both are empty.
 struct CardLibraries {
   std::string cublaslt, cudnn;                  // versions; empty: not built in, or not found
   std::string cublaslt_problem, cudnn_problem;  // why one is not used; empty where it is

@@ -1,9 +1,11 @@
-// A plan tells of a run before it starts: memory by kind, FLOPs by part, and the step expected on a machine. Planning
-// lowers programs and lays out their memory; it touches no device.
+// A plan tells of a run before it starts: memory by kind, FLOPs by part, the step expected on a machine, and the time of
+// the step's parts with their floors. Planning lowers programs and lays out their memory; it touches no device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -53,6 +55,8 @@ struct Setting {
   std::int64_t rows() const { return batch_size * accumulate; }  // of a step
   bool operator==(const Setting&) const = default;
 };
+// "32 rows x 3 with recompute mlp".
+std::string in_words(const Setting& setting, std::string_view before_recompute = " with ");
 
 Setting setting_of(const config::Config& config);
 // The configuration with the setting in its place. Where a step has other rows than before, learning rates follow the
@@ -77,5 +81,57 @@ struct Plan {
 Plan make_plan(const config::Config& config, const Machine& machine);
 // The configuration as the machine can run it: fp8 is dropped on a card without it.
 config::Config as_possible(const config::Config& config, const Machine& machine);
+
+// A training step divided into parts, each with its time and its floor, the least time the machine could take for it.
+// Times come from the plan, or from timed nodes.
+enum class StepPart {
+  products,
+  attention,
+  memory_bound,
+  head,
+  update,
+  communication,
+  launches,
+  data,
+  evaluation,
+  sampling,
+  saving,
+};
+inline constexpr std::array<std::string_view, 11> kStepParts = {"products",   "attention",     "memory-bound", "head",
+                                                                "update",     "communication", "launches",     "data",
+                                                                "evaluation", "sampling",      "saving"};
+
+// The part that a node belongs to, by the name of its op.
+StepPart part_of(std::string_view op);
+
+struct PartTime {
+  double ms = 0;
+  double floor_ms = 0;  // the longer of products at the peak and bytes at the copy rate; 0: no step needs it
+  double loss_ms() const { return ms > floor_ms ? ms - floor_ms : 0; }
+};
+
+struct StepParts {
+  std::array<PartTime, kStepParts.size()> of{};
+  PartTime& operator[](StepPart part) { return of[static_cast<std::size_t>(part)]; }
+  const PartTime& operator[](StepPart part) const { return of[static_cast<std::size_t>(part)]; }
+  double ms() const;
+};
+
+// The plan's times of a step, in ms over all of its micro-batches.
+struct PlannedStep {
+  StepParts parts;             // products to launches; the latter between the nodes of a graph
+  double recompute_ms = 0;     // in nodes that compute something again
+  double mlp_ms = 0;           // in the products of the MLP
+  double node_by_node_ms = 0;  // more, where every node is launched by itself
+  double evaluation_ms = 0;    // of one batch that is evaluated
+};
+PlannedStep planned_step(const config::Config& config, const Machine& machine);
+
+// A node that was timed.
+struct TimedNode {
+  std::string_view op, phase;
+  double ms = 0, floor_ms = 0;
+};
+void add_timed(StepParts& parts, const TimedNode& node);
 
 }  // namespace redline::perf

@@ -1,4 +1,4 @@
-// Runs training steps under a timer and adds up what it was told.
+// Runs training steps under a timer and adds up its times.
 #include "perf/profile.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "perf/steps.h"
+#include "perf/measure.h"
 #include "train/memory_advice.h"
 
 namespace redline::perf {
@@ -105,6 +105,12 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   if (all > timed) p.untimed_ms = 1e3 * (steady_seconds() - begin) / static_cast<double>(options.steps);
   finish(p);
   return p;
+}
+
+StepParts parts_of(const Profile& profile) {
+  StepParts parts;
+  for (const TimedWork& node : profile.nodes) add_timed(parts, {node.op, node.phase, node.ms, node.floor_ms});
+  return parts;
 }
 
 // Complete events ("X"), times in microseconds.

@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "device/device.h"
+#include "perf/plan.h"
 #include "program/program.h"
 
 namespace redline::perf {
@@ -59,6 +60,9 @@ struct Profile {
 
 // Data whose vocabulary is larger than the model's is a UserError, and so is a step that does not fit.
 Profile profile(const ProfileOptions& options, device::Device& device);
+
+// The parts of the device's time.
+StepParts parts_of(const Profile& profile);
 
 // In Chrome's trace format: one bar a run of a node. Open it in chrome://tracing or ui.perfetto.dev.
 std::string chrome_trace(const Profile& profile);

@@ -1,18 +1,20 @@
 // Plans a run on several ranks before it starts. For each way to share the state, a step is laid out block by block on
 // two streams, one that computes and one that communicates. The plan tells the time, the memory of each rank, and how
-// the run scales. The collectives are those of dist/group.h; nothing is sent, and no device is touched.
+// the run scales; parallel.mode = "auto" takes the fastest mode that fits. The collectives are those of
+// dist/group.h; nothing is sent, and no device is touched.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/config.h"
 #include "dist/sharing.h"
-#include "perf/choose.h"
-#include "perf/network.h"
+#include "perf/batch_size.h"
+#include "perf/cards.h"
 
 namespace redline::perf {
 
@@ -66,7 +68,7 @@ struct RankStep {
 double expected_slowest(int ranks);
 
 // The deviation of a step's time, as a share of it. It is the one fitted constant here, from published runs of LLMQ and
-// torchtitan (tests/perf/scale_fit_test.cpp; docs/ranks.md).
+// torchtitan (tests/perf/scale_test.cpp; docs/ranks.md).
 inline constexpr double kStraggler = 0.0221;
 double straggler_share(int ranks, double deviation = kStraggler);
 
@@ -110,9 +112,31 @@ struct ScalePlan {
 };
 // Rows of a step on a rank are kept; micro-batches and recompute (unless it is set) are chosen for each mode.
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
-                     const ChooseProgress& progress = {});
+                     const SearchOptions& options = {});
 
 // One sentence: why the mode is the choice, or what to do where nothing fits.
 std::string why(const ScalePlan& plan);
+
+struct RankMachine {
+  device::Kind kind = device::Kind::cpu;
+  std::int64_t available = 0;  // bytes on a rank
+  struct Known {
+    Machine machine;
+    Fabric fabric;
+  };
+  std::optional<Known> known;  // where the plan can time a step
+};
+// Describes ranks with such a device each, so many on a machine. Links come from the tables (perf/cards.h); machines
+// are taken to be connected by NDR InfiniBand, since nothing says what does. `known` is empty for a CPU and for a card that is in
+// no table.
+RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node);
+
+struct ModeChoice {
+  dist::Mode mode = dist::Mode::zero1;
+  std::string why;  // a clause: "the fastest by the plan (zero1 281 ms, ddp 290 ms, fsdp 303 ms)"
+};
+// Chooses for the configuration's own batch and recompute. Among modes of equal speed (kAsFast) zero1 wins. Without a
+// plan the choice is zero1, or fsdp where zero1 does not fit.
+ModeChoice choose_mode(const config::Config& config, const RankMachine& machine, int ranks);
 
 }  // namespace redline::perf

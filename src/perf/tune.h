@@ -3,25 +3,20 @@
 // and the start are measured once more, in turns. A Bench measures.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "perf/ladder.h"
-#include "perf/measure.h"
+#include "perf/search.h"
 
 namespace redline::perf {
 
-struct TuneOptions {
-  double seconds = 120;
+struct TuneOptions : SearchOptions {
   bool allow_batch = false;  // a step may have other rows; learning rates follow the root of their ratio
   bool allow_fp8 = false;
-  const StopFlag* stop = nullptr;
-  std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};
 };
 
 struct Tuned {
-  std::vector<LadderRow> rows;  // factors are over the start, which is the first
+  std::vector<Trial> rows;  // factors are over the start, which is the first
   config::Config start, best;
   // The start and the winner, measured in turns at the end, with their noise.
   Measured start_again, best_again;

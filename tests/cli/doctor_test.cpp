@@ -1,10 +1,10 @@
 // `redline doctor` names the illness that was planted, first; and lets the healthy be. Runs on the CPU are real ones.
 // Runs on a card are records that the test writes, with figures that were measured on an H200 where there are any
 // (bench/results), and made up from them where there are none; each test says which.
+#include "cli/doctor.h"
+
 #include <fmt/format.h>
 
-#include "cli/doctor_run.h"
-#include "cli/doctor_words.h"
 #include "cli/program.h"
 #include "config/load.h"
 #include "model/family.h"
@@ -411,7 +411,7 @@ TEST_F(DoctorTest, AChangeThatDoesNotHelpIsNothingToMend) {
   const auto tried = [&](double gain, double noise) {
     perf::Diagnosis after = d;
     for (perf::Finding& f : after.findings) f.measured = gain, f.noise = noise;
-    after.set_refuted_aside();
+    after.separate_refuted();
     return after;
   };
   EXPECT_EQ(first_of(tried(1.2, 0.01)), "recompute");

@@ -7,24 +7,21 @@
 #include <algorithm>
 #include <set>
 
-#include "config/load.h"
-#include "model/family.h"
 #include "model/lowering.h"
+#include "perf/machines.h"
 
 namespace redline::perf {
 namespace {
 
 config::Config fp8_config(std::vector<std::string> overrides = {}, const std::string& preset = "gqa-180m") {
   overrides.insert(overrides.begin(), "precision.matmul=fp8");
-  return config::load({.file = "", .preset = preset, .overrides = overrides}, model::settle_family);
+  return config_of(preset, std::move(overrides));
 }
-
-Machine h200() { return machine_of(card_called("h200")); }
 
 bool in_fp8(const program::Node& node) { return program::name_of(node.op) == "fp8_product"; }
 
 // A card whose products take so long; those of `broken` cannot be computed.
-struct Card {
+struct TimedCard {
   std::function<double(const std::string& product, bool fp8)> seconds;
   std::set<std::string> broken = {};
   int timed = 0;
@@ -75,8 +72,8 @@ TEST(Fp8Choice, NodesOfAllPrecisionsAreKnownByTheirProduct) {
 }
 
 TEST(Fp8Choice, TakesAllThatIsFasterWithItsCasts) {
-  Card card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }};  // casts are nothing beside a second
-  const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+  TimedCard card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }};  // casts are nothing beside a second
+  const Fp8Choice choice = take_faster(fp8_config(), machine_named("h200"), card.time());
   EXPECT_EQ(choice.config.precision.fp8_products.size(), 12u);
   EXPECT_TRUE(choice.reasons.why.empty());
   EXPECT_NE(choice.reasons.sum.find("instead of"), choice.reasons.sum.npos);
@@ -90,7 +87,7 @@ TEST(Fp8Choice, AtAnH200sRatesALargeModelTakesAllAndNoneIsSlower) {
     return out;
   };
   for (const char* preset : {"ping-95m", "gqa-180m", "cs336-350m", "llama-1.36b", "qwen3-1.8b"}) {
-    const Fp8Choice choice = take_faster(fp8_config({}, preset), h200(), time);
+    const Fp8Choice choice = take_faster(fp8_config({}, preset), machine_named("h200"), time);
     const std::size_t taken = choice.config.precision.fp8_products.size();
     EXPECT_GE(taken, preset == std::string_view("llama-1.36b") ? 12u : 6u)
         << preset << ": " << model::in_words(model::fp8_products(choice.config), choice.reasons);
@@ -99,8 +96,8 @@ TEST(Fp8Choice, AtAnH200sRatesALargeModelTakesAllAndNoneIsSlower) {
 
 TEST(Fp8Choice, ATieOrALossStaysInBf16) {
   for (const double fp8_seconds : {1.0, 2.0}) {
-    Card card{[&](const std::string&, bool fp8) { return fp8 ? fp8_seconds : 1.0; }};
-    const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+    TimedCard card{[&](const std::string&, bool fp8) { return fp8 ? fp8_seconds : 1.0; }};
+    const Fp8Choice choice = take_faster(fp8_config(), machine_named("h200"), card.time());
     EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"none"});
     EXPECT_EQ(choice.reasons.why.size(), 12u);
   }
@@ -109,18 +106,20 @@ TEST(Fp8Choice, ATieOrALossStaysInBf16) {
 TEST(Fp8Choice, CastsCountAgainstWhatAProductGains) {
   const config::Config c = fp8_config();
   // A gain of a nanosecond for each product: no cast of these tensors is so cheap.
-  Card slow{[](const std::string&, bool fp8) { return fp8 ? 1e-6 : 1.001e-6; }};
-  EXPECT_EQ(take_faster(c, h200(), slow.time()).config.precision.fp8_products, std::vector<std::string>{"none"});
+  TimedCard slow{[](const std::string&, bool fp8) { return fp8 ? 1e-6 : 1.001e-6; }};
+  EXPECT_EQ(take_faster(c, machine_named("h200"), slow.time()).config.precision.fp8_products,
+            std::vector<std::string>{"none"});
   // One product alone is worth it.
-  Card one{[](const std::string& product, bool fp8) { return fp8 ? (product == "down/input" ? 1e-6 : 1e-2) : 5e-3; }};
-  const Fp8Choice choice = take_faster(c, h200(), one.time());
+  TimedCard one{
+      [](const std::string& product, bool fp8) { return fp8 ? (product == "down/input" ? 1e-6 : 1e-2) : 5e-3; }};
+  const Fp8Choice choice = take_faster(c, machine_named("h200"), one.time());
   EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"down/input"});
   EXPECT_EQ(choice.reasons.why.at("qkv/forward").find("5 ms against 10"), 0u) << choice.reasons.why.at("qkv/forward");
 }
 
 TEST(Fp8Choice, WhatCannotBeComputedStaysInBf16WithTheReason) {
-  Card card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }, {"out/weight"}};
-  const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+  TimedCard card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }, {"out/weight"}};
+  const Fp8Choice choice = take_faster(fp8_config(), machine_named("h200"), card.time());
   EXPECT_EQ(choice.config.precision.fp8_products.size(), 11u);
   EXPECT_FALSE(has(choice.config.precision.fp8_products, "out/weight"));
   EXPECT_EQ(choice.reasons.why.at("out/weight"), "no algorithm");
@@ -129,9 +128,9 @@ TEST(Fp8Choice, WhatCannotBeComputedStaysInBf16WithTheReason) {
 }
 
 TEST(Fp8Choice, ACardWithoutItIsNotTimed) {
-  Card card{[](const std::string&, bool) { return 1.0; }};
+  TimedCard card{[](const std::string&, bool) { return 1.0; }};
   for (const std::string& p : model::fp8_products(fp8_config()).taken) card.broken.insert(p);
-  const Fp8Choice choice = take_faster(fp8_config(), h200(), card.time());
+  const Fp8Choice choice = take_faster(fp8_config(), machine_named("h200"), card.time());
   EXPECT_EQ(choice.config.precision.fp8_products, std::vector<std::string>{"none"});
   EXPECT_EQ(card.timed, 0);
   const std::string words = model::in_words(model::fp8_products(choice.config), choice.reasons);
@@ -140,7 +139,7 @@ TEST(Fp8Choice, ACardWithoutItIsNotTimed) {
 
 TEST(Fp8Choice, AListIsHeldAgainstTheCardAndNothingIsTimed) {
   const std::vector<std::string> list = {"qkv/forward", "down/weight"};
-  Card card{[](const std::string&, bool) { return 1.0; }};
+  TimedCard card{[](const std::string&, bool) { return 1.0; }};
   EXPECT_EQ(take_possible(fp8_config(), list, card.time()).config.precision.fp8_products, list);
   card.broken = {"down/weight"};
   const Fp8Choice choice = take_possible(fp8_config(), list, card.time());

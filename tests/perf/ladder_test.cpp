@@ -10,7 +10,7 @@
 #include "data/from_config.h"
 #include "data/loader.h"
 #include "model/lowering.h"
-#include "perf/what_runs.h"
+#include "perf/machines.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
@@ -23,44 +23,27 @@ const std::vector<std::string> kSmall = {"model.hidden=64",    "model.heads=4", 
                                          "model.vocab=8192",   "train.seq_len=512",   "train.batch_size=64",
                                          "train.accumulate=4", "data.max_segments=32"};
 
-config::Config small(const KeyValues& keys) {
+config::Config small_run(const KeyValues& keys) {
   std::vector<std::string> overrides = kSmall;
   overrides.insert(overrides.end(), keys.begin(), keys.end());
   return testing::tiny_run(overrides);
 }
 
-// Tokens a second by a rule of the test's.
-Bench bench_of(Kind kind, std::function<double(const config::Config&)> rate) {
-  Bench bench;
-  bench.kind = kind;
-  bench.measure = [rate](const config::Config& config, double) {
-    Measured m;
-    m.tokens_per_s = rate(config);
-    m.step_ms = 1e3 / m.tokens_per_s;
-    m.noise = 0.01;
-    if (m.tokens_per_s == 0) m.problem = "no memory for it\nand more";
-    return m;
-  };
-  bench.fits = [](const config::Config&) { return true; };
-  bench.settings = [](const config::Config&) { return std::vector<Setting>{{32, 8, "none"}}; };
-  return bench;
-}
-
-std::map<std::string, LadderRow> by_name(const Ladder& ladder) {
-  std::map<std::string, LadderRow> rows;
-  for (const LadderRow& row : ladder.rows) rows[row.name] = row;
+std::map<std::string, Trial> by_name(const Ladder& ladder) {
+  std::map<std::string, Trial> rows;
+  for (const Trial& row : ladder.rows) rows[row.name] = row;
   return rows;
 }
 
 TEST(Ladder, EveryRungChangesWhatACardRuns) {
-  const KeyValues naive = naive_keys(small({}), {64, 4, "none"});
+  const KeyValues naive = naive_keys(small_run({}), {64, 4, "none"});
   KeyValues keys = naive;
   int measured = 0;
   for (const Rung& rung : rungs()) {
     if (rung.keys.empty()) continue;
     const KeyValues before = keys;
     keys.insert(keys.end(), rung.keys.begin(), rung.keys.end());
-    const WhatRuns was = what_runs(small(before), Kind::cuda), is = what_runs(small(keys), Kind::cuda);
+    const Workload was = workload_of(small_run(before), Kind::cuda), is = workload_of(small_run(keys), Kind::cuda);
     EXPECT_NE(was, is) << rung.name;
     // And it changes it where its key says: a precision in the program, not in the batches.
     const std::string& key = rung.keys[0];
@@ -77,9 +60,9 @@ TEST(Ladder, EveryRungChangesWhatACardRuns) {
 
 TEST(Ladder, RowsOfLogitsComeInSixteens) {
   for (const Kind kind : {Kind::cpu, Kind::cuda}) {
-    EXPECT_EQ(model::lowering_options(small({"kernels.logits_rows=1000"}), kind).loss_chunk, 1008);
-    EXPECT_EQ(model::lowering_options(small({"kernels.logits_rows=1"}), kind).loss_chunk, 16);
-    EXPECT_GE(model::lowering_options(small({}), kind).loss_chunk, 512);
+    EXPECT_EQ(model::lowering_options(small_run({"kernels.logits_rows=1000"}), kind).loss_chunk, 1008);
+    EXPECT_EQ(model::lowering_options(small_run({"kernels.logits_rows=1"}), kind).loss_chunk, 16);
+    EXPECT_GE(model::lowering_options(small_run({}), kind).loss_chunk, 512);
   }
 }
 
@@ -88,7 +71,7 @@ TEST(Ladder, PackingsMakeOtherBatches) {
   std::vector<std::vector<std::int32_t>> seen;
   std::vector<std::int64_t> real;
   for (const char* packing : {"pad", "bucket", "pack"}) {
-    const config::Config c = small({fmt::format("data.packing={}", packing)});
+    const config::Config c = small_run({fmt::format("data.packing={}", packing)});
     data::Loader loader(data::open_training_corpus(data::corpus_options(c.data)),
                         data::loader_options(c.data, model::batch_shape(c), true));
     data::Batch batch(model::batch_shape(c));
@@ -118,7 +101,7 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
     told.push_back(name);
     EXPECT_LE(number, of);
   };
-  const Ladder ladder = climb(small, bench, options);
+  const Ladder ladder = climb(small_run, bench, options);
   EXPECT_FALSE(ladder.stopped);
   auto rows = by_name(ladder);
   EXPECT_EQ(rows.at("naive").over_first, 1);
@@ -128,14 +111,14 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
   EXPECT_FALSE(rows.at("CUDA graphs").kept);
   EXPECT_NEAR(rows.at("CUDA graphs").over_before, 0.5, 1e-9);
   EXPECT_NEAR(rows.at("tuned products").over_before, 1, 1e-9) << "held against what stayed";
-  EXPECT_EQ(rows.at("fp8 products").state, RowState::failed);
+  EXPECT_EQ(rows.at("fp8 products").state, TrialState::failed);
   EXPECT_EQ(rows.at("fp8 products").reason, "no memory for it");
-  EXPECT_EQ(rows.at("fp8 attention").state, RowState::absent);
+  EXPECT_EQ(rows.at("fp8 attention").state, TrialState::absent);
   EXPECT_FALSE(rows.at("fp8 attention").reason.empty());
   EXPECT_FALSE(rows.at("recompute mlp").kept);
   EXPECT_FALSE(rows.at("8-bit moments").kept) << "no faster: it only buys memory";
   EXPECT_EQ(rows.at("batch size").keys, (KeyValues{"train.batch_size=32", "train.accumulate=8"}));
-  EXPECT_EQ(rows.at("fused AdamW").state, RowState::not_separable);
+  EXPECT_EQ(rows.at("fused AdamW").state, TrialState::not_separable);
   EXPECT_GT(rows.at("fused AdamW").saved_bytes, 0);
   EXPECT_GT(rows.at("fused QKV").saved_bytes, 0);
   EXPECT_GT(rows.at("fused norms").saved_bytes, 0);
@@ -149,9 +132,9 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
 TEST(Ladder, ANaiveStepThatDoesNotFitIsARowAndNoEnd) {
   const Bench bench =
       bench_of(Kind::cuda, [](const config::Config& c) { return c.precision.matmul == "fp32" ? 0.0 : 1000.0; });
-  const Ladder ladder = climb(small, bench, {});
+  const Ladder ladder = climb(small_run, bench, {});
   auto rows = by_name(ladder);
-  EXPECT_EQ(rows.at("naive").state, RowState::failed);
+  EXPECT_EQ(rows.at("naive").state, TrialState::failed);
   EXPECT_EQ(rows.at("naive").reason, "no memory for it");
   EXPECT_TRUE(rows.at("tf32 products").kept);
   EXPECT_EQ(rows.at("bf16 products").over_first, 1) << "over the first that ran";
@@ -160,24 +143,24 @@ TEST(Ladder, ANaiveStepThatDoesNotFitIsARowAndNoEnd) {
 TEST(Ladder, TheNaiveStepGetsABatchThatFits) {
   Bench bench = bench_of(Kind::cuda, [](const config::Config&) { return 1000.0; });
   bench.fits = [](const config::Config& c) { return c.train.batch_size <= 16; };
-  const Ladder ladder = climb(small, bench, {});
+  const Ladder ladder = climb(small_run, bench, {});
   const KeyValues& keys = ladder.rows[0].keys;
   EXPECT_NE(std::ranges::find(keys, "train.batch_size=16"), keys.end());
   EXPECT_NE(std::ranges::find(keys, "train.accumulate=16"), keys.end());
 }
 
 TEST(Ladder, TheCpuSaysWhatItCannotDo) {
-  const Ladder ladder = climb(small, bench_of(Kind::cpu, [](const config::Config&) { return 100.0; }), {});
+  const Ladder ladder = climb(small_run, bench_of(Kind::cpu, [](const config::Config&) { return 100.0; }), {});
   auto rows = by_name(ladder);
   for (const char* name : {"tf32 products", "bf16 products", "flash attention", "best attention", "CUDA graphs",
                            "tuned products", "all proposals"}) {
-    EXPECT_EQ(rows.at(name).state, RowState::no_effect) << name;
+    EXPECT_EQ(rows.at(name).state, TrialState::no_effect) << name;
     EXPECT_NE(rows.at(name).reason.find("CPU"), std::string::npos) << name;
   }
-  EXPECT_EQ(rows.at("fp8 products").state, RowState::failed);
+  EXPECT_EQ(rows.at("fp8 products").state, TrialState::failed);
   EXPECT_NE(rows.at("fp8 products").reason.find("simulates"), std::string::npos);
   for (const char* name : {"buckets", "packing", "logits in chunks", "no dropout", "recompute block", "bf16 moments"})
-    EXPECT_EQ(rows.at(name).state, RowState::measured) << name;
+    EXPECT_EQ(rows.at(name).state, TrialState::measured) << name;
 }
 
 TEST(Ladder, LeavesOneOutOfTheFullStep) {
@@ -185,7 +168,7 @@ TEST(Ladder, LeavesOneOutOfTheFullStep) {
       bench_of(Kind::cuda, [](const config::Config& c) { return c.kernels.attention == "reference" ? 250.0 : 1000.0; });
   LadderOptions options;
   options.without = true;
-  const Ladder ladder = climb(small, bench, options);
+  const Ladder ladder = climb(small_run, bench, options);
   auto rows = by_name(ladder);
   EXPECT_EQ(rows.at("the full step").measured.tokens_per_s, 1000);
   EXPECT_EQ(rows.at("without flash attention").keys, (KeyValues{"kernels.attention=reference"}));
@@ -205,7 +188,7 @@ TEST(Ladder, ASignalEndsItWithTheRowsSoFar) {
   });
   LadderOptions options;
   options.stop = &stop;
-  const Ladder ladder = climb(small, bench, options);
+  const Ladder ladder = climb(small_run, bench, options);
   EXPECT_TRUE(ladder.stopped);
   EXPECT_EQ(ladder.rows.size(), 3u);
 }
@@ -214,13 +197,13 @@ TEST(Ladder, TiersAreListsOfKeysThatLoad) {
   const Bench bench = bench_of(Kind::cuda, [](const config::Config& c) {
     return c.kernels.deterministic ? 100.0 : c.precision.matmul == "fp8" ? 300.0 : 200.0;
   });
-  const Ladder ladder = climb_tiers(small, bench, {}, "fastest");
+  const Ladder ladder = climb_tiers(small_run, bench, {}, "fastest");
   ASSERT_EQ(ladder.rows.size(), 3u);
   EXPECT_EQ(ladder.rows[0].name, "safe");
   EXPECT_EQ(ladder.rows[2].over_first, 3);
   EXPECT_EQ(ladder.rows[2].over_before, 1.5);
-  EXPECT_EQ(climb_tiers(small, bench, {}, "safe").rows.size(), 1u);
-  EXPECT_THROW(climb_tiers(small, bench, {}, "fasted"), UserError);
+  EXPECT_EQ(climb_tiers(small_run, bench, {}, "safe").rows.size(), 1u);
+  EXPECT_THROW(climb_tiers(small_run, bench, {}, "fasted"), UserError);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "config/load.h"
 #include "model/engine.h"
+#include "perf/machines.h"
 #include "perf/plan.h"
 #include "testing/paths.h"
 #include "train/tiny_run.h"
@@ -27,22 +27,9 @@
 namespace redline::perf {
 namespace {
 
-config::Config config_of(std::string_view preset, std::vector<std::string> overrides = {}) {
-  return config::load({.file = "", .preset = std::string(preset), .overrides = std::move(overrides)});
+std::vector<Machine> machines() {
+  return {machine_named("a100-80"), machine_named("h200"), machine_named("l4"), machine_named("b200"), cpu_machine()};
 }
-Machine card(const char* name) { return machine_of(card_called(name)); }
-Machine cpu() {
-  return {.name = "CPU",
-          .source = "given",
-          .kind = device::Kind::cpu,
-          .peak_flops = 1.2e11,
-          .tflops = {.fp32 = 0.12},
-          .copy_rate = 3e10,
-          .memory = std::int64_t{1} << 40,
-          .in_context = 0};
-}
-std::vector<Machine> machines() { return {card("a100-80"), card("h200"), card("l4"), card("b200"), cpu()}; }
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; }
 
 // Every node at the machine's own rates: the longer of all of its products and all of its bytes.
 double floor_seconds(const program::ProgramSet& set, std::string_view program, const config::Config& c,
@@ -97,7 +84,7 @@ TEST(Roofline, ABetterMachineIsNeverSlower) {
 
 TEST(Roofline, MoreRowsAreNeverFewerTokensASecond) {
   for (const char* preset : {"ping-95m", "gqa-180m", "llama-1.36b", "qwen3-1.8b"}) {
-    for (const Machine& m : {card("h200"), cpu()}) {
+    for (const Machine& m : {machine_named("h200"), cpu_machine()}) {
       double before = 0;
       for (const int rows : {1, 2, 3, 5, 8, 16, 23, 32, 64}) {
         const Plan p = make_plan(config_of(preset, {fmt::format("train.batch_size={}", rows), "train.accumulate=1",
@@ -114,7 +101,7 @@ TEST(Roofline, MoreRowsAreNeverFewerTokensASecond) {
 
 TEST(Roofline, RecomputeSavesMemoryAndCostsTime) {
   for (const config::EmbeddedFile& file : config::embedded_configs()) {
-    for (const Machine& m : {card("h200"), cpu()}) {
+    for (const Machine& m : {machine_named("h200"), cpu_machine()}) {
       std::vector<Plan> plans;
       for (const char* recompute : {"none", "mlp", "block"})
         plans.push_back(make_plan(config_of(file.name, {fmt::format("train.recompute={}", recompute)}), m));
@@ -138,7 +125,7 @@ TEST(Plan, AnEngineAllocatesWhatIsPlanned) {
     const config::Config c = testing::tiny_run(overrides);
     device::CpuDevice device(1);
     model::Engine engine(c.model, model::lowering_options(c, device.kind()), device);
-    const Plan p = make_plan(c, cpu());
+    const Plan p = make_plan(c, cpu_machine());
     EXPECT_EQ(p.memory.arena, engine.executor().arena_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
     EXPECT_EQ(p.memory.total(), device.allocated_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
   }
@@ -179,7 +166,7 @@ std::vector<MeasuredRun> measured_runs() {
       run.name =
           fmt::format("{}: {} {}x{}, recompute {}, {}", run.file, model, batch_size, accumulate, recompute, precision);
       run.used_in_fit = file.at("used_in_fit");
-      run.machine = card(file.at("card").get<std::string>().c_str());
+      run.machine = machine_named(file.at("card").get<std::string>());
       run.plan = make_plan(c, run.machine);
       run.memory_gib = row.value("memory_gib", 0.0);
       run.tokens_per_s = row.contains("step_ms")

@@ -8,37 +8,25 @@
 #include "base/error.h"
 #include "config/load.h"
 #include "config/toml.h"
-#include "perf/auto_batch.h"
+#include "perf/machines.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
 namespace {
 
-config::Config small(const KeyValues& keys) {
+config::Config sixteen_rows(const KeyValues& keys) {
   std::vector<std::string> overrides = {"train.batch_size=8", "train.accumulate=2", "train.seq_len=512"};
   overrides.insert(overrides.end(), keys.begin(), keys.end());
   return testing::tiny_run(overrides);
 }
 
-Bench bench_of(device::Kind kind, std::function<double(const config::Config&)> rate) {
-  Bench bench;
-  bench.kind = kind;
-  bench.measure = [rate](const config::Config& config, double) {
-    Measured m;
-    m.tokens_per_s = rate(config);
-    m.noise = 0.01;
-    if (m.tokens_per_s == 0) m.problem = "no";
-    return m;
-  };
-  bench.fits = [](const config::Config&) { return true; };
-  bench.settings = [](const config::Config&) {
-    return std::vector<Setting>{{16, 1, "none"}, {8, 2, "none"}, {4, 4, "none"}, {16, 1, "mlp"}};
-  };
-  return bench;
+Bench card_bench(std::function<double(const config::Config&)> rate) {
+  return bench_of(device::Kind::cuda, std::move(rate),
+                  {{16, 1, "none"}, {8, 2, "none"}, {4, 4, "none"}, {16, 1, "mlp"}});
 }
 
 TEST(Tune, FindsTheFastestOfEachSettingAndKeepsTheRowsOfAStep) {
-  const Bench bench = bench_of(device::Kind::cuda, [](const config::Config& c) {
+  const Bench bench = card_bench([](const config::Config& c) {
     EXPECT_EQ(setting_of(c).rows(), 16);
     EXPECT_EQ(c.precision.matmul, "bf16") << "fp8 was not allowed";
     double rate = 1000;
@@ -48,7 +36,7 @@ TEST(Tune, FindsTheFastestOfEachSettingAndKeepsTheRowsOfAStep) {
     if (c.kernels.graphs == "off") rate *= 0.5;
     return rate;
   });
-  const Tuned tuned = tune(small, bench, {});
+  const Tuned tuned = tune(sixteen_rows, bench, {});
   EXPECT_TRUE(tuned.faster);
   EXPECT_EQ(setting_of(tuned.best), (Setting{16, 1, "none"}));
   EXPECT_EQ(tuned.best.kernels.tuning, "max");
@@ -59,9 +47,8 @@ TEST(Tune, FindsTheFastestOfEachSettingAndKeepsTheRowsOfAStep) {
 }
 
 TEST(Tune, AnOverlayIsTomlWithTheTableInItsComments) {
-  const Bench bench =
-      bench_of(device::Kind::cuda, [](const config::Config& c) { return c.train.batch_size == 16 ? 1200.0 : 1000.0; });
-  const Tuned tuned = tune(small, bench, {});
+  const Bench bench = card_bench([](const config::Config& c) { return c.train.batch_size == 16 ? 1200.0 : 1000.0; });
+  const Tuned tuned = tune(sixteen_rows, bench, {});
   const std::string text = overlay_of(tuned, "a card", "redline tune x");
   EXPECT_NE(text.find("# * the start"), text.npos) << text;
   EXPECT_NE(text.find("x1.200"), text.npos) << text;
@@ -74,11 +61,11 @@ TEST(Tune, AnOverlayIsTomlWithTheTableInItsComments) {
 
 TEST(Tune, AWinnerThatDoesNotWinAgainIsNotWritten) {
   int measured = 0;
-  const Bench bench = bench_of(device::Kind::cuda, [&](const config::Config& c) {
+  const Bench bench = card_bench([&](const config::Config& c) {
     const bool first_look = ++measured <= 3;  // luck
     return c.train.batch_size == 16 && first_look ? 2000.0 : 1000.0;
   });
-  const Tuned tuned = tune(small, bench, {});
+  const Tuned tuned = tune(sixteen_rows, bench, {});
   EXPECT_FALSE(tuned.faster);
   EXPECT_EQ(tuned.best, tuned.start);
   const std::string text = overlay_of(tuned, "a card", "redline tune x");
@@ -87,13 +74,13 @@ TEST(Tune, AWinnerThatDoesNotWinAgainIsNotWritten) {
 }
 
 TEST(Tune, OtherRowsAndFp8OnlyWhereTheyAreAllowed) {
-  const Bench bench = bench_of(device::Kind::cuda, [](const config::Config& c) {
+  const Bench bench = card_bench([](const config::Config& c) {
     return 1000.0 * (c.precision.matmul == "fp8" ? 1.3 : 1) * (setting_of(c).rows() == 32 ? 1.3 : 1);
   });
   TuneOptions options;
-  EXPECT_FALSE(tune(small, bench, options).faster);
+  EXPECT_FALSE(tune(sixteen_rows, bench, options).faster);
   options.allow_fp8 = options.allow_batch = true;
-  const Tuned tuned = tune(small, bench, options);
+  const Tuned tuned = tune(sixteen_rows, bench, options);
   EXPECT_TRUE(tuned.faster);
   EXPECT_EQ(tuned.best.precision.matmul, "fp8");
   EXPECT_EQ(setting_of(tuned.best).rows(), 32);
@@ -101,19 +88,19 @@ TEST(Tune, OtherRowsAndFp8OnlyWhereTheyAreAllowed) {
 }
 
 TEST(Tune, AStartThatCannotRunIsAnError) {
-  EXPECT_THROW(tune(small, bench_of(device::Kind::cuda, [](const config::Config&) { return 0.0; }), {}), UserError);
+  EXPECT_THROW(tune(sixteen_rows, card_bench([](const config::Config&) { return 0.0; }), {}), UserError);
 }
 
 TEST(Tune, ASignalEndsItWithoutAWinner) {
   StopFlag stop = 0;
   int measured = 0;
-  const Bench bench = bench_of(device::Kind::cuda, [&](const config::Config&) {
+  const Bench bench = card_bench([&](const config::Config&) {
     if (++measured == 2) stop = 2;
     return 1000.0 * measured;
   });
   TuneOptions options;
   options.stop = &stop;
-  const Tuned tuned = tune(small, bench, options);
+  const Tuned tuned = tune(sixteen_rows, bench, options);
   EXPECT_TRUE(tuned.stopped);
   EXPECT_EQ(tuned.rows.size(), 2u);
   EXPECT_EQ(tuned.best, tuned.start);

@@ -7,7 +7,7 @@
 namespace redline::perf {
 namespace {
 
-// Where an operand would lie in an arena at this address: nobody looks there, only its alignment counts.
+// Where an operand would lie in an arena at this address: nothing is read there, only its alignment counts.
 constexpr std::uintptr_t kArena = std::uintptr_t{1} << 40;
 
 template <class Op>

@@ -49,9 +49,9 @@ TEST_F(LadderCuda, EveryRungRunsOrSaysWhy) {
   measuring.peak_flops = 1e15;
   const Ladder ladder = climb(small, bench_on(card(), measuring), options);
   EXPECT_EQ(card().allocated_bytes(), held);
-  for (const LadderRow& row : ladder.rows) {
-    EXPECT_TRUE(row.state != RowState::failed || row.name == "fp8 products") << row.name << ": " << row.reason;
-    if (row.state != RowState::measured) continue;
+  for (const Trial& row : ladder.rows) {
+    EXPECT_TRUE(row.state != TrialState::failed || row.name == "fp8 products") << row.name << ": " << row.reason;
+    if (row.state != TrialState::measured) continue;
     EXPECT_GT(row.measured.tokens_per_s, 0) << row.name;
     EXPECT_GT(row.measured.memory, 0) << row.name;
   }

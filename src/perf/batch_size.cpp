@@ -1,14 +1,18 @@
-// The search over batch sizes and recompute: every way to cut a step's rows into equal micro-batches is planned, those
-// that fit are ordered by the step expected of them.
-#include "perf/choose.h"
+// Every way to cut a step's rows into equal micro-batches is planned, and those that fit are ordered by the step
+// expected of them. The best few run one after the other; each frees its memory before the next.
+#include "perf/batch_size.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/words.h"
+#include "device/card_overhead.h"
 #include "model/lowering.h"
+#include "perf/fp8_choice.h"
+#include "perf/measure.h"
 
 namespace redline::perf {
 namespace {
@@ -17,9 +21,6 @@ namespace {
 constexpr double kWorthChanging = 1.1;
 
 constexpr std::int64_t kMostMicroBatches = 1 << 20;  // that train.accumulate takes
-
-// A micro-batch of so many tokens fills any card: nothing is gained by other rows then.
-constexpr std::int64_t kEnoughTokens = 8192;
 
 struct Cut {
   std::int64_t batch_size, accumulate;
@@ -68,20 +69,22 @@ void sort_by_rate(std::vector<Plan>& plans) {
 
 }  // namespace
 
-Choice choose(const config::Config& config, const Machine& machine, const ChooseProgress& progress) {
+Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options) {
   const bool recompute_is_set = !config.origins.prefix({"train.recompute"}).empty();
   std::vector<std::string> recomputes = {"none", "mlp", "block"};
   if (recompute_is_set) recomputes = {config.train.recompute};
 
   Choice choice;
+  Search search(options);
   const auto plans_of = [&](const std::vector<Cut>& cuts) {
     std::vector<Plan> fitting;
-    const std::size_t all = choice.considered + cuts.size() * recomputes.size();
+    search.expect(cuts.size() * recomputes.size());
     for (const std::string& recompute : recomputes) {
       for (const Cut& cut : cuts) {
-        if (progress) progress(choice.considered, all);
+        const Setting setting{cut.batch_size, cut.accumulate, recompute};
+        search.begin(in_words(setting));
         ++choice.considered;
-        Plan p = make_plan(with_setting(config, {cut.batch_size, cut.accumulate, recompute}), machine);
+        Plan p = make_plan(with_setting(config, setting), machine);
         if (!choice.smallest || p.memory.total() < choice.smallest->memory.total()) choice.smallest = p;
         (p.fits ? fitting : choice.too_large).push_back(std::move(p));
       }
@@ -106,8 +109,7 @@ std::string why(const Choice& choice, const Machine& machine) {
     const Plan& least = choice.smallest.value();
     const bool more = least.setting.recompute != "block";  // it was set, so no other was looked at
     return fmt::format(
-        "nothing fits into {:.1f} GiB: even {} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower "
-        "train.seq_len "
+        "nothing fits into {:.1f} GiB: even {} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower train.seq_len "
         "or the model's size",
         gib(machine.memory), counted(least.setting.batch_size, "row"), least.setting.recompute,
         gib(least.memory.total() + least.tuning), more ? "leave train.recompute out or set it to \"block\", " : "");
@@ -130,6 +132,90 @@ std::string why(const Choice& choice, const Machine& machine) {
                         gib(larger->memory.total()));
   if (choice.changed) text += "; no size that divides the rows of a step comes near it";
   return text;
+}
+
+namespace {
+
+constexpr std::size_t kCandidates = 3;
+constexpr double kHopeless = 0.8;      // of the best one's expected rate: a plan is not that wrong (docs/results.md)
+constexpr double kTimedSeconds = 0.5;  // of each candidate
+
+// Takes fp8 for every product that the card can compute. Once the batch is known, the products that are worth it are
+// found.
+config::Config as_measured(const config::Config& config, device::Device& device) {
+  if (config.precision.matmul != "fp8" || device.kind() == device::Kind::cpu) return config;
+  return take_possible(config, model::fp8_products(config).taken, time_on_card(device)).config;
+}
+
+// The rest stay as they were planned where a signal ends it.
+void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::Device& device,
+                 const SearchOptions& options) {
+  SearchOptions budget = options;
+  budget.each = kTimedSeconds;
+  Bench bench;
+  bench.kind = device.kind();
+  bench.measure = [&](const config::Config& config, double seconds) {
+    MeasureOptions timed;
+    timed.seconds = seconds;
+    timed.stop = options.stop;
+    timed.without_data = true;  // the same for all of them
+    try {
+      return time_steps(config, device, timed);
+    } catch (const MachineError& e) {  // it did not fit after all; the next one is smaller or computes more again
+      Measured none;
+      none.problem = e.what();
+      return none;
+    }
+  };
+  Search search(budget, bench);
+  search.expect(rows.size());
+  const config::Config config = as_measured(asked, device);
+  try {
+    for (Trial& row : rows) search.measure(row, with_setting(config, row.setting));
+  } catch (const Interrupted&) {
+  }
+}
+
+}  // namespace
+
+Machine machine_now(device::Device& device) {
+  Machine m = machine_of(device);
+  m.memory = device.available_bytes();
+  if (m.kind == device::Kind::cuda) m.memory += m.in_context + device::kUploadSegments * device::kUploadSegmentBytes;
+  return m;
+}
+
+AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options) {
+  const Machine machine = machine_now(device);
+  const Choice choice = choose(config, machine);
+  if (choice.best.empty()) fail_user("train.batch_size = \"auto\": {}", why(choice, machine));
+
+  AutoBatch result;
+  result.rows_before = setting_of(config).rows();
+  for (const Plan& p : choice.best) {
+    if (result.tried.size() == kCandidates) break;
+    if (p.expected.tokens_per_s < kHopeless * choice.best[0].expected.tokens_per_s) break;
+    Trial& row = result.tried.emplace_back();
+    row.name = in_words(p.setting);
+    row.setting = p.setting;
+    row.expected = p.expected.tokens_per_s;
+    row.state = TrialState::planned;
+  }
+  if (options.measure && result.tried.size() > 1) measure_all(result.tried, config, device, options.search);
+  const auto failed = [](const Trial& t) { return t.state == TrialState::failed; };
+  if (std::ranges::all_of(result.tried, failed)) throw MachineError(result.tried[0].measured.problem);
+  std::ranges::stable_sort(result.tried, [&](const Trial& a, const Trial& b) {
+    if (failed(a) != failed(b)) return failed(b);
+    return a.measured.tokens_per_s > b.measured.tokens_per_s;
+  });
+  result.config = with_setting(config, result.tried[0].setting);
+  return result;
+}
+
+config::Config adopt_batch_size(const config::Config& config, const config::Config& run) {
+  Setting s = setting_of(run);
+  if (!config.origins.prefix({"train.recompute"}).empty()) s.recompute = config.train.recompute;
+  return with_setting(config, s);
 }
 
 }  // namespace redline::perf

@@ -1,12 +1,51 @@
-// Links and the time of a collective on them: what must be true of any, and of the table.
-#include "perf/network.h"
+// The table of cards, and links with the time of a collective on them: what must be true of any, and of the table.
+#include "perf/cards.h"
 
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "base/error.h"
 
 namespace redline::perf {
 namespace {
+
+TEST(Cards, AreFoundByTheDriversNames) {
+  const auto id = [](const char* name) { return find_card(name) ? find_card(name)->id : std::string_view("none"); };
+  EXPECT_EQ(id("NVIDIA H200"), "h200");
+  EXPECT_EQ(id("NVIDIA H200 NVL"), "h200-nvl");
+  EXPECT_EQ(id("NVIDIA H100 80GB HBM3"), "h100");
+  EXPECT_EQ(id("NVIDIA H100 PCIe"), "h100-pcie");
+  EXPECT_EQ(id("NVIDIA H100 NVL"), "h100-nvl");
+  EXPECT_EQ(id("NVIDIA A100-SXM4-40GB"), "a100-40");
+  EXPECT_EQ(id("A100-SXM4-80GB"), "a100-80");
+  EXPECT_EQ(id("NVIDIA A100-PCIE-40GB"), "a100-40-pcie");
+  EXPECT_EQ(id("NVIDIA A100 80GB PCIe"), "a100-80-pcie");
+  EXPECT_EQ(id("NVIDIA RTX A6000"), "a6000");
+  EXPECT_EQ(id("NVIDIA L4"), "l4");
+  EXPECT_EQ(id("NVIDIA L40S"), "l40s");
+  EXPECT_EQ(id("NVIDIA GeForce RTX 4090"), "rtx-4090");
+  EXPECT_EQ(id("NVIDIA B200"), "b200");
+  EXPECT_EQ(id("NVIDIA GB200"), "gb200");
+  for (const char* unknown : {"NVIDIA A1000", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+                              "NVIDIA L40", "NVIDIA RTX 6000 Ada Generation", "NVIDIA GH200 480GB",
+                              "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 MIG 1g.10gb", ""})
+    EXPECT_EQ(id(unknown), "none") << unknown;
+}
+
+TEST(Cards, StateDenseRates) {
+  for (const Card& c : cards()) {
+    EXPECT_EQ(&card_called(c.id), &c);
+    EXPECT_GE(c.tflops.bf16, c.tflops.tf32) << c.id;
+    EXPECT_GE(c.tflops.tf32, c.tflops.fp32) << c.id;
+    EXPECT_TRUE(c.tflops.fp8 == 0 || std::abs(c.tflops.fp8 / c.tflops.bf16 - 2) < 0.05) << c.id;
+    EXPECT_GT(c.memory_gib, 0) << c.id;
+  }
+  EXPECT_EQ(card_called("H200").tflops.bf16, 989.5);
+  EXPECT_EQ(card_called("a100-80").tflops.bf16, 312);
+  EXPECT_EQ(card_called("b200").tflops.bf16, 2250);
+  EXPECT_THROW(card_called("h20"), UserError);
+}
 
 Fabric h100s() { return fabric_of(card_called("h100"), network_called("ndr"), 8, 8); }
 

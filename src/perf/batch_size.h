@@ -1,0 +1,56 @@
+// The search for the batch size of a configuration: rows of a micro-batch, micro-batches of a step, recompute. choose()
+// finds the fastest by plans; train.batch_size = "auto" runs the best few of them on the device, and keeps the fastest.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/plan.h"
+#include "perf/search.h"
+
+namespace redline::perf {
+
+// A micro-batch of so many tokens fills any card: nothing is gained by other rows then.
+inline constexpr std::int64_t kEnoughTokens = 8192;
+
+// The settings that fit the machine, fastest first. They keep the rows of a step. Where that makes every setting much
+// slower (a number of rows without a useful divisor), the nearest better number is taken and `changed` is set.
+// Recompute is chosen as well, unless the configuration sets it.
+struct Choice {
+  std::vector<Plan> best;  // empty: nothing fits
+  bool changed = false;
+  std::size_t considered = 0;
+  std::vector<Plan> too_large;   // settings that do not fit
+  std::optional<Plan> smallest;  // the setting with the least memory, whether it fits or not
+};
+Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
+
+// One or two sentences: why the first of `best` is the choice, or why nothing fits.
+std::string why(const Choice& choice, const Machine& machine);
+
+// The machine with the memory that is free on it now. Memory that the process holds already counts as the plan counts
+// it.
+Machine machine_now(device::Device& device);
+
+struct AutoBatchOptions {
+  bool measure = true;        // off: the plan decides alone
+  SearchOptions search = {};  // where the flag is set, no further setting is run
+};
+
+// The rows of a step stay as they are, or the learning rate follows (perf/plan.h).
+struct AutoBatch {
+  config::Config config;         // with numbers in place of "auto"
+  std::vector<Trial> tried;      // the chosen one first; rates are token slots a second, on the run's own data
+  std::int64_t rows_before = 0;  // of a step, as it was asked for; `config` may have others
+};
+
+// Where no setting fits, a UserError says how much the smallest one needs.
+AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options);
+
+// A resumed run keeps the batch size it began with, and nothing is searched. A recompute that the configuration sets
+// stays, since it does not change the results.
+config::Config adopt_batch_size(const config::Config& config, const config::Config& run);
+
+}  // namespace redline::perf

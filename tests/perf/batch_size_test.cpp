@@ -1,0 +1,192 @@
+// The choice of a batch size by plans; and train.batch_size = "auto": the steps stay what they were, the numbers are what
+// was measured to be fastest.
+#include "perf/batch_size.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/lowering.h"
+#include "perf/machines.h"
+#include "testing/watched_device.h"
+#include "train/tiny_run.h"
+
+namespace redline::perf {
+namespace {
+
+TEST(Choose, KeepsTheRowsOfAStepAndFits) {
+  const config::Config c = config_of("llama-1.36b", {});
+  const Machine machine = machine_named("a100-80");
+  const Choice choice = choose(c, machine);
+  ASSERT_GT(choice.best.size(), 3u);
+  EXPECT_FALSE(choice.changed);
+  for (const Plan& p : choice.best) {
+    EXPECT_EQ(p.setting.rows(), 96);
+    EXPECT_TRUE(p.fits);
+    EXPECT_LE(p.memory.total() + p.tuning, machine.memory);
+    EXPECT_LE(p.expected.tokens_per_s, choice.best[0].expected.tokens_per_s);
+  }
+  EXPECT_EQ(choice.best[0].setting.recompute, "none");
+  const config::Config chosen = with_setting(c, choice.best[0].setting);
+  EXPECT_EQ(chosen.optim.lr, c.optim.lr);
+  EXPECT_FALSE(make_plan(c, machine).fits) << "24 rows do not, hence the choice of fewer";
+  EXPECT_NE(why(choice, machine).find("24 rows would need"), std::string::npos) << why(choice, machine);
+}
+
+TEST(Choose, FindsSmallMicroBatchesOfAHugeStep) {
+  const config::Config c = config_of("quick", {"train.batch_size=256", "train.accumulate=256", "train.recompute=none"});
+  Machine machine = machine_named("h200");
+  const Plan eight = make_plan(with_setting(c, {8, 8192, "none"}), machine);
+  machine.memory = eight.memory.total() + eight.tuning;
+  const Choice choice = choose(c, machine);
+  ASSERT_FALSE(choice.best.empty());
+  EXPECT_EQ(choice.best[0].setting, (Setting{8, 8192, "none"}));
+}
+
+TEST(Choose, RecomputesWhereNothingElseFits) {
+  const config::Config c =
+      config_of("llama-1.36b", {"train.batch_size=1", "train.accumulate=1", "train.seq_len=16384"});
+  Machine machine = machine_named("h200");
+  machine.memory = make_plan(with_setting(c, {1, 1, "mlp"}), machine).memory.total();  // tuning does not fit beside it
+  const Choice choice = choose(c, machine);
+  ASSERT_FALSE(choice.best.empty());
+  EXPECT_EQ(choice.best[0].setting, (Setting{1, 1, "block"}));
+  EXPECT_NE(why(choice, machine).find("keeping everything would need"), std::string::npos) << why(choice, machine);
+
+  config::Config fixed = config_of(
+      "llama-1.36b", {"train.batch_size=1", "train.accumulate=1", "train.seq_len=16384", "train.recompute=none"});
+  const Choice none = choose(fixed, machine);
+  EXPECT_TRUE(none.best.empty()) << "recompute was set, so it is not chosen";
+  EXPECT_NE(why(none, machine).find("nothing fits"), std::string::npos) << why(none, machine);
+  EXPECT_NE(why(none, machine).find("leave train.recompute out"), std::string::npos) << why(none, machine);
+}
+
+TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {
+  // 509 is a prime: micro-batches of one row, or other rows a step.
+  const config::Config c = config_of("quick", {"train.batch_size=509", "train.seq_len=64", "train.recompute=none"});
+  Machine machine = machine_named("h200");
+  const Plan quarter = make_plan(with_setting(c, {128, 4, "none"}), machine);
+  machine.memory = quarter.memory.total() + quarter.tuning;
+  const Choice choice = choose(c, machine);
+  ASSERT_FALSE(choice.best.empty());
+  EXPECT_TRUE(choice.changed);
+  const Setting& s = choice.best[0].setting;
+  EXPECT_NEAR(static_cast<double>(s.rows()), 509, 32);
+  const config::Config chosen = with_setting(c, s);
+  const double factor = std::sqrt(static_cast<double>(s.rows()) / 509);
+  EXPECT_DOUBLE_EQ(chosen.optim.lr, c.optim.lr * factor);
+  EXPECT_DOUBLE_EQ(chosen.optim.min_lr, c.optim.min_lr * factor);
+}
+
+TEST(Choose, HasAnAnswerForAnyNumberOfRows) {
+  // A prime times a prime, both above what micro-batches can be: only the configuration's own way is left.
+  const config::Config c =
+      config_of("quick", {"train.batch_size=16777213", "train.accumulate=1048573", "train.seq_len=1"});
+  Machine cpu = machine_named("h200");
+  cpu.kind = device::Kind::cpu;
+  const Choice choice = choose(c, cpu);
+  EXPECT_TRUE(choice.best.empty());
+  EXPECT_NE(why(choice, cpu).find("nothing fits"), std::string::npos) << why(choice, cpu);
+}
+
+TEST(Choose, LeavesOutWhatACardsKernelsDoNotTake) {
+  const config::Config c = config_of("quick", {"train.batch_size=4096", "train.accumulate=16"});
+  const Choice choice = choose(c, machine_named("h200"));
+  ASSERT_FALSE(choice.best.empty());
+  for (const auto* plans : {&choice.best, &choice.too_large})
+    for (const Plan& p : *plans) EXPECT_LE(p.setting.batch_size, model::most_rows(c));
+}
+
+config::Config automatic(std::vector<std::string> overrides = {}) {
+  overrides.push_back("train.batch_size=auto");
+  return testing::tiny_run(overrides);  // 2 rows x 2
+}
+
+TEST(AutoBatch, KeepsTheFastestThatWasRunAndTheRowsOfAStep) {
+  device::CpuDevice device(1);
+  const config::Config asked = automatic({"train.accumulate=4"});
+  ASSERT_TRUE(asked.train.automatic_batch_size);
+  AutoBatchOptions options;
+  std::vector<std::string> told;
+  options.search.progress = [&](const std::string& name, std::size_t number, std::size_t of) {
+    told.push_back(name);
+    EXPECT_EQ(number, told.size());
+    EXPECT_LE(number, of);
+  };
+  const AutoBatch found = find_batch_size(asked, device, options);
+  EXPECT_GT(found.tried.size(), 1u);
+  EXPECT_EQ(told.size(), found.tried.size());
+  for (const Trial& t : found.tried) {
+    EXPECT_EQ(t.setting.rows(), 8);
+    ASSERT_EQ(t.state, TrialState::measured);
+    EXPECT_GT(t.measured.tokens_per_s, 0);
+    EXPECT_LE(t.measured.tokens_per_s, found.tried[0].measured.tokens_per_s);
+  }
+  EXPECT_EQ(setting_of(found.config), found.tried[0].setting);
+  EXPECT_FALSE(found.config.train.automatic_batch_size);
+  EXPECT_EQ(found.config.optim, asked.optim);
+  EXPECT_EQ(device.allocated_bytes(), 0);
+}
+
+TEST(AutoBatch, TakesThePlansWordWhereNothingMayRun) {
+  device::CpuDevice device(1);
+  AutoBatchOptions options;
+  options.measure = false;
+  options.search.progress = [](const std::string&, std::size_t, std::size_t) { FAIL() << "nothing may run"; };
+  const AutoBatch found = find_batch_size(automatic(), device, options);
+  EXPECT_EQ(found.tried[0].state, TrialState::planned);
+  EXPECT_EQ(setting_of(found.config).rows(), 4);
+}
+
+// In the middle of a step that is timed.
+TEST(AutoBatch, ASignalDropsTheStepThatIsTimed) {
+  testing::WatchedDevice device(1);
+  StopFlag stop = 0;
+  device.given = [&](int n) {
+    EXPECT_EQ(n, 1) << "went on";
+    stop = 15;
+  };
+  AutoBatchOptions options;
+  options.search.stop = &stop;
+  const AutoBatch found = find_batch_size(automatic(), device, options);
+  EXPECT_EQ(found.tried[0].state, TrialState::planned);
+}
+
+TEST(AutoBatch, ASignalEndsTheSearchWithWhatIsKnown) {
+  device::CpuDevice device(1);
+  const std::atomic<int> stop = 15;
+  AutoBatchOptions options;
+  options.search.stop = &stop;
+  const AutoBatch found = find_batch_size(automatic(), device, options);
+  EXPECT_EQ(found.tried[0].state, TrialState::planned);
+  EXPECT_EQ(setting_of(found.config).rows(), 4);
+}
+
+TEST(AutoBatch, SaysWhatTheLeastWouldNeed) {
+  device::CpuDevice device(1);
+  const config::Config c =
+      automatic({"model.hidden=65536", "model.ffn=262144", "model.heads=512", "model.head_dim=128"});
+  try {
+    find_batch_size(c, device, {});
+    FAIL() << "2 layers of 69 billion parameters fitted";
+  } catch (const UserError& e) {
+    const std::string message = e.what();
+    EXPECT_NE(message.find("nothing fits"), std::string::npos) << message;
+    EXPECT_NE(message.find("train.seq_len"), std::string::npos) << message;
+  }
+}
+
+TEST(AutoBatch, ARunThatGoesOnTakesItsOwnNumbers) {
+  const config::Config asked = automatic();
+  const config::Config same = with_setting(asked, {4, 1, "mlp"});
+  EXPECT_EQ(adopt_batch_size(asked, same), same);
+  const config::Config changed = with_setting(asked, {3, 1, "none"});
+  EXPECT_DOUBLE_EQ(changed.optim.lr, asked.optim.lr * std::sqrt(0.75));
+  EXPECT_EQ(adopt_batch_size(asked, changed), changed) << "the learning rate to the bit";
+  const config::Config insists = automatic({"train.recompute=block"});
+  EXPECT_EQ(setting_of(adopt_batch_size(insists, same)), (Setting{4, 1, "block"}));
+}
+
+}  // namespace
+}  // namespace redline::perf

@@ -1,0 +1,52 @@
+// What the tests of this room share: configurations of presets, machines, and a bench that answers by a rule.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/load.h"
+#include "model/family.h"
+#include "perf/roofline.h"
+#include "perf/search.h"
+
+namespace redline::perf {
+
+inline config::Config config_of(std::string_view preset, std::vector<std::string> overrides = {}) {
+  return config::load({.file = "", .preset = std::string(preset), .overrides = std::move(overrides)},
+                      model::settle_family);
+}
+
+inline Machine machine_named(std::string_view card) { return machine_of(card_called(card)); }
+
+inline Machine cpu_machine() {
+  return {.name = "CPU",
+          .source = "given",
+          .kind = device::Kind::cpu,
+          .peak_flops = 1.2e11,
+          .tflops = {.fp32 = 0.12},
+          .copy_rate = 3e10,
+          .memory = std::int64_t{1} << 40,
+          .in_context = 0};
+}
+
+// Tokens a second by a rule of the test's; 0: it cannot run.
+inline Bench bench_of(device::Kind kind, std::function<double(const config::Config&)> rate,
+                      std::vector<Setting> settings = {{32, 8, "none"}}) {
+  Bench bench;
+  bench.kind = kind;
+  bench.measure = [rate = std::move(rate)](const config::Config& config, double) {
+    Measured m;
+    m.tokens_per_s = rate(config);
+    m.step_ms = 1e3 / m.tokens_per_s;
+    m.noise = 0.01;
+    if (m.tokens_per_s == 0) m.problem = "no memory for it\nand more";
+    return m;
+  };
+  bench.fits = [](const config::Config&) { return true; };
+  bench.settings = [settings = std::move(settings)](const config::Config&) { return settings; };
+  return bench;
+}
+
+}  // namespace redline::perf
