@@ -1,5 +1,5 @@
-// "Did you mean": the nearest of a list of names, the names that keys and sections have in the trainers that people come
-// from (Hugging Face, nanoGPT, Lightning, Megatron), and the sentence about a key that is not known here.
+// "Did you mean": the nearest of a list of names, the names that keys and sections have in the trainers that people
+// come from (Hugging Face, nanoGPT, Lightning, Megatron), and the sentence about a key that is not known here.
 #include <algorithm>
 #include <cctype>
 #include <limits>

@@ -1,5 +1,5 @@
-// The tables of cards and of the links between them, from datasheets and measurements of others: dense products, memory,
-// bandwidth, and the time that a collective takes. MFU and plans use them; nothing here sends anything.
+// The tables of cards and of the links between them, from datasheets and measurements of others: dense products,
+// memory, bandwidth, and the time that a collective takes. MFU and plans use them; nothing here sends anything.
 #pragma once
 
 #include <span>

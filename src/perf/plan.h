@@ -1,5 +1,5 @@
-// A plan tells of a run before it starts: memory by kind, FLOPs by part, the step expected on a machine, and the time of
-// the step's parts with their floors. Planning lowers programs and lays out their memory; it touches no device.
+// A plan tells of a run before it starts: memory by kind, FLOPs by part, the step expected on a machine, and the time
+// of the step's parts with their floors. Planning lowers programs and lays out their memory; it touches no device.
 #pragma once
 
 #include <array>

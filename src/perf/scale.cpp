@@ -1,5 +1,6 @@
 // A step on several ranks: what one rank does, read off its lowered programs, and the same on two streams with what it
-// sends and waits for. From that come the memory on each rank, the fastest setting of each mode, and the choice of a mode.
+// sends and waits for. From that come the memory on each rank, the fastest setting of each mode, and the choice of a
+// mode.
 #include "perf/scale.h"
 
 #include <algorithm>

@@ -127,8 +127,8 @@ struct RankMachine {
   std::optional<Known> known;  // where the plan can time a step
 };
 // Describes ranks with such a device each, so many on a machine. Links come from the tables (perf/cards.h); machines
-// are taken to be connected by NDR InfiniBand, since nothing says what does. `known` is empty for a CPU and for a card that is in
-// no table.
+// are taken to be connected by NDR InfiniBand, since nothing says what does. `known` is empty for a CPU and for a card
+// that is in no table.
 RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node);
 
 struct ModeChoice {

@@ -27,8 +27,8 @@ KeyValues keys_of(const Setting& setting);
 // Loads the user's configuration with keys changed. A bad key is a UserError.
 using LoadConfig = std::function<config::Config(const KeyValues& keys)>;
 
-// The questions of a search: what a configuration reaches, whether it fits, which batch sizes are worth a look. A device
-// answers them, or a test.
+// The questions of a search: what a configuration reaches, whether it fits, which batch sizes are worth a look. A
+// device answers them, or a test.
 struct Bench {
   device::Kind kind = device::Kind::cpu;
   std::function<Measured(const config::Config& config, double seconds)> measure;
@@ -38,8 +38,8 @@ struct Bench {
 // The device, the flag and the monitor outlive the bench.
 Bench bench_on(device::Device& device, const MeasureOptions& options);
 
-// The work that a configuration gives a kind of device, as texts: two that are equal show that a setting changes nothing
-// there. No device is needed.
+// The work that a configuration gives a kind of device, as texts: two that are equal show that a setting changes
+// nothing there. No device is needed.
 struct Workload {
   std::string program;    // a hash of every node of a step: its operands' types, shapes and places, how it computes
   std::string execution;  // how programs are given to the device

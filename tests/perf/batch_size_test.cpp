@@ -1,5 +1,5 @@
-// The choice of a batch size by plans; and train.batch_size = "auto": the steps stay what they were, the numbers are what
-// was measured to be fastest.
+// The choice of a batch size by plans; and train.batch_size = "auto": the steps stay what they were, the numbers are
+// what was measured to be fastest.
 #include "perf/batch_size.h"
 
 #include <gtest/gtest.h>
