@@ -10,7 +10,7 @@
 #include "cli/pages.h"
 #include "cli/version.h"
 #include "config/load.h"
-#include "train/options.h"
+#include "train/trainer.h"
 
 namespace redline::cli {
 namespace {

@@ -10,7 +10,8 @@
 #include "cli/commands.h"
 #include "dist/control.h"
 #include "dist/group.h"
-#include "train/options.h"
+#include "io/communicator.h"
+#include "train/trainer.h"
 
 namespace redline::cli {
 

@@ -10,6 +10,9 @@
 #include "base/hash.h"
 #include "base/words.h"
 #include "config/load.h"
+#include "data/from_config.h"
+#include "data/open_corpus.h"
+#include "data/tokenizer/chat_template.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
 #include "model/convert_moments.h"
@@ -146,7 +149,7 @@ std::string room_in(const Path& folder) {
 
 // Runs `write`; where the disk is full, the error says what takes the room.
 template <class Write>
-void telling_of_room(FileSystem& files, const Path& parent, const CheckpointContent& content, const Write& write) {
+void with_advice_on_room(FileSystem& files, const Path& parent, std::int64_t bytes, const Write& write) {
   try {
     write();
   } catch (const MachineError& e) {
@@ -156,8 +159,7 @@ void telling_of_room(FileSystem& files, const Path& parent, const CheckpointCont
     fail_machine(
         "{}: {}{}; delete what is not needed there (older checkpoints, other runs), or set checkpoint.keep and "
         "checkpoint.keep_every to keep fewer than {}, then go on with --resume",
-        reason, checkpoints_in_words(content.bytes, 1), room_in(parent),
-        counted(files.list(parent).size() + 1, "checkpoint"));
+        reason, checkpoints_in_words(bytes, 1), room_in(parent), counted(files.list(parent).size() + 1, "checkpoint"));
   }
 }
 
@@ -200,6 +202,20 @@ std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {
   return fmt::format("a checkpoint takes {}{}", in_bytes(bytes_of_one), all);
 }
 
+RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents) {
+  RunTokens tokens{documents.end_token(), {}};
+  const std::optional<std::string> name = data::data_tokenizer(data::corpus_options(config.data));
+  if (!name) return tokens;
+  const auto tokenizer = data::open_tokenizer(*name, "data.tokenizer");
+  tokens.files = data::tokenizer_files(files, *name);
+  data::describe_use(tokens.files, tokenizer.get(),
+                     {tokens.end, config.model.pad_token, std::max(config.model.max_positions, config.train.seq_len)});
+  if (config.data.chat == "chatml" || config.data.chat == "llama3")  // so that others ask the model as it was taught
+    data::keep_chat_template(tokens.files,
+                             config.data.chat == "chatml" ? data::chatml_template() : data::llama3_template());
+  return tokens;
+}
+
 CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
                                      const RunTokens& tokens, int rank, int ranks) {
   CheckpointContent content;
@@ -220,7 +236,7 @@ CheckpointContent checkpoint_content(const model::Engine& engine, const config::
 
 void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointContent& content,
                       const model::ReadTensors& read) {
-  telling_of_room(files, parent, content, [&] {
+  with_advice_on_room(files, parent, content.bytes, [&] {
     io::write_checkpoint(files, parent, content.step, [&](const Path& folder) {
       std::map<std::string, std::uint64_t> hashes;
       for (const auto& [name, text] : content.texts) hashes[name] = write_text(files, folder / name, text);
@@ -247,7 +263,8 @@ void write_checkpoint(FileSystem& files, const Path& parent, const CheckpointCon
       hashes[name] = model::write_state_part(tensors, read, open, folder / name, first);
     return hashes;
   };
-  telling_of_room(files, parent, content, [&] { io::write_checkpoint(files, parent, content.step, ranks, fill); });
+  with_advice_on_room(files, parent, content.bytes,
+                      [&] { io::write_checkpoint(files, parent, content.step, ranks, fill); });
 }
 
 std::string missing_from_checkpoint(FileSystem& files, const Path& folder, const optim::StateTable& table) {

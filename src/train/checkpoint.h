@@ -9,13 +9,13 @@
 
 #include "config/config.h"
 #include "data/identity.h"
-#include "data/loader.h"
+#include "data/loader_state.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "io/communicator.h"
 #include "model/engine.h"
 #include "model/state_files.h"
 #include "train/ends.h"
 #include "train/guard.h"
-#include "train/run_tokens.h"
 
 namespace redline::train {
 
@@ -36,6 +36,16 @@ std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t s
 std::string in_bytes(std::int64_t bytes);  // "1.50 GiB"
 // "a checkpoint takes 1.90 GiB, the 3 that are kept 5.70 GiB"
 std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept);
+
+// The tokenizer files that a run keeps in its folder and in every checkpoint.
+struct RunTokens {
+  std::optional<std::int32_t> end;  // closes a document
+  data::TokenizerFiles files;       // empty where the tokens stand for no known text
+};
+
+// Reads the files for the run's documents, once at its beginning, so that checkpoints have them whatever becomes of the
+// data.
+RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents);
 
 // A checkpoint without the bytes of its tensors. It stays true while training goes on.
 struct CheckpointContent {

@@ -29,12 +29,6 @@ struct GuardState {
 io::Json to_json(const GuardState& state);
 GuardState guard_state_from(const io::Json& json, const std::string& file);
 
-// Thrown by a step loop to itself: the run goes back to a checkpoint.
-struct GoBack {
-  std::string why;           // the beginning of the sentence that would have ended the run
-  bool last_update = false;  // the last update is to blame, and it was made
-};
-
 class Guard {
  public:
   enum class Verdict { skip, end, go_back };
@@ -76,8 +70,8 @@ class Guard {
   std::map<std::int64_t, std::vector<std::int64_t>> documents_;  // of the streak and of the last update, by draw
 };
 
+std::vector<std::int64_t> each_once(std::span<const std::int64_t> documents);  // rising
 // "3, 9, 12 and 40 more"; each once.
-std::vector<std::int64_t> each_once(std::span<const std::int64_t> documents);
 std::string documents_in_words(std::span<const std::int64_t> documents);
 
 }  // namespace redline::train

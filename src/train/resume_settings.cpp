@@ -47,20 +47,6 @@ bool needs_permission(const Difference& d, bool same_rows) {
 
 std::string joined(const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, ", and ")); }
 
-// config.toml gives keys another value than the checkpoint has, and nobody said so.
-void refuse_unsaid(const std::vector<Difference>& all, const Path& where, const TrainOptions& options) {
-  std::vector<std::string> unsaid;
-  for (const Difference& d : all)
-    if (!options.config.origins.on_command_line(d.key->name))
-      unsaid.push_back(fmt::format("{} = {} where the checkpoint has {}", d.key->name, d.is, d.was));
-  if (unsaid.empty() || options.allow_change) return;
-  const Path file = options.folder / "config.toml";
-  fail_user(
-      "{} is not as the run wrote it: it has {}. Put the copy {} in its place; or, where the change is meant, give the "
-      "keys on the command line (key=value), or all of them with --allow-change",
-      file.string(), joined(unsaid), (where / "config.toml").string());
-}
-
 }  // namespace
 
 config::Config as_kept(config::Config config) {
@@ -82,21 +68,29 @@ bool is_sealed(std::string_view text) {
   return at != text.npos && text.substr(at + kSeal.size()) == hex64(hash64(text.substr(0, at))) + "\n";
 }
 
-SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
-                                bool doubted) {
-  using config::OnResume;
-  const config::Config now = as_kept(options.config);
-  const std::vector<Difference> all = differences(as_kept(before), now);
-  if (doubted) refuse_unsaid(all, where, options);
+void require_said(const config::Config& before, const Path& checkpoint, const config::Config& now, const Path& file) {
+  std::vector<std::string> unsaid;
+  for (const Difference& d : differences(as_kept(before), as_kept(now)))
+    if (!now.origins.on_command_line(d.key->name))
+      unsaid.push_back(fmt::format("{} = {} where the checkpoint has {}", d.key->name, d.is, d.was));
+  if (unsaid.empty()) return;
+  fail_user(
+      "{} is not as the run wrote it: it has {}. Put the copy {} in its place; or, where the change is meant, give the "
+      "keys on the command line (key=value), or all of them with --allow-change",
+      file.string(), joined(unsaid), (checkpoint / file.filename()).string());
+}
 
+SettingChanges compare_settings(const config::Config& before, const Path& where, const config::Config& now,
+                                bool allow_change) {
+  using config::OnResume;
   const bool same_rows = rows(before) == rows(now) && first_rows(before) == first_rows(now);
   std::vector<std::string> never, refused;
   SettingChanges changes;
-  for (const Difference& d : all) {
+  for (const Difference& d : differences(as_kept(before), as_kept(now))) {
     const OnResume how = d.key->on_resume;
     const bool asks = needs_permission(d, same_rows);
     if (how == OnResume::never) never.push_back(d.made_with());
-    if (asks && !options.allow_change) refused.push_back(d.made_with());
+    if (asks && !allow_change) refused.push_back(d.made_with());
     changes.allowed = changes.allowed || asks;
     changes.new_order = changes.new_order || how == OnResume::new_order;
     changes.told.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));

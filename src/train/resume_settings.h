@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "train/options.h"
+#include "base/files.h"
+#include "config/config.h"
 
 namespace redline::train {
 
@@ -25,10 +26,13 @@ struct SettingChanges {
 };
 
 // `before` is the configuration at `where`, a checkpoint or the run. A UserError names every key that may not change,
-// or not without --allow-change. `doubted`: the run's config.toml is not sealed, and any key that it alone changes is a
-// UserError.
-SettingChanges compare_settings(const config::Config& before, const Path& where, const TrainOptions& options,
-                                bool doubted);
+// or not without `allow_change`.
+SettingChanges compare_settings(const config::Config& before, const Path& where, const config::Config& now,
+                                bool allow_change);
+
+// For a run's config.toml that is not sealed: a UserError names every key to which `file` alone gives another value
+// than the checkpoint has.
+void require_said(const config::Config& before, const Path& checkpoint, const config::Config& now, const Path& file);
 
 // A sentence about the learning rate after `step` and from there on; empty where the schedule is that of `before`.
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,

@@ -1,9 +1,13 @@
-// Holds a run folder's configuration against the one asked for, and keeps what the run leaves in it.
+// A run's folder on rank 0: its configuration held against the one asked for, its files made and looked after, and its
+// checkpoints loaded and written. The other ranks follow: they load and write their parts of checkpoints.
 #include "train/run_folder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -11,21 +15,24 @@
 #include "base/words.h"
 #include "config/load.h"
 #include "config/toml.h"
+#include "data/corpus.h"
+#include "io/best_checkpoint.h"
 #include "io/checkpoint_folder.h"
+#include "io/communicator.h"
+#include "io/json.h"
 #include "model/family.h"
-#include "train/rank_folder.h"
 
 namespace redline::train {
 namespace {
 
-constexpr double kBetweenLooks = 1, kJump = 10;  // seconds
+constexpr double kBetweenLooks = 1, kJump = 10, kShortWait = 0.5;  // seconds
 
 struct FolderTaken : UserError {
   using UserError::UserError;
 };
 
-void tell_observers(const TrainOptions& options, const Event& event) {
-  for (Observer* o : options.observers) o->on(event);
+void tell_all(const std::vector<Observer*>& observers, const Event& event) {
+  for (Observer* o : observers) o->on(event);
 }
 
 Path checkpoints_of(const Path& folder) { return folder / kCheckpoints; }
@@ -43,40 +50,51 @@ std::optional<Path> newest_checkpoint(FileSystem& files, const Path& run, std::o
   return found ? std::optional(found->folder) : std::nullopt;
 }
 
-// Whether what the run's config.toml says need not be what the run wrote.
-bool doubted(const TrainOptions& options, FileSystem& files) {
-  const Path path = options.folder / kRunConfig;
-  return options.own_config && files.exists(path) && !is_sealed(files.read(path));
-}
+// Whether what the configuration file says need not be what the run wrote.
+bool doubted(FileSystem& files, const Path& path) { return files.exists(path) && !is_sealed(files.read(path)); }
 
-// Of --from-step: a run keeps few of its checkpoints.
-void require_step_kept(const TrainOptions& options, FileSystem& files) {
-  if (!options.from_step) return;
+// --from-step names a checkpoint, and a run keeps few of them.
+void require_step_kept(FileSystem& files, const Path& folder, std::int64_t step) {
   std::vector<std::int64_t> steps;
-  for (const io::FoundCheckpoint& c : io::list_checkpoints(files, checkpoints_of(options.folder)))
+  for (const io::FoundCheckpoint& c : io::list_checkpoints(files, checkpoints_of(folder)))
     steps.insert(steps.begin(), c.step);
-  if (std::ranges::find(steps, *options.from_step) != steps.end()) return;
+  if (std::ranges::find(steps, step) != steps.end()) return;
   fail_user(
-      "--from-step {}: {} keeps no checkpoint of that step; {}", *options.from_step, options.folder.string(),
+      "--from-step {}: {} keeps no checkpoint of that step; {}", step, folder.string(),
       steps.empty() ? std::string("it has none") : fmt::format("it has those of steps {}", fmt::join(steps, ", ")));
 }
 
-// The checkpoint's copy says what the run was made with. Checkpoints of other programs have none.
-SettingChanges compare_with(const Path& where, const TrainOptions& options, FileSystem& files) {
-  if (!files.exists(where / kRunConfig)) return {};
-  return compare_settings(read_config(files, where / kRunConfig), where, options, doubted(options, files));
-}
-
-}  // namespace
-
+// The configuration that a checkpoint was made with; those of other programs have none.
 std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint) {
   if (!files.exists(checkpoint / kRunConfig)) return {};
   return read_config(files, checkpoint / kRunConfig);
 }
 
+const config::Config* pointer_to(const std::optional<config::Config>& config) { return config ? &*config : nullptr; }
+
+SettingChanges compare_with(const config::Config& before, const Path& checkpoint, const TrainOptions& options,
+                            FileSystem& files) {
+  const Path own = options.folder / kRunConfig;
+  if (options.own_config && !options.allow_change && doubted(files, own))
+    require_said(before, checkpoint, options.config, own);
+  return compare_settings(before, checkpoint, options.config, options.allow_change);
+}
+
+// The guard's state where batches are counted in a new way: earlier draws are forgotten.
 GuardState counted_anew(const RunState& state) {
   return {.drawn = state.step, .skipped = state.guard.skipped, .rollbacks = state.guard.rollbacks};
 }
+
+// Returns the problem of the first rank that has one, on every rank; empty where no rank has.
+std::string agree_on(io::Communicator& ranks, const std::string& problem) {
+  std::string first;
+  const std::vector<std::string> all = ranks.gather(problem);
+  for (std::size_t rank = 0; rank < all.size() && first.empty(); ++rank)
+    if (!all[rank].empty()) first = rank == 0 ? all[rank] : fmt::format("rank {}: {}", rank, all[rank]);
+  return ranks.broadcast(first);
+}
+
+}  // namespace
 
 bool holds_run(FileSystem& files, const Path& folder) {
   return files.exists(folder / kRunConfig) || files.exists(folder / "metrics.jsonl") ||
@@ -104,31 +122,88 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
 }
 
 void check_folder(const TrainOptions& options, FileSystem& files) {
-  require_step_kept(options, files);
-  if (!holds_run(files, options.folder)) return;
+  const Path& folder = options.folder;
+  if (options.from_step) require_step_kept(files, folder, *options.from_step);
+  if (!holds_run(files, folder)) return;
   if (!options.resume)
-    fail_user("{} already holds a run; continue it with --resume, or choose another --out", options.folder.string());
+    fail_user("{} already holds a run; continue it with --resume, or choose another --out", folder.string());
   require_data_there(options.config.data);
-  if (const std::optional<Path> checkpoint = newest_checkpoint(files, options.folder, options.from_step)) {
-    compare_with(*checkpoint, options, files);
-  } else if (files.exists(options.folder / kRunConfig)) {  // else it was stopped before it had begun
-    const config::Config before = read_run_config(files, options.folder);
-    for (const std::string& told : compare_settings(before, options.folder, options, false).told)
-      tell_observers(options, Note{told});
-    if (doubted(options, files))
-      tell_observers(options,
-                     Warning{fmt::format("{} is not as the run wrote it, and there is no checkpoint to hold it "
-                                         "against: the run begins with what it says",
-                                         (options.folder / kRunConfig).string())});
+  if (const std::optional<Path> checkpoint = newest_checkpoint(files, folder, options.from_step)) {
+    if (const auto before = config_of_checkpoint(files, *checkpoint))
+      compare_with(*before, *checkpoint, options, files);
+  } else if (const Path own = folder / kRunConfig; files.exists(own)) {  // else it was stopped before it had begun
+    const config::Config before = read_run_config(files, folder);
+    for (const std::string& change : compare_settings(before, folder, options.config, options.allow_change).told)
+      tell_all(options.observers, Note{change});
+    if (options.own_config && doubted(files, own))
+      tell_all(options.observers,
+               Warning{fmt::format("{} is not as the run wrote it, and there is no checkpoint to hold it against: the "
+                                   "run begins with what it says",
+                                   own.string())});
   }
 }
 
+void keep_tokenizer(FileSystem& files, const Path& run, const data::TokenizerFiles& tokenizer) {
+  const Path folder = run / "tokenizer";
+  if (!tokenizer.empty()) files.create_folders(folder);
+  for (const auto& [name, text] : tokenizer)
+    if (!files.exists(folder / name) || files.read(folder / name) != text) files.replace(folder / name, text);
+  std::error_code ignored;
+  for (const std::string& name : files.list(folder))  // of another tokenizer
+    if (!tokenizer.contains(name) && std::filesystem::is_regular_file(folder / name, ignored))
+      files.remove_all(folder / name);
+}
+
+bool CheckpointWriter::take(model::Engine& engine) {
+  const bool made = !snapshot_;
+  if (made) snapshot_.emplace(engine);
+  snapshot_->take();
+  return made;
+}
+
+bool CheckpointWriter::get_ready(model::Engine& engine) {
+  return !snapshot_ && engine.device().shares_host_memory() && take(engine);
+}
+
+void CheckpointWriter::write(CheckpointContent content, double began, std::function<std::string()> afterwards) {
+  const double held = steady_seconds() - began;
+  saving_ = std::async(std::launch::async, [this, began, held, content = std::move(content),
+                                            afterwards = std::move(afterwards)] {
+    const auto read = [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+      snapshot_->read(tensors, take);
+    };
+    if (ranks_)
+      write_checkpoint(files_, checkpoints_, content, read, *ranks_);
+    else
+      write_checkpoint(files_, checkpoints_, content, read);
+    const std::string problem = afterwards ? afterwards() : "";
+    const double seconds = steady_seconds() - began;
+    return Written{{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside() ? held : seconds},
+                   problem};
+  });
+  if (!beside()) saving_.wait();
+}
+
+bool CheckpointWriter::over() const { return saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
 RunFolder::RunFolder(const TrainOptions& options, FileSystem& files)
-    : options_(options), files_(files), checkpoints_(checkpoints_of(options.folder)) {
+    : options_(options),
+      files_(files),
+      checkpoints_(checkpoints_of(options.folder)),
+      writer_(files, checkpoints_, options.team.saving) {
   check_folder(options, files);
 }
 
-void RunFolder::tell(const Event& event) { tell_observers(options_, event); }
+RunFolder::~RunFolder() {
+  if (!writer_.busy()) return;
+  try {
+    collect(true);
+  } catch (const std::exception& e) {  // the run has ended by another error, which says more
+    log::warn("{}", e.what());
+  }
+}
+
+void RunFolder::tell(const Event& event) { tell_all(options_.observers, event); }
 
 std::optional<Path> RunFolder::resume(StepLoop& loop) {
   if (!options_.resume) return std::nullopt;
@@ -158,19 +233,20 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
 std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   if (std::string problem = missing_from_checkpoint(files_, checkpoint, loop.lowered().state); !problem.empty())
     return problem;
-  const Restored as = restore(checkpoint, loop);
-  if (!others()) return load(checkpoint, loop);
+  const std::optional<config::Config> config = config_of_checkpoint(files_, checkpoint);
+  const config::Config* const before = pointer_to(config);
+  const Restored as = restore(checkpoint, before, loop);
+  if (!others()) return load(checkpoint, before, loop);
   others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches}.words());
-  return agree_on(*others(), load(checkpoint, loop));
+  return agree_on(*others(), load(checkpoint, before, loop));
 }
 
-std::string RunFolder::load(const Path& checkpoint, StepLoop& loop) {
+std::string RunFolder::load(const Path& checkpoint, const config::Config* before, StepLoop& loop) {
   if (!loop.trains()) return io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
   lock();
   loop.make_engine();
   try {
-    const std::optional<config::Config> before = config_of_checkpoint(files_, checkpoint);
-    loop.load_checkpoint(checkpoint, before ? &*before : nullptr);
+    loop.load_checkpoint(checkpoint, before);
     return {};
   } catch (const std::exception&) {
     // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where
@@ -181,15 +257,15 @@ std::string RunFolder::load(const Path& checkpoint, StepLoop& loop) {
   }
 }
 
-// The configuration may have another batch or other data than the checkpoint, where that is allowed. Every change is
-// told, with its effect on the state.
-RunFolder::Restored RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
-  const SettingChanges changes = compare_with(checkpoint, options_, files_);
+// The configuration may have another batch or other data than the checkpoint, where that is allowed. A note says every
+// change and its effect on the state.
+RunFolder::Restored RunFolder::restore(const Path& checkpoint, const config::Config* before, StepLoop& loop) {
+  const SettingChanges changes = before ? compare_with(*before, checkpoint, options_, files_) : SettingChanges{};
   RunState state = read_run_state(files_, checkpoint);
   if (state.guard.good && !files_.exists(checkpoints_ / io::checkpoint_name(*state.guard.good)))
     state.guard.good.reset();
-  bool anew = loop.data_are_others(state, checkpoint) || changes.new_order;
-  for (const std::string& told : changes.told) tell(Note{told});
+  bool anew = loop.data_changed(state, checkpoint) || changes.new_order;
+  for (const std::string& change : changes.told) tell(Note{change});
   if (changes.allowed) state.guard = counted_anew(state);
   if (!anew) try {
       state.loader = read_loader_state(files_, checkpoint);
@@ -208,10 +284,9 @@ RunFolder::Restored RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
   if (anew || changes.allowed)
     tell(Note{fmt::format("kept: parameters, moments, step {} and its {}{}", state.step, counted(state.tokens, "token"),
                           anew ? "; begun anew: the order of the data" : ", and the place in the data")});
-  if (files_.exists(checkpoint / kRunConfig)) {
-    const config::Config before = read_config(files_, checkpoint / kRunConfig);
-    const std::string told = schedule_change(before, options_.config, state.step, loop.batches_of_epoch());
-    if (!told.empty()) tell(Note{told});
+  if (before) {
+    const std::string change = schedule_change(*before, options_.config, state.step, loop.batches_of_epoch());
+    if (!change.empty()) tell(Note{change});
   }
   return {anew, changes.allowed};
 }
@@ -219,7 +294,7 @@ RunFolder::Restored RunFolder::restore(const Path& checkpoint, StepLoop& loop) {
 void RunFolder::begin(const data::Corpus& documents) {
   tokens_ = run_tokens(files_, options_.config, documents);
   make();
-  if (others()) require_shared_folder(options_, files_);
+  if (others()) require_shared_folder(*others(), options_.folder, files_);
   if (options_.from_step) leave_after(*options_.from_step);
 }
 
@@ -241,8 +316,8 @@ void RunFolder::leave_after(std::int64_t step) {
 }
 
 std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
-  if (saving_.valid()) collect(false);
-  // A save that failed was told; the one before it is as good.
+  if (writer_.busy()) collect(false);
+  // A save that failed has had its warning; the one before it is as good.
   while (step > 0 && !files_.exists(checkpoints_ / io::checkpoint_name(step))) {
     const std::vector<io::FoundCheckpoint> found = io::list_checkpoints(files_, checkpoints_);
     const auto older = std::ranges::find_if(found, [&](const io::FoundCheckpoint& c) { return c.step < step; });
@@ -293,7 +368,7 @@ bool RunFolder::lost() {
   const double now = steady_seconds();
   if (now - looked_at_ < kBetweenLooks) return false;
   looked_at_ = now;
-  tell_of_jumps(now);
+  warn_of_jumps(now);
   return made_anew();
 }
 
@@ -302,7 +377,7 @@ bool RunFolder::made_anew() {
   return (gone || !lock_ || !lock_->in_place()) && make_anew(gone);
 }
 
-void RunFolder::tell_of_jumps(double now) {
+void RunFolder::warn_of_jumps(double now) {
   const double offset = options_.wall_clock() - now, jump = offset - std::exchange(clock_offset_, offset);
   if (std::abs(jump) < kJump) return;
   tell(Warning{
@@ -314,28 +389,206 @@ void RunFolder::tell_of_jumps(double now) {
 // Where nothing can be made the run goes on: perhaps it can be later.
 bool RunFolder::make_anew(bool gone) {
   const std::string folder = options_.folder.string();
-  const auto tell_once = [&](const std::exception& e) {
-    if (!std::exchange(told_of_loss_, true))
+  const auto warn_once = [&](const std::exception& e) {
+    if (!std::exchange(loss_is_known_, true))
       tell(Warning{
           fmt::format("{} is gone and cannot be made anew ({}): nothing can be saved until it can", folder, e.what())});
     return false;
   };
-  if (saving_.valid()) saving_.wait();  // what is made anew is cleaned of leftovers first
+  if (writer_.busy()) writer_.wait();  // what is made anew is cleaned of leftovers first
   lock_.reset();
   try {
     make();
   } catch (const FolderTaken& e) {
     fail_user("the .lock of {} was deleted under the run, which cannot go on there: {}", folder, e.what());
   } catch (const std::exception& e) {
-    return tell_once(e);
+    return warn_once(e);
   }
-  told_of_loss_ = false;
+  loss_is_known_ = false;
   tell(Warning{
       gone ? fmt::format("{} was deleted or moved under the run: it is made anew and the run is saved there now; "
                          "its metrics and events go on with the next --resume",
                          folder)
            : fmt::format("the .lock of {} was deleted under the run: it is locked again", folder)});
   return gone;
+}
+
+void RunFolder::warn_without_snapshot() {
+  if (writer_.beside()) return;
+  tell(
+      Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
+                          "training stands still while checkpoints are written",
+                          in_bytes(writer_.bytes()))});
+}
+
+void RunFolder::get_ready(model::Engine& engine) {
+  if (writer_.get_ready(engine)) warn_without_snapshot();
+}
+
+void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
+  if (begun_) made_anew();
+  tell(BeforeCheckpoint{});
+  if (writer_.take(engine)) warn_without_snapshot();
+  const config::Config config = as_kept(options_.config);
+  saving_step_ = state.step;
+  const dist::Sharing& sharing = options_.team.sharing;
+  writer_.write(
+      checkpoint_content(engine, config, state, tokens_, sharing.rank, sharing.ranks), began,
+      [this, settings = config.checkpoint, step = state.step, best = state.ends.best_step, good = state.guard.good] {
+        const std::string problem = best == step ? io::link_best(files_, checkpoints_, best) : "";
+        io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, step,
+                              {best, good.value_or(best)});
+        return problem;
+      });
+}
+
+void RunFolder::before_update() { writer_.hold_update(); }
+
+// Checkpoints stand at the steps where they are due: training waits for a disk that does not keep up, and says so.
+void RunFolder::wait_for_the_disk() {
+  const double began = steady_seconds();
+  writer_.wait();
+  const double waited = steady_seconds() - began;
+  if (waited < kShortWait || std::exchange(wait_is_known_, true)) return;
+  tell(Warning{
+      fmt::format("the checkpoint of step {} was still being written when the next one was due: training waited "
+                  "{:.1f} s for it, and will again; a larger checkpoint.every, or a faster disk, mends that",
+                  saving_step_, waited)});
+}
+
+std::optional<Keeper::SaveOutcome> RunFolder::collect_save(Wait wait) {
+  if (!writer_.busy() || (wait == Wait::no && !writer_.over())) return {};
+  if (wait == Wait::before_next) wait_for_the_disk();
+  return collect(wait == Wait::at_end);
+}
+
+Keeper::SaveOutcome RunFolder::collect(bool must_succeed) {
+  const auto go_on = [&](const std::exception& e) {
+    if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
+    tell(
+        Warning{fmt::format("the checkpoint of step {} was not written: {}. Training goes on, and the next one that is "
+                            "due is tried (checkpoint.on_error)",
+                            saving_step_, e.what())});
+  };
+  try {
+    const CheckpointWriter::Written written = writer_.collect();
+    if (!written.problem.empty()) tell(Warning{written.problem});
+    tell(written.saved);
+    return {true, written.saved.seconds};
+  } catch (const MachineError& e) {
+    go_on(e);
+  } catch (const UserError& e) {
+    go_on(e);
+  }
+  return {};
+}
+
+std::string TakenUp::words() const {
+  return io::Json{{"checkpoint", checkpoint}, {"new_order", new_order}, {"other_batches", other_batches}}.dump();
+}
+
+TakenUp TakenUp::read(const std::string& words) {
+  const io::Json json = io::Json::parse(words);
+  return {json.at("checkpoint"), json.at("new_order"), json.at("other_batches")};
+}
+
+RankFolder::RankFolder(const TrainOptions& options, FileSystem& files)
+    : options_(options), files_(files), writer_(files, checkpoints_of(options.folder), options.team.saving) {}
+
+RankFolder::~RankFolder() {
+  if (!writer_.busy()) return;
+  try {
+    collect(true);
+  } catch (const std::exception& e) {  // the run has ended by another error, which says more
+    if (options_.team.warn) options_.team.warn(e.what());
+  }
+}
+
+void RankFolder::tell(const Event& event) {
+  hear(event, [&](const Warning& w) {
+    if (options_.team.warn) options_.team.warn(w.text);
+  });
+}
+
+// The state as rank 0 has changed it.
+RunState RankFolder::state_of(const TakenUp& taken) const {
+  const Path checkpoint = taken.checkpoint;
+  RunState state = read_run_state(files_, checkpoint);
+  if (taken.other_batches || taken.new_order) state.guard = counted_anew(state);
+  if (!taken.new_order) state.loader = read_loader_state(files_, checkpoint);
+  return state;
+}
+
+std::optional<Path> RankFolder::resume(StepLoop& loop) {
+  if (!options_.resume) return std::nullopt;
+  io::Communicator& ranks = *options_.team.communicator;
+  for (;;) {
+    const TakenUp taken = TakenUp::read(ranks.broadcast(""));
+    if (taken.checkpoint.empty()) return std::nullopt;
+    std::string problem;
+    try {
+      loop.restore(state_of(taken));
+      if (loop.trains()) {
+        loop.make_engine();
+        load(taken.checkpoint, loop);
+      }
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+    if (agree_on(ranks, problem).empty()) return taken.checkpoint;
+  }
+}
+
+void RankFolder::load(const Path& checkpoint, StepLoop& loop) {
+  const std::optional<config::Config> before = config_of_checkpoint(files_, checkpoint);
+  loop.load_checkpoint(checkpoint, pointer_to(before));
+}
+
+void RankFolder::get_ready(model::Engine& engine) { writer_.get_ready(engine); }
+
+void RankFolder::save(model::Engine& engine, const RunState& state, double began) {
+  writer_.take(engine);
+  const dist::Sharing& sharing = options_.team.sharing;
+  writer_.write(checkpoint_content(engine, as_kept(options_.config), state, {}, sharing.rank, sharing.ranks), began);
+}
+
+void RankFolder::before_update() { writer_.hold_update(); }
+
+std::optional<Keeper::SaveOutcome> RankFolder::collect_save(Wait wait) {
+  if (!writer_.busy() || (wait == Wait::no && !writer_.over())) return {};
+  return collect(wait == Wait::at_end);
+}
+
+// A save that fails on one rank fails on all, and rank 0 warns of it.
+Keeper::SaveOutcome RankFolder::collect(bool must_succeed) {
+  try {
+    return {true, writer_.collect().saved.seconds};
+  } catch (const std::exception&) {
+    if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
+  }
+  return {};
+}
+
+std::optional<RunState> RankFolder::go_back(StepLoop& loop, std::int64_t) {
+  if (writer_.busy()) collect(false);
+  const TakenUp taken = TakenUp::read(options_.team.communicator->broadcast(""));
+  if (taken.checkpoint.empty()) return {};
+  RunState state = state_of(taken);
+  load(taken.checkpoint, loop);
+  return state;
+}
+
+void require_shared_folder(io::Communicator& ranks, const Path& folder, FileSystem& files) {
+  const Path path = folder / kRunConfig;
+  const auto read = [&] { return files.exists(path) ? files.read(path) : ""; };
+  const std::string first = ranks.broadcast(ranks.rank() == 0 ? read() : "");
+  const bool same = first == read();  // only now: rank 0 has made the folder before it spoke
+  const std::string problem = agree_on(ranks, same ? "" : fmt::format("there is another {} here, or none", kRunConfig));
+  if (!problem.empty())
+    fail_user(
+        "{} is not the same folder on every rank ({}): ranks write their checkpoints together; choose an --out on a "
+        "file system that all of them share",
+        folder.string(), problem);
 }
 
 }  // namespace redline::train

@@ -1,24 +1,26 @@
 // Puts a step loop and a run folder together.
 #include "train/trainer.h"
 
+#include "base/error.h"
 #include "base/words.h"
+#include "device/device.h"
+#include "model/lowering.h"
 #include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
-#include "train/rank_folder.h"
 #include "train/run_folder.h"
 
 namespace redline::train {
 namespace {
 
-// On a rank that does not lead: the same steps, without a folder or a word of its own.
-TrainResult train_behind(const TrainOptions& options, device::Device& device, FileSystem& files) {
+// The same steps on a rank that does not lead, without a folder or events of its own.
+TrainResult follow_rank_0(const TrainOptions& options, device::Device& device, FileSystem& files) {
   RankFolder folder(options, files);
   StepLoop loop(options, device, files, folder);
   if (!folder.resume(loop)) loop.load_start();
   if (!loop.trains()) return {options.dry_run ? Outcome::dry_run : Outcome::already_finished, loop.step(), {}};
   loop.require_memory();
-  require_shared_folder(options, files);
+  require_shared_folder(*options.team.communicator, options.folder, files);
   return loop.run();
 }
 
@@ -28,7 +30,7 @@ TrainResult train_behind(const TrainOptions& options, device::Device& device, Fi
 // anything is written.
 TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files) {
   REDLINE_CHECK(!options.config.train.automatic_batch_size, "train.batch_size is \"auto\" still");
-  if (!options.team.leads()) return train_behind(options, device, files);
+  if (!options.team.leads()) return follow_rank_0(options, device, files);
   RunFolder folder(options, files);
   StepLoop loop(options, device, files, folder);
   std::optional<Path> checkpoint;

@@ -1,5 +1,5 @@
 // The noise scale of gradients whose noise is known.
-#include "train/gradient_noise.h"
+#include "train/step_phases.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Samples during training: told at their steps, from the weights of that step, and without a trace in the run.
-#include "train/samples.h"
+#include "train/step_phases.h"
 
 #include <gtest/gtest.h>
 
