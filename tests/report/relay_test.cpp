@@ -12,7 +12,7 @@
 #include "report/sinks.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
-#include "train/run_here.h"
+#include "train/tiny_run.h"
 
 namespace redline::report {
 namespace {

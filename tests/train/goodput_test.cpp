@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "testing/temp_folder.h"
-#include "train/run_here.h"
+#include "train/tiny_run.h"
 
 namespace redline::train {
 namespace {

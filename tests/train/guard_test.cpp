@@ -11,7 +11,7 @@
 #include "io/json.h"
 #include "testing/temp_folder.h"
 #include "train/run_folder.h"
-#include "train/run_here.h"
+#include "train/tiny_run.h"
 
 namespace redline::train {
 namespace {
@@ -91,8 +91,6 @@ const StepMetrics& at(const Ran& ran, std::int64_t step) {
   throw std::out_of_range("no such step");
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
-
 TEST(Guard, CountsAStreakAndTakesTheCheckpointBeforeThePresentForGood) {
   config::Guard settings{.skips = 2, .rollbacks = 1};
   GuardState state;
@@ -165,8 +163,8 @@ TEST(GuardedRun, SkipsAndGoesOn) {
   EXPECT_EQ(first.reason, "not finite");
   EXPECT_TRUE(std::isnan(first.norm));
   EXPECT_FALSE(first.documents.empty());
-  EXPECT_TRUE(has(first.text, "step 7: the gradient norm is not finite")) << first.text;
-  EXPECT_TRUE(has(ran.seen.skipped[1].text, "the update was left out (2 in a row, of at most 2)"));
+  EXPECT_TRUE(says(first.text, {"step 7: the gradient norm is not finite"}));
+  EXPECT_TRUE(says(ran.seen.skipped[1].text, {"the update was left out (2 in a row, of at most 2)"}));
   EXPECT_TRUE(std::isfinite(at(ran, 7).loss));
   EXPECT_TRUE(std::isnan(at(ran, 7).grad_norm));
   EXPECT_EQ(at(ran, 6).skipped, 0);
@@ -193,12 +191,11 @@ TEST(GuardedRun, EndsWhereSkipsAreUsedUpAndNamesTheWayBack) {
   testing::TempFolder temp;
   Watched bad(batches_of({12, 13, 14}));
   const std::string error = error_of([&] { bad.run(guarded({"guard.skips=2"}), temp.path() / "two"); });
-  EXPECT_TRUE(has(error, "step 14: the gradient norm is not finite")) << error;
-  EXPECT_TRUE(has(error, "nor the 2 before it (guard.skips)")) << error;
-  EXPECT_TRUE(has(error, "--resume --from-step 5, the newest checkpoint that is held to be good")) << error;
+  EXPECT_TRUE(says(error, {"step 14: the gradient norm is not finite", "nor the 2 before it (guard.skips)",
+                           "--resume --from-step 5, the newest checkpoint that is held to be good"}));
   Watched once(batches_of({3}));
   const std::string first = error_of([&] { once.run(guarded({"guard.skips=0"}), temp.path() / "none"); });
-  EXPECT_TRUE(has(first, "step 3: ") && has(first, "then --resume from the last checkpoint")) << first;
+  EXPECT_TRUE(says(first, {"step 3: ", "--resume from the last checkpoint"}));
 }
 
 TEST(GuardedRun, LeavesOutAnUpdateWhoseNormIsFarFromTheUsual) {
@@ -214,7 +211,7 @@ TEST(GuardedRun, LeavesOutAnUpdateWhoseNormIsFarFromTheUsual) {
   EXPECT_EQ(skipped.reason, "spike");
   EXPECT_GT(skipped.limit, 0);
   EXPECT_GT(skipped.norm, skipped.limit);
-  EXPECT_TRUE(has(skipped.text, "is above its limit of")) << skipped.text;
+  EXPECT_TRUE(says(skipped.text, {"is above its limit of"}));
   EXPECT_TRUE(tensors(temp.path(), 23) == tensors(temp.path(), 24)) << "nor does the usual norm move";
   EXPECT_FALSE(tensors(temp.path(), 24) == tensors(temp.path(), 25));
 }
@@ -284,7 +281,7 @@ TEST(GuardedRun, ThatMayNotGoBackAgainEnds) {
   testing::TempFolder temp;
   Watched bad(batches_of({12, 16}));
   const std::string error = error_of([&] { bad.run(guarded({"guard.skips=0", "guard.rollbacks=1"}), temp.path()); });
-  EXPECT_TRUE(has(error, "step 15: ")) << error;
+  EXPECT_TRUE(says(error, {"step 15: "}));
 }
 
 // The parameters themselves, by a rate that no run survives: going back does not help, and the way out is named.
@@ -302,7 +299,7 @@ TEST(GuardedRun, WhoseParametersBreakGoesBackAndThenEnds) {
   const std::string error = error_of([&] { train(options, device, real_files()); });
   ASSERT_EQ(seen.rolled_back.size(), 1u) << error;
   EXPECT_EQ(seen.rolled_back[0].to, 5);
-  EXPECT_TRUE(has(error, "--from-step 5")) << error;
+  EXPECT_TRUE(says(error, {"--from-step 5"}));
   Watched lower;
   EXPECT_EQ(lower.run(guarded({}), temp.path(), true, 5).result.steps, 20);
 }
@@ -317,7 +314,7 @@ TEST(GuardedRun, KeepsItsStateOverAResume) {
   EXPECT_EQ(first.run(c, parts).result.steps, 8);
   const Ran rest = second.run(c, parts, true);
   ASSERT_EQ(rest.seen.skipped.size(), 1u);
-  EXPECT_TRUE(has(rest.seen.skipped[0].text, "3 in a row")) << rest.seen.skipped[0].text;
+  EXPECT_TRUE(says(rest.seen.skipped[0].text, {"3 in a row"}));
   EXPECT_EQ(at(rest, 27).skipped, 3);
   EXPECT_TRUE(tensors(parts, 27) == tensors(whole, 27)) << "the usual norm is in it";
 }
@@ -346,12 +343,12 @@ TEST(FromStep, GoesOnFromAnyCheckpointThatIsKept) {
   run(until(15), run_folder);
   Watched device;
   const std::string error = error_of([&] { device.run(until(20), run_folder, true, 7); });
-  EXPECT_TRUE(has(error, "keeps no checkpoint of that step; it has those of steps 5, 10, 15")) << error;
+  EXPECT_TRUE(says(error, {"keeps no checkpoint of that step; it has those of steps 5, 10, 15"}));
   Watched first;
   first.stop_in = 7;
   const Ran begun = first.run(until(20), run_folder, true, 5);
   EXPECT_EQ(begun.seen.steps[0].step, 6);
-  EXPECT_TRUE(has(fmt::format("{}", fmt::join(begun.seen.notes, "\n")), "newer checkpoints (steps 10, 15)"));
+  EXPECT_TRUE(any_has(begun.seen.notes, "newer checkpoints (steps 10, 15)"));
   EXPECT_EQ(checkpoints(run_folder),
             (std::vector<std::string>{"step_00000005", "step_00000007", "step_00000010.left", "step_00000015.left"}));
   const Ran rest = run(until(20), run_folder, true);
@@ -367,7 +364,7 @@ TEST(FromStep, ADamagedCheckpointIsNamedAndNoOtherIsTaken) {
   real_files().truncate(temp.path() / "checkpoints/step_00000005/model.safetensors", 100);
   Watched device;
   const std::string error = error_of([&] { device.run(guarded({}), temp.path(), true, 5); });
-  EXPECT_TRUE(has(error, "--from-step 5: that checkpoint cannot be used (")) << error;
+  EXPECT_TRUE(says(error, {"--from-step 5: that checkpoint cannot be used ("}));
   EXPECT_EQ(checkpoints(temp.path()), (std::vector<std::string>{"step_00000005", "step_00000010"}));
 }
 

@@ -16,8 +16,9 @@
 namespace redline::train {
 namespace {
 
-using namespace redline::testing;
 using dist::Mode;
+using testing::RanksHere;
+using testing::ThreadGroup;
 
 constexpr int kMicroBatches = 12;  // of a step, whoever computes them
 
@@ -54,7 +55,7 @@ struct Asked {
   int spoil_rank = -1;  // the totals of one of its steps are no numbers
 };
 
-struct Ran {
+struct RanksRan {
   Recorder seen;  // by rank 0
   std::vector<TrainResult> results;
   std::vector<std::string> errors;  // by rank; empty: none
@@ -71,8 +72,8 @@ struct StopAt final : Observer {
   }
 };
 
-Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& folder, const Asked& asked = {}) {
-  Ran ran;
+RanksRan train_on(int ranks, Mode mode, const config::Config& config, const Path& folder, const Asked& asked = {}) {
+  RanksRan ran;
   ran.results.resize(static_cast<std::size_t>(ranks));
   RanksHere words(ranks), saving(ranks);
   ThreadGroup::Common common(ranks);
@@ -110,12 +111,6 @@ Ran train_on(int ranks, Mode mode, const config::Config& config, const Path& fol
   return ran;
 }
 
-std::vector<double> losses(const Recorder& seen) {
-  std::vector<double> all;
-  for (const StepMetrics& m : seen.steps) all.push_back(m.loss);
-  return all;
-}
-
 void expect_close(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << what << ", step " << i;
@@ -125,20 +120,20 @@ class RankRuns : public ::testing::Test {
  protected:
   Path folder(const std::string& name) { return temp_.path() / name; }
   std::string file(const std::string& run, std::int64_t step, const char* name) {
-    return real_files().read(folder(run) / "checkpoints" / io::checkpoint_name(step) / name);
+    return real_files().read(checkpoint(folder(run), step) / name);
   }
-  TempFolder temp_;
+  testing::TempFolder temp_;
 };
 
 TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
-  const Ran alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
   ASSERT_EQ(alone.errors, std::vector<std::string>{""});
   ASSERT_EQ(alone.seen.steps.size(), 20u);
   for (const int ranks : {2, 4}) {
-    std::map<Mode, Ran> by_mode;
+    std::map<Mode, RanksRan> by_mode;
     for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
       const std::string name = fmt::format("{} {}", ranks, name_of(mode));
-      Ran& ran = by_mode[mode] = train_on(ranks, mode, config_for(ranks), folder(name));
+      RanksRan& ran = by_mode[mode] = train_on(ranks, mode, config_for(ranks), folder(name));
       ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks))) << name;
       expect_close(losses(ran.seen), losses(alone.seen), name);
       expect_close(ran.seen.evaluations, alone.seen.evaluations, name);
@@ -159,14 +154,15 @@ TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
 }
 
 TEST_F(RankRuns, ARunGoesOnWithAnyNumberOfRanks) {
-  const Ran alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
   std::vector<double> all;
   const std::pair<int, Mode> parts[] = {{4, Mode::fsdp}, {2, Mode::zero1}, {3, Mode::ddp}, {1, Mode::ddp}};
   std::int64_t until = 0;
   for (const auto& [ranks, mode] : parts) {
     until += 5;
-    const Ran ran = train_on(ranks, mode, config_for(ranks), folder("moved"),
-                             {.resume = until > 5, .stop_rank = until < 20 ? ranks - 1 : -1, .stop_at = until - 1});
+    const RanksRan ran =
+        train_on(ranks, mode, config_for(ranks), folder("moved"),
+                 {.resume = until > 5, .stop_rank = until < 20 ? ranks - 1 : -1, .stop_at = until - 1});
     ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
     for (const TrainResult& r : ran.results) EXPECT_EQ(r.steps, until) << ranks;
     const std::vector<double> here = losses(ran.seen);
@@ -183,36 +179,34 @@ TEST_F(RankRuns, AStepThatGrowsDoesSoOnAllRanks) {
     c.train.accumulate_ramp_steps = 1;
     return c;
   };
-  const Ran alone = train_on(1, Mode::ddp, config(1), folder("alone"));
+  const RanksRan alone = train_on(1, Mode::ddp, config(1), folder("alone"));
   EXPECT_LT(alone.seen.steps[0].tokens, alone.seen.steps[1].tokens / 2);
   for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
     const std::string name(name_of(mode));
-    const Ran ran = train_on(2, mode, config(2), folder(name));
+    const RanksRan ran = train_on(2, mode, config(2), folder(name));
     ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << name;
     expect_close(losses(ran.seen), losses(alone.seen), name);
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(ran.seen.steps[i].tokens, alone.seen.steps[i].tokens) << name;
   }
   // A first step of one micro-batch on each rank needs gradients that are added up behind every one.
-  const Ran fsdp = train_on(4, Mode::fsdp, config(4), folder("4"));
+  const RanksRan fsdp = train_on(4, Mode::fsdp, config(4), folder("4"));
   ASSERT_EQ(fsdp.errors, std::vector<std::string>(4));
   expect_close(losses(fsdp.seen), losses(alone.seen), "4 fsdp");
   for (const std::string& error : train_on(4, Mode::ddp, config(4), folder("refused")).errors)
-    EXPECT_NE(error.find("train.accumulate_from = 1 is for runs on one rank, or with parallel.mode = \"fsdp\""),
-              std::string::npos)
-        << error;
+    EXPECT_TRUE(says(error, {"train.accumulate_from = 1 is for runs on one rank, or with parallel.mode = \"fsdp\""}));
 }
 
 // Momentum and the moments of rows are shared out by matrices, and a checkpoint is the same for all.
 TEST_F(RankRuns, ARunOfMuonGoesOnWithAnyNumberOfRanks) {
   const std::vector<std::string> muon = {"optim.name=muon", "optim.muon_beta2=0.9", "train.max_steps=8"};
-  const Ran alone = train_on(1, Mode::ddp, config_for(1, muon), folder("alone"));
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1, muon), folder("alone"));
   std::vector<double> all;
   const std::pair<int, Mode> parts[] = {{4, Mode::fsdp}, {2, Mode::zero1}, {3, Mode::ddp}, {1, Mode::ddp}};
   std::int64_t until = 0;
   for (const auto& [ranks, mode] : parts) {
     until += 2;
-    const Ran ran = train_on(ranks, mode, config_for(ranks, muon), folder("moved"),
-                             {.resume = until > 2, .stop_rank = until < 8 ? ranks - 1 : -1, .stop_at = until - 1});
+    const RanksRan ran = train_on(ranks, mode, config_for(ranks, muon), folder("moved"),
+                                  {.resume = until > 2, .stop_rank = until < 8 ? ranks - 1 : -1, .stop_at = until - 1});
     ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
     const std::vector<double> here = losses(ran.seen);
     all.insert(all.end(), here.begin(), here.end());
@@ -221,12 +215,12 @@ TEST_F(RankRuns, ARunOfMuonGoesOnWithAnyNumberOfRanks) {
 }
 
 TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) {
-  const Ran straight = train_on(2, Mode::zero1, config_for(2), folder("straight"));
-  const Ran stopped = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.stop_rank = 1, .stop_at = 7});
+  const RanksRan straight = train_on(2, Mode::zero1, config_for(2), folder("straight"));
+  const RanksRan stopped = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.stop_rank = 1, .stop_at = 7});
   ASSERT_EQ(stopped.results[0].steps, stopped.results[1].steps);
   EXPECT_EQ(stopped.results[0].outcome, Outcome::stopped);
   EXPECT_LE(stopped.results[0].steps, 9);
-  const Ran rest = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.resume = true});
+  const RanksRan rest = train_on(2, Mode::zero1, config_for(2), folder("stopped"), {.resume = true});
   std::vector<double> all = losses(stopped.seen);
   for (const double loss : losses(rest.seen)) all.push_back(loss);
   EXPECT_EQ(all, losses(straight.seen));
@@ -236,7 +230,7 @@ TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) 
 TEST_F(RankRuns, WhatIsNotFiniteOnOneRankIsLeftOutOnAll) {
   for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
     const std::string name(name_of(mode));
-    const Ran ran = train_on(2, mode, config_for(2, {"checkpoint.every=0"}), folder(name), {.spoil_rank = 1});
+    const RanksRan ran = train_on(2, mode, config_for(2, {"checkpoint.every=0"}), folder(name), {.spoil_rank = 1});
     ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << name;
     ASSERT_EQ(ran.seen.skipped.size(), 1u) << name;
     EXPECT_EQ(ran.seen.skipped[0].step, 7) << name;
@@ -247,10 +241,11 @@ TEST_F(RankRuns, WhatIsNotFiniteOnOneRankIsLeftOutOnAll) {
 }
 
 TEST_F(RankRuns, AFolderThatIsNotSharedIsRefused) {
-  const Ran ran = train_on(2, Mode::zero1, config_for(2), folder("mine"), {.change = [&](TrainOptions& o, int rank) {
-                             if (rank == 1) o.folder = folder("another");
-                           }});
-  EXPECT_NE(ran.errors[0].find("not the same folder on every rank"), std::string::npos) << ran.errors[0];
+  const RanksRan ran =
+      train_on(2, Mode::zero1, config_for(2), folder("mine"), {.change = [&](TrainOptions& o, int rank) {
+                 if (rank == 1) o.folder = folder("another");
+               }});
+  EXPECT_TRUE(says(ran.errors[0], {"not the same folder on every rank"}));
 }
 
 }  // namespace

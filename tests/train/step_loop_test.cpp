@@ -1,14 +1,23 @@
 // The steps of a run do not depend on who keeps it: with a keeper that does nothing they are the same, and nothing is
-// left. Their times are the device's own, whatever the host does.
+// left. Their times are the device's own, samples leave no trace, and the noise of gradients is found where it is
+// known.
 #include "train/step_loop.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <thread>
+#include <vector>
 
+#include "base/error.h"
+#include "base/random.h"
+#include "io/checkpoint_folder.h"
 #include "testing/temp_folder.h"
-#include "train/run_here.h"
+#include "train/memory_advice.h"
+#include "train/step_phases.h"
+#include "train/tiny_run.h"
 
 namespace redline::train {
 namespace {
@@ -171,6 +180,160 @@ TEST(StepLoop, IsTheSameOnADeviceThatRunsAhead) {
   const std::vector<double> all = losses(keeper.heard);
   ASSERT_EQ(all.size(), 12u);
   EXPECT_TRUE(std::equal(all.begin(), all.begin() + 6, all.begin() + 6));
+}
+
+struct Listener final : Observer {
+  std::vector<double> losses;
+  std::vector<std::int64_t> steps;
+  std::vector<std::vector<SampledText>> samples;
+  std::int64_t cache_bytes = 0;
+  void on(const Event& event) override {
+    hear(
+        event, [&](const Started& e) { cache_bytes = e.memory->by_role[static_cast<int>(program::Role::cache)]; },
+        [&](const Stepped& e) { losses.push_back(e.loss); },
+        [&](const Sampled& e) {
+          steps.push_back(e.step);
+          samples.push_back(e.texts);
+        });
+  }
+};
+
+Listener sample_run(const std::vector<std::string>& overrides, const Path& folder, bool resume = false) {
+  Listener listener;
+  device::CpuDevice device(2);
+  TrainOptions options;
+  options.observers = {&listener};
+  run_on(device, options, tiny_run(overrides), folder, resume);
+  return listener;
+}
+
+TEST(Samples, LeaveNoTraceInTheRun) {
+  const testing::TempFolder folder;
+  const Listener plain = sample_run({"train.max_steps=12"}, folder / "plain");
+  const Listener sampled = sample_run({"train.max_steps=12", "train.sample_every=5",
+                                       "train.sample_prompts=<begin>,<begin><source>1", "train.sample_tokens=90"},
+                                      folder / "sampled");
+  EXPECT_EQ(plain.losses, sampled.losses);
+  EXPECT_EQ(tensors(folder / "plain", 12), tensors(folder / "sampled", 12));
+  EXPECT_TRUE(plain.steps.empty());
+  EXPECT_EQ(plain.cache_bytes, 0);
+  EXPECT_EQ(sampled.steps, (std::vector<std::int64_t>{5, 10, 12}));
+  EXPECT_GT(sampled.cache_bytes, 0);
+  for (const auto& texts : sampled.samples) {
+    ASSERT_EQ(texts.size(), 2u);
+    EXPECT_EQ(texts[0].prompt, "<begin>");
+    EXPECT_EQ(texts[1].prompt, "<begin><source>1");
+  }
+  EXPECT_NE(sampled.samples[0][0].text, sampled.samples[2][0].text);  // other weights
+}
+
+// What a run that goes on writes is what it would have written.
+TEST(Samples, AreTheSameAfterAResume) {
+  const testing::TempFolder folder;
+  const std::vector<std::string> sampling = {"train.sample_every=4", "train.sample_tokens=20",
+                                             "optim.schedule=constant"};
+  const auto with_steps = [&](const char* steps) {
+    std::vector<std::string> all = sampling;
+    all.push_back(steps);
+    return all;
+  };
+  const Listener whole = sample_run(with_steps("train.max_steps=8"), folder / "whole");
+  sample_run(with_steps("train.max_steps=4"), folder / "parts");
+  const Listener rest = sample_run(with_steps("train.max_steps=8"), folder / "parts", true);
+  ASSERT_EQ(whole.samples.size(), 2u);
+  ASSERT_EQ(rest.samples.size(), 1u);
+  EXPECT_EQ(rest.samples[0][0].text, whole.samples[1][0].text);
+  EXPECT_EQ(rest.samples[0][0].prompt, whole.samples[1][0].prompt);  // of the held-out data
+  EXPECT_FALSE(whole.samples[0][0].prompt.empty());
+}
+
+TEST(Samples, ArePartOfThePlan) {
+  const auto needed = [](std::vector<std::string> overrides) {
+    return memory_needed(tiny_run(std::move(overrides)), device::Kind::cpu);
+  };
+  const std::int64_t without = needed({}), few = needed({"train.sample_every=1", "train.sample_tokens=1"});
+  EXPECT_GT(few, without);
+  EXPECT_GT(needed({"train.sample_every=1", "train.sample_prompts=a,b,c"}), few);
+}
+
+TEST(Samples, RefusePromptsThatCannotBeUsed) {
+  const testing::TempFolder folder;
+  for (const std::string& prompt : {std::string(65, 'x'), std::string()}) {
+    EXPECT_THROW(sample_run({"train.sample_every=1", "train.sample_prompts=[\"" + prompt + "\"]"}, folder / "a"),
+                 UserError);
+    EXPECT_FALSE(real_files().exists(folder / "a"));
+  }
+}
+
+constexpr std::size_t kParameters = 40;
+constexpr double kMean = 0.02, kDeviation = 0.5;  // of each parameter's gradient, a pair
+
+// The squared norm of a sum over so many pairs: of normal numbers it is drawn at once.
+std::vector<double> sum_of_pairs(double pairs, std::uint64_t stream) {
+  const Random random(11, stream);
+  std::vector<double> g(kParameters);
+  for (std::size_t i = 0; i < kParameters; ++i) {
+    const double u = std::max(random.uniform(2 * i), 1e-12), v = random.uniform(2 * i + 1);
+    g[i] =
+        pairs * kMean + std::sqrt(pairs) * kDeviation * std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
+  }
+  return g;
+}
+double squares(const std::vector<double>& g) {
+  double sum = 0;
+  for (const double x : g) sum += x * x;
+  return sum;
+}
+
+// The first of some micro-batches, and all of them, look after look.
+NoiseScale look(double pairs, int micro_batches, int looks) {
+  NoiseScale scale;
+  for (int l = 0; l < looks; ++l) {
+    std::vector<double> all(kParameters);
+    double first = 0;
+    for (int m = 0; m < micro_batches; ++m) {
+      const std::vector<double> g = sum_of_pairs(pairs, static_cast<std::uint64_t>(100 * l + m));
+      if (m == 0) first = squares(g);
+      for (std::size_t i = 0; i < kParameters; ++i) all[i] += g[i];
+    }
+    const auto e = estimate_noise({first, pairs}, {squares(all), pairs * micro_batches});
+    EXPECT_TRUE(e);
+    scale.add(*e);
+  }
+  return scale;
+}
+
+TEST(GradientNoise, IsFoundWhereItIsKnown) {
+  const double want = kDeviation * kDeviation / (kMean * kMean);  // 625 pairs
+  for (const double pairs : {100.0, 1000.0}) {
+    const std::optional<double> scale = look(pairs, 8, 200).pairs();
+    ASSERT_TRUE(scale);
+    EXPECT_NEAR(*scale, want, 0.2 * want) << pairs;
+  }
+}
+
+TEST(GradientNoise, SeveralSmallGradientsCountAsOneSize) {
+  // |g|^2 = n^2 |G|^2 + n S, to the letter: G^2 = 3, S = 50.
+  const auto expected = [](double n) { return n * n * 3 + n * 50; };
+  for (const double count : {1.0, 4.0}) {
+    const auto e = estimate_noise({count * expected(10), count * 10, count}, {expected(80), 80});
+    ASSERT_TRUE(e);
+    EXPECT_NEAR(e->signal, 3, 1e-9);
+    EXPECT_NEAR(e->noise, 50, 1e-9);
+  }
+}
+
+TEST(GradientNoise, SaysNothingWhereItCannotBeTold) {
+  EXPECT_FALSE(estimate_noise({5, 10}, {5, 10})) << "of one size";
+  EXPECT_FALSE(estimate_noise({std::numeric_limits<double>::infinity(), 10}, {5, 20}));
+  EXPECT_FALSE(estimate_noise({0, 0}, {5, 20})) << "of no pairs";
+  NoiseScale scale;
+  EXPECT_FALSE(scale.pairs());
+  scale.add({-1, 5});
+  EXPECT_FALSE(scale.pairs()) << "more noise than there is gradient";
+  for (int i = 0; i < 40; ++i) scale.add({1, 5});
+  ASSERT_TRUE(scale.pairs());
+  EXPECT_NEAR(*scale.pairs(), 5, 2) << "what was is forgotten by and by";
 }
 
 }  // namespace

@@ -1,11 +1,22 @@
-// A run small enough for a test: seconds for a hundred steps, but with everything in it.
+// Runs small enough for a test: seconds for a hundred steps, but with everything in them. They run in the test's own
+// process, and what they said and left on the disk is kept.
 #pragma once
 
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "config/load.h"
+#include "io/checkpoint_folder.h"
+#include "model/engine.h"
 #include "model/family.h"
+#include "testing/says.h"
+#include "testing/watched_device.h"
+#include "train/checkpoint.h"
 #include "train/trainer.h"
 
 namespace redline::testing {
@@ -21,7 +32,7 @@ inline config::Config tiny_run(std::vector<std::string> overrides = {}) {
   return config::load({.file = "", .preset = "quick", .overrides = overrides}, model::settle_family);
 }
 
-// Remembers all it was told. Whether a disk keeps up is the machine's: under a storm of processes any run may say that
+// Remembers all events. Whether a disk keeps up is the machine's: under a storm of processes any run may say that
 // it did not, so that is no warning here.
 struct Recorder final : train::Observer {
   std::vector<train::StepMetrics> steps;
@@ -53,4 +64,110 @@ struct Recorder final : train::Observer {
   }
 };
 
+// What tests write a checkpoint with: the configuration of a model, and the state of a run after a step.
+inline config::Config config_of(const config::Model& model) {
+  config::Config c = tiny_run();
+  c.model = model;
+  return c;
+}
+
+inline train::RunState at_step(std::int64_t step) {
+  train::RunState state;
+  state.step = step;
+  return state;
+}
+
+// A checkpoint straight from the engine's state, without a snapshot.
+inline void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
+                            const train::RunState& state) {
+  const std::vector<Tensor> arrays = engine.state();
+  train::write_checkpoint(files, parent, train::checkpoint_content(engine, config, state),
+                          [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
+                            model::read_state(tensors, arrays, engine.device(), take);
+                          });
+}
+
 }  // namespace redline::testing
+
+namespace redline::train {
+
+using testing::at_step;
+using testing::config_of;
+using testing::Recorder;
+using testing::save_checkpoint;
+using testing::says;
+using testing::tiny_run;
+
+struct Ran {
+  TrainResult result;
+  Recorder seen;
+};
+
+// `options` says when to stop, and who listens besides; the rest is set here.
+inline Ran run_on(device::CpuDevice& device, TrainOptions options, const config::Config& config, const Path& folder,
+                  bool resume = false, FileSystem& files = real_files()) {
+  Ran ran;
+  options.config = config;
+  options.folder = folder;
+  options.resume = resume;
+  options.peak_flops = 1e11;
+  options.observers.insert(options.observers.begin(), &ran.seen);
+  ran.result = train(options, device, files);
+  return ran;
+}
+
+inline Ran run(const config::Config& config, const Path& folder, bool resume = false, FileSystem& files = real_files(),
+               bool stops_at_once = false) {
+  testing::WatchedDevice device(2);
+  StopFlag stop = 0;
+  if (stops_at_once) device.given = [&](int) { stop = SIGTERM; };  // one step is made and saved
+  TrainOptions options;
+  options.stop = &stop;
+  return run_on(device, options, config, folder, resume, files);
+}
+
+// Goes on with a run.
+inline Ran go_on(const config::Config& config, const Path& folder, bool allow_change = false, bool own_config = false,
+                 Observer* other = nullptr) {
+  testing::WatchedDevice device(2);
+  TrainOptions options;
+  options.allow_change = allow_change;
+  options.own_config = own_config;
+  if (other) options.observers = {other};
+  return run_on(device, options, config, folder, true);
+}
+
+inline bool any_has(const std::vector<std::string>& sentences, std::string_view words) {
+  return std::ranges::any_of(sentences, [&](const std::string& s) { return s.find(words) != s.npos; });
+}
+
+inline std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+inline Path checkpoint(const Path& run, std::int64_t step) { return run / "checkpoints" / io::checkpoint_name(step); }
+
+// Every byte of parameters and moments in a checkpoint.
+inline std::string tensors(const Path& run, std::int64_t step) {
+  const Path folder = checkpoint(run, step);
+  return real_files().read(folder / "model.safetensors") + real_files().read(folder / "optimizer.safetensors");
+}
+
+// What a run left, but for its checkpoint of a step.
+inline void copy_without(std::int64_t step, const Path& from, const Path& to) {
+  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(checkpoint(to, step));
+}
+
+inline std::vector<double> losses(const Recorder& r) {
+  std::vector<double> out;
+  for (const StepMetrics& m : r.steps) out.push_back(m.loss);
+  return out;
+}
+
+}  // namespace redline::train
