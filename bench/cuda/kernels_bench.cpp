@@ -1,7 +1,7 @@
 // Times the kernels that move memory, at the sizes and on the data of whole models, and prints what each reaches of the
 // rate of a large copy on the same card, and of a copy that moves as many bytes and is timed in the same way: below 300
 // MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and again
-// after a training step has filled the arena: bytes are those that the op must move once (program/cost.h). Casts to
+// after a training step has filled the arena: bytes are those that the op must move once (program/planner.cpp). Casts to
 // eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms. So is
 // AdamW, at each model's parameters, with its moments in fp32, bf16 and eight bits.
 //   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/results.md
@@ -22,6 +22,7 @@
 #include "ops/cuda/kernels.h"
 #include "optim/cuda/kernels.h"
 #include "perf/peak.h"
+#include "program/program.h"
 
 namespace redline {
 namespace {
@@ -167,7 +168,7 @@ class Arrays {
   std::vector<std::unique_ptr<device::Buffer>> buffers_;
 };
 
-// As program/cost.h counts, for an op over arrays.
+// As program/planner.cpp counts, for an op over arrays.
 template <class Op>
 double bytes_of(const Op& op) {
   double bytes = 0;

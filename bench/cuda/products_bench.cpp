@@ -21,6 +21,7 @@
 #include "model/lowering.h"
 #include "ops/cuda/gemm_tuning.h"
 #include "ops/cuda/products.h"
+#include "program/program.h"
 
 namespace redline {
 namespace {

@@ -1,6 +1,6 @@
 // Times the update of whole models, AdamW's and Muon's, as a step replays it, and holds it against its floor: FLOPs at
 // the rate of a large product and bytes at that of a large copy, one behind the other. Bytes are those that the nodes
-// must move once (program/cost.h). Then Muon's nodes by kind, each timed by itself.
+// must move once (program/planner.cpp). Then Muon's nodes by kind, each timed by itself.
 //   cuda_update_bench [PRESET ...]      default: the five models of docs/results.md
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include "device/cuda/stopwatch.h"
 #include "model/engine.h"
 #include "perf/peak.h"
+#include "program/program.h"
 
 namespace redline {
 namespace {

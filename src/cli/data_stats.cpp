@@ -14,7 +14,7 @@
 #include "data/statistics.h"
 #include "io/json.h"
 #include "model/lowering.h"
-#include "program/cost.h"
+#include "program/planner.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 

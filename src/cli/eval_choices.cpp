@@ -11,15 +11,15 @@
 namespace redline::cli {
 namespace {
 
-using infer::Measure;
+using infer::ChoiceScore;
 
 struct Named {
-  Measure measure;
+  ChoiceScore measure;
   const char *key, *words;  // in the JSON document and on the terminal
 };
-constexpr Named kMeasures[] = {{Measure::sum, "accuracy", "accuracy"},
-                               {Measure::per_byte, "accuracy_per_byte", "by bytes"},
-                               {Measure::per_token, "accuracy_per_token", "by tokens"}};
+constexpr Named kMeasures[] = {{ChoiceScore::sum, "accuracy", "accuracy"},
+                               {ChoiceScore::per_byte, "accuracy_per_byte", "by bytes"},
+                               {ChoiceScore::per_token, "accuracy_per_token", "by tokens"}};
 
 // "scoring, choice 120/400, 3.10k tok/s, eta 12 s"
 std::string words_for(const infer::ScoringProgress& p) {
@@ -43,9 +43,9 @@ void print_json_result(const infer::ChoicesRequest& request, const infer::Checkp
   for (const infer::AnsweredQuestion& q : questions)
     rows.push_back({{"line", q.line},
                     {"answer", q.answer},
-                    {"chosen", q.chosen(Measure::sum)},
-                    {"chosen_per_byte", q.chosen(Measure::per_byte)},
-                    {"chosen_per_token", q.chosen(Measure::per_token)},
+                    {"chosen", q.chosen(ChoiceScore::sum)},
+                    {"chosen_per_byte", q.chosen(ChoiceScore::per_byte)},
+                    {"chosen_per_token", q.chosen(ChoiceScore::per_token)},
                     {"log_probabilities", q.log_probabilities},
                     {"tokens", q.tokens},
                     {"bytes", q.bytes}});
@@ -59,7 +59,7 @@ void print_result(const infer::ChoicesRequest& request, const infer::Checkpoint&
                     checkpoint.average ? ", the average of its weights" : "", request.file,
                     counted(questions.size(), "question")));
   for (const auto& [measure, key, words] : kMeasures) {
-    if (measure == Measure::per_token) continue;
+    if (measure == ChoiceScore::per_token) continue;
     const infer::Accuracy a = infer::accuracy_of(questions, measure);
     const std::string error = a.standard_error ? " ± " + report::plain(*a.standard_error, 4) : "";
     print(fmt::format("{:<12} {}{}\n", words, report::plain(a.share, 4), error));

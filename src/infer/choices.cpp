@@ -168,10 +168,10 @@ std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents
   return all;
 }
 
-std::int64_t AnsweredQuestion::chosen(Measure measure) const {
+std::int64_t AnsweredQuestion::chosen(ChoiceScore measure) const {
   std::size_t best = 0;
   const auto score = [&](std::size_t c) {
-    const std::int64_t over = measure == Measure::sum ? 1 : measure == Measure::per_byte ? bytes[c] : tokens[c];
+    const std::int64_t over = measure == ChoiceScore::sum ? 1 : measure == ChoiceScore::per_byte ? bytes[c] : tokens[c];
     return log_probabilities[c] / static_cast<double>(over);
   };
   for (std::size_t c = 1; c < log_probabilities.size(); ++c)
@@ -195,7 +195,7 @@ std::vector<AnsweredQuestion> answered(const std::vector<Question>& questions,
   return all;
 }
 
-Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, Measure measure) {
+Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, ChoiceScore measure) {
   const auto right = std::ranges::count_if(questions, [&](const auto& q) { return q.chosen(measure) == q.answer; });
   const auto n = static_cast<double>(questions.size());
   Accuracy a{static_cast<double>(right) / n, {}};

@@ -56,13 +56,13 @@ std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents
                                       io::Communicator* ranks = nullptr);
 
 // How choices are compared: by the sum, by the sum over the choice's bytes, or over its tokens.
-enum class Measure { sum, per_byte, per_token };
+enum class ChoiceScore { sum, per_byte, per_token };
 
 struct AnsweredQuestion {
   std::int64_t line = 0, answer = 0;
-  std::vector<double> log_probabilities;       // of its choices
-  std::vector<std::int64_t> tokens, bytes;     // of its choices
-  std::int64_t chosen(Measure measure) const;  // the likeliest; of equals, the first
+  std::vector<double> log_probabilities;           // of its choices
+  std::vector<std::int64_t> tokens, bytes;         // of its choices
+  std::int64_t chosen(ChoiceScore measure) const;  // the likeliest; of equals, the first
 };
 std::vector<AnsweredQuestion> answered(const std::vector<Question>& questions,
                                        const std::vector<ChoiceTokens>& documents, const std::vector<double>& scores);
@@ -71,7 +71,7 @@ struct Accuracy {
   double share = 0;                      // of the questions whose right choice was chosen
   std::optional<double> standard_error;  // of more than one question
 };
-Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, Measure measure);
+Accuracy accuracy_of(const std::vector<AnsweredQuestion>& questions, ChoiceScore measure);
 
 struct ChoicesRequest {
   std::string file, tokenizer, precision;  // the last two empty: the model's own and the run's

@@ -6,7 +6,7 @@
 
 #include "base/small_floats.h"
 #include "ops/fp8.h"
-#include "program/fp8.h"
+#include "program/passes.h"
 
 namespace redline::infer {
 namespace {
@@ -61,10 +61,10 @@ class Comparing {
       if (t.copy.present())
         compare(t.name, copies_.at(t.name), read(truth_, t.copy), truth_.programs().at(t.copy).dtype);
     engine_.micro_step(true, true, nullptr, [&](const program::Node& node) {
-      program::each_fp8_copy(node.op, [&](const Fp8Written& w) { keep(w); });
+      program::each_fp8_copy(node, [&](const Fp8Written& w) { keep(w); });
     });
     truth_.micro_step(true, true, nullptr, [&](const program::Node& node) {
-      program::each_fp8_copy(node.op, [&](const Fp8Written& w) { compare_and_replace(w); });
+      program::each_fp8_copy(node, [&](const Fp8Written& w) { compare_and_replace(w); });
     });
     const std::vector loss = {static_cast<float>(engine_.loss_sum())};
     const std::vector true_loss = {static_cast<float>(truth_.loss_sum())};

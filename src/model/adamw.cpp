@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/shards.h"
 #include "model/lowering.h"
+#include "program/builder.h"
 
 namespace redline::model {
 namespace {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "program/builder.h"
+
 namespace redline::model {
 
 ParameterTable decoder_table(const config::Model& m) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "program/program.h"
+
 namespace redline::model {
 namespace {
 

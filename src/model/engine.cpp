@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/fp8_linears.h"
+#include "optim/average.h"
 #include "optim/schedule.h"
 
 namespace redline::model {

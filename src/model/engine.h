@@ -17,8 +17,8 @@
 #include "model/lowering.h"
 #include "model/step_clock.h"
 #include "model/tensor_norms.h"
-#include "program/cost.h"
 #include "program/executor.h"
+#include "program/planner.h"
 
 namespace redline::model {
 

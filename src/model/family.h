@@ -11,7 +11,12 @@
 #include "config/keys.h"
 #include "io/json_fwd.h"
 #include "model/parameters.h"
-#include "program/builder.h"
+#include "ops/rope_qk_norm.h"
+#include "program/program_set.h"
+
+namespace redline::program {
+class Builder;
+}
 
 namespace redline::model {
 

@@ -5,6 +5,7 @@
 
 #include "base/small_floats.h"
 #include "model/family.h"
+#include "program/builder.h"
 
 namespace redline::model {
 namespace {
@@ -210,7 +211,7 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
   }
 }
 
-void Fp8Values::follow(program::Builder& b, const LoweredModel& m, ValueId result) const {
+void Fp8Values::append_update(program::Builder& b, const LoweredModel& m, ValueId result) const {
   if (!linears_.by_weight.empty()) {
     b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom},
                   "scales of inputs");

@@ -1,5 +1,5 @@
 // The state of a run with products in eight bits, beside its parameters: copies of the linears' weights, a scale for
-// every tensor that is cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.h
+// every tensor that is cast, and the nodes that follow them from step to step. ops/fp8.h has the maths, program/fp8.cpp
 // the products.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "model/lowering.h"
 #include "model/parameters.h"
-#include "program/fp8.h"
+#include "program/passes.h"
 
 namespace redline::model {
 
@@ -65,8 +65,8 @@ class Fp8Values {
 
   void sum_fast(bool fast) { linears_.fast_sums = fast; }  // outputs, on a card
 
-  // Moves the scales by the last step's records, then casts the new weights. Without a result the step counts as made.
-  void follow(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
+  // Appends the nodes that move the scales by the last step's records, then casts the new weights. Without a result the step counts as made.
+  void append_update(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:
   // Declares the head's scales and its copy of the weight by columns, its own even for a tied head. None of it is

@@ -5,7 +5,7 @@
 
 #include "base/small_floats.h"
 #include "model/engine.h"
-#include "program/fp8.h"
+#include "program/passes.h"
 
 namespace redline::model {
 namespace {
@@ -30,7 +30,7 @@ std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
   for (const Fp8Tensor& t : lowered_.fp8)
     if (t.copy.present()) look(t.copy, t.scale);
   micro_step(first, last, nullptr, [&](const program::Node& node) {
-    program::each_fp8_copy(node.op, [&](const program::Fp8Written& w) { look(w.any(), w.scale); });
+    program::each_fp8_copy(node, [&](const program::Fp8Written& w) { look(w.any(), w.scale); });
   });
 
   std::map<ValueId, Counted> by_scale;

@@ -5,12 +5,12 @@
 namespace redline::model {
 namespace {
 
-void check_hf(const io::Json& json, std::string_view file) {
+void refuse_mlp_bias(const io::Json& json, std::string_view file) {
   if (io::boolean_or(json, "mlp_bias", false, file))
     fail_user("{}: mlp_bias is not supported; redline's linears have no bias", file);
 }
 
-void write_hf(const config::Model&, io::Json& json) {
+void write_llama_keys(const config::Model&, io::Json& json) {
   json["mlp_bias"] = false;
   json["pretraining_tp"] = 1;
 }
@@ -23,7 +23,7 @@ extern const Family kLlama{.name = "llama",
                            .table = decoder_table,
                            .constants = rope_table,
                            .forward = pre_norm_forward,
-                           .check_hf = check_hf,
-                           .write_hf = write_hf};
+                           .check_hf = refuse_mlp_bias,
+                           .write_hf = write_llama_keys};
 
 }  // namespace redline::model

@@ -9,8 +9,7 @@
 #include "model/family.h"
 #include "model/fp8_linears.h"
 #include "model/tensor_norms.h"
-#include "program/cost.h"
-#include "program/distribute.h"
+#include "program/builder.h"
 #include "program/planner.h"
 
 namespace redline::model {
@@ -208,14 +207,14 @@ class Lower {
     const auto [hidden, head] = forward(m_.batch);
     b_.lm_loss(hidden, head, m_.batch.targets, {m_.losses, m_.loss_sum});
     if (lowering.training) b_.backward();
-    end({.weights = name == kFirst,
-         .gradients = lowering.training && (fsdp() || name == (has_last() ? kLast : kFirst)),
+    end({.gather_weights = name == kFirst,
+         .reduce_gradients = lowering.training && (fsdp() || name == (has_last() ? kLast : kFirst)),
          .accumulate = lowering.accumulate});
   }
 
-  void end(const program::Travels& travels = {}) {
+  void end(const program::Collectives& collectives = {}) {
     b_.end();
-    program::distribute(m_.set, m_.set.programs.back(), d_, travels);
+    program::distribute(m_.set, m_.set.programs.back(), d_, collectives);
   }
 
   enum class Norms { none, without_updates, all };
@@ -233,7 +232,7 @@ class Lower {
     if (m_.at(optim::kAverage).present())
       b_.average(
           {m_.view(b_, optim::kParameters, m_.updated), m_.at(optim::kAverage), m_.step_state, m_.update_result});
-    fp8_.follow(b_, m_, m_.update_result);
+    fp8_.append_update(b_, m_, m_.update_result);
     if (norms != Norms::none) norms_behind_update(b_, m_, before);
     end();
   }
@@ -346,7 +345,7 @@ class Lower {
     begin(kRefresh, {});
     b_.at(program::Part::update);
     b_.refresh({m_.view(b_, optim::kParameters, m_.updated), m_.view(b_, optim::kWorking, m_.updated)});
-    fp8_.follow(b_, m_, program::kAbsent);
+    fp8_.append_update(b_, m_, program::kAbsent);
     end();
   }
 

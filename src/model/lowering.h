@@ -10,9 +10,9 @@
 #include "dist/sharing.h"
 #include "model/optimizer.h"
 #include "model/parameters.h"
-#include "program/builder.h"
 #include "program/executor.h"
-#include "program/program.h"
+#include "program/passes.h"
+#include "program/program_set.h"
 
 namespace redline::model {
 

@@ -17,8 +17,8 @@ constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  /
 
 // Products of a card, and those of eight bits anywhere, want rows in sixteens; the last chunk is what is left.
 std::int64_t loss_chunk(const config::Config& c, device::Kind kind) {
-  constexpr std::int64_t kMultiple = 16;
-  if (const std::int64_t rows = c.kernels.logits_rows; rows > 0) return (rows + kMultiple - 1) / kMultiple * kMultiple;
+  constexpr std::int64_t kRows = ops::kFp8Multiple;
+  if (const std::int64_t rows = c.kernels.logits_rows; rows > 0) return (rows + kRows - 1) / kRows * kRows;
   return kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
 }
 

@@ -6,6 +6,7 @@
 
 #include "model/lowering.h"
 #include "optim/adamw.h"
+#include "program/builder.h"
 
 namespace redline::model {
 namespace {

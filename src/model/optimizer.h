@@ -8,7 +8,10 @@
 #include "config/config.h"
 #include "model/parameters.h"
 #include "optim/state.h"
-#include "program/builder.h"
+
+namespace redline::program {
+class Builder;
+}
 
 namespace redline::model {
 

@@ -5,12 +5,12 @@
 namespace redline::model {
 namespace {
 
-void check_hf(const io::Json& json, std::string_view file) {
+void refuse_sliding_window(const io::Json& json, std::string_view file) {
   if (io::boolean_or(json, "use_sliding_window", false, file))
     fail_user("{}: use_sliding_window is not supported; redline attends to the whole document", file);
 }
 
-void write_hf(const config::Model& model, io::Json& json) {
+void write_qwen3_keys(const config::Model& model, io::Json& json) {
   json["use_sliding_window"] = false;
   json["sliding_window"] = nullptr;
   json["max_window_layers"] = model.layers;
@@ -27,7 +27,7 @@ extern const Family kQwen3{.name = "qwen3",
                            .table = decoder_table,
                            .constants = rope_table,
                            .forward = pre_norm_forward,
-                           .check_hf = check_hf,
-                           .write_hf = write_hf};
+                           .check_hf = refuse_sliding_window,
+                           .write_hf = write_qwen3_keys};
 
 }  // namespace redline::model

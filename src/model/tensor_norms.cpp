@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "program/builder.h"
+
 namespace redline::model {
 
 using program::Builder;

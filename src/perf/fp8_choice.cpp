@@ -9,7 +9,8 @@
 
 #include "model/family.h"
 #include "model/lowering.h"
-#include "program/product_tuning.h"
+#include "program/executor.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/lowering.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

@@ -15,7 +15,7 @@
 #include "optim/schedule.h"
 #include "perf/batch_size.h"
 #include "perf/fp8_choice.h"
-#include "program/product_tuning.h"
+#include "program/executor.h"
 #include "train/ends.h"
 #include "train/memory_advice.h"
 

@@ -13,6 +13,7 @@
 #include "model/snapshot.h"
 #include "model/state_files.h"
 #include "program/planner.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

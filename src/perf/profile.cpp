@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "perf/measure.h"
+#include "program/program.h"
 #include "train/memory_advice.h"
 
 namespace redline::perf {

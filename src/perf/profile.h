@@ -10,7 +10,6 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "perf/plan.h"
-#include "program/program.h"
 
 namespace redline::perf {
 

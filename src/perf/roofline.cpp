@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "perf/peak.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "device/device.h"
 #include "perf/cards.h"
-#include "program/program.h"
+#include "program/program_set.h"
 
 namespace redline::perf {
 

@@ -18,7 +18,8 @@
 #include "model/lowering.h"
 #include "perf/cards.h"
 #include "perf/roofline.h"
-#include "program/distribute.h"
+#include "program/passes.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

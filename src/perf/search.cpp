@@ -13,6 +13,7 @@
 #include "data/loader.h"
 #include "model/lowering.h"
 #include "perf/batch_size.h"
+#include "program/program.h"
 #include "train/memory_advice.h"
 
 namespace redline::perf {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "program/executor.h"
+#include "program/program.h"
 
 namespace redline::program {
 
@@ -31,7 +32,7 @@ class ArenaExecutor : public Executor {
   const ProgramSet& set() const { return set_; }
   std::size_t index_of(std::string_view program) const;  // in set().programs, of the variant for the batch
   const std::vector<BoundOp>& ops(std::size_t program) const { return bound_[program]; }
-  virtual void run_one(const BoundOp& op) = 0;  // behind what is queued
+  virtual void run_one(const BoundOp& op) = 0;  // after what is queued
   virtual void count_in(const ops::CountFp8<Tensor>& op) = 0;
 
  private:
@@ -48,5 +49,13 @@ class ArenaExecutor : public Executor {
   std::unique_ptr<device::Buffer> counts_;  // from the first count on: room for every value of eight bits
   std::int64_t counts_begun_ = 0;
 };
+
+// One maker of executors a backend; make_executor chooses among them.
+std::unique_ptr<Executor> make_cpu_executor(const ProgramSet& set, device::CpuDevice& device,
+                                            const ExecutorOptions& options);
+
+// Without CUDA, program/no_cuda.cpp stands in.
+std::unique_ptr<Executor> make_cuda_executor(const ProgramSet& set, device::Device& device,
+                                             const ExecutorOptions& options);
 
 }  // namespace redline::program

@@ -3,10 +3,10 @@
 // A gradient is written by its value's last reader and added to by the others. The residual stream makes this cheap:
 // the gradient of a residual add is the same for both its inputs, so one buffer runs down the whole model and each norm
 // adds its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the rest add.
-#include "program/backward.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "program/builder.h"
 
 namespace redline::program {
 namespace {
@@ -35,7 +35,7 @@ class Backward {
     for (std::size_t i = forward_nodes; i-- > 0;) {
       const Node node = w_.program().nodes[i];  // a copy: rules append to the list
       name_ = node.name;
-      w_.stand(node.place);
+      w_.set_place(node.place);
       std::visit([&](const auto& op) { rule(op); }, node.op);
       for (const ValueId output : taken_) w_.release(output);
       taken_.clear();
@@ -49,7 +49,7 @@ class Backward {
     for (const Node& node : w_.program().nodes) {
       const auto* const embed = std::get_if<ops::Embed<ValueId>>(&node.op);
       if (!embed) continue;
-      w_.stand(node.place);
+      w_.set_place(node.place);
       ops::SortTokens<ValueId>& op = sorted_[embed->tokens].op;
       op.vocab = std::max(op.vocab, w_.shape(embed->weight)[0]);
     }

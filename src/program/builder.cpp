@@ -1,13 +1,25 @@
-// One function an op: the values it makes, and its node.
+// The writer takes the cost of a node as it is appended. The builder has one function an op: the values it makes, and
+// its node.
 #include "program/builder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/step_state.h"
-#include "program/backward.h"
-#include "program/fp8.h"
 
 namespace redline::program {
+
+ProgramSet::ProgramSet() = default;
+ProgramSet::ProgramSet(const ProgramSet&) = default;
+ProgramSet::ProgramSet(ProgramSet&&) noexcept = default;
+ProgramSet& ProgramSet::operator=(const ProgramSet&) = default;
+ProgramSet& ProgramSet::operator=(ProgramSet&&) noexcept = default;
+ProgramSet::~ProgramSet() = default;
+
+ValueId ProgramSet::add(Value value) {
+  values.push_back(std::move(value));
+  return {static_cast<std::int32_t>(values.size()) - 1};
+}
 
 const Program& ProgramSet::find(std::string_view name, ops::Documents documents) const {
   for (const ops::Documents kind : {documents, ops::Documents::packed})
@@ -19,6 +31,108 @@ const Program& ProgramSet::find(std::string_view name, ops::Documents documents)
 ValueId ProgramSet::owner(ValueId id) const {
   while (at(id).alias_of.present()) id = at(id).alias_of;
   return id;
+}
+
+const Node& ProgramSet::node(const NodeAt& at) const { return programs[at.program].nodes[at.node]; }
+
+Node Node::wait() const {
+  Node node = *this;
+  node.when = When::wait;
+  node.cost = {};
+  node.name += "/wait";
+  return node;
+}
+
+ValueId Writer::declare(std::string name, Shape shape, DType dtype, Role role) {
+  return set_.add({.name = std::move(name), .shape = shape, .dtype = dtype, .role = role, .alias_of = {}});
+}
+
+ValueId Writer::view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset) {
+  const Value whole = set_.at(of);
+  const ValueId id = declare(std::move(name), shape, whole.dtype, whole.role);
+  Value& v = set_.at(id);
+  v.alias_of = of;
+  v.alias_offset = byte_offset;
+  v.place = whole.place;
+  REDLINE_CHECK(byte_offset >= 0 && byte_offset + v.bytes() <= whole.bytes(), "view {} leaves {}", v.name, whole.name);
+  return id;
+}
+
+void Writer::begin(std::string name, Lowering lowering) {
+  program_ = {.name = std::move(name), .nodes = {}, .documents = lowering.attention.documents};
+  lowering_ = lowering;
+  pairs_ = 0;
+  place_ = {};
+  of_activation_.clear();
+  holders_.clear();
+  claimed_.clear();
+  read_.clear();
+  latest_.clear();
+}
+
+ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype) {
+  const ValueId id = declare(std::string(name), shape, dtype, role);
+  set_.at(id).place = place_;
+  return id;
+}
+
+void Writer::append(Op op, Phase phase, std::string name) {
+  if (phase == Phase::forward && lowering_.training) {
+    each_operand(op, [&](std::string_view operand, ValueId id, Access access) {
+      REDLINE_CHECK(access == Access::read || !read_.contains(set_.owner(id)),
+                    "{} overwrites {} ({}), which an earlier node has read", name, operand, at(id).full_name());
+      const auto latest = latest_.find(set_.owner(id));
+      REDLINE_CHECK(access == Access::write || latest == latest_.end() || latest->second == id,
+                    "{} reads {} ({}), whose memory is {} by now", name, operand, at(id).full_name(),
+                    at(latest->second).full_name());
+    });
+    each_operand(op, [&](std::string_view, ValueId id, Access access) {
+      if (persistent(at(id).role)) return;
+      if (access == Access::read) read_.insert(set_.owner(id));
+      if (access == Access::write) latest_[set_.owner(id)] = id;
+    });
+  }
+  if (phase == Phase::backward) name += "/backward";
+  const Cost cost = cost_of(op, set_.values);
+  program_.nodes.push_back({std::move(op), phase, cost, std::move(name), place_});
+}
+
+std::int32_t Writer::start(Op op, Phase phase, std::string name) {
+  append(std::move(op), phase, std::move(name));
+  Node& node = program_.nodes.back();
+  node.when = When::start;
+  return node.pair = pairs_++;
+}
+
+void Writer::wait(std::int32_t pair) {
+  const auto started = std::ranges::find(program_.nodes, pair, &Node::pair);
+  REDLINE_CHECK(started != program_.nodes.end(), "nothing was started as pair {}", pair);
+  program_.nodes.push_back(started->wait());
+}
+
+bool Writer::claim(ValueId parameter) {
+  const bool first = claimed_.insert(parameter).second;
+  return (lowering_.accumulate && !lowering_.fresh_gradients) || !first;
+}
+
+ValueId Writer::gradient_of(ValueId value) const {
+  const auto it = of_activation_.find(value);
+  return it == of_activation_.end() ? kAbsent : it->second;
+}
+
+bool Writer::holds_alone(ValueId value) const { return holders_.at(of_activation_.at(value)) == 1; }
+
+void Writer::hold(ValueId value, ValueId gradient) {
+  release(value);
+  of_activation_[value] = gradient;
+  ++holders_[gradient];
+}
+
+void Writer::release(ValueId value) {
+  const auto it = of_activation_.find(value);
+  if (it == of_activation_.end()) return;
+  --holders_[it->second];
+  of_activation_.erase(it);
 }
 
 ValueId Builder::constant(std::string name, Shape shape, std::vector<float> data) {
@@ -109,11 +223,11 @@ ValueId Builder::document_tiles(const BatchValues& batch) {
   ValueId& tiles = tiles_[batch.doc_offsets];
   if (tiles.present()) return tiles;
   const Place here = w_.place();
-  w_.stand({Part::attention});
+  w_.set_place({Part::attention});
   const std::int64_t tokens = w_.shape(batch.tokens)[0], capacity = w_.shape(batch.doc_offsets)[0] - 1;
   tiles = w_.make("document tiles", {ops::tile_bytes(tokens, capacity)}, Role::activation, DType::u8);
   w_.append(ops::DocumentTiles<ValueId>{batch.doc_offsets, tiles, tokens}, Phase::forward, "document tiles");
-  w_.stand(here);
+  w_.set_place(here);
   return tiles;
 }
 

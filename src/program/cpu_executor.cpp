@@ -2,19 +2,97 @@
 // in bf16 is taken to fp32 for the node that reads it, and rounded by the node that writes it.
 #include <algorithm>
 #include <array>
+#include <condition_variable>
+#include <exception>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <queue>
+#include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/small_floats.h"
+#include "dist/group.h"
 #include "ops/cpu/kernels.h"
 #include "optim/cpu/kernels.h"
 #include "program/arena_executor.h"
-#include "program/backends.h"
-#include "program/side_thread.h"
 
 namespace redline::program {
 namespace {
+
+// A second thread, as a card has a second stream. Work that a pair of nodes starts runs there, one after the other,
+// beside the nodes that follow.
+class SideThread {
+ public:
+  SideThread() = default;
+  ~SideThread();  // waits for started work
+  SideThread(const SideThread&) = delete;
+  SideThread& operator=(const SideThread&) = delete;
+
+  std::int64_t start(std::function<void()> task);  // its number
+  // Waits until that task and all before it are done. An exception from one of them is thrown here, and by every later
+  // wait.
+  void wait(std::int64_t number);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable has_task_, has_ended_;
+  std::queue<std::function<void()>> tasks_;
+  std::int64_t started_ = 0, ended_ = 0;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;  // from the first task on
+};
+
+SideThread::~SideThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  has_task_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::int64_t SideThread::start(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  tasks_.push(std::move(task));
+  has_task_.notify_one();
+  return ++started_;
+}
+
+void SideThread::wait(std::int64_t number) {
+  std::unique_lock lock(mutex_);
+  has_ended_.wait(lock, [&] { return ended_ >= number; });
+  if (error_) std::rethrow_exception(error_);
+}
+
+void SideThread::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    has_task_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop();
+    const bool broken = error_ != nullptr;
+    lock.unlock();
+    std::exception_ptr error;
+    if (!broken) {  // after a failure nothing would be true
+      try {
+        task();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }
+    lock.lock();
+    if (error) error_ = error;
+    ++ended_;
+    has_ended_.notify_all();
+  }
+}
 
 class CpuExecutor final : public ArenaExecutor {
  public:

@@ -1,12 +1,11 @@
 // Finds where flat arrays are first used and last written, and puts pairs of collectives there.
-#include "program/distribute.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
 
-#include "program/cost.h"
+#include "program/passes.h"
+#include "program/program.h"
 
 namespace redline::program {
 namespace {
@@ -15,13 +14,13 @@ using dist::Mode;
 
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
-class Pass {
+class DistributePass {
  public:
-  Pass(ProgramSet& set, Program& program, const Distribution& d) : set_(set), program_(program), d_(d) {
+  DistributePass(ProgramSet& set, Program& program, const Distribution& d) : set_(set), program_(program), d_(d) {
     for (const Node& node : program.nodes) pairs_ = std::max(pairs_, node.pair + 1);
   }
 
-  // Behind every node that makes totals, their sum over ranks.
+  // The sum over ranks of all totals, after each node that makes any.
   void add_up_totals() {
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
       if (const auto* sums = std::get_if<optim::SumSquares<ValueId>>(&program_.nodes[i].op))
@@ -69,11 +68,7 @@ class Pass {
 
   // fsdp: a unit's weights for its forward pass, and again for its way back.
   void gather_around_uses() {
-    struct Use {
-      const Distribution::Unit* unit;
-      Touch touch;
-    };
-    std::vector<Use> uses;
+    std::vector<UnitTouch> uses;
     for (const Distribution::Unit& unit : d_.units) {
       const auto add = [&](auto counts) {
         const Touch touch = touches(d_.weights, unit, counts);
@@ -86,7 +81,7 @@ class Pass {
         add([](const Node& n) { return n.phase != Phase::forward; });
       }
     }
-    std::ranges::stable_sort(uses, {}, [](const Use& u) { return u.touch.first; });
+    std::ranges::stable_sort(uses, {}, [](const UnitTouch& u) { return u.touch.first; });
     for (std::size_t i = 0; i < uses.size(); ++i) {
       const auto& [unit, touch] = uses[i];
       const Node& first = program_.nodes[touch.first];
@@ -100,15 +95,11 @@ class Pass {
 
   // fsdp: a unit's gradients into the shards of their owners, one unit under way beside the next.
   void reduce_units(bool accumulate) {
-    struct Written {
-      const Distribution::Unit* unit;
-      Touch touch;
-    };
-    std::vector<Written> written;
+    std::vector<UnitTouch> written;
     for (const Distribution::Unit& unit : d_.units)
       if (const Touch t = touches(d_.gradients, unit, [](const Node&) { return true; }); t.first != kNever)
         written.push_back({&unit, t});
-    std::ranges::stable_sort(written, {}, [](const Written& w) { return w.touch.last; });
+    std::ranges::stable_sort(written, {}, [](const UnitTouch& w) { return w.touch.last; });
     std::vector<Node> waits;
     for (const auto& [unit, touch] : written) {
       const std::vector<Range> parts = parts_of(touch, d_.gradients, *unit);
@@ -125,7 +116,7 @@ class Pass {
         Node node = node_of(op, Phase::backward, "add up");
         node.pair = pairs_++;
         node.when = When::start;
-        waits.push_back(wait_for(node));
+        waits.push_back(node.wait());
         put(touch.last + 1, std::move(node));
       }
     }
@@ -146,6 +137,10 @@ class Pass {
   struct Touch {
     std::size_t first = kNever, last = 0;
     std::vector<std::size_t> nodes = {};
+  };
+  struct UnitTouch {
+    const Distribution::Unit* unit;
+    Touch touch;
   };
 
   // Where a value lies in a flat array, in elements; nothing where it is no view of it.
@@ -207,7 +202,7 @@ class Pass {
               const auto [it, fresh] = views.try_emplace(id);
               if (fresh) {
                 it->second = view_of(by, set_.at(id).name, at->begin - unit.begin, at->elements());
-                set_.values[static_cast<std::size_t>(it->second.index)].shape = set_.at(id).shape;
+                set_.at(it->second).shape = set_.at(id).shape;
               }
               return it->second;
             });
@@ -216,20 +211,19 @@ class Pass {
   }
 
   ValueId declare(std::string name, Shape shape, DType dtype, Role role, Place place = {}) {
-    set_.values.push_back(
+    return set_.add(
         {.name = std::move(name), .shape = shape, .dtype = dtype, .role = role, .alias_of = {}, .place = place});
-    return {static_cast<std::int32_t>(set_.values.size()) - 1};
   }
   ValueId view_of(ValueId of, std::string name, std::int64_t first, std::int64_t elements) {
     const Value whole = set_.at(of);
     const ValueId id = declare(std::move(name), {elements}, whole.dtype, whole.role, whole.place);
-    Value& v = set_.values[static_cast<std::size_t>(id.index)];
+    Value& v = set_.at(id);
     v.alias_of = of;
     v.alias_offset = first * static_cast<std::int64_t>(size_of(whole.dtype));
     return id;
   }
 
-  // Of a shard: this rank's part of a stretch; absent where it has none.
+  // This rank's part of a range, in its shard; absent where it has none.
   ValueId own_part(ValueId shard, const Range& of) {
     const Range own = owned_part(d_.shards, d_.sharing.rank, of.begin, of.end);
     if (own.empty()) return kAbsent;
@@ -249,19 +243,12 @@ class Pass {
             .name = std::move(name),
             .place = {Part::communication}};
   }
-  static Node wait_for(const Node& start) {
-    Node wait = start;
-    wait.when = When::wait;
-    wait.cost = {};
-    wait.name += "/wait";
-    return wait;
-  }
   template <class Collective>
   void start_and_wait(const Collective& op, Phase phase, std::string name, std::size_t from, std::size_t until) {
     Node node = node_of(op, phase, std::move(name));
     node.when = When::start;
     node.pair = pairs_++;
-    Node wait = wait_for(node);
+    Node wait = node.wait();
     put(from, std::move(node));
     put(until, std::move(wait));
   }
@@ -277,24 +264,24 @@ class Pass {
 
 }  // namespace
 
-void distribute(ProgramSet& set, Program& program, const Distribution& d, const Travels& travels) {
+void distribute(ProgramSet& set, Program& program, const Distribution& d, const Collectives& collectives) {
   if (d.sharing.alone()) return;
-  Pass pass(set, program, d);
+  DistributePass pass(set, program, d);
   pass.add_up_totals();
   pass.take_largest_records();
   if (d.sharing.mode == Mode::fsdp) {
     pass.gather_around_uses();
-    if (travels.gradients) pass.reduce_units(travels.accumulate);
+    if (collectives.reduce_gradients) pass.reduce_units(collectives.accumulate);
   } else {
-    if (d.sharing.mode == Mode::zero1 && travels.weights) pass.gather_ahead();
-    if (travels.gradients) pass.reduce_in_buckets();
+    if (d.sharing.mode == Mode::zero1 && collectives.gather_weights) pass.gather_ahead();
+    if (collectives.reduce_gradients) pass.reduce_in_buckets();
   }
   pass.finish();
 }
 
 Program gather_weights(ProgramSet& set, std::string name, const Distribution& d) {
   Program program{.name = std::move(name), .nodes = {}};
-  Pass pass(set, program, d);
+  DistributePass pass(set, program, d);
   pass.gather_ahead();
   pass.finish();
   return program;

@@ -11,9 +11,12 @@
 
 #include "base/signals.h"
 #include "device/device.h"
-#include "dist/group.h"
 #include "ops/count_fp8.h"
-#include "program/program.h"
+#include "program/program_set.h"
+
+namespace redline::dist {
+class Group;
+}
 
 namespace redline::program {
 
@@ -34,7 +37,7 @@ class Executor {
   // `stop` is set the run throws Interrupted, before it begins or, on the CPU, in the middle: its results are undefined
   // then.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr, const StopFlag* stop = nullptr) = 0;
-  // The same run node by node, with the same bits. Behind each node the watch may queue a look at its results.
+  // The same run node by node, with the same bits. After each node the watch may queue a look at its results.
   virtual void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop = nullptr) = 0;
   // Queues a count over a value of eight bits. counted() waits, and returns all counts since its last call.
   virtual void count(ValueId copy) = 0;
@@ -46,7 +49,7 @@ class Executor {
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
   virtual void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) = 0;  // a part of it
   virtual void read(ValueId id, void* host, std::int64_t bytes) = 0;
-  // Sends the values to the host behind the queued work. take() waits for the oldest values sent, and for no more. All
+  // Sends the values to the host after the queued work. take() waits for the oldest values sent, and for no more. All
   // calls must name the same values.
   virtual void post(std::span<const ValueId> ids) = 0;
   virtual void take(void* host) = 0;
@@ -66,5 +69,10 @@ struct ExecutorOptions {
 // The set must be planned, and outlive the executor.
 std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& device,
                                         const ExecutorOptions& options = {});
+
+// kernels.tuning ("off", "on" or "max"): how a device finds the algorithm of each product from here on. The setting
+// belongs to the device, as the plans do, and not to a program, whose results stay the same. Only a card has a choice;
+// without CUDA, program/no_cuda.cpp stands in.
+void tune_products(device::Device& device, std::string_view tuning);
 
 }  // namespace redline::program

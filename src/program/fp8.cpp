@@ -1,36 +1,35 @@
-// First what products want of which value; then the nodes once more, with copies behind whoever made a value, and
-// products over the copies.
-#include "program/fp8.h"
-
+// Products in eight bits, in two walks over the nodes: the first notes which values products read, and the second
+// rewrites the products and has each such value cast after the node that made it.
 #include <algorithm>
 #include <optional>
 
-#include "program/cost.h"
+#include "program/builder.h"
 
 namespace redline::program {
 namespace {
 
 using Nodes = std::vector<Node>;
 
-// An op that can write one of its results in eight bits by itself (its header says what `fp8` is of): where, and the
-// result, which may be absent then, or stays, or is not written any more.
-enum class Result { optional, stays, unwritten };
-struct Caster {
-  ops::Fp8Copies<ValueId>* to = nullptr;
+// What becomes of a result at full width where its op writes it in eight bits.
+enum class FullWidth { optional, kept, dropped };  // optional: dropped where no other node reads it
+
+// The result that an op can write in eight bits by itself (its header says which), and the op's place for the copies.
+struct Fp8Output {
+  ops::Fp8Copies<ValueId>* copies = nullptr;  // null: the op cannot
   ValueId* result = nullptr;
-  Result then = Result::optional;
+  FullWidth full_width = FullWidth::optional;
 };
-Caster caster(ops::AddNorm<ValueId>& op) { return {&op.fp8, &op.y}; }
-Caster caster(ops::AddNormGrad<ValueId>& op) { return {&op.fp8, &op.dresidual, Result::stays}; }
-Caster caster(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y}; }
-Caster caster(ops::SwiGluGrad<ValueId>& op) { return {&op.fp8, &op.dgate_up}; }
-Caster caster(ops::RopeQkNormGrad<ValueId>& op) { return {&op.fp8, &op.dqkv, Result::unwritten}; }
+Fp8Output fp8_output(ops::AddNorm<ValueId>& op) { return {&op.fp8, &op.y}; }
+Fp8Output fp8_output(ops::AddNormGrad<ValueId>& op) { return {&op.fp8, &op.dresidual, FullWidth::kept}; }
+Fp8Output fp8_output(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y}; }
+Fp8Output fp8_output(ops::SwiGluGrad<ValueId>& op) { return {&op.fp8, &op.dgate_up}; }
+Fp8Output fp8_output(ops::RopeQkNormGrad<ValueId>& op) { return {&op.fp8, &op.dqkv, FullWidth::dropped}; }
 template <class Other>
-Caster caster(Other&) {
+Fp8Output fp8_output(Other&) {
   return {};
 }
 
-// One value as it is behind one node, in eight bits.
+// One value as one node leaves it, in eight bits.
 struct Copies {
   std::size_t maker = 0;  // node
   ValueId of;
@@ -47,9 +46,9 @@ struct Product {
   std::optional<std::size_t> x, dy;
 };
 
-class Pass {
+class Fp8Pass {
  public:
-  Pass(Writer& writer, Fp8Linears& linears) : w_(writer), linears_(linears), nodes_(writer.program().nodes) {
+  Fp8Pass(Writer& writer, Fp8Linears& linears) : w_(writer), linears_(linears), nodes_(writer.program().nodes) {
     for (const auto& [weight, linear] : linears.by_weight) weight_of_[w_.gradient_of_parameter(weight)] = weight;
   }
 
@@ -91,7 +90,7 @@ class Pass {
     const std::size_t x = want(i, op.x, linear->x, DType::e4m3, false);
     products_.push_back({i, linear, x, want(i, op.dy, linear->dy, DType::e5m2, false)});
   }
-  // Its logits read x as well, so whoever makes x still writes it; and x has a bound, since a norm makes it.
+  // Its logits read x as well, so the node that makes x still writes it; and x has a bound, since a norm makes it.
   void look_at(std::size_t i, const ops::LmLoss<ValueId>& op) {
     if (!op.fp8.weight.present()) return;
     const std::size_t x = want(i, op.x, {op.fp8.x_scale, kAbsent}, DType::e4m3, false);
@@ -133,13 +132,13 @@ class Pass {
     return touches(node, value, [](Access a) { return a != Access::read; });
   }
 
-  // Makes the copies: by the node at `at` itself, or by one behind all of them.
+  // Makes the copies: the node at `at` casts itself, or another node after all written so far does.
   void make(Copies& c, Nodes& written, std::size_t at) {
     const Node& maker = written[at];
     const Shape shape = w_.shape(c.of);
     const auto copy = [&](bool wanted, std::string_view what, Shape s) {
       if (!wanted) return kAbsent;
-      w_.stand(maker.place);
+      w_.set_place(maker.place);
       return w_.make(fmt::format("{} {}", w_.at(c.of).name, what), s, Role::activation, c.dtype);
     };
     c.row_copy = copy(c.rows, "in fp8", shape);
@@ -157,22 +156,22 @@ class Pass {
 
   // A card's kernels cast what they have in registers, where they can; the bytes are the same.
   bool made_by_itself(const Copies& c, const ops::Fp8Copies<ValueId>& to, Node& maker) const {
-    const Caster by = std::visit(
+    const Fp8Output output = std::visit(
         []<class Made>(Made& op) {
           return requires { Made::kCastsOnCard; }
-          ? caster(op) : Caster{};
+          ? fp8_output(op) : Fp8Output{};
         },
         maker.op);
-    if (!by.to || *by.result != c.of) return false;
+    if (!output.copies || *output.result != c.of) return false;
     const bool others = read_by_others(c);
-    if (by.then == Result::unwritten && others) return false;
-    *by.to = to;
-    if (by.then == Result::optional && !others) *by.result = kAbsent;
+    if (output.full_width == FullWidth::dropped && others) return false;
+    *output.copies = to;
+    if (output.full_width == FullWidth::optional && !others) *output.result = kAbsent;
     maker.cost = cost_of(maker.op, w_.set().values);
     return true;
   }
 
-  // Whether anybody but products in eight bits reads the value as its maker left it.
+  // Whether nodes other than products in eight bits read the value as its maker left it.
   bool read_by_others(const Copies& c) const {
     for (std::size_t i = c.maker + 1; i < nodes_.size(); ++i) {
       const bool product = std::ranges::find(products_, i, &Product::node) != products_.end();
@@ -213,9 +212,9 @@ class Pass {
 }  // namespace
 
 // Operands come in the order of ops::Fp8Copies, whatever else the op has.
-void each_fp8_copy(const Op& op, const std::function<void(const Fp8Written&)>& visit) {
+void each_fp8_copy(const Node& node, const std::function<void(const Fp8Written&)>& visit) {
   Fp8Written written;
-  each_operand(op, [&](std::string_view name, ValueId value, Access) {
+  each_operand(node.op, [&](std::string_view name, ValueId value, Access) {
     if (name == "fp8 rows") written.rows = value;
     if (name == "fp8 columns") written.columns = value;
     if (name != "fp8 scale") return;
@@ -225,6 +224,6 @@ void each_fp8_copy(const Op& op, const std::function<void(const Fp8Written&)>& v
   });
 }
 
-void products_in_fp8(Writer& writer, Fp8Linears& linears) { Pass(writer, linears).run(); }
+void products_in_fp8(Writer& writer, Fp8Linears& linears) { Fp8Pass(writer, linears).run(); }
 
 }  // namespace redline::program

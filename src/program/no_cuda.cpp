@@ -1,6 +1,5 @@
 // The CUDA executor that was not built. No device asks for it: there is none without CUDA.
-#include "program/backends.h"
-#include "program/product_tuning.h"
+#include "program/arena_executor.h"
 
 namespace redline::program {
 

@@ -24,7 +24,7 @@
 #include "optim/average.h"
 #include "optim/muon.h"
 #include "optim/tensor_sums.h"
-#include "program/value.h"
+#include "program/program_set.h"
 
 namespace redline::program {
 

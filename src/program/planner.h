@@ -1,8 +1,8 @@
-// Turns lifetimes into offsets: places every value in one arena, so that values which do not live at the same time
-// share memory.
+// The memory and the FLOPs of programs before they run. Lifetimes become offsets: every value has its place in one
+// arena, and values that do not live at the same time share memory.
 #pragma once
 
-#include "program/program.h"
+#include "program/program_set.h"
 
 namespace redline::program {
 
@@ -20,5 +20,14 @@ std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program);
 
 // The transient values that are alive at the peak node of a planned set.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
+
+// FLOPs of a set of nodes for a batch in which `fill` of the token slots are real and the mask keeps `score_pairs`.
+// Padding does not count; neither do products that are made again, nor those of the update.
+struct ModelFlops {
+  double per_slot_products = 0;  // products of all token slots, padding or not: multiply by the fill
+  double per_pair = 0;           // attention
+  double operator()(double fill, double score_pairs) const { return per_slot_products * fill + per_pair * score_pairs; }
+};
+ModelFlops model_flops(const Program& program);
 
 }  // namespace redline::program

@@ -1,11 +1,10 @@
 // Copies forward nodes to where the backward pass of their layer begins, and lets it read the copies' values.
-#include "program/recompute.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "program/cost.h"
+#include "program/passes.h"
+#include "program/program.h"
 
 namespace redline::program {
 namespace {
@@ -87,8 +86,7 @@ class Layer {
   ValueId copy_of(ValueId id) {
     Value value = set_.at(id);
     value.name += " again";
-    set_.values.push_back(std::move(value));
-    return {static_cast<std::int32_t>(set_.values.size()) - 1};
+    return set_.add(std::move(value));
   }
 
   // A view of what was copied becomes a view of the copy.
@@ -100,7 +98,7 @@ class Layer {
     const ValueId copy = substitute(whole);
     if (copy == whole) return id;
     const ValueId view = copies_[id] = copy_of(id);
-    set_.values[static_cast<std::size_t>(view.index)].alias_of = copy;
+    set_.at(view).alias_of = copy;
     return view;
   }
 

@@ -21,7 +21,7 @@
 #include "dist/sharing.h"
 #include "model/fp8_seen.h"
 #include "model/tensor_norms.h"
-#include "program/program.h"
+#include "program/program_set.h"
 #include "train/goodput.h"
 
 namespace redline::train {

@@ -15,7 +15,7 @@
 #include "data/from_config.h"
 #include "optim/average.h"
 #include "optim/schedule.h"
-#include "program/product_tuning.h"
+#include "program/executor.h"
 #include "train/memory_advice.h"
 
 namespace redline::train {

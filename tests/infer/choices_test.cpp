@@ -89,14 +89,14 @@ TEST(Choices, AreComparedThreeWays) {
   const std::vector<Question> questions = {{1, "q", {"ab", "cdefgh"}, 1}, {2, "q", {"ab", "cd"}, 0}};
   const std::vector<ChoiceTokens> documents = {{{1, 2, 3}, 1}, {{1, 2, 3, 4}, 1}, {{1, 2}, 1}, {{1, 2}, 1}};
   const auto rows = answered(questions, documents, {-2.0, -3.3, -1.0, -1.0});
-  EXPECT_EQ(rows[0].chosen(Measure::sum), 0);
-  EXPECT_EQ(rows[0].chosen(Measure::per_byte), 1);   // -1 and -0.55
-  EXPECT_EQ(rows[0].chosen(Measure::per_token), 0);  // -1 and -1.1
-  EXPECT_EQ(rows[1].chosen(Measure::sum), 0);        // of equals the first
-  EXPECT_EQ(accuracy_of(rows, Measure::sum).share, 0.5);
-  EXPECT_DOUBLE_EQ(*accuracy_of(rows, Measure::sum).standard_error, 0.5);
-  EXPECT_EQ(accuracy_of(rows, Measure::per_byte).share, 1.0);
-  EXPECT_FALSE(accuracy_of({rows[0]}, Measure::sum).standard_error);
+  EXPECT_EQ(rows[0].chosen(ChoiceScore::sum), 0);
+  EXPECT_EQ(rows[0].chosen(ChoiceScore::per_byte), 1);   // -1 and -0.55
+  EXPECT_EQ(rows[0].chosen(ChoiceScore::per_token), 0);  // -1 and -1.1
+  EXPECT_EQ(rows[1].chosen(ChoiceScore::sum), 0);        // of equals the first
+  EXPECT_EQ(accuracy_of(rows, ChoiceScore::sum).share, 0.5);
+  EXPECT_DOUBLE_EQ(*accuracy_of(rows, ChoiceScore::sum).standard_error, 0.5);
+  EXPECT_EQ(accuracy_of(rows, ChoiceScore::per_byte).share, 1.0);
+  EXPECT_FALSE(accuracy_of({rows[0]}, ChoiceScore::sum).standard_error);
 }
 
 TEST(Choices, SentencesNameTheLine) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "model/lowering.h"
+#include "program/builder.h"
 
 namespace redline::testing {
 

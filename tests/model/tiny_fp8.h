@@ -3,6 +3,7 @@
 
 #include "model/fp8_linears.h"
 #include "model/tiny.h"
+#include "program/program.h"
 
 namespace redline::testing {
 

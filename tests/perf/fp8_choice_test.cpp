@@ -9,6 +9,7 @@
 
 #include "model/lowering.h"
 #include "perf/machines.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

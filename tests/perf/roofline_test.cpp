@@ -21,6 +21,7 @@
 #include "model/engine.h"
 #include "perf/machines.h"
 #include "perf/plan.h"
+#include "program/program.h"
 #include "testing/paths.h"
 #include "train/tiny_run.h"
 

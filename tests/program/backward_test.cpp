@@ -1,18 +1,15 @@
 // The way back over forward passes written by hand: values with one reader, with several, and with a gradient that
 // several of them share. Every gradient is held against finite differences of the loss.
-#include "program/backward.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "base/error.h"
+#include "program/passes.h"
 #include "program/small_program.h"
 
 namespace redline::program {
 namespace {
-
-constexpr float kEps = 1e-5f;
 
 struct Passes : ::testing::Test, SmallProgram {
   Passes() {

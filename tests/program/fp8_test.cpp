@@ -1,11 +1,10 @@
 // The pass that puts products into eight bits: which products it takes, that a value is cast once behind the node that
 // made it, and that a buffer which is written again and again is cast as each reader found it.
-#include "program/fp8.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 
+#include "program/passes.h"
 #include "program/small_program.h"
 #include "testing/check_plan.h"
 
@@ -14,16 +13,14 @@ namespace {
 
 using Quantize = ops::Quantize<ValueId>;
 using Fp8Product = ops::Fp8Product<ValueId>;
-constexpr float kEps = 1e-5f;
-
 // Layers of a norm, a linear, SwiGLU and a linear back to the residual stream, whose gradient is one buffer.
-struct Mlp : SmallProgram {
+struct Fp8Mlp : SmallProgram {
   struct Products {
     bool output = true, input_grad = true, weight_grad = true;
   };
   Fp8Linears linears;
 
-  explicit Mlp(Products which, bool in_fp8 = true, int layers = 3, device::Kind kind = device::Kind::cpu) {
+  explicit Fp8Mlp(Products which, bool in_fp8 = true, int layers = 3, device::Kind kind = device::Kind::cpu) {
     std::vector<ValueId> norms, wides, downs;
     for (int i = 0; i < layers; ++i) {
       norms.push_back(vector(fmt::format("norm {}", i)));
@@ -97,7 +94,7 @@ using Names = std::vector<std::string>;
 
 TEST(Fp8Pass, TakesTheProductsItIsToldToTake) {
   for (const int which : {1, 2, 4, 7}) {
-    const Mlp plain({}, false), mlp({(which & 1) > 0, (which & 2) > 0, (which & 4) > 0});
+    const Fp8Mlp plain({}, false), mlp({(which & 1) > 0, (which & 2) > 0, (which & 4) > 0});
     EXPECT_EQ(check_plan(mlp.set), std::vector<std::string>{});
     Names expected, products = mlp.names_of<Fp8Product>();
     for (const auto& [bit, names] : {std::pair{1, plain.names_of<ops::Linear<ValueId>>()},
@@ -115,7 +112,7 @@ TEST(Fp8Pass, TakesTheProductsItIsToldToTake) {
 
 // The nodes that are not casts are those of the program without the pass, in their order, with the same work.
 TEST(Fp8Pass, LeavesTheRestAsItWas) {
-  const Mlp plain({}, false), mlp({});
+  const Fp8Mlp plain({}, false), mlp({});
   Names rest;
   double flops = 0, plain_flops = 0;
   for (const Node& node : mlp.nodes()) {
@@ -128,7 +125,7 @@ TEST(Fp8Pass, LeavesTheRestAsItWas) {
 }
 
 TEST(Fp8Pass, CastsAValueOnceBehindItsMakerInTheFormsThatAreRead) {
-  const Mlp mlp({});
+  const Fp8Mlp mlp({});
   std::map<std::pair<std::string, ValueId>, int> casts;  // by maker and value
   for (std::size_t i = 0; i < mlp.nodes().size(); ++i) {
     const auto* const cast = std::get_if<Quantize>(&mlp.nodes()[i].op);
@@ -145,8 +142,8 @@ TEST(Fp8Pass, CastsAValueOnceBehindItsMakerInTheFormsThatAreRead) {
     EXPECT_EQ(mlp.set.at(cast->to.rows).dtype, mlp.nodes()[i].phase == Phase::forward ? DType::e4m3 : DType::e5m2);
   }
   EXPECT_EQ(casts.size(), 12u);  // x and dy of two linears of three layers
-  for (const auto& which : {Mlp::Products{true, false, false}, {false, true, false}, {false, false, true}})
-    Mlp(which).each<Quantize>([&](const Node& node, const Quantize& cast) {
+  for (const auto& which : {Fp8Mlp::Products{true, false, false}, {false, true, false}, {false, false, true}})
+    Fp8Mlp(which).each<Quantize>([&](const Node& node, const Quantize& cast) {
       EXPECT_EQ(cast.to.rows.present(), !which.weight_grad) << node.full_name();
       EXPECT_EQ(cast.to.columns.present(), which.weight_grad) << node.full_name();
     });
@@ -155,7 +152,7 @@ TEST(Fp8Pass, CastsAValueOnceBehindItsMakerInTheFormsThatAreRead) {
 // Each norm adds to the one buffer that is the gradient of the residual stream: a product must find what stood there
 // when it read, not what came later.
 TEST(Fp8Pass, AProductTakesTheCopyOfWhatItHadRead) {
-  const Mlp plain({}, false), mlp({});
+  const Fp8Mlp plain({}, false), mlp({});
   std::map<std::string, Names> makers;  // of a product's operands
   for (std::size_t i = 0; i < plain.nodes().size(); ++i) {
     const Node& node = plain.nodes()[i];
@@ -180,7 +177,7 @@ TEST(Fp8Pass, AProductTakesTheCopyOfWhatItHadRead) {
 }
 
 TEST(Fp8Pass, ScalesOfNormsFollowFromTheirWeightsAndOthersAreRecorded) {
-  const Mlp mlp({});
+  const Fp8Mlp mlp({});
   std::size_t bounded = 0;
   mlp.each<Quantize>([&](const Node& node, const Quantize& cast) {
     const bool of_norm = node.full_name().ends_with("/norm/cast") && node.phase == Phase::forward;
@@ -194,14 +191,14 @@ TEST(Fp8Pass, ScalesOfNormsFollowFromTheirWeightsAndOthersAreRecorded) {
 }
 
 TEST(Fp8Pass, ForwardSumsAreFastAndThoseOfGradientsKeepAllBits) {
-  Mlp({}).each<Fp8Product>([](const Node& node, const Fp8Product& p) {
+  Fp8Mlp({}).each<Fp8Product>([](const Node& node, const Fp8Product& p) {
     EXPECT_EQ(p.how.fast_sums, node.phase == Phase::forward) << node.full_name();
   });
 }
 
 // Whoever casts on a card, a copy has one writer, and all is written before it is read.
 TEST(Fp8Pass, OnACardEveryCopyIsWrittenOnce) {
-  const Mlp mlp({}, true, 3, device::Kind::cuda);
+  const Fp8Mlp mlp({}, true, 3, device::Kind::cuda);
   EXPECT_EQ(check_plan(mlp.set), std::vector<std::string>{});
   for (std::size_t v = 0; v < mlp.set.values.size(); ++v) {
     const Value& value = mlp.set.values[v];

@@ -1,23 +1,21 @@
 // Recompute on a small model written by hand: the same gradients to the bit, what is made again and what is kept, and
 // layers that differ from LLaMA's in what stands where.
-#include "program/recompute.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "program/passes.h"
 #include "program/small_program.h"
 #include "testing/check_plan.h"
 
 namespace redline::program {
 namespace {
 
-constexpr float kEps = 1e-5f;
 constexpr std::size_t kLayers = 3;
 
 // Layers of a norm, SwiGLU between two products, and a residual sum. `first` puts a node of the layer before its norm.
-struct Mlp : SmallProgram {
-  explicit Mlp(Recompute recompute, bool first = false) {
+struct RecomputedMlp : SmallProgram {
+  explicit RecomputedMlp(Recompute recompute, bool first = false) {
     const ValueId embedding = matrix("embedding", kVocab), head = matrix("head", kVocab), last = vector("last norm");
     std::vector<ValueId> norms, wides, downs, firsts;
     for (std::size_t i = 0; i < kLayers; ++i) {
@@ -56,24 +54,25 @@ struct Mlp : SmallProgram {
 
 TEST(Recompute, MakesTheSameBits) {
   for (const bool first : {false, true}) {
-    const std::vector<float> kept = Mlp(Recompute::none, first).bits();
-    EXPECT_EQ(Mlp(Recompute::mlp, first).bits(), kept) << first;
-    EXPECT_EQ(Mlp(Recompute::block, first).bits(), kept) << first;
+    const std::vector<float> kept = RecomputedMlp(Recompute::none, first).bits();
+    EXPECT_EQ(RecomputedMlp(Recompute::mlp, first).bits(), kept) << first;
+    EXPECT_EQ(RecomputedMlp(Recompute::block, first).bits(), kept) << first;
   }
 }
 
 TEST(Recompute, TakesTheProductBeforeSwigluAndSwigluOrAllThatIsNeeded) {
-  EXPECT_TRUE(Mlp(Recompute::none).made_again().empty());
-  EXPECT_EQ(Mlp(Recompute::mlp).made_again(), (std::vector<std::string>{"layer 1/wide/again", "layer 1/swiglu/again",
-                                                                        "layer 0/wide/again", "layer 0/swiglu/again"}));
-  EXPECT_EQ(Mlp(Recompute::block).made_again(),
+  EXPECT_TRUE(RecomputedMlp(Recompute::none).made_again().empty());
+  EXPECT_EQ(RecomputedMlp(Recompute::mlp).made_again(),
+            (std::vector<std::string>{"layer 1/wide/again", "layer 1/swiglu/again", "layer 0/wide/again",
+                                      "layer 0/swiglu/again"}));
+  EXPECT_EQ(RecomputedMlp(Recompute::block).made_again(),
             (std::vector<std::string>{"layer 1/norm/again", "layer 1/wide/again", "layer 1/swiglu/again",
                                       "layer 0/norm/again", "layer 0/wide/again", "layer 0/swiglu/again"}));
 }
 
 // The sum that enters a layer is kept, so its norm is taken again of that and neither addend has to live on.
 TEST(Recompute, KeepsTheSumThatEntersALayer) {
-  const Mlp mlp(Recompute::block);
+  const RecomputedMlp mlp(Recompute::block);
   const std::vector<Node>& nodes = mlp.set.programs[0].nodes;
   const auto again = std::ranges::find(nodes, "layer 1/norm/again", &Node::full_name);
   ASSERT_NE(again, nodes.end());
@@ -84,7 +83,7 @@ TEST(Recompute, KeepsTheSumThatEntersALayer) {
 
 // Where the layer itself makes the branch that its norm adds, the sum is its own: it is made again with the rest.
 TEST(Recompute, ANodeBeforeTheNormIsOneOfTheLayersOwn) {
-  const Mlp mlp(Recompute::block, true);
+  const RecomputedMlp mlp(Recompute::block, true);
   const std::vector<Node>& nodes = mlp.set.programs[0].nodes;
   const auto norm = std::ranges::find(nodes, "layer 1/norm/again", &Node::full_name);
   ASSERT_NE(norm, nodes.end());
@@ -92,8 +91,8 @@ TEST(Recompute, ANodeBeforeTheNormIsOneOfTheLayersOwn) {
 }
 
 TEST(Recompute, IsNoWorkOfTheModelAndSavesMemory) {
-  const Mlp none(Recompute::none), mlp(Recompute::mlp), block(Recompute::block);
-  const auto transients = [](const Mlp& m) { return m.set.memory.transient_by_program[0]; };
+  const RecomputedMlp none(Recompute::none), mlp(Recompute::mlp), block(Recompute::block);
+  const auto transients = [](const RecomputedMlp& m) { return m.set.memory.transient_by_program[0]; };
   EXPECT_LE(transients(mlp), transients(none));
   EXPECT_LE(transients(block), transients(mlp));
   double counted = 0, again = 0;

@@ -18,6 +18,8 @@
 
 namespace redline::program {
 
+inline constexpr float kEps = 1e-5f;  // of norms
+
 class SmallProgram {
  public:
   static constexpr std::int64_t kTokens = 12, kHidden = 8, kVocab = 11;

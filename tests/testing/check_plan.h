@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "program/planner.h"
+#include "program/program.h"
 
 namespace redline::program {
 namespace plan_checks {

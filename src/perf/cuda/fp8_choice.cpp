@@ -3,6 +3,7 @@
 
 #include "device/cuda/device.h"
 #include "ops/cuda/products.h"
+#include "program/program.h"
 
 namespace redline::perf {
 namespace {

@@ -4,12 +4,12 @@
 #include "base/log.h"
 #include "base/words.h"
 #include "device/cuda/device.h"
+#include "dist/group.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/orthogonalize.h"
 #include "optim/cuda/kernels.h"
 #include "program/arena_executor.h"
-#include "program/backends.h"
 #include "program/cuda/wait_clock.h"
 
 namespace redline::program {
@@ -79,7 +79,7 @@ class CudaExecutor final : public ArenaExecutor {
     }
   }
 
-  // On the second stream, behind all that was queued on the first so far.
+  // On the second stream, after all that was queued on the first so far.
   void start(std::size_t program, std::size_t node) {
     const Pair& ends = pair(set().programs[program].nodes[node]);
     REDLINE_CUDA(cudaEventRecord(ends.begun.get(), launch_.stream));
@@ -132,7 +132,7 @@ class CudaExecutor final : public ArenaExecutor {
   }
 
   void capture(std::size_t program) {
-    device_.wait();  // a fault of the first run is told here, as its own
+    device_.wait();  // a fault of the first run is reported here, as its own
     ops::cuda::keep_tuning(launch_);
     try {
       captured_[program] = instantiate(record(program));
@@ -182,6 +182,15 @@ class CudaExecutor final : public ArenaExecutor {
 std::unique_ptr<Executor> make_cuda_executor(const ProgramSet& set, device::Device& device,
                                              const ExecutorOptions& options) {
   return std::make_unique<CudaExecutor>(set, static_cast<device::CudaDevice&>(device), options);
+}
+
+void tune_products(device::Device& device, std::string_view tuning) {
+  if (device.kind() != device::Kind::cuda) return;
+  using enum ops::cuda::Tuning;
+  ops::cuda::set_tuning(tuning == "off"   ? off
+                        : tuning == "max" ? max
+                                          : on,
+                        static_cast<device::CudaDevice&>(device).launch());
 }
 
 }  // namespace redline::program

@@ -9,8 +9,8 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "program/builder.h"
 #include "program/planner.h"
-#include "program/writer.h"
 #include "testing/check_plan.h"
 #include "testing/on_card.h"
 #include "testing/temp_folder.h"

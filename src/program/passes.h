@@ -1,0 +1,110 @@
+// Passes over programs. Each has a file of its own: backward.cpp, fp8.cpp, recompute.cpp and distribute.cpp. The first
+// three turn a forward pass into a training program, in this order; the last works on finished programs.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/shards.h"
+#include "dist/sharing.h"
+#include "ops/fp8.h"
+#include "ops/lm_loss.h"
+#include "program/program_set.h"
+
+namespace redline::program {
+
+class Writer;
+
+// Appends the backward pass of the program being written, in reverse, down to the gradients of all parameters.
+void append_backward(Writer& writer);
+
+// Products in eight bits (ops/fp8.h). A node whose result such a product reads writes it in eight bits as well, or
+// instead where no other node reads it. Where that node cannot, a separate node casts.
+
+// A tensor's scale, and where its largest magnitude is recorded.
+struct Fp8Entry {
+  ValueId scale, amax;
+};
+
+// The persistent values of one linear, and which of its products are in eight bits.
+struct Fp8Linear {
+  bool output = false, input_grad = false, weight_grad = false;
+  ValueId weight_rows, weight_columns, weight_scale;  // copies of the weight, where a product reads them
+  Fp8Entry x, dy;
+};
+
+struct Fp8Linears {
+  std::map<ValueId, Fp8Linear> by_weight;
+  ValueId head_weight;           // absent: the head's gradients take the operands of its logits
+  ops::HeadInFp8<ValueId> head;  // their persistent values; x and dlogits belong to a program
+  // Scales that follow from a norm's weights instead of records. The pass finds them.
+  std::map<ValueId, ValueId> bounds;  // scale to weights
+  bool fast_sums = true;              // of outputs (ops/how.h)
+};
+
+// The copies in eight bits that an op writes of one result.
+struct Fp8Written {
+  ValueId rows, columns;  // either may be absent
+  ValueId scale;
+  ValueId any() const { return rows.present() ? rows : columns; }
+};
+void each_fp8_copy(const Node& node, const std::function<void(const Fp8Written&)>& visit);
+
+// Rewrites the products of the program that the writer holds.
+void products_in_fp8(Writer& writer, Fp8Linears& linears);
+
+// Recompute trades time for memory: values that a layer's backward pass needs are computed again just before it,
+// instead of kept since the forward pass. The same nodes run on the same operands, so gradients have the same bits
+// wherever kernels repeat.
+
+enum class Recompute : std::uint8_t {
+  none,
+  mlp,    // the product before SwiGLU and SwiGLU itself: the two largest values of a layer
+  block,  // all of a layer but the residual stream that enters it
+};
+
+// Rewrites a program that has its backward pass. The last layer stays as it is: its backward pass comes at once, so
+// nothing would be saved.
+void recompute(ProgramSet& set, Program& program, Recompute what);
+
+// Distribution of a step over many ranks: the pass inserts collectives. The model and its builder know nothing of it.
+//   ddp    gradients are added up in buckets, each as soon as the backward pass has written it
+//   zero1  the same, to each part's owner only; weights come from their owners before they are first used
+//   fsdp   weights of a unit are there from one unit before its use until its last use, and again on the way back;
+//          gradients of a unit are added up into their owners' shards, and forgotten
+// Every collective is a pair of nodes, so that it travels while other nodes compute. In every mode, the totals that
+// decide an update are added up over the ranks.
+
+struct Distribution {
+  dist::Sharing sharing;
+  Shards shards;  // of the flat arrays
+  struct Unit : Range {
+    bool kept = false;  // fsdp: small enough to stay from its first use to its last
+  };
+  std::vector<Unit> units;  // travel one at a time; in order, together all of the flat arrays
+  // The flat arrays whose views nodes use. In fsdp they are names only: no node of a finished program uses them, and
+  // they have no memory.
+  ValueId weights, gradients;
+  ValueId weight_shard, gradient_shard;  // fsdp: this rank's part of them
+};
+
+// The collectives that a program needs.
+struct Collectives {
+  bool gather_weights = false;    // zero1: at its beginning, from their owners; fsdp gathers wherever it uses any
+  bool reduce_gradients = false;  // they are complete at its end and are added up
+  bool accumulate = false;        // fsdp: onto what the shards hold
+};
+
+void distribute(ProgramSet& set, Program& program, const Distribution& d, const Collectives& collectives);
+
+// A program that only gathers weights from their owners: for zero1, where weights are used between steps.
+Program gather_weights(ProgramSet& set, std::string name, const Distribution& d);
+
+// In ddp and zero1 gradients travel in ranges of whole units with at least so many elements. This is large enough for a
+// network's full rate, and small enough that most ranges travel while others are computed. A collective takes a hop for
+// every rank, so that many ranks need larger ranges.
+constexpr std::int64_t bucket_elements(int ranks) { return 40'000'000 * std::max<std::int64_t>(1, ranks / 64); }
+
+}  // namespace redline::program

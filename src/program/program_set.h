@@ -1,0 +1,148 @@
+// Values, and sets of programs over one table of values: all that can be said of programs without their ops, which
+// program/program.h has. Values are named and shaped before any memory exists.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor.h"
+#include "ops/how.h"
+
+namespace redline::program {
+
+struct ValueId {
+  std::int32_t index = -1;
+  bool present() const { return index >= 0; }
+  auto operator<=>(const ValueId&) const = default;
+};
+inline constexpr ValueId kAbsent{};  // an optional operand that is not there
+
+enum class Role : std::uint8_t {
+  parameter,   // persistent: lives as long as the run
+  working,     // persistent: parameters in the type that products take, where that is another
+  gradient,    // persistent: accumulates over micro-batches
+  moment,      // persistent: the optimizer's
+  average,     // persistent: of parameters
+  constant,    // persistent: filled once (RoPE tables)
+  cache,       // persistent: keys and values of the texts that are being continued
+  input,       // persistent: written by the host before a run of a program (batch, step state)
+  output,      // persistent: read by the host after it (loss, norm)
+  activation,  // lives within one run of a program
+  scratch,     // lives within one node, or one pair of them
+};
+inline constexpr int kRoles = 11;
+
+constexpr bool persistent(Role r) { return r < Role::activation; }
+
+constexpr std::string_view name_of(Role r) {
+  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments",
+                                               "averages",   "constants",      "caches",    "inputs",
+                                               "outputs",    "activations",    "scratch"};
+  return kNames[static_cast<int>(r)];
+}
+
+// The part of the model that a value or node belongs to. Decisions use it; names are for people.
+enum class Part : std::uint8_t { embedding, attention, mlp, head, update, communication };
+
+constexpr std::string_view name_of(Part p) {
+  constexpr std::string_view kNames[] = {"embedding", "attention", "mlp", "head", "update", "communication"};
+  return kNames[static_cast<int>(p)];
+}
+
+inline constexpr std::int32_t kNoLayer = -1;
+struct Place {
+  Part part = Part::embedding;
+  std::int32_t layer = kNoLayer;
+  // "layer 3/qkv" of "qkv".
+  std::string full(std::string_view name) const {
+    return layer == kNoLayer ? std::string(name) : fmt::format("layer {}/{}", layer, name);
+  }
+};
+
+struct Value {
+  std::string name;  // "qkv"
+  Shape shape;
+  DType dtype = DType::f32;
+  Role role = Role::activation;
+  ValueId alias_of;               // a view of (a part of) another value; absent: owns its bytes
+  std::int64_t alias_offset = 0;  // bytes into it
+  Place place = {};               // of the node that makes it; persistent values have none
+
+  std::string full_name() const { return place.full(name); }
+  std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }
+};
+
+enum class Phase : std::uint8_t { forward, recompute, backward, update };
+
+constexpr std::string_view name_of(Phase p) {
+  constexpr std::string_view kNames[] = {"forward", "recompute", "backward", "update"};
+  return kNames[static_cast<int>(p)];
+}
+
+struct Constant {
+  ValueId value;
+  std::vector<float> data;
+};
+
+// A node of a set: by the indices of its program and of itself there.
+struct NodeAt {
+  std::size_t program = 0, node = 0;
+};
+
+// The place of every value in the one arena, and the memory in all. Offsets and sizes are in bytes.
+struct MemoryPlan {
+  std::vector<std::int64_t> offsets;               // by value; -1: used by no program
+  std::int64_t by_role[kRoles] = {};               // persistent roles: their sum; transient ones: at the peak node
+  std::int64_t persistent = 0;                     // where the transient region begins
+  std::vector<std::int64_t> transient_by_program;  // size of its overlay
+  std::int64_t total = 0;                          // the arena: persistent and the largest overlay
+  std::optional<NodeAt> peak;                      // where most bytes are alive; empty: no value is transient
+};
+
+// The programs of a run over one table of values and one memory plan: persistent values come first, and the transient
+// values of each program overlay those of the others after them.
+struct Node;
+struct Program;
+struct ProgramSet {
+  std::vector<Value> values;
+  std::vector<Constant> constants;
+  std::vector<Program> programs;
+  MemoryPlan memory;
+
+  ProgramSet();
+  ProgramSet(const ProgramSet&);
+  ProgramSet(ProgramSet&&) noexcept;
+  ProgramSet& operator=(const ProgramSet&);
+  ProgramSet& operator=(ProgramSet&&) noexcept;
+  ~ProgramSet();
+
+  ValueId add(Value value);
+  Value& at(ValueId id) { return values[static_cast<std::size_t>(id.index)]; }
+  const Value& at(ValueId id) const { return values[static_cast<std::size_t>(id.index)]; }
+  ValueId owner(ValueId id) const;  // the value that owns the bytes of `id`
+  // The variant for a kind of batch; without one of its own, the one for any batch.
+  const Program& find(std::string_view name, ops::Documents documents = ops::Documents::packed) const;
+  const Node& node(const NodeAt& at) const;
+};
+
+// The cache of one layer: keys and values of the texts that are being continued, a slot each.
+struct LayerCache {
+  ValueId keys, values;  // [slots, kv_heads, positions, head_dim]
+};
+
+// The batch as programs see it. With caches, documents are texts whose keys and values are stored for the slots that
+// continue them. With caches and without doc_offsets, every token is the next one of its slot.
+struct BatchValues {
+  ValueId tokens, targets, positions, doc_offsets;
+  std::int64_t longest = 0;             // no document has more tokens
+  std::vector<LayerCache> caches = {};  // by layer
+  ValueId slot_documents = {};          // [slots]
+};
+
+}  // namespace redline::program
