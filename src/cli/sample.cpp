@@ -13,7 +13,6 @@
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/stop_at_once.h"
-#include "infer/text_stream.h"
 #include "io/json.h"
 #include "perf/peak.h"
 #include "report/figures.h"

@@ -1,4 +1,4 @@
-// Opens every set before the weights are loaded, so that a bad path is told at once.
+// Opens every set before the weights are loaded, so that a bad path is an error at once.
 #include "infer/held_out.h"
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include "data/shards/shards.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"
-#include "infer/model_tokenizer.h"
 
 namespace redline::infer {
 namespace {

@@ -1,9 +1,12 @@
-// Opens checkpoints for commands that do not train.
+// Opens checkpoints for commands that do not train, and looks for their tokenizers.
 #include "infer/load.h"
 
+#include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "config/load.h"
 #include "config/toml.h"
+#include "data/from_config.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 #include "model/hf_config.h"
@@ -13,6 +16,26 @@ namespace redline::infer {
 namespace {
 
 constexpr const char *kModelConfig = "config.json", *kRunConfig = "config.toml";
+
+ModelTokenizer open_named(const std::string& name, std::string_view key) {
+  return {name, data::open_tokenizer(name, key), {}};
+}
+
+ModelTokenizer own_tokenizer(FileSystem& files, const Checkpoint& c) {
+  const std::string folder = c.folder.string();
+  if (data::holds_tokenizer(files, c.folder)) return open_named(folder, folder);
+  if (!c.run) return {{}, nullptr, fmt::format("{} holds no tokenizer", folder)};
+  try {
+    if (const Path of_run = parent_of(parent_of(c.folder)) / "tokenizer"; data::holds_tokenizer(files, of_run))
+      return open_named(of_run.string(), of_run.string());
+    if (const auto name = data::data_tokenizer(data::corpus_options(c.run->data)))
+      return open_named(*name, "data.tokenizer");
+  } catch (const UserError& e) {
+    fail_user("{}: the tokenizer that the model was trained with is not to be found ({}); name it with --tokenizer",
+              folder, e.what());
+  }
+  return {{}, nullptr, fmt::format("{}: the tokens that the model was trained on stand for no known text", folder)};
+}
 
 }  // namespace
 
@@ -60,4 +83,32 @@ std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const m
   return engine;
 }
 
+ModelTokenizer tokenizer_of(FileSystem& files, const Checkpoint& c, const std::string& given) {
+  if (given.empty()) return own_tokenizer(files, c);
+  ModelTokenizer named = open_named(given, "--tokenizer"), own;
+  try {
+    own = own_tokenizer(files, c);
+  } catch (const UserError& e) {  // that is what it is given for
+    if (data::holds_tokenizer(files, c.folder))
+      log::warn("--tokenizer {} cannot be held against the model's own, which redline cannot read: {}", given,
+                e.what());
+    return named;
+  }
+  if (own.tokenizer && !data::covers(*own.tokenizer, *named.tokenizer))
+    fail_user(
+        "--tokenizer {}: the model of {} was trained with another one ({}), and ids of this one stand for other text "
+        "there; leave --tokenizer out",
+        given, c.folder.string(), own.tokenizer->name());
+  return named;
+}
+
+ModelTokenizer require_tokenizer(FileSystem& files, const Checkpoint& c, const std::string& given) {
+  ModelTokenizer found = tokenizer_of(files, c, given);
+  if (!found.tokenizer)
+    fail_user(
+        "{}; name one with --tokenizer: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping",
+        found.why_none);
+  data::require_fits(*found.tokenizer, c.model.vocab, c.folder.string());
+  return found;
+}
 }  // namespace redline::infer

@@ -1,12 +1,15 @@
-// Turns a --checkpoint argument into a model that runs: finds its weights, its configuration and its training settings.
+// Turns a --checkpoint argument into a model that runs: finds its weights, its configuration, its training settings and
+// its tokenizer.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/files.h"
 #include "config/config.h"
+#include "data/tokenizer/tokenizer.h"
 #include "device/device.h"
 #include "model/engine.h"
 
@@ -41,5 +44,21 @@ std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const m
 // A UserError where the folder holds fewer weights than config.json describes, so that untrusted numbers allocate
 // nothing.
 void check_size(const Checkpoint& checkpoint);
+
+// The tokenizer that a checkpoint's model was trained with. No other is taken in its place: its ids would mean nothing
+// to the model, and no error would show it.
+struct ModelTokenizer {
+  std::string name;                                  // as data::open_tokenizer() takes it
+  std::shared_ptr<const data::Tokenizer> tokenizer;  // null: the model has none
+  std::string why_none;
+};
+
+// Looks in the checkpoint's folder, then in its run's and in the run's data, for checkpoints that were saved without a
+// tokenizer. `given` (--tokenizer) is for a model that has none, or whose own is lost; beside a tokenizer of the
+// model's own it must give the same ids. UserErrors: the model's tokenizer is not found, or `given` is another.
+ModelTokenizer tokenizer_of(FileSystem& files, const Checkpoint& checkpoint, const std::string& given);
+
+// The same, with a UserError where the model has no tokenizer.
+ModelTokenizer require_tokenizer(FileSystem& files, const Checkpoint& checkpoint, const std::string& given);
 
 }  // namespace redline::infer

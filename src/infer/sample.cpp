@@ -1,4 +1,5 @@
-// Lowers a checkpoint for the prompt and the number of tokens, and lets it write.
+// Lowers a checkpoint for the prompt and the number of tokens, and lets it write. The text of new tokens is found by
+// decoding them together with those before them, whose text is cut off again.
 #include "infer/sample.h"
 
 #include <algorithm>
@@ -20,6 +21,16 @@ void add_end_tokens(FileSystem& files, const Path& path, std::int64_t vocab, std
     // An id that the model does not have never comes.
     if (const auto n = id.get<std::int64_t>(); n >= 0 && n < vocab) tokens.push_back(static_cast<std::int32_t>(n));
   }
+}
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // an incomplete character is decoded to it
+constexpr std::size_t kContext = 8;                        // tokens before the text that are decoded with it
+
+// How much of the end of `text` may be the beginning of `stop`.
+std::size_t begun(std::string_view text, std::string_view stop) {
+  for (std::size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n)
+    if (text.ends_with(stop.substr(0, n))) return n;
+  return 0;
 }
 
 }  // namespace
@@ -76,4 +87,50 @@ std::vector<std::int32_t> Vocabulary::encode(const std::string& text) const {
 
 std::string Vocabulary::decode(std::span<const std::int32_t> tokens) const { return tokenizer_->decode(tokens); }
 
+TextStream::TextStream(Decode decode, std::span<const std::int32_t> before, std::vector<std::string> stops)
+    : decode_(std::move(decode)),
+      tokens_(before.end() - static_cast<std::ptrdiff_t>(std::min(before.size(), kContext)), before.end()),
+      known_(tokens_.size()),
+      stops_(std::move(stops)) {
+  std::erase(stops_, "");
+}
+
+std::string TextStream::push(std::int32_t token) {
+  if (stopped_) return {};
+  tokens_.push_back(token);
+  const std::string before = decode_(std::span(tokens_).first(known_)), all = decode_(tokens_);
+  if (all.ends_with(kReplacement) || all.size() < before.size()) return {};
+  // One token that is in the text is enough from here on: the next one is written as it follows its neighbour.
+  if (known_ > kContext) tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(known_ - 1));
+  known_ = tokens_.size();
+  add(std::string_view(all).substr(before.size()));
+  std::size_t held = 0;
+  for (const std::string& stop : stops_) held = std::max(held, begun(waiting_, stop));
+  return give(stopped_ ? waiting_.size() : waiting_.size() - held);
+}
+
+std::string TextStream::finish() {
+  if (!stopped_ && known_ < tokens_.size()) {
+    const std::string before = decode_(std::span(tokens_).first(known_)), all = decode_(tokens_);
+    known_ = tokens_.size();
+    if (all.size() > before.size()) add(std::string_view(all).substr(before.size()));
+  }
+  return give(waiting_.size());
+}
+
+void TextStream::add(std::string_view more) {
+  waiting_ += more;
+  std::size_t end = std::string::npos;
+  for (const std::string& stop : stops_) end = std::min(end, waiting_.find(stop));
+  if (end == std::string::npos) return;
+  waiting_.resize(end);
+  stopped_ = true;
+}
+
+std::string TextStream::give(std::size_t end) {
+  std::string sure = waiting_.substr(0, end);
+  waiting_.erase(0, end);
+  text_ += sure;
+  return sure;
+}
 }  // namespace redline::infer

@@ -1,17 +1,241 @@
-// Runs a case: logits, one micro-step for loss and gradients, then the oracle's AdamW steps.
+// Reads a case, refuses what no model could be compared with, and runs it: logits, one micro-step for loss and gradients,
+// then the oracle's AdamW steps. In eight bits a card's step is also compared with the CPU's, cast by cast.
 #include "infer/verify.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <memory>
 
-#include "infer/fp8_truth.h"
-#include "infer/oracle_case.h"
+#include "base/small_floats.h"
+#include "data/batch.h"
+#include "infer/load.h"
+#include "io/safetensors.h"
+#include "io/weight_files.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
+#include "ops/fp8.h"
+#include "program/passes.h"
 
 namespace redline::infer {
 namespace {
+
+struct OracleCase {
+  Checkpoint checkpoint;
+  std::shared_ptr<const io::SafetensorsReader> oracle;
+  data::Batch batch;  // all documents packed into one row
+
+  std::vector<float> floats(const std::string& key) const { return oracle->at(key).to_f32(); }
+  std::int64_t train_steps() const { return oracle->at("train_losses").elements(); }
+};
+
+constexpr const char* kOracle = "oracle.safetensors";
+
+using Extents = std::vector<std::int64_t>;
+
+void require_shape(const io::StoredTensor& t, const Extents& wanted, const std::string& file) {
+  if (t.shape != wanted)
+    fail_user("{}: {} has shape [{}]; it must be [{}]", file, t.name, fmt::join(t.shape, ", "),
+              fmt::join(wanted, ", "));
+}
+
+std::vector<std::int32_t> read_vector(const io::SafetensorsReader& oracle, const char* key, const std::string& file) {
+  const io::StoredTensor& t = oracle.at(key);
+  if (t.shape.size() != 1) fail_user("{}: {} must have one dimension", file, key);
+  return t.to_i32();
+}
+
+// Empty documents hold nothing to compute and are left out.
+data::Batch pack(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& offsets, std::int64_t vocab,
+                 std::int64_t multiple, const std::string& file) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  if (n == 0) fail_user("{}: tokens is empty", file);
+  if (offsets.empty() || offsets.front() != 0 || offsets.back() != n || !std::ranges::is_sorted(offsets))
+    fail_user("{}: doc_offsets must rise from 0 to the number of tokens, {}", file, n);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= vocab)
+      fail_user("{}: tokens[{}] is {}, outside the vocabulary of {}", file, i, tokens[i], vocab);
+
+  const std::int64_t documents = std::max<std::int64_t>(static_cast<std::int64_t>(offsets.size()) - 1, 1);
+  data::Batch batch({1, (n + multiple - 1) / multiple * multiple, documents});
+  batch.clear();
+  for (std::size_t d = 0; d + 1 < offsets.size(); ++d) {
+    const auto begin = static_cast<std::size_t>(offsets[d]), end = static_cast<std::size_t>(offsets[d + 1]);
+    if (begin < end) batch.append(std::span(tokens).subspan(begin, end - begin));
+  }
+  if (batch.pairs == 0) fail_user("{}: no document has two tokens, so there is no loss to compare", file);
+  return batch;
+}
+
+// "grad." or "final.": every parameter of the model and nothing else, or none at all.
+void check_names(const io::SafetensorsReader& oracle, const std::string& prefix, const model::FlatLayout& layout,
+                 const std::string& file) {
+  std::map<std::string, const io::StoredTensor*> given;
+  for (const io::StoredTensor& t : oracle.tensors())
+    if (t.name.starts_with(prefix)) given[t.name.substr(prefix.size())] = &t;
+  if (given.empty()) return;
+  for (const model::StoredParameter& p : layout.stored) {
+    const auto it = given.find(p.name);
+    if (it == given.end()) fail_user("{}: there is no {}{}", file, prefix, p.name);
+    require_shape(*it->second, p.shape, file);
+    given.erase(it);
+  }
+  if (!given.empty()) fail_user("{}: the model has no parameter for {}{}", file, prefix, given.begin()->first);
+}
+
+OracleCase read_files(FileSystem& files, const Path& folder, std::int64_t multiple) {
+  if (!files.exists(folder)) fail_user("{}: there is no such folder", folder.string());
+  const auto require = [&](bool there, const char* name) {
+    if (!there) fail_user("{}: there is no {}, which a case must have", folder.string(), name);
+  };
+  require(files.exists(folder / "config.json"), "config.json");
+  require(io::has_weights(files, folder), io::kWeightsFile);
+  require(files.exists(folder / kOracle), kOracle);
+
+  const std::string file = (folder / kOracle).string();
+  Checkpoint checkpoint = read_checkpoint(files, folder);
+  const config::Model& m = checkpoint.model;
+  auto oracle = std::make_shared<const io::SafetensorsReader>(folder / kOracle);
+  data::Batch batch =
+      pack(read_vector(*oracle, "tokens", file), read_vector(*oracle, "doc_offsets", file), m.vocab, multiple, file);
+
+  require_shape(oracle->at("logits"), {batch.real_tokens, m.vocab}, file);
+  if (oracle->at("loss").elements() != 1) fail_user("{}: loss must be one number", file);
+  const io::StoredTensor& losses = oracle->at("train_losses");
+  if (losses.shape.size() != 1) fail_user("{}: train_losses must have one dimension", file);
+  require_shape(oracle->at("grad_norms"), losses.shape, file);
+  check_size(checkpoint);
+  const model::FlatLayout layout = model::lay_out(model::family_of(m).table(m));
+  for (const char* prefix : {"grad.", "final."}) check_names(*oracle, prefix, layout, file);
+  return {std::move(checkpoint), std::move(oracle), std::move(batch)};
+}
+
+// A missing file or key, a misshapen tensor, a token outside the vocabulary or offsets that do not cover the tokens are
+// one UserError. The batch has a tail of padding up to a multiple of `tokens`.
+OracleCase read_case(FileSystem& files, const Path& folder, std::int64_t tokens) {
+  try {
+    return read_files(files, folder, tokens);
+  } catch (const MachineError& e) {  // a file of the case that cannot be opened is the user's to mend
+    throw UserError(e.what());
+  }
+}
+
+using program::Fp8Written;
+using program::ValueId;
+using Codes = std::vector<std::uint8_t>;
+
+Codes read(model::Engine& engine, ValueId copy) {
+  Codes codes(static_cast<std::size_t>(engine.programs().at(copy).bytes()));
+  engine.executor().read(copy, codes.data(), static_cast<std::int64_t>(codes.size()));
+  return codes;
+}
+void write(model::Engine& engine, ValueId copy, const Codes& codes) {
+  engine.executor().write(copy, codes.data(), static_cast<std::int64_t>(codes.size()));
+}
+
+Codes turned(const Codes& codes, std::size_t columns) {
+  const std::size_t rows = codes.size() / columns;
+  Codes out(codes.size());
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j) out[j * rows + i] = codes[i * columns + j];
+  return out;
+}
+
+std::size_t columns_of(model::Engine& engine, ValueId copy) {
+  return static_cast<std::size_t>(engine.programs().at(copy).shape[1]);
+}
+
+// By rows, whichever is there.
+Codes rows_of(model::Engine& engine, const Fp8Written& w) {
+  return w.rows.present() ? read(engine, w.rows) : turned(read(engine, w.columns), columns_of(engine, w.columns));
+}
+
+std::vector<float> numbers(const Codes& codes, DType dtype) {
+  const auto of = fp8_numbers(fp8_format(dtype));
+  std::vector<float> out;
+  for (const std::uint8_t code : codes) out.push_back(of[code]);
+  return out;
+}
+
+class Comparing {
+ public:
+  Comparing(model::Engine& engine, model::Engine& truth) : engine_(engine), truth_(truth) {
+    for (const model::Fp8Tensor& t : truth.lowered().fp8) names_[truth.programs().at(t.scale).name] = t.name;
+  }
+
+  std::vector<Comparison> step() {
+    for (const model::Fp8Tensor& t : engine_.lowered().fp8)
+      if (t.copy.present()) copies_[t.name] = read(engine_, t.copy);
+    for (const model::Fp8Tensor& t : truth_.lowered().fp8)  // casts of the same weights
+      if (t.copy.present())
+        compare(t.name, copies_.at(t.name), read(truth_, t.copy), truth_.programs().at(t.copy).dtype);
+    engine_.micro_step(true, true, nullptr, [&](const program::Node& node) {
+      program::each_fp8_copy(node, [&](const Fp8Written& w) { keep(w); });
+    });
+    truth_.micro_step(true, true, nullptr, [&](const program::Node& node) {
+      program::each_fp8_copy(node, [&](const Fp8Written& w) { compare_and_replace(w); });
+    });
+    const std::vector loss = {static_cast<float>(engine_.loss_sum())};
+    const std::vector true_loss = {static_cast<float>(truth_.loss_sum())};
+    add("loss", loss, true_loss, Measure::difference, kRoundedTolerances.forward);
+    const std::vector<float> ours = gradients(engine_), theirs = gradients(truth_);
+    for (const model::StoredParameter& p : truth_.layout().stored) {
+      const auto of = [&](const std::vector<float>& all) {
+        return std::span(all).subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.elements));
+      };
+      add_directed("grad." + p.name, of(ours), of(theirs));
+    }
+    return std::move(comparisons_);
+  }
+
+ private:
+  void keep(const Fp8Written& w) {
+    const std::string& scale = engine_.programs().at(w.scale).name;
+    const auto name = names_.find(scale);
+    if (name == names_.end()) return;
+    const Codes codes = rows_of(engine_, w);
+    const auto [it, is_new] = copies_.try_emplace(name->second, codes);
+    if (!is_new)  // made again for the backward pass
+      compare(name->second + ", again", codes, it->second, engine_.programs().at(w.any()).dtype);
+  }
+
+  void compare_and_replace(const Fp8Written& w) {
+    const auto name = names_.find(truth_.programs().at(w.scale).name);
+    const auto ours = name == names_.end() ? copies_.end() : copies_.find(name->second);
+    if (ours == copies_.end()) return;
+    compare(ours->first, ours->second, rows_of(truth_, w), truth_.programs().at(w.any()).dtype);
+    if (w.rows.present()) write(truth_, w.rows, ours->second);
+    if (w.columns.present())  // which has as many columns as there are rows
+      write(truth_, w.columns, turned(ours->second, ours->second.size() / columns_of(truth_, w.columns)));
+  }
+
+  void compare(const std::string& name, const Codes& ours, const Codes& theirs, DType dtype) {
+    add_directed(name, numbers(ours, dtype), numbers(theirs, dtype));
+  }
+  void add_directed(const std::string& name, std::span<const float> ours, std::span<const float> theirs) {
+    add(name, ours, theirs, Measure::direction, kRoundedTolerances.direction);
+    add(name, ours, theirs, Measure::length, kRoundedTolerances.length);
+  }
+  void add(const std::string& name, std::span<const float> ours, std::span<const float> theirs, Measure how,
+           double tolerance) {
+    comparisons_.push_back({name, how, measure(how, ours, theirs), tolerance, "cpu"});
+  }
+
+  static std::vector<float> gradients(model::Engine& engine) {
+    const ValueId value = engine.lowered().at(optim::kGradients);
+    std::vector<float> all(static_cast<std::size_t>(engine.programs().at(value).shape.elements()));
+    engine.executor().read(value, all.data(), static_cast<std::int64_t>(all.size() * sizeof(float)));
+    return all;
+  }
+
+  model::Engine &engine_, &truth_;
+  std::map<std::string, std::string> names_;  // of tensors, by those of their scales
+  std::map<std::string, Codes> copies_;       // of the engine, by rows
+  std::vector<Comparison> comparisons_;
+};
 
 // The optimizer of the oracle.
 const config::Optim kOptim = {
@@ -36,7 +260,7 @@ model::LoweringOptions lowering_options(const OracleCase& c, const std::string& 
 
 bool is_exact(const model::LoweringOptions& o) { return o.compute == DType::f32 && o.products.math == ops::Math::full; }
 
-// A case on a device. Tells what it computed by the oracle's keys.
+// A case on a device: gives what it computed by the oracle's keys.
 class Run {
  public:
   using Take = std::function<void(const std::string& key, const std::vector<float>& ours)>;
@@ -135,12 +359,27 @@ void compare(Verification& v, const std::string& key, std::span<const float> our
 }
 
 // The worst against its tolerance first.
-void sort(std::vector<Comparison>& comparisons) {
+void sort_by_error(std::vector<Comparison>& comparisons) {
   std::ranges::stable_sort(comparisons, std::greater(),
                            [](const Comparison& c) { return std::isnan(c.error) ? INFINITY : c.error / c.tolerance; });
 }
 
 }  // namespace
+
+void take_scales(model::Engine& truth, model::Engine& from) {
+  for (const model::Fp8Tensor& t : truth.lowered().fp8) {
+    for (const model::Fp8Tensor& f : from.lowered().fp8) {
+      if (f.name != t.name) continue;
+      ops::Fp8Scale entry;
+      from.executor().read(f.scale, &entry, sizeof entry);
+      truth.executor().write(t.scale, &entry, sizeof entry);
+    }
+  }
+}
+
+std::vector<Comparison> compare_step(model::Engine& engine, model::Engine& truth) {
+  return Comparing(engine, truth).step();
+}
 
 // A cast leaves numbers off by 2.7% (e4m3) or 5.3% (e5m2) in the root of the mean square, whatever the scale. Errors of
 // different casts are independent: along a path their squares add, and a product adds those of its two operands. A
@@ -211,8 +450,7 @@ Verification verify(FileSystem& files, const Path& folder, device::Device& devic
           truth.get(), with_truth);
   v.comparisons.insert(v.comparisons.end(), with_truth.begin(), with_truth.end());
   v.absent = run.absent();
-  sort(v.comparisons);
+  sort_by_error(v.comparisons);
   return v;
 }
-
 }  // namespace redline::infer

@@ -1,5 +1,9 @@
 // Checks parity with Hugging Face: runs the same weights and documents through our programs, and compares tensor by
 // tensor with an oracle's results in float64.
+//
+// A case is a Hugging Face folder with the expected results (oracle.safetensors) beside its weights.
+// Keys of that file: tokens i32[n], doc_offsets i32[docs + 1], logits f32[n, V], loss f32[1], train_losses and grad_norms
+// f32[steps]; grad.NAME and final.NAME by Hugging Face parameter name, each kind for all parameters or for none.
 #pragma once
 
 #include <functional>
@@ -62,8 +66,17 @@ struct VerifyOptions {
   std::function<void(model::Engine& engine)> before_step;  // tests break something here, once there are scales
 };
 
-// In fp8 a card is also compared with the CPU, which makes the same casts, at the tolerances of bf16 (fp8_truth.h). A
+// In fp8 a card is also compared with the CPU, which makes the same casts, at the tolerances of bf16 (compare_step). A
 // case that cannot be read is a UserError.
 Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options = {});
+
+// A step in eight bits on a card against the CPU's, which makes the same casts. First the CPU gets the card's scales.
+void take_scales(model::Engine& truth, model::Engine& from);
+
+// Runs one micro-step of each over the batch that both hold. Two steps that differ in the last bits of bf16 soon have
+// other codes: a cast turns a difference d into the root of d times its own step, so that after a few casts only their
+// own error is left. So every copy is compared where it is made, and the truth goes on with the other's copy. The
+// difference between two casts is then bf16's, with its tolerances. The loss and the gradients are compared last.
+std::vector<Comparison> compare_step(model::Engine& engine, model::Engine& truth);
 
 }  // namespace redline::infer

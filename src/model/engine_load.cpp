@@ -11,6 +11,7 @@
 #include "model/fp8_linears.h"
 #include "model/state_files.h"
 #include "model/weights.h"
+#include "optim/average.h"
 
 namespace redline::model {
 namespace {

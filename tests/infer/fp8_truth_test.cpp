@@ -1,6 +1,6 @@
 // A step in eight bits against one that makes the same casts: other last bits are within the tolerances of bf16,
 // although they change many codes; a scale that is off is not.
-#include "infer/fp8_truth.h"
+#include "infer/verify.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Text while it comes: characters and stop strings that several tokens make up.
-#include "infer/text_stream.h"
+#include "infer/sample.h"
 
 #include <gtest/gtest.h>
 
