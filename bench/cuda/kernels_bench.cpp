@@ -1,8 +1,8 @@
 // Times the kernels that move memory, at the sizes and on the data of whole models, and prints what each reaches of the
 // rate of a large copy on the same card, and of a copy that moves as many bytes and is timed in the same way: below 300
 // MB the start and the end of a launch count, for a copy as for a kernel. One node of each kind is run again and again
-// after a training step has filled the arena: bytes are those that the op must move once (program/planner.cpp). Casts to
-// eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms. So is
+// after a training step has filled the arena: bytes are those that the op must move once (program/planner.cpp). Casts
+// to eight bits are timed on arrays of their own, at each model's tokens and width: alone and inside of norms. So is
 // AdamW, at each model's parameters, with its moments in fp32, bf16 and eight bits.
 //   cuda_kernels_bench [PRESET:BATCH[:fp8] ...]      default: the five models of docs/results.md
 //                                                    fp8: with products and the head's gradients in eight bits

@@ -1,4 +1,5 @@
-// Writes weights, converted, in one file or in shards with an index; and the files beside them, in both kinds of folders.
+// Writes weights, converted, in one file or in shards with an index; and the files beside them, in both kinds of
+// folders.
 #include "infer/hf_folders.h"
 
 #include <algorithm>

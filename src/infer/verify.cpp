@@ -1,5 +1,5 @@
-// Reads a case, refuses what no model could be compared with, and runs it: logits, one micro-step for loss and gradients,
-// then the oracle's AdamW steps. In eight bits a card's step is also compared with the CPU's, cast by cast.
+// Reads a case, refuses what no model could be compared with, and runs it: logits, one micro-step for loss and
+// gradients, then the oracle's AdamW steps. In eight bits a card's step is also compared with the CPU's, cast by cast.
 #include "infer/verify.h"
 
 #include <fmt/ranges.h>

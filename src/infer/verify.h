@@ -1,9 +1,9 @@
 // Checks parity with Hugging Face: runs the same weights and documents through our programs, and compares tensor by
 // tensor with an oracle's results in float64.
 //
-// A case is a Hugging Face folder with the expected results (oracle.safetensors) beside its weights.
-// Keys of that file: tokens i32[n], doc_offsets i32[docs + 1], logits f32[n, V], loss f32[1], train_losses and grad_norms
-// f32[steps]; grad.NAME and final.NAME by Hugging Face parameter name, each kind for all parameters or for none.
+// A case is a Hugging Face folder with the expected results (oracle.safetensors) beside its weights. Keys of that file:
+// tokens i32[n], doc_offsets i32[docs + 1], logits f32[n, V], loss f32[1], train_losses and grad_norms f32[steps];
+// grad.NAME and final.NAME by Hugging Face parameter name, each kind for all parameters or for none.
 #pragma once
 
 #include <functional>

@@ -65,7 +65,8 @@ class Fp8Values {
 
   void sum_fast(bool fast) { linears_.fast_sums = fast; }  // outputs, on a card
 
-  // Appends the nodes that move the scales by the last step's records, then casts the new weights. Without a result the step counts as made.
+  // Appends the nodes that move the scales by the last step's records and cast the new weights. Without a result the
+  // step counts as made.
   void append_update(program::Builder& b, const LoweredModel& m, program::ValueId result) const;
 
  private:
