@@ -1,10 +1,9 @@
 // A step in eight bits against one that makes the same casts: other last bits are within the tolerances of bf16,
 // although they change many codes; a scale that is off is not.
-#include "infer/verify.h"
-
 #include <algorithm>
 
 #include "infer/planted_scale.h"
+#include "infer/verify.h"
 #include "model/fp8_linears.h"
 #include "model/tiny.h"
 

@@ -1,10 +1,9 @@
 // Text while it comes: characters and stop strings that several tokens make up.
-#include "infer/sample.h"
-
 #include <gtest/gtest.h>
 
 #include "base/random.h"
 #include "data/tokenizer/tokenizer.h"
+#include "infer/sample.h"
 #include "testing/paths.h"
 
 namespace redline::infer {
