@@ -13,7 +13,7 @@ endforeach()
 
 function(redline_without_cudnn why)
   message(STATUS "cuDNN attention: off (${why})")
-  redline_left_out("attention by cuDNN" "${why}" "attention over full rows takes up to 1.3 times as long on a card")
+  redline_left_out("attention by cuDNN" "${why}" "attention over full rows takes up to 1.3 times as long on a card" ON_CARDS)
 endfunction()
 
 find_path(REDLINE_CUDNN_INCLUDE cudnn_version.h HINTS ENV CUDNN_PATH ${cudnn_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)

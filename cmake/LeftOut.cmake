@@ -1,13 +1,19 @@
-# Parts that were wanted and could not be built. redline_left_out(<what> <why> <cost>) notes one; where somebody switched a
-# part off there is nothing to note. redline_write_left_out() hands the notes on: to left_out.txt, which the Makefile shows
-# when a build ends, and to the program (base/left_out.h), which shows them in `redline info` and in a run's header.
+# Parts that were wanted and could not be built. redline_left_out(<what> <why> <cost> [ON_CARDS]) notes one, ON_CARDS
+# where it matters only to a machine with a card; where somebody switched a part off there is nothing to note.
+# redline_write_left_out() hands the notes on: to left_out.txt, which the Makefile shows when a build ends, and to the
+# program (base/left_out.h), which shows them in `redline info` and in a run's header.
 
 set_property(GLOBAL PROPERTY redline_left_out_text "")
 set_property(GLOBAL PROPERTY redline_left_out_code "")
 
 function(redline_left_out what why cost)
   set_property(GLOBAL APPEND_STRING PROPERTY redline_left_out_text "left out: ${what}: ${why}; ${cost}.\n")
-  set_property(GLOBAL APPEND_STRING PROPERTY redline_left_out_code "    {R\"(${what})\", R\"(${why})\", R\"(${cost})\"},\n")
+  set(on_cards false)
+  if("ON_CARDS" IN_LIST ARGN)
+    set(on_cards true)
+  endif()
+  set_property(GLOBAL APPEND_STRING PROPERTY redline_left_out_code
+    "    {R\"(${what})\", R\"(${why})\", R\"(${cost})\", ${on_cards}},\n")
 endfunction()
 
 function(redline_write_left_out)

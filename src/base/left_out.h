@@ -11,6 +11,7 @@ struct LeftOut {
   std::string what;  // "Parquet"
   std::string why;   // "Arrow's C++ library was not found"
   std::string cost;  // "files of Parquet cannot be read"
+  bool on_cards;     // it matters only to a machine with a card
 };
 
 const std::vector<LeftOut>& left_out();

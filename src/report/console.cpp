@@ -175,6 +175,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("data", data_line(h));
   if (h.memory) line("memory", memory_line(*h.memory) + (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
+  for (const LeftOut& part : h.left_out) line("without", fmt::format("{}: {}; {}", part.what, part.why, part.cost));
   line("run", h.folder.string());
   return lines;
 }

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/left_out.h"
 #include "base/overloaded.h"
 #include "config/config.h"
 #include "data/pieces.h"
@@ -44,10 +45,11 @@ struct RunHeader {
   dist::Sharing sharing = {};          // of ranks
   std::string engine = {};             // connects them: "OpenMPI 4.1.4"
   const program::MemoryPlan* memory = nullptr;
-  bool batch_was_chosen = false;  // by train.batch_size = "auto": a larger one is slower here, or does not fit
-  std::string fp8;                // the products in fp8: "11 of 12 products; bf16: out/weight"
-  double peak_flops = 0;          // the yardstick of MFU
-  std::string peak_source;        // "measured: product of 1024^3 in fp32"
+  bool batch_was_chosen = false;       // by train.batch_size = "auto": a larger one is slower here, or does not fit
+  std::string fp8;                     // the products in fp8: "11 of 12 products; bf16: out/weight"
+  double peak_flops = 0;               // the yardstick of MFU
+  std::string peak_source;             // "measured: product of 1024^3 in fp32"
+  std::vector<LeftOut> left_out = {};  // parts that this program lacks and this machine could use
   std::shared_ptr<const Goodput> goodput = {};  // of this session, as it goes on
 
   bool nothing_left() const { return steps > 0 && first_step >= steps; }  // no step will be made

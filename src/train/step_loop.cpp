@@ -178,6 +178,14 @@ void StepLoop::load_start() {
   if (!problem.empty()) s.keeper.tell(Warning{problem});
 }
 
+// A machine without a card misses nothing of what cards need.
+static std::vector<LeftOut> left_out_for(const device::Device& device) {
+  const bool card = device.kind() != device::Kind::cpu || real_files().exists("/proc/driver/nvidia/version");
+  std::vector<LeftOut> parts = left_out();
+  std::erase_if(parts, [&](const LeftOut& part) { return part.on_cards && !card; });
+  return parts;
+}
+
 RunHeader StepLoop::header() const {
   const auto& [session, data, ends, rescue, loop_steps, asides, saves] = *phases_;
   const TrainOptions& options = session.options;
@@ -210,6 +218,7 @@ RunHeader StepLoop::header() const {
       .fp8 = config.precision.matmul == "fp8" ? model::in_words(model::fp8_products(config), options.fp8_reasons) : "",
       .peak_flops = options.peak_flops,
       .peak_source = options.peak_source,
+      .left_out = left_out_for(session.device),
       .goodput = session.goodput};
 }
 

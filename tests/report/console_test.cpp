@@ -8,6 +8,8 @@
 #include <limits>
 #include <thread>
 
+#include "testing/says.h"
+
 namespace redline::report {
 namespace {
 
@@ -114,6 +116,14 @@ TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
   EXPECT_NE(data_line().find("though train.epochs is 10.00"), std::string::npos) << data_line();
   run.header.epochs = 0.05;
   EXPECT_NE(data_line().find("the run reads 5.0% of them"), std::string::npos) << data_line();
+}
+
+TEST(Header, SaysWhatTheProgramLacksAndWhatThatCosts) {
+  SmallRun run(100);
+  const auto lines = [&] { return fmt::format("{}", fmt::join(header_lines(run.header, 10'000), "\n")); };
+  EXPECT_EQ(lines().find("without"), std::string::npos);
+  run.header.left_out = {{"Parquet", "no Arrow", "such files cannot be read", false}};
+  EXPECT_TRUE(testing::says(lines(), {"without Parquet", "no Arrow", "cannot be read"}));
 }
 
 TEST(Header, SaysHowStepsGrowAndWhatTokensComeTo) {
