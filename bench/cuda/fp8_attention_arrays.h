@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "base/small_floats.h"
 #include "device/cuda/device.h"
-#include "device/cuda/stopwatch.h"
+#include "device/cuda/handles.h"
 #include "fp8_attention_graphs.h"
 #include "ops/fp8.h"
 

@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "config/load.h"
 #include "device/cuda/device.h"
-#include "device/cuda/stopwatch.h"
+#include "device/cuda/handles.h"
 #include "model/engine.h"
 #include "model/family.h"
 #include "ops/cuda/kernels.h"

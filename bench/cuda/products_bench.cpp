@@ -16,11 +16,11 @@
 #include "base/clock.h"
 #include "config/load.h"
 #include "device/cuda/device.h"
-#include "device/cuda/stopwatch.h"
+#include "device/cuda/handles.h"
 #include "device/gpu_monitor.h"
 #include "model/lowering.h"
+#include "ops/cuda/gemm.h"
 #include "ops/cuda/gemm_tuning.h"
-#include "ops/cuda/products.h"
 #include "program/program.h"
 
 namespace redline {

@@ -10,7 +10,7 @@
 
 #include "config/load.h"
 #include "device/cuda/device.h"
-#include "device/cuda/stopwatch.h"
+#include "device/cuda/handles.h"
 #include "model/engine.h"
 #include "perf/peak.h"
 #include "program/program.h"

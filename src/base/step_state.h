@@ -22,7 +22,7 @@ struct StepState {
   float correction1 = 1;         // 1 - beta1^t
   float correction2 = 1;         // 1 - beta2^t
   float weight_decay_share = 1;  // of the weight decay that counts in this step: less where it falls with the rate
-  float average = 1;             // share of this step's weights in their average (optim/average.h)
+  float average = 1;             // share of this step's weights in their average (optim/adamw.h)
   float momentum = 0;            // of Muon
 };
 

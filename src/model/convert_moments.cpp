@@ -9,7 +9,7 @@
 #include "base/small_floats.h"
 #include "model/optimizer.h"
 #include "optim/adamw.h"
-#include "optim/cpu/moment_codes.h"
+#include "optim/cpu/kernels.h"
 
 namespace redline::model {
 namespace {

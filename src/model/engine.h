@@ -79,7 +79,7 @@ class Engine {
   void update_with_norms();
   void small_gradient(std::uint64_t step, double pairs);
   NormSums norm_sums();
-  // Sets the share of the weights in their average, for updates from here on (optim/average.h).
+  // Sets the share of the weights in their average, for updates from here on (optim/adamw.h).
   void average_with(double share) { average_share_ = static_cast<float>(share); }
   // Lets evaluate() use the average of the weights, or the weights again. It must be switched back before any other
   // program runs.

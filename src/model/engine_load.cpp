@@ -130,7 +130,7 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   const bool parameters = std::ranges::any_of(files, has_parameters);
   if (parameters) forget_scales();
   for (std::size_t row = 0; row < lowered_.state.size(); ++row)
-    if (parameters && lowered_.state[row].found_anew) executor_->clear(lowered_.state_values[row]);
+    if (parameters && lowered_.state[row].may_be_absent) executor_->clear(lowered_.state_values[row]);
   for (std::size_t i = 0; i < files.size(); ++i) {
     const FileToLoad& f = files[i];
     const auto place = [&](const io::TensorPiece& piece) {
@@ -195,7 +195,7 @@ Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::Fi
   const optim::StateTable& table = engine.lowered().state;
   std::map<std::string, Engine::Target> places;
   for (const StateTensor& s : state_tensors(table, engine.layout(), name)) {
-    if (table[s.row].found_anew && !file.reader->find(s.name)) continue;
+    if (table[s.row].may_be_absent && !file.reader->find(s.name)) continue;
     if (is_converted(table[s.row], *file.reader, s.name)) continue;
     const io::StoredTensor& t = file.reader->at(s.name);
     if (t.shape != s.shape || !converts(t.dtype, table[s.row].dtype))

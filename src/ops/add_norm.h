@@ -1,10 +1,17 @@
-// Residual add and RMSNorm in one pass:
+// The ops of the residual stream: RMSNorm before a branch, RMSNorm after one, and plain sums.
+// add_norm, residual add and RMSNorm in one pass:
 //   residual_out = residual_in + branch            (branch may be absent: residual_out is then absent too, and the
 //   rstd = 1 / sqrt(mean(residual_out^2) + eps)     residual stream stays where it is)
 //   y = residual_out * rstd * weight
 // Gradient, r = residual_out, h = dy * weight:
 //   dresidual (+)= rstd * (h - r * rstd^2 * mean(h * r))     which is the gradient of residual_in and of branch alike
 //   dweight   (+)= sum over rows of dy * r * rstd
+// norm_add, RMSNorm of a branch and its addition to the residual stream, for models with the norm after a branch:
+//   rstd = 1 / sqrt(mean(branch^2) + eps)
+//   residual_out = residual_in + branch * rstd * weight
+// The gradient of residual_in is that of residual_out itself. The gradients of branch and weight are AddNormGrad's with
+// dy = the gradient of residual_out and the branch as what was normalised, so there is no op of their own for them.
+// add:  y = a + b. Where a value has several readers, its gradient is the sum of theirs.
 #pragma once
 
 #include "base/tensor.h"
@@ -14,6 +21,18 @@ namespace redline::ops {
 
 // Sums over rows are taken in this many fixed groups, then over the groups in order: the same bits on any thread count.
 inline constexpr std::int64_t kRowGroups = 264;
+
+// The rows of a group, where they are summed on a card. Groups take rows `at_once` at a time. All have the same number
+// of rounds, except the last ones. If a few groups had one round more, the card would wait for it: 3% of the time where
+// there are 31.
+struct RowRange {
+  std::int64_t begin, end;
+};
+constexpr RowRange rows_of_group(std::int64_t group, std::int64_t rows, std::int64_t at_once) {
+  const std::int64_t rounds = (rows + at_once - 1) / at_once, each = (rounds + kRowGroups - 1) / kRowGroups;
+  const std::int64_t begin = group * each * at_once, end = begin + each * at_once;
+  return {begin < rows ? begin : rows, end < rows ? end : rows};
+}
 
 template <class T>
 struct AddNorm {
@@ -70,6 +89,43 @@ struct AddNormGrad {
                           accumulate_residual,
                           accumulate_weight,
                           fp8.map(f)};
+  }
+};
+
+template <class T>
+struct NormAdd {
+  static constexpr std::string_view kName = "norm_add";
+  T residual_in;   // [n, d]
+  T branch;        // [n, d]
+  T weight;        // [d]
+  T residual_out;  // [n, d]  =
+  T rstd;          // [n]     =
+  float eps{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", weight, Access::read));
+    return NormAdd<U>{f("residual_in", residual_in, Access::read),
+                      f("branch", branch, Access::read),
+                      f("weight", weight, Access::read),
+                      f("residual_out", residual_out, Access::write),
+                      f("rstd", rstd, Access::write),
+                      eps};
+  }
+};
+
+template <class T>
+struct Add {
+  static constexpr std::string_view kName = "add";
+  static constexpr bool kInPlace = true;  // it may write what it reads
+  T a;                                    // any shape
+  T b;                                    // the same
+  T y;                                    // the same  =
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", a, Access::read));
+    return Add<U>{f("a", a, Access::read), f("b", b, Access::read), f("y", y, Access::write)};
   }
 };
 

@@ -10,7 +10,6 @@
 #include "config/ramps.h"
 
 namespace redline::optim {
-
 namespace {
 
 double micro_batches_of(std::int64_t tokens, const config::Train& t, std::int64_t ranks) {
@@ -63,6 +62,11 @@ double muon_momentum(const config::Optim& optim, std::int64_t step) {
   if (step >= optim.muon_momentum_steps) return optim.muon_momentum;
   const double risen = static_cast<double>(step) / static_cast<double>(optim.muon_momentum_steps);
   return optim.muon_momentum_from + (optim.muon_momentum - optim.muon_momentum_from) * risen;
+}
+
+double average_share(const config::Train& t, std::int64_t step, std::int64_t steps) {
+  const std::int64_t before = t.average == "last" ? std::max<std::int64_t>(0, steps - t.average_steps) : 0;
+  return 1 / static_cast<double>(std::clamp<std::int64_t>(step + 1 - before, 1, t.average_steps));
 }
 
 }  // namespace redline::optim

@@ -24,8 +24,8 @@ struct StateArray {
   // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor
   // of this name, in the order of the flat layout.
   std::string stored_as = {};
-  bool found_anew = false;  // a checkpoint may lack it: it then begins at zero
-  Range shared = {};        // where ranks share it: the range of all together; `range` is this rank's part
+  bool may_be_absent = false;  // from a checkpoint: it then begins at zero
+  Range shared = {};           // where ranks share it: the range of all together; `range` is this rank's part
 
   Range all() const { return shared.elements() > 0 ? shared : range; }
   bool by_parameter() const { return all().elements() > 0 && block == 1; }

@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/words.h"
-#include "device/card_overhead.h"
+#include "device/device.h"
 #include "model/lowering.h"
 #include "perf/fp8_choice.h"
 #include "perf/measure.h"

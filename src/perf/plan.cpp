@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/words.h"
-#include "device/card_overhead.h"
+#include "device/device.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "model/snapshot.h"

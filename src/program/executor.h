@@ -11,7 +11,7 @@
 
 #include "base/signals.h"
 #include "device/device.h"
-#include "ops/count_fp8.h"
+#include "ops/fp8.h"
 #include "program/program_set.h"
 
 namespace redline::dist {

@@ -6,24 +6,19 @@
 #include <variant>
 
 #include "dist/group.h"
-#include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
-#include "ops/attention_cached.h"
-#include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
-#include "ops/norm_add.h"
 #include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
-#include "optim/average.h"
 #include "optim/muon.h"
-#include "optim/tensor_sums.h"
+#include "optim/norms.h"
 #include "program/program_set.h"
 
 namespace redline::program {

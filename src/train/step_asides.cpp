@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/words.h"
 #include "data/from_config.h"
-#include "optim/average.h"
+#include "optim/schedule.h"
 #include "train/step_phases.h"
 
 namespace redline::train {

@@ -13,7 +13,6 @@
 #include "base/words.h"
 #include "config/ramps.h"
 #include "data/from_config.h"
-#include "optim/average.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
 #include "train/memory_advice.h"

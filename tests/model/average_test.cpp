@@ -1,14 +1,13 @@
 // The average of the weights follows them step by step as a host computes it, on any number of ranks; an evaluation of
 // it is that of a model with such weights, and leaves everything as it was. Norms of tensors are those of a host, and
 // looking at them changes no bit of a step.
-#include "optim/average.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <mutex>
 
 #include "model/tiny.h"
+#include "optim/adamw.h"
 #include "testing/check_plan.h"
 #include "testing/thread_group.h"
 

@@ -1,8 +1,7 @@
 // Decoding by the cache against attention over the whole document: the same tokens, the same outputs.
-#include "ops/attention_cached.h"
-
 #include <gtest/gtest.h>
 
+#include "ops/attention.h"
 #include "ops/cpu/kernels.h"
 #include "testing/op_check.h"
 

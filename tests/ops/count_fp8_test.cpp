@@ -1,8 +1,7 @@
 // Counts in eight bits: every code of both formats is what it is, and counts add to what was there.
-#include "ops/count_fp8.h"
-
 #include "base/small_floats.h"
 #include "ops/cpu/kernels.h"
+#include "ops/fp8.h"
 #include "testing/op_check.h"
 
 namespace redline::ops {

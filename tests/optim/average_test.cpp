@@ -1,7 +1,6 @@
 // The average of weights against doubles, when it is left alone, and what each step counts for; sums of squares by
 // tensor.
-#include "optim/average.h"
-
+#include "optim/adamw.h"
 #include "optim/cpu/kernels.h"
 #include "testing/op_check.h"
 

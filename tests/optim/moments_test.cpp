@@ -6,7 +6,6 @@
 #include "base/step_state.h"
 #include "optim/adamw.h"
 #include "optim/cpu/kernels.h"
-#include "optim/cpu/moment_codes.h"
 #include "testing/op_check.h"
 
 namespace redline::optim {

@@ -1,16 +1,61 @@
-// Card memory that is counted, copies on the one stream, and how a card is opened.
+// Card memory that is counted, copies on the one stream, how a card is opened, and the state of CUDA on this machine.
 #include "device/cuda/device.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/dtype.h"
-#include "device/card_overhead.h"
 
 namespace redline::device {
+namespace cuda {
+
+// Segments of pinned memory, filled one after the other.
+UploadRing::UploadRing()
+    : pinned_(pinned_bytes(kSegments * kSegmentBytes)),
+      staging_(try_device_bytes(kSegments * kSegmentBytes)),
+      copies_(make_stream()),
+      arrived_(make_event(cudaEventDisableTiming)) {
+  if (!staging_) fail_machine("no {} MiB are free on the card", kSegments * kSegmentBytes >> 20);
+  for (Event& event : read_) event = make_event(cudaEventDisableTiming);
+}
+
+void UploadRing::copy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream) {
+  for (; bytes > kSegmentBytes; bytes -= kSegmentBytes) {  // weights and moments, at the start of a run
+    copy(to, from, kSegmentBytes, stream);
+    to = static_cast<std::byte*>(to) + kSegmentBytes;
+    from = static_cast<const std::byte*>(from) + kSegmentBytes;
+  }
+  const auto size = static_cast<std::size_t>(bytes);
+  if (used_ + bytes > kSegmentBytes) next_segment(stream);
+  const std::int64_t at = static_cast<std::int64_t>(segment_) * kSegmentBytes + used_;
+  std::memcpy(pinned_.get() + at, from, size);
+  REDLINE_CUDA(cudaMemcpyAsync(staging_.get() + at, pinned_.get() + at, size, cudaMemcpyHostToDevice, copies_.get()));
+  REDLINE_CUDA(cudaEventRecord(arrived_.get(), copies_.get()));
+  REDLINE_CUDA(cudaStreamWaitEvent(stream, arrived_.get()));
+  REDLINE_CUDA(cudaMemcpyAsync(to, staging_.get() + at, size, cudaMemcpyDeviceToDevice, stream));
+  used_ += aligned(bytes);
+}
+
+void UploadRing::next_segment(cudaStream_t stream) {
+  REDLINE_CUDA(cudaEventRecord(read_[segment_].get(), stream));
+  segment_ = (segment_ + 1) % kSegments;
+  REDLINE_CUDA(cudaEventSynchronize(read_[segment_].get()));  // an event that was never recorded has happened
+  used_ = 0;
+}
+
+}  // namespace cuda
+
 namespace {
 
 constexpr int kCard = 0;
+constexpr int kOldestMajor = 8;  // bf16 tensor cores came with compute capability 8.0
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string reason(cudaError_t error) {
+  cudaGetLastError();  // the runtime keeps the error for the next caller otherwise
+  return cudaGetErrorString(error);
+}
 
 struct Memory {
   std::size_t free = 0, total = 0;
@@ -263,5 +308,46 @@ std::unique_ptr<Buffer> CudaDevice::try_allocate_host(std::int64_t bytes) {
 }
 
 std::unique_ptr<Device> open_cuda() { return std::make_unique<CudaDevice>(); }
+
+// Nothing here throws: a machine without a driver is an answer, not an error.
+CudaStatus cuda_status() {
+  CudaStatus status;
+  status.built = true;
+  int version = 0;
+  if (cudaRuntimeGetVersion(&version) == cudaSuccess) status.runtime_version = version_text(version);
+  version = 0;
+  if (cudaDriverGetVersion(&version) == cudaSuccess && version > 0) status.driver_version = version_text(version);
+  if (status.driver_version.empty()) {
+    status.problem = "no NVIDIA driver is loaded on this machine";
+    return status;
+  }
+
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    status.problem = fmt::format("the CUDA driver shows no card: {}", reason(error));
+    return status;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, i); error != cudaSuccess) {
+      status.problem = fmt::format("card {} does not answer: {}", i, reason(error));
+      return status;
+    }
+    status.cards.push_back({properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+                            static_cast<std::int64_t>(properties.totalGlobalMem)});
+  }
+  if (status.cards.empty()) {
+    status.problem = "the CUDA driver shows no card";
+  } else if (const CudaCard& first = status.cards.front(); first.major < kOldestMajor) {
+    status.problem = fmt::format("{} has compute capability {}.{}, and redline needs {}.0", first.name, first.major,
+                                 first.minor, kOldestMajor);
+  } else if (!has_code_for(REDLINE_CUDA_ARCHS, first.major, first.minor)) {
+    status.problem = fmt::format(
+        "{} has compute capability {}.{}, and this redline has code for {}; build it with -DREDLINE_CUDA_ARCHS={}{}",
+        first.name, first.major, first.minor, REDLINE_CUDA_ARCHS, 10 * first.major + first.minor,
+        first.major == 9 ? "a" : "");
+  }
+  return status;
+}
 
 }  // namespace redline::device

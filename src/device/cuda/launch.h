@@ -14,7 +14,7 @@ class CardObjects;
 
 struct Launch {
   cudaStream_t stream = nullptr;
-  CardObjects* own = nullptr;  // plans and choices made on this card (device/cuda/card_objects.h)
+  CardObjects* own = nullptr;  // plans and choices made on this card (device/cuda/handles.h)
   int multiprocessors = 0;
   int major = 0, minor = 0;  // compute capability
 };

@@ -174,6 +174,24 @@ __device__ Place place_of_thread(std::int64_t rows, std::int32_t columns, int of
   return {row, static_cast<std::int32_t>((index - row * vectors) * kWidth), row < rows};
 }
 
+// Kernels over flat arrays give each thread a vector of every array; what is left over at the end goes one to a thread.
+inline constexpr int kShareThreads = 256;  // of a block
+
+// Element `first` of the thread, and how many it has: kWidth below the last whole vector, one beyond it.
+template <int kWidth>
+struct Share {
+  std::int64_t first;
+  bool whole, inside;
+};
+template <int kWidth>
+__device__ Share<kWidth> share_of_thread(std::int64_t n) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kShareThreads + threadIdx.x, vectors = n / kWidth;
+  if (thread < vectors) return {thread * kWidth, true, true};
+  const std::int64_t element = vectors * kWidth + (thread - vectors);
+  return {element, false, element < n};
+}
+inline unsigned share_blocks(std::int64_t n, int width) { return blocks_for(n / width + n % width, kShareThreads); }
+
 // Whether every one of these can be taken 16 bytes at a time in runs of `elements`; absent ones do not matter.
 inline bool in_vectors(std::int64_t elements, std::initializer_list<Tensor> tensors) {
   for (const Tensor& t : tensors) {

@@ -1,5 +1,6 @@
 // Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
-// Gradient, h = dy * w:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
+// RMSNorm of a branch added to the residual stream:  rstd = 1 / sqrt(mean(b^2) + eps);  out = r + b * rstd * w.
+// Gradient of both, h = dy * w:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
 // Forward, a task is a range of rows, and a row is read once from memory: its second pass comes from the first-level
 // cache. Backward, a task is one of kRowGroups groups of rows with its own row of partial sums of dw.
 #include <cmath>
@@ -67,6 +68,31 @@ void run(const AddNormGrad<Tensor>& op, ThreadPool& pool) {
     }
   });
   sum_row_groups(op.partial.f32(), d, 0, d, op.dweight.f32(), op.accumulate_weight);
+}
+
+void run(const NormAdd<Tensor>& op, ThreadPool& pool) {
+  const std::int64_t n = op.branch.rows(), d = op.branch.columns();
+  const float* weight = op.weight.f32();
+  for_rows(pool, n, d, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float *residual = op.residual_in.f32() + i * d, *branch = op.branch.f32() + i * d;
+      const float squares = lane_sum(d, [=](std::int64_t j) { return branch[j] * branch[j]; });
+      const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(d) + op.eps);
+      op.rstd.f32()[i] = rstd;
+      float* out = op.residual_out.f32() + i * d;
+#pragma omp simd
+      for (std::int64_t j = 0; j < d; ++j) out[j] = residual[j] + branch[j] * rstd * weight[j];
+    }
+  });
+}
+
+void run(const Add<Tensor>& op, ThreadPool& pool) {
+  const float *a = op.a.f32(), *b = op.b.f32();
+  float* y = op.y.f32();
+  pool.for_ranges(op.y.elements(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
+  });
 }
 
 }  // namespace redline::ops::cpu

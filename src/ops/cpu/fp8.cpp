@@ -6,7 +6,6 @@
 
 #include "base/small_floats.h"
 #include "base/step_state.h"
-#include "ops/cpu/fp8_casts.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/row_ranges.h"

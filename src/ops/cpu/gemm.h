@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/tensor.h"
 #include "base/thread_pool.h"
@@ -50,5 +51,12 @@ void gemm_tile(const Gemm& g);               // on the calling thread
 // Called before the first gemm_tile of a pool's threads. Checks once that there is memory for OpenBLAS's buffers of all
 // threads; OpenBLAS itself would wait for it without end.
 void require_buffers(ThreadPool& pool);
+
+// Operands in eight bits (fp8.cpp).
+// x [n, d] in fp32, as bf16 keeps it, times the scale: to rows [n, d] and to columns [d, n], whichever is there.
+void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scale, ThreadPool& pool);
+
+// The values of an fp8 tensor, before its scale, in memory of their own. The reference need not save memory.
+std::vector<float> numbers_of(const Tensor& t, ThreadPool& pool);
 
 }  // namespace redline::ops::cpu

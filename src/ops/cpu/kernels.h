@@ -3,18 +3,13 @@
 #pragma once
 
 #include "base/thread_pool.h"
-#include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
-#include "ops/attention_cached.h"
-#include "ops/count_fp8.h"
-#include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
-#include "ops/norm_add.h"
 #include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "base/small_floats.h"
-#include "ops/cpu/fp8_casts.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math.h"

@@ -1,4 +1,4 @@
-// Chooses who computes attention on the GPU. The kernels are in attention_hopper*.cu, attention_flash*.cu,
+// Chooses who computes attention on the GPU. The kernels are in attention_hopper.cu, attention_flash.cu,
 // attention_reference.cu and cudnn/.
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "device/cuda/stopwatch.h"
+#include "device/cuda/handles.h"
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/kernels.h"
 

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 
-#include "device/cuda/card_objects.h"
 #include "device/cuda/launch.h"
 #include "ops/attention.h"
 
@@ -55,12 +54,12 @@ std::string cudnn_why_not(const AttentionCase& c);
 void cudnn_forward(const Attention<Tensor>& op, const Launch& launch);
 void cudnn_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 
-// attention_hopper.cu and attention_hopper_grad.cu: products of warp groups, bf16, head_dim 64 or 128, sm_90a.
+// attention_hopper.cu: products of warp groups, bf16, head_dim 64 or 128, sm_90a.
 std::string hopper_why_not(const AttentionCase& c);
 void hopper_forward(const Attention<Tensor>& op, const Launch& launch);
 void hopper_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 
-// attention_flash.cu and attention_flash_grad.cu: tensor cores, bf16, tf32 and fp32, head_dim 64 or 128, sm_80 and up.
+// attention_flash.cu: tensor cores, bf16, tf32 and fp32, head_dim 64 or 128, sm_80 and up.
 std::string flash_why_not(const AttentionCase& c);
 void flash_forward(const Attention<Tensor>& op, const Launch& launch);
 void flash_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
@@ -69,5 +68,26 @@ void flash_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
 std::string reference_why_not(const AttentionCase& c);
 void reference_forward(const Attention<Tensor>& op, const Launch& launch);
 void reference_backward(const AttentionGrad<Tensor>& op, const Launch& launch);
+
+// attention_documents.cu: packed documents for a library, as a batch of sequences, each with its length and its offset
+// in each array.
+// In device memory; offsets in elements, [capacity + 1]. Unused documents have length 0.
+struct RaggedOffsets {
+  std::int32_t* lengths = nullptr;  // [capacity]
+  std::int32_t* qkv = nullptr;
+  std::int32_t* out = nullptr;
+  std::int32_t* lse = nullptr;
+
+  // Laid out from `memory`, which has room for ragged_offset_bytes.
+  RaggedOffsets(std::byte* memory, std::int64_t capacity);
+};
+
+// Enqueues one kernel that fills the offsets in from doc_offsets and clears the tail of `rows` [n, width] and, where
+// present, of lse [heads, n].
+void prepare_ragged(const Tensor& doc_offsets, const HeadLayout& layout, const RaggedOffsets& offsets,
+                    const Tensor& rows, const Tensor& lse, const Launch& launch);
+
+// lse [heads, n] of full rows to [rows, heads, length], which libraries want: rows * length = n.
+void lse_by_rows(const Tensor& lse, std::int64_t length, float* to, const Launch& launch);
 
 }  // namespace redline::ops::cuda

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ops/attention.h"
+#include "ops/cuda/attention_documents.cuh"
 #include "ops/cuda/attention_tiles.cuh"
-#include "ops/cuda/document_tiles.cuh"
 
 namespace redline::ops::cuda {
 

@@ -12,11 +12,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "device/cuda/card_objects.h"
-#include "device/cuda/stopwatch.h"
-#include "ops/cuda/gemm_plan.h"
+#include "device/cuda/handles.h"
 #include "ops/cuda/gemm_tuning.h"
-#include "ops/cuda/tuning_file.h"
 
 namespace redline::ops::cuda {
 namespace {

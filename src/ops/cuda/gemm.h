@@ -7,7 +7,10 @@
 
 #include "base/tensor.h"
 #include "device/cuda/launch.h"
+#include "ops/fp8.h"
 #include "ops/how.h"
+#include "ops/linear.h"
+#include "ops/lm_loss.h"
 
 namespace redline::ops::cuda {
 
@@ -55,5 +58,25 @@ void set_tuning(Tuning tuning, const device::cuda::Launch& launch);
 // Writes the card's new plans since the last call to the tuning file, for later runs. A file that cannot be written is
 // a warning.
 void keep_tuning(const device::cuda::Launch& launch);
+
+// The matrix products of ops, as they are launched (linear.cpp).
+Gemm product(const Linear<Tensor>& op);
+Gemm product(const LinearInputGrad<Tensor>& op);
+Gemm product(const LinearWeightGrad<Tensor>& op);
+Gemm product(const Fp8Product<Tensor>& op);
+
+// A head's rows of logits exist in chunks. Where rows of the vocabulary's length would not be aligned, which costs
+// products and loads alike several times over, fewer rows stand a little further apart.
+struct LogitsChunk {
+  std::int64_t rows, stride;
+};
+LogitsChunk logits_chunk(const Tensor& logits);
+
+// The products of one chunk, from row `first` on; the last two where there is a gradient. In eight bits dlogits take
+// the front of the row of their logits, and stand once more by columns.
+struct HeadProducts {
+  Gemm logits, dx, dweight;
+};
+HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first);
 
 }  // namespace redline::ops::cuda

@@ -4,18 +4,14 @@
 #pragma once
 
 #include "device/cuda/launch.h"
-#include "ops/add.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
-#include "ops/attention_cached.h"
-#include "ops/count_fp8.h"
-#include "ops/document_tiles.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
-#include "ops/norm_add.h"
+#include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
 #include "ops/swiglu.h"
 
@@ -34,6 +30,7 @@ void run(const NormAdd<Tensor>& op, const Launch& launch);
 void run(const Linear<Tensor>& op, const Launch& launch);
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch);
 void run(const LinearWeightGrad<Tensor>& op, const Launch& launch);
+void run(const Orthogonalize<Tensor>& op, const Launch& launch);
 void run(const RopeQkNorm<Tensor>& op, const Launch& launch);
 void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch);
 void run(const Attention<Tensor>& op, const Launch& launch);

@@ -10,8 +10,8 @@
 
 #include "device/cuda/vectors.cuh"
 #include "ops/cuda/fp8_casts.cuh"
+#include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/products.h"
 
 namespace redline::ops::cuda {
 namespace {

@@ -1,7 +1,6 @@
 // Three batched products a round, each with what is added to it in the same pass.
-#include "ops/cuda/orthogonalize.h"
-
 #include "ops/cuda/gemm.h"
+#include "ops/cuda/kernels.h"
 
 namespace redline::ops::cuda {
 

@@ -7,11 +7,10 @@
 // kind come.
 #include <bit>
 
-#include "device/cuda/copy_ahead.cuh"
+#include "device/cuda/overlap.cuh"
 #include "ops/cuda/fp8_casts.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/rope_grad_cast.h"
-#include "ops/cuda/rope_math.cuh"
+#include "ops/cuda/rope.cuh"
 #include "ops/cuda/row_groups.cuh"
 
 namespace redline::ops::cuda {

@@ -6,8 +6,8 @@
 // and reads one round ahead.
 #include <algorithm>
 
-#include "device/cuda/copy_ahead.cuh"
-#include "ops/cuda/rope_projection_norm.h"
+#include "device/cuda/overlap.cuh"
+#include "ops/cuda/rope.cuh"
 #include "ops/cuda/row_groups.cuh"
 
 namespace redline::ops::cuda {

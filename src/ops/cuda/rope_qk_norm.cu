@@ -9,11 +9,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "device/cuda/copy_ahead.cuh"
+#include "device/cuda/overlap.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/rope_grad_cast.h"
-#include "ops/cuda/rope_math.cuh"
-#include "ops/cuda/rope_projection_norm.h"
+#include "ops/cuda/rope.cuh"
 #include "ops/cuda/row_groups.cuh"
 
 namespace redline::ops::cuda {

@@ -2,10 +2,9 @@
 // added in order.
 #pragma once
 
-#include "device/cuda/copy_ahead.cuh"
 #include "device/cuda/overlap.cuh"
 #include "device/cuda/vectors.cuh"
-#include "ops/cuda/row_ranges.h"
+#include "ops/add_norm.h"
 
 namespace redline::ops::cuda {
 

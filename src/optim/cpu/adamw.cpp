@@ -1,8 +1,7 @@
-// The update on the CPU:  norm = inv_pairs * sqrt(sum g^2);  then, g scaled and clipped,
+// AdamW on the CPU, g scaled and clipped:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (wd * p + (m / c1) / (sqrt(v / c2) + eps)).
-// The norm's sum is cut into kCutGroups ranges by size alone, each summed in double in eight lanes (one lane would
-// wait on its own additions); the update is cut into ranges of kRange elements. Moments that are not floats become
-// floats and go back block by block (optim/moments.h).
+// The update, and the average of the weights with its exchange, are cut into ranges of kRange elements. Moments that are
+// not floats become floats and go back block by block (optim/moments.h).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,26 +10,11 @@
 #include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
-#include "optim/cpu/moment_codes.h"
 
 namespace redline::optim::cpu {
 namespace {
 
 constexpr std::int64_t kRange = 16384;
-
-double sum_of_squares(const float* x, std::int64_t n) {
-  constexpr std::int64_t kLanes = 8;
-  double lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
-  }
-  for (std::int64_t j = 0; i + j < n; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
-  double sum = 0;
-  for (double lane : lanes) sum += lane;
-  return sum;
-}
 
 // The factors of one step, the same for every element.
 struct Factors {
@@ -140,48 +124,44 @@ void check_working(const Tensor& working) {
                 name_of(working.dtype));
 }
 
-}  // namespace
-
-void run(const SumSquares<Tensor>& op, ThreadPool& pool) {
-  double* totals = op.totals.as<double>();
-  const std::int64_t end = op.begin + op.gradients.elements();
-  const auto sum_group = [&](std::int64_t g) {
-    const std::int64_t from = std::max(group_begin(g, op.all), op.begin),
-                       to = std::min(group_begin(g + 1, op.all), end);
-    totals[g] = from < to ? sum_of_squares(op.gradients.f32() + (from - op.begin), to - from) : 0.0;
-  };
-  pool.run(kCutGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
-  const StepState* const state = op.state.as<StepState>();
-  totals[kLossTotal] = op.loss_sum.present() ? *op.loss_sum.as<double>() : 0.0;
-  *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};
+// Calls body(first, count) for every range.
+template <class Body>
+void for_ranges(std::int64_t n, ThreadPool& pool, const Body& body) {
+  const auto task = [&](std::int64_t range) { body(range * kRange, std::min(n - range * kRange, kRange)); };
+  pool.run((n + kRange - 1) / kRange, std::cref(task));
 }
 
-void run(const GradNorm<Tensor>& op, ThreadPool&) {
-  const double* const totals = op.totals.as<double>();
-  double sum = 0;
-  for (std::int64_t g = 0; g < kCutGroups; ++g) sum += totals[g];
-  UpdateResult result;
-  result.loss_sum = totals[kLossTotal];
-  result.counts = *reinterpret_cast<const StepCounts*>(totals + kCountTotals);
-  const double inv_pairs =
-      result.counts.pairs == 0 ? 0.0 : static_cast<double>(static_cast<float>(1.0 / result.counts.pairs));
-  const double norm = inv_pairs * std::sqrt(sum);
-  result.grad_norm = static_cast<float>(norm);
-  bool finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss_sum);
-  if (op.usual.present()) {
-    UsualNorm& usual = *op.usual.as<UsualNorm>();
-    if (usual.count >= kUsualLeast)
-      result.limit = static_cast<float>(static_cast<double>(op.spike) * std::exp(static_cast<double>(usual.mean_log)));
-    finite = finite && (result.limit == 0.0f || result.grad_norm <= result.limit);
-    if (finite && result.grad_norm > 0.0f) {
-      usual.count = std::min(usual.count + 1.0f, kUsualMost);
-      usual.mean_log += (std::log(result.grad_norm) - usual.mean_log) / usual.count;
-    }
-  }
-  result.finite = finite ? 1.0f : 0.0f;
-  const double clipped = op.clip > 0 ? std::min(1.0, static_cast<double>(op.clip) / (norm + 1e-6)) : 1.0;
-  result.grad_scale = finite ? static_cast<float>(inv_pairs * clipped) : 0.0f;
-  *op.result.as<UpdateResult>() = result;
+float scale_of(const float* moments, std::int64_t count) {
+  float largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(moments[i]));
+  return scale_of_block(largest);
+}
+
+}  // namespace
+
+// A block's largest magnitude, then its moments in units of it, then their codes: three loops, so that no product is
+// contracted with the difference that it goes into.
+void decode_moments(const DynamicMap& map, const std::uint8_t* codes, std::int64_t count, float scale, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = map.values[codes[i]] * scale;
+}
+
+float encode_first_moments(const float* moments, std::int64_t count, std::uint8_t* codes) {
+  const float scale = scale_of(moments, count), inverse = inverse_of(scale);
+  float scaled[kCutBlock];
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) scaled[i] = moments[i] * inverse;
+  for (std::int64_t i = 0; i < count; ++i) codes[i] = signed_code(scaled[i], kSignedMap);
+  return scale;
+}
+
+float encode_second_moments(const float* moments, std::int64_t count, std::uint8_t* codes) {
+  const float scale = scale_of(moments, count), inverse = inverse_of(scale);
+  float scaled[kCutBlock];
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) scaled[i] = above_zero(moments[i] * inverse, moments[i]);
+  for (std::int64_t i = 0; i < count; ++i) codes[i] = unsigned_code(scaled[i], kUnsignedMap);
+  return scale;
 }
 
 void run(const AdamW<Tensor>& op, ThreadPool& pool) {
@@ -220,6 +200,28 @@ void run(const AdamW<Tensor>& op, ThreadPool& pool) {
 void run(const Refresh<Tensor>& op, ThreadPool&) {
   check_working(op.working);
   std::copy_n(op.parameters.f32(), op.parameters.elements(), op.working.f32());
+}
+
+void run(const Average<Tensor>& op, ThreadPool& pool) {
+  if (op.result.as<UpdateResult>()->finite != 1.0f) return;
+  const float share = op.state.as<StepState>()->average;
+  for_ranges(op.average.elements(), pool, [&](std::int64_t first, std::int64_t count) {
+    const float* const p = op.parameters.f32() + first;
+    float* const average = op.average.f32() + first;
+    if (share == 1.0f) {
+      std::copy_n(p, count, average);
+      return;
+    }
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) average[i] = average[i] + share * (p[i] - average[i]);
+  });
+}
+
+void run(const Exchange<Tensor>& op, ThreadPool& pool) {
+  for_ranges(op.average.elements(), pool, [&](std::int64_t first, std::int64_t count) {
+    float* const p = op.parameters.f32() + first;
+    std::swap_ranges(p, p + count, op.average.f32() + first);
+  });
 }
 
 }  // namespace redline::optim::cpu

@@ -3,9 +3,8 @@
 
 #include "device/cuda/launch.h"
 #include "optim/adamw.h"
-#include "optim/average.h"
 #include "optim/muon.h"
-#include "optim/tensor_sums.h"
+#include "optim/norms.h"
 
 namespace redline::optim::cuda {
 

@@ -2,7 +2,7 @@
 #include "perf/fp8_choice.h"
 
 #include "device/cuda/device.h"
-#include "ops/cuda/products.h"
+#include "ops/cuda/gemm.h"
 #include "program/program.h"
 
 namespace redline::perf {

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "device/cuda/device.h"
-#include "device/cuda/stopwatch.h"
+#include "device/cuda/handles.h"
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/cublaslt.h"
 #include "ops/cuda/gemm.h"

@@ -7,7 +7,6 @@
 #include "dist/group.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/orthogonalize.h"
 #include "optim/cuda/kernels.h"
 #include "program/arena_executor.h"
 #include "program/cuda/wait_clock.h"

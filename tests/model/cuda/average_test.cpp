@@ -1,10 +1,9 @@
 // The average of the weights and the norms of tensors of a model on a card: the CPU's numbers, replayed as graphs or
 // not; looking at norms changes no bit, and an evaluation of the average leaves the weights as they were.
-#include "optim/average.h"
-
 #include <cmath>
 
 #include "model/tiny.h"
+#include "optim/adamw.h"
 #include "testing/on_card.h"
 
 namespace redline::model {

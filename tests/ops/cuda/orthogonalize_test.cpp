@@ -1,8 +1,7 @@
 // Orthogonal matrices on the card are the CPU's: batches of every shape, in fp32 closely and in bf16 as its rounding
 // has it.
-#include "ops/cuda/orthogonalize.h"
-
 #include "ops/cuda/both_backends.h"
+#include "ops/cuda/kernels.h"
 
 namespace redline::ops {
 namespace {

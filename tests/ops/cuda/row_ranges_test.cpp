@@ -1,7 +1,7 @@
 // Needs no card.
-#include "ops/cuda/row_ranges.h"
-
 #include <gtest/gtest.h>
+
+#include "ops/add_norm.h"
 
 namespace redline::ops::cuda {
 namespace {

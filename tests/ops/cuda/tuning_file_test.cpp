@@ -1,6 +1,4 @@
 // The tuning cache gives back what was put, survives other writers, and is never an error.
-#include "ops/cuda/tuning_file.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "ops/cuda/gemm_tuning.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 

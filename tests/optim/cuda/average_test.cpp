@@ -1,6 +1,5 @@
 // The average of weights and sums of squares by tensor on the card: the CPU's numbers.
-#include "optim/average.h"
-
+#include "optim/adamw.h"
 #include "optim/cpu/kernels.h"
 #include "optim/cuda/kernels.h"
 #include "testing/card_check.h"

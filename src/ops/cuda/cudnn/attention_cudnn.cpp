@@ -12,8 +12,8 @@
 
 #include "base/dtype.h"
 #include "base/words.h"
+#include "device/cuda/handles.h"
 #include "ops/cuda/attention_backends.h"
-#include "ops/cuda/attention_ragged.h"
 #include "ops/cuda/cudnn/frontend.h"
 
 void* cudnn_frontend::cudnn_dlhandle = nullptr;  // the frontend calls the library through it

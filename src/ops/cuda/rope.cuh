@@ -1,8 +1,12 @@
-// The arithmetic of RoPE and of a head's norm, where kernels with casts and without must agree to the bit. Fused
-// operations are written out, since compilers would choose differently from one kernel to the next.
+// What the three files of RoPE share: the arithmetic of the rotation and of a head's norm, where kernels with casts and
+// without must agree to the bit, and the launchers to which rope_qk_norm.cu gives ops on. Fused operations are written
+// out, since compilers would choose differently from one kernel to the next.
 #pragma once
 
 #include <cstdint>
+
+#include "device/cuda/launch.h"
+#include "ops/rope_qk_norm.h"
 
 namespace redline::ops::cuda {
 
@@ -27,5 +31,12 @@ __device__ inline float norm_slope(float product, float rstd, std::int32_t head_
 __device__ inline float norm_dx(float dy, float x, float w, float rstd, float slope) {
   return fmaf(dy, rstd * w, -(x * slope));
 }
+
+// rope_projection_norm.cu: ops whose norm is over all of q and over all of k.
+void rope_projection_norm(const RopeQkNorm<Tensor>& op, const device::cuda::Launch& launch);
+void rope_projection_norm_grad(const RopeQkNormGrad<Tensor>& op, const device::cuda::Launch& launch);
+
+// rope_grad_cast.cu: gradients of RoPE and of norms of heads in eight bits alone, where dqkv is only read.
+void rope_grad_cast(const RopeQkNormGrad<Tensor>& op, const device::cuda::Launch& launch);
 
 }  // namespace redline::ops::cuda

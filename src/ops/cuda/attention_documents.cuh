@@ -1,10 +1,9 @@
 // Shares the work of tiled attention: a fixed number of resident blocks takes tiles from the list of
-// ops/document_tiles.h until it is empty. The order decides when a tile is done, never its bits.
+// ops::DocumentTiles until it is empty. The order decides when a tile is done, never its bits.
 #pragma once
 
 #include "device/cuda/launch.h"
 #include "ops/attention.h"
-#include "ops/document_tiles.h"
 
 namespace redline::ops::cuda {
 
@@ -13,7 +12,7 @@ struct alignas(16) PlannedDocument {
   int begin, end, first, tiles;
 };
 
-// One list of ops/document_tiles.h: the tiles of one size.
+// One list of ops::DocumentTiles: the tiles of one size.
 struct TileList {
   int tile = 0;          // tokens a tile, counted from the document's own start
   int* taken = nullptr;  // pieces of work that blocks have asked for beside their first two, and blocks that are done
