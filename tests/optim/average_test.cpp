@@ -2,6 +2,7 @@
 // tensor.
 #include "optim/adamw.h"
 #include "optim/cpu/kernels.h"
+#include "optim/schedule.h"
 #include "testing/op_check.h"
 
 namespace redline::optim {
