@@ -9,23 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "testing/copy_lanes.h"
 #include "testing/readbacks.h"
+#include "testing/says.h"
 #include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
 namespace redline::device {
 namespace {
-
-std::string user_error(std::string_view which) {
-  try {
-    open_device(which);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(CpuDevice, SpansAreTimedWhereTheWorkEnds) {
   CpuDevice cpu(2);
@@ -137,12 +128,12 @@ TEST(OpenDevice, AutoNeverFails) {
 TEST(OpenDevice, CudaThatCannotTrainSaysWhyAndWhatToUse) {
   const CudaStatus status = cuda_status();
   if (status.problem.empty()) GTEST_SKIP() << "a card can train here";
-  EXPECT_EQ(user_error("cuda"), "--device cuda: " + status.problem + "; use --device cpu");
+  EXPECT_TRUE(testing::says(testing::error_of([] { open_device("cuda"); }), {"--device cuda", status.problem}));
 }
 
 TEST(OpenDevice, AnUnknownNameIsAUserError) {
-  EXPECT_NE(user_error("tpu").find("--device tpu"), std::string::npos);
-  EXPECT_NE(user_error("").find("use cpu, cuda or auto"), std::string::npos);
+  EXPECT_TRUE(testing::says(testing::error_of([] { open_device("tpu"); }), {"--device tpu"}));
+  EXPECT_TRUE(testing::says(testing::error_of([] { open_device(""); }), {"cpu, cuda or auto"}));
 }
 
 TEST(CudaStatus, IsAnAnswerAndNeverAnError) {

@@ -1,5 +1,4 @@
-// Residual add and RMSNorm, with and without a branch, against doubles.
-#include "ops/cpu/kernels.h"
+// The norms of the residual stream against doubles: before a branch, with one and without, and after a branch.
 #include "testing/op_check.h"
 
 namespace redline::ops {
@@ -9,30 +8,29 @@ using namespace redline::testing;
 
 constexpr double kEps = 1e-5;
 
-struct Reference {
-  Values residual, y, rstd;
+struct Normed {
+  Values y, rstd;
 };
-Reference reference(const Values& residual_in, const Values& branch, const Values& weight) {
-  Reference r{residual_in, residual_in, {}};
-  for (std::size_t i = 0; i < branch.size(); ++i) r.residual[i] += branch[i];
+// RMSNorm of the rows of x, added to `base` where there is one.
+Normed normed(const Values& x, const Values& weight, const Values& base = {}) {
+  Normed n{base, {}};
+  n.y.resize(x.size());
   const std::size_t d = weight.size();
-  for (std::size_t i = 0; i < residual_in.size(); i += d) {
+  for (std::size_t i = 0; i < x.size(); i += d) {
     double squares = 0;
-    for (std::size_t j = 0; j < d; ++j) squares += r.residual[i + j] * r.residual[i + j];
-    r.rstd.push_back(1 / std::sqrt(squares / static_cast<double>(d) + kEps));
-    for (std::size_t j = 0; j < d; ++j) r.y[i + j] = r.residual[i + j] * r.rstd.back() * weight[j];
+    for (std::size_t j = 0; j < d; ++j) squares += x[i + j] * x[i + j];
+    n.rstd.push_back(1 / std::sqrt(squares / static_cast<double>(d) + kEps));
+    for (std::size_t j = 0; j < d; ++j) n.y[i + j] += x[i + j] * n.rstd.back() * weight[j];
   }
-  return r;
+  return n;
 }
 
-struct AddNormCase {
+struct NormCase {
   std::int64_t n, d;
 };
-class AddNormTest : public ::testing::TestWithParam<AddNormCase> {};
+class NormTest : public ::testing::TestWithParam<NormCase> {};
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
-TEST_P(AddNormTest, MatchesTheReferenceAndItsSlopes) {
+TEST_P(NormTest, AddNormMatchesTheReferenceAndItsSlopes) {
   const auto [n, d] = GetParam();
   for (bool with_branch : {true, false}) {
     Memory memory;
@@ -40,11 +38,11 @@ TEST_P(AddNormTest, MatchesTheReferenceAndItsSlopes) {
     const Tensor branch = with_branch ? memory.uniform({n, d}) : absent;
     const Tensor residual_out = with_branch ? memory.zeros({n, d}) : absent;
     const Tensor y = memory.zeros({n, d}), rstd = memory.zeros({n});
-    Values in = values_of(residual_in), b = with_branch ? values_of(branch) : Values(), w = values_of(weight);
-    run_checked(memory, AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, static_cast<float>(kEps)},
-                kRun);
-    const Reference want = reference(in, b, w);
-    if (with_branch) expect_close("residual_out", residual_out, want.residual, 1e-6);
+    Values residual = values_of(residual_in), w = values_of(weight);
+    if (with_branch) std::ranges::transform(residual, values_of(branch), residual.begin(), std::plus());
+    run_checked(memory, AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, static_cast<float>(kEps)});
+    const Normed want = normed(residual, w);
+    if (with_branch) expect_close("residual_out", residual_out, residual, 1e-6);
     expect_close("y", y, want.y, 3e-6);
     expect_close("rstd", rstd, want.rstd, 3e-6);
 
@@ -52,20 +50,42 @@ TEST_P(AddNormTest, MatchesTheReferenceAndItsSlopes) {
       const Tensor dy = memory.uniform({n, d}), dresidual = memory.uniform({n, d}), dweight = memory.uniform({d});
       const Values base_residual = accumulate ? values_of(dresidual) : Values();
       const Values base_weight = accumulate ? values_of(dweight) : Values(), upstream = values_of(dy);
-      run_checked(memory,
-                  AddNormGrad<Tensor>{dy, with_branch ? residual_out : residual_in, weight, rstd, dresidual, dweight,
-                                      memory.zeros({kRowGroups, d}), accumulate, accumulate},
-                  kRun);
-      const auto loss = [&] { return dot(reference(in, b, w).y, upstream); };
-      expect_gradient("dresidual", dresidual, in, loss, 3e-5, base_residual);
+      run_checked(memory, AddNormGrad<Tensor>{dy, with_branch ? residual_out : residual_in, weight, rstd, dresidual,
+                                              dweight, memory.zeros({kRowGroups, d}), accumulate, accumulate});
+      const auto loss = [&] { return dot(normed(residual, w).y, upstream); };
+      expect_gradient("dresidual", dresidual, residual, loss, 3e-5, base_residual);
       expect_gradient("dweight", dweight, w, loss, 3e-5, base_weight);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AddNormTest,
-                         ::testing::Values(AddNormCase{1, 1}, AddNormCase{1, 64}, AddNormCase{3, 7},
-                                           AddNormCase{33, 50}, AddNormCase{64, 256}, AddNormCase{100, 129}));
+// The gradient of a norm after a branch is AddNormGrad's.
+TEST_P(NormTest, NormAddMatchesTheReferenceAndItsSlopes) {
+  const auto [n, d] = GetParam();
+  for (bool accumulate : {false, true}) {
+    Memory memory;
+    const Tensor residual = memory.uniform({n, d}, -2, 2), branch = memory.uniform({n, d});
+    const Tensor weight = memory.uniform({d}, 0.5, 1.5), out = memory.zeros({n, d}), rstd = memory.zeros({n});
+    Values in = values_of(residual), b = values_of(branch), w = values_of(weight);
+    run_checked(memory, NormAdd<Tensor>{residual, branch, weight, out, rstd, static_cast<float>(kEps)});
+    const Normed want = normed(b, w, in);
+    expect_close("residual_out", out, want.y, 3e-6);
+    expect_close("rstd", rstd, want.rstd, 3e-6);
+
+    const Tensor dout = memory.uniform({n, d}), dbranch = memory.uniform({n, d}), dweight = memory.uniform({d});
+    const Values base_weight = accumulate ? values_of(dweight) : Values(), upstream = values_of(dout);
+    run_checked(memory, AddNormGrad<Tensor>{dout, branch, weight, rstd, dbranch, dweight, memory.zeros({kRowGroups, d}),
+                                            false, accumulate});
+    const auto loss = [&] { return dot(normed(b, w, in).y, upstream); };
+    expect_gradient("dbranch", dbranch, b, loss, 5e-5);
+    expect_gradient("dweight", dweight, w, loss, 5e-5, base_weight);
+    expect_gradient("dresidual", dout, in, loss, 5e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, NormTest,
+                         ::testing::Values(NormCase{1, 1}, NormCase{1, 64}, NormCase{3, 7}, NormCase{33, 50},
+                                           NormCase{64, 256}, NormCase{100, 129}));
 
 }  // namespace
 }  // namespace redline::ops

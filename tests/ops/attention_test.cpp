@@ -1,5 +1,5 @@
-// Attention within packed documents: forward and backward against doubles, and documents that neither see nor shift
-// each other by a single bit.
+// Attention within packed documents: forward and backward against doubles, documents that neither see nor shift each
+// other by a single bit, and decoding by the cache, which has the outputs of attention over the whole document.
 #include "ops/attention_batch.h"
 #include "ops/cpu/kernels.h"
 #include "testing/op_check.h"
@@ -9,17 +9,15 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
-struct Reference {
+struct AttentionReference {
   Values out, lse;
 };
 
 // Straight from the definition.
-Reference reference(const Values& qkv, const std::vector<std::int64_t>& offsets, const HeadLayout& l, std::int64_t n,
-                    double scale) {
-  Reference r{Values(static_cast<std::size_t>(n * l.heads * l.head_dim)),
-              Values(static_cast<std::size_t>(l.heads * n))};
+AttentionReference reference(const Values& qkv, const std::vector<std::int64_t>& offsets, const HeadLayout& l,
+                             std::int64_t n, double scale) {
+  AttentionReference r{Values(static_cast<std::size_t>(n * l.heads * l.head_dim)),
+                       Values(static_cast<std::size_t>(l.heads * n))};
   const std::int64_t hd = l.head_dim, group = l.heads / l.kv_heads;
   const auto row = [&](std::int64_t token, std::int64_t head) {
     return qkv.data() + token * l.qkv_width() + head * hd;
@@ -59,10 +57,10 @@ struct Batch : DocumentBatch {
         lse(memory.zeros({l.heads, n})),
         dqkv(memory.zeros(qkv.shape)),
         delta(memory.zeros({l.heads, n})) {}
-  void run_forward() { run_checked(memory, Attention<Tensor>{qkv, doc_offsets, out, lse, layout, scale}, kRun); }
+  void run_forward() { run_checked(memory, Attention<Tensor>{qkv, doc_offsets, out, lse, layout, scale}); }
   void run_backward() {
     AttentionGrad<Tensor> op{qkv, doc_offsets, out, lse, dout, dqkv, delta, {}, layout, scale};
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
   }
 };
 
@@ -79,7 +77,7 @@ TEST_P(AttentionTest, MatchesTheReferenceAndItsSlopes) {
   Batch b(c.layout, c.lengths, c.tail, c.unused);
   b.run_forward();
   Values qkv = values_of(b.qkv);
-  const Reference want = reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale));
+  const AttentionReference want = reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale));
   expect_close("out", b.out, want.out, 1e-5);
   expect_close("lse", b.lse, want.lse, 1e-5);
   b.run_backward();
@@ -169,6 +167,91 @@ TEST(Attention, HoldsWithScoresThatExpWouldOverflow) {
   for (const Tensor& t : {b.out, b.lse, b.dqkv}) {
     for (double v : values_of(t)) ASSERT_TRUE(std::isfinite(v));
   }
+}
+
+struct CachedCase {
+  std::vector<std::int64_t> lengths;  // of the slots' texts, the new token included
+  std::int64_t extra_rows;            // after the slots
+  HeadLayout layout;
+};
+class AttentionCachedTest : public ::testing::TestWithParam<CachedCase> {};
+
+// Documents of all slots, packed, through plain attention; then all but their last token stored and the last one
+// decoded.
+TEST_P(AttentionCachedTest, IsAttentionOverTheWholeText) {
+  const auto& [lengths, extra_rows, l] = GetParam();
+  Memory memory;
+  const auto slots = static_cast<std::int64_t>(lengths.size());
+  std::vector<std::int64_t> offsets = {0}, documents;
+  std::int64_t longest = 0;
+  for (const std::int64_t length : lengths) {
+    documents.push_back(static_cast<std::int64_t>(documents.size()));
+    offsets.push_back(offsets.back() + length);
+    longest = std::max(longest, length);
+  }
+  const std::int64_t n = offsets.back(), rows = slots + extra_rows, capacity = longest + 3;
+  const float scale = 0.3f;
+  const Tensor qkv = memory.uniform({n, l.qkv_width()}), doc_offsets = memory.integers(offsets);
+  const Tensor whole = memory.zeros({n, l.heads * l.head_dim}), lse = memory.zeros({l.heads, n});
+  run_checked(memory, Attention<Tensor>{qkv, doc_offsets, whole, lse, l, scale, longest});
+
+  const Tensor keys = memory.uniform({slots, l.kv_heads, capacity, l.head_dim});
+  const Tensor values = memory.uniform({slots, l.kv_heads, capacity, l.head_dim});
+  const Values before = values_of(keys);
+  run_checked(memory, CacheStore<Tensor>{qkv, doc_offsets, memory.integers(documents), keys, values, l});
+  // After a text its slot keeps what it held.
+  for (std::int64_t s = 0; s < slots; ++s)
+    for (std::int64_t t = lengths[static_cast<std::size_t>(s)]; t < capacity; ++t)
+      for (std::int64_t h = 0; h < l.kv_heads; ++h) {
+        const auto at = static_cast<std::size_t>(((s * l.kv_heads + h) * capacity + t) * l.head_dim);
+        EXPECT_EQ(static_cast<double>(keys.f32()[at]), before[at]);
+      }
+
+  // The last token of each is taken out of the cache again, and decoded.
+  const Tensor step = memory.zeros({rows, l.qkv_width()});
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(rows), 0);
+  Values want(static_cast<std::size_t>(rows * l.heads * l.head_dim), 0.0);
+  for (std::int64_t s = 0; s < slots; ++s) {
+    const std::int64_t last = offsets[static_cast<std::size_t>(s) + 1] - 1;
+    positions[static_cast<std::size_t>(s)] = lengths[static_cast<std::size_t>(s)] - 1;
+    std::copy_n(qkv.f32() + last * l.qkv_width(), l.qkv_width(), step.f32() + s * l.qkv_width());
+    const std::int64_t width = l.heads * l.head_dim;
+    for (std::int64_t e = 0; e < width; ++e)
+      want[static_cast<std::size_t>(s * width + e)] = static_cast<double>(whole.f32()[last * width + e]);
+    for (std::int64_t h = 0; h < l.kv_heads; ++h) {
+      const std::int64_t at = ((s * l.kv_heads + h) * capacity + positions[static_cast<std::size_t>(s)]) * l.head_dim;
+      std::fill_n(keys.f32() + at, l.head_dim, 9.0f);
+      std::fill_n(values.f32() + at, l.head_dim, 9.0f);
+    }
+  }
+  const Tensor out = memory.zeros({rows, l.heads * l.head_dim});
+  const Tensor partial = memory.zeros({slots, l.heads, key_splits(capacity), l.head_dim + 2});
+  run_checked(memory, AttentionCached<Tensor>{step, memory.integers(positions), keys, values, out, partial, l, scale});
+  expect_close("out", out, want, 2e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionCachedTest,
+                         ::testing::Values(CachedCase{{1}, 0, {1, 1, 2}}, CachedCase{{5, 1, 3}, 2, {4, 2, 10}},
+                                           CachedCase{{300, 257}, 0, {6, 2, 64}}, CachedCase{{33}, 7, {8, 1, 96}},
+                                           CachedCase{{512}, 0, {2, 2, 128}}));
+
+// Several slots may continue one document, and a slot without one is left alone.
+TEST(CacheStoreTest, CopiesADocumentToItsSlots) {
+  const HeadLayout l{2, 1, 4};
+  Memory memory;
+  const Tensor qkv = memory.uniform({3, l.qkv_width()}), keys = memory.uniform({3, 1, 4, 4});
+  const Tensor values = memory.uniform({3, 1, 4, 4});
+  const Values before = values_of(values);
+  run_checked(memory, CacheStore<Tensor>{qkv, memory.integers({0, 3}), memory.integers({0, -1, 0}), keys, values, l});
+  for (std::int64_t t = 0; t < 3; ++t)
+    for (std::int64_t e = 0; e < 4; ++e) {
+      const float k = qkv.f32()[t * l.qkv_width() + 8 + e], v = qkv.f32()[t * l.qkv_width() + 12 + e];
+      for (const std::int64_t slot : {0, 2}) {
+        EXPECT_EQ(keys.f32()[(slot * 4 + t) * 4 + e], k);
+        EXPECT_EQ(values.f32()[(slot * 4 + t) * 4 + e], v);
+      }
+      EXPECT_EQ(static_cast<double>(values.f32()[(4 + t) * 4 + e]), before[static_cast<std::size_t>((4 + t) * 4 + e)]);
+    }
 }
 
 }  // namespace

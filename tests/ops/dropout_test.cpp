@@ -8,15 +8,13 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
 TEST(Dropout, DrawsTheStatedWords) {
   const StepState state{.seed = 77, .step = 12, .first_token = 1000};
   for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {129, 64}, {5, 1023}}) {
     for (float p : {0.0f, 0.1f, 0.5f, 1.0f}) {
       Memory memory;
       const Tensor x = memory.uniform({n, d}, 1, 2), y = memory.zeros({n, d});
-      run_checked(memory, Dropout<Tensor>{x, memory.object(state), y, p, 5}, kRun);
+      run_checked(memory, Dropout<Tensor>{x, memory.object(state), y, p, 5});
       const Random random(77, (std::uint64_t{5} << 40) + 12);
       for (std::int64_t t = 0; t < n; ++t) {
         for (std::int64_t e = 0; e < d; ++e) {
@@ -33,8 +31,8 @@ TEST(Dropout, DrawsTheStatedWords) {
 TEST(Dropout, WorksInPlaceAndKeepsTheStatedShare) {
   Memory memory;
   const Tensor x = memory.uniform({500, 200}, 1, 1), y = memory.zeros({500, 200}), state = memory.object(StepState{});
-  run_checked(memory, Dropout<Tensor>{x, state, y, 0.25f, 1}, kRun);
-  run_checked(memory, Dropout<Tensor>{x, state, x, 0.25f, 1}, kRun);
+  run_checked(memory, Dropout<Tensor>{x, state, y, 0.25f, 1});
+  run_checked(memory, Dropout<Tensor>{x, state, x, 0.25f, 1});
   EXPECT_EQ(values_of(x), values_of(y));
   double kept = 0;
   for (double v : values_of(y)) kept += v > 0;

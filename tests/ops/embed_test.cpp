@@ -20,7 +20,7 @@ TEST_P(EmbedTest, CopiesRowsAndAddsThemBack) {
   Memory memory;
   const std::vector<std::int64_t> ids = random_integers(n, vocab, 3);
   const Tensor tokens = memory.integers(ids), weight = memory.uniform({vocab, d}), y = memory.zeros({n, d});
-  run_checked(memory, Embed<Tensor>{tokens, weight, y}, [](auto& op, auto& pool) { run(op, pool); });
+  run_checked(memory, Embed<Tensor>{tokens, weight, y});
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j < d; ++j)
       ASSERT_EQ(y.f32()[at(i, j)], weight.f32()[at(ids[static_cast<std::size_t>(i)], j)]);
@@ -37,8 +37,7 @@ TEST_P(EmbedTest, CopiesRowsAndAddsThemBack) {
         want[at(ids[static_cast<std::size_t>(i)], j)] += static_cast<double>(dy.f32()[at(i, j)]);
       }
     }
-    run_checked(memory, EmbedGrad<Tensor>{tokens, dy, dweight, accumulate, static_cast<std::int32_t>(padding)},
-                [](auto& op, auto& pool) { run(op, pool); });
+    run_checked(memory, EmbedGrad<Tensor>{tokens, dy, dweight, accumulate, static_cast<std::int32_t>(padding)});
     expect_close("dweight", dweight, want, 1e-5, base);
   }
 }

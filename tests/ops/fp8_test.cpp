@@ -1,5 +1,5 @@
 // Casts to eight bits, element by element; how scales are found and how they move; products of what was cast against
-// doubles, and how far they are from products of what was not.
+// doubles, and how far they are from products of what was not; counts of every code.
 #include "ops/fp8.h"
 
 #include <limits>
@@ -13,7 +13,6 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
 constexpr DType kFormats[] = {DType::e4m3, DType::e5m2};
 constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -42,7 +41,7 @@ void expect_quantized(Memory& memory, const Tensor& x, float scale) {
       Fp8Copies<Tensor> to{.scale = scale_entry(memory, scale)};
       if (ways & 1) to.rows = memory.array(dtype, {n, d});
       if (ways & 2) to.columns = memory.array(dtype, {d, n});
-      run_checked(memory, Quantize<Tensor>{x, to}, kRun);
+      run_checked(memory, Quantize<Tensor>{x, to});
       expect_casts(x, to.rows, to.columns, scale);
     }
   }
@@ -67,7 +66,7 @@ TEST(Quantize, TurnsOverWhatIsInEightBits) {
     Memory memory;
     const Tensor x = memory.array(dtype, {37, 70}), columns = memory.array(dtype, {70, 37});
     for (std::int64_t i = 0; i < x.elements(); ++i) x.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 7);
-    run_checked(memory, Quantize<Tensor>{x, {.columns = columns}}, kRun);
+    run_checked(memory, Quantize<Tensor>{x, {.columns = columns}});
     for (std::int64_t i = 0; i < x.elements(); ++i)
       ASSERT_EQ(columns.as<std::uint8_t>()[i % 70 * 37 + i / 70], x.as<std::uint8_t>()[i]) << i;
   }
@@ -79,7 +78,7 @@ TEST(Quantize, RecordsTheLargestMagnitudeThatBf16Keeps) {
   const Quantize<Tensor> op{x, {memory.array(DType::e5m2, x.shape), {}, scale, amax}};
   const auto recorded = [&](float before) {
     *amax.f32() = before;
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     return *amax.f32();
   };
   x.f32()[100] = -3.005f;  // rounds to -3
@@ -101,7 +100,7 @@ TEST(QuantizeWeight, BringsTheLargestToTheTopOfTheFormat) {
       const Tensor weight = of_all_sizes(memory, {48, 33}, exponent - 8, exponent), scale = scale_entry(memory, 1);
       const Tensor rows = memory.array(dtype, {48, 33}), columns = memory.array(dtype, {33, 48});
       entry(scale).history[3] = 5;  // of nothing that counts
-      run_checked(memory, QuantizeWeight<Tensor>{weight, rows, columns, scale}, kRun);
+      run_checked(memory, QuantizeWeight<Tensor>{weight, rows, columns, scale});
       float most = 0;
       for (std::int64_t i = 0; i < weight.elements(); ++i)
         most = std::max(most, std::abs(f32_from_bf16(bf16_from_f32(weight.f32()[i]))));
@@ -120,7 +119,7 @@ TEST(QuantizeWeight, BringsTheLargestToTheTopOfTheFormat) {
 TEST(QuantizeWeight, OfNothingHasTheScaleOne) {
   Memory memory;
   const Tensor scale = scale_entry(memory, 8), rows = memory.array(DType::e4m3, {16, 16});
-  run_checked(memory, QuantizeWeight<Tensor>{memory.zeros({16, 16}), rows, {}, scale}, kRun);
+  run_checked(memory, QuantizeWeight<Tensor>{memory.zeros({16, 16}), rows, {}, scale});
   EXPECT_EQ(entry(scale).scale, 1.0f);
 }
 
@@ -131,7 +130,7 @@ TEST(BoundScale, NoOutputOfTheNormSaturates) {
       Memory memory;
       const Tensor weight = memory.uniform({d}, -size, size), scale = scale_entry(memory, 1),
                    x = memory.zeros({kRows, d});
-      run_checked(memory, BoundScale<Tensor>{weight, scale}, kRun);
+      run_checked(memory, BoundScale<Tensor>{weight, scale});
       // The worst that a norm can make: all of a row in one place.
       for (std::int64_t i = 0; i < kRows; ++i) x.f32()[i * d + i % d] = i % 2 ? 1e3f : -1e3f;
       const Tensor y = memory.zeros({kRows, d}), rstd = memory.zeros({kRows});
@@ -154,7 +153,7 @@ class MoveScalesTest : public ::testing::Test {
   const Fp8Scale& step(float amax, bool made = true) {
     *amax_.f32() = amax;
     result_.as<UpdateResult>()->finite = made ? 1.0f : 0.0f;
-    run_checked(memory_, MoveScales<Tensor>{scales_, amax_, result_, kTarget}, kRun);
+    run_checked(memory_, MoveScales<Tensor>{scales_, amax_, result_, kTarget});
     EXPECT_EQ(*amax_.f32(), 0.0f) << "the record starts again";
     return entry(scales_);
   }
@@ -221,20 +220,9 @@ TEST(MoveScales, EntriesMoveApart) {
   constexpr std::int64_t kEntries = 5;
   const Tensor scales = memory.zeros({kEntries, kScaleFloats}), amax = memory.zeros({kEntries});
   for (std::int64_t i = 0; i < kEntries; ++i) amax.f32()[i] = std::exp2(static_cast<float>(i));
-  run_checked(memory, MoveScales<Tensor>{scales, amax, {}, 448}, kRun);
+  run_checked(memory, MoveScales<Tensor>{scales, amax, {}, 448});
   for (std::int64_t i = 0; i < kEntries; ++i)
     EXPECT_EQ(scales.as<Fp8Scale>()[i].scale, std::exp2(static_cast<float>(8 - i))) << i;
-}
-
-// A[m, k] B[n, k]^T.
-Values product_of(const Values& a, const Values& b, std::int64_t m, std::int64_t n, std::int64_t k) {
-  Values c(static_cast<std::size_t>(m * n));
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t l = 0; l < k; ++l)
-        c[static_cast<std::size_t>(i * n + j)] +=
-            a[static_cast<std::size_t>(i * k + l)] * b[static_cast<std::size_t>(j * k + l)];
-  return c;
 }
 
 TEST(Fp8Product, MatchesDoubles) {
@@ -259,8 +247,8 @@ TEST(Fp8Product, MatchesDoubles) {
         const Tensor a = numbers(of_a, {m, k}, 1), b = numbers(of_b, {n, k}, 2), c = memory.uniform({m, n});
         const Fp8Product<Tensor> op{a, b, scale_entry(memory, 0x1p5f), scale_entry(memory, 0x1p-3f), c, accumulate};
         const Values base = accumulate ? values_of(c) : Values();
-        run_checked(memory, op, kRun);
-        Values want = product_of(values_of(a), values_of(b), m, n, k);
+        run_checked(memory, op);
+        Values want = product_of_doubles(values_of(a), false, values_of(b), true, m, n, k);
         for (double& x : want) x *= 0x1p-2;
         expect_close("c", c, want, 1e-5, base);
       }
@@ -327,6 +315,38 @@ TEST(Fp8Product, IsNearThatOfWhatWasNotCast) {
   expect_near("y", y8, y, 0.04);
   expect_near("dx", dx8, dx, 0.06);
   expect_near("dweight", dweight8, dweight, 0.06);
+}
+
+TEST(CountFp8, KnowsEveryCode) {
+  for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+    Memory memory;
+    const Tensor copy = memory.array(dtype, {256, 16});
+    std::uint64_t not_finite = 0;
+    for (int code = 0; code < 256; ++code) {
+      for (int i = 0; i < 16; ++i) copy.as<std::uint8_t>()[16 * code + i] = static_cast<std::uint8_t>(code);
+      not_finite += std::isfinite(f32_from_fp8(static_cast<std::uint8_t>(code), fp8_format(dtype))) ? 0 : 16;
+    }
+    const Tensor count = memory.object(Fp8Count{.saturated = 1, .zeros = 2, .not_finite = 3, .largest = 4});
+    run_checked(memory, CountFp8<Tensor>{copy, count});
+    const auto& found = *count.as<Fp8Count>();
+    EXPECT_EQ(found.saturated, 1u + 32u) << "of either sign";
+    EXPECT_EQ(found.zeros, 2u + 32u);
+    EXPECT_EQ(found.not_finite, 3u + not_finite);
+    EXPECT_EQ(found.largest, 0x7Fu);
+  }
+}
+
+TEST(CountFp8, TheLargestIsThatOfTheCopy) {
+  Memory memory;
+  const Tensor copy = memory.array(DType::e4m3, {16});
+  copy.as<std::uint8_t>()[5] = fp8_from_f32(-3.5f, kE4m3);
+  copy.as<std::uint8_t>()[15] = fp8_from_f32(3.25f, kE4m3);
+  const Tensor count = memory.object(Fp8Count{});
+  run_checked(memory, CountFp8<Tensor>{copy, count});
+  const auto& found = *count.as<Fp8Count>();
+  EXPECT_EQ(f32_from_fp8(static_cast<std::uint8_t>(found.largest), kE4m3), 3.5f);
+  EXPECT_EQ(found.zeros, 14u);
+  EXPECT_EQ(found.saturated + found.not_finite, 0u);
 }
 
 }  // namespace

@@ -9,24 +9,6 @@ namespace {
 using cpu::Transpose;
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
-// c[m, n] = a b, either possibly stored transposed.
-Values product(const Values& a, Transpose ta, const Values& b, Transpose tb, std::int64_t m, std::int64_t n,
-               std::int64_t k) {
-  Values c(static_cast<std::size_t>(m * n));
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t l = 0; l < k; ++l) {
-      const double x = a[static_cast<std::size_t>(ta == Transpose::yes ? l * m + i : i * k + l)];
-      for (std::int64_t j = 0; j < n; ++j) {
-        c[static_cast<std::size_t>(i * n + j)] +=
-            x * b[static_cast<std::size_t>(tb == Transpose::yes ? j * k + l : l * n + j)];
-      }
-    }
-  }
-  return c;
-}
-
 struct LinearCase {
   std::int64_t n, k, m;
 };
@@ -37,15 +19,14 @@ TEST_P(LinearTest, MatchesDoubles) {
   Memory memory;
   const Tensor x = memory.uniform({n, k}), weight = memory.uniform({m, k}), dy = memory.uniform({n, m});
   const Tensor y = memory.zeros({n, m}), dx = memory.zeros({n, k}), dweight = memory.uniform({m, k});
-  run_checked(memory, Linear<Tensor>{x, weight, y}, kRun);
-  expect_close("y", y, product(values_of(x), Transpose::no, values_of(weight), Transpose::yes, n, m, k), 1e-5);
-  run_checked(memory, LinearInputGrad<Tensor>{dy, weight, dx}, kRun);
-  expect_close("dx", dx, product(values_of(dy), Transpose::no, values_of(weight), Transpose::no, n, k, m), 1e-5);
+  run_checked(memory, Linear<Tensor>{x, weight, y});
+  expect_close("y", y, product_of_doubles(values_of(x), false, values_of(weight), true, n, m, k), 1e-5);
+  run_checked(memory, LinearInputGrad<Tensor>{dy, weight, dx});
+  expect_close("dx", dx, product_of_doubles(values_of(dy), false, values_of(weight), false, n, k, m), 1e-5);
   for (bool accumulate : {false, true}) {
     const Values base = accumulate ? values_of(dweight) : Values();
-    run_checked(memory, LinearWeightGrad<Tensor>{x, dy, dweight, accumulate}, kRun);
-    expect_close("dweight", dweight, product(values_of(dy), Transpose::yes, values_of(x), Transpose::no, m, k, n), 1e-5,
-                 base);
+    run_checked(memory, LinearWeightGrad<Tensor>{x, dy, dweight, accumulate});
+    expect_close("dweight", dweight, product_of_doubles(values_of(dy), true, values_of(x), false, m, k, n), 1e-5, base);
   }
 }
 
@@ -64,7 +45,8 @@ TEST(Gemm, TilesOfAnyShapeKeepToTheirMatrix) {
     const auto ta = i % 3 == 0 ? Transpose::yes : Transpose::no, tb = i % 4 < 2 ? Transpose::yes : Transpose::no;
     Memory memory;
     const Tensor a = memory.uniform({m, k}), b = memory.uniform({k, n}), c = memory.uniform({m, n + gap});
-    const Values start = values_of(c), want = product(values_of(a), ta, values_of(b), tb, m, n, k);
+    const Values start = values_of(c), want = product_of_doubles(values_of(a), ta == Transpose::yes, values_of(b),
+                                                                 tb == Transpose::yes, m, n, k);
     cpu::gemm({.ta = ta,
                .tb = tb,
                .m = m,

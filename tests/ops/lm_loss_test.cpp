@@ -2,7 +2,6 @@
 // kept between the products rounded, and with the gradients' operands in eight bits.
 #include "base/small_floats.h"
 #include "ops/cpu/kernels.h"
-#include "ops/head_in_fp8.h"
 #include "ops/lm_head.h"
 #include "testing/op_check.h"
 
@@ -10,8 +9,6 @@ namespace redline::ops {
 namespace {
 
 using namespace redline::testing;
-
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
 
 Values reference(const Values& x, const Values& weight, const std::vector<std::int64_t>& targets, std::size_t d) {
   Values losses(targets.size());
@@ -61,7 +58,7 @@ TEST_P(LmLossTest, MatchesTheReferenceAndItsSlopes) {
     Values in = values_of(op.x), w = values_of(op.weight);
     const Values base_weight = accumulate ? values_of(op.dweight) : Values();
     const auto slopes_of = [&, width = static_cast<std::size_t>(d)] { return reference(in, w, ids, width); };
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     const Values want = slopes_of();
     expect_close("losses", op.losses, want, 2e-6);
     const double total = sum_of(want) + (accumulate ? 3.5 : 0);
@@ -77,7 +74,7 @@ TEST_P(LmLossTest, MatchesTheReferenceAndItsSlopes) {
 
     const Values trained = values_of(op.losses);
     op.dx = op.dweight = Tensor{};
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     EXPECT_EQ(values_of(op.losses), trained) << "the loss alone";
   }
 }
@@ -90,11 +87,11 @@ TEST_P(LmLossTest, WithZLossTheGradientAloneHasIt) {
   const std::vector<std::int64_t> ids = targets_with_gaps(n, vocab);
   LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}), ids, chunk);
   Values in = values_of(op.x), w = values_of(op.weight);
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   const Values plain = values_of(op.losses), gradient = values_of(op.dx);
   const double plain_sum = *op.loss_sum.as<double>();
   op.z_loss = static_cast<float>(kZ);
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   EXPECT_EQ(values_of(op.losses), plain);
   EXPECT_EQ(*op.loss_sum.as<double>(), plain_sum);
   if (n > 1) {
@@ -124,7 +121,7 @@ TEST(LmLoss, HoldsWithLargeLogits) {
   const Tensor sum = memory.doubles(1), dx = memory.zeros({4, 8}), dweight = memory.zeros({50, 8});
   LmLoss<Tensor> op{x,     weight, memory.integers({1, 2, 3, 4}), losses, sum, memory.zeros({4, 50}), dx, dweight,
                     false, false};
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   for (const Tensor& t : {losses, sum, dx, dweight}) {
     for (double v : values_of(t)) EXPECT_TRUE(std::isfinite(v));
   }
@@ -143,7 +140,7 @@ TEST(LmLoss, RoundsWhatIsStoredInBf16) {
     LmLoss<Tensor> op{x, weight, memory.integers(ids), losses, sum, logits, {}, {}, false, false};
     op.stored = DType::bf16;
     if (gradient) op.dx = memory.zeros(x.shape), op.dweight = memory.zeros(weight.shape);
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     double error = 0;
     for (std::int64_t i = 0; i < kTokens; ++i) {
       double exponentials = 0, dlogits = 0;
@@ -165,10 +162,7 @@ TEST(LmLoss, RoundsWhatIsStoredInBf16) {
   }
 }
 
-struct Fp8Case {
-  std::int64_t n, d, vocab, chunk;
-};
-class LmLossInFp8 : public ::testing::TestWithParam<Fp8Case> {};
+class LmLossInFp8 : public ::testing::TestWithParam<LmLossCase> {};
 
 // Of the gradient that fp32 has, all of it but the error of one cast of each operand, which has no direction.
 TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
@@ -186,12 +180,12 @@ TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
       std::ranges::transform(start, op.dweight.f32(), [](double v) { return static_cast<float>(v); });
     };
     restart();
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     const Values want_dx = values_of(op.dx), want_dweight = values_of(op.dweight), want_losses = values_of(op.losses);
 
     op.fp8 = head_in_fp8(memory, op, *all_pools().back());
     restart();
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     EXPECT_EQ(values_of(op.losses), want_losses) << "logits are what they were";
     const auto expect_cast_error = [&](const char* what, const Tensor& got, const Values& want, const Values& base) {
       double squares = 0, errors = 0, sum = 0;
@@ -216,8 +210,9 @@ TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LmLossInFp8,
-                         ::testing::Values(Fp8Case{16, 16, 16, 16}, Fp8Case{64, 48, 272, 64}, Fp8Case{80, 32, 272, 32},
-                                           Fp8Case{128, 64, 1024, 48}, Fp8Case{32, 32, 4112, 16}));
+                         ::testing::Values(LmLossCase{16, 16, 16, 16}, LmLossCase{64, 48, 272, 64},
+                                           LmLossCase{80, 32, 272, 32}, LmLossCase{128, 64, 1024, 48},
+                                           LmLossCase{32, 32, 4112, 16}));
 
 // The casts are those of quantize, by columns of the last chunk.
 TEST(LmLoss, DlogitsInFp8AreTheCastsOfDlogits) {
@@ -227,12 +222,12 @@ TEST(LmLoss, DlogitsInFp8AreTheCastsOfDlogits) {
   ids[3] = -1;
   LmLoss<Tensor> op = head(memory, memory.uniform({kTokens, kWidth}), memory.uniform({kVocab, kWidth}), ids, kTokens);
   op.stored = DType::bf16;
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   const Tensor dlogits = memory.zeros({kTokens, kVocab}), columns = memory.array(DType::e5m2, {kVocab, kTokens});
   std::memcpy(dlogits.data, op.logits.data, static_cast<std::size_t>(dlogits.bytes()));
   op.fp8 = head_in_fp8(memory, op, *all_pools().back());
   cpu::run(Quantize<Tensor>{dlogits, {.columns = columns, .scale = op.fp8.dlogits_scale}}, *all_pools().back());
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   EXPECT_EQ(std::memcmp(op.fp8.dlogits.data, columns.data, static_cast<std::size_t>(columns.bytes())), 0);
 }
 

@@ -8,8 +8,7 @@ namespace {
 
 using namespace redline::testing;
 
-constexpr double kEps = 1e-6;
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
+constexpr double kRopeEps = 1e-6;
 
 struct Inputs {
   HeadLayout layout;
@@ -21,7 +20,7 @@ struct Inputs {
 void normalise(double* x, const Values& weight) {
   double squares = 0;
   for (std::size_t j = 0; j < weight.size(); ++j) squares += x[j] * x[j];
-  const double rstd = 1 / std::sqrt(squares / static_cast<double>(weight.size()) + kEps);
+  const double rstd = 1 / std::sqrt(squares / static_cast<double>(weight.size()) + kRopeEps);
   for (std::size_t j = 0; j < weight.size(); ++j) x[j] *= rstd * weight[j];
 }
 
@@ -86,8 +85,8 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
       Inputs in{l, random_integers(n, kPositions, 8), values_of(qkv), {}, {}, values_of(table), over};
       if (norm) in.q_norm = values_of(q_norm), in.k_norm = values_of(k_norm);
       const Tensor positions = memory.integers(in.positions);
-      RopeQkNorm<Tensor> op{qkv, q_norm, k_norm, positions, table, raw, rstd, l, static_cast<float>(kEps), over};
-      run_checked(memory, op, kRun);
+      RopeQkNorm<Tensor> op{qkv, q_norm, k_norm, positions, table, raw, rstd, l, static_cast<float>(kRopeEps), over};
+      run_checked(memory, op);
       expect_close("qkv", qkv, reference(in), 5e-6);
       const Values rotated = values_of(qkv);
 
@@ -95,7 +94,7 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
       for (std::int64_t i = 0; i < qkv.elements(); ++i)
         qkv.f32()[i] = static_cast<float>(in.qkv[static_cast<std::size_t>(i)]);
       op.raw = op.rstd = absent;
-      run_checked(memory, op, kRun);
+      run_checked(memory, op);
       EXPECT_EQ(values_of(qkv), rotated);
 
       const Tensor dqkv = memory.uniform({n, l.qkv_width()});
@@ -104,11 +103,9 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
       const Values upstream = values_of(dqkv);
       const Values base_q = norm && accumulate ? values_of(dq_norm) : Values();
       const Values base_k = norm && accumulate ? values_of(dk_norm) : Values();
-      run_checked(
-          memory,
-          RopeQkNormGrad<Tensor>{dqkv, q_norm, k_norm, positions, table, raw, rstd, dq_norm, dk_norm,
-                                 norm ? memory.zeros({kRowGroups, q_width + k_width}) : absent, l, accumulate, over},
-          kRun);
+      run_checked(memory, RopeQkNormGrad<Tensor>{dqkv, q_norm, k_norm, positions, table, raw, rstd, dq_norm, dk_norm,
+                                                 norm ? memory.zeros({kRowGroups, q_width + k_width}) : absent, l,
+                                                 accumulate, over});
       const auto loss = [&] { return dot(reference(in), upstream); };
       expect_gradient("dqkv", dqkv, in.qkv, loss, 5e-5);
       if (norm) {

@@ -7,8 +7,6 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
 Values reference(const Values& gate_up, std::size_t f) {
   Values y;
   for (std::size_t i = 0; i < gate_up.size(); i += 2 * f) {
@@ -31,14 +29,14 @@ TEST_P(SwiGluTest, MatchesTheReferenceAndItsSlopes) {
   const Tensor gate_up = memory.uniform({n, 2 * f}, -9, 9), y = memory.zeros({n, f}), dy = memory.uniform({n, f});
   Values in = values_of(gate_up);
   const Values upstream = values_of(dy);
-  run_checked(memory, SwiGlu<Tensor>{gate_up, y}, kRun);
+  run_checked(memory, SwiGlu<Tensor>{gate_up, y});
   expect_close("y", y, reference(in, static_cast<std::size_t>(f)), 1e-6);
 
   const Tensor apart = memory.zeros({n, 2 * f});
-  run_checked(memory, SwiGluGrad<Tensor>{gate_up, dy, apart}, kRun);
+  run_checked(memory, SwiGluGrad<Tensor>{gate_up, dy, apart});
   expect_gradient(
       "dgate_up", apart, in, [&] { return dot(reference(in, static_cast<std::size_t>(f)), upstream); }, 3e-5);
-  run_checked(memory, SwiGluGrad<Tensor>{gate_up, dy, gate_up}, kRun);
+  run_checked(memory, SwiGluGrad<Tensor>{gate_up, dy, gate_up});
   EXPECT_EQ(values_of(gate_up), values_of(apart)) << "in place";
 }
 
@@ -53,7 +51,7 @@ TEST(SwiGlu, SaturatesWithoutNan) {
   gate_up.f32()[1] = 1;
   gate_up.f32()[2] = 200;
   gate_up.f32()[3] = 1;
-  run_checked(memory, SwiGlu<Tensor>{gate_up, y}, kRun);
+  run_checked(memory, SwiGlu<Tensor>{gate_up, y});
   EXPECT_EQ(y.f32()[0], 0.0f);
   EXPECT_EQ(y.f32()[1], 200.0f);
 }

@@ -1,4 +1,4 @@
-// The norm and AdamW against doubles, and an update that must not happen; what AdamW keeps.
+// AdamW and the average of weights against doubles, updates that must not happen, and what AdamW keeps.
 #include "base/error.h"
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
@@ -8,135 +8,6 @@ namespace redline::optim {
 namespace {
 
 using namespace redline::testing;
-
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
-// Both nodes of a norm over all gradients.
-void run_norm(Memory& memory, SumSquares<Tensor> sum, GradNorm<Tensor> norm) {
-  sum.totals = norm.totals = memory.doubles(kTotals);
-  sum.all = sum.gradients.elements();
-  run_checked(memory, sum, kRun);
-  run_checked(memory, norm, kRun);
-}
-
-UpdateResult norm_of(Memory& memory, const Tensor& gradients, double loss_sum, float inv_pairs, float clip) {
-  const Tensor loss = memory.doubles(1), result = memory.object(UpdateResult{});
-  *loss.as<double>() = loss_sum;
-  const Tensor state = memory.object(StepState{.counts = {.pairs = 1 / static_cast<double>(inv_pairs)}});
-  run_norm(memory, {gradients, loss, state}, {{}, result, clip});
-  return *result.as<UpdateResult>();
-}
-
-TEST(GradNorm, MatchesDoublesAndClips) {
-  for (std::int64_t n : {1, 7, 63, 64, 65, 1000, 100003}) {
-    Memory memory;
-    const Tensor gradients = memory.uniform({n}, -3, 3);
-    const Values g = values_of(gradients);
-    const double norm = std::sqrt(dot(g, g)) * 0.25;
-    for (float clip : {0.0f, static_cast<float>(norm) * 0.1f, static_cast<float>(norm) * 10.0f}) {
-      const UpdateResult r = norm_of(memory, gradients, 1.0, 0.25f, clip);
-      const double factor = clip > 0 ? std::min(1.0, static_cast<double>(clip) / (norm + 1e-6)) : 1.0;
-      EXPECT_NEAR(r.grad_norm, norm, 1e-6 * norm);
-      EXPECT_NEAR(r.grad_scale, 0.25 * factor, 1e-6 * factor);
-      EXPECT_EQ(r.finite, 1.0f);
-    }
-  }
-}
-
-TEST(GradNorm, OfNoPairsIsZero) {
-  Memory memory;
-  const Tensor gradients = memory.uniform({1001}, 0, 0), loss = memory.doubles(1);
-  const Tensor result = memory.object(UpdateResult{}), state = memory.object(StepState{.counts = {.pairs = 0}});
-  run_norm(memory, {gradients, loss, state}, {{}, result, 1.0f});
-  const UpdateResult& r = *result.as<UpdateResult>();
-  EXPECT_EQ(r.grad_norm, 0.0f);
-  EXPECT_EQ(r.grad_scale, 0.0f);
-  EXPECT_EQ(r.finite, 1.0f);
-}
-
-TEST(GradNorm, SaysWhenSomethingIsNotFinite) {
-  Memory memory;
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (float bad : {infinity, -infinity, nan}) {
-    const Tensor gradients = memory.uniform({1001});
-    EXPECT_EQ(norm_of(memory, gradients, static_cast<double>(bad), 1, 1).finite, 0.0f) << "loss";
-    gradients.f32()[1000] = bad;
-    EXPECT_EQ(norm_of(memory, gradients, 1.0, 1, 1).finite, 0.0f) << "gradient";
-  }
-  const Tensor large = memory.uniform({16}, 3e38, 3.1e38);
-  EXPECT_EQ(norm_of(memory, large, 1.0, 1, 1).finite, 0.0f) << "a norm beyond float";
-  EXPECT_EQ(norm_of(memory, large, 1.0, 1e-3f, 1).finite, 1.0f) << "squares beyond float";
-}
-
-// Ranks that hold whole groups of the gradients: their totals add up to those of one that holds all, to the bit.
-TEST(GradNorm, TotalsOfShardsAddUpToTheBit) {
-  for (const std::int64_t n : {1, 1000, 300007, 1 << 20}) {
-    Memory memory;
-    const Tensor gradients = memory.uniform({n}, -3, 3), loss = memory.object(2.5);
-    const Tensor state = memory.object(StepState{.counts = {.pairs = 7, .stop = 1}});
-    const auto totals_of = [&](std::int64_t begin, std::int64_t end) {
-      const Tensor totals = memory.doubles(kTotals);
-      const Tensor part{gradients.f32() + begin, DType::f32, {end - begin}};
-      run_checked(memory, SumSquares<Tensor>{part, loss, state, totals, begin, n}, kRun);
-      return values_of(totals);
-    };
-    const Values whole = totals_of(0, n);
-    for (const int ranks : {2, 3, 7}) {
-      const Shards shards{n, ranks};
-      Values sum(static_cast<std::size_t>(kTotals), 0.0);
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Values part = totals_of(shards.begin(rank), shards.end(rank));
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-      }
-      for (std::size_t g = 0; g < static_cast<std::size_t>(kCutGroups); ++g)
-        ASSERT_EQ(sum[g], whole[g]) << n << " " << g;
-      EXPECT_EQ(sum[static_cast<std::size_t>(kLossTotal)], 2.5 * ranks);
-      EXPECT_EQ(sum[static_cast<std::size_t>(kCountTotals)], 7.0 * ranks);
-      EXPECT_EQ(sum.back(), ranks) << "asked to stop";
-    }
-  }
-}
-
-// Norms of one value, then one that is far from it: only updates that are made move what is usual.
-TEST(GradNorm, HoldsANormAgainstTheUsualOnceItIsKnown) {
-  Memory memory;
-  const Tensor gradients = memory.uniform({64}, 1, 2), loss = memory.object(1.0);
-  const Tensor state = memory.object(StepState{.counts = {.pairs = 1}}), usual = memory.object(UsualNorm{});
-  const Tensor result = memory.object(UpdateResult{});
-  const auto norm = [&](float factor) {
-    state.as<StepState>()->counts.pairs = 1 / static_cast<double>(factor);
-    run_norm(memory, {gradients, loss, state}, {{}, result, 1, usual, 4});
-    return *result.as<UpdateResult>();
-  };
-  const float one = norm_of(memory, gradients, 1.0, 1, 1).grad_norm;
-  const double log2 = std::log(2.0), mean = std::log(static_cast<double>(one));
-  EXPECT_EQ(norm(1000).finite, 1.0f) << "nothing is usual yet";
-  *usual.as<UsualNorm>() = {};
-  for (int i = 0; i < static_cast<int>(kUsualLeast); ++i) {
-    const UpdateResult r = norm(i % 2 ? 2.0f : 0.5f);
-    EXPECT_EQ(r.limit, 0.0f);
-    EXPECT_EQ(r.finite, 1.0f);
-  }
-  EXPECT_NEAR(usual.as<UsualNorm>()->mean_log, mean, 1e-5);
-  const UsualNorm before = *usual.as<UsualNorm>();
-  for (const float factor : {4.1f, 1e6f, std::numeric_limits<float>::quiet_NaN()}) {
-    const UpdateResult r = norm(factor);
-    EXPECT_EQ(r.finite, 0.0f) << factor;
-    EXPECT_EQ(r.grad_scale, 0.0f);
-    EXPECT_NEAR(r.limit, 4 * one, 1e-4f * one);
-    EXPECT_EQ(usual.as<UsualNorm>()->mean_log, before.mean_log);
-    EXPECT_EQ(usual.as<UsualNorm>()->count, before.count);
-  }
-  EXPECT_EQ(norm(0).finite, 1.0f) << "a norm of zero is no spike";
-  EXPECT_EQ(usual.as<UsualNorm>()->mean_log, before.mean_log) << "and has no logarithm";
-  const UpdateResult made = norm(2), plain = norm_of(memory, gradients, 1.0, 2, 1);
-  EXPECT_EQ(made.grad_norm, plain.grad_norm);
-  EXPECT_EQ(made.grad_scale, plain.grad_scale);
-  EXPECT_NEAR(usual.as<UsualNorm>()->mean_log, mean + log2 / 21, 1e-5);
-  for (int i = 0; i < 2000; ++i) norm(2);
-  EXPECT_EQ(usual.as<UsualNorm>()->count, kUsualMost);
-  EXPECT_NEAR(usual.as<UsualNorm>()->mean_log, mean + log2, 1e-5) << "what was is forgotten";
-}
 
 TEST(AdamW, MatchesDoublesWithDecayAndWithout) {
   for (std::int64_t n : {1, 5, 16384, 40001}) {
@@ -159,7 +30,7 @@ TEST(AdamW, MatchesDoublesWithDecayAndWithout) {
             (std::sqrt(want_v[i] / static_cast<double>(state.correction2)) + static_cast<double>(s.eps));
         want_p[i] = want_p[i] - lr * static_cast<double>(decay) * want_p[i] - lr * step;
       }
-      run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(state), memory.object(result), s}, kRun);
+      run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(state), memory.object(result), s});
       expect_close("parameters", p, want_p, 2e-7);
       expect_close("moment1", m, want_m, 3e-7);
       expect_close("moment2", v, want_v, 3e-7);
@@ -173,16 +44,14 @@ TEST(AdamW, TakesTheShareOfTheWeightDecayThatTheStepSays) {
     const Tensor p = memory.uniform({1000}), g = memory.uniform({1000}), m = memory.uniform({1000});
     const StepState state{.lr = 0.01f, .weight_decay_share = share};
     const UpdateResult result{.grad_norm = 1, .grad_scale = 1, .finite = 1};
-    run_checked(memory,
-                AdamW<Tensor>{p,
-                              g,
-                              m,
-                              memory.uniform({1000}, 0, 1),
-                              {},
-                              memory.object(state),
-                              memory.object(result),
-                              {.weight_decay = decay}},
-                kRun);
+    run_checked(memory, AdamW<Tensor>{p,
+                                      g,
+                                      m,
+                                      memory.uniform({1000}, 0, 1),
+                                      {},
+                                      memory.object(state),
+                                      memory.object(result),
+                                      {.weight_decay = decay}});
     return values_of(p);
   };
   EXPECT_EQ(updated(0.2f, 0.5f), updated(0.1f, 1));
@@ -197,8 +66,7 @@ TEST(AdamW, TouchesNothingWhenNotFinite) {
   g.f32()[3] = std::numeric_limits<float>::quiet_NaN();
   const Values before_p = values_of(p), before_m = values_of(m), before_v = values_of(v);
   const UpdateResult result{.grad_norm = std::numeric_limits<float>::quiet_NaN(), .grad_scale = 1, .finite = 0};
-  run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(StepState{.lr = 1}), memory.object(result), {}},
-              kRun);
+  run_checked(memory, AdamW<Tensor>{p, g, m, v, {}, memory.object(StepState{.lr = 1}), memory.object(result), {}});
   EXPECT_EQ(values_of(p), before_p);
   EXPECT_EQ(values_of(m), before_m);
   EXPECT_EQ(values_of(v), before_v);
@@ -213,6 +81,42 @@ TEST(AdamW, AWorkingCopyThatIsNotFp32IsRefused) {
   EXPECT_THROW(cpu::run(op, pool), MachineError);
   EXPECT_THROW(cpu::run(Refresh<Tensor>{x, working}, pool), MachineError);
   EXPECT_TRUE(memory.guards_whole());
+}
+
+TEST(Average, MatchesDoublesAndBeginsWithTheWeights) {
+  for (const std::int64_t n : {1, 5, 16384, 40001})
+    for (const float share : {1.0f, 0.25f, 1e-3f}) {
+      Memory memory;
+      const Tensor p = memory.uniform({n}), average = memory.uniform({n});
+      Values want = values_of(average);
+      const Values weights = values_of(p);
+      for (std::size_t i = 0; i < want.size(); ++i) want[i] += static_cast<double>(share) * (weights[i] - want[i]);
+      run_checked(memory, Average<Tensor>{p, average, memory.object(StepState{.average = share}),
+                                          memory.object(UpdateResult{.finite = 1})});
+      const Values got = values_of(average);
+      for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6);
+      if (share == 1) {
+        EXPECT_EQ(got, weights) << "to the bit";
+      }
+    }
+}
+
+TEST(Average, IsLeftAloneWhereTheUpdateWasNotMade) {
+  Memory memory;
+  const Tensor p = memory.uniform({1001}), average = memory.uniform({1001});
+  const Values before = values_of(average);
+  run_checked(memory,
+              Average<Tensor>{p, average, memory.object(StepState{.average = 0.5f}), memory.object(UpdateResult{})});
+  EXPECT_EQ(values_of(average), before);
+}
+
+TEST(Exchange, BothChangePlaces) {
+  Memory memory;
+  const Tensor p = memory.uniform({40001}), average = memory.uniform({40001});
+  const Values weights = values_of(p), means = values_of(average);
+  run_checked(memory, Exchange<Tensor>{p, average});
+  EXPECT_EQ(values_of(p), means);
+  EXPECT_EQ(values_of(average), weights);
 }
 
 TEST(State, AdamWKeepsTwoFloatsForEachOfItsParameters) {

@@ -13,8 +13,6 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
-
 TEST(DynamicMap, RisesFromItsSmallestToOneThroughZero) {
   for (const auto& [map, first] : {std::pair{&kSignedMap, 129}, {&kUnsignedMap, 0}}) {
     const auto value = [&, m = map, f = first](int i) { return m->values[static_cast<std::size_t>((f + i) % 256)]; };
@@ -204,7 +202,7 @@ TEST(SmallMoments, StepsMatchDoubles) {
             want_p.push_back(p - lr * static_cast<double>(s.weight_decay) * p - lr * move);
           }
           if (step == 0)
-            run_checked(memory, u.op, kRun);
+            run_checked(memory, u.op);
           else
             cpu::run(u.op, *all_pools().back());
           expect_close("parameters", u.op.parameters, want_p, 3e-7);

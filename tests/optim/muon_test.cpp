@@ -4,7 +4,6 @@
 
 #include "optim/cpu/kernels.h"
 #include "optim/muon_matrices.h"
-#include "optim/schedule.h"
 #include "testing/op_check.h"
 
 namespace redline::optim {
@@ -12,7 +11,6 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kRun = [](auto& op, auto& pool) { cpu::run(op, pool); };
 double wide(float x) { return static_cast<double>(x); }
 
 const StepState kState{.lr = 0.01f, .momentum = 0.9f};
@@ -23,7 +21,7 @@ TEST(MuonMomentum, MatchesDoublesAndTouchesNothingBetween) {
     Memory memory;
     const MuonMomentum<Tensor> op = momentum_of(memory, m, kState, kFinite);
     const Values g = values_of(op.gradients), before = values_of(op.momentum);
-    run_checked(memory, op, kRun);
+    run_checked(memory, op);
     Values want = before, x;
     for (std::int64_t i = 0; i < m.count; ++i) {
       double squares = 0;
@@ -46,7 +44,7 @@ TEST(MuonMomentum, ZeroGradientsGiveZero) {
   const MuonMomentum<Tensor> op = momentum_of(memory, kMatrices[0], kState, kFinite);
   std::fill_n(op.gradients.f32(), op.gradients.elements(), 0.0f);
   std::fill_n(op.momentum.f32(), op.momentum.elements(), 0.0f);
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   EXPECT_EQ(values_of(op.x), Values(static_cast<std::size_t>(op.x.elements())));
 }
 
@@ -59,7 +57,7 @@ TEST(Muon, TouchesNothingWhenNotFinite) {
   const MuonMomentum<Tensor> momentum = momentum_of(memory, m, kState, skipped);
   momentum.gradients.f32()[0] = nan;
   const Values before = values_of(momentum.momentum);
-  run_checked(memory, momentum, kRun);
+  run_checked(memory, momentum);
   EXPECT_EQ(values_of(momentum.momentum), before);
   EXPECT_EQ(values_of(momentum.x), Values(static_cast<std::size_t>(momentum.x.elements())));
 
@@ -67,7 +65,7 @@ TEST(Muon, TouchesNothingWhenNotFinite) {
   update.x.f32()[0] = nan;
   const Values p = values_of(update.parameters), working = values_of(update.working),
                rows = values_of(update.row_moments);
-  run_checked(memory, update, kRun);
+  run_checked(memory, update);
   EXPECT_EQ(values_of(update.parameters), p);
   EXPECT_EQ(values_of(update.working), working);
   EXPECT_EQ(values_of(update.row_moments), rows);
@@ -83,7 +81,7 @@ TEST(Muon, MatchesDoublesWithRowsAndCautionAndWithout) {
         Values p = values_of(op.parameters), working = values_of(op.working), rows;
         if (beta2 > 0) rows = values_of(op.row_moments);
         const Values x = values_of(op.x);
-        run_checked(memory, op, kRun);
+        run_checked(memory, op);
         const double lr = wide(kState.lr),
                      scale = lr * 0.2 * std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
         for (std::int64_t i = 0; i < m.count; ++i) {
@@ -126,7 +124,7 @@ TEST(Muon, RowsOfZerosStay) {
   std::fill_n(op.x.f32(), op.x.elements(), 0.0f);
   std::fill_n(op.row_moments.f32(), op.row_moments.elements(), 0.0f);
   const Values before = values_of(op.parameters);
-  run_checked(memory, op, kRun);
+  run_checked(memory, op);
   EXPECT_EQ(values_of(op.parameters), before);
 }
 
@@ -137,19 +135,6 @@ TEST(Muon, BytesAreThoseOfItsMatrices) {
   EXPECT_EQ(cost(momentum_of(memory, m, kState, kFinite)).bytes, 16 * elements);
   EXPECT_EQ(cost(update_of(memory, m, kState, kFinite, {}, true)).bytes, 16 * elements);
   EXPECT_EQ(cost(update_of(memory, m, kState, kFinite, {}, false)).bytes, 12 * elements);
-}
-
-TEST(MuonSchedule, MomentumRisesAndStays) {
-  config::Optim optim;
-  optim.muon_momentum_from = 0.8;
-  optim.muon_momentum = 0.9;
-  optim.muon_momentum_steps = 10;
-  EXPECT_DOUBLE_EQ(muon_momentum(optim, 0), 0.8);
-  EXPECT_DOUBLE_EQ(muon_momentum(optim, 5), 0.85);
-  EXPECT_DOUBLE_EQ(muon_momentum(optim, 10), 0.9);
-  EXPECT_DOUBLE_EQ(muon_momentum(optim, 1000), 0.9);
-  optim.muon_momentum_steps = 0;
-  EXPECT_DOUBLE_EQ(muon_momentum(optim, 0), 0.9);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The schedules: exact ends, rising warm-up, no jump, and short runs.
+// The schedules: exact ends, rising warm-up, no jump, and short runs; what each step counts for in an average.
 #include "optim/schedule.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ config::Optim settings(const std::string& schedule, std::int64_t warmup, double 
   return o;
 }
 
-// Of a schedule in steps: nothing of the training counts.
+// The rate of a schedule in steps: nothing of the training counts.
 double learning_rate(const config::Optim& o, std::int64_t step, std::int64_t steps) {
   config::Config c;
   c.optim = o;
@@ -150,6 +150,47 @@ TEST(Schedule, CountsFromWhereItStarts) {
 }
 
 TEST(Schedule, RefusesAnUnknownName) { EXPECT_THROW(learning_rate(settings("step", 0), 3, 10), UserError); }
+
+// A number that stands for all weights: what the shares make of 1, 2, 3, ... after so many steps.
+double averaged(const config::Train& train, std::int64_t made, std::int64_t steps) {
+  double average = 0;
+  for (std::int64_t step = 0; step < made; ++step)
+    average += average_share(train, step, steps) * (static_cast<double>(step + 1) - average);
+  return average;
+}
+
+TEST(AverageShare, EmaIsTheMeanUntilItReachesBackNoFurther) {
+  config::Train train;
+  train.average = "ema";
+  train.average_steps = 10;
+  EXPECT_EQ(average_share(train, 0, 100), 1);
+  for (const std::int64_t made : {1, 4, 10}) EXPECT_NEAR(averaged(train, made, 100), 0.5 * (made + 1), 1e-12);
+  EXPECT_EQ(average_share(train, 50, 100), 0.1);
+  EXPECT_NEAR(averaged(train, 1000, 1000), 1000 - 9, 1e-9) << "a reach of ten steps lags by nine";
+}
+
+TEST(AverageShare, LastIsThePlainMeanOfTheLastSteps) {
+  config::Train train;
+  train.average = "last";
+  train.average_steps = 10;
+  for (const std::int64_t made : {1, 50, 90, 91}) EXPECT_EQ(averaged(train, made, 100), made) << "the weights";
+  EXPECT_NEAR(averaged(train, 94, 100), 92.5, 1e-12);
+  EXPECT_NEAR(averaged(train, 100, 100), 95.5, 1e-12);
+  EXPECT_NEAR(averaged(train, 4, 4), 2.5, 1e-12) << "a run shorter than its reach";
+}
+
+TEST(MuonSchedule, MomentumRisesAndStays) {
+  config::Optim optim;
+  optim.muon_momentum_from = 0.8;
+  optim.muon_momentum = 0.9;
+  optim.muon_momentum_steps = 10;
+  EXPECT_DOUBLE_EQ(muon_momentum(optim, 0), 0.8);
+  EXPECT_DOUBLE_EQ(muon_momentum(optim, 5), 0.85);
+  EXPECT_DOUBLE_EQ(muon_momentum(optim, 10), 0.9);
+  EXPECT_DOUBLE_EQ(muon_momentum(optim, 1000), 0.9);
+  optim.muon_momentum_steps = 0;
+  EXPECT_DOUBLE_EQ(muon_momentum(optim, 0), 0.9);
+}
 
 }  // namespace
 }  // namespace redline::optim

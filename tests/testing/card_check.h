@@ -9,6 +9,8 @@
 #include <set>
 
 #include "base/small_floats.h"
+#include "ops/cuda/kernels.h"
+#include "optim/cuda/kernels.h"
 #include "testing/on_card.h"
 #include "testing/op_check.h"
 
@@ -150,6 +152,13 @@ class CardOp {
   Op op_;  // after the arrays, which it makes
 };
 
+template <class Op>
+void run_on_card(const Op& op, device::CudaDevice& card) {
+  using ops::cuda::run;
+  using optim::cuda::run;
+  run(op, card.launch());
+}
+
 // Bit for bit, but for which NaN a NaN is.
 inline void expect_same_numbers(const std::string& what, const Bytes& got, const Tensor& want) {
   const auto same = [&](std::int64_t i) {
@@ -184,9 +193,8 @@ inline void expect_near_in_norm(const std::string& what, const Values& got, cons
 
 // Runs the op on the CPU in fp32 and on the card in each type, from the same inputs, which are rounded to bf16 first;
 // what is only written starts as NaN. Returns what the card had written, one map a run: of each type, each shift.
-template <class Op, class RunOnCpu, class RunOnCard>
+template <class Op>
 std::vector<std::map<std::string, Values>> expect_agreement(device::CudaDevice& card, const Op& op,
-                                                            const RunOnCpu& on_cpu, const RunOnCard& on_card,
                                                             const Agreement& within = {}) {
   const std::vector<NamedOperand> operands = operands_of(op);
   std::set<const void*> read, written;
@@ -211,16 +219,15 @@ std::vector<std::map<std::string, Values>> expect_agreement(device::CudaDevice& 
     for (std::int64_t shift : within.shifts)
       runs.push_back({dtype, shift, std::make_unique<CardOp<Op>>(card, op, dtype, shift)});
   }
-  on_cpu(op, *all_pools().back());
+  run_on_cpu(op, *all_pools().back());
 
   std::vector<std::map<std::string, Values>> results;
   for (const Run& run : runs) {
     const std::string how = fmt::format("{} in {} shifted by {}", Op::kName, name_of(run.dtype), run.shift);
-    const device::cuda::Launch& launch = card.launch();
     std::map<std::string, Bytes> first;
     for (const bool again : {false, true}) {
       run.on_card->restore();
-      on_card(run.on_card->op(), launch);
+      run_on_card(run.on_card->op(), card);
       for (const NamedOperand& o : operands) {
         const Bytes bytes = run.on_card->bytes(o);
         if (is_scratch(o.name)) continue;

@@ -17,6 +17,8 @@
 #include "base/small_floats.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
+#include "ops/cpu/kernels.h"
+#include "optim/cpu/kernels.h"
 
 namespace redline::testing {
 
@@ -77,10 +79,18 @@ inline std::vector<ThreadPool*> all_pools() {
   return {&one, &two, &three};
 }
 
+// An op on the CPU, whether it is of ops or of optim.
+template <class Op>
+void run_on_cpu(const Op& op, ThreadPool& pool) {
+  using ops::cpu::run;
+  using optim::cpu::run;
+  run(op, pool);
+}
+
 // Runs the op on each pool from the same start. What it only reads must stay, what it writes starts as NaN (all bits
 // set), the guards hold, and all of memory comes out with the same bits.
-template <class Op, class Run>
-void run_checked(Memory& memory, const Op& op, const Run& run) {
+template <class Op>
+void run_checked(Memory& memory, const Op& op) {
   struct Operand {
     std::string name;
     Tensor tensor;
@@ -110,7 +120,7 @@ void run_checked(Memory& memory, const Op& op, const Run& run) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       std::memcpy(operands[i].tensor.data, before[i].data(), before[i].size());
     }
-    run(op, *pool);
+    run_on_cpu(op, *pool);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Operand& o = operands[i];
       const bool written = count(o.tensor.data, [](Access a) { return a != Access::read; }) > 0;
@@ -186,6 +196,20 @@ inline double dot(const Values& a, const Values& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
+}
+
+// [m, n] = a b over k, either of them stored turned over.
+inline Values product_of_doubles(const Values& a, bool turned_a, const Values& b, bool turned_b, std::int64_t m,
+                                 std::int64_t n, std::int64_t k) {
+  Values c(static_cast<std::size_t>(m * n));
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t l = 0; l < k; ++l) {
+      const double x = a[static_cast<std::size_t>(turned_a ? l * m + i : i * k + l)];
+      for (std::int64_t j = 0; j < n; ++j)
+        c[static_cast<std::size_t>(i * n + j)] += x * b[static_cast<std::size_t>(turned_b ? j * k + l : l * n + j)];
+    }
+  }
+  return c;
 }
 
 inline std::vector<std::int64_t> random_integers(std::int64_t n, std::int64_t limit, std::uint64_t seed) {

@@ -1,5 +1,5 @@
 // Residual add and RMSNorm on the card, with and without a branch, over rows of a warp, of several and of a block; and
-// what they write in eight bits by themselves.
+// what they write in eight bits by themselves; the norm after a branch, and plain sums, in place too.
 #include "ops/cuda/fp8_check.h"
 
 namespace redline::ops {
@@ -18,13 +18,10 @@ TEST_P(CudaAddNormTest, AgreesWithTheCpu) {
     const Tensor branch = with_branch ? memory.uniform({n, d}) : absent;
     const Tensor residual_out = with_branch ? memory.zeros({n, d}) : absent;
     const Tensor y = memory.zeros({n, d}), rstd = memory.zeros({n});
-    expect_agreement(card(), AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f}, kOnCpu,
-                     kOnCard);
+    expect_agreement(card(), AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f});
     const Tensor dy = memory.uniform({n, d}), dresidual = memory.uniform({n, d}), dweight = memory.uniform({d});
-    expect_agreement(card(),
-                     AddNormGrad<Tensor>{dy, residual_in, weight, rstd, dresidual, dweight,
-                                         memory.zeros({kRowGroups, d}), with_branch, with_branch},
-                     kOnCpu, kOnCard);
+    expect_agreement(card(), AddNormGrad<Tensor>{dy, residual_in, weight, rstd, dresidual, dweight,
+                                                 memory.zeros({kRowGroups, d}), with_branch, with_branch});
   }
 }
 
@@ -106,6 +103,51 @@ INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaAddNormFp8Test,
                            const std::int64_t n = 16 * draw(130);
                            return AddNormCase{n, 48 + 16 * draw(253)};
                          })));
+
+class CudaNormAddTest : public OnCard<::testing::TestWithParam<AddNormCase>> {};
+
+TEST_P(CudaNormAddTest, AgreesWithTheCpu) {
+  const auto [n, d] = GetParam();
+  Memory memory;
+  expect_agreement(card(),
+                   NormAdd<Tensor>{memory.uniform({n, d}, -2, 2), memory.uniform({n, d}), memory.uniform({d}, 0.5, 1.5),
+                                   memory.zeros({n, d}), memory.zeros({n}), 1e-5f});
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaNormAddTest,
+                         ::testing::Values(AddNormCase{1, 1}, AddNormCase{1, 64}, AddNormCase{3, 7},
+                                           AddNormCase{300, 24}, AddNormCase{64, 256}, AddNormCase{100, 129},
+                                           AddNormCase{257, 768}, AddNormCase{515, 2304}, AddNormCase{1111, 2048},
+                                           AddNormCase{40, 4096}, AddNormCase{5, 8192}, AddNormCase{3, 8191}));
+
+class CudaAddTest : public OnCard<::testing::TestWithParam<Shape>> {};
+
+TEST_P(CudaAddTest, AgreesWithTheCpu) {
+  Memory memory;
+  const Tensor a = memory.uniform(GetParam()), b = memory.uniform(GetParam());
+  expect_agreement(card(), Add<Tensor>{a, b, memory.zeros(GetParam())}, {.f32 = 0, .bf16 = 4e-3});
+  expect_agreement(card(), Add<Tensor>{a, b, a}, {.f32 = 0, .bf16 = 4e-3});
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaAddTest,
+                         ::testing::Values(Shape{1}, Shape{1, 7}, Shape{13, 24}, Shape{300, 65}, Shape{4096, 640}));
+
+// Needs no card.
+TEST(RowsOfGroup, EveryRowIsInOneGroupAndNoneHasARoundMoreThanTheFirst) {
+  for (const std::int64_t rows : {1, 2, 263, 264, 265, 529, 16384, 65536, 131072}) {
+    for (const std::int64_t at_once : {1, 2, 6, 7}) {
+      std::int64_t next = 0;
+      const RowRange first = rows_of_group(0, rows, at_once);
+      for (std::int64_t group = 0; group < kRowGroups; ++group) {
+        const RowRange range = rows_of_group(group, rows, at_once);
+        EXPECT_EQ(range.begin, next) << rows << " rows, group " << group;
+        EXPECT_LE(range.end - range.begin, first.end - first.begin);
+        next = range.end;
+      }
+      EXPECT_EQ(next, rows) << at_once << " at once";
+    }
+  }
+}
 
 }  // namespace
 }  // namespace redline::ops

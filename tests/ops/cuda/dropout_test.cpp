@@ -1,9 +1,11 @@
 // Dropout on the card draws exactly the CPU's mask.
 #include "base/step_state.h"
-#include "ops/cuda/both_backends.h"
+#include "testing/card_check.h"
 
 namespace redline::ops {
 namespace {
+
+using namespace redline::testing;
 
 struct DropoutCase {
   std::int64_t n, d;
@@ -17,8 +19,8 @@ TEST_P(CudaDropoutTest, DrawsTheMaskOfTheCpu) {
     Memory memory;
     const StepState state{.seed = 0x123456789abcull, .step = 77, .first_token = (std::uint64_t{1} << 33) + 5};
     const Tensor x = memory.uniform({n, d}, 1, 2), y = in_place ? x : memory.zeros({n, d});
-    const auto results = expect_agreement(card(), Dropout<Tensor>{x, memory.object(state), y, p, 12}, kOnCpu, kOnCard,
-                                          {.f32 = 0, .bf16 = 4e-3});
+    const auto results =
+        expect_agreement(card(), Dropout<Tensor>{x, memory.object(state), y, p, 12}, {.f32 = 0, .bf16 = 4e-3});
     const Values want = values_of(y);
     for (const auto& values : results) {
       for (std::size_t i = 0; i < want.size(); ++i) ASSERT_EQ(values.at("y")[i] == 0, want[i] == 0) << "element " << i;

@@ -1,8 +1,10 @@
 // Embedding on the card: rows copied to the bit, and added back in order however often a token repeats.
-#include "ops/cuda/both_backends.h"
+#include "testing/card_check.h"
 
 namespace redline::ops {
 namespace {
+
+using namespace redline::testing;
 
 struct EmbedCase {
   std::int64_t n, vocab, d;
@@ -13,16 +15,16 @@ TEST_P(CudaEmbedTest, AgreesWithTheCpu) {
   const auto [n, vocab, d] = GetParam();
   Memory memory;
   const Tensor tokens = memory.integers(random_integers(n, vocab, 3)), weight = memory.uniform({vocab, d});
-  expect_agreement(card(), Embed<Tensor>{tokens, weight, memory.zeros({n, d})}, kOnCpu, kOnCard, {.f32 = 0, .bf16 = 0});
+  expect_agreement(card(), Embed<Tensor>{tokens, weight, memory.zeros({n, d})}, {.f32 = 0, .bf16 = 0});
   const Tensor order = memory.array(DType::i32, {2, n});
-  expect_agreement(card(), SortTokens<Tensor>{tokens, order, memory.array(DType::u8, {sort_bytes(n)}), vocab}, kOnCpu,
-                   kOnCard, {.types = {DType::f32}, .shifts = {0}});
+  expect_agreement(card(), SortTokens<Tensor>{tokens, order, memory.array(DType::u8, {sort_bytes(n)}), vocab},
+                   {.types = {DType::f32}, .shifts = {0}});
   for (bool accumulate : {false, true}) {
     const Tensor dy = memory.uniform({n, d}), dweight = memory.uniform({vocab, d});
     const Tensor pieces = memory.zeros({piece_rows(n, kEmbedChunk), d});
     const auto padding = static_cast<std::int32_t>(accumulate ? vocab / 2 : kNoPadding);
-    expect_agreement(card(), EmbedGrad<Tensor>{tokens, dy, dweight, accumulate, padding, order, pieces}, kOnCpu,
-                     kOnCard, {.bf16 = 1e-5});
+    expect_agreement(card(), EmbedGrad<Tensor>{tokens, dy, dweight, accumulate, padding, order, pieces},
+                     {.bf16 = 1e-5});
   }
 }
 
@@ -40,17 +42,17 @@ INSTANTIATE_TEST_SUITE_P(RandomShapes, CudaEmbedTest, ::testing::ValuesIn(random
 class CudaEmbed : public OnCard<> {};
 
 TEST_F(CudaEmbed, TakesLongerChunksWhereThereIsRoomForFewPieces) {
-  constexpr std::int64_t kRows = 20000, kWidth = 1024;
+  constexpr std::int64_t kRows = 20000, kColumns = 1024;
   Memory memory;
   ThreadPool pool(1);
-  const Tensor tokens = memory.integers(random_integers(kRows, 7, 3)), dy = memory.uniform({kRows, kWidth});
+  const Tensor tokens = memory.integers(random_integers(kRows, 7, 3)), dy = memory.uniform({kRows, kColumns});
   const Tensor order = memory.array(DType::i32, {2, kRows});
   cpu::run(SortTokens<Tensor>{tokens, order, {}, 7}, pool);
   const auto with = [&](std::int64_t rows) {
-    return EmbedGrad<Tensor>{tokens,     dy,    memory.zeros({7, kWidth}),   false,
-                             kNoPadding, order, memory.zeros({rows, kWidth})};
+    return EmbedGrad<Tensor>{tokens,     dy,    memory.zeros({7, kColumns}),   false,
+                             kNoPadding, order, memory.zeros({rows, kColumns})};
   };
-  expect_agreement(card(), with(piece_rows(kRows, 256)), kOnCpu, kOnCard, {.bf16 = 1e-5});
+  expect_agreement(card(), with(piece_rows(kRows, 256)), {.bf16 = 1e-5});
   const CardOp<EmbedGrad<Tensor>> on_card(card(), with(1), DType::f32, 0);
   EXPECT_THROW(cuda::run(on_card.op(), card().launch()), MachineError);
 }

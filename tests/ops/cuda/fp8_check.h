@@ -4,9 +4,11 @@
 
 #include <set>
 
-#include "ops/cuda/both_backends.h"
+#include "testing/card_check.h"
 
 namespace redline::ops {
+
+using namespace redline::testing;
 
 // What is asked for.
 struct Fp8Ask {

@@ -1,14 +1,16 @@
 // Casts to eight bits on the card are the CPU's to the bit, by rows and by columns, of every number and at many shapes;
-// so are scales. Products of what was cast agree with the CPU's as far as sums do. Kernels that cast their own results
+// so are scales and counts. Products of what was cast agree with the CPU's as far as sums do. Kernels that cast their own results
 // have tests of their own.
 #include <limits>
 
 #include "base/step_state.h"
-#include "ops/cuda/both_backends.h"
 #include "ops/fp8_values.h"
+#include "testing/card_check.h"
 
 namespace redline::ops {
 namespace {
+
+using namespace redline::testing;
 
 const Agreement kExactly{.types = {DType::bf16}, .shifts = {0}, .exact = true};
 constexpr DType kFormats[] = {DType::e4m3, DType::e5m2};
@@ -28,7 +30,7 @@ class CudaFp8 : public OnCard<> {
             to.amax = memory.zeros({1});
             *to.amax.f32() = before;
           }
-          expect_agreement(card(), Quantize<Tensor>{x, to}, kOnCpu, kOnCard, kExactly);
+          expect_agreement(card(), Quantize<Tensor>{x, to}, kExactly);
         }
       }
     }
@@ -60,7 +62,7 @@ TEST_F(CudaFp8, WhatIsInEightBitsIsTurnedOver) {
       const Tensor x = memory.array(dtype, shape), columns = memory.array(dtype, {shape[1], shape[0]});
       for (std::int64_t i = 0; i < x.elements(); ++i)
         x.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 7 + i / 251);
-      expect_agreement(card(), Quantize<Tensor>{x, {.columns = columns}}, kOnCpu, kOnCard, kExactly);
+      expect_agreement(card(), Quantize<Tensor>{x, {.columns = columns}}, kExactly);
     }
   }
 }
@@ -73,7 +75,7 @@ TEST_F(CudaFp8, TheLargestIsFoundWhereverItStands) {
       const Tensor x = memory.uniform({208, 128});
       x.f32()[at] = -largest;
       const Tensor rows = memory.array(DType::e5m2, x.shape), scale = scale_entry(memory, 1), amax = memory.zeros({1});
-      expect_agreement(card(), Quantize<Tensor>{x, {rows, {}, scale, amax}}, kOnCpu, kOnCard, kExactly);
+      expect_agreement(card(), Quantize<Tensor>{x, {rows, {}, scale, amax}}, kExactly);
       EXPECT_TRUE(*amax.f32() == largest || std::isnan(largest));
     }
   }
@@ -88,14 +90,14 @@ TEST_F(CudaFp8, WeightsHaveTheScaleOfTheirLargest) {
           const Tensor weight = of_all_sizes(memory, shape, exponent - 10, exponent), scale = scale_entry(memory, 1);
           const Tensor rows = ways & 1 ? memory.array(dtype, shape) : Tensor{};
           const Tensor columns = ways & 2 ? memory.array(dtype, {shape[1], shape[0]}) : Tensor{};
-          expect_agreement(card(), QuantizeWeight<Tensor>{weight, rows, columns, scale}, kOnCpu, kOnCard, kExactly);
+          expect_agreement(card(), QuantizeWeight<Tensor>{weight, rows, columns, scale}, kExactly);
         }
       }
     }
   }
   Memory memory;
   const Tensor zeros = memory.zeros({32, 48}), rows = memory.array(DType::e4m3, {32, 48});
-  expect_agreement(card(), QuantizeWeight<Tensor>{zeros, rows, {}, scale_entry(memory, 4)}, kOnCpu, kOnCard, kExactly);
+  expect_agreement(card(), QuantizeWeight<Tensor>{zeros, rows, {}, scale_entry(memory, 4)}, kExactly);
 }
 
 TEST_F(CudaFp8, ScalesOfNormsAreTheCpus) {
@@ -103,7 +105,7 @@ TEST_F(CudaFp8, ScalesOfNormsAreTheCpus) {
     for (const double size : {1e-3, 1.0, 40.0}) {
       Memory memory;
       const Tensor weight = memory.uniform({d}, -size, size), scale = memory.zeros({kScaleFloats});
-      expect_agreement(card(), BoundScale<Tensor>{weight, scale}, kOnCpu, kOnCard, kExactly);
+      expect_agreement(card(), BoundScale<Tensor>{weight, scale}, kExactly);
     }
   }
 }
@@ -124,7 +126,7 @@ TEST_F(CudaFp8, ScalesMoveAsOnTheCpu) {
       amax.f32()[i] = draw % 7 == 0 ? hard[draw / 7 % 3] : size;
     }
     const MoveScales<Tensor> op{scales, amax, step % 2 ? result : Tensor{}, kE5m2.largest / 64};
-    expect_agreement(card(), op, kOnCpu, kOnCard, kExactly);
+    expect_agreement(card(), op, kExactly);
   }
 }
 
@@ -152,7 +154,7 @@ TEST_P(CudaFp8Product, AgreesWithTheCpu) {
         op.how.fast_sums = fast;
         SCOPED_TRACE(fmt::format("{} x {}, {}fast", name_of(of_a), name_of(of_b), fast ? "" : "not "));
         const double sums = fast ? 5e-3 : 1e-3;
-        expect_agreement(card(), op, kOnCpu, kOnCard, {.f32 = sums, .bf16 = sums + 4e-3, .shifts = {0}});
+        expect_agreement(card(), op, {.f32 = sums, .bf16 = sums + 4e-3, .shifts = {0}});
       }
     }
   }
@@ -162,6 +164,34 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaFp8Product,
                          ::testing::Values(ProductCase{16, 16, 16}, ProductCase{48, 80, 112}, ProductCase{256, 144, 64},
                                            ProductCase{512, 768, 256}, ProductCase{768, 256, 2048},
                                            ProductCase{1024, 2304, 768}));
+
+class CudaCountFp8Test : public OnCard<::testing::TestWithParam<Shape>> {};
+
+TEST_P(CudaCountFp8Test, AgreesWithTheCpu) {
+  for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+    for (const int kinds : {256, 0x7B, 1}) {  // all codes, finite and positive ones, zeros alone
+      Memory memory;
+      const Tensor copy = memory.array(dtype, GetParam());
+      const Random random(5, static_cast<std::uint64_t>(kinds));
+      for (std::int64_t i = 0; i < copy.elements(); ++i)
+        copy.as<std::uint8_t>()[i] =
+            static_cast<std::uint8_t>(random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(kinds)));
+      const Tensor count = memory.object(Fp8Count{.saturated = 1, .zeros = 2, .not_finite = 3, .largest = 4});
+      const CountFp8<Tensor> op{copy, count};
+      const CardOp<CountFp8<Tensor>> on_card(card(), op, DType::f32, 0);
+      cpu::run(op, *all_pools().back());
+      cuda::run(on_card.op(), card().launch());
+      const Bytes codes = on_card.bytes(on_card.operands()[0]), found = on_card.bytes(on_card.operands()[1]);
+      EXPECT_EQ(std::memcmp(found.data(), count.data, sizeof(Fp8Count)), 0)
+          << name_of(dtype) << ", " << kinds << " kinds of codes";
+      EXPECT_EQ(std::memcmp(codes.data(), copy.data, codes.size()), 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaCountFp8Test,
+                         ::testing::Values(Shape{16}, Shape{1, 48}, Shape{16, 512}, Shape{1000, 4096},
+                                           Shape{4096, 8192}));
 
 }  // namespace
 }  // namespace redline::ops

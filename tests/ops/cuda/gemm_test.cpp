@@ -7,12 +7,18 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cuda/gemm_tuning.h"
+#include "testing/failing_files.h"
 #include "testing/on_card.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::ops::cuda {
@@ -164,8 +170,7 @@ TEST_F(GemmOnCard, TunedProductsAgreeRepeatAndAreKept) {
   }
   keep_tuning(card().launch());
   const std::string text = real_files().read(kCache / "redline/tuning.json");
-  EXPECT_NE(text.find("1024x768x1024 TN bf16>f32 +="), std::string::npos);
-  EXPECT_NE(text.find(card().name()), std::string::npos);
+  EXPECT_TRUE(testing::says(text, {"1024x768x1024 TN bf16>f32 +=", card().name()}));
 }
 
 // Extents of 1,025 and 1,030 in rows that begin at 16 bytes: each is cut, alone and with the others.
@@ -253,9 +258,99 @@ TEST_F(GemmOnCard, SaysWhyAProductCannotBeComputed) {
   EXPECT_GT(fp8.seconds, 0) << fp8.problem;
   for (const bool timed : {false, true}) {  // rows of 250 bytes
     const ProductTime odd = time_of(product_of(DType::e4m3, 256, 256, 250), card().launch(), timed);
-    EXPECT_NE(odd.problem.find("has no algorithm for 256x256x250"), std::string::npos) << odd.problem;
+    EXPECT_TRUE(testing::says(odd.problem, {"no algorithm", "256x256x250"}));
     EXPECT_EQ(odd.seconds, 0);
   }
+}
+
+constexpr TunedProduct kOne = {{1, 2, 0xFFFFFFFFFFFFFFFF, 4, 5, 6, 7, 8}, 1.25e-4}, kTwo = {{9}, 0.1};
+
+class TuningFileTest : public ::testing::Test {
+ protected:
+  TuningFile open() { return {real_files(), path_}; }
+  testing::TempFolder folder_;
+  const Path path_ = folder_ / "redline/tuning.json";
+};
+
+TEST_F(TuningFileTest, IsKept) {
+  TuningFile file = open();
+  EXPECT_EQ(file.find("a"), std::nullopt);
+  file.put("a", kOne);
+  EXPECT_EQ(file.find("a"), kOne);
+  EXPECT_EQ(open().find("a"), std::nullopt);  // not saved yet
+  file.save();
+  EXPECT_EQ(open().find("a"), kOne);
+}
+
+TEST_F(TuningFileTest, OfTwoRunsIsKeptOfBoth) {
+  TuningFile first = open(), second = open();
+  first.put("a", kOne);
+  second.put("b", kTwo);
+  first.save();
+  second.save();
+  EXPECT_EQ(open().find("a"), kOne);
+  EXPECT_EQ(open().find("b"), kTwo);
+}
+
+TEST_F(TuningFileTest, OfManyRunsThatEndAtOnceIsKeptOfAll) {
+  constexpr int kRuns = 8, kSaves = 10;
+  const auto key = [](int run, int save) { return std::to_string(run) + "x" + std::to_string(save); };
+  std::vector<std::thread> runs;
+  for (int run = 0; run < kRuns; ++run) {
+    runs.emplace_back([&, run, file = open()]() mutable {
+      for (int save = 0; save < kSaves; ++save) {
+        file.put(key(run, save), kOne);
+        file.save();
+      }
+    });
+  }
+  for (std::thread& run : runs) run.join();
+  const TuningFile file = open();
+  for (int run = 0; run < kRuns; ++run)
+    for (int save = 0; save < kSaves; ++save) EXPECT_EQ(file.find(key(run, save)), kOne) << key(run, save);
+}
+
+TEST_F(TuningFileTest, ThatCannotBeReadIsIgnoredAndReplaced) {
+  real_files().create_folders(path_.parent_path());
+  const auto with = [](const std::string& product) { return R"({"format": 2, "products": {"a": )" + product + "}}"; };
+  const auto algorithm = [](char digit) { return "\"" + std::string(128, digit) + "\""; };
+  const std::string whole = with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": 0.5})");
+  const std::string earlier = R"({"format": 1, "products": {"a": )" + algorithm('0') + "}}";
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("{\"format\": 2}"),
+                                  earlier, whole.substr(0, 60), with("\"12\""), with("3"), with(algorithm('0')),
+                                  with(R"({"algorithm": )" + algorithm('0') + "}"),
+                                  with(R"({"algorithm": )" + algorithm('x') + R"(, "seconds": 0.5})"),
+                                  with(R"({"algorithm": )" + algorithm('0') + R"(, "seconds": "soon"})")}) {
+    real_files().replace(path_, text);
+    int warnings = 0;
+    const log::Listener listener([&](bool warning, std::string_view) { warnings += warning ? 1 : 0; });
+    TuningFile file = open();
+    EXPECT_EQ(file.find("a"), std::nullopt) << text;
+    file.put("b", kTwo);
+    file.save();
+    EXPECT_EQ(warnings, text == earlier ? 0 : 1) << text;  // another redline's is no damage
+    EXPECT_EQ(open().find("b"), kTwo) << text;
+  }
+  real_files().replace(path_, whole);
+  EXPECT_EQ(open().find("a"), (TunedProduct{{}, 0.5}));
+}
+
+TEST_F(TuningFileTest, ThatCannotBeWrittenIsNoError) {
+  for (std::int64_t at = 0; at < 8; ++at) {
+    testing::FailingFiles files;
+    files.fail_at(at, testing::Failure::full_disk);
+    TuningFile file(files, path_);
+    file.put("a", kOne);
+    EXPECT_NO_THROW(file.save());
+    EXPECT_EQ(file.find("a"), kOne);
+  }
+}
+
+TEST_F(TuningFileTest, WithoutAPathKeepsNothing) {
+  TuningFile file(real_files(), {});
+  file.put("a", kOne);
+  EXPECT_NO_THROW(file.save());
+  EXPECT_EQ(file.find("a"), kOne);
 }
 
 }  // namespace

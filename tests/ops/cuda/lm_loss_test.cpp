@@ -1,12 +1,13 @@
 // Head and cross entropy on the card: with gradients and the loss alone, chunks that do and do not divide the rows,
 // vocabularies from one entry to more than shared memory holds, odd ones whose rows are laid out apart; and with the
 // gradients' operands in eight bits.
-#include "ops/cuda/both_backends.h"
-#include "ops/head_in_fp8.h"
 #include "ops/lm_head.h"
+#include "testing/card_check.h"
 
 namespace redline::ops {
 namespace {
+
+using namespace redline::testing;
 
 class CudaLmLossTest : public OnCard<::testing::TestWithParam<LmLossCase>> {};
 
@@ -20,7 +21,7 @@ TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
     *op.loss_sum.as<double>() = 3.5;
     op.dweight = memory.uniform({vocab, d});
     op.accumulate_loss = op.accumulate_weight = accumulate;
-    const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
+    const auto results = expect_agreement(card(), op, {.shifts = {0}});
     for (const auto& values : results) {
       for (std::size_t i = 0; i < ids.size(); ++i) {
         if (ids[i] >= 0) continue;
@@ -30,7 +31,7 @@ TEST_P(CudaLmLossTest, AgreesWithTheCpu) {
       }
     }
     op.dx = op.dweight = Tensor{};
-    expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
+    expect_agreement(card(), op, {.shifts = {0}});
   }
 }
 
@@ -41,7 +42,7 @@ TEST_P(CudaLmLossTest, WithZLossAgreesWithTheCpu) {
   const double size = 3 / std::sqrt(static_cast<double>(d));
   LmLoss<Tensor> op = head(memory, memory.uniform({n, d}), memory.uniform({vocab, d}, -size, size), ids, chunk);
   op.z_loss = 0.05f;  // of a logsumexp of about 10: a gradient of twice the softmax
-  expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}});
+  expect_agreement(card(), op, {.shifts = {0}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLmLossTest,
@@ -75,8 +76,7 @@ TEST_P(CudaLmLossInFp8, AgreesWithTheCpu) {
     op.z_loss = accumulate ? 0.01f : 0;
     op.fp8 = head_in_fp8(memory, op, *all_pools().back());
     op.workspace = memory.array(DType::u8, {kWorkspace});
-    const auto results =
-        expect_agreement(card(), op, kOnCpu, kOnCard, {.bf16 = 5e-3, .types = {DType::bf16}, .shifts = {0}});
+    const auto results = expect_agreement(card(), op, {.bf16 = 5e-3, .types = {DType::bf16}, .shifts = {0}});
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= 0) continue;
       EXPECT_EQ(results[0].at("losses")[i], 0.0);
@@ -99,12 +99,13 @@ class CudaLmLoss : public OnCard<> {};
 // Quarters, whose products have the same sum in any order: both backends cast the same numbers but for the last bits of
 // an exponential.
 TEST_F(CudaLmLoss, DlogitsInFp8HaveTheBytesOfTheCpus) {
-  constexpr std::int64_t kTokens = 144, kWidth = 32;
+  constexpr std::int64_t kTokens = 144, kColumns = 32;
   for (const std::int64_t vocab : {std::int64_t{272}, std::int64_t{4112}, std::int64_t{50304}, std::int64_t{260000}}) {
     Memory memory;
     std::vector<std::int64_t> ids = random_integers(kTokens, vocab, 4);
     for (std::size_t i = 2; i < ids.size(); i += 5) ids[i] = -1;
-    LmLoss<Tensor> op = head(memory, memory.uniform({kTokens, kWidth}), memory.uniform({vocab, kWidth}), ids, kTokens);
+    LmLoss<Tensor> op =
+        head(memory, memory.uniform({kTokens, kColumns}), memory.uniform({vocab, kColumns}), ids, kTokens);
     for (const Tensor& t : {op.x, op.weight})
       for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = std::round(4 * t.f32()[i]) / 4;
     op.stored = DType::bf16;
@@ -132,7 +133,7 @@ TEST_F(CudaLmLoss, WithoutATargetIsZero) {
   Memory memory;
   const LmLoss<Tensor> op =
       head(memory, memory.uniform({20, 16}), memory.uniform({267, 16}), std::vector<std::int64_t>(20, -1), 8);
-  for (const auto& values : expect_agreement(card(), op, kOnCpu, kOnCard, {.shifts = {0}})) {
+  for (const auto& values : expect_agreement(card(), op, {.shifts = {0}})) {
     for (const auto& [name, all] : values) {
       for (double v : all) ASSERT_EQ(v, 0.0) << name;
     }
@@ -145,7 +146,7 @@ TEST_F(CudaLmLoss, HoldsWithLargeLogits) {
       head(memory, memory.uniform({4, 8}, 30, 40), memory.uniform({50, 8}, -9, 9), {1, 2, 3, 4}, 4);
   // Logits in the thousands: rounded to bf16 they are off by several, so only that they are numbers can be asked.
   constexpr double kAnything = std::numeric_limits<double>::infinity();
-  const auto results = expect_agreement(card(), op, kOnCpu, kOnCard, {.f32 = 1e-3, .bf16 = kAnything, .shifts = {0}});
+  const auto results = expect_agreement(card(), op, {.f32 = 1e-3, .bf16 = kAnything, .shifts = {0}});
   for (const auto& values : results) {
     for (const auto& [name, all] : values) {
       for (double v : all) EXPECT_TRUE(std::isfinite(v)) << name;

@@ -69,11 +69,9 @@ TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
       const RopeOperands o(memory, GetParam(), norm);
       const bool kept = norm.present && backward;
       expect_agreement(
-          card(),
-          RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), o.q_norm, o.k_norm, o.positions, o.table,
-                             o.when(kept, o.of_raw, 0, 1), o.when(kept, o.of_rstd, 0, 1), l, 1e-6f, norm.over},
-          kOnCpu, kOnCard);
-      expect_agreement(card(), o.gradient(backward), kOnCpu, kOnCard);
+          card(), RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), o.q_norm, o.k_norm, o.positions, o.table,
+                                     o.when(kept, o.of_raw, 0, 1), o.when(kept, o.of_rstd, 0, 1), l, 1e-6f, norm.over});
+      expect_agreement(card(), o.gradient(backward));
     }
   }
 }

@@ -13,10 +13,10 @@ TEST_P(CudaSwiGluTest, AgreesWithTheCpu) {
   const auto [n, f] = GetParam();
   Memory memory;
   const Tensor gate_up = memory.uniform({n, 2 * f}, -8, 8);
-  expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({n, f})}, kOnCpu, kOnCard);
+  expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({n, f})});
   const Tensor dy = memory.uniform({n, f});
-  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({n, 2 * f})}, kOnCpu, kOnCard);
-  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, gate_up}, kOnCpu, kOnCard);
+  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({n, 2 * f})});
+  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, gate_up});
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaSwiGluTest,
@@ -32,8 +32,8 @@ class CudaSwiGlu : public OnCard<> {};
 TEST_F(CudaSwiGlu, HoldsWithLargeGates) {
   Memory memory;
   const Tensor gate_up = memory.uniform({9, 128}, -300, 300), dy = memory.uniform({9, 64});
-  expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({9, 64})}, kOnCpu, kOnCard);
-  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({9, 128})}, kOnCpu, kOnCard);
+  expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({9, 64})});
+  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({9, 128})});
 }
 
 class CudaSwiGluFp8Test : public OnCard<::testing::TestWithParam<SwiGluCase>> {};

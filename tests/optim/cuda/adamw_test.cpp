@@ -1,5 +1,5 @@
-// The update on the card: the CPU's numbers, working copies that are the parameters rounded, and nothing touched when
-// norm or loss are not finite.
+// The update on the card, its norms and the average of weights: the CPU's numbers, working copies that are the
+// parameters rounded, and nothing touched when norm or loss are not finite.
 #include "base/step_state.h"
 #include "optim/cpu/kernels.h"
 #include "optim/cuda/kernels.h"
@@ -10,8 +10,6 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
 const Agreement kFloat{.types = {DType::f32}};
 
 class CudaOptimTest : public OnCard<::testing::TestWithParam<std::int64_t>> {};
@@ -87,7 +85,7 @@ TEST_P(CudaOptimTest, TotalsOfAShardAreItsGroups) {
                                  memory.doubles(kTotals),
                                  begin,
                                  n};
-    expect_agreement(card(), sum, kOnCpu, kOnCard, kFloat);
+    expect_agreement(card(), sum, kFloat);
   }
 }
 
@@ -131,7 +129,7 @@ TEST_P(CudaOptimTest, AdamWIsTheCpus) {
                              memory.object(state),
                              memory.object(result),
                              {.weight_decay = decay}};
-      const auto values = expect_agreement(card(), op, kOnCpu, kOnCard, with_working ? with_copies : kFloat);
+      const auto values = expect_agreement(card(), op, with_working ? with_copies : kFloat);
       if (!with_working) {
         without = values;
         continue;
@@ -159,6 +157,51 @@ TEST_P(CudaOptimTest, RefreshRounds) {
     for (std::int64_t i = 0; i < n; ++i) {
       ASSERT_EQ(working[static_cast<std::size_t>(i)], static_cast<double>(from_bf16(to_bf16(parameters.f32()[i]))));
     }
+  }
+}
+
+TEST_P(CudaOptimTest, AverageIsTheCpus) {
+  const std::int64_t n = GetParam();
+  for (const float finite : {1.0f, 0.0f})
+    for (const float share : {1.0f, 0.01f}) {
+      Memory memory;
+      expect_agreement(
+          card(),
+          Average<Tensor>{memory.uniform({n}), memory.uniform({n}), memory.object(StepState{.average = share}),
+                          memory.object(UpdateResult{.finite = finite})},
+          kFloat);
+    }
+}
+
+TEST_P(CudaOptimTest, ExchangeIsTheCpus) {
+  Memory memory;
+  const std::int64_t n = GetParam();
+  Agreement exactly = kFloat;
+  exactly.f32 = 0;
+  expect_agreement(card(), Exchange<Tensor>{memory.uniform({n}), memory.uniform({n})}, exactly);
+}
+
+TEST_P(CudaOptimTest, ACopyInFp32IsExact) {
+  Memory memory;
+  const std::int64_t n = GetParam();
+  Agreement exactly = kFloat;
+  exactly.f32 = 0;
+  expect_agreement(card(), Refresh<Tensor>{memory.uniform({n}), memory.zeros({n})}, exactly);
+}
+
+TEST_P(CudaOptimTest, SumsByTensorAreTheCpus) {
+  const std::int64_t n = GetParam(), third = n / 3 / 4 * 4;
+  const std::vector<std::int64_t> bounds = {0, third, third, n, 0, 0, third, third + (n - third) / 2};
+  const auto tensors = static_cast<std::int64_t>(bounds.size() / 2);
+  for (const bool difference : {false, true}) {
+    Memory memory;
+    const Tensor where = memory.array(DType::i64, {tensors, 2});
+    std::memcpy(where.data, bounds.data(), static_cast<std::size_t>(where.bytes()));
+    expect_agreement(
+        card(),
+        TensorSums<Tensor>{memory.uniform({n}, -3, 3), difference ? memory.uniform({n}, -3, 3) : Tensor{}, where,
+                           memory.doubles(tensors), memory.array(DType::f64, {tensors, kTensorSlices})},
+        Agreement{.f32 = 1e-12, .types = {DType::f32}});
   }
 }
 

@@ -11,8 +11,6 @@ namespace {
 
 using namespace redline::testing;
 
-const auto kOnCpu = [](auto& op, auto& pool) { cpu::run(op, pool); };
-const auto kOnCard = [](auto& op, auto& launch) { cuda::run(op, launch); };
 const StepState kState{.lr = 0.01f, .momentum = 0.9f};
 const UpdateResult kFinite{.grad_norm = 1, .grad_scale = 0.125f, .finite = 1};
 
@@ -21,7 +19,7 @@ class CudaMuon : public OnCard<> {};
 TEST_F(CudaMuon, MomentumIsTheCpus) {
   for (const Matrices& m : kMatrices) {
     Memory memory;
-    expect_agreement(card(), momentum_of(memory, m, kState, kFinite), kOnCpu, kOnCard, {.f32 = 1e-6, .bf16 = 4e-3});
+    expect_agreement(card(), momentum_of(memory, m, kState, kFinite), {.f32 = 1e-6, .bf16 = 4e-3});
   }
 }
 
@@ -31,11 +29,10 @@ TEST_F(CudaMuon, UpdateIsTheCpus) {
       for (const float beta2 : {0.0f, 0.9f}) {
         const MuonSettings settings{.weight_decay = 0.3f, .beta2 = beta2, .cautious = cautious};
         Memory memory;
-        expect_agreement(card(), update_of(memory, m, kState, kFinite, settings, false), kOnCpu, kOnCard,
-                         {.f32 = 1e-6, .bf16 = 1e-6});
+        expect_agreement(card(), update_of(memory, m, kState, kFinite, settings, false), {.f32 = 1e-6, .bf16 = 1e-6});
         // Copies are in bf16 on a card.
-        const auto values = expect_agreement(card(), update_of(memory, m, kState, kFinite, settings, true), kOnCpu,
-                                             kOnCard, {.bf16 = 4e-3, .types = {DType::bf16}});
+        const auto values = expect_agreement(card(), update_of(memory, m, kState, kFinite, settings, true),
+                                             {.bf16 = 4e-3, .types = {DType::bf16}});
         for (const auto& run : values)
           for (std::int64_t i = 0; i < m.count; ++i)
             for (std::int64_t j = m.flat.at(i); j < m.flat.at(i) + m.elements(); ++j) {
@@ -51,7 +48,7 @@ TEST_F(CudaMuon, ZerosStayZero) {
   const MuonMomentum<Tensor> op = momentum_of(memory, kMatrices[1], kState, kFinite);
   std::fill_n(op.gradients.f32(), op.gradients.elements(), 0.0f);
   std::fill_n(op.momentum.f32(), op.momentum.elements(), 0.0f);
-  for (const auto& run : expect_agreement(card(), op, kOnCpu, kOnCard))
+  for (const auto& run : expect_agreement(card(), op))
     for (const double value : run.at("x")) ASSERT_EQ(value, 0);
 }
 
@@ -90,7 +87,7 @@ TEST_F(CudaMuon, TotalsOfAShardThatMovedAreItsPartsOfGroups) {
                                  memory.doubles(kTotals),
                                  begin,
                                  n};
-    expect_agreement(card(), sum, kOnCpu, kOnCard, {.types = {DType::f32}});
+    expect_agreement(card(), sum, {.types = {DType::f32}});
   }
 }
 
