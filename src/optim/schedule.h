@@ -1,4 +1,5 @@
-// The learning rate of a step, Muon's momentum, and what a step counts for in an average. Pure functions: nothing to save, nothing to resume.
+// The learning rate of a step, Muon's momentum, and what a step counts for in an average. Pure functions: nothing to
+// save, nothing to resume.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "testing/copy_lanes.h"
 #include "testing/readbacks.h"
 #include "testing/says.h"

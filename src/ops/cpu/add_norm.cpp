@@ -1,6 +1,7 @@
 // Residual add and RMSNorm:  r = residual_in + branch;  rstd = 1 / sqrt(mean(r^2) + eps);  y = r * rstd * w.
 // RMSNorm of a branch added to the residual stream:  rstd = 1 / sqrt(mean(b^2) + eps);  out = r + b * rstd * w.
-// Gradient of both, h = dy * w:  dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
+// Gradient of both, h = dy * w:
+//   dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
 // Forward, a task is a range of rows, and a row is read once from memory: its second pass comes from the first-level
 // cache. Backward, a task is one of kRowGroups groups of rows with its own row of partial sums of dw.
 #include <cmath>

@@ -1,15 +1,19 @@
-// Causal attention within packed documents. Forward: for a query tile, key tiles in order, s = scale q k^T,
+// Causal attention within packed documents. Tiles count from a document's own start, so its bits do not depend on where
+// it stands or on its neighbours. Products go through gemm_tile, straight from packed qkv.
+//
+// Forward: for a query tile, key tiles in order, s = scale q k^T,
 //   top' = max(top, s);  p = exp(s - top');  out = out * exp(top - top') + p v;  sum likewise;  at the end out /= sum.
-// A task is (document, head, kQueryTile queries). Backward:  p = exp(scale q k^T - lse),  delta = rowsum(dout * out),
+// A task is (document, head, kQueryTile queries); out is the accumulator.
+//
+// Backward:  p = exp(scale q k^T - lse),  delta = rowsum(dout * out),
 //   dv = p^T dout;  ds = p * (dout v^T - delta) * scale;  dq = ds k;  dk = ds^T q.
 // A task is (document, key/value head) with its whole group of query heads: it is the only writer of its dk, dv and dq,
 // so there are no atomics and one order. Inside, key tiles by query tiles at or below the diagonal. The first key tile
 // writes dq, later ones add; dk and dv start at 0.
-// Tiles count from the document's own start, so its bits do not depend on where it stands or on its neighbours. Products
-// go through gemm_tile, straight from packed qkv; out is the accumulator.
-// A decoding step over cached keys and values takes the sums of the forward pass, key by key. A task is (slot, key/value
-// head), with every query head of its group in turn; a slot's bits do not depend on how many others there are. Storing a
-// document is a copy; a task is (slot, key/value head) there too.
+//
+// A decoding step over cached keys and values takes the sums of the forward pass, key by key. A task is (slot,
+// key/value head), with every query head of its group in turn; a slot's bits do not depend on how many others there
+// are. Storing a document is a copy; a task is (slot, key/value head) there too.
 #include <algorithm>
 #include <cmath>
 #include <limits>

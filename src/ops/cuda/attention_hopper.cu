@@ -1,10 +1,9 @@
-// Causal attention within packed documents with Hopper's products; the sums are those of attention_flash.cu.
-// Forward, a block is one warp group and takes 64 queries of a document and a head, over tiles of 64 keys copied one ahead. It
+// Causal attention within packed documents with Hopper's products; the sums are those of attention_flash.cu. Forward, a
+// block is one warp group and takes 64 queries of a document and a head, over tiles of 64 keys copied one ahead. It
 // waits for each of its products; the other blocks of the multiprocessor fill the tensor cores meanwhile, for a block
 // is small. This suits short documents, where a piece of work is over after a few tiles. Blocks of several groups that
-// share the keys were slower: they wait for each other.
-// Backward, the two kernels are flash's as well, each the only writer of its rows: no atomics, one order. A block is one
-// warp group.
+// share the keys were slower: they wait for each other. Backward, the two kernels are flash's as well, each the only
+// writer of its rows: no atomics, one order. A block is one warp group.
 //   query_kernel: 64 queries of a head over tiles of 64 keys; writes delta and dq.
 //   key_kernel: 64 keys of a key/value head over the 64-query tiles of all heads of the group; keys are rows, so
 //   p^T and ds^T come out as the left operands that dv and dk want. A query's lse and delta are a column's there:

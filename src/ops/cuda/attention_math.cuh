@@ -1,5 +1,5 @@
-// The instructions and the arithmetics that attention's tiles are made of. Instructions, one function each: copies that do not wait, ldmatrix, the tensor
-// cores' mma.m16n8k16 in bf16 and m16n8k8 in tf32, exp2. All of them need sm_80.
+// The instructions and the arithmetics that attention's tiles are made of. Instructions, one function each: copies that
+// do not wait, ldmatrix, the tensor cores' mma.m16n8k16 in bf16 and m16n8k8 in tf32, exp2. All of them need sm_80.
 //   mma's fragments, lane l, r = l / 4, c = l % 4 * 2 (two bf16 or fp32 neighbours a register or register pair):
 //   A 16 x 16:  a[0] (r, c)  a[1] (r + 8, c)  a[2] (r, c + 8)  a[3] (r + 8, c + 8)
 //   B 16 x 8:   b0 (k = c, n = r)  b1 (k = c + 8, n = r)

@@ -1,4 +1,5 @@
-// Loads the library by its name, and leads from a product's shape to cuBLASLt's descriptors, preferences and candidates.
+// Loads the library by its name, and leads from a product's shape to cuBLASLt's descriptors, preferences and
+// candidates.
 #include "ops/cuda/cublaslt.h"
 
 #include <dlfcn.h>

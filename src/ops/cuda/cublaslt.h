@@ -23,11 +23,11 @@
 namespace redline::ops::cuda {
 namespace lt {
 
-// The functions that redline calls, each found in the library when it is first called, which loads the
-// library. Linked against, it would be loaded by every start of the program: 410,000 places in its 600 MB hold
-// addresses that the loader writes, which took 75 of the 83 ms of CPU of `redline --version`. A machine without the
-// library runs all but products on a card.
-// They are called as the library calls them: lt::cublasLtMatmul(...). A MachineError where the library or the function is not there.
+// The functions that redline calls, each found in the library when it is first called, which loads the library. Linked
+// against, it would be loaded by every start of the program: 410,000 places in its 600 MB hold addresses that the
+// loader writes, which took 75 of the 83 ms of CPU of `redline --version`. A machine without the library runs all but
+// products on a card. They are called as the library calls them: lt::cublasLtMatmul(...). A MachineError where the
+// library or the function is not there.
 void* find(const char* name);
 
 template <class Function>

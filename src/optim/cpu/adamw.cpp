@@ -1,7 +1,7 @@
 // AdamW on the CPU, g scaled and clipped:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (wd * p + (m / c1) / (sqrt(v / c2) + eps)).
-// The update, and the average of the weights with its exchange, are cut into ranges of kRange elements. Moments that are
-// not floats become floats and go back block by block (optim/moments.h).
+// The update, and the average of the weights with its exchange, are cut into ranges of kRange elements. Moments that
+// are not floats become floats and go back block by block (optim/moments.h).
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Norms on the CPU:  norm = inv_pairs * sqrt(sum g^2);  sums[t] = sum (x - minus)^2 over a tensor. The norm's sum is cut
+// Norms on the CPU: norm = inv_pairs * sqrt(sum g^2); sums[t] = sum (x - minus)^2 over a tensor. The norm's sum is cut
 // into kCutGroups ranges by size alone, a tensor into its slices, each summed in double in eight lanes (one lane would
 // wait on its own additions), and the parts are added in their order.
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Casts to eight bits on the card are the CPU's to the bit, by rows and by columns, of every number and at many shapes;
-// so are scales and counts. Products of what was cast agree with the CPU's as far as sums do. Kernels that cast their own results
-// have tests of their own.
+// so are scales and counts. Products of what was cast agree with the CPU's as far as sums do. Kernels that cast their
+// own results have tests of their own.
 #include <limits>
 
 #include "base/step_state.h"
