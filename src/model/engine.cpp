@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "model/fp8_linears.h"
-#include "optim/average.h"
+#include "optim/adamw.h"
 #include "optim/schedule.h"
 
 namespace redline::model {

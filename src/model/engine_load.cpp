@@ -11,7 +11,7 @@
 #include "model/fp8_linears.h"
 #include "model/state_files.h"
 #include "model/weights.h"
-#include "optim/average.h"
+#include "optim/adamw.h"
 
 namespace redline::model {
 namespace {
