@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "infer/load.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 
 namespace redline {
 namespace {

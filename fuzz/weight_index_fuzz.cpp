@@ -1,7 +1,7 @@
 // A folder of sharded weights from anybody: an index and one shard. What is accepted holds exactly what its index
 // names.
 #include "fuzz.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 
 namespace redline::fuzz {
 namespace {

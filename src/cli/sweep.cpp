@@ -17,7 +17,7 @@
 #include "cli/sweep_rule.h"
 #include "cli/sweep_state.h"
 #include "dist/place.h"
-#include "io/file_lock.h"
+#include "io/new_folder.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "report/run_page.h"

@@ -18,7 +18,6 @@
 #include "io/new_folder.h"
 #include "io/safetensors.h"
 #include "io/tensor_stream.h"
-#include "io/weight_files.h"
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "model/weights.h"

@@ -14,7 +14,6 @@
 #include "data/batch.h"
 #include "infer/load.h"
 #include "io/safetensors.h"
-#include "io/weight_files.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
 #include "ops/fp8.h"

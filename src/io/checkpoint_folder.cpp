@@ -14,9 +14,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "io/best_checkpoint.h"
-#include "io/shared_file.h"
-#include "io/weight_files.h"
+#include "io/json.h"
+#include "io/manifest.h"
+#include "io/safetensors.h"
 
 namespace redline::io {
 namespace {
@@ -94,15 +94,46 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading, c
   }
 }
 
-// Gives `partial` its final name; an older folder of that name steps aside first, and is still found if we end here.
-void put_in_place(FileSystem& files, const Path& parent, const Path& partial, const Path& final_folder) {
-  const Path replaced = beside(final_folder, kReplaced);
-  const bool replaces = files.exists(final_folder);
-  if (replaces) files.rename(final_folder, replaced);
-  files.rename(partial, final_folder);
-  files.sync_folder(parent);
-  if (replaces) attempt([&] { discard(files, replaced); });
-}
+// A checkpoint that is being written: made under another name, and given its own once it has been read back.
+class NewCheckpoint {
+ public:
+  NewCheckpoint(FileSystem& files, const Path& parent, std::int64_t step)
+      : files_(files),
+        parent_(parent),
+        step_(step),
+        final_(parent / checkpoint_name(step)),
+        partial_(beside(final_, kPartial)) {}
+
+  const Path& folder() const { return partial_; }
+
+  void begin() {
+    files_.create_folders(parent_);
+    clean_leftovers(files_, parent_);
+    files_.create_folders(partial_);
+  }
+  // The older folder of that name steps aside first, and is still found if we end here.
+  template <class Hashes>
+  void finish(const Hashes& hashes, Reading read_back) {
+    write_manifest(files_, partial_, step_, hashes);
+    if (const std::string problem = problem_of(files_, partial_, read_back); !problem.empty())
+      fail_machine("the checkpoint of step {} does not read back as it was written: {}", step_, problem);
+    const Path replaced = beside(final_, kReplaced);
+    const bool replaces = files_.exists(final_);
+    if (replaces) files_.rename(final_, replaced);
+    files_.rename(partial_, final_);
+    files_.sync_folder(parent_);
+    if (replaces) attempt([&] { discard(files_, replaced); });
+  }
+  void give_up() {
+    attempt([&] { files_.remove_all(partial_); });  // gives its room back on a full disk
+  }
+
+ private:
+  FileSystem& files_;
+  const Path& parent_;
+  std::int64_t step_;
+  Path final_, partial_;
+};
 
 std::string sentence_of(const std::exception_ptr& error) {
   try {
@@ -121,6 +152,32 @@ std::exception_ptr error_of(const Step& step) {
   } catch (...) {
     return std::current_exception();
   }
+}
+
+// The report of a rank to rank 0: the stretches that it wrote of each file, or the reason why it failed.
+std::string report_of(const std::map<std::string, FileHashes>& wrote, const std::string& problem) {
+  const auto text = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  if (!problem.empty()) return text({{"problem", problem}});
+  Json files = Json::object();
+  for (const auto& [name, stretches] : wrote) {
+    Json& list = files[name] = Json::array();
+    for (const HashedStretch& s : stretches) list.push_back({s.begin, s.end, s.xxh3});
+  }
+  return text({{"files", std::move(files)}});
+}
+
+// The reports of all ranks as one; a rank that failed is a MachineError that names it.
+std::map<std::string, FileHashes> joined_reports(const std::vector<std::string>& reports) {
+  std::map<std::string, FileHashes> all;
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const Json report = parse_json(reports[rank], fmt::format("the report of rank {}", rank));
+    if (report.contains("problem")) fail_machine("rank {}: {}", rank, report.at("problem").get<std::string>());
+    for (const auto& [name, list] : report.at("files").items())
+      for (const Json& s : list)
+        all[name].push_back({s.at(0).get<std::uint64_t>(), s.at(1).get<std::uint64_t>(), s.at(2).get<std::string>()});
+  }
+  for (auto& [name, stretches] : all) std::ranges::sort(stretches, {}, &HashedStretch::begin);
+  return all;
 }
 
 // All ranks hear what rank 0 says went wrong, if anything. One that failed itself ends with its own error.
@@ -207,19 +264,12 @@ void prepare_checkpoints(FileSystem& files, const Path& parent) {
 
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
                       const std::function<std::map<std::string, std::uint64_t>(const Path& folder)>& fill) {
-  const Path final_folder = parent / checkpoint_name(step);
-  const Path partial = beside(final_folder, kPartial);
-  files.create_folders(parent);
-  clean_leftovers(files, parent);
+  NewCheckpoint checkpoint(files, parent, step);
   try {
-    files.create_folders(partial);
-    write_manifest(files, partial, step, fill(partial));
-    if (const std::string problem = checkpoint_problem(files, partial); !problem.empty()) {
-      fail_machine("the checkpoint of step {} does not read back as it was written: {}", step, problem);
-    }
-    put_in_place(files, parent, partial, final_folder);
+    checkpoint.begin();
+    checkpoint.finish(fill(checkpoint.folder()), Reading::every_byte);
   } catch (...) {
-    attempt([&] { files.remove_all(partial); });  // gives its room back on a full disk
+    checkpoint.give_up();
     throw;
   }
 }
@@ -227,33 +277,24 @@ void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step,
 // Tensors were read back by the ranks that wrote them.
 void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step, Communicator& ranks,
                       const SharedFill& fill) {
-  const Path final_folder = parent / checkpoint_name(step);
-  const Path partial = beside(final_folder, kPartial);
+  NewCheckpoint checkpoint(files, parent, step);
   const bool first = ranks.rank() == 0;
   try {
     std::exception_ptr error;
     if (first)
       error = error_of([&] {
-        files.create_folders(parent);
-        clean_leftovers(files, parent);
-        files.create_folders(partial);
-        fill.prepare(partial);
+        checkpoint.begin();
+        fill.prepare(checkpoint.folder());
       });
     agree(ranks, error ? "rank 0: " + sentence_of(error) : "", error);
     std::map<std::string, FileHashes> wrote;
-    error = error_of([&] { wrote = fill.write(partial); });
+    error = error_of([&] { wrote = fill.write(checkpoint.folder()); });
     const std::vector<std::string> reports = ranks.gather(report_of(wrote, error ? sentence_of(error) : ""));
     std::exception_ptr end;
-    if (first)
-      end = error_of([&] {
-        write_manifest(files, partial, step, joined_reports(reports));
-        if (const std::string problem = problem_of(files, partial, Reading::all_but_tensors); !problem.empty())
-          fail_machine("the checkpoint of step {} does not read back as it was written: {}", step, problem);
-        put_in_place(files, parent, partial, final_folder);
-      });
+    if (first) end = error_of([&] { checkpoint.finish(joined_reports(reports), Reading::all_but_tensors); });
     agree(ranks, end ? sentence_of(end) : "", error ? error : end);
   } catch (...) {
-    if (first) attempt([&] { files.remove_all(partial); });
+    if (first) checkpoint.give_up();
     throw;
   }
 }
@@ -297,6 +338,41 @@ std::vector<std::int64_t> leave_checkpoints_after(FileSystem& files, const Path&
   }
   if (!left.empty()) files.sync_folder(parent);
   return left;
+}
+
+// Made beside, and renamed over the old one.
+std::string link_best(FileSystem& files, const Path& parent, std::int64_t step) {
+  const Path link = parent / kBest, beside = parent / "best.new";
+  const std::string target = checkpoint_name(step);
+  const auto problem = [&](std::string_view why) {
+    return fmt::format("{} cannot be made a link to the best checkpoint, which is {}: {}", link.string(), target, why);
+  };
+  std::error_code error;
+  std::filesystem::remove(beside, error);  // what a kill left
+  try {
+    std::filesystem::create_symlink(target, beside, error);
+    if (error) return problem(error.message());
+    files.rename(beside, link);
+    files.sync_folder(parent);
+  } catch (const std::runtime_error& e) {
+    std::filesystem::remove(beside, error);
+    return problem(e.what());
+  }
+  return {};
+}
+
+std::optional<std::int64_t> best_checkpoint(const Path& parent) {
+  std::error_code error;
+  const Path target = std::filesystem::read_symlink(parent / kBest, error);
+  if (error) return {};
+  return checkpoint_step(target.string());
+}
+
+Path resolve_best(const Path& folder) {
+  const Path parent = parent_of(folder);
+  const bool named = (folder.has_filename() ? folder : folder.parent_path()).filename() == kBest;
+  const std::optional<std::int64_t> step = named ? best_checkpoint(parent) : std::nullopt;
+  return step ? parent / checkpoint_name(*step) : folder;
 }
 
 void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep, std::int64_t keep_every,

@@ -7,8 +7,8 @@
 //   step_N.partial    a checkpoint that was being written or removed; it may be deleted
 //   step_N.replaced   the old one of the same step while a new one takes its place. If a crash leaves it without a
 //                     step_N beside it, it counts as the checkpoint of that step until the next write renames it.
-//   best              a link to one of them (io/best_checkpoint.h)
-//   step_N.left       a whole checkpoint that is no longer the run's, since the run went back behind it. It is removed
+//   best              a link to one of them; it is no checkpoint of its own
+//   step_N.left       a whole checkpoint that is no longer the run's, since the run went back before it. It is removed
 //                     once a checkpoint of that step or a later one is written.
 #pragma once
 
@@ -88,6 +88,20 @@ std::optional<FoundCheckpoint> newest_whole_checkpoint(FileSystem& files, const 
 // steps.
 std::vector<std::int64_t> leave_checkpoints_after(FileSystem& files, const Path& parent, std::int64_t step);
 
+// The name `best` among a run's checkpoints: a relative link to the folder of one step, which pruning leaves.
+inline constexpr const char* kBest = "best";
+
+// Links the name to the checkpoint of `step`, which has been written. A reader finds the old or the new one under it at
+// any time. Returns the problem as a sentence; empty: there is none.
+std::string link_best(FileSystem& files, const Path& parent, std::int64_t step);
+
+// The step that it links to; nothing where there is no such link, or one that is not ours.
+std::optional<std::int64_t> best_checkpoint(const Path& parent);
+
+// The folder of the step where `folder` is such a link, else `folder`. A reader stays with that step though the run
+// links the name anew.
+Path resolve_best(const Path& folder);
+
 // Removes .partial leftovers and all checkpoints but the last `keep` (at least one) and every `keep_every`-th step (0:
 // none). Visibly damaged ones do not count among the last. A folder whose manifest has another step stays, and so do
 // the one that `best` links to and the steps in `stay`. To be called after a write, with the step that was `written`:
@@ -100,7 +114,7 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
 // folder or `best`, or a Hugging Face folder (config.json with model.safetensors or its index). Anything else is a
 // UserError. Sizes are checked against the manifest, and hashes of all files but tensors: tensors are hashed while they
 // are read (io/tensor_stream.h), so that gigabytes are read once. `use` reads them. Where it throws DamagedWeights
-// (io/weight_files.h), a step folder that was named is refused; of a run folder the checkpoint before is tried, with a
+// (io/safetensors.h), a step folder that was named is refused; of a run folder the checkpoint before is tried, with a
 // warning. Without `use` there is no warning: the later reader finds the damage.
 using UseWeights = std::function<void(const Path& folder)>;
 Path find_weights_folder(FileSystem& files, const Path& argument, const UseWeights& use = {});

@@ -135,14 +135,6 @@ class TreeBuilder {
   string_t key_;
 };
 
-const Json& member(const Json& object, std::string_view key, std::string_view file_name) {
-  if (!object.is_object())
-    fail_user("{}: expected an object with the key {}, found {}", file_name, in_quotes(key), object.type_name());
-  const auto found = object.find(std::string(key));
-  if (found == object.end()) fail_user("{}: the key {} is missing", file_name, in_quotes(key));
-  return *found;
-}
-
 [[noreturn]] void fail_kind(const Json& value, std::string_view key, std::string_view file_name,
                             std::string_view wanted) {
   fail_user("{}: {} must be {}, not {}", file_name, in_quotes(key), wanted,
@@ -165,6 +157,11 @@ std::string in_quotes(std::string_view text) {
   return result + (text.size() > kMost ? "...\"" : "\"");
 }
 
+void require_plain_name(std::string_view name, std::string_view file_name) {
+  if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string_view("/\\\0", 3)) != name.npos)
+    fail_user("{}: {} is not the name of a file in this folder", file_name, in_quotes(name));
+}
+
 Json parse_json(std::string_view text, std::string_view file_name) {
   std::size_t read = 0;
   TreeBuilder builder(file_name, read);
@@ -177,8 +174,16 @@ Json read_json(FileSystem& files, const Path& path) {
   return parse_json(read_at_most(files, path, kMostJsonBytes), path.string());
 }
 
+const Json& member_at(const Json& object, std::string_view key, std::string_view file_name) {
+  if (!object.is_object())
+    fail_user("{}: expected an object with the key {}, found {}", file_name, in_quotes(key), object.type_name());
+  const auto found = object.find(std::string(key));
+  if (found == object.end()) fail_user("{}: the key {} is missing", file_name, in_quotes(key));
+  return *found;
+}
+
 std::int64_t integer_at(const Json& object, std::string_view key, std::string_view file_name) {
-  const Json& value = member(object, key, file_name);
+  const Json& value = member_at(object, key, file_name);
   const bool fits =
       value.is_number_integer() &&
       !(value.is_number_unsigned() &&
@@ -188,19 +193,19 @@ std::int64_t integer_at(const Json& object, std::string_view key, std::string_vi
 }
 
 double number_at(const Json& object, std::string_view key, std::string_view file_name) {
-  const Json& value = member(object, key, file_name);
+  const Json& value = member_at(object, key, file_name);
   if (!value.is_number()) fail_kind(value, key, file_name, "a number");
   return value.get<double>();
 }
 
 std::string string_at(const Json& object, std::string_view key, std::string_view file_name) {
-  const Json& value = member(object, key, file_name);
+  const Json& value = member_at(object, key, file_name);
   if (!value.is_string()) fail_kind(value, key, file_name, "a string");
   return value.get<std::string>();
 }
 
 bool boolean_at(const Json& object, std::string_view key, std::string_view file_name) {
-  const Json& value = member(object, key, file_name);
+  const Json& value = member_at(object, key, file_name);
   if (!value.is_boolean()) fail_kind(value, key, file_name, "true or false");
   return value.get<bool>();
 }

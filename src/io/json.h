@@ -19,7 +19,11 @@ Json read_json(FileSystem& files, const Path& path);  // one that is missing or 
 // Untrusted text as part of a sentence: quoted, control bytes escaped, at most 120 bytes of it.
 std::string in_quotes(std::string_view text);
 
+// An untrusted name of a file beside another one: a UserError where it could lead out of that folder.
+void require_plain_name(std::string_view name, std::string_view file_name);
+
 // A member of the wanted kind, or a UserError that names the file and the key.
+const Json& member_at(const Json& object, std::string_view key, std::string_view file_name);
 std::int64_t integer_at(const Json& object, std::string_view key, std::string_view file_name);
 double number_at(const Json& object, std::string_view key, std::string_view file_name);
 std::string string_at(const Json& object, std::string_view key, std::string_view file_name);

@@ -1,4 +1,4 @@
-// The one place that knows the keys of a manifest.
+// The one place that knows the keys of a manifest; and stretches of a shared file, written where they belong.
 #include "io/manifest.h"
 
 #include <algorithm>
@@ -23,9 +23,7 @@ std::uint64_t count_at(const Json& json, const char* key, const std::string& whe
 }
 
 ManifestFile file_from(const std::string& name, const Json& entry, const std::string& where) {
-  // A name must stay inside the folder, whoever wrote the manifest.
-  if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\0", 2)) != name.npos)
-    fail_user("{}: {} is not the name of a file in this folder", where, in_quotes(name));
+  require_plain_name(name, where);
   ManifestFile file{name, count_at(entry, "bytes", where, name), {}};
   const auto stretches = entry.find("stretches");
   if (stretches == entry.end()) {
@@ -151,6 +149,76 @@ std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& 
   if (problem.empty() && stretch + 1 == hashes.size() && hashes[stretch].end == at) end_stretch();  // an empty file
   if (problem.empty() && stretch < hashes.size()) problem = changed_in_words(hashes, stretch);
   return problem;
+}
+
+namespace {
+
+// Bytes that stay in the cache between the hash and the copy into the kernel; and those that are read back at once.
+constexpr std::size_t kPiece = std::size_t{1} << 18, kReadBack = std::size_t{1} << 20;
+
+}  // namespace
+
+void make_shared_file(FileSystem& files, const Path& path, std::uint64_t bytes) {
+  const std::unique_ptr<FileWriter> file = files.create(path);
+  file->close();
+  files.truncate(path, bytes);
+}
+
+SharedFileWriter::SharedFileWriter(const OpenStretches& open, const Path& path, std::span<const ByteRange> mine)
+    : path_(path), writer_(open(path)) {
+  for (const ByteRange& range : mine) {
+    if (range.begin == range.end) continue;
+    REDLINE_CHECK(range.begin < range.end && (stretches_.empty() || stretches_.back().end <= range.begin),
+                  "{}: bytes {} to {} are out of order", path.string(), range.begin, range.end);
+    if (!stretches_.empty() && stretches_.back().end == range.begin)
+      stretches_.back().end = range.end;
+    else
+      stretches_.push_back({range.begin, range.end, {}});
+  }
+  if (!stretches_.empty()) at_ = stretches_.front().begin;
+  hasher_.emplace();
+}
+
+void SharedFileWriter::put(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    REDLINE_CHECK(current_ < stretches_.size(), "{}: {} bytes more than are this rank's", path_.string(), bytes.size());
+    HashedStretch& stretch = stretches_[current_];
+    const auto piece = bytes.first(std::min({bytes.size(), kPiece, static_cast<std::size_t>(stretch.end - at_)}));
+    hasher_->update(piece);
+    writer_->write(at_, piece);
+    at_ += piece.size();
+    bytes = bytes.subspan(piece.size());
+    if (at_ < stretch.end) continue;
+    stretch.xxh3 = hex64(hasher_->digest());
+    hasher_.emplace();
+    if (++current_ < stretches_.size()) at_ = stretches_[current_].begin;
+  }
+}
+
+FileHashes SharedFileWriter::finish() {
+  REDLINE_CHECK(current_ == stretches_.size(), "{}: bytes from {} on are missing", path_.string(), at_);
+  writer_->sync();
+  writer_->close();
+  read_back();
+  return std::move(stretches_);
+}
+
+void SharedFileWriter::read_back() const {
+  const InputFile file(path_);
+  std::vector<std::byte> buffer(kReadBack);
+  for (const HashedStretch& stretch : stretches_) {
+    Hasher hasher;
+    for (std::uint64_t at = stretch.begin; at < stretch.end;) {
+      const std::span<std::byte> piece(buffer.data(),
+                                       static_cast<std::size_t>(std::min<std::uint64_t>(kReadBack, stretch.end - at)));
+      file.read(at, piece);
+      hasher.update(piece);
+      at += piece.size();
+    }
+    if (hex64(hasher.digest()) != stretch.xxh3)
+      fail_machine("{} does not read back as it was written, in its bytes {} to {}", path_.string(), stretch.begin,
+                   stretch.end);
+  }
 }
 
 }  // namespace redline::io

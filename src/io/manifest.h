@@ -1,16 +1,31 @@
-// manifest.json of a checkpoint: the step, and size and hashes of every other file.
+// What the bytes of a checkpoint's files must be: manifest.json with the step and the size and hashes of every other
+// file, the check of a file against its hashes, and the writer of a file that several ranks share.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
-#include "io/file_hashes.h"
+#include "base/hash.h"
 
 namespace redline::io {
+
+// The hashes that the bytes of a file must have: one hash of all of them, or one for each stretch where several ranks
+// wrote it.
+struct HashedStretch {
+  std::uint64_t begin = 0, end = 0;  // bytes of the file
+  std::string xxh3;                  // hex64
+  bool operator==(const HashedStretch&) const = default;
+};
+
+// From front to back. The stretches of a whole file leave no gap.
+using FileHashes = std::vector<HashedStretch>;
 
 inline constexpr const char* kManifest = "manifest.json";
 
@@ -45,5 +60,31 @@ std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& 
                          const std::function<void(std::uint64_t bytes)>& took = {});
 // "has changed: its hash is not the one in the manifest"; of one stretch among several, with its bytes.
 std::string changed_in_words(const FileHashes& hashes, std::size_t stretch);
+
+struct ByteRange {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// Called on rank 0 before any rank writes: makes an empty file of that size.
+void make_shared_file(FileSystem& files, const Path& path, std::uint64_t bytes);
+
+// One rank's part of a file that several ranks write: its stretches, hashed on the way, synced and read back.
+class SharedFileWriter {
+ public:
+  // `mine`, from front to back: those that touch become one stretch.
+  SharedFileWriter(const OpenStretches& open, const Path& path, std::span<const ByteRange> mine);
+  void put(std::span<const std::byte> bytes);  // all of them in order, in pieces of any size
+  FileHashes finish();                         // a MachineError where the disk gives other bytes back
+
+ private:
+  void read_back() const;
+
+  Path path_;
+  std::unique_ptr<StretchWriter> writer_;
+  FileHashes stretches_;
+  std::size_t current_ = 0;
+  std::uint64_t at_ = 0;  // in the file
+  std::optional<Hasher> hasher_;
+};
 
 }  // namespace redline::io

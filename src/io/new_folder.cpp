@@ -1,7 +1,10 @@
 // FOLDER.partial holds a lock of whoever writes, and what will be the folder once all of it is on the disk.
 #include "io/new_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +18,14 @@ namespace redline::io {
 namespace {
 
 constexpr std::string_view kLock = ".lock", kInner = "folder";
+
+// Whether a name still means the file that is locked: its holder may have removed it.
+bool is_still(const Path& file, int descriptor) {
+  struct stat named {
+  }, held{};
+  return ::stat(file.c_str(), &named) == 0 && ::fstat(descriptor, &held) == 0 && named.st_ino == held.st_ino &&
+         named.st_dev == held.st_dev;
+}
 
 // "a/b/" names the same folder as "a/b", and has no last name to add to. A link is followed: what it names is replaced.
 Path place_of(const Path& folder) {
@@ -34,6 +45,29 @@ bool is_mount_point(const Path& folder) {
 }
 
 }  // namespace
+
+// flock(2). A process that waited for a file which its holder removed has a lock on nothing, and asks again.
+FileLock::FileLock(const Path& file, IfBusy if_busy) : file_(file) {
+  for (;;) {
+    descriptor_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (descriptor_ < 0) descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);  // another user's
+    const int how = LOCK_EX | (if_busy == IfBusy::leave ? LOCK_NB : 0);
+    const bool locked = descriptor_ >= 0 && ::flock(descriptor_, how) == 0;
+    error_ = locked ? 0 : errno;
+    if (locked && is_still(file, descriptor_)) return;
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+    if (!locked && error_ != EINTR) return;
+  }
+}
+
+FileLock::~FileLock() {
+  if (held()) ::close(descriptor_);
+}
+
+bool FileLock::in_place() const { return !held() || is_still(file_, descriptor_); }
+
+bool FileLock::busy() const { return error_ == EWOULDBLOCK; }
 
 NewFolder::NewFolder(FileSystem& files, Path folder, std::string_view flag)
     : files_(files), folder_(place_of(folder)), partial_(folder_) {

@@ -8,19 +8,102 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <exception>
 #include <limits>
+#include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/words.h"
 #include "io/json.h"
 #include "io/manifest.h"
-#include "io/read_ahead.h"
 
 namespace redline::io {
 namespace {
+
+// Brings ranges of a file into the page cache, from front to back, a little ahead of the threads that read them. One
+// sequential reader gets the most out of a disk, and the threads that copy, hash and convert wait for no more than they
+// need. It has a descriptor of its own: the system's reading ahead goes by what a descriptor has read before.
+class ReadAhead {
+ public:
+  struct Range {
+    std::uint64_t begin = 0, bytes = 0;
+  };
+  ReadAhead(const Path& path, std::vector<Range> ranges) : file_(path), ranges_(std::move(ranges)) {  // in file order
+    try {
+      thread_ = std::thread([this] {
+        try {
+          work();
+        } catch (const std::exception&) {  // whoever reads these bytes meets it too, and tells
+        }
+        set_there(kEverything);
+      });
+    } catch (const std::system_error&) {  // no thread to be had: it goes without
+      there_ = kEverything;
+    }
+  }
+  ~ReadAhead() {
+    change([&] { stopping_ = true; });
+    if (thread_.joinable()) thread_.join();
+  }
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // Lets it go that far: pages that are not read for long may be evicted.
+  void allow(std::uint64_t offset) {
+    change([&] { allowed_ = std::max(allowed_, offset); });
+  }
+  // Waits until the ranges are there up to `offset`, which was allowed. Where the disk fails it returns at once, and
+  // the read reports the error.
+  void wait_for(std::uint64_t offset) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return there_ >= offset; });
+  }
+
+ private:
+  static constexpr std::uint64_t kStep = std::uint64_t{4} << 20;  // bytes between two looks at who waits
+  static constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
+
+  template <class Change>
+  void change(const Change& what) {
+    {
+      const std::lock_guard lock(mutex_);
+      what();
+    }
+    changed_.notify_all();
+  }
+  void set_there(std::uint64_t offset) {
+    change([&] { there_ = offset; });
+  }
+  void work() {
+    for (const Range& range : ranges_) {
+      for (std::uint64_t at = range.begin, end = range.begin + range.bytes; at < end;) {
+        {
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [&] { return stopping_ || at < allowed_; });
+          if (stopping_) return;
+        }
+        const std::uint64_t step = std::min(kStep, end - at);
+        file_.fetch(at, step);
+        at += step;
+        set_there(at);
+      }
+    }
+  }
+
+  const InputFile file_;
+  const std::vector<Range> ranges_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t allowed_ = 0, there_ = 0;  // offsets in the file
+  bool stopping_ = false;
+  std::thread thread_;
+};
 
 // Bytes that a thread moves at a time: the most, and the least, where a short window has a part for every thread.
 constexpr std::int64_t kPart = std::int64_t{1} << 22, kSmallPart = std::int64_t{1} << 20;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "io/file_hashes.h"
+#include "io/manifest.h"
 #include "io/safetensors.h"
 
 namespace redline::io {

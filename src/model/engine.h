@@ -12,7 +12,7 @@
 #include "config/config.h"
 #include "data/batch.h"
 #include "device/device.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "model/fp8_seen.h"
 #include "model/lowering.h"
 #include "model/step_clock.h"

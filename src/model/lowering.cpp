@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/step_state.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
 #include "model/tensor_norms.h"

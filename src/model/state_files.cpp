@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "base/shards.h"
+#include "io/manifest.h"
 #include "io/safetensors.h"
-#include "io/shared_file.h"
 
 namespace redline::model {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/files.h"
 #include "base/tensor.h"
 #include "device/device.h"
-#include "io/file_hashes.h"
+#include "io/manifest.h"
 #include "model/parameters.h"
 
 namespace redline::model {

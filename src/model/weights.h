@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "model/parameters.h"
 
 namespace redline::model {

@@ -16,7 +16,6 @@
 #include "config/load.h"
 #include "config/toml.h"
 #include "data/corpus.h"
-#include "io/best_checkpoint.h"
 #include "io/checkpoint_folder.h"
 #include "io/communicator.h"
 #include "io/json.h"

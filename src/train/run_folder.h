@@ -8,7 +8,7 @@
 #include <string>
 
 #include "data/tokenizer/tokenizer_files.h"
-#include "io/file_lock.h"
+#include "io/new_folder.h"
 #include "model/snapshot.h"
 #include "train/checkpoint.h"
 #include "train/resume_settings.h"

@@ -8,7 +8,7 @@
 #include "cli/program.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "testing/paths.h"
 
 namespace redline::cli {

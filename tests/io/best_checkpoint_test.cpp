@@ -1,6 +1,4 @@
 // The name `best` follows the checkpoint that it is given, keeps it from being pruned, and is no checkpoint itself.
-#include "io/best_checkpoint.h"
-
 #include <gtest/gtest.h>
 
 #include "base/hash.h"

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
-#include "io/shared_file.h"
+#include "io/manifest.h"
 #include "testing/failing_files.h"
 #include "testing/ranks_here.h"
 #include "testing/temp_folder.h"

@@ -1,10 +1,9 @@
 // Weights in one file or in shards: what the index says and what the shards hold must be the same.
-#include "io/weight_files.h"
-
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "io/json.h"
+#include "io/safetensors.h"
 #include "testing/temp_folder.h"
 
 namespace redline::io {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "model/convert_moments.h"
 #include "model/tiny.h"
 #include "optim/adamw.h"

@@ -14,7 +14,7 @@
 #include "base/shards.h"
 #include "base/step_state.h"
 #include "io/checkpoint_folder.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "model/hand_made_optimizer.h"
 #include "model/state_files.h"
 #include "model/tiny.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "config/ramps.h"
-#include "io/best_checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/json.h"
 #include "optim/schedule.h"
 #include "testing/temp_folder.h"

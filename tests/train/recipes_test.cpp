@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "config/ramps.h"
-#include "io/weight_files.h"
+#include "io/safetensors.h"
 #include "model/fp8_linears.h"
 #include "testing/ranks_here.h"
 #include "testing/temp_folder.h"

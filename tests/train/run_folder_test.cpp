@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "io/checkpoint_folder.h"
-#include "io/file_lock.h"
 #include "io/json.h"
+#include "io/new_folder.h"
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/log.h"
-#include "io/file_lock.h"
 #include "io/json.h"
+#include "io/new_folder.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
 #include "train/signals.h"

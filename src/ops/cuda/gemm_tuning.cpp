@@ -19,8 +19,8 @@
 #include "base/random.h"
 #include "base/small_floats.h"
 #include "device/cuda/handles.h"
-#include "io/file_lock.h"
 #include "io/json.h"
+#include "io/new_folder.h"
 
 namespace redline::ops::cuda {
 namespace {
