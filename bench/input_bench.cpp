@@ -8,7 +8,6 @@
 #include "base/random.h"
 #include "data/input/text_input.h"
 #include "data/shards/shards.h"
-#include "data/shards/writer.h"
 #include "data/utf8.h"
 
 namespace redline::data {

@@ -1,5 +1,5 @@
 // llm.c's files: header, counts, ids.
-#include "data/shards/bin_files.h"
+#include "data/shards/token_files.h"
 #include "token_source.h"
 
 namespace redline::fuzz {

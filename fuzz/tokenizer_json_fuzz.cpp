@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -70,7 +70,7 @@ def main():
         rows += [(low, high, category) for low, high in ranges(matching(rf"\p{{{category}}}", newer))]
     newer_rows = [f'{{0x{low:x}, 0x{high:x}, "{category}"}},' for low, high, category in sorted(rows)]
     print(f"""// Made by tools/make_unicode_tables.py from tokenizers {tokenizers.__version__}; changes here are lost.
-#include "data/tokenizer/unicode_tables.h"
+#include "data/tokenizer/unicode.h"
 
 namespace redline::data {{
 namespace {{

@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/version.h"
-#include "data/input/parquet_library.h"
+#include "data/input/parquet.h"
 #include "device/device.h"
 #include "dist/group.h"
 #include "io/json.h"

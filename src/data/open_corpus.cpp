@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/words.h"
-#include "data/input/paths.h"
+#include "data/input/text_input.h"
 #include "data/mixture.h"
 #include "data/ping.h"
 #include "data/random_tokens.h"

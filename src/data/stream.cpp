@@ -16,8 +16,8 @@
 #include "data/document_encoder.h"
 #include "data/identity.h"
 #include "data/input/byte_stream.h"
-#include "data/input/parquet_library.h"
-#include "data/input/paths.h"
+#include "data/input/parquet.h"
+#include "data/input/text_input.h"
 #include "data/permutation.h"
 
 namespace redline::data {

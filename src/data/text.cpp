@@ -10,8 +10,8 @@
 #include "base/words.h"
 #include "data/byte_vocabulary.h"
 #include "data/identity.h"
-#include "data/input/file_kind.h"
-#include "data/input/paths.h"
+#include "data/input/byte_stream.h"
+#include "data/input/text_input.h"
 
 namespace redline::data {
 namespace {

@@ -60,6 +60,9 @@ void require_whole(const FileHashes& hashes, std::uint64_t bytes, const std::str
   REDLINE_CHECK(at == bytes, "of {} bytes of {}, {} were written", bytes, name, at);
 }
 
+// Bytes that stay in the cache between the hash and the copy into the kernel; and those that are read back at once.
+constexpr std::size_t kPiece = std::size_t{1} << 18, kReadBack = std::size_t{1} << 20;
+
 }  // namespace
 
 Manifest read_manifest(FileSystem& files, const Path& folder) {
@@ -150,13 +153,6 @@ std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& 
   if (problem.empty() && stretch < hashes.size()) problem = changed_in_words(hashes, stretch);
   return problem;
 }
-
-namespace {
-
-// Bytes that stay in the cache between the hash and the copy into the kernel; and those that are read back at once.
-constexpr std::size_t kPiece = std::size_t{1} << 18, kReadBack = std::size_t{1} << 20;
-
-}  // namespace
 
 void make_shared_file(FileSystem& files, const Path& path, std::uint64_t bytes) {
   const std::unique_ptr<FileWriter> file = files.create(path);

@@ -12,7 +12,7 @@
 #include "config/load.h"
 #include "data/from_config.h"
 #include "data/open_corpus.h"
-#include "data/tokenizer/chat_template.h"
+#include "data/tokenizer/chat.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
 #include "model/convert_moments.h"

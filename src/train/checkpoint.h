@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "data/identity.h"
 #include "data/loader_state.h"
-#include "data/tokenizer/tokenizer_files.h"
+#include "data/tokenizer/tokenizer.h"
 #include "io/communicator.h"
 #include "model/engine.h"
 #include "model/state_files.h"

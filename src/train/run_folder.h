@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "data/tokenizer/tokenizer_files.h"
+#include "data/tokenizer/tokenizer.h"
 #include "io/new_folder.h"
 #include "model/snapshot.h"
 #include "train/checkpoint.h"

@@ -219,11 +219,8 @@ TEST_P(CheckpointFailure, PruningNeverLosesTheNewest) {
   }
 }
 
-std::string kind_name(const ::testing::TestParamInfo<Failure>& kind) {
-  return kind.param == Failure::once ? "Once" : kind.param == Failure::full_disk ? "FullDisk" : "Death";
-}
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFailure, ::testing::Values(Failure::once, Failure::full_disk, Failure::death),
-                         kind_name);
+                         redline::testing::failure_name);
 
 TEST(Checkpoint, WhatDoesNotReadBackIsRefused) {
   TempFolder temp;

@@ -34,7 +34,7 @@ std::string file_of(std::string_view header, std::size_t data_bytes) {
 }
 
 // The error that reading such a file gives, less the file's own name.
-std::string error_of(std::string_view file) {
+std::string error_of_file(std::string_view file) {
   TempFolder temp;
   const Path path = temp / "m.safetensors";
   real_files().replace(path, file);
@@ -49,7 +49,7 @@ std::string error_of(std::string_view file) {
 }
 
 std::string error_of_header(std::string_view header, std::size_t data_bytes) {
-  return error_of(file_of(header, data_bytes));
+  return error_of_file(file_of(header, data_bytes));
 }
 
 void expect_error(std::string_view header, std::size_t data_bytes, std::string_view part) {
@@ -120,12 +120,12 @@ TEST(Safetensors, TheWriterRefusesWhatItCouldNotReadBack) {
 }
 
 TEST(Safetensors, RefusesEveryKindOfBrokenFrame) {
-  EXPECT_NE(error_of("").find("truncated"), std::string::npos);
-  EXPECT_NE(error_of("1234567").find("truncated: 7 bytes"), std::string::npos);
-  EXPECT_NE(error_of(std::string(8, '\xff')).find("at most 100000000"), std::string::npos);
-  EXPECT_NE(error_of(file_of("{}", 0).substr(0, 9)).find("truncated: the header is 2 bytes, 1 are left"),
+  EXPECT_NE(error_of_file("").find("truncated"), std::string::npos);
+  EXPECT_NE(error_of_file("1234567").find("truncated: 7 bytes"), std::string::npos);
+  EXPECT_NE(error_of_file(std::string(8, '\xff')).find("at most 100000000"), std::string::npos);
+  EXPECT_NE(error_of_file(file_of("{}", 0).substr(0, 9)).find("truncated: the header is 2 bytes, 1 are left"),
             std::string::npos);
-  EXPECT_NE(error_of(file_of("", 0)).find("does not begin with '{'"), std::string::npos);
+  EXPECT_NE(error_of_file(file_of("", 0)).find("does not begin with '{'"), std::string::npos);
   expect_error(" {}", 0, "does not begin with '{'");
   expect_error("[]", 0, "does not begin with '{'");
   expect_error("{", 0, "not valid JSON at byte");

@@ -191,11 +191,9 @@ TEST_P(SharedCheckpointFailure, NeverLosesTheOneBeforeAndIsToldToAll) {
   EXPECT_GT(nth, 30);
 }
 
-std::string kind_name(const ::testing::TestParamInfo<Failure>& kind) {
-  return kind.param == Failure::once ? "Once" : kind.param == Failure::full_disk ? "FullDisk" : "Death";
-}
 INSTANTIATE_TEST_SUITE_P(Kinds, SharedCheckpointFailure,
-                         ::testing::Values(Failure::once, Failure::full_disk, Failure::death), kind_name);
+                         ::testing::Values(Failure::once, Failure::full_disk, Failure::death),
+                         redline::testing::failure_name);
 
 }  // namespace
 }  // namespace redline::io

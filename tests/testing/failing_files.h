@@ -2,6 +2,8 @@
 // it. Changes are counted: create, append, write, sync, close, rename, remove, truncate, create_folders, sync_folder.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -60,5 +62,10 @@ class FailingFiles final : public FileSystem {
   std::atomic<bool> failed_ = false;
   Failure failure_ = Failure::once;
 };
+
+// Names the instances of a test over kinds of failures.
+inline std::string failure_name(const ::testing::TestParamInfo<Failure>& kind) {
+  return kind.param == Failure::once ? "Once" : kind.param == Failure::full_disk ? "FullDisk" : "Death";
+}
 
 }  // namespace redline::testing

@@ -1,5 +1,6 @@
-// The bytes of a file from front to back, decompressed when its name ends in .gz or .zst. Memory is bounded whatever
-// the file says: fixed buffers, and a window for zstd.
+// The bytes of a file from front to back, decompressed when its name ends in .gz or .zst, and the kind of a file by its
+// name and its bytes, so that nothing but text passes for text. Memory is bounded whatever the file says: fixed
+// buffers, and a window for zstd.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/files.h"
 
@@ -34,5 +36,18 @@ std::int64_t zstd_window_limit(std::int64_t file_bytes);
 std::unique_ptr<ByteStream> open_byte_stream(const Path& path);
 // The same over bytes in memory; `name` decides the compression and stands in the errors.
 std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& name);
+
+// The reason why bytes are no text, and what to do: "this is a Parquet file, not text; ...". Empty where they may be
+// text. `start`: the first bytes of a file, some kilobytes where it has them; `middle`: others of it, or none;
+// `separator`: control characters that belong there. Bytes of any kind pass with `any_bytes`, but for formats that wrap
+// text, such as archives, which nobody means.
+std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes);
+
+// "an ELF program", from a magic number that is too long to begin a file of tokens by chance; empty: none was found.
+std::string_view known_format(std::string_view start);
+
+// The same for a .csv or .tsv, by its name (less .gz or .zst): its rows would be one long document. `separator_key`
+// sets a separator, which makes documents of them.
+std::string why_not_one_document(const Path& path, std::string_view separator_key);
 
 }  // namespace redline::data

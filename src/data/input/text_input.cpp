@@ -1,22 +1,319 @@
-// The files one after another, and the text of each document.
+// The files one after another, the documents of each text file, and the text of each document.
 #include "data/input/text_input.h"
+
+#include <glob.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/words.h"
 #include "data/input/byte_stream.h"
 #include "data/input/json_text.h"
-#include "data/input/parquet_library.h"
-#include "data/input/parquet_rows.h"
-#include "data/input/paths.h"
-#include "data/input/text_documents.h"
+#include "data/input/parquet.h"
 #include "data/utf8.h"
 #include "io/json.h"
 
 namespace redline::data {
 namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<Path> files_below(const Path& folder, const std::string& key) {
+  std::vector<Path> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    // An empty or hidden file in a folder (.DS_Store) is nobody's mistake; one that is named is.
+    std::error_code ignored;
+    if (it->path().filename().string().starts_with('.')) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    if (it->is_regular_file(ignored) && it->file_size(ignored) > 0) files.push_back(it->path());
+  }
+  if (error) fail_user("{}: the folder {} cannot be read: {}", key, folder.string(), error.message());
+  if (files.empty()) fail_user("{}: the folder {} holds no text", key, folder.string());
+  std::ranges::sort(files);
+  return files;
+}
+
+std::vector<Path> matching(const std::string& pattern) {
+  glob_t found{};
+  std::vector<Path> paths;
+  if (glob(pattern.c_str(), GLOB_TILDE, nullptr, &found) == 0) {  // sorted
+    for (std::size_t i = 0; i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
+  }
+  globfree(&found);
+  return paths;
+}
+
+// The files of one word of the list.
+std::vector<Path> expand(const Path& path, const std::string& key) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) return files_below(path, key);
+  if (!fs::exists(status)) {
+    const std::string pattern = path.string();
+    if (pattern.find_first_of("*?[") == std::string::npos) fail_user("{}: there is no file or folder {}", key, pattern);
+    std::vector<Path> files;
+    for (const Path& match : matching(pattern)) {
+      std::error_code ignored;
+      if (fs::is_regular_file(match, ignored) && fs::file_size(match, ignored) == 0) continue;  // as in a folder
+      const std::vector<Path> more = expand(match, key);
+      files.insert(files.end(), more.begin(), more.end());
+    }
+    if (files.empty()) fail_user("{}: no file with text in it matches {}", key, pattern);
+    return files;
+  }
+  if (!fs::is_regular_file(status)) fail_user("{}: {} is not a file", key, path.string());
+  if (fs::file_size(path, error) == 0) fail_user("{}: {} is empty; leave it out", key, path.string());
+  return {path};
+}
+
+constexpr std::size_t kRead = std::size_t{1} << 18;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
+
+// A UserError where the beginning of a file is not that of text, or of lines of JSON.
+void check_beginning(const Path& path, const InputFormat& format, std::string_view beginning) {
+  const bool json = is_json_lines(path);
+  std::string why;
+  if (format.separator.empty()) why = why_not_one_document(path, format.separator_key);
+  // The parser of JSON tells better what is wrong with JSON.
+  const std::string_view look = json ? beginning.substr(0, std::min(beginning.find('{'), beginning.size())) : beginning;
+  if (why.empty()) why = why_not_text(look, {}, format.separator, false);
+  const std::size_t first = beginning.find_first_not_of(" \t\r\n");
+  if (why.empty() && json && first != beginning.npos && beginning[first] == '[')
+    why =
+        "this is one JSON array, and must be objects, { ... }, a line each; jq -c '.[]' FILE > NEW.jsonl writes them "
+        "so";
+  if (!why.empty()) fail_user("{}: {}", path.string(), why);
+}
+
+// "a document of more than 1048576 bytes; a line must be shorter"
+std::string too_long_in_words(const Path& path, const InputFormat& format) {
+  return fmt::format("a document of more than {} bytes{}; {}", format.longest_document,
+                     format.longest_is.empty() ? "" : ", " + format.longest_is,
+                     is_json_lines(path) ? "a line must be shorter"
+                     : is_parquet(path)  ? "a row must be shorter"
+                                         : "cut it with " + format.separator_key);
+}
+
+[[noreturn]] void fail_shorter(const Path& path, const std::string& size, std::int64_t wanted) {
+  fail_user("{}: only {}, fewer than the {} that were read before; has the file changed?", path.string(), size, wanted);
+}
+
+// The documents of one text or .jsonl file, found from front to back. A buffer of decompressed bytes slides over the
+// file; lines are found by memchr and separators by a search. Blocks are cut where they suit the reader, which changes
+// no document.
+class TextDocuments {
+ public:
+  // Opens nothing yet. `format` and `path` must outlive it. A file that ends before `bytes` was cut short.
+  TextDocuments(const Path& path, const InputFormat& format, std::int64_t bytes);
+
+  // Goes to a byte (after decompression) at which a document begins. To be called before the first next().
+  void seek(std::int64_t offset);
+
+  // Fills an empty `block`, all but its file, as TextInput::next() does; false at the end. A file that breaks off
+  // throws once all documents before the break were given.
+  bool next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents);
+
+  std::int64_t consumed() const { return stream_ ? stream_->consumed() : 0; }  // bytes of the file itself
+
+ private:
+  void read_more();
+  std::size_t document_end(std::size_t from);
+  void drop_blank_lines();
+  void advance(std::size_t bytes);
+  void give_beginning(TextBlock& block);
+  void skip_rest_of_line();
+
+  const Path& path_;
+  const InputFormat& format_;
+  const bool json_;
+  const std::int64_t file_bytes_;
+  std::optional<std::boyer_moore_horspool_searcher<std::string::const_iterator>> separator_;
+
+  // `pending_` holds bytes from `start_` on; those before `scanned_` hold no end of a document.
+  std::unique_ptr<ByteStream> stream_;
+  std::string pending_;
+  std::size_t start_ = 0, scanned_ = 0;
+  std::int64_t offset_ = 0;    // of pending_[start_] in the file
+  std::int64_t line_ = 1;      // there; 0: not known
+  bool at_end_ = false;        // of the file: nothing more to read
+  bool skipping_ = false;      // the rest of a line that is too long
+  std::exception_ptr broken_;  // the file ends here because of this
+};
+
+TextDocuments::TextDocuments(const Path& path, const InputFormat& format, std::int64_t bytes)
+    : path_(path), format_(format), json_(is_json_lines(path)), file_bytes_(bytes) {
+  if (!format.separator.empty()) separator_.emplace(format.separator.cbegin(), format.separator.cend());
+}
+
+void TextDocuments::seek(std::int64_t to) {
+  const auto require = [&](std::int64_t size) {
+    if (size < to) fail_shorter(path_, fmt::format("{} bytes of text", size), to);
+  };
+  stream_ = open_byte_stream(path_);
+  if (stream_->seeks()) {
+    require(static_cast<std::int64_t>(real_files().size(path_)));
+    stream_->seek(to);
+    line_ = 0;
+  } else {
+    std::string passed(kRead, '\0');
+    for (std::int64_t at = 0; at < to;) {
+      const auto want = static_cast<std::size_t>(std::min<std::int64_t>(to - at, kRead));
+      const std::size_t got = stream_->read(std::span(passed).first(want));
+      line_ += std::count(passed.data(), passed.data() + got, '\n');
+      at += static_cast<std::int64_t>(got);
+      if (got < want) require(at);
+    }
+  }
+  offset_ = to;
+}
+
+bool TextDocuments::next(TextBlock& block, std::int64_t target, std::int64_t most) {
+  if (skipping_) skip_rest_of_line();
+  std::size_t taken = 0;  // bytes from `start_` on that are whole documents
+  const auto full = [&] { return block.documents() >= most || static_cast<std::int64_t>(scanned_ - start_) >= target; };
+  while (block.ends.empty() || !full()) {
+    const std::size_t end = document_end(start_ + taken);
+    const bool found = end != std::string::npos;
+    if (block.ends.empty()) drop_blank_lines();
+    const std::size_t length = (found ? end : pending_.size()) - start_ - taken;
+    if (length > static_cast<std::size_t>(format_.longest_document)) {
+      if (!block.ends.empty()) break;
+      if (json_) return give_beginning(block), true;
+      throw TooLong(fmt::format("{}: byte {}: {}", path_.string(), offset_, too_long_in_words(path_, format_)));
+    }
+    if (found) {
+      taken = end - start_;
+      block.ends.push_back(static_cast<std::int64_t>(taken));
+      continue;
+    }
+    if (at_end_) break;
+    read_more();
+  }
+  if (block.ends.empty()) {
+    if (broken_) std::rethrow_exception(broken_);
+    return false;
+  }
+  block.offset = offset_;
+  block.line = json_ ? line_ : 0;
+  block.bytes.assign(pending_, start_, taken);
+  advance(taken);
+  scanned_ = start_;  // the bytes behind may hold ends that there was no room for
+  return true;
+}
+
+// Makes bytes before `start_` free, then reads some more behind the rest.
+void TextDocuments::read_more() {
+  if (start_ > 0 && (start_ >= pending_.size() / 2 || start_ >= kRead)) {
+    pending_.erase(0, start_);
+    scanned_ -= start_;
+    start_ = 0;
+  }
+  const std::size_t had = pending_.size();
+  const bool first = !stream_;
+  try {
+    if (!stream_) stream_ = open_byte_stream(path_);
+    pending_.resize(had + kRead);
+    const std::size_t got = stream_->read(std::span(pending_).subspan(had));
+    pending_.resize(had + got);
+    at_end_ = got < kRead;
+    if (first) check_beginning(path_, format_, pending_);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    pending_.resize(had);
+    broken_ = std::current_exception();
+    at_end_ = true;
+  }
+  if (at_end_ && !broken_ && stream_->consumed() < file_bytes_)
+    broken_ = std::make_exception_ptr(UserError(fmt::format(
+        "{}: it ends at byte {}, earlier than it did; bring it back whole", path_.string(), stream_->consumed())));
+  if (first && std::string_view(pending_).starts_with(kByteOrderMark)) {
+    start_ = scanned_ = kByteOrderMark.size();
+    offset_ = static_cast<std::int64_t>(start_);
+  }
+}
+
+// The end of the first document that begins at `from`, or npos when it is not in the buffer. `from` <= scanned_.
+std::size_t TextDocuments::document_end(std::size_t from) {
+  const std::string_view bytes = pending_;
+  if (json_) {
+    for (std::size_t at = from; scanned_ < bytes.size();) {
+      const void* found = std::memchr(bytes.data() + scanned_, '\n', bytes.size() - scanned_);
+      if (!found) break;
+      const std::size_t end = static_cast<std::size_t>(static_cast<const char*>(found) - bytes.data()) + 1;
+      scanned_ = end;
+      if (!is_blank(bytes.substr(at, end - at))) return end;
+      at = end;  // blank lines belong to the document that follows
+    }
+    scanned_ = bytes.size();
+  } else if (separator_) {
+    const std::size_t size = format_.separator.size();
+    const auto found =
+        std::search(pending_.cbegin() + static_cast<std::ptrdiff_t>(scanned_), pending_.cend(), *separator_);
+    if (found != pending_.cend()) return scanned_ = static_cast<std::size_t>(found - pending_.cbegin()) + size;
+    // The last bytes may be the beginning of a separator, and are looked at again.
+    scanned_ = std::max(scanned_, bytes.size() - std::min(bytes.size() - from, size - 1));
+  } else {
+    scanned_ = bytes.size();
+  }
+  if (!at_end_ || broken_) return std::string::npos;
+  const std::string_view rest = bytes.substr(from);
+  scanned_ = bytes.size();
+  if (rest.empty() || (json_ && is_blank(rest))) return std::string::npos;
+  return bytes.size();
+}
+
+// Drops blank lines that no document has claimed yet: a file of them must not fill the memory.
+void TextDocuments::drop_blank_lines() {
+  if (!json_) return;
+  const std::string_view rest = std::string_view(pending_).substr(start_, scanned_ - start_);
+  const std::size_t text = std::min(rest.find_first_not_of(" \t\r\n"), rest.size());
+  const std::size_t newline = rest.substr(0, text).rfind('\n');
+  if (newline != rest.npos) advance(newline + 1);
+}
+
+void TextDocuments::advance(std::size_t bytes) {
+  const std::string_view gone = std::string_view(pending_).substr(start_, bytes);
+  if (json_ && line_ > 0) line_ += std::ranges::count(gone, '\n');
+  start_ += bytes;
+  offset_ += static_cast<std::int64_t>(bytes);
+}
+
+// A line that is too long is one malformed document: its beginning stands for it, and the next line is found again.
+void TextDocuments::give_beginning(TextBlock& block) {
+  block.too_long = skipping_ = true;
+  block.offset = offset_;
+  block.line = line_;
+  block.bytes.assign(pending_, start_, std::min(kShownOfTooLong, pending_.size() - start_));
+  block.ends = {static_cast<std::int64_t>(block.bytes.size())};
+}
+
+void TextDocuments::skip_rest_of_line() {
+  while (skipping_) {
+    const std::size_t newline = pending_.find('\n', start_);
+    advance((newline == pending_.npos ? pending_.size() : newline + 1) - start_);
+    scanned_ = start_;
+    skipping_ = newline == pending_.npos && !at_end_;
+    if (skipping_) read_more();
+  }
+}
 
 constexpr std::size_t kLook = std::size_t{1} << 14;
 
@@ -27,6 +324,15 @@ std::string_view chat_hint(std::string_view json) {
 }
 
 }  // namespace
+
+std::vector<Path> expand_paths(const std::vector<std::string>& paths, const std::string& key) {
+  std::vector<Path> files;
+  for (const std::string& path : paths) {
+    const std::vector<Path> more = expand(path, key);
+    files.insert(files.end(), more.begin(), more.end());
+  }
+  return files;
+}
 
 std::string separator_of(const std::string& text, std::string_view key) {
   std::string out;

@@ -10,9 +10,14 @@
 #include <vector>
 
 #include "base/files.h"
-#include "data/input/conversation.h"
+#include "data/input/json_text.h"
 
 namespace redline::data {
+
+// The files of paths, folders (all files below) and globs, in the order given and sorted within each. A path that is
+// missing, empty or no file is a UserError that starts with `key`, the flag or configuration key that named it; empty
+// files inside a folder are passed over.
+std::vector<Path> expand_paths(const std::vector<std::string>& paths, const std::string& key);
 
 // The layout of documents in files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one
 // JSON object a line; blank lines are skipped. Each row of a .parquet is a document. Any other file is text, without
@@ -39,6 +44,8 @@ bool is_json_lines(const Path& path);  // by its name
 
 // A separator as it was typed, with \n, \r, \t, \0 and \\ as in C. `key` leads the UserError.
 std::string separator_of(const std::string& typed, std::string_view key);
+
+inline constexpr std::size_t kShownOfTooLong = 64;  // bytes that are kept of a document that is too long
 
 // Some whole documents, as they stand in one file.
 struct TextBlock {

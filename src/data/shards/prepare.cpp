@@ -1,8 +1,15 @@
-// The writer's side of preparing: documents come in order, go to one of two splits, and are counted.
+// Text to tokens on all cores, and the writer's side of preparing: documents come in order, go to one of two splits,
+// and are counted.
 #include "data/shards/prepare.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -10,13 +17,131 @@
 #include "base/thread_pool.h"
 #include "base/words.h"
 #include "data/batch.h"
-#include "data/shards/encode_pipeline.h"
-#include "data/shards/writer.h"
-#include "data/tokenizer/tokenizer_files.h"
+#include "data/document_encoder.h"
+#include "data/input/text_input.h"
+#include "data/ordered_workers.h"
+#include "data/shards/shards.h"
+#include "data/tokenizer/chat.h"
+#include "data/tokenizer/tokenizer.h"
 #include "io/new_folder.h"
 
 namespace redline::data {
 namespace {
+
+// Some documents in order. One that could not be read is there too, with the sentence that says why.
+struct EncodedBlock {
+  struct Document {
+    std::int64_t end = 0;         // in ids; it begins where the one before ends. Nothing in between: no text
+    std::int64_t text_bytes = 0;  // that the tokenizer saw
+    std::string problem = {};     // empty: none
+    bool no_field = false;        // the problem is NoSuchField
+  };
+  std::vector<std::int32_t> ids;  // of conversations also context (data/batch.h)
+  std::vector<Document> documents;
+  std::string file_problem = {};  // the rest of a file could not be read: no documents
+};
+
+// A megabyte takes a worker ten milliseconds or more: long against the hand-over of a job, which takes microseconds.
+constexpr std::int64_t kBlockTarget = 1 << 20, kMostDocuments = 1 << 14;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;  // of text at a time, unless one document alone is longer
+
+struct Job {
+  TextBlock text;
+  std::int64_t text_bytes = 0;
+  EncodedBlock encoded;
+
+  std::int64_t bytes() const { return text_bytes; }
+  void clear() {
+    text_bytes = 0;
+    encoded = {};
+  }
+};
+
+// Text to tokens on all cores, in the order of the text, as items of OrderedWorkers: taking finds documents, making
+// parses and encodes them, and next() gives them as if one thread had done it all.
+class EncodePipeline {
+ public:
+  // `end_token` closes every plain document that has a token; kNoTarget: none does. `chat`: how conversations are
+  // written; null: there are none. Input, tokenizer and chat outlive it.
+  EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, const Chat* chat, int threads)
+      : input_(input),
+        tokenizer_(tokenizer),
+        end_token_(end_token),
+        chat_(chat),
+        workers_({[this](Job& job) { return take(job); }, [this] { return encoding(); }},
+                 {threads, static_cast<std::size_t>(4 * threads + 4), kMostBytes}, waiting_ns_) {}
+
+  enum class Got { block, nothing_yet, end };
+  // The next block; nothing_yet after a tenth of a second, so that the caller can do other things. Errors that are no
+  // document's fault (the disk, memory, a tokenizer gone wrong) are thrown here.
+  Got next(EncodedBlock& block) {
+    using Workers = OrderedWorkers<Job>;
+    std::unique_ptr<Job> job;
+    switch (workers_.next(job, std::chrono::milliseconds(100))) {
+      case Workers::Got::nothing_yet: return Got::nothing_yet;
+      case Workers::Got::end: return Got::end;
+      case Workers::Got::item: break;
+    }
+    block = std::move(job->encoded);
+    workers_.give_back(std::move(job));
+    return Got::block;
+  }
+
+ private:
+  // A file that cannot be read on is a job without text, and reading goes on behind it.
+  bool take(Job& job) {
+    try {
+      if (!input_.next(job.text, kBlockTarget, kMostDocuments)) return false;
+      job.text_bytes = std::ssize(job.text.bytes);
+    } catch (const UserError& e) {
+      job.text = {};
+      job.encoded.file_problem = e.what();
+    }
+    return true;
+  }
+
+  std::function<void(Job&)> encoding() {
+    return [this, encoder = std::shared_ptr<DocumentEncoder>()](Job& job) mutable {
+      if (job.text.documents() == 0) return;
+      const auto end = end_token_ == kNoTarget ? std::nullopt : std::optional(end_token_);
+      if (!encoder) encoder = std::make_shared<DocumentEncoder>(tokenizer_, end, chat_);
+      encode(job, *encoder);
+      job.text = {};
+    };
+  }
+
+  void encode(Job& job, DocumentEncoder& encoder) const {
+    EncodedBlock& out = job.encoded;
+    out.documents.reserve(static_cast<std::size_t>(job.text.documents()));
+    for (std::int64_t i = 0; i < job.text.documents(); ++i) {
+      EncodedBlock::Document& document = out.documents.emplace_back();
+      const std::size_t begin = out.ids.size();
+      try {
+        document.text_bytes = encoder.append(input_, job.text, i, out.ids);
+      } catch (const NoTemplate&) {
+        throw;
+      } catch (const UserError& e) {
+        document.problem = e.what();
+        document.no_field = dynamic_cast<const NoSuchField*>(&e) != nullptr;
+        out.ids.resize(begin);
+      }
+      std::uint32_t largest = 0;
+      for (std::size_t t = begin; t < out.ids.size(); ++t)
+        largest = std::max(largest, static_cast<std::uint32_t>(token_id(out.ids[t])));
+      REDLINE_CHECK(out.ids.size() == begin || largest < tokenizer_.vocabulary(),
+                    "the tokenizer {} gave the id {} where its vocabulary has {}", tokenizer_.name(), largest,
+                    tokenizer_.vocabulary());
+      document.end = static_cast<std::int64_t>(out.ids.size());
+    }
+  }
+
+  TextInput& input_;
+  const Tokenizer& tokenizer_;
+  std::int32_t end_token_;
+  const Chat* chat_;
+  std::atomic<std::int64_t> waiting_ns_ = 0;
+  OrderedWorkers<Job> workers_;
+};
 
 constexpr std::size_t kProblemsKept = 10;
 constexpr std::uint64_t kValSeed = 0, kValStream = 0x76616c;  // docs/formats.md states them
@@ -111,10 +236,10 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   }
   manifest.val_fraction = settings.val_fraction;
   if (const Path file = tokenizer_file(settings.tokenizer); !file.empty()) {
-    manifest.tokenizer_file = file.extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
+    manifest.tokenizer_file = file.extension() == ".model" ? kTokenizerModel : kTokenizerJson;
     for (const auto& [name, text] : tokenizer_files(files, settings.tokenizer))
-      if (name == manifest.tokenizer_file || name == "tokenizer_config.json" ||  // which names what closes a document
-          name == "chat_template.jinja")
+      if (name == manifest.tokenizer_file || name == kTokenizerConfig ||  // which names what closes a document
+          name == kChatTemplate)
         folder.write(name, text);
   }
 

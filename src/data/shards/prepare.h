@@ -10,7 +10,7 @@
 
 #include "base/files.h"
 #include "data/input/text_input.h"
-#include "data/shards/manifest.h"
+#include "data/shards/shards.h"
 
 namespace redline::data {
 

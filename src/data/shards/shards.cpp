@@ -1,19 +1,403 @@
-// Reading of prepared folders.
+// The manifest as JSON, out and in; writing of shards, block by block; reading of mapped ones, each block checked when
+// it is first touched.
 #include "data/shards/shards.h"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <charconv>
 #include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "data/batch.h"
-#include "data/shards/checked_file.h"
 #include "io/json.h"
 
 namespace redline::data {
 namespace {
+
+using io::Json;
+
+constexpr std::string_view kFormat = "redline-shards";
+constexpr std::int64_t kVersion = 1, kWithMasks = 2;   // a program that knows no masks must not learn everything
+constexpr std::int64_t kMost = std::int64_t{1} << 56;  // of anything counted: sums and bytes of them stay below 2^63
+
+Json json_of(const BlockedFile& file) {
+  Json blocks = Json::array();
+  for (const std::uint64_t hash : file.blocks) blocks.push_back(hex64(hash));
+  return {{"name", file.name}, {"bytes", file.bytes}, {"xxh3", std::move(blocks)}};
+}
+
+Json json_of(const Split& split) {
+  Json shards = Json::array();
+  for (const Shard& s : split.shards) {
+    Json json = {{"documents", s.documents},
+                 {"tokens", s.tokens},
+                 {"token_file", json_of(s.token_file)},
+                 {"offset_file", json_of(s.offset_file)}};
+    if (!s.mask_file.name.empty()) {
+      json["mask_file"] = json_of(s.mask_file);
+      json["learned"] = s.learned;
+    }
+    shards.push_back(std::move(json));
+  }
+  return {{"documents", split.documents()}, {"tokens", split.tokens()}, {"shards", std::move(shards)}};
+}
+
+// Reads one manifest; every error starts with its name.
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  Manifest manifest(const Json& json) const {
+    if (io::string_at(json, "format", file_) != kFormat) fail_user("{}: \"format\" is not \"{}\"", file_, kFormat);
+    const std::int64_t version = io::integer_at(json, "version", file_);
+    if (version != kVersion && version != kWithMasks)
+      fail_user("{}: version {} of the format; this program reads versions {} and {}", file_, version, kVersion,
+                kWithMasks);
+    if (const auto block = io::integer_at(json, "block_bytes", file_); block != kBlockBytes)
+      fail_user("{}: \"block_bytes\" is {}, not {}", file_, block, kBlockBytes);
+    Manifest m;
+    const std::string dtype = io::string_at(json, "dtype", file_);
+    if (dtype != "uint16" && dtype != "uint32") fail_user("{}: \"dtype\" is {}", file_, io::in_quotes(dtype));
+    m.dtype = dtype == "uint16" ? TokenType::u16 : TokenType::u32;
+    m.vocabulary = count(json, "vocabulary", std::int64_t{1} << (dtype == "uint16" ? 16 : 31));
+    if (m.vocabulary == 0) fail_user("{}: \"vocabulary\" is 0", file_);
+    const Json& tokenizer = member(json, "tokenizer");
+    m.tokenizer_name = io::string_at(tokenizer, "name", file_);
+    m.tokenizer_hash = hash(io::string_at(tokenizer, "hash", file_));
+    if (!member(tokenizer, "file").is_null()) m.tokenizer_file = plain_name(io::string_at(tokenizer, "file", file_));
+    if (!member(json, "end_token").is_null())
+      m.end_token = static_cast<std::int32_t>(count(json, "end_token", m.vocabulary - 1));
+    m.val_fraction = io::number_at(json, "val_fraction", file_);
+    const bool masked = version == kWithMasks;
+    if (masked) m.chat = io::string_at(json, "chat", file_);
+    if (masked && m.chat.empty()) fail_user("{}: \"chat\" is empty", file_);
+    const Json& splits = member(json, "splits");
+    m.train = split(member(splits, "train"), m.dtype, masked);
+    m.val = split(member(splits, "val"), m.dtype, masked);
+    const Json& source = member(json, "source");
+    m.source_files = count(source, "files");
+    m.source_bytes = count(source, "bytes");
+    const Json& skipped = member(source, "skipped");
+    m.skipped_empty = count(skipped, "empty");
+    m.skipped_malformed = count(skipped, "malformed");
+    m.skipped_file_ends = count(skipped, "file_ends");
+    return m;
+  }
+
+ private:
+  const Json& member(const Json& object, std::string_view key) const { return io::member_at(object, key, file_); }
+  std::int64_t count(const Json& object, std::string_view key, std::int64_t most = kMost) const {
+    const std::int64_t n = io::integer_at(object, key, file_);
+    if (n < 0 || n > most) fail_user("{}: {} is {}, not from 0 to {}", file_, io::in_quotes(key), n, most);
+    return n;
+  }
+  std::uint64_t hash(const std::string& text) const {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (error != std::errc() || end != text.data() + text.size() || text.size() != 16)
+      fail_user("{}: {} is no hash of 16 hexadecimal digits", file_, io::in_quotes(text));
+    return value;
+  }
+  std::string plain_name(std::string name) const {
+    io::require_plain_name(name, file_);
+    return name;
+  }
+  BlockedFile blocked_file(const Json& json, std::int64_t bytes) const {
+    BlockedFile f{plain_name(io::string_at(json, "name", file_)), count(json, "bytes"), {}};
+    if (f.bytes != bytes)
+      fail_user("{}: {} has {} bytes where its counts ask for {}", file_, io::in_quotes(f.name), f.bytes, bytes);
+    const Json& blocks = member(json, "xxh3");
+    const std::int64_t wanted = bytes / kBlockBytes + (bytes % kBlockBytes != 0);
+    if (!blocks.is_array() || static_cast<std::int64_t>(blocks.size()) != wanted)
+      fail_user("{}: {} needs {} block hashes", file_, io::in_quotes(f.name), wanted);
+    for (const Json& block : blocks) {
+      if (!block.is_string()) fail_user("{}: a block hash of {} is no string", file_, io::in_quotes(f.name));
+      f.blocks.push_back(hash(block.get_ref<const std::string&>()));
+    }
+    return f;
+  }
+  Split split(const Json& json, TokenType dtype, bool masked) const {
+    Split split;
+    const Json& shards = member(json, "shards");
+    if (!shards.is_array()) fail_user("{}: \"shards\" is no array", file_);
+    std::int64_t documents = 0, tokens = 0;
+    for (const Json& s : shards) {
+      Shard shard;
+      shard.documents = count(s, "documents");
+      shard.tokens = count(s, "tokens");
+      if (shard.documents == 0 || shard.tokens < shard.documents)
+        fail_user("{}: a shard of {} documents and {} tokens", file_, shard.documents, shard.tokens);
+      shard.token_file = blocked_file(member(s, "token_file"), shard.tokens * size_of(dtype));
+      shard.offset_file = blocked_file(member(s, "offset_file"), (shard.documents + 1) * 8);
+      if (masked) {
+        shard.mask_file = blocked_file(member(s, "mask_file"), (shard.tokens + 7) / 8);
+        shard.learned = count(s, "learned", shard.tokens);
+      }
+      documents += shard.documents;
+      tokens += shard.tokens;
+      if (documents > kMost || tokens > kMost) fail_user("{}: more tokens than can be", file_);
+      split.shards.push_back(std::move(shard));
+    }
+    if (documents != count(json, "documents") || tokens != count(json, "tokens"))
+      fail_user("{}: the shards hold {} documents and {} tokens, which is not what their split says", file_, documents,
+                tokens);
+    return split;
+  }
+
+  const std::string& file_;
+};
+
+}  // namespace
+
+std::int64_t Split::documents() const {
+  std::int64_t sum = 0;
+  for (const Shard& s : shards) sum += s.documents;
+  return sum;
+}
+
+std::int64_t Split::tokens() const {
+  std::int64_t sum = 0;
+  for (const Shard& s : shards) sum += s.tokens;
+  return sum;
+}
+
+std::int64_t Split::learned() const {
+  std::int64_t sum = 0;
+  for (const Shard& s : shards) sum += s.learned;
+  return sum;
+}
+
+std::string manifest_text(const Manifest& m) {
+  const Json file = m.tokenizer_file.empty() ? Json(nullptr) : Json(m.tokenizer_file);
+  Json json = {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"dtype", name_of(m.dtype)},
+      {"vocabulary", m.vocabulary},
+      {"tokenizer", {{"name", m.tokenizer_name}, {"hash", hex64(m.tokenizer_hash)}, {"file", file}}},
+      {"end_token", m.end_token ? Json(*m.end_token) : Json(nullptr)},
+      {"documents", m.train.documents() + m.val.documents()},
+      {"tokens", m.train.tokens() + m.val.tokens()},
+      {"val_fraction", m.val_fraction},
+      {"source",
+       {{"files", m.source_files},
+        {"bytes", m.source_bytes},
+        {"skipped",
+         {{"empty", m.skipped_empty}, {"malformed", m.skipped_malformed}, {"file_ends", m.skipped_file_ends}}}}},
+      {"block_bytes", kBlockBytes},
+      {"splits", {{"train", json_of(m.train)}, {"val", json_of(m.val)}}}};
+  if (!m.chat.empty()) {
+    json["version"] = kWithMasks;
+    json["chat"] = m.chat;
+    json["learned"] = m.train.learned() + m.val.learned();
+  }
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& file_name) {
+  return Reader(file_name).manifest(io::parse_json(text, file_name));
+}
+
+namespace {
+
+// One block of memory a file; nothing is held longer than a block.
+
+class BlockWriter {
+ public:
+  BlockWriter(FileSystem& files, const Path& path) : writer_(files.create(path)) {
+    file_.name = path.filename().string();
+    block_.reserve(kBlockBytes);
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::size_t n = std::min(bytes.size(), kBlockBytes - block_.size());
+      block_.insert(block_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+      bytes = bytes.subspan(n);
+      if (block_.size() == kBlockBytes) flush();
+    }
+  }
+  BlockedFile finish() {
+    if (!block_.empty()) flush();
+    writer_->sync();
+    writer_->close();
+    return std::move(file_);
+  }
+
+ private:
+  void flush() {
+    file_.blocks.push_back(hash64(block_));
+    file_.bytes += static_cast<std::int64_t>(block_.size());
+    writer_->write(block_);
+    block_.clear();
+  }
+
+  std::unique_ptr<FileWriter> writer_;
+  std::vector<std::byte> block_;
+  BlockedFile file_;
+};
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+}  // namespace
+
+struct ShardWriter::Impl {
+  FileSystem& files;
+  Path folder;
+  std::string split;
+  TokenType type;
+  std::int64_t shard_tokens;
+  Split done;
+  Shard shard;  // the open one
+  std::unique_ptr<BlockWriter> tokens, offsets, mask;
+  std::vector<std::uint16_t> narrow;
+  std::vector<std::int32_t> ids;
+  bool masked;
+  std::vector<std::uint8_t> bits;  // of the open shard's mask: what is not written yet, the last byte perhaps in part
+
+  Impl(FileSystem& f, Path to, std::string name, TokenType t, std::int64_t most, bool m)
+      : files(f), folder(std::move(to)), split(std::move(name)), type(t), shard_tokens(most), masked(m) {}
+
+  void open() {
+    const std::string name = fmt::format("{}-{:05}", split, done.shards.size());
+    tokens = std::make_unique<BlockWriter>(files, folder / (name + ".tokens"));
+    offsets = std::make_unique<BlockWriter>(files, folder / (name + ".offsets"));
+    if (masked) mask = std::make_unique<BlockWriter>(files, folder / (name + ".mask"));
+    put_offset();
+  }
+  void put_offset() {
+    const auto at = static_cast<std::uint64_t>(shard.tokens);
+    offsets->write(std::as_bytes(std::span(&at, 1)));
+  }
+  void close() {
+    if (!tokens) return;
+    shard.token_file = tokens->finish();
+    shard.offset_file = offsets->finish();
+    if (masked) {
+      mask->write(bytes_of(bits));
+      bits.clear();
+      shard.mask_file = mask->finish();
+    }
+    done.shards.push_back(std::exchange(shard, {}));
+    tokens.reset();
+    offsets.reset();
+    mask.reset();
+  }
+  // One bit a token, from the lowest of each byte on.
+  void put_mask(std::span<const std::int32_t> document) {
+    for (std::int64_t at = shard.tokens; const std::int32_t token : document) {
+      if (at % 8 == 0) bits.push_back(0);
+      const bool learned = !is_context(token);
+      bits.back() = static_cast<std::uint8_t>(bits.back() | learned << at++ % 8);
+      shard.learned += learned;
+    }
+    const bool part = (shard.tokens + static_cast<std::int64_t>(document.size())) % 8 != 0;
+    const std::size_t whole = bits.size() - (part ? 1 : 0);
+    mask->write(std::as_bytes(std::span(bits).first(whole)));
+    bits.erase(bits.begin(), bits.begin() + static_cast<std::ptrdiff_t>(whole));
+  }
+  void append(std::span<const std::int32_t> document) {
+    const auto size = static_cast<std::int64_t>(document.size());
+    REDLINE_CHECK(size > 0, "an empty document");
+    if (tokens && shard.tokens + size > shard_tokens) close();
+    if (!tokens) open();
+    if (masked) {
+      put_mask(document);
+      ids.resize(document.size());
+      std::ranges::transform(document, ids.begin(), token_id);
+      document = ids;
+    }
+    if (type == TokenType::u16) {
+      narrow.assign(document.begin(), document.end());
+      tokens->write(bytes_of(narrow));
+    } else {
+      tokens->write(std::as_bytes(document));  // not negative, so the bits are those of uint32
+    }
+    shard.tokens += size;
+    shard.documents += 1;
+    put_offset();
+  }
+};
+
+ShardWriter::ShardWriter(FileSystem& files, Path folder, std::string split, TokenType type, std::int64_t shard_tokens,
+                         bool masked)
+    : impl_(std::make_unique<Impl>(files, std::move(folder), std::move(split), type, shard_tokens, masked)) {
+  REDLINE_CHECK(type == TokenType::u16 || type == TokenType::u32, "shards are uint16 or uint32");
+}
+ShardWriter::~ShardWriter() = default;
+
+void ShardWriter::append(std::span<const std::int32_t> document) { impl_->append(document); }
+Split ShardWriter::finish() {
+  impl_->close();
+  return std::move(impl_->done);
+}
+
+bool is_shard_name(std::string_view name) {
+  const std::size_t dash = name.find('-'), dot = name.find('.');
+  if (dash == name.npos || dot == name.npos || dot < dash + 6) return false;
+  const std::string_view split = name.substr(0, dash), number = name.substr(dash + 1, dot - dash - 1),
+                         end = name.substr(dot);
+  return (split == "train" || split == "val") && number.find_first_not_of("0123456789") == number.npos &&
+         (end == ".tokens" || end == ".offsets" || end == ".mask");
+}
+
+namespace {
+
+// A mapped file whose blocks are checked against their hashes, each when it is first touched.
+class CheckedFile {
+ public:
+  // A file that is missing or not as long as `described` is a UserError that names it.
+  CheckedFile(const Path& folder, BlockedFile described);
+
+  // Bytes [begin, end), checked; a damaged block is a UserError that names file, block and bytes. Any thread may ask.
+  // The check costs one load a block once it is done.
+  std::span<const std::byte> bytes(std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t b = begin / kBlockBytes; b * kBlockBytes < end; ++b)
+      if (!checked_[static_cast<std::size_t>(b)].load(std::memory_order_relaxed)) check(b);
+    return mapped_.bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+  const std::byte* data() const { return mapped_.bytes().data(); }
+  const std::vector<std::uint64_t>& hashes() const { return described_.blocks; }
+  std::string path() const { return path_.string(); }
+
+ private:
+  void check(std::int64_t block) const;
+
+  Path path_;
+  BlockedFile described_;
+  MappedFile mapped_;
+  std::unique_ptr<std::atomic<bool>[]> checked_;  // several threads may check one block; each comes to the same
+};
+
+CheckedFile::CheckedFile(const Path& folder, BlockedFile described)
+    : path_(folder / described.name),
+      described_(std::move(described)),
+      mapped_(map_tokens(path_, "the file is missing; prepare the data again")),
+      checked_(std::make_unique<std::atomic<bool>[]>(described_.blocks.size())) {
+  if (const auto size = static_cast<std::int64_t>(mapped_.bytes().size()); size != described_.bytes)
+    fail_user("{}: {} bytes, but the manifest says {}; the file is damaged or cut short, prepare the data again",
+              path_.string(), size, described_.bytes);
+}
+
+void CheckedFile::check(std::int64_t block) const {
+  const std::int64_t begin = block * kBlockBytes, end = std::min(begin + kBlockBytes, described_.bytes);
+  const auto i = static_cast<std::size_t>(block);
+  const auto bytes = mapped_.bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  if (hash64(bytes) != described_.blocks[i])
+    fail_user("{}: block {} (bytes {} to {}) is damaged: it does not match the manifest; prepare the data again",
+              path_.string(), block, begin, end);
+  checked_[i].store(true, std::memory_order_relaxed);
+}
 
 class MappedShard {
  public:

@@ -1,15 +1,63 @@
-// The base class of sources of ready-made tokens: a part of the documents, a vocabulary, and text through a tokenizer
-// that is opened at its first use.
+// Sources of ready-made tokens: ids of a mapped file in the integer type of its format, and the base class with a part
+// of the documents, a vocabulary, and text through a tokenizer that is opened at its first use.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
 
+#include "base/files.h"
 #include "data/corpus.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
+
+enum class TokenType { u8, i8, i16, u16, i32, u32, i64 };
+
+std::int64_t size_of(TokenType type);
+std::string_view name_of(TokenType type);  // "uint16", as numpy has it
+
+// The largest of ids, taken as unsigned; a negative id becomes a number above any vocabulary, so that one comparison
+// finds both kinds of bad ids.
+template <class T>
+std::uint64_t largest_or_huge(std::make_unsigned_t<T> largest) {
+  const bool negative =
+      std::is_signed_v<T> && largest > static_cast<std::make_unsigned_t<T>>(std::numeric_limits<T>::max());
+  return negative ? std::numeric_limits<std::uint64_t>::max() : static_cast<std::uint64_t>(largest);
+}
+
+// Little-endian, aligned to its type. A view: somebody else keeps the bytes.
+struct TokenArray {
+  const std::byte* data = nullptr;
+  std::int64_t count = 0;
+  TokenType type = TokenType::u16;
+
+  std::int64_t at(std::int64_t i) const;
+  // Adds ids [begin, end) to `to`. False when one is not in [0, vocabulary): `to` then holds nonsense.
+  bool append(std::int64_t begin, std::int64_t end, std::int64_t vocabulary, std::vector<std::int32_t>& to) const;
+
+  // Calls body(const T* ids) with the array's own type.
+  template <class Body>
+  auto visit(const Body& body) const {
+    switch (type) {
+      case TokenType::u8: return body(reinterpret_cast<const std::uint8_t*>(data));
+      case TokenType::i8: return body(reinterpret_cast<const std::int8_t*>(data));
+      case TokenType::i16: return body(reinterpret_cast<const std::int16_t*>(data));
+      case TokenType::u16: return body(reinterpret_cast<const std::uint16_t*>(data));
+      case TokenType::i32: return body(reinterpret_cast<const std::int32_t*>(data));
+      case TokenType::u32: return body(reinterpret_cast<const std::uint32_t*>(data));
+      case TokenType::i64: break;
+    }
+    return body(reinterpret_cast<const std::int64_t*>(data));
+  }
+};
 
 // A tokenizer by name, opened at first use. A hash that does not fit is a UserError.
 class LazyTokenizer {
@@ -72,5 +120,8 @@ class TokenDocuments : public DocumentSource {
   LazyTokenizer tokenizer_;
   std::int64_t first_ = 0, count_ = 0, vocabulary_ = 0;
 };
+
+// Maps a file of token ids. A missing or unreadable file is a UserError.
+MappedFile map_tokens(const Path& path, std::string_view if_missing = "there is no such file");
 
 }  // namespace redline::data

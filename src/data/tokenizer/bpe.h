@@ -1,13 +1,22 @@
-// Byte-pair encoding: bytes of a piece to token ids, by merging the neighbours of lowest rank first.
+// Byte-pair encoding: the alphabet of byte-level vocabularies, and bytes of a piece to token ids, by merging the
+// neighbours of lowest rank first.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace redline::data {
+
+std::uint32_t character_of_byte(unsigned char byte);
+
+// The bytes that a token's characters stand for; none where one is outside the alphabet. `token` is valid UTF-8.
+std::optional<std::string> bytes_of_token(std::string_view token);
+std::string token_of_bytes(std::string_view bytes);
 
 // Pairs of ids to their merges: open addressing, 16 bytes an entry.
 class MergeTable {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/thread_pool.h"
-#include "data/input/file_kind.h"
+#include "data/input/byte_stream.h"
 #include "io/json.h"
 
 namespace redline::data {

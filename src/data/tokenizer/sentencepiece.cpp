@@ -1,6 +1,4 @@
 // The library does the work; this keeps its errors and ids out of range from reaching anybody else.
-#include "data/tokenizer/sentencepiece.h"
-
 #include <sentencepiece_processor.h>
 
 #include <limits>
@@ -8,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/utf8.h"
 
 namespace redline::data {

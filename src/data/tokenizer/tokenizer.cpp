@@ -1,17 +1,54 @@
-// Names of tokenizers, and the kind that each means.
+// Names of tokenizers and the kind that each means, the built-in kinds, and a tokenizer's files.
 #include "data/tokenizer/tokenizer.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "data/tokenizer/bpe_tokenizer.h"
-#include "data/tokenizer/built_in.h"
-#include "data/tokenizer/sentencepiece.h"
+#include "base/hash.h"
+#include "data/byte_vocabulary.h"
+#include "data/tokenizer/train_bpe.h"
 #include "io/json.h"
 
 namespace redline::data {
 namespace {
+
+// Bytes as tokens. "bytes" takes every byte for itself, so that any text comes back; "ping" also reads <name> as a
+// special token.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  ByteTokenizer(std::string_view name, ByteVocabulary vocabulary, bool reads_special)
+      : name_(name), vocabulary_(vocabulary), reads_special_(reads_special) {}
+
+  std::string name() const override { return name_; }
+  std::int64_t vocabulary() const override { return vocabulary_.size(); }
+  std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
+  std::uint64_t fingerprint() const override { return hash64(name_); }
+  std::string decode(std::span<const std::int32_t> ids) const override { return vocabulary_.decode(ids); }
+  std::int32_t text_bytes(std::int32_t id) const override { return id < 256 ? 1 : 0; }
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(*this); }
+
+ private:
+  class ByteEncoder final : public Encoder {
+   public:
+    explicit ByteEncoder(const ByteTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    void append(std::string_view text, std::vector<std::int32_t>& ids) override {
+      if (tokenizer_.reads_special_) {
+        const std::vector<std::int32_t> more = tokenizer_.vocabulary_.encode(text);
+        ids.insert(ids.end(), more.begin(), more.end());
+      } else {
+        for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+      }
+    }
+
+   private:
+    const ByteTokenizer& tokenizer_;
+  };
+
+  std::string name_;
+  ByteVocabulary vocabulary_;
+  bool reads_special_;
+};
 
 namespace fs = std::filesystem;
 
@@ -20,16 +57,13 @@ constexpr std::uint64_t kLargestFile = std::uint64_t{1} << 30;
 // These close a turn of a conversation. A configuration of a chat model gives them as its end of text.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom_id|>"};
 
-// "eos_token" of the tokenizer_config.json beside a tokenizer.json: a string, or an object with its content.
+// "eos_token" of the tokenizer_config.json beside a tokenizer.json, unless it closes a turn.
 std::string configured_end(const Path& folder) {
-  const Path path = folder / "tokenizer_config.json";
+  const Path path = folder / kTokenizerConfig;
   if (!real_files().exists(path)) return {};
   const io::Json config = io::read_json(real_files(), path);
   if (!config.is_object()) fail_user("{}: it must hold an object", path.string());
-  const auto it = config.find("eos_token");
-  if (it == config.end() || it->is_null()) return {};
-  const std::string end = it->is_object() ? io::string_at(*it, "content", path.string())
-                                          : io::string_at(config, "eos_token", path.string());
+  const std::string end = special_token(config, "eos_token", path.string());
   return std::ranges::find(kTurnEnds, end) == std::end(kTurnEnds) ? end : std::string();
 }
 
@@ -43,14 +77,52 @@ std::shared_ptr<const Tokenizer> open_file(const Path& path, std::string_view ke
     if (path.extension() != ".json")
       fail_user("{} is no tokenizer; its name must end in .json or .model", path.string());
     if (auto built_in = built_in_from_json(bytes)) return built_in;
-    const std::string end = name == "tokenizer.json" ? configured_end(path.parent_path()) : std::string();
+    const std::string end = name == kTokenizerJson ? configured_end(path.parent_path()) : std::string();
     return bpe_tokenizer(bytes, path.string(), end);
   } catch (const UserError& error) {
     fail_user("{}: {}", key, error.what());
   }
 }
 
+constexpr const char* kSpecialTokens = "special_tokens_map.json";  // of older tokenizers: says the same
+constexpr const char* kCompanions[] = {kTokenizerConfig, kSpecialTokens, "added_tokens.json", "vocab.json",
+                                       "merges.txt",     kChatTemplate,  "chat_template.json"};
+
+std::string text_of(const io::Json& json) {  // a token may end inside a character
+  return json.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n";
+}
+
+io::Json read_object(const TokenizerFiles& files, const char* name) {
+  const auto it = files.find(name);
+  io::Json json = it == files.end() ? io::Json::object() : io::parse_json(it->second, name);
+  if (!json.is_object()) fail_user("the tokenizer's {} must hold an object", name);
+  return json;
+}
+
 }  // namespace
+
+std::shared_ptr<const Tokenizer> built_in_tokenizer(std::string_view name) {
+  if (name == "bytes") return std::make_shared<ByteTokenizer>(name, text_vocabulary(), false);
+  if (name == "ping") return std::make_shared<ByteTokenizer>(name, ping_vocabulary(), true);
+  return nullptr;
+}
+
+// Each byte is a token, nothing is merged, and the special tokens stay.
+std::string built_in_tokenizer_json(std::string_view name) {
+  const auto tokenizer = built_in_tokenizer(name);
+  REDLINE_CHECK(tokenizer, "{} is no built-in tokenizer", name);
+  TrainedBpe bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.tokens.emplace_back(1, static_cast<char>(byte));
+  std::vector<std::string> special;
+  for (std::int32_t id = 256; id < tokenizer->vocabulary(); ++id) special.push_back(tokenizer->decode({&id, 1}));
+  return tokenizer_json_of(bytes, train_families()[0], special);
+}
+
+std::shared_ptr<const Tokenizer> built_in_from_json(std::string_view json) {
+  for (const char* name : {"bytes", "ping"})
+    if (json == built_in_tokenizer_json(name)) return built_in_tokenizer(name);
+  return nullptr;
+}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> ids;
@@ -72,7 +144,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::st
   std::error_code ignored;
   const Path path(name);
   if (fs::is_directory(path, ignored)) {
-    for (const char* file : {"tokenizer.json", "tokenizer.model"})
+    for (const char* file : {kTokenizerJson, kTokenizerModel})
       if (fs::exists(path / file, ignored)) return open_file(path / file, key);
     fail_user("{}: the folder {} holds neither a tokenizer.json nor a tokenizer.model", key, name);
   }
@@ -90,11 +162,11 @@ Path tokenizer_file(const std::string& name) {
   if (built_in_tokenizer(name)) return {};
   const Path path = name;
   if (!fs::is_directory(path)) return path;
-  return real_files().exists(path / "tokenizer.json") ? path / "tokenizer.json" : path / "tokenizer.model";
+  return real_files().exists(path / kTokenizerJson) ? path / kTokenizerJson : path / kTokenizerModel;
 }
 
 bool holds_tokenizer(FileSystem& files, const Path& folder) {
-  return files.exists(folder / "tokenizer.json") || files.exists(folder / "tokenizer.model");
+  return files.exists(folder / kTokenizerJson) || files.exists(folder / kTokenizerModel);
 }
 
 bool covers(const Tokenizer& all, const Tokenizer& some) {
@@ -109,6 +181,55 @@ void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::str
   if (tokenizer.vocabulary() > model_vocab)
     fail_user("{}: the tokenizer {} has {} ids, more than the model's vocabulary of {}; it belongs to another model",
               where, tokenizer.name(), tokenizer.vocabulary(), model_vocab);
+}
+
+std::string special_token(const io::Json& config, const char* key, const std::string& file) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return {};
+  return found->is_object() ? io::string_at(*found, "content", file) : io::string_at(config, key, file);
+}
+
+TokenizerFiles tokenizer_files(FileSystem& files, const std::string& name) {
+  const Path file = tokenizer_file(name);
+  if (file.empty()) return {{kTokenizerJson, built_in_tokenizer_json(name)}};
+  const char* own_name = file.extension() == ".model" ? kTokenizerModel : kTokenizerJson;
+  TokenizerFiles found = {{own_name, files.read(file)}};
+  if (file.filename() != own_name) return found;  // what lies beside it may be another's
+  for (const char* other : {kTokenizerJson, kTokenizerModel})
+    if (const Path path = parent_of(file) / other; files.exists(path)) found.emplace(other, files.read(path));
+  for (const char* companion : kCompanions)
+    if (const Path path = parent_of(file) / companion; files.exists(path)) found.emplace(companion, files.read(path));
+  return found;
+}
+
+void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const TokenizerUse& use) {
+  io::Json config = read_object(files, kTokenizerConfig);
+  // Without a class transformers takes that of the model's family, which would put its own way of splitting text in
+  // place of the file's.
+  if (!config.contains("tokenizer_class")) {
+    const bool pieces = !files.contains(kTokenizerJson);
+    config["tokenizer_class"] = pieces ? "LlamaTokenizer" : "PreTrainedTokenizerFast";
+    config["clean_up_tokenization_spaces"] = false;
+    if (pieces) config["legacy"] = false;
+    // As redline gives text to models. Readers that are not told may put a token of their choice before it: llama.cpp
+    // does so where text is split as LLaMA-3 does.
+    if (pieces || (tokenizer && tokenizer->beginning().empty())) config["add_bos_token"] = false;
+    // These take the name of a special token in a text for its characters.
+    if (pieces || (tokenizer && tokenizer->name() == "bytes")) config["split_special_tokens"] = true;
+  }
+  if (use.max_length > 0) config["model_max_length"] = use.max_length;
+  std::map<std::string, std::string> tokens;
+  if (tokenizer && use.end) tokens["eos_token"] = tokenizer->written(*use.end);
+  if (tokenizer && use.pad >= 0)
+    tokens["pad_token"] = tokenizer->written(static_cast<std::int32_t>(use.pad));
+  else if (tokenizer && use.end && config.value("pad_token", io::Json()).is_null())
+    tokens["pad_token"] = tokens["eos_token"];
+  for (const auto& [key, text] : tokens) config[key] = text;
+  files[kTokenizerConfig] = text_of(config);
+  if (!files.contains(kSpecialTokens)) return;
+  io::Json specials = read_object(files, kSpecialTokens);
+  for (const auto& [key, text] : tokens) specials[key] = text;
+  files[kSpecialTokens] = text_of(specials);
 }
 
 }  // namespace redline::data

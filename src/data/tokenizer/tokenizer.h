@@ -1,8 +1,9 @@
-// Text to token ids and back: the interface of all kinds of tokenizers. open_tokenizer() alone decides which file or
-// name means which kind.
+// Text to token ids and back: the interface of all kinds of tokenizers, the kinds, and the files of a tokenizer beside
+// a model. open_tokenizer() alone decides which file or name means which kind.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "io/json_fwd.h"
 
 namespace redline::data {
 
@@ -63,5 +65,42 @@ bool covers(const Tokenizer& all, const Tokenizer& some);
 
 // Ids index the embedding: a tokenizer with more of them than the model's vocabulary is a UserError led by `where`.
 void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::string_view where);
+
+// `name` is the tokenizer's own and leads its UserErrors. `end_token`: the content of the special token that closes a
+// document, as files beside it say; empty: the one known by name.
+std::shared_ptr<const Tokenizer> bpe_tokenizer(std::string_view json, const std::string& name,
+                                               std::string_view end_token = {});
+
+std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view model, const std::string& name);
+
+// Null for a name that is not built in.
+std::shared_ptr<const Tokenizer> built_in_tokenizer(std::string_view name);
+
+// The tokenizer.json that gives other programs the same ids for valid UTF-8. redline recognises such a file by its
+// bytes and takes the built-in tokenizer again, so these bytes must never change.
+std::string built_in_tokenizer_json(std::string_view name);
+std::shared_ptr<const Tokenizer> built_in_from_json(std::string_view json);  // null: it is none
+
+inline constexpr const char *kTokenizerJson = "tokenizer.json", *kTokenizerModel = "tokenizer.model";
+inline constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kChatTemplate = "chat_template.jinja";
+
+// A special token that a tokenizer_config.json names: a string, or an object with its content. Empty: it names none.
+std::string special_token(const io::Json& config, const char* key, const std::string& file);
+
+using TokenizerFiles = std::map<std::string, std::string>;  // name -> contents
+
+// The files of a tokenizer, as open_tokenizer() takes its name, under the names that transformers expects: all of them
+// from a folder, a single file alone, and a built-in tokenizer as an equivalent tokenizer.json.
+TokenizerFiles tokenizer_files(FileSystem& files, const std::string& name);
+
+// How a model was given the tokenizer's tokens.
+struct TokenizerUse {
+  std::optional<std::int32_t> end;  // closes a document
+  std::int64_t pad = -1;            // the model's token for padding; -1: none, so that `end` pads
+  std::int64_t max_length = 0;      // the model's positions
+};
+// Writes it into tokenizer_config.json, which is made where it is missing; other settings there stay. `tokenizer` is
+// null where redline cannot read the files: then no token is named.
+void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const TokenizerUse& use);
 
 }  // namespace redline::data

@@ -3,13 +3,16 @@
 #include "data/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
-#include "data/tokenizer/byte_level.h"
-#include "data/tokenizer/json_checks.h"
-#include "data/tokenizer/nfc.h"
-#include "data/tokenizer/split_stages.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/split.h"
+#include "data/tokenizer/unicode.h"
 #include "data/utf8.h"
 #include "io/json.h"
 
@@ -18,9 +21,122 @@ namespace {
 
 using io::Json;
 
-constexpr int kDeepest = 20;                      // of sequences within sequences
+// The member, or null where it is missing.
+const Json* member_of(const Json& object, std::string_view key) {
+  for (const auto& [name, value] : object.get_ref<const Json::object_t&>())
+    if (name == key) return &value;
+  return nullptr;
+}
+
+// There, and not null.
+bool is_set(const Json& object, std::string_view key) {
+  const Json* value = member_of(object, key);
+  return value != nullptr && !value->is_null();
+}
+
+void check_object(const Json& value, std::string_view what, const std::string& file) {
+  if (!value.is_object()) fail_user("{}: {} must be an object, not {}", file, what, value.type_name());
+}
+
+// Refuses members but these: another one would be an unknown feature.
+void check_members(const Json& object, std::initializer_list<std::string_view> known, std::string_view what,
+                   const std::string& file) {
+  for (const auto& [name, value] : object.get_ref<const Json::object_t&>())
+    if (std::ranges::find(known, name) == known.end())
+      fail_user("{}: {} has the setting {}, which redline does not support", file, what, io::in_quotes(name));
+}
+
+std::string type_of(const Json& object, std::string_view what, const std::string& file) {
+  check_object(object, what, file);
+  const Json* type = member_of(object, "type");
+  if (type == nullptr || !type->is_string()) fail_user("{}: {} does not say its \"type\"", file, what);
+  return type->get<std::string>();
+}
+
+constexpr int kDeepest = 20;  // of sequences within sequences
+constexpr std::size_t kMostStages = 100;
 constexpr std::size_t kLongestAddedToken = 4096;  // bytes
 constexpr std::int64_t kSpareIds = 100'000;       // ids may have gaps, but not such that tables by id outgrow the file
+
+SplitBehavior behavior_of(const std::string& name, const std::string& file) {
+  if (name == "Removed") return SplitBehavior::removed;
+  if (name == "Isolated") return SplitBehavior::isolated;
+  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (name == "Contiguous") return SplitBehavior::contiguous;
+  fail_user("{}: the behavior {} of a Split pre-tokenizer is not supported", file, io::in_quotes(name));
+}
+
+std::shared_ptr<const SplitPattern> pattern_of(const Json& split, const std::string& file) {
+  const Json* pattern = member_of(split, "pattern");
+  if (pattern == nullptr || !pattern->is_object() || pattern->size() != 1 || !pattern->begin().value().is_string())
+    fail_user("{}: the pattern of a Split pre-tokenizer must be {{\"Regex\": ...}} or {{\"String\": ...}}", file);
+  const std::string kind = pattern->begin().key();
+  const std::string text = pattern->begin().value().get<std::string>();
+  if (kind == "Regex") return compile_split(text, file);
+  if (kind != "String")
+    fail_user("{}: the pattern {} of a Split pre-tokenizer is not supported", file, io::in_quotes(kind));
+  if (text.empty() || text.size() > 1000)
+    fail_user("{}: the String of a Split pre-tokenizer has {} bytes; it may have 1 to 1000", file, text.size());
+  std::string literal;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = decode_utf8(text.data() + at);
+    literal += fmt::format("\\x{{{:x}}}", c.value);
+    at += c.size;
+  }
+  return raw_pcre2_split(literal, file);
+}
+
+void add_stages(const Json& object, const std::string& file, int depth, std::vector<SplitStage>& stages, bool& done) {
+  const std::string type = type_of(object, "a pre_tokenizer", file);
+  if (depth > kDeepest || stages.size() >= kMostStages) fail_user("{}: too many pre-tokenizers", file);
+  if (done)
+    fail_user("{}: the pre-tokenizer {} comes after ByteLevel, which redline does not support", file,
+              io::in_quotes(type));
+  const std::string what = fmt::format("the pre-tokenizer {}", io::in_quotes(type));
+  if (type == "Sequence") {
+    check_members(object, {"type", "pretokenizers"}, what, file);
+    const Json* list = member_of(object, "pretokenizers");
+    if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"pretokenizers\"", file);
+    for (const Json& stage : *list) add_stages(stage, file, depth + 1, stages, done);
+  } else if (type == "Split") {
+    check_members(object, {"type", "pattern", "behavior", "invert"}, what, file);
+    SplitStage stage;
+    stage.behavior = behavior_of(io::string_at(object, "behavior", file), file);
+    stage.invert = io::boolean_or(object, "invert", false, file);
+    stage.pattern = pattern_of(object, file);
+    stages.push_back(std::move(stage));
+  } else if (type == "Digits") {
+    check_members(object, {"type", "individual_digits"}, what, file);
+    SplitStage stage;
+    const bool single = io::boolean_or(object, "individual_digits", false, file);
+    stage.behavior = single ? SplitBehavior::isolated : SplitBehavior::contiguous;
+    // Rust's numbers, not Oniguruma's: these of Unicode 17 are among them.
+    stage.pattern = compile_split("[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]", file);
+    stages.push_back(std::move(stage));
+  } else if (type == "ByteLevel") {
+    check_members(object, {"type", "add_prefix_space", "trim_offsets", "use_regex"}, what, file);
+    SplitStage stage;
+    stage.prefix_space = io::boolean_at(object, "add_prefix_space", file);
+    if (io::boolean_or(object, "use_regex", true, file)) stage.pattern = compile_split(kGpt2Pattern, file);
+    stages.push_back(std::move(stage));
+    done = true;
+  } else {
+    fail_user(
+        "{}: the pre-tokenizer {} is not supported; redline reads byte-level BPE: ByteLevel, after Split or Digits "
+        "where wanted",
+        file, io::in_quotes(type));
+  }
+}
+
+// The pre-tokenizer as stages, the last of which is the ByteLevel one. A UserError names what is not supported.
+std::vector<SplitStage> split_stages(const Json& pre_tokenizer, const std::string& file) {
+  std::vector<SplitStage> stages;
+  bool done = false;
+  add_stages(pre_tokenizer, file, 0, stages, done);
+  if (!done) fail_user("{}: the pre-tokenizer has no ByteLevel; redline reads byte-level BPE alone", file);
+  return stages;
+}
 
 class Reader {
  public:

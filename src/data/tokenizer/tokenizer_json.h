@@ -7,9 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/bpe.h"
-#include "data/tokenizer/splitter.h"
+#include "data/tokenizer/split.h"
 
 namespace redline::data {
 

@@ -1,5 +1,5 @@
 // Made by tools/make_unicode_tables.py from tokenizers 0.23.3; changes here are lost.
-#include "data/tokenizer/unicode_tables.h"
+#include "data/tokenizer/unicode.h"
 
 namespace redline::data {
 namespace {

@@ -1,10 +1,9 @@
 // What passes for text and what is named: formats by their first bytes, other bytes by a sample.
-#include "data/input/file_kind.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "data/input/byte_stream.h"
 
 namespace redline::data {
 namespace {

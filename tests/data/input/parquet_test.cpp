@@ -1,9 +1,10 @@
 // Rows of a table as documents: each once and in its order, for any size of a block and from any row on. The file is of
 // pyarrow's: 60 rows in groups of 7, row i is "i xxx...", row 23 is empty and row 31 null. tests/interop/ has the rest.
+#include "data/input/parquet.h"
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/input/parquet_library.h"
 #include "data/input/text_input.h"
 #include "testing/paths.h"
 

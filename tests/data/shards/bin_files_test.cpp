@@ -1,14 +1,10 @@
 // Tokens that other programs wrote: their layouts byte by byte, documents by end token or index, and broken files.
-#include "data/shards/bin_files.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "data/from_config.h"
-#include "data/shards/find_documents.h"
-#include "data/shards/megatron.h"
 #include "data/shards/small_folder.h"
 #include "data/shards/token_files.h"
 #include "testing/temp_folder.h"

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "data/open_corpus.h"
-#include "data/shards/manifest.h"
-#include "data/shards/writer.h"
+#include "data/shards/shards.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {

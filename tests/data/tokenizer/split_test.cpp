@@ -1,15 +1,14 @@
 // Split patterns: our code for the known families finds PCRE2's pieces, PCRE2 sees the characters that tokenizer.json
 // means, and a pattern that cannot be said to PCRE2 is refused by name.
+#include "data/tokenizer/split.h"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/tokenizer/char_class.h"
-#include "data/tokenizer/family_split.h"
-#include "data/tokenizer/onig_pattern.h"
-#include "data/tokenizer/pcre2_split.h"
+#include "data/tokenizer/unicode.h"
 #include "data/utf8.h"
 
 namespace redline::data {

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "data/tokenizer/byte_level.h"
-#include "data/tokenizer/nfc.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/unicode.h"
 #include "data/utf8.h"
 
 namespace redline::data {

@@ -1,10 +1,8 @@
 // The files of a tokenizer say the same wherever they are read: by redline again, and by whoever reads a
 // tokenizer.json.
-#include "data/tokenizer/tokenizer_files.h"
-
 #include <gtest/gtest.h>
 
-#include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 #include "testing/paths.h"
 #include "testing/temp_folder.h"

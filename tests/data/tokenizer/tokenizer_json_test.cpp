@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 #include "testing/paths.h"
 #include "testing/temp_folder.h"

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "data/tokenizer/bpe_tokenizer.h"
-#include "data/tokenizer/pcre2_split.h"
+#include "data/tokenizer/split.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
 

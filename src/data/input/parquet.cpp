@@ -1,11 +1,14 @@
-// Every thread takes the first row group that nobody has, decodes it in parcels, and waits where it is too far ahead.
-// The first group in line always has a thread, since groups are taken in their order.
-#include "data/input/parquet_rows.h"
+// A few threads decode row groups ahead, and the reader gets the rows as if one thread had done it all.
+#include "data/input/parquet.h"
+
+#include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -13,18 +16,84 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/input/parquet_library.h"
 
 namespace redline::data {
 namespace {
+
+// The two places where the module may lie, and the sentence where it does not.
+
+constexpr const char* kModule = "redline-parquet.so";
+
+ParquetLibrary load() {
+  ParquetLibrary library;
+  std::error_code error;
+  const Path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) fail_machine("/proc/self/exe: {}", error.message());
+  const std::array<Path, 2> places = {folder / kModule, (folder / ".." / "lib/redline" / kModule).lexically_normal()};
+  for (const Path& place : places) {
+    if (!std::filesystem::exists(place, error)) continue;
+    void* const handle = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+      const char* const reason = ::dlerror();
+      library.problem = fmt::format("{} could not be loaded ({})", kModule, reason ? reason : "no reason was given");
+      return library;
+    }
+    const auto entry = reinterpret_cast<RedlineParquetEntry>(::dlsym(handle, "redline_parquet"));
+    const RedlineParquet* const functions = entry ? entry() : nullptr;
+    if (functions && functions->interface == kParquetInterface) {
+      library.functions = functions;
+    } else {
+      library.problem = fmt::format("{} is of another version of redline", place.string());
+    }
+    return library;
+  }
+  library.problem = fmt::format("{} is neither in {} nor in {}", kModule, places[0].parent_path().string(),
+                                places[1].parent_path().string());
+  return library;
+}
+
+// A name as a shell takes it.
+std::string in_shell(const Path& path) {
+  std::string name = path.string();
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (!name.empty() && name.find_first_not_of(kPlain) == name.npos) return name;
+  std::string out = "'";
+  for (const char c : name) c == '\'' ? out += "'\\''" : out += c;
+  return out + "'";
+}
+
+}  // namespace
+
+bool is_parquet(const Path& path) { return path.extension() == ".parquet"; }
+
+const ParquetLibrary& parquet_library() {
+  static const ParquetLibrary library = load();
+  return library;
+}
+
+const RedlineParquet& require_parquet_library(const Path& file, const std::string& column) {
+  const ParquetLibrary& library = parquet_library();
+  if (library.functions) return *library.functions;
+  const Path lines = Path(file).replace_extension(".jsonl").filename();
+  fail_user(
+      "{}: Parquet is read by a module, and {}; build redline where Arrow's C++ library or the Python package "
+      "pyarrow is found, or write the file as .jsonl: python3 -c 'import json, sys, pyarrow.parquet as p; "
+      "[print(json.dumps(r)) for b in p.ParquetFile(sys.argv[1]).iter_batches(columns=[sys.argv[2]]) for r in "
+      "b.to_pylist()]' {} {} > {}",
+      file.string(), library.problem, in_shell(file), in_shell(column), in_shell(lines));
+}
+
+namespace {
+
+// Every thread takes the first row group that nobody has, decodes it in parcels, and waits where it is too far ahead.
+// The first group in line always has a thread, since groups are taken in their order.
 
 // One thread decodes 1 GB/s of text or more, which some ten cores tokenize.
 constexpr unsigned kMostThreads = 4;
 constexpr std::int64_t kParcelBytes = 1 << 18, kParcelRows = 1024;
 constexpr std::int64_t kMostAhead = std::int64_t{1} << 24, kLeastAhead = std::int64_t{1} << 20;  // bytes of a group
-constexpr std::size_t kShown = 64;  // bytes of a text that is too long
 
-[[noreturn]] void fail(const std::string& where, const RedlineParquetError& error, const InputFormat& format) {
+[[noreturn]] void fail_parquet(const std::string& where, const RedlineParquetError& error, const InputFormat& format) {
   switch (error.problem) {
     case kParquetNoColumn:
       throw NoSuchField(
@@ -107,7 +176,7 @@ struct ParquetRows::Impl {
     check_ends(path);
     RedlineParquetError error{};
     file.reset(parquet.open(path.c_str(), format.text_field.c_str(), &error));
-    if (!file) fail(path.string(), error, format);
+    if (!file) fail_parquet(path.string(), error, format);
     for (std::int64_t g = 0; g < parquet.groups(file.get()); ++g)
       first_row.push_back(first_row.back() + parquet.rows(file.get(), g));
   }
@@ -179,7 +248,7 @@ struct ParquetRows::Impl {
     RedlineParquetError error{};
     const std::unique_ptr<RedlineParquetGroup, void (*)(RedlineParquetGroup*)> reader(
         parquet.open_group(file.get(), group.number, group.from, &error), parquet.close_group);
-    if (!reader) fail(where(), error, format);
+    if (!reader) fail_parquet(where(), error, format);
     std::int64_t missing = parquet.rows(file.get(), group.number) - group.from;
     Parcel parcel;
     for (;;) {
@@ -192,7 +261,7 @@ struct ParquetRows::Impl {
         if (!append(group, parcel, rows[i])) return;
       if (count < 0) {
         if (!hand_over(group, parcel)) return;
-        fail(where(), error, format);
+        fail_parquet(where(), error, format);
       }
     }
     if (!hand_over(group, parcel)) return;
@@ -207,7 +276,7 @@ struct ParquetRows::Impl {
     if ((too_long || full) && !hand_over(group, parcel)) return false;
     parcel.too_long = too_long;
     const auto size = static_cast<std::size_t>(r.size);
-    if (r.bytes) parcel.bytes.append(r.bytes, too_long ? std::min(size, kShown) : size);
+    if (r.bytes) parcel.bytes.append(r.bytes, too_long ? std::min(size, kShownOfTooLong) : size);
     parcel.ends.push_back(static_cast<std::int64_t>(parcel.bytes.size()));
     parcel.null.push_back(!r.bytes);
     return !too_long || hand_over(group, parcel);

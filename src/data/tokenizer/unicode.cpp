@@ -1,6 +1,7 @@
-// NFC by utf8proc, a stretch at a time. Only stretches with a character from U+0300 on can change, and long runs of
-// marks are sorted here: utf8proc's own sorting takes quadratic time on them.
-#include "data/tokenizer/nfc.h"
+// Classes of characters, one byte a code point: 204 KiB, of which text touches a few pages. NFC by utf8proc, a stretch
+// at a time. Only stretches with a character from U+0300 on can change, and long runs of marks are sorted here:
+// utf8proc's own sorting takes quadratic time on them.
+#include "data/tokenizer/unicode.h"
 
 #include <utf8proc.h>
 
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/tokenizer/unicode_tables.h"
 #include "data/utf8.h"
 
 namespace redline::data {
@@ -79,6 +79,30 @@ void compose(std::string_view text, std::string& to) {
 }
 
 }  // namespace
+
+bool is_space(std::uint32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0d);
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+CharClasses::CharClasses() : classes_(std::make_unique<CharClass[]>(kSize)) {
+  const auto fill = [this](std::span<const CodePoints> ranges, CharClass kind) {
+    for (const CodePoints& r : ranges) {
+      REDLINE_CHECK(r.high < kSize, "U+{:X}", r.high);
+      for (std::uint32_t c = r.low; c <= r.high; ++c) classes_[c] = kind;
+    }
+  };
+  fill(letter_ranges(), CharClass::letter);
+  fill(number_ranges(), CharClass::number);
+  for (std::uint32_t c = 0; c <= 0x3000; ++c)
+    if (is_space(c)) classes_[c] = CharClass::space;
+}
+
+const CharClasses& CharClasses::get() {
+  static const CharClasses classes;
+  return classes;
+}
 
 std::string_view to_nfc(std::string_view text, std::string& scratch) {
   // Lead bytes below 0xCC are of characters below U+0300.
