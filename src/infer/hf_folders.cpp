@@ -13,7 +13,6 @@
 #include "base/hash.h"
 #include "base/thread_pool.h"
 #include "data/tokenizer/tokenizer.h"
-#include "infer/model_tokenizer.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
 #include "io/new_folder.h"
