@@ -186,7 +186,7 @@ std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t s
   const std::int64_t saved = (steps + every - 1) / every,
                      newest = std::min(std::max<std::int64_t>(settings.keep, 2), saved);
   if (settings.keep_every == 0) return newest;
-  // Of the multiples of `every` before them, those of `keep_every` too: every n-th.
+  // Earlier multiples of `every` stay where they are multiples of `keep_every`: every n-th.
   const std::int64_t n = settings.keep_every / std::gcd(every, settings.keep_every);
   return newest + (saved - newest) / n;
 }

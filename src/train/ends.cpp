@@ -13,7 +13,7 @@
 namespace redline::train {
 namespace {
 
-// Of a session: the first steps choose and capture what the later ones replay, and tell nothing of their speed.
+// The first steps of a session choose and capture what the later ones replay, and say nothing of their speed.
 constexpr std::int64_t kFirstSteps = 5, kStepsToFit = 20;
 constexpr std::int64_t kFewest = 2;         // steps measured, where so many would take too much of the hours
 constexpr double kMuch = 0.1;               // of the hours
@@ -121,8 +121,8 @@ void Ends::look_at_hours(std::int64_t step) {
     const bool due = first ? made_ >= kStepsToFit || trained() >= kMuch * limit() : trained() >= next_look_;
     if (due) fit(step, seconds_a_step());
   }
-  // Another step of this length, behind what is due now, would not leave the room.
-  if (trained() + due_behind(step) + last_ + reserve() < limit()) return;
+  // Another step of this length, after what is due now, would not leave the room.
+  if (trained() + due_after(step) + last_ + reserve() < limit()) return;
   end_ = End::hours;
   end_step_ = step;
   state_.hours_over = config_.train.max_hours;
@@ -144,13 +144,13 @@ void Ends::fit(std::int64_t step, double seconds) {
   const double change = std::abs(static_cast<double>(found - before));
   if (before > 0 && change <= std::max(1.0, kWorthTelling * static_cast<double>(before))) return;
   state_.fitted_steps = found;
-  std::string told =
+  std::string sentence =
       fmt::format("train.max_hours = {:g}: at {:.3g} s a step, evaluations and saves included, there is room for {}",
                   config_.train.max_hours, seconds, counted(found, "step"));
-  if (before > 0) told += fmt::format(", not {}", before);
-  told += found > limit_steps_ ? fmt::format("; the run ends with its {} before", counted(limit_steps_, "step"))
-                               : "; the schedule of the learning rate ends with them";
-  tell_(told, steps());
+  if (before > 0) sentence += fmt::format(", not {}", before);
+  sentence += found > limit_steps_ ? fmt::format("; the run ends with its {} before", counted(limit_steps_, "step"))
+                                   : "; the schedule of the learning rate ends with them";
+  tell_(sentence, steps());
 }
 
 void Ends::measure_from_here() {
@@ -170,8 +170,8 @@ double Ends::reserve() const {
   return std::reduce(costs_.begin(), costs_.end()) + std::max(0.0, whole_save_ - cost(Aside::save));
 }
 
-// Seconds of what a run does behind this step where it is not the last.
-double Ends::due_behind(std::int64_t step) const {
+// Seconds of what a run does after this step where it is not the last.
+double Ends::due_after(std::int64_t step) const {
   const auto due = [&](std::int64_t every) { return every > 0 && step % every == 0; };
   const config::Train& t = config_.train;
   const bool evaluation = due(t.eval_every), save = due(config_.checkpoint.every) || (evaluation && keeps_best());

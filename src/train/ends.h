@@ -46,13 +46,13 @@ class Ends {
   // ones.
   void losses_are_others() { forget_losses_ = true; }
   // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. The time of this session's
-  // steps counts, even where the run goes back behind them.
+  // steps counts, even where the run goes back to before them.
   void restore(const EndsState& state, std::int64_t step);
   EndsState state() const;
 
   void stepped(std::int64_t step);                 // this many updates are done now, or on their way
   bool evaluated(std::int64_t step, double loss);  // true: the best so far, and its checkpoint is to be kept
-  bool over() const { return end_ != End::none; }  // the run ends behind the last step that was told
+  bool over() const { return end_ != End::none; }  // the run ends after the last step that it heard of
   // The last step of the run without an early end, to which the schedule counts. kNoEnd: not known; the rate rises, or
   // stays at its peak.
   std::int64_t steps() const;
@@ -88,7 +88,7 @@ class Ends {
   double trained() const { return state_.seconds + clock_() - began_; }
   double cost(Aside aside) const { return costs_[static_cast<std::size_t>(aside)]; }
   double reserve() const;
-  double due_behind(std::int64_t step) const;
+  double due_after(std::int64_t step) const;
   double seconds_a_step() const;  // of all its micro-batches: a ramp's steps count as parts of one
   void took(Aside aside, double seconds);
   void measure_from_here();
@@ -109,7 +109,7 @@ class Ends {
   std::int64_t made_ = 0;          // steps of this session
   std::array<double, 3> costs_{};  // of the last evaluation, save and sample, seconds
   double whole_save_ = 0;          // of the last save until it was on the disk
-  double last_at_ = 0, last_ = 0;  // when the last step was told, and how long it took
+  double last_at_ = 0, last_ = 0;  // when the last step ended, and how long it took
   double last_asides_ = 0;         // seconds since then outside of steps
   double from_ = 0, asides_ = 0;   // since when steps are measured, and the seconds of it outside of steps
   std::int64_t made_batches_ = 0;  // micro-batches of the session's steps,

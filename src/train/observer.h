@@ -1,4 +1,4 @@
-// The events of a run, told while it happens. train/ defines them, report/ listens, cli/ connects the two.
+// The events of a run, while it happens. train/ defines them, report/ listens, cli/ connects the two.
 #pragma once
 
 #include <cstdint>
@@ -135,7 +135,7 @@ struct Evaluating {
 struct Evaluated {
   std::int64_t step = 0;
   double loss = 0;
-  double time = unix_seconds();              // when it was told
+  double time = unix_seconds();              // of the event
   std::optional<double> bits_per_byte = {};  // where the bytes of the text are known
   std::vector<HeldOutLoss> sets = {};        // where data.eval names sets: all of them, the first that of `loss`
 };
@@ -189,7 +189,7 @@ struct Finished : Sentence {
   double seconds = 0;                   // of this session; 0: it trained nothing
   std::optional<Account> account = {};  // of the whole session
 };
-struct Failed : Sentence {};  // the error that ended the run; told by its catcher
+struct Failed : Sentence {};  // the error that ended the run, from whoever catches it
 using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
                            Note, Planned, Warning, Skipped, RolledBack, Finished, Failed>;
 

@@ -93,7 +93,7 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
     if (asks && !allow_change) refused.push_back(d.made_with());
     changes.allowed = changes.allowed || asks;
     changes.new_order = changes.new_order || how == OnResume::new_order;
-    changes.told.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
+    changes.sentences.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
   }
   if (!never.empty())
     fail_user(
@@ -106,18 +106,20 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
         "another --out",
         where.string(), joined(refused));
   if (rows(before) != rows(now))
-    changes.told.push_back(fmt::format("a step has {} rows now, and had {}; the learning rate is not scaled with them",
-                                       rows(now), rows(before)));
+    changes.sentences.push_back(fmt::format(
+        "a step has {} rows now, and had {}; the learning rate is not scaled with them", rows(now), rows(before)));
   if (before.precision != now.precision)
-    changes.told.push_back("parameters and moments are the same in every precision: nothing of them is converted");
+    changes.sentences.push_back("parameters and moments are the same in every precision: nothing of them is converted");
   if (before.optim.moments != now.optim.moments)
-    changes.told.push_back(fmt::format("moments are converted from {} to {}", before.optim.moments, now.optim.moments));
+    changes.sentences.push_back(
+        fmt::format("moments are converted from {} to {}", before.optim.moments, now.optim.moments));
   return changes;
 }
 
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch) {
-  if (before.train.fit_hours || now.train.fit_hours) return {};  // the steps are counted then, and told by who counts
+  if (before.train.fit_hours || now.train.fit_hours)
+    return {};  // the steps are counted then (train/ends.h), which says so itself
   const auto limits = [](const config::Train& t) {
     return std::tuple(t.epochs, t.max_steps, t.max_tokens, t.accumulate_ramp_steps);
   };

@@ -20,9 +20,9 @@ std::string sealed_text(const config::Config& config);
 bool is_sealed(std::string_view text);
 
 struct SettingChanges {
-  std::vector<std::string> told;  // a sentence each
-  bool allowed = false;           // some of them needed --allow-change
-  bool new_order = false;         // the order of the data begins anew
+  std::vector<std::string> sentences;  // one a change
+  bool allowed = false;                // some of them needed --allow-change
+  bool new_order = false;              // the order of the data begins anew
 };
 
 // `before` is the configuration at `where`, a checkpoint or the run. A UserError names every key that may not change,

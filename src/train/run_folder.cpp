@@ -24,7 +24,7 @@
 namespace redline::train {
 namespace {
 
-constexpr double kBetweenLooks = 1, kJump = 10, kShortWait = 0.5;  // seconds
+constexpr double kJump = 10, kShortWait = 0.5;  // seconds
 
 struct FolderTaken : UserError {
   using UserError::UserError;
@@ -132,7 +132,7 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
       compare_with(*before, *checkpoint, options, files);
   } else if (const Path own = folder / kRunConfig; files.exists(own)) {  // else it was stopped before it had begun
     const config::Config before = read_run_config(files, folder);
-    for (const std::string& change : compare_settings(before, folder, options.config, options.allow_change).told)
+    for (const std::string& change : compare_settings(before, folder, options.config, options.allow_change).sentences)
       tell_all(options.observers, Note{change});
     if (options.own_config && doubted(files, own))
       tell_all(options.observers,
@@ -264,7 +264,7 @@ RunFolder::Restored RunFolder::restore(const Path& checkpoint, const config::Con
   if (state.guard.good && !files_.exists(checkpoints_ / io::checkpoint_name(*state.guard.good)))
     state.guard.good.reset();
   bool anew = loop.data_changed(state, checkpoint) || changes.new_order;
-  for (const std::string& change : changes.told) tell(Note{change});
+  for (const std::string& change : changes.sentences) tell(Note{change});
   if (changes.allowed) state.guard = counted_anew(state);
   if (!anew) try {
       state.loader = read_loader_state(files_, checkpoint);
@@ -365,7 +365,7 @@ void RunFolder::make() {
 
 bool RunFolder::lost() {
   const double now = steady_seconds();
-  if (now - looked_at_ < kBetweenLooks) return false;
+  if (now - looked_at_ < options_.between_looks) return false;
   looked_at_ = now;
   warn_of_jumps(now);
   return made_anew();

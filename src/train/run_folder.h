@@ -90,7 +90,7 @@ class RunFolder final : public Keeper {
   void leave_tidy();  // of a run without steps to make: removes what a kill left, or warns
 
   void tell(const Event& event) override;
-  // Checks once a second that the folder is there and still locked by this run, and whether the clock has jumped.
+  // Checks each second that the folder is there and still locked by this run, and whether the clock has jumped.
   // Deleted files are made anew with a warning, and then the state must be saved. A folder that another process has
   // taken is a UserError.
   bool lost() override;

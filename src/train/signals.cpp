@@ -61,7 +61,8 @@ StopSignals::StopSignals(Asked asked) {
   g_caught.forget();
   g_drop = 0;
   g_may_drop = asked == Asked::to_stop_then_to_drop;
-  // Ignored signals stay ignored: nohup's hang-up, and a script's Ctrl-C, which is not for processes it left behind.
+  // Ignored signals stay ignored: nohup's hang-up, and a script's Ctrl-C, which is not for processes that it leaves
+  // running.
   for (const int number : kSignals)
     if (std::signal(number, SIG_IGN) != SIG_IGN) std::signal(number, on_signal);
 }

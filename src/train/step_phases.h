@@ -201,7 +201,7 @@ class Rescue {
   explicit Rescue(Session& session) : session_(session), guard_(session.config.guard, session.state.guard) {}
 
   Guard& guard() { return guard_; }
-  // A step's update has ended. One that was not made is told; where the guard bears no more of them, a GoBack is
+  // A step's update has ended. One that was not made is a warning; where the guard bears no more of them, a GoBack is
   // thrown, or a NotFinite.
   void judge(const QueuedStep& step, double loss, const UpdateResult& update);
   [[noreturn]] void refuse(std::string trouble);  // parameters that are broken: goes back, or ends the run

@@ -26,7 +26,7 @@ TrainResult follow_rank_0(const TrainOptions& options, device::Device& device, F
 
 }  // namespace
 
-// A run that cannot start leaves nothing behind: weights of a checkpoint or of model.init_from are in memory before
+// A run that cannot start leaves no file: weights of a checkpoint or of model.init_from are in memory before
 // anything is written.
 TrainResult train(const TrainOptions& options, device::Device& device, FileSystem& files) {
   REDLINE_CHECK(!options.config.train.automatic_batch_size, "train.batch_size is \"auto\" still");

@@ -276,7 +276,7 @@ TEST(Control, RanksThatWaitForOneThatWorksAreLeftAlone) {
     control.progress(1);
     control.watch(2);
     if (control.place().rank == 0)  // an evaluation, say
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < 5; ++i) {
         control.progress(1);
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
       }

@@ -43,7 +43,7 @@ class Prepared : public ProgramTest {
             "model.hidden=16",
             "model.heads=2",
             "model.ffn=32",
-            "model.vocab=60000",
+            "model.vocab=512",
             "train.batch_size=2",
             "train.seq_len=32",
             "train.max_steps=" + steps,

@@ -26,7 +26,7 @@ namespace {
 const char* const kRun =
     " train --preset quick --device cpu model.layers=2 model.hidden=32 model.heads=2 model.head_dim=16 model.ffn=48 "
     "train.batch_size=1 train.seq_len=64 data.max_segments=8 optim.lr=3e-3 optim.warmup_steps=4 train.eval_batches=4 "
-    "train.eval_every=25 ";
+    "train.eval_every=5 ";
 
 struct Row {
   std::int64_t step;
@@ -73,10 +73,10 @@ class RankProcesses : public ::testing::Test {
 };
 
 TEST_F(RankProcesses, LossesAreThoseOfOneRankAndModesHaveTheSameBits) {
-  const std::string steps = "train.max_steps=50";
+  const std::string steps = "train.max_steps=12";
   ASSERT_EQ(train(1, steps, "one"), 0) << told();
   const std::vector<Row> one = rows("one");
-  ASSERT_EQ(one.size(), 50u);
+  ASSERT_EQ(one.size(), 12u);
   for (const int ranks : {2, 4}) {
     const std::string name = fmt::format("zero1 on {}", ranks);
     ASSERT_EQ(train(ranks, steps + " parallel.mode=zero1", fmt::format("zero1-{}", ranks)), 0) << told();
@@ -90,19 +90,19 @@ TEST_F(RankProcesses, LossesAreThoseOfOneRankAndModesHaveTheSameBits) {
   for (const char* mode : {"ddp", "fsdp"}) {
     ASSERT_EQ(train(4, fmt::format("{} parallel.mode={}", steps, mode), mode), 0) << told();
     EXPECT_EQ(rows(mode), rows("zero1-4")) << mode;
-    EXPECT_EQ(tensors(mode, 50), tensors("zero1-4", 50)) << mode;
+    EXPECT_EQ(tensors(mode, 12), tensors("zero1-4", 12)) << mode;
   }
 }
 
 TEST_F(RankProcesses, ARankKilledInsideASaveLosesNothing) {
-  const std::string keys = "train.max_steps=60 checkpoint.every=2 train.eval_every=0";
+  const std::string keys = "train.max_steps=40 checkpoint.every=2 train.eval_every=0";
   ASSERT_EQ(train(2, keys, "straight"), 0) << told();
   const char* const asked = std::getenv("REDLINE_RANKS_KILLS");
   const int kills = asked ? std::atoi(asked) : 3;
   std::mt19937 random(7);
   bool resumed = false;
   for (int k = 0; k < kills; ++k) {
-    if (std::filesystem::exists(temp_.path() / "killed" / "checkpoints" / io::checkpoint_name(60))) {
+    if (std::filesystem::exists(temp_.path() / "killed" / "checkpoints" / io::checkpoint_name(40))) {
       std::filesystem::remove_all(temp_.path() / "killed");  // it got to its end: once more
       resumed = false;
     }
@@ -142,7 +142,7 @@ TEST_F(RankProcesses, ARankKilledInsideASaveLosesNothing) {
   }
   ASSERT_EQ(train(2, keys + " --resume", "killed"), 0) << told();
   EXPECT_EQ(rows("killed"), rows("straight")) << told();
-  EXPECT_EQ(tensors("killed", 60), tensors("straight", 60));
+  EXPECT_EQ(tensors("killed", 40), tensors("straight", 40));
 }
 
 }  // namespace

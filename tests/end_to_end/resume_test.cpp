@@ -84,7 +84,7 @@ TEST(Resume, ARunKilledThreeTimesEndsToTheBitAsOneThatWasNot) {
   const std::string expected_tensors = tensors(straight);
 
   const char* repeats = std::getenv("REDLINE_RESUME_REPEATS");
-  const int rounds = repeats ? std::max(1, std::atoi(repeats)) : 2;
+  const int rounds = repeats ? std::max(1, std::atoi(repeats)) : 1;
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < rounds; ++round) {
     const Path killed = temp.path() / fmt::format("killed {}", round);

@@ -68,10 +68,7 @@ TEST(Mixture, OtherWeightsBeginTheOrderAnew) {
   run(texts.mixture({"train.max_steps=5"}), texts.folder / "run");
   const config::Config others = texts.mixture({"train.max_steps=10", "data.weights=1,1"});
   EXPECT_TRUE(says(error_of([&] { run(others, texts.folder / "run", true); }), {"data.weights"}));
-  TrainOptions options;
-  options.allow_change = true;
-  device::CpuDevice device(2);
-  const Ran ran = run_on(device, options, others, texts.folder / "run", true, real_files());
+  const Ran ran = go_on(others, texts.folder / "run", true);
   EXPECT_TRUE(any_has(ran.seen.notes, "begun anew: the order of the data"));
   EXPECT_NEAR(ran.seen.steps.back().sources[0].share, 0.5, 0.05);
 }

@@ -350,11 +350,9 @@ struct StepListener final : Observer {
 
 Ran run_with(StepListener& steps, const config::Config& config, const Path& folder, bool resume = false) {
   device::CpuDevice device(2);
-  TrainOptions options;
-  options.observers = {&steps};
-  options.stop = &steps.stop;
+  TrainOptions options = options_for(config, folder, {&steps}, &steps.stop);
   options.hours_clock = clock_of_test;
-  return run_on(device, options, config, folder, resume, real_files());
+  return run_on(device, options, config, folder, resume);
 }
 
 // It learns nothing: the first evaluation is the best one.

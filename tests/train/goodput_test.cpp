@@ -175,10 +175,9 @@ TEST(Goodput, ThePartsOfARunAddUpToItsWallTime) {
   } seen;
   testing::TempFolder temp;
   testing::WatchedDevice device(2);
-  TrainOptions options;
-  options.config = tiny_run({"train.sample_every=10", "train.sample_tokens=16", "train.max_steps=60"});
-  options.folder = temp.path() / "run";
-  options.observers = {&seen};
+  TrainOptions options =
+      options_for(tiny_run({"train.sample_every=10", "train.sample_tokens=16", "train.max_steps=60"}),
+                  temp.path() / "run", {&seen});
   constexpr double kEarlier = 0.25;  // when the process began
   const double start = steady_seconds();
   options.began = start - kEarlier;

@@ -288,15 +288,10 @@ TEST(GuardedRun, ThatMayNotGoBackAgainEnds) {
 TEST(GuardedRun, WhoseParametersBreakGoesBackAndThenEnds) {
   testing::TempFolder temp;
   run(guarded({"train.max_steps=10"}), temp.path());
-  testing::WatchedDevice device(2);
   Recorder seen;
-  TrainOptions options;
-  options.config = guarded({"optim.lr=1e30", "optim.min_lr=1e30", "optim.schedule=constant", "optim.warmup_steps=0",
-                            "optim.clip=0", "guard.rollbacks=1", "guard.skips=1"});
-  options.folder = temp.path();
-  options.resume = true;
-  options.observers = {&seen};
-  const std::string error = error_of([&] { train(options, device, real_files()); });
+  const config::Config broken = guarded({"optim.lr=1e30", "optim.min_lr=1e30", "optim.schedule=constant",
+                                         "optim.warmup_steps=0", "optim.clip=0", "guard.rollbacks=1", "guard.skips=1"});
+  const std::string error = error_of([&] { go_on(broken, temp.path(), false, false, &seen); });
   ASSERT_EQ(seen.rolled_back.size(), 1u) << error;
   EXPECT_EQ(seen.rolled_back[0].to, 5);
   EXPECT_TRUE(says(error, {"--from-step 5"}));

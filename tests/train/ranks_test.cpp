@@ -24,7 +24,7 @@ constexpr int kMicroBatches = 12;  // of a step, whoever computes them
 
 config::Config config_for(int ranks, std::vector<std::string> more = {}) {
   more.insert(more.begin(), {fmt::format("train.accumulate={}", kMicroBatches / ranks),
-                             fmt::format("parallel.ranks={}", ranks), "train.max_steps=20", "train.batch_size=1"});
+                             fmt::format("parallel.ranks={}", ranks), "train.max_steps=12", "train.batch_size=1"});
   return tiny_run(std::move(more));
 }
 
@@ -61,40 +61,23 @@ struct RanksRan {
   std::vector<std::string> errors;  // by rank; empty: none
 };
 
-// Asks a rank to stop behind a step.
-struct StopAt final : Observer {
-  std::int64_t step = 0;
-  StopFlag* flag = nullptr;
-  void on(const Event& event) override {
-    hear(event, [&](const Stepped& m) {
-      if (m.step == step) *flag = SIGTERM;
-    });
-  }
-};
-
 RanksRan train_on(int ranks, Mode mode, const config::Config& config, const Path& folder, const Asked& asked = {}) {
   RanksRan ran;
   ran.results.resize(static_cast<std::size_t>(ranks));
   RanksHere words(ranks), saving(ranks);
   ThreadGroup::Common common(ranks);
   std::vector<StopFlag> stop(static_cast<std::size_t>(ranks));
-  StopAt stop_at;
-  if (asked.stop_rank >= 0) {
-    stop_at.step = asked.stop_at;
-    stop_at.flag = &stop[static_cast<std::size_t>(asked.stop_rank)];
-  }
+  Hears stop_at([&](const Stepped& m) {
+    if (asked.stop_rank >= 0 && m.step == asked.stop_at) stop[static_cast<std::size_t>(asked.stop_rank)] = SIGTERM;
+  });
   ran.errors = words.run([&](io::Communicator& communicator) {
     const int rank = communicator.rank();
     ThreadGroup threads(common, rank);
     Spoiled group(threads, asked.spoil_rank, 6);
     RanksHere::One beside(saving, rank);
     device::CpuDevice device(1);
-    TrainOptions options;
-    options.config = config;
-    options.folder = folder;
+    TrainOptions options = options_for(config, folder, {}, &stop[static_cast<std::size_t>(rank)]);
     options.resume = asked.resume;
-    options.peak_flops = 1e11;
-    options.stop = &stop[static_cast<std::size_t>(rank)];
     if (rank == 0) options.observers = {&ran.seen, &stop_at};
     if (ranks > 1)
       options.team = {.sharing = {rank, ranks, mode, false},
@@ -128,7 +111,7 @@ class RankRuns : public ::testing::Test {
 TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
   const RanksRan alone = train_on(1, Mode::ddp, config_for(1), folder("alone"));
   ASSERT_EQ(alone.errors, std::vector<std::string>{""});
-  ASSERT_EQ(alone.seen.steps.size(), 20u);
+  ASSERT_EQ(alone.seen.steps.size(), 12u);
   for (const int ranks : {2, 4}) {
     std::map<Mode, RanksRan> by_mode;
     for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
@@ -137,19 +120,19 @@ TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
       ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks))) << name;
       expect_close(losses(ran.seen), losses(alone.seen), name);
       expect_close(ran.seen.evaluations, alone.seen.evaluations, name);
-      for (std::size_t i = 0; i < 20; ++i) {
+      for (std::size_t i = 0; i < 12; ++i) {
         EXPECT_EQ(ran.seen.steps[i].tokens, alone.seen.steps[i].tokens);
         EXPECT_EQ(ran.seen.steps[i].padding, alone.seen.steps[i].padding);
         EXPECT_NEAR(ran.seen.steps[i].tflops * ran.seen.steps[i].step_ms,
                     alone.seen.steps[i].tflops * alone.seen.steps[i].step_ms, 1e-9);
       }
-      for (const char* text : {"state.json", "config.json"}) EXPECT_EQ(file(name, 20, text).empty(), false) << text;
+      for (const char* text : {"state.json", "config.json"}) EXPECT_EQ(file(name, 12, text).empty(), false) << text;
     }
     EXPECT_EQ(losses(by_mode[Mode::zero1].seen), losses(by_mode[Mode::ddp].seen));
-    EXPECT_EQ(file(fmt::format("{} zero1", ranks), 20, "model.safetensors"),
-              file(fmt::format("{} ddp", ranks), 20, "model.safetensors"));
-    EXPECT_EQ(file(fmt::format("{} zero1", ranks), 20, "optimizer.safetensors"),
-              file(fmt::format("{} ddp", ranks), 20, "optimizer.safetensors"));
+    EXPECT_EQ(file(fmt::format("{} zero1", ranks), 12, "model.safetensors"),
+              file(fmt::format("{} ddp", ranks), 12, "model.safetensors"));
+    EXPECT_EQ(file(fmt::format("{} zero1", ranks), 12, "optimizer.safetensors"),
+              file(fmt::format("{} ddp", ranks), 12, "optimizer.safetensors"));
   }
 }
 
@@ -159,10 +142,10 @@ TEST_F(RankRuns, ARunGoesOnWithAnyNumberOfRanks) {
   const std::pair<int, Mode> parts[] = {{4, Mode::fsdp}, {2, Mode::zero1}, {3, Mode::ddp}, {1, Mode::ddp}};
   std::int64_t until = 0;
   for (const auto& [ranks, mode] : parts) {
-    until += 5;
+    until += 3;
     const RanksRan ran =
         train_on(ranks, mode, config_for(ranks), folder("moved"),
-                 {.resume = until > 5, .stop_rank = until < 20 ? ranks - 1 : -1, .stop_at = until - 1});
+                 {.resume = until > 3, .stop_rank = until < 12 ? ranks - 1 : -1, .stop_at = until - 1});
     ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
     for (const TrainResult& r : ran.results) EXPECT_EQ(r.steps, until) << ranks;
     const std::vector<double> here = losses(ran.seen);
@@ -224,7 +207,7 @@ TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) 
   std::vector<double> all = losses(stopped.seen);
   for (const double loss : losses(rest.seen)) all.push_back(loss);
   EXPECT_EQ(all, losses(straight.seen));
-  EXPECT_EQ(file("stopped", 20, "model.safetensors"), file("straight", 20, "model.safetensors"));
+  EXPECT_EQ(file("stopped", 12, "model.safetensors"), file("straight", 12, "model.safetensors"));
 }
 
 TEST_F(RankRuns, WhatIsNotFiniteOnOneRankIsLeftOutOnAll) {
@@ -234,8 +217,8 @@ TEST_F(RankRuns, WhatIsNotFiniteOnOneRankIsLeftOutOnAll) {
     ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << name;
     ASSERT_EQ(ran.seen.skipped.size(), 1u) << name;
     EXPECT_EQ(ran.seen.skipped[0].step, 7) << name;
-    EXPECT_EQ(ran.results[0].steps, 20);
-    EXPECT_EQ(ran.results[1].steps, 20);
+    EXPECT_EQ(ran.results[0].steps, 12);
+    EXPECT_EQ(ran.results[1].steps, 12);
     EXPECT_LT(ran.seen.evaluations.back(), ran.seen.evaluations.front()) << name;
   }
 }

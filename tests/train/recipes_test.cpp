@@ -108,28 +108,17 @@ TEST(AverageRun, IsSwitchedOnLaterAndOffAgain) {
 
 // A signal while the average is evaluated: what is saved is the weights, as they were.
 TEST(AverageRun, ASignalDuringItsEvaluationLeavesTheWeights) {
-  struct StopInAverage final : Observer {
-    StopFlag* stop = nullptr;
-    int evaluated = 0;
-    void on(const Event& event) override {
-      hear(
-          event, [&](const Evaluated& e) { evaluated += e.step == 10 ? 1 : 0; },
-          [&](const Evaluating&) {
-            if (evaluated > 0) *stop = SIGTERM;
-          });
-    }
-  };
   testing::TempFolder temp;
   const config::Config c = averaging({"checkpoint.every=10"});
   run(c, temp.path() / "whole");
   StopFlag stop = 0;
-  StopInAverage observer;
-  observer.stop = &stop;
+  int evaluated = 0;
+  Hears stopper([&](const Evaluated& e) { evaluated += e.step == 10 ? 1 : 0; },
+                [&](const Evaluating&) {
+                  if (evaluated > 0) stop = SIGTERM;
+                });
   testing::WatchedDevice device(2);
-  TrainOptions options;
-  options.stop = &stop;
-  options.observers = {&observer};
-  const Ran stopped = run_on(device, options, c, temp.path() / "stopped", false, real_files());
+  const Ran stopped = run_on(device, options_for(c, {}, {&stopper}, &stop), c, temp.path() / "stopped");
   EXPECT_EQ(stopped.result.steps, 10);
   for (const char* name : {"model.safetensors", "average.safetensors"})
     EXPECT_TRUE(file(temp.path() / "whole", 10, name) == file(temp.path() / "stopped", 10, name)) << name;
@@ -147,10 +136,8 @@ TEST(AverageRun, RanksKeepTheirPartsOfIt) {
       testing::ThreadGroup group(common, rank);
       testing::RanksHere::One beside(saving, rank);
       device::CpuDevice device(1);
-      TrainOptions options;
-      options.config = averaging({"parallel.ranks=2", "train.batch_size=1", "log.norms_every=5"});
-      options.folder = folder;
-      options.peak_flops = 1e11;
+      TrainOptions options =
+          options_for(averaging({"parallel.ranks=2", "train.batch_size=1", "log.norms_every=5"}), folder);
       if (rank == 0) options.observers = {&seen};
       options.team.sharing = {rank, 2, mode, false};
       options.team.group = &group;

@@ -210,17 +210,10 @@ TEST_P(DataOnResume, HeldOutDataAreHeldToItAsWell) {
 }
 
 TEST_P(DataOnResume, AFileThatChangesUnderARunIsNamedAtTheNextCheckpoint) {
-  struct Writer final : Observer {
-    Path file;
-    std::size_t at = 0;
-    void on(const Event& event) override {
-      hear(event, [&](const Stepped& s) {
-        if (s.step == 4) overwrite(file, at, "n");
-      });
-    }
-  } writer;
-  writer.file = file_;
-  writer.at = letter(100.1);
+  const std::size_t at = letter(100.1);
+  Hears writer([&](const Stepped& s) {
+    if (s.step == 4) overwrite(file_, at, "n");
+  });
   const Ran ran = go_on(config("12", file_), temp_ / "run", false, false, &writer);
   ASSERT_EQ(ran.seen.saves.size(), 3u);
   ASSERT_EQ(ran.seen.warnings.size(), 1u);  // once

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/overloaded.h"
 #include "config/load.h"
 #include "io/checkpoint_folder.h"
 #include "model/engine.h"
@@ -98,12 +99,40 @@ using testing::save_checkpoint;
 using testing::says;
 using testing::tiny_run;
 
+// An observer of the events that its functions take: Hears stopper([&](const Stepped& e) { ... }, ...).
+template <class... Heard>
+class Hears final : public Observer {
+ public:
+  explicit Hears(Heard... heard) : heard_{std::move(heard)...} {}
+  void on(const Event& event) override {
+    std::visit(
+        [&]<class E>(const E& e) {
+          if constexpr (std::is_invocable_v<overloaded<Heard...>&, const E&>) heard_(e);
+        },
+        event);
+  }
+
+ private:
+  overloaded<Heard...> heard_;
+};
+
+inline TrainOptions options_for(const config::Config& config, const Path& folder, std::vector<Observer*> observers = {},
+                                const StopFlag* stop = nullptr) {
+  TrainOptions options;
+  options.config = config;
+  options.folder = folder;
+  options.peak_flops = 1e11;
+  options.observers = std::move(observers);
+  options.stop = stop;
+  return options;
+}
+
 struct Ran {
   TrainResult result;
   Recorder seen;
 };
 
-// `options` says when to stop, and who listens besides; the rest is set here.
+// Also heard by the observers of `options`, whose configuration and folder are those given here.
 inline Ran run_on(device::CpuDevice& device, TrainOptions options, const config::Config& config, const Path& folder,
                   bool resume = false, FileSystem& files = real_files()) {
   Ran ran;

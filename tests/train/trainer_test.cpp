@@ -56,17 +56,17 @@ TEST(Trainer, TheSameRunTwiceGivesTheSameBits) {
 
 TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
   testing::TempFolder temp;
-  const config::Config c = tiny_run({"train.max_steps=17"});
+  const config::Config c = tiny_run({"train.max_steps=11"});
   const Ran whole = run(c, temp.path() / "whole");
   std::vector<double> seen;
-  for (int i = 0; i < 17; ++i) {
-    const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 16);
+  for (int i = 0; i < 11; ++i) {
+    const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 10);
     ASSERT_EQ(part.seen.steps.size(), 1u);
-    EXPECT_EQ(part.result.outcome, i < 16 ? Outcome::stopped : Outcome::finished);
+    EXPECT_EQ(part.result.outcome, i < 10 ? Outcome::stopped : Outcome::finished);
     seen.push_back(part.seen.steps[0].loss);
   }
   EXPECT_EQ(seen, losses(whole.seen));
-  EXPECT_EQ(tensors(temp.path() / "whole", 17), tensors(temp.path() / "parts", 17));
+  EXPECT_EQ(tensors(temp.path() / "whole", 11), tensors(temp.path() / "parts", 11));
 }
 
 TEST(Trainer, MuonLearnsAndGoesOnToTheSameBits) {
@@ -130,26 +130,15 @@ TEST(Trainer, AStopLeavesAnEvaluation) {
   testing::TempFolder temp;
   const config::Config c = tiny_run({"train.max_steps=20", "checkpoint.every=0"});
   for (const std::size_t evaluations : {0u, 1u, 2u}) {
-    struct StopsInEvaluation final : Observer {
-      StopFlag stop = 0;
-      std::size_t left = 0;
-      void on(const Event& event) override {
-        hear(
-            event, [&](const Evaluated&) { --left; },
-            [&](const Evaluating&) {
-              if (left == 0) stop = SIGINT;
-            });
-      }
-    } stopper;
-    stopper.left = evaluations;
-    testing::Recorder seen;
+    StopFlag stop = 0;
+    std::size_t left = evaluations;
+    Hears stopper([&](const Evaluated&) { --left; },
+                  [&](const Evaluating&) {
+                    if (left == 0) stop = SIGINT;
+                  });
     device::CpuDevice device(2);
-    TrainOptions options;
-    options.config = c;
-    options.folder = temp.path() / std::to_string(evaluations);
-    options.stop = &stopper.stop;
-    options.observers = {&stopper, &seen};
-    const TrainResult result = train(options, device, real_files());
+    const auto& [result, seen] =
+        run_on(device, options_for({}, {}, {&stopper}, &stop), c, temp.path() / std::to_string(evaluations));
     EXPECT_EQ(result.outcome, Outcome::stopped);
     EXPECT_EQ(result.steps, static_cast<std::int64_t>(10 * evaluations));
     EXPECT_EQ(seen.evaluations.size(), evaluations);
@@ -219,9 +208,7 @@ TEST(Trainer, ALockOfAnotherUserHoldsToo) {
 TEST(Trainer, ADryRunWritesNothing) {
   testing::TempFolder temp;
   device::CpuDevice device(1);
-  TrainOptions options;
-  options.config = tiny_run();
-  options.folder = temp.path() / "dry";
+  TrainOptions options = options_for(tiny_run(), temp.path() / "dry");
   options.dry_run = true;
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::dry_run);
   EXPECT_FALSE(real_files().exists(options.folder));
@@ -265,10 +252,7 @@ TEST(Trainer, CheckpointsThatMayNotBeWrittenAreToldBeforeTheFirstStep) {
   real_files().create_folders(checkpoints);
   for (const Path& open : {temp.path(), folder}) std::filesystem::permissions(open, std::filesystem::perms::all);
   Recorder seen;
-  TrainOptions options;
-  options.config = tiny_run({"train.max_steps=2"});
-  options.folder = folder;
-  options.observers = {&seen};
+  const TrainOptions options = options_for(tiny_run({"train.max_steps=2"}), folder, {&seen});
   {
     const testing::WithoutRights nobody(checkpoints, std::filesystem::perms(0555));
     device::CpuDevice device(1);
@@ -286,26 +270,20 @@ TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemoryAndWarns) {
     std::int64_t memory_bytes() const override { return std::int64_t{32} << 30; }
     std::int64_t available_bytes() const override { return std::int64_t{32} << 30; }
   } device(1);
-  struct Header final : Observer {
-    std::int64_t total = 0;
-    std::string warned;
-    void on(const Event& event) override {
-      hear(
-          event, [&](const Started& e) { total = e.memory->total; }, [&](const Warning& e) { warned += e.text; });
-    }
-  } header;
-  TrainOptions options;
-  options.config = config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096"}});
-  options.folder = temp.path() / "large";
+  std::int64_t total = 0;
+  std::string warned;
+  Hears header([&](const Started& e) { total = e.memory->total; }, [&](const Warning& e) { warned += e.text; });
+  TrainOptions options =
+      options_for(config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096"}}),
+                  temp.path() / "large", {&header});
   options.dry_run = true;
-  options.observers = {&header};
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::dry_run);
-  EXPECT_GT(header.total, device.memory_bytes());
+  EXPECT_GT(total, device.memory_bytes());
   options.dry_run = false;
   const std::string message = error_of([&] { train(options, device, real_files()); });
   EXPECT_TRUE(says(message, {"train.batch_size"}));
   EXPECT_TRUE(message.starts_with("the run needs ")) << message;
-  EXPECT_EQ(header.warned, message);
+  EXPECT_EQ(warned, message);
   EXPECT_FALSE(real_files().exists(options.folder));
 }
 
