@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "dist/connection.h"
+#include "testing/says.h"
 
 namespace redline::dist {
 namespace {
@@ -182,8 +183,7 @@ TEST(Control, WarningsReachRankZeroWithTheirRank) {
     control.goodbye();
   });
   ranks.expect_well();
-  EXPECT_NE(ranks[0].told.find("0hot;"), std::string::npos) << ranks[0].told;
-  EXPECT_NE(ranks[0].told.find("2hot;"), std::string::npos) << ranks[0].told;
+  EXPECT_TRUE(testing::says(ranks[0].told, {"0hot;", "2hot;"}));
   EXPECT_EQ(ranks[1].told + ranks[2].told, "");
 }
 
@@ -238,7 +238,7 @@ TEST(Control, ProcessesEndThoughTheirThreadsHang) {
   char said[4096] = {};
   [[maybe_unused]] const auto n = ::read(read_end.number(), said, sizeof said - 1);
   const std::string all = said;
-  EXPECT_NE(all.find("redline: error: rank 1 on host1 is gone"), std::string::npos) << all;
+  EXPECT_TRUE(testing::says(all, {"redline: error: rank 1 on host1 is gone"}));
   EXPECT_EQ(all.find("redline:"), all.rfind("redline:")) << all;  // one voice
 }
 
@@ -251,7 +251,7 @@ TEST(Control, WhereRankZeroIsLostTheOthersSay) {
       },
       [](Place& place, ControlOptions&) { place.host = place.rank == 0 ? "a" : "b"; });
   for (const int rank : {1, 2}) EXPECT_EQ(ranks[rank].status, 1);
-  EXPECT_NE(ranks[1].said.find("rank 0 on a is gone"), std::string::npos) << ranks[1].said;
+  EXPECT_TRUE(testing::says(ranks[1].said, {"rank 0 on a is gone"}));
   EXPECT_EQ(ranks[2].said, "");  // one voice a machine
 }
 
@@ -377,8 +377,7 @@ TEST(Control, ARankThatDoesNotComeIsNamed) {
               options.join_seconds = 1;
               if (place.rank == 1) throw MachineError("does not come");
             });
-  for (const int rank : {0, 2})
-    EXPECT_NE(ranks[rank].thrown.find("rank 1 of 3 did not come"), std::string::npos) << ranks[rank].thrown;
+  for (const int rank : {0, 2}) EXPECT_TRUE(testing::says(ranks[rank].thrown, {"rank 1 of 3 did not come"}));
 }
 
 TEST(Control, WithoutRankZeroARankSaysWhereItLooked) {
@@ -422,7 +421,7 @@ TEST(Control, TwoProcessesOfOneRankAreRefused) {
             [](Place& place, ControlOptions&) {
               if (place.rank == 2) place.rank = 1;
             });
-  EXPECT_NE(ranks[0].thrown.find("two processes say that they are rank 1"), std::string::npos) << ranks[0].thrown;
+  EXPECT_TRUE(testing::says(ranks[0].thrown, {"two processes say that they are rank 1"}));
 }
 
 }  // namespace

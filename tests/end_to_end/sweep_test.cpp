@@ -12,6 +12,7 @@
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
 #include "testing/paths.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 #include "train/tiny_run.h"
 
@@ -73,7 +74,7 @@ TEST_F(SweepStopTest, StoppedOrKilledItGoesOn) {
   EXPECT_EQ(state("stopped", 0), "interrupted");
   EXPECT_EQ(state("stopped", 1), "waiting");
   EXPECT_FALSE(real_files().list(temp_ / "stopped/beta1=0.9/checkpoints").empty()) << "it was saved";
-  EXPECT_NE(log().find("stopped: 2 of 2 runs left; the same command goes on"), std::string::npos) << log();
+  EXPECT_TRUE(testing::says(log(), {"stopped: 2 of 2 runs left; the same command goes on"}));
 
   // A kill in the second.
   pid = start("stopped");
@@ -94,7 +95,7 @@ TEST_F(SweepStopTest, OneAtATime) {
   wait_for_rows("s/beta1=0.9", 1);
   const pid_t second = start("s");
   EXPECT_EQ(wait_for(second), 2);
-  EXPECT_NE(log().find("another sweep is under way"), std::string::npos) << log();
+  EXPECT_TRUE(testing::says(log(), {"another sweep is under way"}));
   kill(pid, SIGTERM);
   EXPECT_EQ(wait_for(pid), 3) << log();
 }

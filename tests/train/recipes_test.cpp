@@ -345,21 +345,6 @@ config::Config growing_length(std::vector<std::string> more = {}) {
   return tiny_run(std::move(more));
 }
 
-// Steps one by one, each in a run of its own.
-void expect_the_same_in_parts(const config::Config& config) {
-  testing::TempFolder temp;
-  const Ran whole = run(config, temp.path() / "whole");
-  const int steps = static_cast<int>(whole.seen.steps.size());
-  std::vector<double> seen;
-  for (int i = 0; i < steps; ++i) {
-    const Ran part = run(config, temp.path() / "parts", true, real_files(), i + 1 < steps);
-    ASSERT_EQ(part.seen.steps.size(), 1u);
-    seen.push_back(part.seen.steps[0].loss);
-  }
-  EXPECT_EQ(seen, losses(whole.seen));
-  EXPECT_TRUE(tensors(temp.path() / "whole", steps) == tensors(temp.path() / "parts", steps));
-}
-
 TEST(BatchRamp, EveryStepHasItsMicroBatches) {
   testing::TempFolder temp;
   const config::Config c = growing_batch();
@@ -401,7 +386,10 @@ TEST(BatchRamp, TokensEndTheRunWhereTheyShould) {
   EXPECT_EQ(ran.seen.steps.back().lr, c.optim.min_lr) << "the schedule knew";
 }
 
-TEST(BatchRamp, GoesOnToTheSameBits) { expect_the_same_in_parts(growing_batch({"train.eval_every=0"})); }
+TEST(BatchRamp, GoesOnToTheSameBits) {
+  testing::TempFolder temp;
+  expect_the_same_in_parts(growing_batch({"train.eval_every=0"}), temp.path());
+}
 
 TEST(BatchRamp, IsTheSameOnADeviceThatRunsAhead) {
   testing::TempFolder temp;
@@ -442,8 +430,8 @@ TEST(LengthRamp, CutsDocumentsAndNothingElse) {
 }
 
 TEST(LengthRamp, GoesOnToTheSameBitsWhateverWasMadeAhead) {
-  expect_the_same_in_parts(growing_length({"train.eval_every=0", "data.workers=2", "data.prefetch=8"}));
   testing::TempFolder temp;
+  expect_the_same_in_parts(growing_length({"train.eval_every=0", "data.workers=2", "data.prefetch=8"}), temp.path());
   const Ran here = run(growing_length({"data.workers=0"}), temp.path() / "a");
   const Ran ahead = run(growing_length({"data.workers=2", "data.prefetch=8"}), temp.path() / "b");
   EXPECT_EQ(losses(here.seen), losses(ahead.seen));

@@ -2,6 +2,8 @@
 // process, and what they said and left on the disk is kept.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -197,6 +199,22 @@ inline std::vector<double> losses(const Recorder& r) {
   std::vector<double> out;
   for (const StepMetrics& m : r.steps) out.push_back(m.loss);
   return out;
+}
+
+// Runs it whole, and again step by step, each in a run of its own: to the same bits. Returns the whole run.
+inline Ran expect_the_same_in_parts(const config::Config& config, const Path& folder) {
+  const Ran whole = run(config, folder / "whole");
+  const auto steps = static_cast<std::int64_t>(whole.seen.steps.size());
+  std::vector<double> seen;
+  for (std::int64_t i = 1; i <= steps; ++i) {
+    const Ran part = run(config, folder / "parts", true, real_files(), i < steps);
+    EXPECT_EQ(part.seen.steps.size(), 1u);
+    EXPECT_EQ(part.result.outcome, i < steps ? Outcome::stopped : Outcome::finished);
+    for (const double loss : losses(part.seen)) seen.push_back(loss);
+  }
+  EXPECT_EQ(seen, losses(whole.seen));
+  EXPECT_TRUE(tensors(folder / "whole", steps) == tensors(folder / "parts", steps));
+  return whole;
 }
 
 }  // namespace redline::train

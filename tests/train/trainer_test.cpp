@@ -56,33 +56,17 @@ TEST(Trainer, TheSameRunTwiceGivesTheSameBits) {
 
 TEST(Trainer, AStopFinishesTheStepSavesAndResumesToTheSameBits) {
   testing::TempFolder temp;
-  const config::Config c = tiny_run({"train.max_steps=11"});
-  const Ran whole = run(c, temp.path() / "whole");
-  std::vector<double> seen;
-  for (int i = 0; i < 11; ++i) {
-    const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 10);
-    ASSERT_EQ(part.seen.steps.size(), 1u);
-    EXPECT_EQ(part.result.outcome, i < 10 ? Outcome::stopped : Outcome::finished);
-    seen.push_back(part.seen.steps[0].loss);
-  }
-  EXPECT_EQ(seen, losses(whole.seen));
-  EXPECT_EQ(tensors(temp.path() / "whole", 11), tensors(temp.path() / "parts", 11));
+  expect_the_same_in_parts(tiny_run({"train.max_steps=11"}), temp.path());
 }
 
 TEST(Trainer, MuonLearnsAndGoesOnToTheSameBits) {
   for (const char* beta2 : {"optim.muon_beta2=0", "optim.muon_beta2=0.9"}) {
     testing::TempFolder temp;
-    const config::Config c = tiny_run({"train.max_steps=6", "optim.name=muon", beta2, "optim.cautious_decay=true"});
-    const Ran whole = run(c, temp.path() / "whole");
-    EXPECT_LT(losses(whole.seen).back(), losses(whole.seen).front() - 0.5);
-    std::vector<double> seen;
-    for (int i = 0; i < 6; ++i) {
-      const Ran part = run(c, temp.path() / "parts", true, real_files(), i < 5);
-      ASSERT_EQ(part.seen.steps.size(), 1u);
-      seen.push_back(part.seen.steps[0].loss);
-    }
-    EXPECT_EQ(seen, losses(whole.seen));
-    EXPECT_EQ(tensors(temp.path() / "whole", 6), tensors(temp.path() / "parts", 6));
+    const std::vector<double> all =
+        losses(expect_the_same_in_parts(
+                   tiny_run({"train.max_steps=6", "optim.name=muon", beta2, "optim.cautious_decay=true"}), temp.path())
+                   .seen);
+    EXPECT_LT(all.back(), all.front() - 0.5);
   }
 }
 
