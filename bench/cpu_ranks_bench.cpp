@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/arguments.h"
-#include "cli/config_words.h"
+#include "cli/config.h"
 #include "cli/output.h"
 #include "data/from_config.h"
 #include "data/loader.h"

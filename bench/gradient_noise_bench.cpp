@@ -8,7 +8,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "cli/config_words.h"
+#include "cli/config.h"
 #include "cli/output.h"
 #include "data/from_config.h"
 #include "data/loader.h"

@@ -2,6 +2,8 @@
 // own errors name neither the nearest flag nor what a value may be.
 #include "cli/arguments.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -11,13 +13,47 @@
 #include <functional>
 
 #include "base/error.h"
-#include "cli/declared.h"
 #include "cli/output.h"
 #include "config/keys.h"
 #include "config/load.h"
+#include "data/input/text_input.h"
 
 namespace redline::cli {
 namespace {
+
+Declared* g_declaring = nullptr;  // where a command that is asked for help puts its declaration; null: it prints
+
+// A command's flags are known once it runs, so each is asked for its help, which lands here instead of on a terminal.
+Declared declared_by(const Command& command, const std::string& name) {
+  Declared declared;
+  g_declaring = &declared;
+  const int status = command.run({"--help"});
+  g_declaring = nullptr;
+  REDLINE_CHECK(status == kDone && declared.name == name, "redline {} --help declares '{}'", name, declared.name);
+  return declared;
+}
+
+void print_or_declare(const Declared& d) {
+  if (g_declaring) {
+    *g_declaring = d;
+    return;
+  }
+  std::vector<std::pair<std::string, std::string>> lines;
+  if (!d.words.empty()) lines.emplace_back(d.words, d.words_help);
+  for (const DeclaredFlag& f : d.flags) lines.emplace_back(f.value.empty() ? f.name : f.name + " " + f.value, f.help);
+  for (const Command& c : d.commands) lines.emplace_back(c.name, c.purpose);
+  std::size_t width = 0;
+  for (const auto& [name, help] : lines) width = std::max(width, name.size());
+  std::string out = fmt::format("redline {0}: {1}\n\nUsage: redline {0} {2}\n\n", d.name, d.purpose, d.usage);
+  if (!d.commands.empty()) out += "Commands:\n";
+  for (const auto& [name, help] : lines) out += fmt::format("  {:<{}}  {}\n", name, width, help);
+  out += "\nFor example:\n";
+  for (const std::string& example : d.examples) out += "  " + example + "\n";
+  if (!d.commands.empty()) out += fmt::format("\n`redline {} COMMAND --help` tells about one command.\n", d.name);
+  print(out);
+}
+
+bool asks_for_help(const std::string& word) { return word == "--help" || word == "-h"; }
 
 template <class Number>
 Number parse_number(const std::string& name, const std::string& text, Number low, Number high, std::string_view kind) {
@@ -30,19 +66,26 @@ Number parse_number(const std::string& name, const std::string& text, Number low
 
 }  // namespace
 
+std::vector<Declared> declared_commands() {
+  std::vector<Declared> all;
+  for (const Command& command : commands()) {
+    all.push_back(declared_by(command, std::string(command.name)));
+    const std::vector<Command> members = all.back().commands;
+    for (const Command& member : members)
+      all.push_back(declared_by(member, fmt::format("{} {}", command.name, member.name)));
+  }
+  return all;
+}
+
 struct Arguments::Impl {
-  struct Flag {
-    std::string name, value, help;               // value is empty where it takes none
+  struct Flag : DeclaredFlag {
     std::vector<std::string> given;              // as CLI11 found it
     std::function<void(const Flag&)> take = {};  // when it was given
     CLI::Option* option = nullptr;
-    std::vector<std::string> choices = {};  // empty: anything
   };
-  std::string command, purpose, usage;
-  std::vector<std::string> examples;
+  Declared declared;  // but for the flags
   CLI::App app;
   std::vector<std::unique_ptr<Flag>> flags;  // by pointer: CLI11 holds addresses of `given`
-  std::string words_name, words_help;
 
   Flag& add(const std::string& name, const std::string& value, const std::string& help) {
     Flag& f = *flags.emplace_back(std::make_unique<Flag>());
@@ -58,12 +101,6 @@ struct Arguments::Impl {
     return f;
   }
 
-  Declared declared() const {
-    Declared all{command, purpose, usage, words_name, words_help, {}, examples, {}};
-    for (const auto& f : flags) all.flags.push_back({f->name, f->value, f->help, f->choices});
-    return all;
-  }
-
   std::vector<std::string> names() const {
     std::vector<std::string> all = {"--help"};
     for (const auto& f : flags) all.push_back(f->name);
@@ -72,13 +109,14 @@ struct Arguments::Impl {
 
   void refuse(const std::vector<std::string>& extras) const {
     if (extras.empty()) return;
+    const std::string& command = declared.name;
     const auto it = std::ranges::find_if(extras, [](const std::string& w) { return w.starts_with('-'); });
     if (it == extras.end())
       fail_user("redline {} does not take '{}'; see redline {} --help", command, extras.front(), command);
     const std::string name = it->substr(0, it->find('='));
     const std::string guess = config::nearest(name, names());
     // A word that is a flag elsewhere may be a key here.
-    if (words_name.find("key=value") != words_name.npos && guess.empty()) {
+    if (declared.takes_keys() && guess.empty()) {
       const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
       std::string key = config::key_in_other_trainers(word);
       for (const config::Key& k : config::keys())
@@ -93,10 +131,10 @@ struct Arguments::Impl {
 
 Arguments::Arguments(std::string command, std::string purpose, std::string usage, std::vector<std::string> examples)
     : impl_(std::make_unique<Impl>()) {
-  impl_->command = std::move(command);
-  impl_->purpose = std::move(purpose);
-  impl_->usage = std::move(usage);
-  impl_->examples = std::move(examples);
+  impl_->declared.name = std::move(command);
+  impl_->declared.purpose = std::move(purpose);
+  impl_->declared.usage = std::move(usage);
+  impl_->declared.examples = std::move(examples);
   impl_->app.set_help_flag();
   impl_->app.allow_extras();
 }
@@ -104,8 +142,8 @@ Arguments::Arguments(std::string command, std::string purpose, std::string usage
 Arguments::~Arguments() = default;
 
 void Arguments::words(const std::string& name, std::vector<std::string>& to, const std::string& help) {
-  impl_->words_name = name;
-  impl_->words_help = help;
+  impl_->declared.words = name;
+  impl_->declared.words_help = help;
   impl_->app.add_option("words", to);
 }
 
@@ -160,11 +198,10 @@ void Arguments::number(const std::string& name, const std::string& value, double
 }
 
 bool Arguments::parse(const Words& words) {
-  if (std::ranges::any_of(words, [](const std::string& w) { return w == "--help" || w == "-h"; })) {
-    if (Declared* to = declaring())
-      *to = impl_->declared();
-    else
-      print_help();
+  if (std::ranges::any_of(words, asks_for_help)) {
+    Declared all = impl_->declared;
+    for (const auto& f : impl_->flags) all.flags.push_back(*f);
+    print_or_declare(all);
     return false;
   }
   for (const auto& f : impl_->flags)
@@ -194,20 +231,49 @@ bool Arguments::parse(const Words& words) {
   return true;
 }
 
-void Arguments::print_help() const {
-  const Impl& a = *impl_;
-  std::string out = fmt::format("redline {}: {}\n\nUsage: redline {} {}\n", a.command, a.purpose, a.command, a.usage);
-  std::size_t width = a.words_name.size();
-  for (const auto& f : a.flags) width = std::max(width, f->name.size() + 1 + f->value.size());
-  const auto line = [&](const std::string& name, const std::string& help) {
-    out += fmt::format("  {:<{}}  {}\n", name, width, help);
-  };
-  out += "\n";
-  if (!a.words_name.empty()) line(a.words_name, a.words_help);
-  for (const auto& f : a.flags) line(f->value.empty() ? f->name : f->name + " " + f->value, f->help);
-  out += "\nFor example:\n";
-  for (const std::string& example : a.examples) out += "  " + example + "\n";
-  print(out);
+int run_group(const CommandGroup& group, const Words& words) {
+  if (words.empty() || asks_for_help(words[0])) {
+    print_or_declare({.name = std::string(group.name),
+                      .purpose = std::string(group.purpose),
+                      .usage = "COMMAND [...]",
+                      .words = "",
+                      .words_help = "",
+                      .flags = {},
+                      .examples = group.examples,
+                      .commands = {group.commands.begin(), group.commands.end()}});
+    return kDone;
+  }
+  const auto command = std::ranges::find(group.commands, words[0], &Command::name);
+  if (command != group.commands.end()) return command->run(Words(words.begin() + 1, words.end()));
+  std::vector<std::string> names;
+  for (const Command& c : group.commands) names.emplace_back(c.name);
+  const std::string guess = config::nearest(words[0], names);
+  fail_user("unknown command '{} {}'; {}", group.name, words[0],
+            guess.empty() ? fmt::format("it may be: {}", fmt::join(names, ", "))
+                          : fmt::format("did you mean '{} {}'?", group.name, guess));
+}
+
+void DocumentWords::declare(Arguments& arguments) {
+  arguments.words("INPUT...", inputs,
+                  "text or .jsonl files, also .gz and .zst; .parquet files; folders; patterns such as 'wiki/*.txt'");
+  arguments.text(
+      "--text-field", "F", text_field,
+      ".jsonl: the field that holds the text, .parquet: the column; meta.text is a field of a field (default: text)");
+  arguments.text(
+      "--separator", "S", separator,
+      "text files: what stands between documents; \\n and \\t are understood (default: a file is a document)");
+  arguments.choice("--on-error", "WHAT", on_error, {"stop", "skip"},
+                   "what to do at malformed documents and broken archives: stop or skip (default: stop)");
+}
+
+data::InputFormat DocumentWords::format() const {
+  if (text_field.empty()) fail_user("--text-field takes the name of a field, not nothing");
+  data::InputFormat format;
+  format.text_field = text_field;
+  format.separator = data::separator_of(separator, "--separator");
+  format.text_field_key = "--text-field";
+  format.separator_key = "--separator";
+  return format;
 }
 
 }  // namespace redline::cli

@@ -1,14 +1,19 @@
-// The words and flags of one command. One declaration gives parsing, errors that name the nearest valid flag, and
-// --help.
+// The words and flags of one command. One declaration gives parsing, errors that name the nearest valid flag, --help,
+// the manual page and the completions.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
+
+namespace redline::data {
+struct InputFormat;
+}
 
 namespace redline::cli {
 
@@ -40,9 +45,48 @@ class Arguments {
   bool parse(const Words& words);
 
  private:
-  void print_help() const;
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// Declarations, for the manual page and the completions.
+struct DeclaredFlag {
+  std::string name, value, help;     // value is empty where it takes none
+  std::vector<std::string> choices;  // empty: anything
+};
+
+struct Declared {
+  std::string name;  // "train", "data prepare"
+  std::string purpose, usage;
+  std::string words, words_help;  // its words beside flags; may be empty
+  std::vector<DeclaredFlag> flags;
+  std::vector<std::string> examples;
+  std::vector<Command> commands;  // of a group, which has no flags of its own
+
+  bool takes_keys() const { return words.find("key=value") != words.npos; }
+};
+
+// Every command in the order of the help, a group before its commands.
+std::vector<Declared> declared_commands();
+
+// A command that is several: redline data prepare, redline data stats.
+struct CommandGroup {
+  std::string_view name, purpose;
+  std::span<const Command> commands;
+  std::vector<std::string> examples;
+};
+
+// Runs the command that the first word names. Without a word, or with --help, it lists the commands.
+int run_group(const CommandGroup& group, const Words& words);
+
+// "INPUT... [--text-field F] [--separator S] [--on-error WHAT]": how commands name the documents that they read.
+struct DocumentWords {
+  std::vector<std::string> inputs;
+  std::string text_field = "text", separator, on_error = "stop";
+
+  void declare(Arguments& arguments);
+  data::InputFormat format() const;  // a bad value of a flag is a UserError
+  bool skip_bad() const { return on_error == "skip"; }
 };
 
 }  // namespace redline::cli

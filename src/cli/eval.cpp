@@ -1,4 +1,4 @@
-// redline eval.
+// redline eval: the loss on held-out data, or answers to multiple choice (--choices).
 #include <algorithm>
 #include <cmath>
 
@@ -6,12 +6,11 @@
 #include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/eval_choices.h"
-#include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
-#include "cli/stop_at_once.h"
+#include "cli/signals.h"
 #include "data/open_corpus.h"
+#include "infer/choices.h"
 #include "infer/held_out.h"
 #include "io/json.h"
 #include "report/figures.h"
@@ -20,14 +19,88 @@
 namespace redline::cli {
 namespace {
 
-struct Settings {
+using infer::ChoiceScore;
+
+struct NamedMeasure {
+  ChoiceScore measure;
+  const char *key, *words;  // in the JSON document and on the terminal
+};
+constexpr NamedMeasure kMeasures[] = {{ChoiceScore::sum, "accuracy", "accuracy"},
+                                      {ChoiceScore::per_byte, "accuracy_per_byte", "by bytes"},
+                                      {ChoiceScore::per_token, "accuracy_per_token", "by tokens"}};
+
+// "scoring, choice 120/400, 3.10k tok/s, eta 12 s"
+std::string words_for(const infer::ScoringProgress& p) {
+  return fmt::format("scoring, choice {}/{}, {}{}", p.done, p.of,
+                     report::token_rate(static_cast<double>(p.tokens) / p.seconds),
+                     report::eta(p.seconds, static_cast<double>(p.done), static_cast<double>(p.of)));
+}
+
+void print_json_result(const infer::ChoicesRequest& request, const infer::Checkpoint& checkpoint,
+                       const std::vector<infer::AnsweredQuestion>& questions) {
+  io::Json out = {{"checkpoint", checkpoint.folder.string()},
+                  {"average", checkpoint.average},
+                  {"choices", request.file},
+                  {"questions", questions.size()}};
+  for (const auto& [measure, key, words] : kMeasures) {
+    const infer::Accuracy a = infer::accuracy_of(questions, measure);
+    out[key] = a.share;
+    out[std::string(key) + "_stderr"] = a.standard_error ? io::Json(*a.standard_error) : io::Json(nullptr);
+  }
+  io::Json rows = io::Json::array();
+  for (const infer::AnsweredQuestion& q : questions)
+    rows.push_back({{"line", q.line},
+                    {"answer", q.answer},
+                    {"chosen", q.chosen(ChoiceScore::sum)},
+                    {"chosen_per_byte", q.chosen(ChoiceScore::per_byte)},
+                    {"chosen_per_token", q.chosen(ChoiceScore::per_token)},
+                    {"log_probabilities", q.log_probabilities},
+                    {"tokens", q.tokens},
+                    {"bytes", q.bytes}});
+  out["rows"] = std::move(rows);
+  print_json(out);
+}
+
+void print_result(const infer::ChoicesRequest& request, const infer::Checkpoint& checkpoint,
+                  const std::vector<infer::AnsweredQuestion>& questions) {
+  print(fmt::format("checkpoint   {}{}\nchoices      {}: {}\n", checkpoint.folder.string(),
+                    checkpoint.average ? ", the average of its weights" : "", request.file,
+                    counted(questions.size(), "question")));
+  for (const auto& [measure, key, words] : kMeasures) {
+    if (measure == ChoiceScore::per_token) continue;
+    const infer::Accuracy a = infer::accuracy_of(questions, measure);
+    const std::string error = a.standard_error ? " ± " + report::plain(*a.standard_error, 4) : "";
+    print(fmt::format("{:<12} {}{}\n", words, report::plain(a.share, 4), error));
+  }
+}
+
+void answer_choices(const infer::Checkpoint& checkpoint, const infer::ChoicesRequest& request, bool json, Ranks& ranks,
+                    StopAtOnce& stopping) {
+  report::BytesLine loading("loading weights");
+  report::LiveLine line(stderr);
+  const std::vector<infer::AnsweredQuestion> questions = infer::answer_questions(
+      checkpoint, request, loading.progress(),
+      [&](const infer::ScoringProgress& p) {
+        if (ranks.leads()) line.show(words_for(p));
+      },
+      ranks.communicator());
+  line.clear();
+  if (!ranks.leads()) return;
+  stopping.hold();
+  if (json)
+    print_json_result(request, checkpoint, questions);
+  else
+    print_result(request, checkpoint, questions);
+}
+
+struct EvalRequest {
   std::string checkpoint, choices;
   infer::HeldOutRequest request;
   bool average = false, json = false;
 };
 
 // False: only help was asked for.
-bool read_settings(const Words& words, Settings& s) {
+bool read_eval_words(const Words& words, EvalRequest& s) {
   std::vector<std::string> model;
   Arguments arguments("eval", "loss, perplexity and bits a byte on held-out data, or answers to multiple choice",
                       "MODEL [--data FILES...] [--choices FILE] [--batches N] [--json]",
@@ -114,7 +187,7 @@ void print_set(const infer::HeldOutResult& set) {
 }
 
 // Of several sets the first also gives the document's figures of the checkpoint.
-void print_result(const Settings& s, const infer::Checkpoint& checkpoint,
+void print_result(const EvalRequest& s, const infer::Checkpoint& checkpoint,
                   const std::vector<infer::HeldOutResult>& sets) {
   const bool named = sets.size() > 1 || sets[0].name != data::kUnnamedSet;
   if (s.json) {
@@ -136,8 +209,8 @@ void print_result(const Settings& s, const infer::Checkpoint& checkpoint,
   }
 }
 
-void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, Ranks& ranks, StopAtOnce& stopping) {
-  Loading loading;
+void evaluate(const infer::Checkpoint& checkpoint, const EvalRequest& s, Ranks& ranks, StopAtOnce& stopping) {
+  report::BytesLine loading("loading weights");
   report::LiveLine line(stderr);
   const std::vector<infer::HeldOutResult> sets = infer::evaluate_held_out(
       checkpoint, s.request, ranks.communicator(), loading.progress(), [&](const infer::HeldOutProgress& p) {
@@ -152,8 +225,8 @@ void evaluate(const infer::Checkpoint& checkpoint, const Settings& s, Ranks& ran
 }  // namespace
 
 int run_eval(const Words& words) {
-  Settings s;
-  if (!read_settings(words, s)) return kDone;
+  EvalRequest s;
+  if (!read_eval_words(words, s)) return kDone;
   StopAtOnce stopping("stopped; there is no result");
   Ranks ranks(words);
   return ranks.run([&] {

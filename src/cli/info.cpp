@@ -4,7 +4,6 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/version.h"
 #include "data/input/parquet.h"
 #include "device/device.h"
 #include "dist/group.h"

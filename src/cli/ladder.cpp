@@ -13,7 +13,6 @@
 #include "config/load.h"
 #include "io/json.h"
 #include "perf/tune.h"
-#include "report/bars.h"
 #include "report/figures.h"
 #include "report/page.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/config_words.h"
+#include "cli/config.h"
 #include "perf/peak.h"
 #include "perf/search.h"
 #include "report/live_line.h"

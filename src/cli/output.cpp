@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/words.h"
+#include "io/json.h"
 
 namespace redline::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/stop_at_once.h"
+#include "cli/signals.h"
 #include "io/json.h"
 #include "perf/cards.h"
 #include "perf/peak.h"

@@ -38,7 +38,7 @@ std::pair<Descriptor, Descriptor> make_pipe(int flags = O_CLOEXEC) {
 
 int g_heard = -1;  // the end of a pipe that a handler writes to; whichever thread the signal comes in
 
-void on_signal(int number) {
+void on_process_signal(int number) {
   const int before = errno;
   const auto byte = static_cast<unsigned char>(number);
   [[maybe_unused]] const auto written = ::write(g_heard, &byte, 1);
@@ -54,7 +54,7 @@ class SignalsAsInput {
       struct sigaction how {};
       ::sigaction(number, nullptr, &before_[number]);
       if (before_[number].sa_handler == SIG_IGN && number != SIGCHLD) continue;
-      how.sa_handler = on_signal;
+      how.sa_handler = on_process_signal;
       how.sa_flags = SA_RESTART;
       ::sigaction(number, &how, nullptr);
     }

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/version.h"
 
 namespace redline::cli {
 namespace {

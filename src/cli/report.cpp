@@ -8,16 +8,17 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/stop_at_once.h"
+#include "cli/signals.h"
+#include "io/json.h"
 #include "report/figures.h"
 #include "report/live_line.h"
-#include "report/run_page.h"
+#include "report/page.h"
 
 namespace redline::cli {
 namespace {
 
 struct Read {
-  report::Runs runs;
+  std::vector<report::RunRecord> runs;
   std::vector<std::string> unreadable;
 };
 
@@ -49,7 +50,7 @@ Read read_all(FileSystem& files, const std::vector<Path>& folders) {
   return read;
 }
 
-std::vector<std::string> files_read(const report::Runs& runs) {
+std::vector<std::string> files_read(const std::vector<report::RunRecord>& runs) {
   std::vector<std::string> names;
   for (const report::RunRecord& run : runs)
     for (const char* name : {"metrics.jsonl", "events.jsonl", "goodput.jsonl", "samples.jsonl", "data_pipeline.jsonl",

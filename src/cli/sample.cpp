@@ -10,20 +10,19 @@
 #include "base/words.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/loading.h"
 #include "cli/output.h"
-#include "cli/stop_at_once.h"
+#include "cli/signals.h"
 #include "io/json.h"
 #include "perf/peak.h"
 #include "report/figures.h"
+#include "report/live_line.h"
 
 namespace redline::cli {
 namespace {
 
 constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
-// The command's settings.
-struct Settings {
+struct SampleRequest {
   std::string checkpoint, prompt, tokenizer, device = "auto";
   infer::SampleOptions options;
   std::vector<std::string> stops, stop_tokens;
@@ -49,7 +48,7 @@ std::vector<std::int32_t> encode_prompt(const infer::Vocabulary& vocabulary, con
 // One text that is shown as it comes, and the others when they are whole: lines of several would mix.
 class Page {
  public:
-  Page(const infer::Vocabulary& vocabulary, const Settings& settings, std::span<const std::int32_t> prompt)
+  Page(const infer::Vocabulary& vocabulary, const SampleRequest& settings, std::span<const std::int32_t> prompt)
       : settings_(settings), live_(!settings.json) {
     for (std::int64_t i = 0; i < settings.options.samples; ++i)
       streams_.emplace_back([&vocabulary](std::span<const std::int32_t> t) { return vocabulary.decode(t); }, prompt,
@@ -94,7 +93,7 @@ class Page {
     flush_output();
   }
 
-  const Settings& settings_;
+  const SampleRequest& settings_;
   bool live_, begun_ = false;
   std::vector<infer::TextStream> streams_;
 };
@@ -123,7 +122,7 @@ void print_figures(const model::GenerateFigures& f, double floor) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-void print_as_json(const Settings& settings, const infer::Checkpoint& checkpoint, const Page& page,
+void print_as_json(const SampleRequest& settings, const infer::Checkpoint& checkpoint, const Page& page,
                    const model::Generated& g, double floor) {
   io::Json samples = io::Json::array();
   for (std::size_t i = 0; i < g.texts.size(); ++i)
@@ -143,7 +142,7 @@ void print_as_json(const Settings& settings, const infer::Checkpoint& checkpoint
 }
 
 // False: only help was asked for.
-bool read_settings(const Words& words, Settings& s) {
+bool read_sample_words(const Words& words, SampleRequest& s) {
   Arguments arguments("sample", "continue a text with a trained model",
                       "--checkpoint DIR --prompt TEXT [--tokens N] [--temperature T] [--json]",
                       {"redline sample --checkpoint runs/a --prompt '<begin><source>10.'",
@@ -186,7 +185,7 @@ bool read_settings(const Words& words, Settings& s) {
   return true;
 }
 
-void sample(const infer::Checkpoint& checkpoint, Settings& s, StopAtOnce& stopping) {
+void sample(const infer::Checkpoint& checkpoint, SampleRequest& s, StopAtOnce& stopping) {
   const infer::Vocabulary vocabulary(real_files(), checkpoint, s.tokenizer);
   const std::vector<std::int32_t> prompt = encode_prompt(vocabulary, s.prompt);
   std::vector<std::int32_t>& stop_tokens = s.options.generate.stop_tokens;
@@ -195,7 +194,7 @@ void sample(const infer::Checkpoint& checkpoint, Settings& s, StopAtOnce& stoppi
   infer::check_prompt(checkpoint, prompt);
   const auto device = device::open_device(s.device);
   Page page(vocabulary, s, prompt);
-  Loading loading;
+  report::BytesLine loading("loading weights");
   s.options.loading = loading.progress();
   const model::Generated g =
       infer::sample(checkpoint, prompt, s.options, *device,
@@ -212,8 +211,8 @@ void sample(const infer::Checkpoint& checkpoint, Settings& s, StopAtOnce& stoppi
 }  // namespace
 
 int run_sample(const Words& words) {
-  Settings s;
-  if (!read_settings(words, s)) return kDone;
+  SampleRequest s;
+  if (!read_sample_words(words, s)) return kDone;
   StopAtOnce stopping("stopped");
   infer::use_checkpoint(
       real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { sample(c, s, stopping); }, s.average);

@@ -11,17 +11,17 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "cli/config_words.h"
+#include "cli/config.h"
 #include "cli/output.h"
 #include "cli/processes.h"
-#include "cli/sweep_rule.h"
-#include "cli/sweep_state.h"
+#include "cli/sweep_runs.h"
 #include "dist/place.h"
+#include "io/json.h"
 #include "io/new_folder.h"
 #include "report/figures.h"
 #include "report/live_line.h"
-#include "report/run_page.h"
-#include "report/run_progress.h"
+#include "report/page.h"
+#include "report/run_record.h"
 #include "report/sweep_table.h"
 #include "train/resume_settings.h"
 #include "train/run_folder.h"
@@ -48,7 +48,7 @@ bool is_due(const SweptRun& run, const SweepOptions& options) {
 
 struct Figures {
   report::SweepTable table;
-  report::Runs runs;  // those that have begun
+  std::vector<report::RunRecord> runs;  // those that have begun
   std::vector<report::RunSummary> summaries;
   std::vector<std::string> unreadable;
 };

@@ -1,6 +1,10 @@
-// redline tokenizer train.
+// redline tokenize, which uses a tokenizer, and redline tokenizer, which makes one.
+#include <unistd.h>
+
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -8,20 +12,41 @@
 #include "base/thread_pool.h"
 #include "base/words.h"
 #include "cli/arguments.h"
-#include "cli/command_group.h"
 #include "cli/commands.h"
-#include "cli/document_words.h"
 #include "cli/output.h"
-#include "cli/stop_at_once.h"
+#include "cli/signals.h"
 #include "config/load.h"
 #include "data/input/text_input.h"
+#include "data/tokenizer/convert_files.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
-#include "report/bytes_progress.h"
 #include "report/figures.h"
+#include "report/live_line.h"
 
 namespace redline::cli {
 namespace {
+
+// The bytes of all files; 0 where one is a pipe, or is not there, which opening it will tell.
+std::uint64_t bytes_of(const std::vector<std::string>& files) {
+  std::uint64_t bytes = 0;
+  for (const std::string& file : files) {
+    std::error_code unknown;
+    const std::uintmax_t size = std::filesystem::file_size(file, unknown);
+    if (unknown) return 0;
+    bytes += size;
+  }
+  return bytes;
+}
+
+// A text that is encoded whole does not tell how far it is. Nothing while the input decides what comes when.
+std::string words_for(const std::string& doing, const data::ConversionProgress& progress, std::uint64_t of,
+                      double seconds) {
+  const std::uint64_t read = progress.read, done = progress.converted;
+  if (progress.waiting || read == 0) return {};
+  if (of > 0 && done > 0) return report::BytesProgress::text(doing, done, of, seconds);
+  return fmt::format("{}: {} read, {} so far", doing, report::bytes(static_cast<double>(read)),
+                     report::duration(seconds));
+}
 
 // "merging: 42.0%, 12 s left", from two seconds on.
 class Progress {
@@ -30,9 +55,8 @@ class Progress {
 
   void show(double fraction) {
     const double seconds = steady_seconds() - start_;
-    if (seconds < report::BytesProgress::kQuiet || fraction <= 0) return;
-    const std::string left = report::duration(seconds * (1 - fraction) / fraction);
-    line_.show(fmt::format("{}: {}, {} left", what_, report::percent(fraction), left));
+    if (seconds < report::kQuietSeconds || fraction <= 0) return;
+    line_.show(fmt::format("{}: {}{}", what_, report::percent(fraction), report::time_left(seconds, fraction)));
   }
 
  private:
@@ -139,7 +163,7 @@ void check_specials(const std::vector<std::string>& specials) {
   }
 }
 
-int train(const Words& words) {
+int train_tokenizer(const Words& words) {
   Arguments arguments("tokenizer train", "train a byte-level BPE tokenizer",
                       "--vocab-size N --out FILE INPUT... [--pattern NAME] [--special TOKEN] [--text-field F]",
                       {"redline tokenizer train --vocab-size 32000 --out tokenizer.json books/",
@@ -202,8 +226,48 @@ int train(const Words& words) {
 
 }  // namespace
 
+int run_tokenize(const Words& words) {
+  Arguments arguments("tokenize", "text to token ids, and back", "--tokenizer FILE [--decode] [--jsonl] [FILE...]",
+                      {"redline tokenize --tokenizer tokenizer.json book.txt > book.ids",
+                       "redline tokenize --tokenizer tokenizer.json --decode book.ids",
+                       "echo '{\"text\": \"Hello\"}' | redline tokenize --tokenizer llama2.model --jsonl"});
+  std::string name;
+  std::vector<std::string> files;
+  data::Conversion conversion;
+  arguments.words("FILE...", files, "each is one text, whose ids become one line; none, or -: standard input");
+  arguments.text("--tokenizer", "FILE", name,
+                 "a tokenizer.json, a sentencepiece .model, a folder with one, bytes or ping");
+  arguments.flag("--decode", conversion.decode, "ids to text: each line of ids becomes its text");
+  arguments.flag("--jsonl", conversion.jsonl,
+                 "lines of {\"text\": ...} become lines of {\"ids\": [...]}; with --decode, back");
+  if (!arguments.parse(words)) return kDone;
+  if (name.empty()) fail_user("redline tokenize needs --tokenizer FILE");
+  if (files.empty()) files = {"-"};
+  conversion.any_bytes = name == "bytes";
+
+  StopAtOnce stopping("stopped; the output ends before the input does");
+  const auto tokenizer = data::open_tokenizer(name, "--tokenizer");
+  data::ConversionProgress progress;
+  report::LiveLine live(stderr);
+  std::optional<report::BackgroundLine> shown;  // on a terminal the output itself shows how far it is
+  if (::isatty(STDOUT_FILENO) != 1)
+    shown.emplace(live, [&, of = bytes_of(files)](double seconds) {
+      return words_for(conversion.decode ? "decoding" : "tokenizing", progress, of, seconds);
+    });
+  // Whole lines reach the output, and a signal that comes meanwhile is heard behind them.
+  const auto print_whole = [&](std::string_view lines) {
+    stopping.hold();
+    print(lines);
+    flush_output();
+    stopping.release();
+    return !output_failed();
+  };
+  data::convert_files(*tokenizer, files, conversion, print_whole, progress);
+  return kDone;
+}
+
 int run_tokenizer(const Words& words) {
-  static constexpr Command kCommands[] = {{"train", "a byte-level BPE tokenizer from text", train}};
+  static constexpr Command kCommands[] = {{"train", "a byte-level BPE tokenizer from text", train_tokenizer}};
   return run_group({"tokenizer",
                     "make a tokenizer; redline tokenize uses one",
                     kCommands,

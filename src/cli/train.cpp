@@ -9,10 +9,9 @@
 #include "base/log.h"
 #include "base/words.h"
 #include "cli/commands.h"
-#include "cli/config_words.h"
+#include "cli/config.h"
 #include "cli/measuring.h"
 #include "cli/ranks.h"
-#include "cli/version.h"
 #include "config/toml.h"
 #include "io/json.h"
 #include "model/family.h"
@@ -110,14 +109,14 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
 }
 
 // The command line's requests beside the configuration.
-struct Asked {
+struct TrainRequest {
   std::string out, device = "auto";
   std::int64_t from_step = -1;
   bool resume = false, allow_change = false, dry_run = false;
 };
 
 // Rank 0 chooses; what the others need to know of it goes to them as words.
-Choice choose_together(FileSystem& files, const ConfigWords& words, const Asked& asked, Ranks& ranks) {
+Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainRequest& asked, Ranks& ranks) {
   if (ranks.alone()) return choose(files, words, asked.out, asked.resume);
   Choice choice;
   std::string said;
@@ -179,7 +178,7 @@ perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const 
   return perf::choose_mode(c, perf::rank_machine(device, ranks.count(), ranks.on_this_machine()), ranks.count());
 }
 
-int train_as(const Asked& asked, const ConfigWords& words, Ranks& ranks) {
+int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) {
   FileSystem& files = real_files();
   Choice choice = choose_together(files, words, asked, ranks);
   share_micro_batches(choice.config, ranks.count(), choice.own_config);
@@ -253,7 +252,7 @@ int run_train(const Words& words) {
                        "redline train --resume --out runs/a        continue a run that was stopped",
                        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
   ConfigWords config;
-  Asked asked;
+  TrainRequest asked;
   config.declare(arguments);
   arguments.text("--out", "DIR", asked.out, "the run's folder (default: runs/NAME-TIME)");
   arguments.flag("--resume", asked.resume,

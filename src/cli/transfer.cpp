@@ -1,67 +1,147 @@
-// Progress and summary of weights on their way from one folder to another.
-#include "cli/transfer.h"
+// redline export and redline import: weights on their way from one folder to another.
+#include <functional>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/words.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "infer/hf_folders.h"
 #include "io/json.h"
 #include "report/figures.h"
+#include "report/live_line.h"
+#include "train/signals.h"
 
 namespace redline::cli {
+namespace {
 
-Transfer::Transfer(std::string doing, infer::WriteWeights& options)
-    : progress_(std::move(doing), 0), start_(steady_seconds()), line_(stderr) {
-  options.stop = &signals_.caught();
-  options.progress = [this](std::uint64_t done, std::uint64_t of) { progress_.show(line_, done, of); };
-}
+// What export and import share: a progress line while weights are written, signals that stop them, and the report at
+// the end.
+class Transfer {
+ public:
+  Transfer(std::string doing, infer::WriteWeights& options) : line_(std::move(doing), 0) {
+    options.stop = &signals_.caught();
+    options.progress = line_.progress();
+  }
 
-int Transfer::run(const std::string& checkpoint, const std::string& out, bool json,
-                  const std::function<infer::Transferred(const infer::Checkpoint&)>& move, bool average) {
-  const auto use = [&](const infer::Checkpoint& from) {
-    infer::Transferred transferred;
+  // Opens the model that `checkpoint` names, lets `move` write it into `out`, and reports it. Returns the exit status.
+  int run(const std::string& checkpoint, const std::string& out, bool json,
+          const std::function<infer::Transferred(const infer::Checkpoint&)>& move, bool average = false) {
+    const auto use = [&](const infer::Checkpoint& from) {
+      infer::Transferred transferred;
+      try {
+        transferred = move(from);
+      } catch (...) {
+        line_.line.clear();  // before something is said about it
+        throw;
+      }
+      line_.line.clear();
+      print_summary(from, out, transferred, json);
+    };
     try {
-      transferred = move(from);
-    } catch (...) {
-      line_.clear();  // before something is said about it
-      throw;
+      infer::use_checkpoint(real_files(), checkpoint, use, average);
+      return kDone;
+    } catch (const infer::Stopped&) {
+      line_.line.keep("stopped; nothing is left of " + out);
+      return kStopped;
     }
-    line_.clear();
-    tell(from, out, transferred, json);
-  };
-  try {
-    infer::use_checkpoint(real_files(), checkpoint, use, average);
-    return kDone;
-  } catch (const infer::Stopped&) {
-    line_.keep("stopped; nothing is left of " + out);
-    return kStopped;
   }
+
+ private:
+  void print_summary(const infer::Checkpoint& from, const std::string& out, const infer::Transferred& transferred,
+                     bool json) const {
+    const double seconds = steady_seconds() - start_;
+    const infer::WrittenWeights& w = transferred.weights;
+    if (json) {
+      print_json({{"from", from.folder.string()},
+                  {"folder", out},
+                  {"family", from.model.family},
+                  {"parameters", w.parameters},
+                  {"bytes", w.bytes},
+                  {"shards", w.shards},
+                  {"average", from.average},
+                  {"tokenizer_files", transferred.tokenizer_files},
+                  {"note", transferred.note},
+                  {"seconds", seconds}});
+      return;
+    }
+    print(fmt::format("{}: {} with {} parameters, {} in {}, from {}{} in {}\n", out, from.model.family,
+                      report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)),
+                      counted(w.shards, "file"), from.average ? "the average in " : "", from.folder.string(),
+                      report::duration(seconds)));
+    if (!transferred.tokenizer_files.empty())
+      print(fmt::format("  tokenizer: {}\n", fmt::join(transferred.tokenizer_files, ", ")));
+    if (!transferred.note.empty()) print(fmt::format("  {}\n", transferred.note));
+  }
+
+  report::BytesLine line_;
+  double start_ = steady_seconds();
+  train::StopSignals signals_;
+};
+
+DType dtype_of(const std::string& name) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+    if (name == redline::name_of(dtype)) return dtype;
+  fail_machine("no dtype is named {}", name);
 }
 
-void Transfer::tell(const infer::Checkpoint& from, const std::string& out, const infer::Transferred& transferred,
-                    bool json) const {
-  const double seconds = steady_seconds() - start_;
-  const infer::WrittenWeights& w = transferred.weights;
-  if (json) {
-    print_json({{"from", from.folder.string()},
-                {"folder", out},
-                {"family", from.model.family},
-                {"parameters", w.parameters},
-                {"bytes", w.bytes},
-                {"shards", w.shards},
-                {"average", from.average},
-                {"tokenizer_files", transferred.tokenizer_files},
-                {"note", transferred.note},
-                {"seconds", seconds}});
-    return;
-  }
-  print(fmt::format("{}: {} with {} parameters, {} in {}, from {}{} in {}\n", out, from.model.family,
-                    report::grouped(w.parameters), report::bytes(static_cast<double>(w.bytes)),
-                    counted(w.shards, "file"), from.average ? "the average in " : "", from.folder.string(),
-                    report::duration(seconds)));
-  if (!transferred.tokenizer_files.empty())
-    print(fmt::format("  tokenizer: {}\n", fmt::join(transferred.tokenizer_files, ", ")));
-  if (!transferred.note.empty()) print(fmt::format("  {}\n", transferred.note));
+}  // namespace
+
+int run_export(const Words& words) {
+  Arguments arguments("export", "write a Hugging Face folder that transformers loads",
+                      "--checkpoint DIR --out HF_DIR [--average] [--dtype bf16|f16|f32] [--json]",
+                      {"redline export --checkpoint runs/a --out my-model",
+                       "redline export --checkpoint runs/a/checkpoints/step_00001000 --out my-model --dtype bf16"});
+  std::string checkpoint, out, tokenizer, dtype = "f32";
+  infer::WriteWeights options;
+  bool average = false, json = false;
+  arguments.text("--checkpoint", "DIR", checkpoint, "a run (its newest checkpoint), a step, or a Hugging Face folder");
+  arguments.text("--out", "HF_DIR", out, "the folder to make; a new or an empty one");
+  arguments.choice("--dtype", "T", dtype, {"bf16", "f16", "f32"},
+                   "f32: the weights as they are trained; bf16 or f16: half the size (default: f32)");
+  arguments.integer("--shard-size", "BYTES", options.shard_bytes, 1, std::int64_t{1} << 60,
+                    "most bytes of tensors in a file; above it there are several and an index (default: 5000000000)");
+  arguments.text("--tokenizer", "NAME", tokenizer,
+                 "for a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or "
+                 "ping (default: the model's own)");
+  arguments.flag("--average", average,
+                 "the average of the run's weights (train.average) instead of the weights themselves");
+  arguments.flag("--json", json, "print one JSON document");
+  if (!arguments.parse(words)) return kDone;
+  if (checkpoint.empty()) fail_user("redline export needs --checkpoint DIR");
+  if (out.empty()) fail_user("redline export needs --out HF_DIR");
+  options.dtype = dtype_of(dtype);
+
+  return Transfer("exporting", options)
+      .run(
+          checkpoint, out, json,
+          [&](const infer::Checkpoint& from) {
+            return infer::export_model(real_files(), from, out, options, tokenizer);
+          },
+          average);
+}
+
+int run_import(const Words& words) {
+  Arguments arguments("import", "make a checkpoint of a Hugging Face folder", "HF_DIR --out CHECKPOINT [--json]",
+                      {"redline import Qwen3-0.6B --out checkpoints/qwen3",
+                       "redline train my.toml model.init_from=checkpoints/qwen3    train on from it",
+                       "redline sample --checkpoint checkpoints/qwen3 --prompt Once"});
+  std::vector<std::string> folders;
+  std::string out;
+  bool json = false;
+  arguments.words("HF_DIR", folders, "config.json, and model.safetensors or its index and shards");
+  arguments.text("--out", "CHECKPOINT", out, "the folder to make; a new or an empty one");
+  arguments.flag("--json", json, "print one JSON document");
+  if (!arguments.parse(words)) return kDone;
+  if (folders.empty()) fail_user("redline import needs a folder: redline import HF_DIR --out CHECKPOINT");
+  if (folders.size() > 1) fail_user("redline import takes one folder, not also '{}'", folders[1]);
+  if (out.empty()) fail_user("redline import needs --out CHECKPOINT");
+
+  infer::WriteWeights options;
+  return Transfer("importing", options).run(folders[0], out, json, [&](const infer::Checkpoint& from) {
+    return infer::import_model(real_files(), from, out, options);
+  });
 }
 
 }  // namespace redline::cli

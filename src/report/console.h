@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "report/bytes_progress.h"
 #include "report/live_line.h"
 #include "train/observer.h"
 

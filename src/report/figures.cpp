@@ -1,8 +1,9 @@
-// Three significant digits, the unit that suits them, and a bound on the length of whatever comes.
+// Three significant digits, the unit that suits them, and a bound on the length of whatever comes; bars and paragraphs.
 #include "report/figures.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -32,6 +33,14 @@ std::string in_units(double v, double step, std::string_view gap, std::span<cons
 }
 
 }  // namespace
+
+double quantile(std::vector<double> values, double q) {
+  std::erase_if(values, [](double v) { return std::isnan(v); });
+  if (values.empty()) return kUnknown;
+  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  std::ranges::nth_element(values, values.begin() + at);
+  return values[static_cast<std::size_t>(at)];
+}
 
 std::string bytes(double n) {
   static constexpr std::array<std::string_view, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -88,6 +97,10 @@ std::string eta(double seconds, double done, double of) {
   return done > 0 ? ", eta " + duration(seconds * (of - done) / done) : "";
 }
 
+std::string time_left(double seconds, double share) {
+  return share > 0.01 && seconds > 1 ? ", " + duration(seconds * (1 - share) / share) + " left" : "";
+}
+
 // People pay for kilowatt hours; a short run has few.
 std::string energy(double joules) {
   const double kwh = joules / 3.6e6;
@@ -105,6 +118,40 @@ std::string percent(double share) { return plain(100 * share, 1) + "%"; }
 std::string plain(double value, int decimals) {
   return !std::isfinite(value) || std::fabs(value) < 1e4 ? fmt::format("{:.{}f}", value, decimals)
                                                          : fmt::format("{:.2e}", value);
+}
+
+std::string bar(double columns, bool blocks) {
+  constexpr std::string_view kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string out;
+  if (!blocks) return std::string(static_cast<std::size_t>(std::lround(columns)), '#');
+  const auto eighths = static_cast<std::size_t>(std::lround(8 * columns));
+  for (std::size_t i = 0; i < eighths / 8; ++i) out += "█";
+  return out += kEighths[eighths % 8];
+}
+
+std::string bar_of_two(double needed, double rest, bool blocks) {
+  const auto until = static_cast<std::size_t>(std::lround(needed));
+  const auto all = static_cast<std::size_t>(std::lround(needed + rest));
+  std::string out;
+  for (std::size_t i = 0; i < all; ++i) out += i < until ? (blocks ? "█" : "#") : (blocks ? "░" : "-");
+  return out;
+}
+
+std::string paragraph(std::string_view lead, std::string_view words) {
+  constexpr std::size_t kColumns = 100;
+  std::string out, line(lead);
+  for (std::size_t at = 0; at < words.size();) {
+    const std::size_t end = std::min(words.find(' ', at), words.size());
+    const std::string_view word = words.substr(at, end - at);
+    if (line.size() > lead.size() && line.size() + 1 + word.size() > kColumns) {
+      out += line + "\n";
+      line = std::string(lead.size(), ' ');
+    }
+    if (!line.empty() && line.back() != ' ') line += ' ';
+    line += word;
+    at = end + 1;
+  }
+  return out + line + "\n";
 }
 
 }  // namespace redline::report

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/words.h"
 #include "io/json.h"
 
@@ -12,6 +13,8 @@ namespace redline::report {
 namespace {
 
 constexpr std::size_t kLongestLine = 1 << 24;
+
+io::Json object_of(std::string_view line) { return io::Json::parse(line, nullptr, false); }
 
 }  // namespace
 
@@ -32,24 +35,39 @@ std::string text_or(const io::Json& object, std::string_view key, std::string ot
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::move(otherwise);
 }
 
+const io::Json* list_in(const io::Json& object, std::string_view key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_array() ? &*it : nullptr;
+}
+
+std::size_t for_each_line(std::string_view text, const std::function<void(std::string_view)>& take) {
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1)
+    take(text.substr(begin, end - begin));
+  return begin;
+}
+
 void JsonRows::read(const std::function<bool(std::string_view)>& take) {
   if (!files_.exists(path_)) return;
   const double size = static_cast<double>(std::max<std::uint64_t>(files_.size(path_), 1));
+  std::int64_t number = 0, odd = 0, first_odd = 0;
+  const auto line = [&](std::string_view text) {
+    ++number;
+    if (!take(text) && odd++ == 0) first_odd = number;
+  };
   std::string rest;
   double seen = 0;
   bool passing = false;  // a line that is longer than any that we write
   files_.read_pieces(path_, [&](std::span<const std::byte> piece) {
     rest.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    std::size_t begin = 0;
     if (passing) {
-      begin = std::min(rest.find('\n'), rest.size() - 1) + 1;
-      passing = rest[begin - 1] != '\n';
+      const std::size_t newline = rest.find('\n');
+      passing = newline == rest.npos;
+      rest.erase(0, passing ? rest.size() : newline + 1);
     }
-    for (std::size_t end; (end = rest.find('\n', begin)) != rest.npos; begin = end + 1)
-      line(std::string_view(rest).substr(begin, end - begin), take);
-    rest.erase(0, begin);
+    rest.erase(0, for_each_line(rest, line));
     if (rest.size() > kLongestLine) {
-      line({}, take);
+      line({});
       passing = true;
       rest.clear();
     }
@@ -57,9 +75,9 @@ void JsonRows::read(const std::function<bool(std::string_view)>& take) {
     if (progress_) progress_(seen / size);
   });
   const std::string file = path_.filename().string();
-  if (odd_ > 0)
+  if (odd > 0)
     problems_.push_back(fmt::format("{}: {} that {} not what this version writes, the first at line {}; passed over",
-                                    file, counted(odd_, "line"), odd_ == 1 ? "is" : "are", first_odd_));
+                                    file, counted(odd, "line"), odd == 1 ? "is" : "are", first_odd));
   if (!rest.empty())
     problems_.push_back(fmt::format(
         "{} ends in half a line, as a run that was killed or is still writing leaves it; what stands before it is "
@@ -69,14 +87,50 @@ void JsonRows::read(const std::function<bool(std::string_view)>& take) {
 
 void JsonRows::read_objects(const std::function<bool(const io::Json&)>& take) {
   read([&](std::string_view text) {
-    const io::Json row = io::Json::parse(text, nullptr, false);
+    const io::Json row = object_of(text);
     return row.is_object() && take(row);
   });
 }
 
-void JsonRows::line(std::string_view text, const std::function<bool(std::string_view)>& take) {
-  ++number_;
-  if (!take(text) && odd_++ == 0) first_odd_ = number_;
+void JsonRows::read_lists(std::string_view key,
+                          const std::function<void(std::int64_t step, const io::Json& list)>& take) {
+  read_objects([&](const io::Json& row) {
+    const io::Json* list = list_in(row, key);
+    const std::int64_t step = integer_or(row, "step", -1);
+    if (step < 0 || !list) return false;
+    take(step, *list);
+    return true;
+  });
+}
+
+std::string NewRows::new_lines() {
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path_, error);
+  if (error) return {};
+  if (size < offset_) offset_ = 0;
+  std::string text(size - offset_, '\0');
+  if (text.empty()) return {};
+  try {
+    InputFile(path_).read(offset_, std::as_writable_bytes(std::span(text.data(), text.size())));
+  } catch (const UserError&) {  // it was cut back between the two calls, or may not be read
+    return {};
+  } catch (const MachineError&) {
+    return {};
+  }
+  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0: the last line may be on its way
+  return text;
+}
+
+void NewRows::read(const std::function<void(const io::Json&)>& take) {
+  std::string text = new_lines();
+  // Cut back and grown beyond its old end since: then what is new begins within a line.
+  if (offset_ > 0 && !text.empty() && !object_of(std::string_view(text).substr(0, text.find('\n'))).is_object()) {
+    offset_ = 0;
+    text = new_lines();
+  }
+  offset_ += for_each_line(text, [&](std::string_view line) {
+    if (const io::Json row = object_of(line); row.is_object()) take(row);
+  });
 }
 
 }  // namespace redline::report

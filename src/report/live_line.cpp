@@ -1,4 +1,4 @@
-// Terminal control of one line, and the pauses between its rewrites.
+// Terminal control of one line, the pauses between its rewrites, and the words of progress in bytes.
 #include "report/live_line.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/words.h"
+#include "report/figures.h"
 
 namespace redline::report {
 namespace {
@@ -59,6 +61,38 @@ void LiveLine::clear() {
 void LiveLine::write(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream_);
   std::fflush(stream_);
+}
+
+std::string BytesProgress::text(const std::string& doing, std::uint64_t done, std::uint64_t of, double seconds) {
+  const double share = of > 0 ? static_cast<double>(done) / static_cast<double>(of) : 1;
+  return fmt::format("{}: {} of {}{}", doing, percent(share), bytes(static_cast<double>(of)),
+                     time_left(seconds, share));
+}
+
+void BytesProgress::show(LiveLine& line, std::uint64_t done, std::uint64_t of) {
+  const double now = steady_seconds();
+  if (start_ < 0 || done == 0) start_ = now;
+  if (now - start_ >= quiet_) line.show(text(doing_, done, of, now - start_));
+}
+
+BackgroundLine::~BackgroundLine() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+  line_.clear();
+}
+
+void BackgroundLine::show(double quiet) {
+  const double start = steady_seconds();
+  std::unique_lock lock(mutex_);
+  for (std::chrono::duration<double> pause(quiet); !changed_.wait_for(lock, pause, [this] { return over_; });
+       pause = std::chrono::milliseconds(100)) {
+    const std::string text = text_(steady_seconds() - start);
+    if (!text.empty()) line_.show(text);
+  }
 }
 
 }  // namespace redline::report

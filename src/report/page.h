@@ -3,13 +3,27 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/json_fwd.h"
 
 namespace redline::report {
 
+struct RunNorms;
+struct RunRecord;
+struct RunSummary;
+
 // drawing["page"] ("runs", "lengths", "doctor" or "ladder") chooses the page that the script makes of `drawing` and
 // `data`. Where scripts may not run, the reader sees the data as tables.
 std::string page(std::string_view title, io::Json drawing, const io::Json& data);
+
+// The page of one or several runs: curves, speed, memory, events, settings. `unreadable` has a sentence for each run
+// that was asked for and could not be read.
+std::string run_page(const std::vector<RunRecord>& runs, const std::vector<RunSummary>& summaries,
+                     const std::vector<std::string>& unreadable);
+
+// The norms of a run for its page, at these looks: kinds of tensors, and those tensors whose updates are largest
+// relative to their weights at the last look.
+io::Json norms_json(const RunNorms& norms, const std::vector<std::size_t>& looks);
 
 }  // namespace redline::report

@@ -278,13 +278,9 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
 const lengthsPage = d => {
   const modes = ["pad", "bucket", "pack", "stream"], say = d.sentences, bins = d.histogram, end = bins.at(-1).to + 1;
   const sum = key => bins.reduce((sum, bin) => sum + bin[key], 0), documents = sum("documents"), tokens = sum("tokens");
-  const speedUp = m => m.speedup_over_pad.toFixed(2) + " ×";
-  const modesTable = (of, caption) => table("bars",
-    ["", "", "utilisation", "rows", "tokens a row", d.model ? "FLOPs wasted" : "wasted", "truncated", "speed-up"],
-    modes.map((name, i) => [name, bar([[of[name].utilisation, i]]), percent(of[name].utilisation),
-      grouped(of[name].rows), of[name].tokens_per_row.toFixed(1),
-      (d.model ? flops(of[name].wasted_flops) + ", " : "") + percent(of[name].wasted),
-      grouped(of[name].truncated_tokens), speedUp(of[name])]), caption);
+  const modesTable = (i, caption) => table("bars", ["", "", ...d.tables.titles],
+    modes.map((name, colour) => [name, bar([[d.row_lengths[i].modes[name].utilisation, colour]]),
+      ...d.tables.modes[i][name]]), caption);
 
   add("h1", {}, "Document lengths of " + d.data);
   [say.settings, say.sampling, say.caveat].forEach(text => paragraph(text));
@@ -300,7 +296,7 @@ const lengthsPage = d => {
       { name: "tokens", colour: 3, n: bins.map(b => b.tokens), y: bins.map(b => b.tokens / tokens) }] });
   table("plain", ["", ...Object.keys(d.percentiles)], [["tokens", ...Object.values(d.percentiles).map(grouped)]]);
   add("h2", {}, `Real tokens of those computed, rows of ${d.seq_len}`);
-  modesTable(d.modes, "");
+  modesTable(0, "");
   paragraph(say.counting);
   paragraph("Of the four, pad takes one document a row, bucket documents of similar length, pack the best fit with " +
     "documents whole, and stream joins documents and cuts them where a batch ends");
@@ -314,14 +310,13 @@ const lengthsPage = d => {
       series: modes.map((name, i) => ({ name, colour: i, dots: true, dashed: name === "stream",
         x: rows.map(row => row.seq_len), y: rows.map(row => row.modes[name].utilisation) })) });
     paragraph("Batches keep their tokens: half the length, twice the rows. Speed-ups are over pad at the same length");
-    d.row_lengths.slice(1).forEach(row => modesTable(row.modes, `rows of ${row.seq_len}`));
+    d.row_lengths.slice(1).forEach((row, i) => modesTable(i + 1, `rows of ${row.seq_len}`));
   }
   add("h2", {}, "Bucket edges that waste least");
   const edges = list => `[${list.filter(edge => edge < d.seq_len).join(", ")}]`;
-  const made = [["usual: " + edges(d.buckets.usual_edges), d.modes.bucket],
-    ["best: " + edges(d.buckets.best_edges), d.buckets.with_best_edges]];
-  table("plain", ["edges", "rows", "utilisation", "speed-up"],
-    made.map(([name, m]) => [name, grouped(m.rows), percent(m.utilisation), speedUp(m)]));
+  table("plain", ["edges", ...d.tables.titles], [
+    ["usual: " + edges(d.buckets.usual_edges), ...d.tables.modes[0].bucket],
+    ["best: " + edges(d.buckets.best_edges), ...d.tables.best_edges]]);
   paragraph(say.buckets);
 };
 

@@ -13,7 +13,7 @@
 namespace redline::report {
 namespace {
 
-constexpr double kBetween = 1;  // seconds
+constexpr double kBetweenFiles = 1;  // seconds
 constexpr std::string_view kNamedHelp = "The same figure of each held-out set, or of each entry of the training data.";
 
 std::string label_value(std::string_view text) {
@@ -109,7 +109,7 @@ void PrometheusFile::on(const train::Event& event) {
         if (last_.sources.empty()) last_.sources = before.sources;
         if (!last_.account) last_.account = before.account;
         stepped_ = true;
-        if (steady_seconds() - written_ >= kBetween) replace();
+        if (steady_seconds() - written_ >= kBetweenFiles) replace();
       },
       [&](const train::Saved& e) {
         saved_step_ = e.step;

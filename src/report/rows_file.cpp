@@ -1,12 +1,16 @@
-// Cuts a torn end, or the steps that a run goes back on, and turns events into rows.
+// Whole rows, cut back where a run goes on from an earlier step; and what the rows of each file hold.
 #include "report/rows_file.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/words.h"
 #include "io/json.h"
+#include "report/console.h"
 #include "report/metrics.h"
 
 namespace redline::report {
@@ -47,7 +51,7 @@ Kept rows_up_to(std::string_view text, std::int64_t last_step) {
   return kept;
 }
 
-// Keeps the rows of steps up to `last_step` and removes all behind them, whole or torn.
+// Keeps the rows of steps up to `last_step` and removes all that follow, whole or torn.
 void cut_back(FileSystem& files, const Path& path, std::int64_t last_step) {
   if (!files.exists(path)) return;
   const std::string text = files.read(path);
@@ -116,7 +120,207 @@ std::string pipeline_row(const train::Pipeline& figures, std::int64_t step) {
   return row.dump() + "\n";
 }
 
+// Between two rows: a second while a session is young, then 2% of its age, at most a minute. A kill hides no more than
+// that, and the file of a run of days is small.
+double until_next(double wall) { return std::clamp(0.02 * wall, 1.0, 60.0); }
+
+double in_milliseconds(double seconds) { return std::round(seconds * 1e3) / 1e3; }
+
+// Any event is a sign of life. A row after each checkpoint says what a resume from there keeps.
+class GoodputRows {
+ public:
+  std::string row_of(const train::Event& event) {
+    bool due = false, last = false;
+    hear(
+        event,
+        [&](const train::Started& run) {
+          if (run.first_step >= run.steps) return;  // nothing is left to do
+          session_ = run.goodput;
+          first_step_ = step_ = run.first_step;
+          due = true;
+        },
+        [&](const train::Stepped& m) { step_ = m.step; }, [&](const train::BeforeCheckpoint&) { due = true; },
+        [&](const train::Saved&) { due = true; }, [&](const train::Finished&) { due = last = true; },
+        [&](const train::Failed&) { due = last = true; });
+    if (!session_) return "";
+    const train::Account account = session_->account();
+    std::string row;
+    if (due || account.wall() >= next_) row = write(account);
+    if (last) session_.reset();
+    return row;
+  }
+
+ private:
+  std::string write(const train::Account& account) {
+    next_ = account.wall() + until_next(account.wall());
+    io::Json seconds = io::Json::object();
+    for (std::size_t p = 0; p < train::kParts.size(); ++p)
+      seconds[std::string(train::kParts[p].key)] = in_milliseconds(account.seconds[p]);
+    io::Json row = {{"time", in_milliseconds(unix_seconds())},
+                    {"step", step_},
+                    {"began", in_milliseconds(session_->began())},
+                    {"first_step", first_step_},
+                    {"seconds", std::move(seconds)},
+                    {"tokens", account.tokens}};
+    if (account.joules) row["joules"] = in_milliseconds(*account.joules);
+    return row.dump() + "\n";
+  }
+
+  std::shared_ptr<const train::Goodput> session_;
+  std::int64_t first_step_ = 0, step_ = 0;
+  double next_ = 0;  // when a row is due, in seconds of the session
+};
+
+// Events that come before the start wait for it.
+class EventRows {
+ public:
+  explicit EventRows(std::string program) : program_(std::move(program)) {}
+
+  std::string rows_of(const train::Event& event) {
+    rows_.clear();
+    take(event);
+    return rows_;
+  }
+
+ private:
+  void add(double time, const char* kind, io::Json fields) {
+    io::Json row = {{"time", time}, {"step", step_}, {"kind", kind}};
+    row.update(fields);
+    if (started_)
+      write(row);
+    else
+      early_.push_back(std::move(row));
+  }
+
+  // A path may hold bytes that are no UTF-8; they are replaced rather than costing the run.
+  void write(const io::Json& row) { rows_ += row.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n"; }
+
+  void start(const train::RunHeader& h) {
+    step_ = h.first_step;
+    if (h.nothing_left()) return;  // nothing left to do: the history stays as it is
+    started_ = true;
+    io::Json memory = io::Json::object();
+    if (h.memory) {
+      for (int role = 0; role < program::kRoles; ++role)
+        if (h.memory->by_role[role] > 0)
+          memory[std::string(program::name_of(static_cast<program::Role>(role)))] = h.memory->by_role[role];
+      memory["total"] = h.memory->total;
+    }
+    add(unix_seconds(), "started",
+        {{"version", kEventsVersion},
+         {"program", program_},
+         {"first_step", h.first_step},
+         {"steps", h.steps},
+         {"tokens_per_step", h.tokens_per_step},
+         {"ranks", h.sharing.ranks},
+         {"parameters", h.parameters},
+         {"device", h.device},
+         {"card", h.card},
+         {"device_memory", h.device_memory},
+         {"data", h.data},
+         {"peak_flops", h.peak_flops},
+         {"peak_source", h.peak_source},
+         {"memory", std::move(memory)},
+         {"header", header_lines(h)}});
+    for (io::Json& row : early_) {
+      row["step"] = step_;  // which was not known yet
+      write(row);
+    }
+    early_.clear();
+  }
+
+  void take(const train::Event& event) {
+    const auto say = [&](const train::Sentence& e, const char* kind, const std::string& text) {
+      add(e.time, kind, {{"text", text}});
+    };
+    hear(
+        event, [&](const train::Started& e) { start(e); }, [&](const train::Stepped& e) { step_ = e.step; },
+        [&](const train::Saved& e) {
+          add(e.time, "checkpoint",
+              {{"step", e.step},  // steps may have been made since
+               {"folder", e.folder.filename().string()},
+               {"seconds", e.seconds},
+               {"held_seconds", e.held}});
+        },
+        [&](const train::Note& e) { say(e, "note", e.text); },
+        [&](const train::Planned& e) {
+          add(e.time, "note", {{"text", e.text}, {"steps", e.steps}});
+        },
+        [&](const train::Warning& e) { say(e, "warning", e.text); },
+        [&](const train::Skipped& e) {
+          add(e.time, "skipped",
+              {{"step", e.step},
+               {"text", e.text},
+               {"reason", e.reason},
+               {"loss", e.loss},
+               {"grad_norm", e.norm},
+               {"limit", e.limit},
+               {"documents", e.documents}});
+        },
+        [&](const train::RolledBack& e) {
+          io::Json passed = io::Json::array();
+          for (const train::PassedBatch& p : e.passed_over)
+            passed.push_back({{"draw", p.draw}, {"documents", p.documents}});
+          step_ = e.to;
+          add(e.time, "rolled_back",
+              {{"text", e.text}, {"from", e.from}, {"to", e.to}, {"passed_over", std::move(passed)}});
+        },
+        [&](const train::Finished& e) { say(e, e.stopped ? "stopped" : "finished", in_words(e)); },
+        [&](const train::Failed& e) { say(e, "failed", e.text); });
+  }
+
+  std::string program_;  // "redline 0.1.0"
+  std::string rows_;     // of the event at hand
+  bool started_ = false;
+  std::int64_t step_ = 0;
+  std::vector<io::Json> early_;  // from before the run had a folder
+};
+
 }  // namespace
+
+void LogFile::open(const Path& path) {
+  if (path.has_parent_path()) files_.create_folders(path.parent_path());
+  file_ = files_.append(path);
+  size_ = files_.size(path);
+  path_ = path;
+}
+
+// Needs no room, so that it mostly works where writing did not.
+void LogFile::cut_back() {
+  if (files_.exists(path_) && files_.size(path_) > size_) files_.truncate(path_, size_);
+}
+
+template <class Do>
+void LogFile::attempt(Do work) {
+  if (!file_) {
+    cut_back();
+    open(path_);
+  }
+  try {
+    work();
+  } catch (...) {
+    file_.reset();
+    try {
+      cut_back();
+    } catch (const std::exception&) {  // the next attempt says it
+    }
+    throw;
+  }
+}
+
+void LogFile::write(std::string_view piece) {
+  attempt([&] { file_->write(piece); });
+  size_ += piece.size();
+}
+
+// A file that is deleted while it is open takes all that is written, and no reader will ever see it.
+void LogFile::sync() {
+  attempt([&] {
+    if (!files_.exists(path_))
+      fail_machine("{} was deleted or moved under the run, with what was in it", path_.string());
+    file_->sync();
+  });
+}
 
 void RowsFile::open() {
   if (file_.opened()) return;
@@ -177,6 +381,16 @@ RowsFile pipeline_file(FileSystem& files, Path path) {
                 [&](const train::Pipeline& figures) { row = pipeline_row(figures, step); });
             return row;
           }};
+}
+
+RowsFile goodput_file(FileSystem& files, Path path) {
+  return {files, std::move(path), RowsFile::history,
+          [rows = GoodputRows()](const train::Event& event) mutable { return rows.row_of(event); }};
+}
+
+RowsFile events_file(FileSystem& files, Path path, std::string program) {
+  return {files, std::move(path), RowsFile::history,
+          [rows = EventRows(std::move(program))](const train::Event& event) mutable { return rows.rows_of(event); }};
 }
 
 }  // namespace redline::report

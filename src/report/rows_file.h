@@ -2,17 +2,41 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/files.h"
-#include "report/log_file.h"
 #include "train/observer.h"
 
 namespace redline::report {
 
-// Such a file as the sink of a run. Rows are written whole, so a reader that follows the file never sees a part of one.
-// On a resume or a rollback, files of steps are cut back to the step the run goes on from; a history is not. Rows that
-// cannot be read are reported and stay in the file: the rest of the history is worth keeping.
+// A file that a run appends to, one row or record at a time. After a failed append the file is cut back and opened
+// anew: half a row would spoil the next one, and half a record all that follow.
+class LogFile {
+ public:
+  explicit LogFile(FileSystem& files) : files_(files) {}
+
+  void open(const Path& path);  // appends to an existing file
+  bool opened() const { return !path_.empty(); }
+
+  void write(std::string_view piece);
+  void sync();
+
+ private:
+  void cut_back();
+  template <class Do>
+  void attempt(Do work);
+
+  FileSystem& files_;
+  Path path_;
+  std::unique_ptr<FileWriter> file_;  // none: not opened yet, or it failed
+  std::uint64_t size_ = 0;            // of all complete appends
+};
+
+// A file of rows as the sink of a run. Rows are written whole, so a reader that follows the file never sees a part of
+// one. On a resume or a rollback, files of steps are cut back to the step the run goes on from; a history is not. Rows
+// that cannot be read are reported and stay in the file: the rest of the history is worth keeping.
 class RowsFile final : public train::Observer {
  public:
   enum Kind { every_step, some_steps, history };  // every_step: the file exists from the start; else from its first row

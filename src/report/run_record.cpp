@@ -1,23 +1,61 @@
-// Reads line by line; every line stands for itself.
+// Reads the files of a run line by line; every line stands for itself. A session of goodput.jsonl ends with its last
+// row; its steps after the checkpoint that a later session resumed were done again.
 #include "report/run_record.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/words.h"
 #include "config/toml.h"
+#include "io/json.h"
 #include "report/json_rows.h"
 #include "report/rows_file.h"
 
 namespace redline::report {
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double kMostSeconds = 1e10;  // three hundred years
+
+struct GoodputRow {
+  std::int64_t step = 0;
+  train::Account account;
+};
+
+bool is_time(double seconds) { return seconds >= 0 && seconds < kMostSeconds; }
+
+// False where the row is none of ours.
+bool read_account(const io::Json& row, train::Account& account) {
+  const auto seconds = row.find("seconds");
+  if (seconds == row.end() || !seconds->is_object()) return false;
+  for (std::size_t p = 0; p < train::kParts.size(); ++p) {
+    // Rows of before there were ranks say nothing of them.
+    const double without = static_cast<train::Part>(p) == train::Part::ranks ? 0 : -1;
+    account.seconds[p] = number_or(*seconds, train::kParts[p].key, without);
+    if (!is_time(account.seconds[p])) return false;
+  }
+  account.tokens = std::max<std::int64_t>(integer_or(row, "tokens", 0), 0);
+  if (const double joules = number_or(row, "joules", -1); joules >= 0) account.joules = joules;
+  return true;
+}
+
+io::Json parts(const train::Account& account) {
+  io::Json out = io::Json::object();
+  for (std::size_t p = 0; p < train::kParts.size(); ++p) out[std::string(train::kParts[p].key)] = account.seconds[p];
+  return out;
+}
+
+// Without the layer.
+std::string kind_of(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  return name.starts_with("layer ") && slash != name.npos ? name.substr(slash + 1) : name;
+}
 
 // Whether there is anything to read.
 bool holds_run(FileSystem& files, const Path& folder) {
@@ -124,7 +162,7 @@ void add_row(RunRecord& run, const MetricsRow& row) {
 }
 
 // Figures that every version has written so far; one that no row has is worth a word.
-void tell_of_missing_columns(RunRecord& run) {
+void report_missing_columns(RunRecord& run) {
   std::string missing;
   for (const Metric& m : kMetrics)
     if (m.required && std::ranges::all_of(run.column(Column(m)), [](double v) { return std::isnan(v); }))
@@ -150,7 +188,7 @@ SessionStart session_of(const io::Json& row) {
   if (const auto memory = row.find("memory"); memory != row.end() && memory->is_object())
     for (const auto& entry : memory->items())
       if (const double bytes = number_or(*memory, entry.key(), 0); bytes > 0) s.memory.emplace_back(entry.key(), bytes);
-  if (const auto header = row.find("header"); header != row.end() && header->is_array())
+  if (const io::Json* header = list_in(row, "header"))
     for (const io::Json& line : *header)
       if (line.is_string()) s.header.push_back(line.get<std::string>());
   return s;
@@ -189,8 +227,8 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
   std::map<std::string, double> counts;
   io::Json means = io::Json::array();
   const auto take = [&](const io::Json& row) {
-    const auto stages = row.find("stages");
-    if (stages == row.end() || !stages->is_array()) return false;
+    const io::Json* stages = list_in(row, "stages");
+    if (!stages) return false;
     ++slowest[text_or(row, "slowest")];
     for (const io::Json& stage : *stages) {
       if (!stage.is_object()) continue;
@@ -210,51 +248,33 @@ void read_pipeline(FileSystem& files, RunRecord& run) {
   std::int64_t intervals = 0;
   for (const auto& [stage, times] : slowest) intervals += times;
   const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
-  run.pipeline = {{"intervals", intervals}, {"slowest", most->first}, {"stages", std::move(means)}};
+  run.pipeline = std::make_shared<io::Json>(
+      io::Json{{"intervals", intervals}, {"slowest", most->first}, {"stages", std::move(means)}});
 }
 
 void read_samples(FileSystem& files, RunRecord& run) {
-  const auto take = [&](const io::Json& row) {
-    const auto samples = row.find("samples");
-    const std::int64_t step = integer_or(row, "step", -1);
-    if (step < 0 || samples == row.end() || !samples->is_array()) return false;
+  const Path path = run.folder / "samples.jsonl";
+  JsonRows(files, path, run.problems).read_lists("samples", [&](std::int64_t step, const io::Json& samples) {
     while (!run.samples.empty() && run.samples.back().step >= step) run.samples.pop_back();  // as for metrics
-    for (const io::Json& sample : *samples)
+    for (const io::Json& sample : samples)
       if (sample.is_object()) run.samples.push_back({step, text_or(sample, "prompt"), text_or(sample, "text")});
-    return true;
-  };
-  JsonRows(files, run.folder / "samples.jsonl", run.problems).read_objects(take);
+  });
 }
 
 void read_fp8(FileSystem& files, RunRecord& run) {
-  const auto resize = [&] {
-    for (Fp8History& of : run.fp8)
-      for (auto* values : {&of.scale, &of.amax, &of.saturated, &of.zero})
-        values->resize(run.fp8_steps.size(), kUnknown);
-  };
-  std::map<std::string, std::size_t, std::less<>> index;
-  const auto take = [&](const io::Json& row) {
-    const auto tensors = row.find("tensors");
-    const std::int64_t step = integer_or(row, "step", -1);
-    if (step < 0 || tensors == row.end() || !tensors->is_array()) return false;
-    while (!run.fp8_steps.empty() && run.fp8_steps.back() >= step) run.fp8_steps.pop_back();  // as for metrics
-    resize();                                                                                 // what is taken back goes
-    run.fp8_steps.push_back(step);
-    resize();
-    for (const io::Json& t : *tensors) {
+  const Path path = run.folder / "fp8.jsonl";
+  JsonRows(files, path, run.problems).read_lists("tensors", [&](std::int64_t step, const io::Json& tensors) {
+    run.fp8.begin(step);
+    for (const io::Json& t : tensors) {
       if (!t.is_object() || text_or(t, "name").empty()) continue;
-      const auto [it, is_new] = index.try_emplace(text_or(t, "name"), run.fp8.size());
-      if (is_new) run.fp8.push_back({it->first, text_or(t, "format"), {}, {}, {}, {}});
-      if (is_new) resize();
-      Fp8History& of = run.fp8[it->second];
+      Fp8History& of = run.fp8.of(text_or(t, "name"));
+      if (of.format.empty()) of.format = text_or(t, "format");
       of.scale.back() = number_or(t, "scale", kUnknown);
       of.amax.back() = number_or(t, "amax", kUnknown);
       of.saturated.back() = number_or(t, "saturated", kUnknown);
       of.zero.back() = number_or(t, "zero", kUnknown);
     }
-    return true;
-  };
-  JsonRows(files, run.folder / "fp8.jsonl", run.problems).read_objects(take);
+  });
 }
 
 void read_config(FileSystem& files, RunRecord& run) {
@@ -277,8 +297,8 @@ void read_profile(FileSystem& files, RunRecord& run) {
   if (!files.exists(path)) return;
   try {
     io::Json profile = io::read_json(files, path);
-    if (profile.is_object() && profile.contains("kinds") && profile["kinds"].is_array())
-      run.profile = std::move(profile);
+    if (profile.is_object() && list_in(profile, "kinds"))
+      run.profile = std::make_shared<io::Json>(std::move(profile));
     else
       run.problems.push_back("profile.json is not what redline profile writes; it is not shown");
   } catch (const UserError& e) {
@@ -358,6 +378,92 @@ void accumulate(RunRecord& run) {
 
 }  // namespace
 
+train::Account RunGoodput::account() const {
+  train::Account all;
+  for (const SessionGoodput& s : sessions) {
+    for (std::size_t p = 0; p < all.seconds.size(); ++p) all.seconds[p] += s.account.seconds[p];
+    all.of(train::Part::standing_still) += s.until_next;
+    if (!s.account.joules) continue;
+    all.joules = all.joules.value_or(0) + *s.account.joules;
+    all.tokens += s.account.tokens;
+  }
+  return all;
+}
+
+RunGoodput read_goodput(FileSystem& files, const Path& path, std::vector<std::string>& problems) {
+  RunGoodput run;
+  std::vector<std::vector<GoodputRow>> rows;  // of each session
+  JsonRows(files, path, problems).read_objects([&](const io::Json& row) {
+    const double time = number_or(row, "time", -1), began = number_or(row, "began", -1);
+    GoodputRow read{.step = integer_or(row, "step", -1), .account = {}};
+    if (!is_time(time) || !is_time(began) || read.step < 0 || !read_account(row, read.account)) return false;
+    if (run.sessions.empty() || run.sessions.back().began != began) {
+      run.sessions.push_back({.began = began, .first_step = integer_or(row, "first_step", 0)});
+      rows.emplace_back();
+    }
+    run.sessions.back().ended = time;
+    rows.back().push_back(std::move(read));
+    return true;
+  });
+  std::int64_t kept_step = std::numeric_limits<std::int64_t>::max();  // that no later session has made again
+  for (std::size_t i = run.sessions.size(); i-- > 0;) {
+    SessionGoodput& s = run.sessions[i];
+    s.account = rows[i].back().account;
+    const auto kept =
+        std::find_if(rows[i].rbegin(), rows[i].rend(), [&](const GoodputRow& r) { return r.step <= kept_step; });
+    s.account.lose_all_since(kept == rows[i].rend() ? train::Account{} : kept->account);
+    if (i + 1 < run.sessions.size()) s.until_next = std::max(0.0, run.sessions[i + 1].began - s.ended);
+    kept_step = std::min(kept_step, s.first_step);
+  }
+  return run;
+}
+
+io::Json to_json(const RunGoodput& goodput) {
+  io::Json out = io::Json::object(), sessions = io::Json::array();
+  if (goodput.sessions.empty()) return out;
+  for (const SessionGoodput& s : goodput.sessions)
+    sessions.push_back({{"began", s.began},
+                        {"first_step", s.first_step},
+                        {"seconds", parts(s.account)},
+                        {"seconds_until_next", s.until_next}});
+  const train::Account all = goodput.account();
+  out["goodput"] = {{"share", all.share(train::Part::steps)},
+                    {"wall_seconds", all.wall()},
+                    {"seconds", parts(all)},
+                    {"sessions", std::move(sessions)}};
+  if (all.joules) {
+    out["energy"] = {{"joules", *all.joules}, {"kwh", *all.joules / 3.6e6}};
+    if (const auto each = all.joules_per_token()) out["energy"]["joules_per_token"] = *each;
+  }
+  return out;
+}
+
+RunNorms read_norms(FileSystem& files, const Path& path, std::vector<std::string>& problems) {
+  RunNorms norms;
+  JsonRows(files, path, problems).read_lists("tensors", [&](std::int64_t step, const io::Json& tensors) {
+    norms.kinds.begin(step);
+    norms.last.clear();
+    std::map<std::string, KindNorms> layers;  // of each kind, at this look
+    for (const io::Json& t : tensors) {
+      if (!t.is_object() || text_or(t, "name").empty()) continue;
+      const LastNorms& seen =
+          norms.last.emplace_back(LastNorms{text_or(t, "name"), number_or(t, "gradient", kUnknown),
+                                            number_or(t, "weight", kUnknown), number_or(t, "update", kUnknown)});
+      const std::string kind = kind_of(seen.name);
+      norms.kinds.of(kind);  // in the order of the file
+      layers[kind].gradient.push_back(seen.gradient);
+      layers[kind].weight.push_back(seen.weight);
+      layers[kind].change.push_back(seen.change());
+    }
+    for (auto& [kind, of] : layers) {
+      KindNorms& history = norms.kinds.of(kind);
+      for (std::size_t c = 0; c < of.columns().size(); ++c)
+        history.columns()[c]->back() = quantile(*of.columns()[c], 0.5);
+    }
+  });
+  return norms;
+}
+
 std::string run_name(const Path& folder) {
   std::error_code error;
   Path whole = std::filesystem::absolute(folder, error).lexically_normal();
@@ -399,7 +505,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
     });
     rows.end();
     if (run.rows() == 0) run.problems.push_back("metrics.jsonl holds no whole row of a step: there are no curves");
-    tell_of_missing_columns(run);
+    report_missing_columns(run);
   } else {
     run.problems.push_back(
         "there is no metrics.jsonl (has it made a step, and is \"jsonl\" in log.sinks?): there are no curves");
@@ -413,6 +519,35 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   read_config(files, run);
   read_profile(files, run);
   return run;
+}
+
+void RunProgress::look() {
+  events_.read([&](const io::Json& row) { take_event(row); });
+  metrics_.read([&](const io::Json& row) { take_metrics(row); });
+}
+
+void RunProgress::take_event(const io::Json& row) {
+  const std::string kind = text_or(row, "kind");
+  if (kind == "started" || kind == "note") steps_ = integer_or(row, "steps", steps_);
+  if (kind != "started") return;
+  first_step_ = integer_or(row, "first_step", 0);
+  first_time_ = number_or(row, "time", 0);
+}
+
+void RunProgress::take_metrics(const io::Json& row) {
+  const std::int64_t step = integer_or(row, "step", 0);
+  if (step <= 0) return;
+  evaluations_.erase(evaluations_.lower_bound(step), evaluations_.end());  // the run went back, and made them anew
+  step_ = step;
+  loss_ = number_or(row, "loss", kUnknown);
+  time_ = number_or(row, "time", time_);
+  if (row.contains("eval_loss"))
+    evaluations_[step] = number_or(row, "eval_loss", std::numeric_limits<double>::infinity());
+}
+
+double RunProgress::seconds_a_step() const {
+  if (step_ <= first_step_ || time_ <= first_time_) return kUnknown;
+  return (time_ - first_time_) / static_cast<double>(step_ - first_step_);
 }
 
 }  // namespace redline::report

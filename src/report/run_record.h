@@ -1,22 +1,103 @@
-// The record of a run, read from its folder. A part that is missing, torn or of another version adds a sentence to
-// `problems`, and the rest is read.
+// A run as its folder shows it: RunRecord reads the whole of it, RunProgress follows one that another process trains.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <limits>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/files.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
+#include "report/figures.h"
+#include "report/json_rows.h"
 #include "report/metrics.h"
-#include "report/run_goodput.h"
-#include "report/run_norms.h"
+#include "train/goodput.h"
 
 namespace redline::report {
+
+struct SessionGoodput {
+  double began = 0, ended = 0;  // seconds since 1970: its process, and its last sign of life
+  std::int64_t first_step = 0;  // updates that were done before it
+  train::Account account = {};  // work that a later session repeated counts as lost
+  double until_next = 0;        // seconds in which nothing ran
+};
+
+// Where the time of a run went, over all its sessions in goodput.jsonl, with the time between sessions and the work
+// that was lost to crashes.
+struct RunGoodput {
+  std::vector<SessionGoodput> sessions;  // none: not known
+
+  // The account of the whole run. Tokens and joules are of the sessions that measured energy.
+  train::Account account() const;
+};
+
+RunGoodput read_goodput(FileSystem& files, const Path& path, std::vector<std::string>& problems);
+
+// The members "goodput", and "energy" where it is known, of a run. Empty without sessions.
+io::Json to_json(const RunGoodput& goodput);
+
+// Figures by name at each look at a run's tensors. A History has a name, and columns() with one value for each look;
+// NaN: not known, or it was not there.
+template <class History>
+struct Looks {
+  std::vector<std::int64_t> steps;
+  std::vector<History> histories;  // in the order in which they were first seen
+  std::map<std::string, std::size_t> index;
+
+  // Looks of this step or later ones go: a later row is the one that holds.
+  void begin(std::int64_t step) {
+    while (!steps.empty() && steps.back() >= step) steps.pop_back();
+    fill();
+    steps.push_back(step);
+    fill();
+  }
+  History& of(const std::string& name) {
+    const auto [it, is_new] = index.try_emplace(name, histories.size());
+    if (is_new) histories.emplace_back().name = name;
+    if (is_new) fill();
+    return histories[it->second];
+  }
+
+ private:
+  void fill() {
+    for (History& of : histories)
+      for (std::vector<double>* column : of.columns()) column->resize(steps.size(), kUnknown);
+  }
+};
+
+// A kind of tensor, "qkv" of "layer 3/qkv": medians over the layers at each look.
+struct KindNorms {
+  std::string name;
+  std::vector<double> gradient, weight, change;  // change: norm of the update over that of the weight
+  std::array<std::vector<double>*, 3> columns() { return {&gradient, &weight, &change}; }
+};
+
+struct LastNorms {
+  std::string name;
+  double gradient = 0, weight = 0, update = 0;  // NaN: not known
+  double change() const { return weight > 0 ? update / weight : 0; }
+};
+
+// Norms by tensor, from norms.jsonl.
+struct RunNorms {
+  Looks<KindNorms> kinds;
+  std::vector<LastNorms> last;  // all tensors at the last look
+};
+
+// Empty where there is no such file. Each line that cannot be read adds a sentence to `problems`.
+RunNorms read_norms(FileSystem& files, const Path& path, std::vector<std::string>& problems);
+
+// A tensor in eight bits.
+struct Fp8History {
+  std::string name, format;
+  std::vector<double> scale, amax, saturated, zero;
+  std::array<std::vector<double>*, 4> columns() { return {&scale, &amax, &saturated, &zero}; }
+};
 
 struct Event {
   double time = 0;
@@ -43,12 +124,6 @@ struct Sample {
   std::string prompt, text;
 };
 
-// The history of a tensor in eight bits, one value for each of RunRecord::fp8_steps. NaN: it was not there.
-struct Fp8History {
-  std::string name, format;
-  std::vector<double> scale, amax, saturated, zero;
-};
-
 // The history of a figure with a name of the run's own (kNamedMetrics), by rising steps.
 struct NamedHistory {
   std::string_view key;
@@ -57,6 +132,7 @@ struct NamedHistory {
   std::vector<double> values;
 };
 
+// A part that is missing, torn or of another version adds a sentence to `problems`, and the rest is read.
 struct RunRecord {
   std::string name;
   Path folder;
@@ -74,11 +150,10 @@ struct RunRecord {
   RunGoodput goodput;
   std::vector<Event> events;
   std::vector<Sample> samples;  // by step
-  std::vector<std::int64_t> fp8_steps;
-  std::vector<Fp8History> fp8;
+  Looks<Fp8History> fp8;
   RunNorms norms;
-  std::optional<io::Json> pipeline;  // intervals, the stage that was slowest most often, and the mean of each stage
-  std::optional<io::Json> profile;
+  std::shared_ptr<const io::Json> pipeline;  // intervals, the stage that was slowest most often, the mean of each stage
+  std::shared_ptr<const io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it
   std::string config_text;
 
@@ -95,5 +170,31 @@ std::vector<Path> runs_of(FileSystem& files, const Path& folder);
 
 // `folder` may also be the path of a metrics.jsonl. A folder that holds nothing of a run is a UserError.
 RunRecord read_run(FileSystem& files, const Path& folder, const std::function<void(double share)>& progress = {});
+
+class RunProgress {
+ public:
+  explicit RunProgress(const Path& folder) : metrics_(folder / "metrics.jsonl"), events_(folder / "events.jsonl") {}
+
+  void look();
+
+  std::int64_t step() const { return step_; }    // updates that are done
+  std::int64_t steps() const { return steps_; }  // of the whole run; 0: not known
+  double loss() const { return loss_; }          // of the last step; NaN: none, or not finite
+  // Held-out losses by step, without the one before the first step. A loss that is not finite is infinity.
+  const std::map<std::int64_t, double>& evaluations() const { return evaluations_; }
+  // The mean of this session, evaluations and saves included. NaN: not known yet.
+  double seconds_a_step() const;
+
+ private:
+  void take_metrics(const io::Json& row);
+  void take_event(const io::Json& row);
+
+  NewRows metrics_, events_;
+  std::int64_t step_ = 0, steps_ = 0;
+  double loss_ = kUnknown, time_ = 0;
+  std::int64_t first_step_ = 0;  // where this session began, and when
+  double first_time_ = 0;
+  std::map<std::int64_t, double> evaluations_;
+};
 
 }  // namespace redline::report

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "io/json.h"
 
 namespace redline::report {
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kFirstSteps = 3;  // of a session
 constexpr std::size_t kLastLosses = 20;  // one step's loss is noise
 
@@ -74,14 +74,6 @@ std::vector<std::size_t> steady_rows(const RunRecord& run) {
   if (rows.empty())
     for (std::size_t i = 0; i < run.rows(); ++i) rows.push_back(i);
   return rows;
-}
-
-double quantile(std::vector<double> values, double q) {
-  std::erase_if(values, [](double v) { return std::isnan(v); });
-  if (values.empty()) return kUnknown;
-  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
-  std::ranges::nth_element(values, values.begin() + at);
-  return values[static_cast<std::size_t>(at)];
 }
 
 RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {

@@ -75,9 +75,6 @@ RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens);
 // The rows without each session's slow first steps; all rows where none would be left.
 std::vector<std::size_t> steady_rows(const RunRecord& run);
 
-// A quantile (0 to 1) of the values that are not NaN. NaN where there are none.
-double quantile(std::vector<double> values, double q);
-
 io::Json to_json(const RunRecord& run, const RunSummary& summary);
 
 }  // namespace redline::report

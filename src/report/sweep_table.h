@@ -3,17 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "io/json_fwd.h"
+#include "report/figures.h"
 
 namespace redline::report {
 
 struct SweepRow {
-  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   std::string name, folder;
   std::vector<std::string> values;  // of SweepTable::keys
   std::string group;                // the same for runs that differ only in their seed
@@ -39,7 +38,7 @@ struct SweepTable {
 // Finished runs that differ only in train.seed.
 struct SweepGroup {
   std::vector<std::size_t> rows;
-  double mean = SweepRow::kUnknown, deviation = SweepRow::kUnknown;  // of the held-out loss; the sample's deviation
+  double mean = kUnknown, deviation = kUnknown;  // of the held-out loss; the sample's deviation
 };
 // In the order of their first rows; empty where no two rows are of one group.
 std::vector<SweepGroup> seed_groups(const SweepTable& table);

@@ -1,25 +1,49 @@
-// Holds the last steps against what is worth a word.
+// Holds the last steps, and tensors in eight bits, against what is worth a word.
 #include "report/watch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "base/small_floats.h"
 #include "base/words.h"
 #include "config/ramps.h"
 #include "report/figures.h"
-#include "report/fp8_range.h"
 #include "train/illness.h"
 
 namespace redline::report {
 namespace {
 
+constexpr double kMostSaturated = 1e-3, kMostZero = 0.5;
+
+double largest_of(DType format) { return static_cast<double>(fp8_format(format).largest); }
+
+// Above 1 where it is too large.
+double too_large(const model::Fp8Seen& t) {
+  const double beyond = t.amax * t.scale / largest_of(t.format);  // up to 1 is as it should be
+  return std::max(beyond > 1 ? beyond : 0, t.saturated / kMostSaturated);
+}
+
+// "is not finite"
+std::string in_words(const model::Fp8Seen& t) {
+  const std::string_view format = name_of(t.format);
+  if (!std::isfinite(t.amax)) return "is not finite";
+  if (too_large(t) > 1)
+    return fmt::format(
+        "leaves the range of {}: its largest magnitude {:.3g} times its scale {:g} is {:.4g}, of at most {:g}, "
+        "and {:.2g}% of it are cut off",
+        format, t.amax, t.scale, t.amax * t.scale, largest_of(t.format), 100 * t.saturated);
+  return fmt::format("is too small for {}: {} of it are zero at its scale of {:g}, its largest magnitude being {:.3g}",
+                     format, percent(t.zero), t.scale, t.amax);
+}
+
 constexpr double kLeastMemory = 0.60, kSlowStep = 1.5;
-constexpr double kBetween = 600;                // seconds
+constexpr double kBetweenWarnings = 600;        // seconds
 constexpr double kOldEnough = 300;              // seconds of a session whose parts say something
-constexpr std::int64_t kFirstSteps = 5;         // kernels are tuned, graphs captured, queues filled
+constexpr std::int64_t kSlowFirstSteps = 5;     // kernels are tuned, graphs captured, queues filled
 constexpr std::size_t kWindow = 50, kFew = 20;  // steps that are looked at; fewer than kFew say nothing
 
 using train::Illness;
@@ -47,6 +71,12 @@ std::string in_words(const device::GpuSample& g) {
 
 }  // namespace
 
+double fp8_trouble(const model::Fp8Seen& t, double padding) {
+  if (!std::isfinite(t.amax)) return std::numeric_limits<double>::infinity();
+  const double exact = padding < 1 ? padding : 0, small = (t.zero - exact) / (1 - exact);
+  return std::max(too_large(t), t.amax > 0 ? small / kMostZero : 0);  // a tensor of nothing but zeros loses nothing
+}
+
 void Watch::start(const train::RunHeader& h) {
   if (h.config) log_vocabulary_ = std::log(static_cast<double>(h.config->model.vocab));
   if (h.config) train_ = h.config->train;
@@ -65,7 +95,7 @@ void Watch::start(const train::RunHeader& h) {
 }
 
 bool Watch::may_say(Kind kind, double now) {
-  if (now >= said_[kind] && now - said_[kind] < kBetween) {  // a clock that was set back silences nobody
+  if (now >= said_[kind] && now - said_[kind] < kBetweenWarnings) {  // a clock that was set back silences no warning
     ++unsaid_[kind];
     return false;
   }
@@ -88,7 +118,7 @@ void Watch::look_at_fp8(const train::StepMetrics& m) {
   std::int64_t others = -1;
   for (const model::Fp8Seen& t : m.fp8->tensors) {
     if (fp8_trouble(t, m.padding) <= 1 || !outside_.insert(t.name).second) continue;
-    if (++others == 0) first = fmt::format("step {}: {} {}", m.step, t.name, fp8_trouble_in_words(t));
+    if (++others == 0) first = fmt::format("step {}: {} {}", m.step, t.name, in_words(t));
   }
   if (others >= 0)
     warn_(fmt::format("{}{}; see {}", first,
@@ -99,7 +129,7 @@ void Watch::look_at_fp8(const train::StepMetrics& m) {
 void Watch::step(const train::StepMetrics& m) {
   look_for_life(m);
   if (m.fp8) look_at_fp8(m);
-  if (skipped_ < kFirstSteps) {
+  if (skipped_ < kSlowFirstSteps) {
     ++skipped_;
     return;
   }
@@ -120,8 +150,7 @@ void Watch::look_at_step(const train::StepMetrics& m) {
   if (window_.size() >= kFew) {
     std::vector<double> times;
     for (const Step& s : window_) times.push_back(s.step_ms / s.of_whole);
-    std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-    const double median = times[times.size() / 2] * share_of_whole(m);
+    const double median = quantile(std::move(times), 0.5) * share_of_whole(m);
     const bool own_reason = m.fp8.has_value();  // node by node, and looked at
     if (m.step_ms > kSlowStep * median && !own_reason && may_say(slow_step, m.time)) {
       const std::int64_t others = std::exchange(unsaid_[slow_step], 0);

@@ -1,6 +1,4 @@
-// Warns when a run is slower than it could be, or learns nothing, with the reason and where to read on. The illnesses
-// are those of train/illness.h. Each kind of warning comes at most every ten minutes, and once for a tensor in eight
-// bits, so that warnings do not flood the log.
+// Warns when a run is slower than it could be, or learns nothing, with the reason and where to read on.
 #pragma once
 
 #include <array>
@@ -11,10 +9,18 @@
 #include <set>
 #include <string>
 
+#include "model/fp8_seen.h"
 #include "train/observer.h"
 
 namespace redline::report {
 
+// Above 1 a tensor in eight bits is in trouble: it leaves the range of its format, more than 0.1% of it is cut off,
+// more than half of it is zero, or it is not finite. `padding` is the share of empty token slots, whose gradients are
+// rightly zero.
+double fp8_trouble(const model::Fp8Seen& t, double padding = 0);
+
+// The illnesses are those of train/illness.h. Each kind of warning comes at most every ten minutes, and once for a
+// tensor in eight bits, so that warnings do not flood the log.
 class Watch final : public train::Observer {
  public:
   using Say = std::function<void(const std::string& sentence)>;
@@ -49,7 +55,7 @@ class Watch final : public train::Observer {
   std::deque<Step> window_;    // the last ones
   std::array<double, kKinds> said_{};
   std::array<std::int64_t, kKinds> unsaid_{};  // since then
-  std::set<std::string> outside_;              // tensors in eight bits that were told
+  std::set<std::string> outside_;              // tensors in eight bits that were warned of
 };
 
 }  // namespace redline::report

@@ -22,18 +22,12 @@
 namespace redline::cli {
 namespace {
 
-const std::vector<std::string> kTiny = {"model.layers=1",       "model.hidden=32",    "model.heads=2",
-                                        "model.head_dim=16",    "model.ffn=48",       "train.seq_len=64",
-                                        "train.batch_size=2",   "train.max_steps=4",  "train.eval_every=2",
-                                        "train.eval_batches=1", "checkpoint.every=2", "optim.warmup_steps=1"};
+const Words kTinyRun = kTinyModel + Words{"train.max_steps=4", "train.eval_every=2", "train.eval_batches=1",
+                                          "checkpoint.every=2", "optim.warmup_steps=1"};
 
 class Commands : public ProgramTest {
  protected:
-  Ran train_tiny(Words words) {
-    words.insert(words.begin(), "train");
-    words.insert(words.end(), kTiny.begin(), kTiny.end());
-    return run(words);
-  }
+  Ran train_tiny(const Words& words) { return run(Words{"train"} + words + kTinyRun); }
 };
 
 TEST_F(Commands, HelpNamesEveryCommand) {
@@ -41,8 +35,8 @@ TEST_F(Commands, HelpNamesEveryCommand) {
     const Ran ran = run(words);
     EXPECT_EQ(ran.status, 0);
     EXPECT_EQ(ran.err, "");
-    EXPECT_NE(ran.out.find("example"), std::string::npos);
-    for (const Command& c : commands()) EXPECT_NE(ran.out.find(c.name), std::string::npos) << c.name;
+    EXPECT_TRUE(says(ran.out, "example"));
+    for (const Command& c : commands()) EXPECT_TRUE(says(ran.out, c.name));
   }
 }
 
@@ -55,8 +49,8 @@ TEST_F(Commands, EveryCommandHasHelpWithAnExample) {
   for (const Command& c : commands()) {
     const Ran ran = run({std::string(c.name), "--help"});
     EXPECT_EQ(ran.status, 0);
-    EXPECT_NE(ran.out.find("example"), std::string::npos) << ran.out;
-    EXPECT_NE(ran.out.find("Usage: redline " + std::string(c.name)), std::string::npos) << ran.out;
+    EXPECT_TRUE(says(ran.out, "example"));
+    EXPECT_TRUE(says(ran.out, "Usage: redline " + std::string(c.name)));
     EXPECT_EQ(run({"help", std::string(c.name)}).out, ran.out);
   }
 }
@@ -83,8 +77,8 @@ TEST_F(Commands, FlagsFromElsewhereAreKeysHere) {
 
 TEST_F(Commands, WhatSteersATerminalIsNotPassedOn) {
   const auto expect_shown = [&](const Ran& ran) {
-    EXPECT_EQ(ran.err.find('\x1b'), std::string::npos) << ran.err;
-    EXPECT_NE(ran.err.find("\\x1b"), std::string::npos) << ran.err;
+    EXPECT_FALSE(says(ran.err, "\x1b"));
+    EXPECT_TRUE(says(ran.err, "\\x1b"));
   };
   expect_shown(run({"train", "data.train=\x1b[2Jnothing.txt", "--out", "a"}));
   expect_shown(run({"train", "\x1b]0;title\x07=1"}));
@@ -168,7 +162,7 @@ TEST_F(Commands, VerifySaysWithinOrOutside) {
   const std::string fixtures = testing::source_folder() + "/tests/fixtures/";
   const Ran good = run({"verify", fixtures + "llama-mha"});
   EXPECT_EQ(good.status, 0) << good.out << good.err;
-  EXPECT_NE(good.out.find("within tolerance"), std::string::npos);
+  EXPECT_TRUE(says(good.out, "within tolerance"));
 
   // The weights of another model of the same shapes are not the oracle's.
   std::filesystem::copy(fixtures + "llama-mha", folder_ / "case");
@@ -188,7 +182,7 @@ TEST_F(Commands, InfoAndConfigPrintDocuments) {
   EXPECT_TRUE(info.at("cuda").contains("problem"));
   const Ran config = run({"config", "quick", "train.batch_size=3"});
   EXPECT_EQ(config.status, 0);
-  EXPECT_NE(config.out.find("batch_size = 3"), std::string::npos);
+  EXPECT_TRUE(says(config.out, "batch_size = 3"));
   write("again.toml", config.out);
   EXPECT_EQ(run({"config", "again.toml"}).out, config.out);
   EXPECT_NE(run({"config", "--keys"}).out.find("train.seq_len"), std::string::npos);
@@ -202,23 +196,21 @@ TEST_F(Commands, OutputThatCannotBeWritten) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const Ran full = run({"config"}, ">/dev/full");
   EXPECT_EQ(full.status, 1);
-  EXPECT_NE(full.err.find("standard output"), std::string::npos);
+  EXPECT_TRUE(says(full.err, "standard output"));
 }
 
 TEST_F(Commands, ARunFromTrainingToText) {
   const Ran trained = train_tiny({"--out", "a"});
   ASSERT_EQ(trained.status, 0) << trained.err;
-  EXPECT_NE(trained.out.find("step 4/4"), std::string::npos) << trained.out;
+  EXPECT_TRUE(says(trained.out, "step 4/4"));
   const std::string metrics = real_files().read(folder_ / "a/metrics.jsonl");
   EXPECT_TRUE(metrics.starts_with("{\"step\":0,")) << "the evaluation before the first step";
   EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 1 + 4);
 
-  Words again = {"train", "--out", "a"};
-  again.insert(again.end(), kTiny.begin(), kTiny.end());
-  expect_bad_input(again, {"already holds a run", "--resume"});
+  expect_bad_input(train_tiny({"--out", "a"}), {"already holds a run", "--resume"});
   const Ran resumed = run({"train", "--resume", "--out", "a", "train.max_steps=5"});
   EXPECT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_NE(resumed.out.find("step 5/5"), std::string::npos) << resumed.out;
+  EXPECT_TRUE(says(resumed.out, "step 5/5"));
   EXPECT_EQ(run({"train", "--resume", "--out", "a", "train.max_steps=5"}).status, 0);  // done already
   EXPECT_EQ(real_files().read(folder_ / "a/metrics.jsonl").substr(0, metrics.size()), metrics);
 
@@ -242,8 +234,7 @@ TEST_F(Commands, ARunFromTrainingToText) {
 TEST_F(Commands, ADryRunWritesNothing) {
   const Ran ran = train_tiny({"--out", "a", "--dry-run"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("parameters"), std::string::npos) << ran.out;
-  EXPECT_NE(ran.out.find("a checkpoint takes "), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, {"parameters", "a checkpoint takes "}));
   EXPECT_FALSE(exists("a"));
 }
 
@@ -253,8 +244,8 @@ TEST_F(Commands, WhatDoesNotFitIsToldBeforeTheRun) {
   expect_bad_input(run_line("train --out a" + keys), parts);
   const Ran dry = run_line("train --dry-run --out a" + keys);
   EXPECT_EQ(dry.status, 0);
-  EXPECT_NE(dry.out.find("memory  "), std::string::npos) << dry.out;  // by kind
-  for (const std::string& part : parts) EXPECT_NE(dry.out.find(part), std::string::npos) << dry.out;
+  EXPECT_TRUE(says(dry.out, "memory  "));  // by kind
+  for (const std::string& part : parts) EXPECT_TRUE(says(dry.out, part));
   expect_bad_input(run_line("profile" + keys), parts);
   // Also where the loader has no room for so large a batch either.
   expect_bad_input(run_line("train --out a --device cpu data.workers=1 train.batch_size=1048576"), parts);
@@ -270,9 +261,8 @@ TEST_F(Commands, ARunWithoutOutGetsAFolderOfItsOwn) {
 }
 
 TEST_F(Commands, ProfilePrintsATableAndWritesATrace) {
-  Words words = {"profile", "--steps", "2", "--trace", "t.json", "--json"};
-  words.insert(words.end(), kTiny.begin(), kTiny.end());
-  const auto json = nlohmann::json::parse(run(words).out);
+  const Words words = {"profile", "--steps", "2", "--trace", "t.json", "--json"};
+  const auto json = nlohmann::json::parse(run(words + kTinyRun).out);
   EXPECT_GT(json.at("step_ms").get<double>(), 0);
   EXPECT_GT(json.at("nodes").size(), json.at("kinds").size());
   EXPECT_FALSE(nlohmann::json::parse(real_files().read(folder_ / "t.json")).at("traceEvents").empty());
@@ -285,24 +275,14 @@ TEST_F(Commands, AConfigurationMayComeThroughAPipe) {
   const Ran ran = run({"config", "pipe"});
   writer.join();
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("seq_len = 77"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, "seq_len = 77"));
 }
 
 // A signal lets the step end, saves and says so with status 3; --resume goes on from there.
 TEST_F(Commands, ASignalSavesTheRun) {
-  const std::string run_folder = (folder_ / "a").string();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (!std::freopen("/dev/null", "w", stdout)) ::_exit(100);
-    std::vector<std::string> words = {testing::program(), "train", "--out", run_folder};
-    words.insert(words.end(), kTiny.begin(), kTiny.end());
-    words.insert(words.end(), {"train.max_steps=100000000", "checkpoint.every=0", "train.eval_every=0"});
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    ::execv(testing::program(), arguments.data());
-    ::_exit(101);
-  }
+  const pid_t child =
+      start_program(folder_.path(), Words{"train", "--out", "a"} + kTinyRun +
+                                        Words{"train.max_steps=100000000", "checkpoint.every=0", "train.eval_every=0"});
   ASSERT_GT(child, 0);
   for (int i = 0; i < 6000 && !(exists("a/metrics.jsonl") && real_files().size(folder_ / "a/metrics.jsonl") > 0); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -313,7 +293,7 @@ TEST_F(Commands, ASignalSavesTheRun) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
   EXPECT_EQ(real_files().list(folder_ / "a/checkpoints").size(), 1u);
   const Ran resumed = run({"train", "--resume", "--out", "a", "--dry-run"});
-  EXPECT_NE(resumed.out.find("resuming after step"), std::string::npos) << resumed.out << resumed.err;
+  EXPECT_TRUE(says(resumed.out, "resuming after step")) << resumed.err;
 }
 
 }  // namespace

@@ -76,8 +76,7 @@ TEST_F(DataStatsCommand, LinesOfJsonByHand) {
 TEST_F(DataStatsCommand, WritesAPageAndSaysSo) {
   const Ran ran = run("ping --seq-len 256 --documents 300 --html page.html");
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("page.html"), std::string::npos);
-  EXPECT_NE(ran.out.find("█"), std::string::npos);
+  EXPECT_TRUE(says(ran.out, {"page.html", "█"}));
   EXPECT_EQ(real_files().read(folder_ / "page.html").rfind("<!DOCTYPE html>", 0), 0u);
 }
 

@@ -46,7 +46,7 @@ TEST_F(DataCommand, SummaryForPeople) {
   ASSERT_EQ(good.status, 0) << good.err;
   for (const std::string part :
        {"2 documents, 8 tokens", "train  2 documents", "val    0 documents", "1 empty document"})
-    EXPECT_NE(good.out.find(part), std::string::npos) << good.out;
+    EXPECT_TRUE(says(good.out, part));
 }
 
 TEST_F(DataCommand, BadWords) {

@@ -12,7 +12,6 @@
 namespace redline::cli {
 namespace {
 
-const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
 const std::string kModel = kFixtures + "llama-mha", kGpt2 = kFixtures + "tokenizers/gpt2.tokenizer.json";
 
 class Eval : public ProgramTest {
@@ -123,7 +122,7 @@ TEST_F(Eval, AnotherTokenizerThanTheModelsIsRefused) {
   expect_bad_input(words("docs.jsonl", {}), {"own", "Unigram"});
   const Ran told = run(words("docs.jsonl", {"--tokenizer", kGpt2}));
   EXPECT_EQ(told.status, 0) << told.err;
-  EXPECT_NE(told.err.find("cannot be held against the model's own"), std::string::npos) << told.err;
+  EXPECT_TRUE(says(told.err, "cannot be held against the model's own"));
 }
 
 TEST_F(Eval, SamplesAreReproducibleAndIndependent) {
@@ -156,10 +155,8 @@ TEST_F(Eval, SamplePrintsTextAndThenFigures) {
                        "--samples", "2", "--device", "cpu"});
   EXPECT_EQ(ran.status, 0);
   EXPECT_EQ(ran.out.rfind("--- sample 1 of 2\nab", 0), 0u) << ran.out;
-  EXPECT_NE(ran.out.find("\n--- sample 2 of 2\nab"), std::string::npos);
-  EXPECT_NE(ran.err.find("prefill: 2 tokens in "), std::string::npos) << ran.err;
-  EXPECT_NE(ran.err.find("decode:  "), std::string::npos);
-  EXPECT_NE(ran.err.find("memory alone would take "), std::string::npos);
+  EXPECT_TRUE(says(ran.out, "\n--- sample 2 of 2\nab"));
+  EXPECT_TRUE(says(ran.err, {"prefill: 2 tokens in ", "decode:  ", "memory alone would take "}));
 }
 
 TEST_F(Eval, TextThatCouldNotBeWrittenIsNotASuccess) {
@@ -167,7 +164,7 @@ TEST_F(Eval, TextThatCouldNotBeWrittenIsNotASuccess) {
       {"sample", "--checkpoint", kModel, "--tokenizer", "ping", "--prompt", "ab", "--tokens", "5", "--device", "cpu"},
       ">/dev/full");
   EXPECT_EQ(ran.status, 1);
-  EXPECT_NE(ran.err.find("standard output: cannot write"), std::string::npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, "standard output: cannot write"));
 }
 
 TEST_F(Eval, TrainingShowsAndKeepsSamples) {
@@ -190,8 +187,7 @@ TEST_F(Eval, TrainingShowsAndKeepsSamples) {
                        "train.sample_prompts=<begin>1\\n"};
   const Ran ran = run(words);
   ASSERT_EQ(ran.status, 0) << ran.err;
-  for (const char* line : {"sample after step 2: <begin>1", "sample after step 4: <begin>1"})
-    EXPECT_NE(ran.out.find(line), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, {"sample after step 2: <begin>1", "sample after step 4: <begin>1"}));
   const std::string rows = real_files().read(folder_ / "a/samples.jsonl");
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2);
   const auto last = nlohmann::json::parse(rows.substr(rows.find('\n') + 1));
@@ -266,8 +262,7 @@ TEST_F(Eval, MultipleChoice) {
   EXPECT_DOUBLE_EQ(json["accuracy"], right / 5.0);
   EXPECT_TRUE(json["accuracy_stderr"].is_number());
   const Ran ran = run({"eval", kModel, "--tokenizer", "bytes", "--choices", file, "--device", "cpu"});
-  EXPECT_NE(ran.out.find("5 questions\naccuracy     "), std::string::npos) << ran.out;
-  EXPECT_NE(ran.out.find("\nby bytes     "), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, {"5 questions\naccuracy     ", "\nby bytes     "}));
 
   write(
       "bad.jsonl",

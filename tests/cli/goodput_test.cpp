@@ -14,34 +14,13 @@
 namespace redline::cli {
 namespace {
 
-const Words kTiny = {"--device",
-                     "cpu",
-                     "--out",
-                     "a",
-                     "--resume",
-                     "--preset",
-                     "quick",
-                     "model.layers=1",
-                     "model.hidden=32",
-                     "model.heads=2",
-                     "model.head_dim=16",
-                     "model.ffn=48",
-                     "train.batch_size=2",
-                     "train.seq_len=64",
-                     "train.eval_every=5",
-                     "train.eval_batches=8",
-                     "train.sample_every=5",
-                     "train.sample_tokens=100",
-                     "optim.warmup_steps=1"};
+const Words kResumedRun = Words{"--device", "cpu", "--out", "a", "--resume", "--preset", "quick"} + kTinyModel +
+                          Words{"train.eval_every=5", "train.eval_batches=8", "train.sample_every=5",
+                                "train.sample_tokens=100", "optim.warmup_steps=1"};
 
 class GoodputCommand : public ProgramTest {
  protected:
-  static Words train(const Words& more) {
-    Words words = {"train"};
-    words.insert(words.end(), kTiny.begin(), kTiny.end());
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
+  static Words train(const Words& more) { return Words{"train"} + kResumedRun + more; }
   io::Json report() {
     const Ran ran = run({"report", "a", "--json"});
     EXPECT_EQ(ran.status, 0) << ran.err;
@@ -49,28 +28,16 @@ class GoodputCommand : public ProgramTest {
   }
   // Kills it when it has made steps for that long.
   void train_and_kill(const Words& more, double seconds) {
-    Words words = train(more);
-    words.insert(words.begin(), testing::program());
-    const pid_t child = ::fork();
+    const pid_t child = start_program(folder_.path(), train(more));
     ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (::chdir(folder_.path().c_str()) != 0 || !std::freopen("killed", "w", stdout) ||
-          !std::freopen("killed", "w", stderr))
-        ::_exit(99);
-      std::vector<char*> arguments;
-      for (std::string& word : words) arguments.push_back(word.data());
-      arguments.push_back(nullptr);
-      ::execv(testing::program(), arguments.data());
-      ::_exit(98);
-    }
     const auto rows = [&] { return real_files().read(folder_ / "a/metrics.jsonl"); };
     const std::string before = rows();
     while (rows().size() <= before.size() && ::waitpid(child, nullptr, WNOHANG) == 0) pause(0.01);
     pause(seconds);
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child) << real_files().read(folder_ / "killed");
-    ASSERT_TRUE(WIFSIGNALED(status)) << real_files().read(folder_ / "killed");
+    ASSERT_EQ(::waitpid(child, &status, 0), child) << real_files().read(folder_ / "stderr");
+    ASSERT_TRUE(WIFSIGNALED(status)) << real_files().read(folder_ / "stderr");
   }
   static void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 };
@@ -79,14 +46,14 @@ TEST_F(GoodputCommand, PartsAddUpToTheWallTimeAcrossAKillAndResumes) {
   const double start = unix_seconds();
   const Ran first = run(train({"train.max_steps=10"}));
   ASSERT_EQ(first.status, 0) << first.err;
-  EXPECT_NE(first.out.find("% in steps"), std::string::npos) << first.out;
+  EXPECT_TRUE(says(first.out, "% in steps"));
   train_and_kill({"train.max_steps=1000000", "checkpoint.every=1000000"}, 3);
   constexpr double kStill = 1.5;
   pause(kStill);
   const Ran last = run(train({"train.max_steps=20"}));
   const double wall = unix_seconds() - start;
   ASSERT_EQ(last.status, 0) << last.err;
-  EXPECT_NE(last.out.find("; this session: "), std::string::npos) << last.out;
+  EXPECT_TRUE(says(last.out, "; this session: "));
 
   const io::Json goodput = report()["goodput"];
   double sum = 0;

@@ -16,23 +16,14 @@ namespace {
 
 const std::string kFixture = testing::source_folder() + "/tests/fixtures/llama3-gqa";
 const std::string kTokenizers = testing::source_folder() + "/tests/fixtures/tokenizers/";
-const Words kTiny = {"train.batch_size=2",   "train.seq_len=64",   "train.eval_batches=1",
-                     "data.max_segments=8",  "optim.lr=1e-20",     "optim.min_lr=0",
-                     "optim.warmup_steps=0", "train.eval_every=0", "checkpoint.every=0",
-                     "train.accumulate=1",   "--device",           "cpu"};
+const Words kStillRun = {"train.batch_size=2",   "train.seq_len=64",   "train.eval_batches=1",
+                         "data.max_segments=8",  "optim.lr=1e-20",     "optim.min_lr=0",
+                         "optim.warmup_steps=0", "train.eval_every=0", "checkpoint.every=0",
+                         "train.accumulate=1",   "--device",           "cpu"};
 
 class HfFolders : public ProgramTest {
  protected:
-  Ran must(const Words& words) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    return ran;
-  }
-  Ran train(Words words) {
-    words.insert(words.begin(), "train");
-    words.insert(words.end(), kTiny.begin(), kTiny.end());
-    return run(words);
-  }
+  Ran train(const Words& words) { return run(Words{"train"} + words + kStillRun); }
   void copy_fixture(const std::string& name) {
     std::filesystem::copy(kFixture, folder_ / name);
     std::filesystem::remove(folder_ / name / "oracle.safetensors");
@@ -118,7 +109,7 @@ TEST_F(HfFolders, TrainingStartsFromAFolderAndDoesNotNeedItAgain) {
       << "the folder's model is planned, not another";
   const Ran begun = train({"model.init_from=start", "train.max_steps=1", "--out", "run"});
   ASSERT_EQ(begun.status, 0) << begun.err;
-  EXPECT_NE(begun.out.find("starting from the weights in start"), std::string::npos) << begun.out;
+  EXPECT_TRUE(says(begun.out, "starting from the weights in start"));
   must({"export", "--checkpoint", "run", "--out", "after"});
   expect_same_weights("after", Path(kFixture));  // steps of 1e-20 change nothing
   EXPECT_EQ(io::read_json(real_files(), folder_ / "after/config.json")["max_position_embeddings"], 512);
@@ -140,8 +131,7 @@ TEST_F(HfFolders, AKeyThatTheFolderSaysOtherwiseIsNamed) {
                       "\"\nkv_heads = 2\ndropout = 0.1\nvocab = 1000\n[train]\nmax_steps = 1\n");
   expect_bad_input({"config", "c.toml"}, {"c.toml:5: model.vocab is 1000", "says 384"});
   const Ran shown = must({"config", "model.init_from=" + kFixture, "model.kv_heads=2", "model.dropout=0.1"});
-  for (const char* line : {"layers = 2", "kv_heads = 2", "head_dim = 16", "dropout = 0.1", "max_positions = 512"})
-    EXPECT_NE(shown.out.find(line), std::string::npos) << line;
+  EXPECT_TRUE(says(shown.out, {"layers = 2", "kv_heads = 2", "head_dim = 16", "dropout = 0.1", "max_positions = 512"}));
 }
 
 TEST_F(HfFolders, DamageIsOneSentenceAndLeavesNothing) {
@@ -171,7 +161,7 @@ TEST_F(HfFolders, DamageIsOneSentenceAndLeavesNothing) {
   // Found while they are loaded; the same folder takes the run once the weights are mended.
   const Ran refused = train({"model.init_from=" + flipped, "train.max_steps=1", "--out", "run"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_NE(refused.err.find("its hash is not the one in the manifest"), std::string::npos) << refused.err;
+  EXPECT_TRUE(says(refused.err, "its hash is not the one in the manifest"));
   EXPECT_FALSE(exists("run"));
   std::filesystem::copy_file(folder_ / "good/model.safetensors", folder_ / flipped / "model.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
@@ -187,12 +177,12 @@ TEST_F(HfFolders, TrainingStartsFromTheNewestWholeCheckpointOfARun) {
   const auto expect_passed_over = [&](const std::string& out, const std::string& problem) {
     const Ran begun = train({"model.init_from=run", "train.max_steps=1", "--out", out});
     EXPECT_EQ(begun.status, 0) << begun.err;
-    EXPECT_NE(begun.out.find("starting from the weights in " + old), begun.out.npos) << begun.out;
+    EXPECT_TRUE(says(begun.out, "starting from the weights in " + old));
     const std::string warning = "redline: warning: the checkpoint of step 3 is damaged: ";
     EXPECT_EQ(begun.err.rfind(warning, 0), 0u) << begun.err;
     EXPECT_EQ(begun.err.find(warning, 1), begun.err.npos) << begun.err;  // once
-    EXPECT_NE(begun.err.find(problem), begun.err.npos) << begun.err;
-    EXPECT_NE(begun.err.find("; that of step 2 is taken instead"), begun.err.npos) << begun.err;
+    EXPECT_TRUE(says(begun.err, problem));
+    EXPECT_TRUE(says(begun.err, "; that of step 2 is taken instead"));
   };
   std::string bytes = real_files().read(folder_ / newest / "model.safetensors");
   bytes[bytes.size() / 2] ^= 1;  // seen when tensors are read
@@ -200,7 +190,7 @@ TEST_F(HfFolders, TrainingStartsFromTheNewestWholeCheckpointOfARun) {
   expect_passed_over("a", "its hash is not the one in the manifest");
   const Ran named = train({"model.init_from=" + newest, "train.max_steps=1", "--out", "b"});
   EXPECT_EQ(named.status, 2);
-  EXPECT_NE(named.err.find("its hash is not the one in the manifest"), named.err.npos) << named.err;
+  EXPECT_TRUE(says(named.err, "its hash is not the one in the manifest"));
   real_files().truncate(folder_ / newest / "model.safetensors", 1000);  // seen at a glance
   expect_passed_over("c", "truncated");
   real_files().truncate(folder_ / old / "model.safetensors", 1000);
@@ -236,7 +226,7 @@ TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
   const Ran other =
       train({"model.init_from=in", "train.max_steps=1", "--out", "run", "data.train=words.txt", "data.eval=words.txt"});
   EXPECT_EQ(other.status, 0) << other.err;
-  EXPECT_NE(other.out.find("warning: the data are read with the tokenizer bytes"), std::string::npos) << other.out;
+  EXPECT_TRUE(says(other.out, "warning: the data are read with the tokenizer bytes"));
 }
 
 TEST_F(HfFolders, ARunIsExportedWithTheTokenizerOfItsData) {
@@ -343,7 +333,7 @@ TEST_F(HfFolders, WeightsThatAreNotFiniteAreNamed) {
     expect_bad_input({"eval", "--checkpoint", "hf", "--data", "ping", "--batches", "1", "--device", "cpu"}, parts);
     const Ran refused = train({"model.init_from=hf", "train.max_steps=1", "--out", "run"});
     EXPECT_EQ(refused.status, 2);
-    for (const std::string& part : parts) EXPECT_NE(refused.err.find(part), std::string::npos) << refused.err;
+    for (const std::string& part : parts) EXPECT_TRUE(says(refused.err, part));
     EXPECT_FALSE(exists("out") || exists("run"));
   }
 }
@@ -395,7 +385,7 @@ TEST_F(HfFolders, AFileOverTheLimitIsToldAndLeavesNothing) {
   const Ran ran = run({"export", "--checkpoint", kFixture, "--out", "out"});
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(ran.status, 1);
-  EXPECT_NE(ran.err.find("model.safetensors: cannot write: File too large\n"), ran.err.npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, "model.safetensors: cannot write: File too large\n"));
   EXPECT_FALSE(exists("out") || exists("out.partial"));
 }
 
@@ -416,7 +406,7 @@ TEST_F(HfFolders, TheAverageOfARunIsExportedAndEvaluatesToWhatTheRunSaid) {
   const Words run_of = {"train.max_steps=8", "train.average=ema", "train.eval_every=8", "optim.lr=1e-2",
                         "optim.schedule=constant"};
   Words words = {"train", "--out", "run"};
-  words.insert(words.end(), kTiny.begin(), kTiny.end());
+  words.insert(words.end(), kStillRun.begin(), kStillRun.end());
   words.insert(words.end(), run_of.begin(), run_of.end());
   must(words);
   const auto last_row = [&](const std::string& run, std::size_t row) {

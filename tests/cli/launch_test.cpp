@@ -54,7 +54,7 @@ TEST_F(Processes, WhoDoesNotListenIsKilled) {
   const double begin = steady_seconds();
   const ProcessesEnd end = run_processes(shells({"trap '' TERM; sleep 60", "kill -9 $$"}), {0.1, 0.3});
   EXPECT_EQ(end.status, 1);
-  EXPECT_NE(end.how.find("signal 9"), std::string::npos) << end.how;
+  EXPECT_TRUE(says(end.how, "signal 9"));
   EXPECT_LT(steady_seconds() - begin, 20);
 }
 
@@ -110,8 +110,7 @@ TEST_F(Processes, APrefixStandsBeforeEachLine) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run_processes(all).status, 0);
   const std::string err = ::testing::internal::GetCapturedStderr(), out = ::testing::internal::GetCapturedStdout();
-  for (const char* line : {"[rank 1] one\n", "[rank 1] two\n", "[rank 1] three\n"})
-    EXPECT_NE(out.find(line), std::string::npos) << out;
+  EXPECT_TRUE(says(out, {"[rank 1] one\n", "[rank 1] two\n", "[rank 1] three\n"}));
   EXPECT_TRUE(out.starts_with("zero\n") || out.find("\nzero\n") != out.npos) << out;
   EXPECT_EQ(err, "[rank 1] four\n");
 }
@@ -153,17 +152,16 @@ TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
   const Ran ran = launch({"model.layers=1", "model.hidden=32", "model.heads=2", "model.head_dim=16", "model.ffn=48",
                           "train.seq_len=64", "train.batch_size=2", "train.max_steps=2", "--out", "a"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("2 ranks"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, "2 ranks"));
   EXPECT_EQ(ran.out.find("2 steps done"), ran.out.rfind("2 steps done")) << ran.out;
-  EXPECT_EQ(ran.out.find('\x1b'), std::string::npos) << "a live line where nobody watches";
+  EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nobody watches";
 }
 
 TEST_F(LaunchOnCpu, BadInputIsOneSentence) { expect_bad_input(launch({"quik"}), {"quik", "quick"}); }
 
 TEST_F(Launch, InfoNamesTheEngines) {
   const std::string out = run({"info"}).out;
-  EXPECT_NE(out.find("\nmpi "), std::string::npos) << out;
-  EXPECT_NE(out.find("\nnccl "), std::string::npos) << out;
+  EXPECT_TRUE(says(out, {"\nmpi ", "\nnccl "}));
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // A mapped file that somebody cuts short while it is read: one sentence that names it, exit status 2, and a run that
 // goes on once it is back.
-#include "cli/lost_file.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <thread>
 
 #include "cli/program.h"
+#include "cli/signals.h"
 #include "io/checkpoint_folder.h"
 
 namespace redline::cli {
@@ -104,13 +103,13 @@ TEST_F(LostFile, ARunGoesOnWhenItIsBack) {
   real_files().truncate(folder_ / "train.bin", 0);
   const Ran ran = running.get();
   EXPECT_EQ(ran.status, kBadInput) << ran.err;
-  EXPECT_NE(ran.err.find("train.bin: cannot read: it became shorter"), ran.err.npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, "train.bin: cannot read: it became shorter"));
   const auto saved = io::newest_whole_checkpoint(real_files(), folder_ / "run/checkpoints", [](const auto&) {});
   ASSERT_TRUE(saved);
   write("train.bin", ids);
   const Ran resumed = train({fmt::format("train.max_steps={}", saved->step + 2), "--resume"});
   EXPECT_EQ(resumed.status, kDone) << resumed.err;
-  EXPECT_NE(resumed.out.find(fmt::format("resuming after step {} ", saved->step)), resumed.out.npos) << resumed.out;
+  EXPECT_TRUE(says(resumed.out, fmt::format("resuming after step {} ", saved->step)));
 }
 
 }  // namespace

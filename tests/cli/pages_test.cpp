@@ -16,9 +16,7 @@ class Pages : public ProgramTest {
     EXPECT_EQ(ran.err, "");
     return ran.out;
   }
-  static void expect_holds(const std::string& page, std::string_view part) {
-    EXPECT_NE(page.find(part), std::string::npos) << part;
-  }
+  static void expect_holds(const std::string& page, std::string_view part) { EXPECT_TRUE(says(page, part)); }
   static bool installed(const std::string& program) {
     return std::system(("command -v " + program + " >/dev/null 2>&1").c_str()) == 0;
   }

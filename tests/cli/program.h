@@ -3,16 +3,22 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "base/files.h"
 #include "cli/commands.h"
 #include "testing/paths.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::cli {
+
+using testing::says;
 
 struct Ran {
   int status = -1;
@@ -25,6 +31,33 @@ inline std::string quoted(const std::string& word) {
   return out + "'";
 }
 
+inline const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
+
+// A model and a batch that train in moments.
+inline const Words kTinyModel = {"model.layers=1", "model.hidden=32",  "model.heads=2",     "model.head_dim=16",
+                                 "model.ffn=48",   "train.seq_len=64", "train.batch_size=2"};
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Starts the program in `folder`, with its standard streams in files there, or `out` as its output. Returns its
+// process.
+inline pid_t start_program(const Path& folder, Words words, int out = -1, void (*on_interrupt)(int) = SIG_DFL) {
+  words.insert(words.begin(), testing::program());
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  std::signal(SIGINT, on_interrupt);
+  if (::chdir(folder.c_str()) != 0 || !std::freopen("stderr", "w", stderr)) ::_exit(99);
+  if (out >= 0 ? ::dup2(out, STDOUT_FILENO) < 0 : !std::freopen("stdout", "w", stdout)) ::_exit(99);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv(testing::program(), arguments.data());
+  ::_exit(98);
+}
+
 class ProgramTest : public ::testing::Test {
  protected:
   // Runs the program in a folder of the test's own.
@@ -32,6 +65,12 @@ class ProgramTest : public ::testing::Test {
     std::string line;
     for (const std::string& word : words) line += " " + quoted(word);
     return run_line(line + " " + redirect);
+  }
+  // The same, and it must succeed.
+  Ran must(const Words& words) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran;
   }
   // The words as a shell reads them; `input` is what the program is given.
   Ran run_line(const std::string& line, std::string_view input = "") {
@@ -49,8 +88,7 @@ class ProgramTest : public ::testing::Test {
     EXPECT_EQ(ran.status, 2) << ran.err;
     EXPECT_EQ(ran.err.rfind("redline: error: ", 0), 0u) << ran.err;
     EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
-    for (const std::string& part : parts)
-      EXPECT_NE(ran.err.find(part), std::string::npos) << "'" << part << "' in: " << ran.err;
+    for (const std::string& part : parts) EXPECT_TRUE(says(ran.err, part));
     EXPECT_EQ(ran.out, "");
   }
   void write(const std::string& name, std::string_view text) { real_files().replace(folder_ / name, text); }

@@ -30,7 +30,7 @@ TEST_F(ReportTest, OneRunAndTwo) {
   for (const std::string& name : real_files().list(folder_ / "b")) EXPECT_FALSE(name.starts_with("events.out")) << name;
   Ran ran = run({"report", "a"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("a: finished after 30 steps"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, "a: finished after 30 steps"));
   EXPECT_EQ(ran.err, "");
   EXPECT_EQ(data("a/report.html")["runs"][0]["held_out"]["step"], io::Json({0, 10, 20, 30}));
   EXPECT_EQ(run({"report", "a"}).status, 0) << "again, over the page of before";
@@ -62,8 +62,7 @@ TEST_F(ReportTest, AResumedRunTellsOfBothSessions) {
   train("a", {"train.max_steps=20"});
   train("a", {"--resume"});
   const std::string events = text("a/events.jsonl");
-  EXPECT_NE(events.find("\"first_step\":20"), std::string::npos);
-  EXPECT_NE(events.find("\"card\":false"), std::string::npos);
+  EXPECT_TRUE(says(events, {"\"first_step\":20", "\"card\":false"}));
   EXPECT_EQ(run({"report", "a"}).status, 0);
   EXPECT_EQ(data("a/report.html")["runs"][0]["resumes"]["step"], io::Json({20}));
 }
@@ -73,7 +72,7 @@ TEST_F(ReportTest, ARunThatFailedSaysWhy) {
   words.insert(words.end(), tiny_.begin(), tiny_.end());
   const Ran ran = run(words);
   ASSERT_EQ(ran.status, 1) << ran.out;
-  EXPECT_NE(ran.err.find("docs/monitoring.md#a-loss-that-is-not-finite"), std::string::npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, "docs/monitoring.md#a-loss-that-is-not-finite"));
   const Ran report = run({"report", "a", "--json"});
   EXPECT_EQ(io::parse_json(report.out, "stdout")["runs"][0]["state"], "failed");
 }
@@ -89,8 +88,7 @@ TEST_F(ReportTest, BadInputIsASentenceAndTheRestIsShown) {
   write("a/metrics.jsonl", text("a/metrics.jsonl") + "{\"step\":31,\"lo");
   const Ran ran = run({"report", "a", "nowhere", "--out", "page.html"});
   EXPECT_EQ(ran.status, 0);
-  EXPECT_NE(ran.err.find("warning: nowhere: there is no such folder"), std::string::npos) << ran.err;
-  EXPECT_NE(ran.err.find("ends in half a line"), std::string::npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, {"warning: nowhere: there is no such folder", "ends in half a line"}));
   EXPECT_NE(text("page.html").find("there is no such folder"), std::string::npos);
 }
 
@@ -101,8 +99,8 @@ TEST_F(ReportTest, AFolderOfRuns) {
   real_files().create_folders(folder_ / "runs/broken/metrics.jsonl");
   const Ran ran = run({"report", "runs"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("report: runs/report.html"), std::string::npos) << ran.out;
-  EXPECT_NE(ran.err.find("runs/broken/metrics.jsonl"), std::string::npos) << ran.err;
+  EXPECT_TRUE(says(ran.out, "report: runs/report.html"));
+  EXPECT_TRUE(says(ran.err, "runs/broken/metrics.jsonl"));
   const io::Json page = data("runs/report.html");
   ASSERT_EQ(page["runs"].size(), 2u);
   EXPECT_EQ(page["unreadable"].size(), 1u);
@@ -119,8 +117,8 @@ TEST_F(ReportTest, AFileThatCannotBeReadCostsItsRunOnly) {
   real_files().create_folders(folder_ / "broken/metrics.jsonl");
   const Ran ran = run({"report", "a", "broken", "--out", "page.html"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.err.find("broken/metrics.jsonl"), std::string::npos) << ran.err;
-  EXPECT_NE(ran.out.find("a: finished"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.err, "broken/metrics.jsonl"));
+  EXPECT_TRUE(says(ran.out, "a: finished"));
 }
 
 TEST_F(ReportTest, TheTableOfMetricsIsPrinted) {

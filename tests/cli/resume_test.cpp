@@ -29,7 +29,7 @@ class ResumeCommand : public ProgramTest {
   }
   void edit(const std::string& from, const std::string& to) {
     std::string text = real_files().read(folder_ / "a/config.toml");
-    ASSERT_NE(text.find("\n" + from), text.npos) << from;
+    ASSERT_TRUE(says(text, "\n" + from)) << from;
     write("a/config.toml", text.replace(text.find("\n" + from) + 1, from.size(), to));
   }
   Ran first_;
@@ -83,7 +83,7 @@ TEST_F(ResumeCommand, ATokenizerThatMovedIsInTheRun) {
   fs::rename(folder_ / "t", folder_ / "elsewhere");
   const Ran ran = resume({"train.max_steps=3"}, "b");
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.err.find("the run goes on with its own copy, b/tokenizer"), std::string::npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, "the run goes on with its own copy, b/tokenizer"));
 }
 
 TEST_F(ResumeCommand, TheProductsThatTookFp8AreTheRunsOwn) {
@@ -120,7 +120,7 @@ TEST_F(ResumeCommand, GoesOnFromAnOlderCheckpointAndLeavesTheNewer) {
   EXPECT_EQ(real_files().list(folder_ / "a/checkpoints"),
             (std::vector<std::string>{"step_00000002", "step_00000003", "step_00000004.left"}));
   const std::string rows = real_files().read(folder_ / "a/metrics.jsonl");
-  EXPECT_EQ(rows.find("\"step\":4,"), rows.npos) << "a row of a step that the run has gone back behind";
+  EXPECT_FALSE(says(rows, "\"step\":4,")) << "a row of a step that the run has gone back behind";
 }
 
 TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {

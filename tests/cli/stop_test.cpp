@@ -18,25 +18,12 @@
 namespace redline::cli {
 namespace {
 
-const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
-
 class Stop : public ProgramTest {
  protected:
   // Starts the program with its streams in files, and returns when it listens to signals.
-  void start(Words words, int out = -1) {
-    words.insert(words.begin(), testing::program());
-    child_ = ::fork();
+  void start(const Words& words, int out = -1) {
+    child_ = start_program(folder_.path(), words, out, with_int_);
     ASSERT_GE(child_, 0);
-    if (child_ == 0) {
-      std::signal(SIGINT, with_int_);
-      if (::chdir(folder_.path().c_str()) != 0 || !std::freopen("stderr", "w", stderr)) ::_exit(99);
-      if (out >= 0 ? ::dup2(out, STDOUT_FILENO) < 0 : !std::freopen("stdout", "w", stdout)) ::_exit(99);
-      std::vector<char*> arguments;
-      for (std::string& word : words) arguments.push_back(word.data());
-      arguments.push_back(nullptr);
-      ::execv(testing::program(), arguments.data());
-      ::_exit(98);
-    }
     for (int i = 0; i < 1500 && !listens(); ++i) pause();
   }
   void signal(int number) { ASSERT_EQ(::kill(child_, number), 0); }
@@ -86,8 +73,7 @@ TEST_F(Stop, LadderAndTuneShowWhatTheyKnow) {
     signal(SIGINT);
     const Ran ran = wait();
     EXPECT_EQ(ran.status, kStopped) << ran.err;
-    EXPECT_NE(ran.out.find("stopped: "), ran.out.npos) << ran.out;
-    EXPECT_NE(ran.out.find("real tokens/s"), ran.out.npos) << ran.out;
+    EXPECT_TRUE(says(ran.out, {"stopped: ", "real tokens/s"}));
     EXPECT_FALSE(exists("quick.tuned.toml"));
   }
 }
@@ -252,10 +238,8 @@ TEST_F(StopTraining, ATermOrAHangUpDropsTheStep) {
     EXPECT_EQ(ran.status, kStopped);
     EXPECT_EQ(ran.err,
               "stopping: the unfinished step is dropped and the state before it saved; again: without saving\n");
-    EXPECT_NE(ran.out.find("stopped by signal " + std::to_string(number) + " before the first step in "),
-              std::string::npos)
-        << ran.out;
-    EXPECT_NE(ran.out.find("; step 1 was left unfinished; continue with --resume"), std::string::npos) << ran.out;
+    EXPECT_TRUE(says(ran.out, "stopped by signal " + std::to_string(number) + " before the first step in "));
+    EXPECT_TRUE(says(ran.out, "; step 1 was left unfinished; continue with --resume"));
     real_files().remove_all(folder_ / "run");
   }
 }
@@ -269,7 +253,7 @@ TEST_F(StopTraining, CtrlCSaysSoAtOnceAndAgainDropsTheStep) {
   signal(SIGINT);
   const Ran ran = wait_briefly();
   EXPECT_EQ(ran.status, kStopped);
-  EXPECT_NE(ran.out.find("stopped by signal 2 before the first step"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, "stopped by signal 2 before the first step"));
 }
 
 TEST_F(StopTraining, CtrlCLeavesAnEvaluation) {
@@ -277,8 +261,7 @@ TEST_F(StopTraining, CtrlCLeavesAnEvaluation) {
   signal(SIGINT);
   const Ran ran = wait_briefly();
   EXPECT_EQ(ran.status, kStopped);
-  EXPECT_NE(ran.out.find("stopped by signal 2 before the first step in "), std::string::npos) << ran.out;
-  EXPECT_NE(ran.out.find("0 tokens; continue with --resume"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, {"stopped by signal 2 before the first step in ", "0 tokens; continue with --resume"}));
 }
 
 TEST_F(Stop, Sample) {

@@ -5,8 +5,7 @@
 #include <map>
 
 #include "cli/program.h"
-#include "cli/sweep_grid.h"
-#include "cli/sweep_rule.h"
+#include "cli/sweep_runs.h"
 #include "config/load.h"
 #include "io/json.h"
 #include "testing/page_data.h"
@@ -130,7 +129,7 @@ TEST_F(SweepTest, TheGridIsTrainedAndCompared) {
   ASSERT_EQ(ran.status, 0) << ran.err;
   for (const char* part : {"   lr  seed  held out", "0.001     1", " 0.01     2", " finished\n", "mean ± standard",
                            "2 of 2\n", "* best: s/lr=0.01,seed=", "table: s/sweep.csv\nreport: s/sweep.html\n"})
-    EXPECT_NE(ran.out.find(part), ran.out.npos) << part << "\nin: " << ran.out;
+    EXPECT_TRUE(says(ran.out, part)) << "\nin: ";
   const std::string csv = text("s/sweep.csv");
   EXPECT_EQ(std::ranges::count(csv, '\n'), 5);
   const io::Json page = testing::page_data(text("s/sweep.html"));
@@ -187,7 +186,7 @@ TEST_F(SweepTest, HopelessRunsAreStoppedAndGoOnWithAll) {
       "--grid", "optim.lr=1e-2,1e-7", "--out", "s", "--json", "train.max_steps=1600", "train.eval_every=50"};
   const Ran ran = run(sweep(more));
   ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.err.find("lr=1e-07 was stopped as hopeless: held-out loss"), ran.err.npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, "lr=1e-07 was stopped as hopeless: held-out loss"));
   const io::Json stopped = io::parse_json(ran.out, "stdout")["runs"][1];
   EXPECT_EQ(stopped["state"], "hopeless");
   EXPECT_GE(stopped["steps"], 400);
@@ -204,15 +203,14 @@ TEST_F(SweepTest, HopelessRunsAreStoppedAndGoOnWithAll) {
 TEST_F(SweepTest, ARunThatDivergesOrFailsEndsNothingButItself) {
   Ran ran = run(sweep({"--grid", "optim.lr=1e30,1e-3", "--out", "s", "optim.clip=0"}));
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("diverged at step"), ran.out.npos) << ran.out;
-  EXPECT_NE(ran.out.find("* best: s/lr=0.001"), ran.out.npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, {"diverged at step", "* best: s/lr=0.001"}));
   write("a.txt", "words and more words, so that there is something to learn from. words and more words again.");
   const Words data = {"--grid",          "data.train=nowhere.txt,a.txt", "--out", "t",
                       "data.eval=a.txt", "data.tokenizer=bytes"};
   ran = run(sweep(data));
   EXPECT_EQ(ran.status, 1) << ran.err;
-  EXPECT_NE(ran.err.find("warning: train=nowhere.txt failed: "), ran.err.npos) << ran.err;
-  EXPECT_NE(ran.out.find("1 of 2 runs left; the same command goes on"), ran.out.npos) << ran.out;
+  EXPECT_TRUE(says(ran.err, "warning: train=nowhere.txt failed: "));
+  EXPECT_TRUE(says(ran.out, "1 of 2 runs left; the same command goes on"));
   write("nowhere.txt", text("a.txt"));
   ran = run(sweep(data));
   EXPECT_EQ(ran.status, 0) << ran.err;

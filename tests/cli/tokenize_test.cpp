@@ -97,7 +97,7 @@ class TokenizeProgress : public TokenizeTest {
   }
   static void expect_line(const std::string& shown) {
     EXPECT_TRUE(shown.starts_with("\rtokenizing: ")) << shown;
-    EXPECT_NE(shown.find(" MiB read, "), std::string::npos) << shown;
+    EXPECT_TRUE(says(shown, " MiB read, "));
   }
   const std::string pieces_ =
       fmt::format("--tokenizer '{}/tests/fixtures/tokenizers/pieces.model'", testing::source_folder());
@@ -158,7 +158,7 @@ TEST_F(TokenizeTest, TrainsAFileThatItThenReads) {
   const Ran ran =
       run("tokenizer train --vocab-size 300 --out t.json --special '<a>' --special '<|endoftext|>' corpus.txt");
   ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("300 tokens"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, "300 tokens"));
   const Ran ids = run("tokenize --tokenizer t.json", "<a> the cat<|endoftext|>");
   EXPECT_TRUE(ids.out.starts_with("298 ")) << ids.out;
   EXPECT_TRUE(ids.out.ends_with(" 299\n")) << ids.out;
@@ -172,14 +172,12 @@ TEST_F(TokenizeTest, TrainingReadsWhatPrepareReads) {
   const std::string words = "tokenizer train --vocab-size 260 --out made/of/it.json a.jsonl";
   const Ran missing = run(words);
   EXPECT_EQ(missing.status, 2);
-  EXPECT_NE(missing.err.find("the field is \"body\"; name the one that holds the text with --text-field"),
-            std::string::npos)
-      << missing.err;
-  EXPECT_EQ(missing.err.find("skip"), std::string::npos) << missing.err;
+  EXPECT_TRUE(says(missing.err, "the field is \"body\"; name the one that holds the text with --text-field"));
+  EXPECT_FALSE(says(missing.err, "skip"));
   expect_bad_input(words + " --text-field body", "a.jsonl:2:1");
   const Ran ran = run(words + " --text-field body --on-error skip");
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_NE(ran.out.find("passed over: 1 malformed part, the first: a.jsonl:2:1"), std::string::npos) << ran.out;
+  EXPECT_TRUE(says(ran.out, "passed over: 1 malformed part, the first: a.jsonl:2:1"));
   EXPECT_TRUE(real_files().exists(folder_ / "made/of/it.json"));
   expect_bad_input(words + " --on-error skip", "all of it was passed over; the first: a.jsonl:1:1");
 }

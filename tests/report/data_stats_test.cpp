@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "io/json.h"
 #include "report/figures.h"
+#include "report/small_run.h"
 #include "testing/page_data.h"
 
 namespace redline::report {
@@ -45,8 +47,6 @@ std::vector<std::int64_t> some_lengths(int count = 400) {
 
 Analysed plain_example() { return {survey_of(some_lengths()), {.shape = {4, 256, 32}, .model = {}, .progress = {}}}; }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(DataStats, JsonHasTheNamesThatScriptsRelyOn) {
   const Analysed example = plain_example();
   const io::Json json = data_stats_json(example.stats);
@@ -72,7 +72,7 @@ TEST(DataStats, JsonHasTheNamesThatScriptsRelyOn) {
   EXPECT_EQ(json.at("row_lengths").size(), 4u);
   EXPECT_EQ(json.at("row_lengths")[1].at("seq_len"), 128);
   EXPECT_EQ(json.at("buckets").at("best_edges"), example.analysis.best_edges.edges);
-  EXPECT_EQ(json.at("recommendation"), recommendation(example.stats));
+  EXPECT_EQ(json.at("recommendation"), sentence(example.stats, "recommendation"));
 }
 
 TEST(DataStats, TheTerminalShowsTheFigures) {
@@ -117,11 +117,14 @@ TEST(DataStats, ThePageHasTheFiguresAndTheSentences) {
   const std::string html = data_stats_page(example.stats);
   io::Json data = testing::page_data(html);
   EXPECT_EQ(data["page"], "lengths");
-  EXPECT_EQ(data["sentences"]["settings"], settings_sentence(example.stats));
-  EXPECT_EQ(data["sentences"]["sampling"], sampling_sentence(example.stats));
-  EXPECT_EQ(data["sentences"]["caveat"], caveat_sentence(example.stats));
-  EXPECT_EQ(data["sentences"]["counting"], counting_sentence(example.stats));
-  EXPECT_EQ(data["sentences"]["buckets"], buckets_sentence(example.stats));
+  for (const char* key : {"settings", "sampling", "caveat", "counting", "buckets"}) {
+    EXPECT_EQ(data["sentences"][key], sentence(example.stats, key)) << key;
+    EXPECT_NE(data["sentences"][key], "") << key;
+  }
+  const io::Json& titles = data["tables"]["titles"];
+  ASSERT_EQ(data["tables"]["modes"].size(), data["row_lengths"].size());
+  for (const auto& [mode, cells] : data["tables"]["modes"][0].items()) EXPECT_EQ(cells.size(), titles.size()) << mode;
+  data.erase("tables");
   data.erase("page");
   data.erase("sentences");
   EXPECT_EQ(data, data_stats_json(example.stats));
@@ -160,7 +163,7 @@ TEST(DataStats, TheAdviceFollowsTheFigures) {
                          const std::string& model = "") {
     data::AnalysisSettings settings{.shape = shape, .truncate = truncate, .model = {}, .progress = {}};
     if (!model.empty()) settings.model = data::ModelCost{100, 1};
-    return recommendation(Analysed(survey_of(std::move(lengths)), settings, model).stats);
+    return sentence(Analysed(survey_of(std::move(lengths)), settings, model).stats, "recommendation");
   };
   const std::string usual = advice(some_lengths(), {4, 256, 32});
   EXPECT_TRUE(has(usual, "data.packing = \"pack\"")) << usual;
@@ -183,9 +186,10 @@ TEST(DataStats, TheAdviceFollowsTheFigures) {
 TEST(DataStats, EveryDocumentAWholeRowNeedsNoBuckets) {
   const Analysed example(survey_of(std::vector<std::int64_t>(50, 64)),
                          {.shape = {2, 64, 8}, .model = {}, .progress = {}});
-  EXPECT_TRUE(has(buckets_sentence(example.stats), "gain nothing"));
+  EXPECT_TRUE(has(sentence(example.stats, "buckets"), "gain nothing"));
   const Analysed other = plain_example();
-  EXPECT_TRUE(has(buckets_sentence(other.stats), "data.buckets=" + bucket_list(other.analysis.best_edges.edges, 256)));
+  EXPECT_TRUE(
+      has(sentence(other.stats, "buckets"), fmt::format("data.buckets=[{}, ", other.analysis.best_edges.edges[0])));
 }
 
 }  // namespace

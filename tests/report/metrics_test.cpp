@@ -8,17 +8,21 @@
 #include <tuple>
 
 #include "io/json.h"
+#include "report/page.h"
 #include "report/prometheus_file.h"
 #include "report/rows_file.h"
-#include "report/run_page.h"
 #include "report/run_record.h"
-#include "report/tensorboard_file.h"
+#include "report/run_summary.h"
+#include "report/tensorboard.h"
 #include "testing/page_data.h"
 #include "testing/paths.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::report {
 namespace {
+
+using testing::says;
 
 // A step that has all of them, each with a value of its own.
 train::StepMetrics full_step() {
@@ -105,13 +109,13 @@ TEST(Metrics, EachReachesEverySink) {
     }
     if (!m.tag.empty()) {
       EXPECT_TRUE(tags.insert(m.tag).second) << m.tag << " twice";
-      EXPECT_NE(events.find(m.tag), std::string::npos) << m.tag;
+      EXPECT_TRUE(says(events, m.tag));
     }
     if (!m.gauge.name.empty()) {
       EXPECT_TRUE(names.insert(m.gauge.name).second) << m.gauge.name << " twice";
-      EXPECT_NE(gauges.find(fmt::format("# HELP redline_{} {}\n", m.gauge.name, m.gauge.help)), std::string::npos);
+      EXPECT_TRUE(says(gauges, fmt::format("# HELP redline_{} {}\n", m.gauge.name, m.gauge.help)));
       const std::string name = fmt::format("\nredline_{}{{run=\"{}\"}} ", m.gauge.name, run_name(prometheus.path()));
-      EXPECT_NE(gauges.find(fmt::format("{}{}\n", name, *value * m.gauge.factor)), std::string::npos) << name;
+      EXPECT_TRUE(says(gauges, fmt::format("{}{}\n", name, *value * m.gauge.factor))) << name;
     }
     const bool drawn = page["runs"][0]["curves"].contains(m.key);
     EXPECT_EQ(drawn, m.panel.section != Section::none) << m.key;
@@ -149,11 +153,9 @@ TEST(Metrics, FiguresOfNamesReachEverySink) {
     EXPECT_EQ(page["runs"][0]["named"][i]["y"][0], value);
     EXPECT_EQ(page["runs"][0]["named"][i]["step"][0], 7);
   }
-  EXPECT_NE(events.find("eval/loss/code"), std::string::npos);
-  EXPECT_NE(events.find("data/share/ping"), std::string::npos);
-  EXPECT_NE(gauges.find("redline_eval_loss_of{run=\"" + run_name(prometheus.path()) + "\",name=\"code\"} 1.5\n"),
-            std::string::npos);
-  EXPECT_NE(gauges.find("name=\"a \\\"b\\\"/c.jsonl\"} 0.7\n"), std::string::npos);
+  EXPECT_TRUE(says(events, {"eval/loss/code", "data/share/ping"}));
+  EXPECT_TRUE(says(gauges, "redline_eval_loss_of{run=\"" + run_name(prometheus.path()) + "\",name=\"code\"} 1.5\n"));
+  EXPECT_TRUE(says(gauges, "name=\"a \\\"b\\\"/c.jsonl\"} 0.7\n"));
 }
 
 // A run that goes back takes them back.
@@ -216,7 +218,7 @@ TEST(Metrics, TheDocumentationIsWhatTheTableSays) {
   ASSERT_NE(end, text.npos);
   if (std::getenv("REDLINE_UPDATE_DOCS"))
     real_files().replace(page, text.replace(begin, end + 1 - begin, metrics_as_markdown()));
-  EXPECT_NE(text.find("\n\n" + metrics_as_markdown() + "\n"), text.npos)
+  EXPECT_TRUE(says(text, "\n\n" + metrics_as_markdown() + "\n"))
       << "run tests_report once with REDLINE_UPDATE_DOCS=1, or paste what redline report --metrics prints";
 }
 

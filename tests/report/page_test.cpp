@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include "io/json.h"
+#include "report/small_run.h"
 #include "testing/page_data.h"
+#include "testing/says.h"
 
 namespace redline::report {
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using testing::says;
 
 TEST(Page, DataStaysData) {
   const std::string odd = "</script><b a=\"'&@data@@tables@\x01\u2028<!--";
@@ -33,8 +36,7 @@ TEST(Page, FetchesNothing) {
   for (std::size_t at = html.find("http"); at != html.npos; at = html.find("http", at + 1))
     EXPECT_TRUE(html.substr(at, 18) == "http://www.w3.org/" || html.substr(at, 10) == "http-equiv")
         << html.substr(at, 40);
-  for (const char* part : {"default-src 'none'", "prefers-color-scheme: dark", "@media print", "max-width: 52rem"})
-    EXPECT_TRUE(has(html, part)) << part;
+  EXPECT_TRUE(says(html, {"default-src 'none'", "prefers-color-scheme: dark", "@media print", "max-width: 52rem"}));
 }
 
 TEST(Page, TablesSayWhereALongListGoes) {

@@ -1,17 +1,26 @@
-// A run's folder is read for all that it has: what is torn, missing or of another version costs a sentence.
+// A run's folder is read for all that it has: what is torn, missing or of another version costs a sentence. Its
+// sessions are one account, and a run can be followed while it writes.
 #include "report/run_record.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
-#include "report/run_page.h"
+#include "io/json.h"
+#include "report/page.h"
+#include "report/rows_file.h"
+#include "report/run_summary.h"
 #include "testing/page_data.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::report {
 namespace {
+
+using testing::one_says;
+using testing::says;
 
 std::string row(int step, const std::string& more = "") {
   return fmt::format(
@@ -31,11 +40,6 @@ class RunRecordTest : public ::testing::Test {
  protected:
   void write(const char* name, std::string_view text) { real_files().create(folder_ / name)->write(text); }
   RunRecord read() { return read_run(real_files(), folder_.path()); }
-  static bool says(const RunRecord& run, std::string_view part) {
-    for (const std::string& p : run.problems)
-      if (p.find(part) != p.npos) return true;
-    return false;
-  }
   testing::TempFolder folder_;
 };
 
@@ -143,7 +147,7 @@ TEST_F(RunRecordTest, HalfALineAtTheEnd) {
     write("metrics.jsonl", rows(1, 5) + last.substr(0, cut));
     const RunRecord run = read();
     ASSERT_EQ(run.rows(), 5u) << cut;
-    ASSERT_TRUE(says(run, "metrics.jsonl ends in half a line")) << cut;
+    ASSERT_TRUE(one_says(run.problems, {"metrics.jsonl", "half a line"})) << cut;
   }
 }
 
@@ -152,7 +156,7 @@ TEST_F(RunRecordTest, LinesThatAreNotOursArePassedOver) {
   write("metrics.jsonl", rows(1, 3) + "garbage\n[1]\n{\"no\":1}\n" + rows(4, 5));
   const RunRecord run = read();
   EXPECT_EQ(run.rows(), 5u);
-  EXPECT_TRUE(says(run, "3 lines that are not what this version writes, the first at line 4")) << run.problems[0];
+  EXPECT_TRUE(one_says(run.problems, {"3 lines", "line 4"})) << run.problems[0];
 }
 
 TEST_F(RunRecordTest, ALineWithoutEndIsPassedOver) {
@@ -160,7 +164,7 @@ TEST_F(RunRecordTest, ALineWithoutEndIsPassedOver) {
   write("metrics.jsonl", rows(1, 3) + std::string(40 << 20, ' ') + "\n" + rows(4, 5));
   const RunRecord run = read();
   EXPECT_EQ(run.rows(), 5u);
-  EXPECT_TRUE(says(run, "1 line that is not what this version writes, the first at line 4"));
+  EXPECT_TRUE(one_says(run.problems, {"1 line", "line 4"}));
 }
 
 // A step without its row still was made.
@@ -180,8 +184,8 @@ TEST_F(RunRecordTest, TotalsCountTheStepsWhoseRowsAreLost) {
   EXPECT_EQ(run.rows(), 18u);
   EXPECT_EQ(run.tokens_so_far.back(), 20000);
   EXPECT_NEAR(run.seconds_so_far.back(), 2.0, 1e-3);
-  EXPECT_TRUE(says(run, "2 lines that are not what this version writes, the first at line 5"));
-  EXPECT_TRUE(says(run, "metrics.jsonl has no row for 2 steps, the first is step 5"));
+  EXPECT_TRUE(one_says(run.problems, {"2 lines", "line 5"}));
+  EXPECT_TRUE(one_says(run.problems, {"metrics.jsonl", "2 steps", "step 5"}));
 }
 
 TEST_F(RunRecordTest, ADamagedNumberOfAStepIsNoResume) {
@@ -232,8 +236,8 @@ TEST_F(RunRecordTest, AnotherVersionsFile) {
   const RunRecord run = read();
   EXPECT_EQ(run.rows(), 2u);
   EXPECT_TRUE(std::isnan(run.column("loss")[1]));
-  EXPECT_TRUE(says(run, "metrics.jsonl has no time, grad_norm, lr, step_ms, tokens, tokens_per_s, mfu"));
-  EXPECT_TRUE(says(run, "events.jsonl is of version 9"));
+  EXPECT_TRUE(one_says(run.problems, {"metrics.jsonl", "time, grad_norm, lr, step_ms, tokens, tokens_per_s, mfu"}));
+  EXPECT_TRUE(one_says(run.problems, {"events.jsonl", "version 9"}));
   EXPECT_FALSE(run_page({run}, {summarise(run, {1e9})}, {}).empty());
 }
 
@@ -281,10 +285,9 @@ TEST_F(RunRecordTest, WithoutMetricsTheRestIsThere) {
   write("config.toml", "[train]\nbatch_size = 8\n");
   const RunRecord run = read();
   EXPECT_EQ(run.rows(), 0u);
-  EXPECT_TRUE(says(run, "there is no metrics.jsonl"));
+  EXPECT_TRUE(one_says(run.problems, {"no metrics.jsonl"}));
   const std::string page = run_page({run}, {summarise(run, {1e9})}, {});
-  EXPECT_NE(page.find("there is no metrics.jsonl"), std::string::npos);
-  EXPECT_NE(page.find("batch_size = 8"), std::string::npos);
+  EXPECT_TRUE(says(page, {"no metrics.jsonl", "batch_size = 8"}));
   EXPECT_TRUE(testing::page_data(page)["runs"][0]["curves"].empty());
 }
 
@@ -301,8 +304,8 @@ TEST_F(RunRecordTest, SamplesByStep) {
   EXPECT_EQ(run.samples[2].step, 20);
   EXPECT_EQ(run.samples[2].prompt, "p");
   EXPECT_EQ(run.samples[2].text, "again") << "a later row of a step is the one that holds";
-  EXPECT_TRUE(says(run, "samples.jsonl: 1 line that is not what this version writes, the first at line 3"));
-  EXPECT_TRUE(says(run, "samples.jsonl ends in half a line"));
+  EXPECT_TRUE(one_says(run.problems, {"samples.jsonl", "1 line", "line 3"}));
+  EXPECT_TRUE(one_says(run.problems, {"samples.jsonl", "half a line"}));
 
   std::string many;
   for (int step = 1; step <= 500; ++step) many += row(step, "t");
@@ -328,8 +331,8 @@ TEST_F(RunRecordTest, TensorsInEightBitsTheWorstFirst) {
                          look(10, tensor("a", "1", 0.5, 0.1) + "," + tensor("b", "1", 0, 0.2)) +
                          look(20, tensor("a", "1", 0, 0.1) + "," + tensor("b", "null", 0, 0.2) + ",7,{}"));
   const RunRecord run = read();
-  EXPECT_EQ(run.fp8_steps, (std::vector<std::int64_t>{1, 10, 20}));
-  EXPECT_TRUE(says(run, "fp8.jsonl: 1 line that is not what this version writes, the first at line 3"));
+  EXPECT_EQ(run.fp8.steps, (std::vector<std::int64_t>{1, 10, 20}));
+  EXPECT_TRUE(one_says(run.problems, {"fp8.jsonl", "1 line", "line 3"}));
   const io::Json shown = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0]["fp8"];
   EXPECT_EQ(shown["step"], 20);
   EXPECT_EQ(shown["x"]["step"], io::Json({1, 10, 20}));
@@ -393,5 +396,265 @@ TEST_F(RunRecordTest, ALaterRowOfAStepIsTheOneThatHolds) {
   EXPECT_EQ(run.steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}));
 }
 
+using train::Part;
+
+// One of a session that began at `began`, after `start_up` seconds of start-up and `steps` of steps.
+std::string session_row(double began, std::int64_t first_step, std::int64_t step, double start_up, double steps,
+                        double saving = 0, const std::string& more = "") {
+  return fmt::format(
+      "{{\"began\":{},\"first_step\":{},\"step\":{},\"time\":{},\"tokens\":{},\"seconds\":{{\"data\":0,\"done_again\":"
+      "0,"
+      "\"evaluation\":0,\"sampling\":0,\"saving\":{},\"standing_still\":0,\"start_up\":{},\"steps\":{}}}{}}}\n",
+      began, first_step, step, began + start_up + steps + saving, 10 * (step - first_step), saving, start_up, steps,
+      more);
+}
+
+class RunGoodputTest : public ::testing::Test {
+ protected:
+  RunGoodput read(std::string_view text) {
+    problems_.clear();
+    real_files().create(folder_ / "goodput.jsonl")->write(text);
+    return read_goodput(real_files(), folder_ / "goodput.jsonl", problems_);
+  }
+  testing::TempFolder folder_;
+  std::vector<std::string> problems_;
+};
+
+TEST_F(RunGoodputTest, AStopLosesNothing) {
+  const RunGoodput run = read(session_row(1000, 0, 0, 5, 0) + session_row(1000, 0, 50, 5, 45, 2) +
+                              session_row(1100, 50, 50, 3, 0) + session_row(1100, 50, 90, 3, 37));
+  ASSERT_EQ(run.sessions.size(), 2u);
+  EXPECT_EQ(run.sessions[0].until_next, 48);
+  EXPECT_EQ(run.sessions[1].until_next, 0);
+  const train::Account all = run.account();
+  EXPECT_EQ(all.wall(), 1140 - 1000);
+  EXPECT_EQ(all.of(Part::steps), 82);
+  EXPECT_EQ(all.of(Part::start_up), 8);
+  EXPECT_EQ(all.of(Part::saving), 2);
+  EXPECT_EQ(all.of(Part::done_again), 0);
+  EXPECT_EQ(all.of(Part::standing_still), 48);
+  EXPECT_TRUE(problems_.empty());
+}
+
+TEST_F(RunGoodputTest, ACrashLosesWhatFollowedTheCheckpoint) {
+  const std::string first = session_row(1000, 0, 50, 5, 45) + session_row(1000, 0, 50, 5, 45, 2) +
+                            session_row(1000, 0, 60, 5, 55, 2) + session_row(1000, 0, 75, 5, 70, 2);
+  RunGoodput run = read(first + session_row(1200, 50, 55, 3, 5));
+  EXPECT_EQ(run.sessions[0].account.of(Part::steps), 45);
+  EXPECT_EQ(run.sessions[0].account.of(Part::done_again), 25);
+  EXPECT_EQ(run.sessions[0].account.of(Part::saving), 2);
+  EXPECT_EQ(run.account().wall(), 208);
+  // Before its first checkpoint all of its steps are.
+  run = read(session_row(1000, 0, 0, 5, 0) + session_row(1000, 0, 9, 5, 20) + session_row(1200, 0, 5, 3, 5));
+  EXPECT_EQ(run.sessions[0].account.of(Part::done_again), 20);
+  EXPECT_EQ(run.sessions[0].account.of(Part::start_up), 5);
+  // A checkpoint that turned out to be damaged costs two sessions.
+  run = read(session_row(1000, 0, 20, 5, 15) + first + session_row(1200, 50, 80, 3, 30) +
+             session_row(1300, 20, 30, 2, 10));
+  EXPECT_EQ(run.sessions[0].account.of(Part::steps), 15);
+  EXPECT_EQ(run.sessions[0].account.of(Part::done_again), 55);
+  EXPECT_EQ(run.sessions[1].account.of(Part::steps), 0);
+  EXPECT_EQ(run.sessions[1].account.of(Part::done_again), 30);
+  EXPECT_EQ(run.account().wall(), 312);
+}
+
+TEST_F(RunGoodputTest, EnergyIsOfTheSessionsThatKnowIt) {
+  const RunGoodput run =
+      read(session_row(1000, 0, 100, 1, 9, 0, ",\"joules\":3600000") + session_row(1020, 100, 150, 1, 9) +
+           session_row(1040, 150, 250, 1, 9, 0, ",\"joules\":400000"));
+  const io::Json json = to_json(run);
+  EXPECT_EQ(json["energy"]["joules"], 4e6);
+  EXPECT_DOUBLE_EQ(json["energy"]["kwh"], 4 / 3.6);
+  EXPECT_DOUBLE_EQ(json["energy"]["joules_per_token"], 2000);
+  EXPECT_FALSE(to_json(read(session_row(1000, 0, 100, 1, 9))).contains("energy"));
+}
+
+TEST_F(RunGoodputTest, DamagedAndTornRowsArePassedOver) {
+  const std::string whole = session_row(1000, 0, 10, 5, 10), next = session_row(1000, 0, 20, 5, 20);
+  for (std::size_t cut = 1; cut < next.size(); ++cut) {
+    const RunGoodput run = read(whole + next.substr(0, cut));
+    ASSERT_EQ(run.account().wall(), 15) << cut;
+    ASSERT_EQ(problems_.size(), 1u) << cut;
+  }
+  std::string negative = next, none = next, text = next;
+  negative.replace(negative.find("\"steps\":20"), 10, "\"steps\":-9");
+  none.replace(none.find("\"saving\""), 8, "\"having\"");
+  text.replace(text.find("\"step\":20"), 9, "\"step\":\"\"");
+  const RunGoodput run = read(whole + negative + none + text + "garbage\n[]\n{}\n" + next);
+  EXPECT_EQ(run.account().wall(), 25);
+  EXPECT_EQ(run.sessions.size(), 1u);
+  ASSERT_EQ(problems_.size(), 1u);
+  EXPECT_TRUE(says(problems_[0], {"goodput.jsonl", "6 lines"}));
+  EXPECT_TRUE(to_json(read("")).empty());
+}
+
+// A clock that was set back makes no time negative.
+TEST_F(RunGoodputTest, AClockThatWasSet) {
+  const RunGoodput run = read(session_row(1000, 0, 10, 5, 10) + session_row(500, 10, 20, 5, 10));
+  EXPECT_EQ(run.account().wall(), 30);
+  EXPECT_EQ(run.account().of(Part::standing_still), 0);
+}
+
+TEST_F(RunGoodputTest, ThePageAndTheFiguresHaveIt) {
+  read(session_row(1000, 0, 50, 5, 45) + session_row(1100, 50, 90, 3, 37, 0, ",\"joules\":7200000"));
+  real_files().create(folder_ / "config.toml")->write("");
+  const RunRecord record = read_run(real_files(), folder_.path());
+  const RunSummary summary = summarise(record, {});
+  for (const io::Json& json :
+       {to_json(record, summary), testing::page_data(run_page({record}, {summary}, {}))["runs"][0]}) {
+    const io::Json& goodput = json["goodput"];
+    EXPECT_EQ(goodput["wall_seconds"], 140);
+    EXPECT_DOUBLE_EQ(goodput["share"], 82.0 / 140);
+    double sum = 0;
+    for (const train::PartName& part : train::kParts) sum += goodput["seconds"][std::string(part.key)].get<double>();
+    EXPECT_EQ(sum, 140);
+    ASSERT_EQ(goodput["sessions"].size(), 2u);
+    EXPECT_EQ(goodput["sessions"][0]["seconds_until_next"], 50);
+    EXPECT_EQ(goodput["sessions"][1]["first_step"], 50);
+    EXPECT_EQ(json["energy"]["kwh"], 2);
+  }
+}
+
+// As a run writes it.
+double steady_now = 0;
+const train::Goodput::Clocks kByHand = {[] { return steady_now; }, [] { return 0.0; }, [] { return 1e9 + steady_now; }};
+
+class GoodputFileTest : public ::testing::Test {
+ protected:
+  void start(std::int64_t first_step) {
+    goodput_ = std::make_shared<train::Goodput>(std::nullopt, kByHand);
+    train::RunHeader header;
+    header.steps = 100;
+    header.first_step = first_step;
+    header.goodput = goodput_;
+    file_.emplace(goodput_file(real_files(), path_));
+    file_->on(train::Started{header});
+    goodput_->turn_to(Part::steps);
+  }
+  void step(std::int64_t step, double seconds) {
+    steady_now += seconds;
+    train::StepMetrics m;
+    m.step = step;
+    m.tokens = 10;
+    goodput_->stepped(m);
+    file_->on(train::Stepped{m});
+  }
+  std::int64_t rows() {
+    if (!real_files().exists(path_)) return 0;
+    const std::string text = real_files().read(path_);
+    return std::count(text.begin(), text.end(), '\n');
+  }
+  testing::TempFolder folder_;
+  const Path path_ = folder_ / "goodput.jsonl";
+  std::shared_ptr<train::Goodput> goodput_;
+  std::optional<RowsFile> file_;
+};
+
+TEST_F(GoodputFileTest, RowsComeNowAndThenAndAroundCheckpoints) {
+  start(0);
+  EXPECT_EQ(rows(), 1);
+  step(1, 0.5);
+  EXPECT_EQ(rows(), 1) << "too early";
+  step(2, 0.6);
+  EXPECT_EQ(rows(), 2);
+  file_->on(train::BeforeCheckpoint{});
+  file_->on(train::Saved{2, "step_2", 1});
+  EXPECT_EQ(rows(), 4);
+  step(3, 3000);
+  EXPECT_EQ(rows(), 5);
+  step(4, 50);
+  EXPECT_EQ(rows(), 5) << "a minute between two of an old session";
+  steady_now += 11;
+  file_->on(train::Evaluating{1, 2});
+  EXPECT_EQ(rows(), 6) << "anything is a sign of life";
+  file_->on(train::Finished{"done"});
+  EXPECT_EQ(rows(), 7);
+  file_->on(train::Note{"later"});
+  steady_now += 1000;
+  file_->on(train::Note{"much later"});
+  EXPECT_EQ(rows(), 7);
+  std::vector<std::string> problems;
+  const RunGoodput run = read_goodput(real_files(), path_, problems);
+  ASSERT_EQ(run.sessions.size(), 1u);
+  EXPECT_NEAR(run.account().wall(), 3062.1, 1e-3);
+  EXPECT_NEAR(run.account().of(Part::steps), 3062.1, 1e-3);
+}
+
+TEST_F(GoodputFileTest, AResumeAddsBehindWhatAKillLeft) {
+  start(0);
+  step(10, 10);
+  file_.reset();
+  real_files().append(path_)->write("{\"time\":12,\"ste");
+  steady_now += 100;
+  start(0);
+  step(5, 5);
+  std::vector<std::string> problems;
+  const RunGoodput run = read_goodput(real_files(), path_, problems);
+  EXPECT_TRUE(problems.empty());
+  ASSERT_EQ(run.sessions.size(), 2u);
+  EXPECT_NEAR(run.sessions[0].account.of(Part::done_again), 10, 1e-3);
+  EXPECT_NEAR(run.sessions[1].account.of(Part::steps), 5, 1e-3);
+}
+
+TEST_F(GoodputFileTest, ARunWithNothingLeftToDoLeavesNoRow) {
+  start(100);
+  file_->on(train::Finished{"nothing is left to do"});
+  EXPECT_EQ(rows(), 0);
+}
+
+class RunProgressTest : public ::testing::Test {
+ protected:
+  void add(const std::string& file, std::string_view text) { real_files().append(folder_ / file)->write(text); }
+  testing::TempFolder folder_;
+  RunProgress run_{folder_.path()};
+};
+
+TEST_F(RunProgressTest, NothingIsThereYet) {
+  run_.look();
+  EXPECT_EQ(run_.step(), 0);
+  EXPECT_TRUE(run_.evaluations().empty());
+  EXPECT_TRUE(std::isnan(run_.loss()) && std::isnan(run_.seconds_a_step()));
+}
+
+TEST_F(RunProgressTest, LinesAreTakenOnceTheyAreWhole) {
+  add("events.jsonl", "{\"time\":100,\"kind\":\"started\",\"first_step\":0,\"steps\":40}\n");
+  add("metrics.jsonl", "{\"step\":0,\"eval_loss\":5}\n{\"step\":1,\"time\":102,\"loss\":4}\n{\"step\":2,\"ti");
+  run_.look();
+  EXPECT_EQ(run_.step(), 1);
+  EXPECT_EQ(run_.steps(), 40);
+  EXPECT_TRUE(run_.evaluations().empty()) << "that before the first step is of no run's making";
+  add("metrics.jsonl",
+      "me\":104,\"loss\":3,\"eval_loss\":3.5}\n{\"step\":3,\"time\":106,\"loss\":null,\"eval_loss\":null}\n");
+  run_.look();
+  EXPECT_EQ(run_.step(), 3);
+  EXPECT_TRUE(std::isnan(run_.loss()));
+  EXPECT_EQ(run_.seconds_a_step(), 2);
+  EXPECT_EQ(run_.evaluations().at(2), 3.5);
+  EXPECT_TRUE(std::isinf(run_.evaluations().at(3)));
+}
+
+TEST_F(RunProgressTest, ARunThatGoesBackLosesItsLaterEvaluations) {
+  const std::string first = "{\"step\":1,\"loss\":4,\"eval_loss\":4}\n",
+                    second = "{\"step\":2,\"loss\":3,\"eval_loss\":3}\n";
+  add("metrics.jsonl", first + second);
+  run_.look();
+  EXPECT_EQ(run_.evaluations().size(), 2u);
+  real_files().truncate(folder_ / "metrics.jsonl", first.size());
+  run_.look();
+  EXPECT_EQ(run_.step(), 1);
+  EXPECT_EQ(run_.evaluations().size(), 1u);
+  // Cut back and longer again by the next look.
+  add("metrics.jsonl", second);
+  run_.look();
+  real_files().truncate(folder_ / "metrics.jsonl", first.size());
+  add("metrics.jsonl",
+      "{\"step\":2,\"loss\":2.5}\n{\"step\":3,\"loss\":2,\"eval_loss\":2,\"lr\":0.5,\"grad_norm\":1}\n");
+  run_.look();
+  EXPECT_EQ(run_.step(), 3);
+  EXPECT_EQ(run_.evaluations().count(2), 0u);
+  EXPECT_EQ(run_.evaluations().at(3), 2);
+}
+
 }  // namespace
+
 }  // namespace redline::report

@@ -32,7 +32,7 @@ SweepTable table() {
   return {{"optim.lr", "train.seed"},
           {"lr", "seed"},
           {row("0.001", "1", "finished", 3.2), row("0.001", "2", "finished", 3.0), row("0.002", "1", "hopeless", 2.5),
-           row("0.002", "2", "waiting", SweepRow::kUnknown)}};
+           row("0.002", "2", "waiting", kUnknown)}};
 }
 
 TEST(SweepTable, TheBestHasFinished) {

@@ -1,10 +1,11 @@
 // Event files are framed and encoded as TensorBoard's readers expect. tests/interop holds them against the real one.
+#include "report/tensorboard.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "report/tensorboard_events.h"
-#include "report/tensorboard_file.h"
+#include "report/small_run.h"
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 
@@ -53,14 +54,6 @@ TEST(TensorboardEvents, AScalarIsTheseBytes) {
   EXPECT_EQ(message, expected);
 }
 
-train::RunHeader header(const config::Config& config, std::int64_t first_step) {
-  train::RunHeader h;
-  h.config = &config;
-  h.steps = 1000;
-  h.first_step = first_step;
-  return h;
-}
-
 std::vector<std::string> event_files(const Path& folder) {
   std::vector<std::string> names;
   for (const std::string& name : real_files().list(folder))
@@ -68,21 +61,12 @@ std::vector<std::string> event_files(const Path& folder) {
   return names;
 }
 
-train::StepMetrics metrics(std::int64_t step) {
-  train::StepMetrics m;
-  m.step = step;
-  m.time = 1.7e9 + static_cast<double>(step);
-  m.step_ms = 100;
-  return m;
-}
-
 TEST(TensorboardFile, ASessionIsAFileThatComesAfterTheOnesBefore) {
   const testing::TempFolder folder;
-  const config::Config config;
   for (const std::int64_t first : {0, 4, 4}) {  // within one second
     TensorboardFile file(real_files(), folder.path());
-    file.on(train::Started{header(config, first)});
-    file.on(train::Stepped{metrics(first + 1)});
+    file.on(train::Started{SmallRun(1000, first).header});
+    file.on(train::Stepped{small_step(first + 1)});
     file.on(train::Finished{""});
   }
   const std::vector<std::string> names = event_files(folder.path());
@@ -102,18 +86,16 @@ TEST(TensorboardFile, ASessionIsAFileThatComesAfterTheOnesBefore) {
 
 TEST(TensorboardFile, ARunWithNothingLeftToDoWritesNothing) {
   const testing::TempFolder folder;
-  const config::Config config;
   TensorboardFile file(real_files(), folder.path());
-  file.on(train::Started{header(config, 1000)});
+  file.on(train::Started{SmallRun(1000, 1000).header});
   file.on(train::Finished{"all done already"});
   EXPECT_TRUE(event_files(folder.path()).empty());
 }
 
 TEST(TensorboardFile, SamplesAreTextsOfATagAPrompt) {
   const testing::TempFolder folder;
-  const config::Config config;
   TensorboardFile file(real_files(), folder.path());
-  file.on(train::Started{header(config, 0)});
+  file.on(train::Started{SmallRun(1000, 0).header});
   file.on(train::Sampled{7, {{"Once", " upon\n``` a \xFFtime"}, {"", "alone"}}});
   const std::vector<std::string> all = messages(real_files().read(folder / event_files(folder.path())[0]));
   ASSERT_EQ(all.size(), 6u);
@@ -126,13 +108,12 @@ TEST(TensorboardFile, SamplesAreTextsOfATagAPrompt) {
 TEST(TensorboardFile, AStepThatFailedMayBeToldAgain) {
   const testing::TempFolder folder;
   testing::FailingFiles files;
-  const config::Config config;
   TensorboardFile file(files, folder.path());
-  file.on(train::Started{header(config, 0)});
+  file.on(train::Started{SmallRun(1000, 0).header});
   for (std::int64_t step = 1; step <= 100; ++step) {
     files.fail_at(0, testing::Failure::once);
-    EXPECT_THROW(file.on(train::Stepped{metrics(step)}), MachineError);
-    file.on(train::Stepped{metrics(step)});
+    EXPECT_THROW(file.on(train::Stepped{small_step(step)}), MachineError);
+    file.on(train::Stepped{small_step(step)});
   }
   const std::vector<std::string> all = messages(real_files().read(folder / event_files(folder.path())[0]));
   EXPECT_EQ(all.size(), 4u + 100 + 1);
@@ -142,11 +123,10 @@ TEST(TensorboardFile, AStepThatFailedMayBeToldAgain) {
 TEST(TensorboardFile, AWriteThatFailsIsTold) {
   const testing::TempFolder folder;
   testing::FailingFiles files;
-  const config::Config config;
   TensorboardFile file(files, folder.path());
-  file.on(train::Started{header(config, 0)});
+  file.on(train::Started{SmallRun(1000, 0).header});
   files.fail_at(0, testing::Failure::full_disk);
-  EXPECT_THROW(file.on(train::Stepped{metrics(1)}), MachineError);
+  EXPECT_THROW(file.on(train::Stepped{small_step(1)}), MachineError);
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 #include <cmath>
 
 #include "config/ramps.h"
+#include "testing/says.h"
 
 namespace redline::report {
 namespace {
+
+using testing::says;
 
 class WatchTest : public ::testing::Test {
  protected:
@@ -150,7 +153,7 @@ TEST_F(WatchTest, AStepFarAboveTheMedian) {
   steps(600, usual());
   steps(1, slow);
   ASSERT_EQ(said_.size(), 2u);
-  EXPECT_NE(said_[1].find("2 more since the last warning"), std::string::npos) << said_[1];
+  EXPECT_TRUE(says(said_[1], "2 more since the last warning"));
 }
 
 TEST_F(WatchTest, TheFirstStepsMayBeSlow) {

@@ -19,6 +19,20 @@ inline ::testing::AssertionResult says(std::string_view text, std::initializer_l
   return ::testing::AssertionSuccess();
 }
 
+inline ::testing::AssertionResult says(std::string_view text, std::string_view part) { return says(text, {part}); }
+
+// The same of a list of texts, of which one must hold all parts.
+template <class Texts>
+::testing::AssertionResult one_says(const Texts& texts, std::initializer_list<std::string_view> parts) {
+  ::testing::AssertionResult none = ::testing::AssertionFailure()
+                                    << "none of " << std::size(texts) << " texts says it:";
+  for (const auto& text : texts) {
+    if (says(text, parts)) return ::testing::AssertionSuccess();
+    none << "\n  " << text;
+  }
+  return none;
+}
+
 // The message of the error that a call ends with: error_of([&] { load(path); }). "no error" where it ends well; an
 // error of another kind is thrown on.
 template <class Error = UserError, class Call>

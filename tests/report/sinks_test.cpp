@@ -1,21 +1,25 @@
 // A sink that fails costs the run nothing: it is told, training goes on, and what it missed is there when it works
 // again.
-#include "report/relay.h"
+#include "report/sinks.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "io/json.h"
+#include "report/prometheus_file.h"
 #include "report/rows_file.h"
 #include "report/run_record.h"
-#include "report/sinks.h"
+#include "report/small_run.h"
 #include "testing/failing_files.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 #include "train/tiny_run.h"
 
 namespace redline::report {
 namespace {
+
+using testing::says;
 
 using testing::FailingFiles;
 using testing::Failure;
@@ -139,14 +143,6 @@ struct Interrupted final : train::Observer {
 
 std::string text(const Path& path) { return real_files().read(path); }
 
-std::vector<io::Json> rows(const Path& path) {
-  std::vector<io::Json> out;
-  const std::string all = text(path);
-  for (std::size_t at = 0, end; (end = all.find('\n', at)) != all.npos; at = end + 1)
-    out.push_back(io::parse_json(all.substr(at, end - at), "row"));
-  return out;
-}
-
 train::TrainResult run_with_logs(const Path& folder, Interrupted& disk) {
   config::Config config = train::tiny_run({"train.max_steps=12", "train.sample_every=4", "train.sample_tokens=4",
                                            "model.layers=1", "log.sinks=[\"jsonl\",\"tensorboard\",\"prometheus\"]"});
@@ -175,12 +171,12 @@ TEST(Logs, ADiskThatWasFullForAWhileCostsNothing) {
     const train::TrainResult result = run_with_logs(run, disk);
     EXPECT_EQ(result.outcome, train::Outcome::finished);
     EXPECT_TRUE(real_files().exists(run / "checkpoints/step_00000012/model.safetensors"));
-    const std::vector<io::Json> metrics = rows(run / "metrics.jsonl"), samples = rows(run / "samples.jsonl");
+    const std::vector<io::Json> metrics = rows_in(run / "metrics.jsonl"), samples = rows_in(run / "samples.jsonl");
     ASSERT_EQ(metrics.size(), 13u) << "failed at change " << nth;
     for (std::size_t step = 0; step < metrics.size(); ++step) EXPECT_EQ(metrics[step]["step"], step);
     EXPECT_EQ(text(run / "samples.jsonl"), text(folder / "whole/samples.jsonl"));
     std::vector<std::string> kinds;
-    for (const io::Json& row : rows(run / "events.jsonl"))
+    for (const io::Json& row : rows_in(run / "events.jsonl"))
       if (row["kind"] == "checkpoint" || row["kind"] == "finished") kinds.push_back(row["kind"]);
     EXPECT_EQ(kinds, (std::vector<std::string>{"checkpoint", "checkpoint", "checkpoint", "finished"}));
     EXPECT_NE(text(run / "metrics.prom").find("redline_step{run=\"" + run.filename().string() + "\"} 12\n"),
@@ -208,7 +204,7 @@ TEST(Logs, AFileThatWasDeletedIsToldAndBegunAnew) {
   EXPECT_EQ(heard.count("metrics.jsonl can be written again"), 1);
   relay.on(stepped(3));
   std::vector<std::int64_t> steps;
-  for (const io::Json& row : rows(path)) steps.push_back(row["step"]);
+  for (const io::Json& row : rows_in(path)) steps.push_back(row["step"]);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{2, 3}));
 }
 
@@ -221,9 +217,38 @@ TEST(Logs, ADiskThatStaysFullDoesNotEndTheRun) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(result.steps, 12);
   EXPECT_TRUE(real_files().exists(folder / "run/checkpoints/step_00000012/model.safetensors"));
-  EXPECT_NE(said.find("metrics.jsonl: cannot write: no space left on device; the run goes on"), std::string::npos)
-      << said;
-  EXPECT_NE(said.find("metrics.jsonl could not be written to the end"), std::string::npos) << said;
+  EXPECT_TRUE(says(said, {"metrics.jsonl: cannot write: no space left on device; the run goes on",
+                          "metrics.jsonl could not be written to the end"}));
+}
+
+TEST(PrometheusFile, IsReplacedAndSaysHowItStands) {
+  const testing::TempFolder folder;
+  const Path path = folder / "metrics.prom";
+  PrometheusFile file(real_files(), path);
+  SmallRun run;
+  run.header.folder = "runs/a \"b\"";
+  file.on(train::Started{run.header});
+  EXPECT_TRUE(says(real_files().read(path), {"redline_running{run=\"a \\\"b\\\"\"} 1\n", "redline_step{"}));
+  EXPECT_FALSE(says(real_files().read(path), "redline_loss{")) << "no step is done yet";
+  train::StepMetrics m;
+  m.step = 7;
+  m.loss = NAN;
+  m.mfu = 0.5;
+  m.mfu_palm = 0.625;
+  m.gpu = device::GpuSample{};
+  m.gpu->power_w = 300;
+  file.on(train::Stepped{m});
+  file.on(train::Warning{"x"});
+  file.on(train::Finished{"done"});
+  const std::string text = real_files().read(path);
+  for (const char* line :
+       {"redline_running{run=\"a \\\"b\\\"\"} 0\n", "redline_step{run=\"a \\\"b\\\"\"} 7\n", "} NaN\n",
+        "redline_mfu_ratio{run=\"a \\\"b\\\"\"} 0.5\n", "redline_mfu_palm_ratio{run=\"a \\\"b\\\"\"} 0.625\n",
+        "# TYPE redline_warnings_total counter\n", "redline_warnings_total{run=\"a \\\"b\\\"\"} 1\n",
+        "redline_gpu_power_watts"})
+    EXPECT_TRUE(says(text, line));
+  EXPECT_FALSE(says(text, "redline_gpu_temperature")) << "what the card does not tell is left out";
+  EXPECT_EQ(real_files().list(folder.path()), std::vector<std::string>{"metrics.prom"});
 }
 
 }  // namespace

@@ -26,4 +26,9 @@ config::Config load_config(const config::Sources& sources);
 // The default name of a run: the preset's, "quick", or the stem of the file.
 std::string name_of(const config::Sources& sources);
 
+struct PresetWords {
+  std::string name, about;  // about: the first sentence of its file
+};
+std::vector<PresetWords> preset_words();
+
 }  // namespace redline::cli

@@ -1,13 +1,14 @@
-// redline completion: scripts for three shells, from the tables of commands, flags, keys and presets. They hold all
-// that they offer, so that a press of the tab key starts no program.
+// redline man and redline completion: the manual page, and scripts for three shells, from the tables of commands,
+// flags, keys and presets. The scripts hold all that they offer, so that a press of the tab key starts no program.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "cli/arguments.h"
-#include "cli/declared.h"
+#include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/output.h"
-#include "cli/pages.h"
-#include "cli/version.h"
 #include "config/keys.h"
 #include "model/family.h"
 
@@ -266,6 +267,78 @@ end
   return out;
 }
 
+// Text as roff takes it: no letter of it is a request or an escape.
+std::string in_roff(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) out += "\\&";
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string bold(std::string_view text) { return fmt::format("\\fB{}\\fR", in_roff(text)); }
+std::string slanted(std::string_view text) { return fmt::format("\\fI{}\\fR", in_roff(text)); }
+
+// An entry of a list: the term at the margin, and its meaning.
+std::string entry(const std::string& term, std::string_view meaning) {
+  return fmt::format(".TP\n{}\n{}\n", term, in_roff(meaning));
+}
+
+std::string roff_section(std::string_view title) { return fmt::format(".SH {}\n", in_roff(title)); }
+std::string roff_subsection(std::string_view title) { return fmt::format(".SS {}\n", in_roff(title)); }
+
+std::string about_command(const Declared& command) {
+  std::string out = roff_subsection("redline " + command.name);
+  out += fmt::format("{}.\n.PP\n{} {}\n", in_roff(command.purpose), bold("redline " + command.name),
+                     slanted(command.usage));
+  if (!command.words.empty()) out += entry(slanted(command.words), command.words_help);
+  for (const DeclaredFlag& flag : command.flags)
+    out += entry(flag.value.empty() ? bold(flag.name) : bold(flag.name) + " " + slanted(flag.value), flag.help);
+  for (const Command& member : command.commands) out += entry(bold(member.name), member.purpose);
+  out += ".PP\nFor example:\n.PP\n.nf\n";
+  for (const std::string& example : command.examples) out += in_roff(example) + "\n";
+  return out + ".fi\n";
+}
+
+std::string about_keys() {
+  const config::Config defaults;
+  std::string out, last;
+  for (const config::Key& key : model::keys_with_families()) {
+    const std::string in(key.name.substr(0, key.name.find('.')));
+    if (in != last) out += roff_subsection(fmt::format("[{}]", in));
+    last = in;
+    std::string takes = config::expected(key);
+    if (!key.unit.empty()) takes += fmt::format(", {}", key.unit);
+    const std::string value = config::literal(config::read(key, defaults));
+    out += entry(bold(key.name),
+                 fmt::format("{}. {}{}.", key.help, takes, value.empty() ? "" : fmt::format("; default {}", value)));
+  }
+  return out;
+}
+
+std::string manual_page() {
+  std::string out = fmt::format(".TH REDLINE 1 \"\" \"redline {}\" \"User Commands\"\n", in_roff(version()));
+  out += roff_section("NAME") + "redline \\- pretrains language models\n";
+  out += roff_section("SYNOPSIS") + fmt::format("{} {} [...]\n", bold("redline"), slanted("COMMAND"));
+  out += roff_section("DESCRIPTION");
+  out += in_roff(
+      "redline pretrains LLaMA-, Qwen3- and OLMo-2-class language models on CPUs and NVIDIA cards. A configuration is "
+      "a TOML file or a preset; any key of it can be given on the command line as key=value.\n");
+  out += roff_section("COMMANDS");
+  for (const Declared& command : declared_commands()) out += about_command(command);
+  out += roff_section("CONFIGURATION KEYS") + about_keys();
+  out += roff_section("PRESETS");
+  for (const PresetWords& preset : preset_words()) out += entry(bold(preset.name), preset.about);
+  out += roff_section("EXIT STATUS") + in_roff(exit_statuses()) + ".\n";
+  return out;
+}
+
 }  // namespace
 
 int run_completion(const Words& words) {
@@ -283,6 +356,14 @@ int run_completion(const Words& words) {
     fail_user("redline completion knows bash, zsh and fish, not '{}'", shell);
   const Tables tables;
   print(shell == "bash" ? bash_script(tables) : shell == "zsh" ? zsh_script(tables) : fish_script(tables));
+  return kDone;
+}
+
+int run_man(const Words& words) {
+  Arguments arguments("man", "print the manual page in roff, from the same tables as the help", "",
+                      {"redline man > redline.1", "redline man | man -l -"});
+  if (!arguments.parse(words)) return kDone;
+  print(manual_page());
   return kDone;
 }
 

@@ -1,12 +1,18 @@
-// Runs are told apart by what their configurations come to, not by how they were called.
-#include "cli/sweep_state.h"
+// Words to keys and values, those to runs and their names, sweep.json, and the rule that --help states.
+#include "cli/sweep_runs.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "base/error.h"
-#include "cli/config_words.h"
+#include "base/hash.h"
+#include "base/words.h"
+#include "cli/config.h"
 #include "config/keys.h"
 #include "io/json.h"
 #include "model/family.h"
@@ -15,6 +21,33 @@
 
 namespace redline::cli {
 namespace {
+
+constexpr std::size_t kLongestName = 120;  // of a folder; file systems take 255 bytes
+
+// At commas outside of brackets and quotes.
+std::vector<std::string> split_values(std::string_view text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[') {
+      ++depth;
+    } else if (c == ']') {
+      --depth;
+    } else if (c == ',' && depth <= 0) {
+      values.emplace_back();
+      continue;
+    }
+    values.back() += c;
+  }
+  return values;
+}
+
+std::string key_of(const std::string& word) { return word.substr(0, word.find('=')); }
 
 constexpr std::int64_t kVersion = 1;  // of sweep.json
 constexpr std::string_view kNames[] = {"waiting",  "running", "finished",   "hopeless",
@@ -129,7 +162,83 @@ void settle(FileSystem& files, const Sweep& sweep, SweptRun& run) {
   run.why.clear();
 }
 
+auto batch_and_length(const config::Train& t) {
+  return std::tie(t.batch_size, t.automatic_batch_size, t.accumulate, t.seq_len, t.accumulate_from,
+                  t.accumulate_ramp_steps, t.seq_len_from, t.seq_len_ramp_steps, t.max_steps, t.max_tokens, t.epochs,
+                  t.max_hours, t.fit_hours, t.eval_batches);
+}
+
+auto schedule(const config::Optim& o) {
+  return std::tie(o.schedule, o.decay_fraction, o.decay_tokens, o.decay_shape, o.schedule_start);
+}
+
 }  // namespace
+
+std::vector<GridKey> read_grid(const std::vector<std::string>& words, const std::vector<std::string>& overrides) {
+  std::vector<GridKey> grid;
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    GridKey key{key_of(word), {}};
+    if (equals == word.npos || key.name.empty())
+      fail_user("--grid {}: give a key and its values, as in --grid optim.lr=1e-3,2e-3", word);
+    if (!config::find_key(key.name)) fail_user("--grid {}: {}", word, config::unknown_key(key.name));
+    if (std::ranges::find(grid, key.name, &GridKey::name) != grid.end())
+      fail_user("--grid {}: {} is in the grid already; give all of its values at once", word, key.name);
+    if (std::ranges::find(overrides, key.name, key_of) != overrides.end())
+      fail_user("--grid {}: {} is also given as key=value; leave one of the two out", word, key.name);
+    key.values = split_values(std::string_view(word).substr(equals + 1));
+    if (std::ranges::any_of(key.values, [](const std::string& v) { return v.find_first_not_of(" \t") == v.npos; }))
+      fail_user("--grid {}: there is a value missing; values stand between commas, as in {}=A,B", word, key.name);
+    grid.push_back(std::move(key));
+  }
+  return grid;
+}
+
+std::vector<std::vector<std::string>> combinations(const std::vector<GridKey>& grid) {
+  std::vector<std::vector<std::string>> all = {{}};
+  for (const GridKey& key : grid) {
+    std::vector<std::vector<std::string>> longer;
+    for (const std::vector<std::string>& before : all)
+      for (const std::string& value : key.values) {
+        longer.push_back(before);
+        longer.back().push_back(key.name + "=" + value);
+      }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+std::vector<std::string> short_names(const std::vector<std::string>& keys) {
+  const auto last_part = [](const std::string& key) { return key.substr(key.rfind('.') + 1); };
+  std::vector<std::string> names;
+  for (const std::string& key : keys)
+    names.push_back(std::ranges::count(keys, last_part(key), last_part) == 1 ? last_part(key) : key);
+  return names;
+}
+
+std::string shown_value(const config::Config& config, const std::string& key) {
+  const config::Value value = config::read(*config::find_key(key), config);
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value))
+    return fmt::format("{}", fmt::join(*texts, ","));
+  return config::literal(value);
+}
+
+std::string run_folder_name(const std::vector<std::string>& titles, const std::vector<std::string>& values,
+                            const std::vector<std::string>& taken) {
+  std::string whole;
+  for (std::size_t k = 0; k < titles.size(); ++k)
+    whole += fmt::format("{}{}={}", k == 0 ? "" : ",", titles[k], values[k]);
+  std::string name;
+  for (const char c : whole) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    name += plain || std::string_view("=,._+-").find(c) != std::string_view::npos ? c : '_';
+  }
+  if (name.size() > kLongestName) name = name.substr(0, kLongestName - 17) + "-" + hex64(hash64(whole));
+  std::string free = name;
+  for (int n = 2; std::ranges::find(taken, free) != taken.end(); ++n) free = fmt::format("{}-{}", name, n);
+  return free;
+}
 
 std::string_view name_of(SweptState state) { return kNames[static_cast<std::size_t>(state)]; }
 
@@ -197,6 +306,34 @@ Sweep read_sweep(FileSystem& files, const Path& folder, const config::Sources& b
     run.group = group_of(run.config);
   }
   return sweep;
+}
+
+bool comparable(const config::Config& a, const config::Config& b) {
+  return a.data == b.data && a.model.vocab == b.model.vocab && batch_and_length(a.train) == batch_and_length(b.train) &&
+         schedule(a.optim) == schedule(b.optim);
+}
+
+std::string hopeless(const JudgedRun& run, const std::vector<JudgedRun>& others, std::int64_t steps, double margin) {
+  if (run.evaluations->empty()) return {};
+  const auto [step, own] = *run.evaluations->rbegin();
+  if (steps == 0 || step * 4 < steps || step >= steps) return {};
+  if (!std::isfinite(own)) return fmt::format("its held-out loss at step {} is not finite", step);
+  std::map<std::string, double> worth = {{run.group, own}};
+  for (const JudgedRun& other : others) {
+    const auto at = other.evaluations->find(step);
+    if (at == other.evaluations->end() || !comparable(*run.config, *other.config)) continue;
+    const auto [it, is_new] = worth.try_emplace(other.group, at->second);
+    if (!is_new) it->second = std::min(it->second, at->second);
+  }
+  const double own_worth = worth.extract(run.group).mapped();
+  std::vector<double> losses;
+  for (const auto& [group, loss] : worth) losses.push_back(loss);
+  if (losses.empty()) return {};
+  std::ranges::sort(losses);
+  const double middle = losses[(losses.size() - 1) / 2];
+  if (!(own_worth > middle * (1 + margin))) return {};
+  return fmt::format("held-out loss {:.4f} at step {}, {:.1f}% above {:.4f}, the median of {} there", own, step,
+                     100 * (own / middle - 1), middle, counted(losses.size(), "other setting"));
 }
 
 }  // namespace redline::cli

@@ -1,5 +1,5 @@
-// TensorBoard's event files, byte by byte: records with masked CRC32C, and the few protocol-buffer messages that
-// scalars, text and histograms need. docs/formats.md writes them down.
+// TensorBoard's event files: their records byte by byte, and the sink that writes a run with them. docs/formats.md
+// writes the format down.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,10 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/files.h"
+#include "report/rows_file.h"
+#include "train/observer.h"
 
 namespace redline::report::tensorboard {
 
@@ -29,3 +33,28 @@ std::string text_event(double time, std::int64_t step, std::string_view tag, std
 std::string histogram_event(double time, std::int64_t step, std::string_view tag, std::span<const double> values);
 
 }  // namespace redline::report::tensorboard
+
+namespace redline::report {
+
+// Writes one event file a session into the run's folder. A session that resumes a checkpoint voids the later steps of
+// earlier sessions, by TensorBoard's own rule for restarts.
+class TensorboardFile final : public train::Observer {
+ public:
+  TensorboardFile(FileSystem& files, Path folder) : files_(files), folder_(std::move(folder)), file_(files) {}
+
+  void on(const train::Event& event) override;
+
+ private:
+  void start(const train::RunHeader& header);
+  void step(const train::StepMetrics& m);
+  void samples(const train::Sampled& sampled);
+  std::string histogram(double time);  // as a record
+
+  FileSystem& files_;
+  Path folder_;
+  LogFile file_;
+  std::int64_t step_ = 0;
+  std::vector<double> step_times_;  // since the last histogram, in ms
+};
+
+}  // namespace redline::report

@@ -1,0 +1,341 @@
+// Statistics of a corpus as text, JSON and a page, from two tables: the sentences, and the figures of a packing mode.
+#include "report/data_stats.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/words.h"
+#include "io/json.h"
+#include "report/figures.h"
+#include "report/page.h"
+
+namespace redline::report {
+namespace {
+
+using data::ModeFigures;
+using data::Packing;
+
+constexpr double kLittlePadding = 0.97;  // utilisation of pad from which padding is no matter
+constexpr double kWorthCutting = 0.02;   // what a stream must gain over packing for its cuts
+constexpr double kManyLong = 0.01;       // share of tokens beyond a row that is worth a word
+
+std::string which_to_use(const DataStats& stats, const data::RowLength& row) {
+  const ModeFigures &pad = row.at(Packing::pad), &pack = row.at(Packing::pack), &stream = row.at(Packing::stream);
+  if (pad.utilisation >= kLittlePadding)
+    return fmt::format(
+        "Padding costs little here, {} of the tokens that pad computes are real; keep data.packing = \"pack\", the "
+        "default, which fills {} and cuts no document that fits a row.",
+        percent(pad.utilisation), percent(pack.utilisation));
+  const std::string by = stats.model.empty() ? "by token counts" : "by the FLOPs of " + stats.model;
+  const auto gain = [&](const ModeFigures& m) {
+    return fmt::format(
+        "{} of the computed tokens are real, against {} with pad, which takes {:.2f} times the "
+        "compute for the same documents ({})",
+        percent(m.utilisation), percent(pad.utilisation), m.speedup_over_pad, by);
+  };
+  const double margin = stats.survey.exact ? kWorthCutting : 2 * kWorthCutting;  // a sample must say it clearly
+  if (!pack.capped && stream.utilisation - pack.utilisation > margin)
+    return fmt::format(
+        "Train with data.packing = \"stream\": {}. \"pack\" fills {}; the price is that {} of {} "
+        "are cut where a batch ends.",
+        gain(stream), percent(pack.utilisation), grouped(stream.cut_documents),
+        grouped(std::llround(stats.analysis.documents), "document"));
+  return fmt::format("Train with data.packing = \"pack\", the default: {}; no document that fits a row is cut.",
+                     gain(pack));
+}
+
+std::string recommendation(const DataStats& stats) {
+  const data::Analysis& a = stats.analysis;
+  const data::RowLength& row = a.row_lengths[0];
+  std::string words = which_to_use(stats, row);
+  if (row.at(Packing::pack).capped) {
+    const double a_row = static_cast<double>(row.shape.seq_len) / a.lengths.mean;
+    words += fmt::format(" But data.max_segments = {} closes batches before they are full: set it to {}.",
+                         row.shape.max_segments, std::bit_ceil(static_cast<std::uint64_t>(std::ceil(2 * a_row))));
+  }
+  const double beyond = static_cast<double>(row.tokens_beyond);
+  if (beyond < kManyLong * a.tokens) return words;
+  const std::string longer = fmt::format(" {} of the documents are longer than a row",
+                                         percent(static_cast<double>(row.long_documents) / a.documents));
+  if (stats.settings.truncate)
+    return words +
+           fmt::format("{}, and truncating them drops {} of the tokens: data.long_documents = \"split\" keeps them.",
+                       longer, percent(beyond / a.tokens));
+  return words + fmt::format(
+                     "{}: data.long_documents = \"split\", the default, keeps their rest as further documents; "
+                     "\"truncate\" would drop {} of the tokens.",
+                     longer, percent(beyond / a.tokens));
+}
+
+std::string settings_sentence(const DataStats& stats) {
+  const data::BatchShape& shape = stats.settings.shape;
+  return fmt::format("rows of {}, batches of {}, at most {} a row in the mean; longer documents are {}",
+                     counted(shape.seq_len, "token"), counted(shape.rows, "row"),
+                     counted(shape.max_segments, "document"), stats.settings.truncate ? "truncated" : "split");
+}
+
+std::string counting_sentence(const DataStats& stats) {
+  if (stats.model.empty())
+    return "speed-up over pad and waste by token counts (a model, --preset NAME or --model CONFIG, counts its FLOPs)";
+  return fmt::format(
+      "speed-up over pad and waste by the FLOPs of {}: {} for each token slot, padding included, and attention for the "
+      "pairs that the mask keeps",
+      stats.model, flops(stats.settings.model->per_slot));
+}
+
+std::string sampling_sentence(const DataStats& stats) {
+  if (stats.survey.exact) return {};
+  return fmt::format("{} of {}, drawn by the seeded permutation; what is said of all of them is an estimate",
+                     grouped(stats.analysis.lengths.documents), grouped(stats.survey.documents, "document"));
+}
+
+// Documents that the figures leave out.
+std::string caveat_sentence(const DataStats& stats) {
+  if (stats.survey.empty == 0) return {};
+  return fmt::format("{} without two tokens left out", grouped(stats.survey.empty, "document"));
+}
+
+// The edges as data.buckets takes them, without the row itself: "[96, 160, 288]".
+std::string bucket_list(const std::vector<std::int64_t>& edges, std::int64_t row) {
+  std::vector<std::int64_t> below;
+  for (const std::int64_t edge : edges)
+    if (edge < row) below.push_back(edge);
+  return fmt::format("[{}]", fmt::join(below, ", "));
+}
+
+std::string buckets_sentence(const DataStats& stats) {
+  const data::Analysis& a = stats.analysis;
+  const std::int64_t row = stats.settings.shape.seq_len;
+  const auto& best = a.best_edges.edges;
+  if (best.front() == row) return "every document takes a whole row, so buckets gain nothing";
+  const std::string edges = bucket_list(best, row);
+  return fmt::format(
+      "edges {} and the row waste least of {}: {} utilisation, against {} with {}, {}; "
+      "data.buckets={} sets them",
+      edges, counted(best.size() + (best.back() < row ? 1 : 0), "bucket"), percent(a.with_best_edges.utilisation),
+      percent(a.row_lengths[0].at(Packing::bucket).utilisation), bucket_list(a.usual_edges, row),
+      stats.settings.edges.empty() ? "the usual ones" : "those given", edges);
+}
+
+// The sentences, with their names on the page and in the terminal. Empty: there is nothing to say.
+struct Sentence {
+  std::string_view key, lead;
+  std::string (*text)(const DataStats&);
+};
+constexpr Sentence kSentences[] = {
+    {"settings", "shape", settings_sentence}, {"sampling", "sample", sampling_sentence},
+    {"caveat", "note", caveat_sentence},      {"counting", "counted", counting_sentence},
+    {"buckets", "buckets", buckets_sentence}, {"recommendation", "advice", recommendation}};
+
+const Sentence& sentence_called(std::string_view key) {
+  const auto it = std::ranges::find(kSentences, key, &Sentence::key);
+  REDLINE_CHECK(it != std::end(kSentences), "there is no sentence '{}'", key);
+  return *it;
+}
+
+io::Json flops_or_null(double flops, bool has_model) { return has_model ? io::Json(flops) : io::Json(nullptr); }
+
+std::string wasted_in_words(const ModeFigures& m, bool has_model) {
+  const std::string share = percent(m.wasted / m.cost);
+  return has_model ? fmt::format("{} ({})", flops(m.wasted), share) : share;
+}
+
+// A figure of a packing mode: its name and value in JSON, and its column in the terminal and on the page.
+struct ModeColumn {
+  std::string_view key;
+  io::Json (*value)(const ModeFigures&, bool has_model);
+  std::string_view title = {};  // none: no column
+  int width = 0;                // in the terminal
+  std::string (*words)(const ModeFigures&, bool has_model) = nullptr;
+};
+
+// Other programs rely on the names: the documentation of data stats lists them.
+std::vector<ModeColumn> mode_columns(bool has_model) {
+  using M = ModeFigures;
+  return {
+      {"rows", [](const M& m, bool) { return io::Json(m.rows); }, "rows", 12,
+       [](const M& m, bool) { return grouped(m.rows); }},
+      {"tokens_per_row", [](const M& m, bool) { return io::Json(m.tokens_per_row); }, "tokens/row", 10,
+       [](const M& m, bool) { return plain(m.tokens_per_row, 1); }},
+      {"utilisation", [](const M& m, bool) { return io::Json(m.utilisation); }, "utilisation", 14,
+       [](const M& m, bool) { return percent(m.utilisation); }},
+      {"flops", [](const M& m, bool known) { return flops_or_null(m.cost, known); }},
+      {"wasted_flops", [](const M& m, bool known) { return flops_or_null(m.wasted, known); }},
+      {"wasted", [](const M& m, bool) { return io::Json(m.wasted / m.cost); }, has_model ? "FLOPs wasted" : "wasted",
+       has_model ? 19 : 6, wasted_in_words},
+      {"truncated_tokens", [](const M& m, bool) { return io::Json(m.truncated_tokens); }, "truncated", 10,
+       [](const M& m, bool) { return count(static_cast<double>(m.truncated_tokens)); }},
+      {"dropped_tokens", [](const M& m, bool) { return io::Json(m.dropped_tokens); }},
+      {"cut_documents", [](const M& m, bool) { return io::Json(m.cut_documents); }},
+      {"speedup_over_pad", [](const M& m, bool) { return io::Json(m.speedup_over_pad); }, "speed-up", 8,
+       [](const M& m, bool) { return fmt::format("{:.2f}x", m.speedup_over_pad); }},
+  };
+}
+
+constexpr double kBarColumns = 48;
+
+std::string histogram(const DataStats& stats, bool blocks) {
+  const data::LengthSummary& s = stats.analysis.lengths;
+  const std::int64_t row = stats.settings.shape.seq_len;
+  std::int64_t most = 0;
+  std::size_t width = 6;  // "tokens"
+  for (const data::LengthBin& bin : s.bins) {
+    most = std::max(most, bin.documents);
+    width = std::max(width, 2 * fmt::formatted_size("{}", bin.to) + 3);
+  }
+  std::string out = fmt::format("\n{:>{}}  {:>9}  {:>9}\n", "tokens", width, "documents", "of tokens");
+  const auto row_line = [&] { return fmt::format("{:>{}}  -- a row of {} ends here --\n", "", width, row); };
+  for (const data::LengthBin& bin : s.bins) {
+    if (&bin != s.bins.data() && bin.from > row && (&bin - 1)->from <= row) out += row_line();
+    const double of_documents = static_cast<double>(bin.documents) / static_cast<double>(s.documents);
+    const double of_tokens = static_cast<double>(bin.tokens) / static_cast<double>(s.tokens);
+    const std::string range =
+        bin.from == bin.to ? fmt::format("{}", bin.from) : fmt::format("{} - {}", bin.from, bin.to);
+    out += fmt::format("{:>{}}  {:>9}  {:>9}  {}\n", range, width, percent(of_documents), percent(of_tokens),
+                       bar(kBarColumns * static_cast<double>(bin.documents) / static_cast<double>(most), blocks));
+  }
+  return out;
+}
+
+std::string percentiles(const data::LengthSummary& s) {
+  std::string out;
+  for (std::size_t p = 0; p < data::kPercents.size(); ++p)
+    out += fmt::format("p{} {}, ", data::kPercents[p], s.percentiles[p]);
+  return out + fmt::format("max {}, mean {}", s.longest, plain(s.mean, 1));
+}
+
+std::string modes_text(const DataStats& stats, const data::RowLength& r) {
+  const bool has_model = !stats.model.empty();
+  const std::vector<ModeColumn> columns = mode_columns(has_model);
+  std::string out = fmt::format("\n{:<14}", fmt::format("rows of {}", r.shape.seq_len));
+  for (const ModeColumn& c : columns)
+    if (c.words) out += fmt::format("  {:>{}}", c.title, c.width);
+  for (const ModeFigures& m : r.modes) {
+    out += fmt::format("\n{:<14}", data::name_of(m.packing));
+    for (const ModeColumn& c : columns)
+      if (c.words) out += fmt::format("  {:>{}}", c.words(m, has_model), c.width);
+  }
+  return out + "\n";
+}
+
+io::Json mode_json(const ModeFigures& m, bool has_model) {
+  io::Json out = io::Json::object();
+  for (const ModeColumn& c : mode_columns(has_model)) out[std::string(c.key)] = c.value(m, has_model);
+  return out;
+}
+
+io::Json modes_json(const data::RowLength& r, bool has_model) {
+  io::Json modes = io::Json::object();
+  for (const ModeFigures& m : r.modes) modes[std::string(data::name_of(m.packing))] = mode_json(m, has_model);
+  return modes;
+}
+
+// What the page writes into its tables: the titles of the columns, and the words of each mode.
+io::Json page_tables(const DataStats& stats) {
+  const bool has_model = !stats.model.empty();
+  io::Json titles = io::Json::array(), tables = io::Json::array();
+  const auto words_of = [&](const ModeFigures& m) {
+    io::Json cells = io::Json::array();
+    for (const ModeColumn& c : mode_columns(has_model))
+      if (c.words) cells.push_back(c.words(m, has_model));
+    return cells;
+  };
+  for (const ModeColumn& c : mode_columns(has_model))
+    if (c.words) titles.push_back(c.title);
+  for (const data::RowLength& r : stats.analysis.row_lengths) {
+    io::Json modes = io::Json::object();
+    for (const ModeFigures& m : r.modes) modes[std::string(data::name_of(m.packing))] = words_of(m);
+    tables.push_back(std::move(modes));
+  }
+  return {{"titles", std::move(titles)},
+          {"modes", std::move(tables)},
+          {"best_edges", words_of(stats.analysis.with_best_edges)}};
+}
+
+io::Json percentiles_json(const data::LengthSummary& s) {
+  io::Json out = io::Json::object();
+  for (std::size_t p = 0; p < data::kPercents.size(); ++p)
+    out["p" + std::to_string(data::kPercents[p])] = s.percentiles[p];
+  out["max"] = s.longest;
+  return out;
+}
+
+}  // namespace
+
+std::string sentence(const DataStats& stats, std::string_view key) { return sentence_called(key).text(stats); }
+
+std::string data_stats_text(const DataStats& stats, bool blocks) {
+  const data::Analysis& a = stats.analysis;
+  const auto say = [&](std::string_view key) {
+    const Sentence& s = sentence_called(key);
+    const std::string text = s.text(stats);
+    return text.empty() ? text : paragraph(fmt::format("{:<9}", s.lead), text);
+  };
+  std::string out =
+      fmt::format("data     {}: {}, {}{}\n", stats.survey.source, grouped(std::llround(a.documents), "document"),
+                  stats.survey.exact ? "" : "about ", grouped(std::llround(a.tokens), "token"));
+  out += say("sampling") + say("caveat") + paragraph("length   ", percentiles(a.lengths)) + histogram(stats, blocks);
+  out += "\n" + say("settings") + say("counting");
+  for (const data::RowLength& r : a.row_lengths) out += modes_text(stats, r);
+  const bool any_long = std::ranges::any_of(a.row_lengths, [](const auto& r) { return r.tokens_beyond > 0; });
+  if (any_long && !stats.settings.truncate)
+    out += "\n" + paragraph("note     ",
+                            "truncated: tokens that data.long_documents = \"truncate\" would drop; split, as here, "
+                            "drops none. Shorter rows stand in batches of as many tokens.");
+  return out + "\n" + say("buckets") + "\n" + say("recommendation");
+}
+
+io::Json data_stats_json(const DataStats& stats) {
+  const data::Analysis& a = stats.analysis;
+  const bool has_model = !stats.model.empty();
+  io::Json out = {{"data", stats.survey.source},
+                  {"seq_len", stats.settings.shape.seq_len},
+                  {"batch_size", stats.settings.shape.rows},
+                  {"max_segments", stats.settings.shape.max_segments},
+                  {"long_documents", stats.settings.truncate ? "truncate" : "split"},
+                  {"documents", std::llround(a.documents)},
+                  {"tokens", std::llround(a.tokens)},
+                  {"exact", stats.survey.exact},
+                  {"empty_documents", stats.survey.empty}};
+  out["sample"] = nullptr;
+  if (!stats.survey.exact) out["sample"] = {{"documents", a.lengths.documents}};
+  out["mean"] = a.lengths.mean;
+  out["standard_deviation"] = a.lengths.deviation;
+  out["min"] = a.lengths.shortest;
+  out["percentiles"] = percentiles_json(a.lengths);
+  io::Json& histogram = out["histogram"] = io::Json::array();
+  for (const data::LengthBin& bin : a.lengths.bins)
+    histogram.push_back({{"from", bin.from}, {"to", bin.to}, {"documents", bin.documents}, {"tokens", bin.tokens}});
+  out["model"] = nullptr;
+  if (has_model)
+    out["model"] = {{"name", stats.model},
+                    {"flops_per_token_slot", stats.settings.model->per_slot},
+                    {"flops_per_attention_pair", stats.settings.model->per_pair}};
+  out["modes"] = modes_json(a.row_lengths[0], has_model);
+  io::Json& rows = out["row_lengths"] = io::Json::array();
+  for (const data::RowLength& r : a.row_lengths)
+    rows.push_back({{"seq_len", r.shape.seq_len},
+                    {"batch_size", r.shape.rows},
+                    {"longer_documents", r.long_documents},
+                    {"tokens_beyond_a_row", r.tokens_beyond},
+                    {"modes", modes_json(r, has_model)}});
+  out["buckets"] = {{"usual_edges", a.usual_edges},
+                    {"best_edges", a.best_edges.edges},
+                    {"with_best_edges", mode_json(a.with_best_edges, has_model)}};
+  out["recommendation"] = recommendation(stats);
+  return out;
+}
+
+std::string data_stats_page(const DataStats& stats) {
+  io::Json data = data_stats_json(stats), sentences = io::Json::object();
+  for (const Sentence& s : kSentences) sentences[std::string(s.key)] = s.text(stats);
+  data["sentences"] = std::move(sentences);
+  return page("Document lengths of " + stats.survey.source, {{"page", "lengths"}, {"tables", page_tables(stats)}},
+              data);
+}
+
+}  // namespace redline::report
