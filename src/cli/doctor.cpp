@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
@@ -208,21 +207,21 @@ std::string slower_than_planned(const perf::Diagnosis& d) {
       d.of_plan);
 }
 
-std::string price(const perf::Finding& f, double step_ms) {
+std::string price(const Finding& f, double step_ms) {
   return fmt::format("{} ms a step ({}), {:.1f} points of MFU; {}", ms(f.loss_ms), report::percent(f.loss_ms / step_ms),
                      f.mfu_points, f.basis);
 }
 
-std::string gain_of(const perf::Finding& f) {
+std::string gain_of(const Finding& f) {
   std::string text = fmt::format("{:.2f} times the tokens a second expected", f.gain);
   if (f.measured) text += fmt::format(", {:.2f} times measured", *f.measured);
   if (!f.not_measured.empty()) text += fmt::format("; not measured: {}", f.not_measured);
   return text;
 }
 
-std::string set_of(const perf::Finding& f) { return fmt::format("{}", fmt::join(f.changes, " ")); }
+std::string set_of(const Finding& f) { return fmt::format("{}", fmt::join(f.changes, " ")); }
 
-std::string entry(const std::string& number, const perf::Finding& f, double step_ms) {
+std::string entry(const std::string& number, const Finding& f, double step_ms) {
   std::string out = "\n" + paragraph(fmt::format("{:<3}", number), fmt::format("{}: {}", f.row().name, f.found));
   out += paragraph("   costs   ", price(f, step_ms));
   out += paragraph("   mend    ", f.mend);
@@ -232,7 +231,7 @@ std::string entry(const std::string& number, const perf::Finding& f, double step
   return out + paragraph("   see     ", f.row().section);
 }
 
-io::Json to_json(const perf::Finding& f, double step_ms) {
+io::Json to_json(const Finding& f, double step_ms) {
   return {{"illness", f.row().key},
           {"name", f.row().name},
           {"found", f.found},
@@ -274,16 +273,15 @@ std::string in_words(const Consultation& c, bool blocks) {
       out += fmt::format("\n{} more in --json\n", counted(d.findings.size() - kShownFindings, "thing"));
   }
   if (!d.options.empty()) out += "\nfaster, for another result\n";
-  for (const perf::Finding& f : d.options) out += entry("-", f, d.step_ms);
+  for (const Finding& f : d.options) out += entry("-", f, d.step_ms);
   if (!d.refuted.empty()) out += "\ntried, and does not help here: leave it as it is\n";
-  for (const perf::Finding& f : d.refuted) out += entry("-", f, d.step_ms);
+  for (const Finding& f : d.refuted) out += entry("-", f, d.step_ms);
   return out;
 }
 
 io::Json to_json(const Consultation& c) {
   const perf::Diagnosis& d = c.diagnosis;
-  io::Json parts = io::Json::array(), findings = io::Json::array(), options = io::Json::array(),
-           refuted = io::Json::array();
+  io::Json parts = io::Json::array();
   for (std::size_t i = 0; i < d.parts.of.size(); ++i) {
     const perf::PartTime& part = d.parts.of[i];
     parts.push_back({{"part", perf::kStepParts[i]},
@@ -293,9 +291,11 @@ io::Json to_json(const Consultation& c) {
                      {"share", part.ms / d.step_ms},
                      {"mfu_points", d.mfu_points(std::min(part.loss_ms(), 0.99 * d.step_ms))}});
   }
-  for (const perf::Finding& f : d.findings) findings.push_back(to_json(f, d.step_ms));
-  for (const perf::Finding& f : d.options) options.push_back(to_json(f, d.step_ms));
-  for (const perf::Finding& f : d.refuted) refuted.push_back(to_json(f, d.step_ms));
+  const auto rows = [&](const std::vector<Finding>& from) {
+    io::Json list = io::Json::array();
+    for (const Finding& f : from) list.push_back(to_json(f, d.step_ms));
+    return list;
+  };
   return {{c.run ? "run" : "config", c.name},
           {"device", c.device},
           {"basis", c.basis},
@@ -306,9 +306,9 @@ io::Json to_json(const Consultation& c) {
           {"note", d.of_plan > kMuchSlower ? slower_than_planned(d) : ""},
           {"parts", std::move(parts)},
           {"healthy", d.findings.empty()},
-          {"findings", std::move(findings)},
-          {"options", std::move(options)},
-          {"refuted", std::move(refuted)}};
+          {"findings", rows(d.findings)},
+          {"options", rows(d.options)},
+          {"refuted", rows(d.refuted)}};
 }
 
 std::string doctor_page(const Consultation& c) {
@@ -382,14 +382,7 @@ perf::Observed measured_step(const config::Config& config, const perf::Machine& 
   options.steps = steps;
   options.peak_flops = machine.peak_flops;
   options.copy_rate = machine.copy_rate;
-  report::LiveLine progress(stderr);
-  const double begin = steady_seconds();
-  options.progress = [&](std::int64_t done, std::int64_t of) {
-    progress.show(
-        fmt::format("timing every node, step {}/{}{}", done, of,
-                    report::eta(steady_seconds() - begin, static_cast<double>(done), static_cast<double>(of))));
-  };
-  const perf::Profile p = perf::profile(options, device);
+  const perf::Profile p = profile_on(device, options, "timing every node");
   perf::Observed seen = perf::expected_step(config, machine);  // evaluations and saves are not made here
   seen.measured = true;
   seen.step_ms = p.untimed_ms > 0 ? p.untimed_ms : p.step_ms;

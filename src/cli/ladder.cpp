@@ -158,12 +158,21 @@ std::string to_page(const MeasuredTable& table) {
   return report::page(table.title + " – redline", {{"page", "ladder"}}, to_json(table));
 }
 
-// The files of --html and --json, and whether the table is printed as Markdown (--markdown).
-struct TableFiles {
-  std::string html, json;
+// The words that both commands take, and the forms in which both give their table.
+struct SearchWords {
+  ConfigWords config;
+  std::string device = "auto", html, json;
   bool markdown = false;
 
-  void declare(Arguments& arguments) {
+  void declare_search(Arguments& arguments, perf::SearchOptions& options, std::string_view what) {
+    config.declare(arguments);
+    arguments.number("--seconds", "N", options.seconds, 1, 1e6,
+                     fmt::format("how long {} should take, about (default: 120); tuning products for the first time "
+                                 "comes on top",
+                                 what));
+  }
+  void declare_output(Arguments& arguments) {
+    arguments.text("--device", "NAME", device, "where to run: cpu, cuda or auto (default: auto)");
     arguments.text("--html", "FILE", html, "the table as a page with bars, in one file");
     arguments.text("--json", "FILE", json, "the table as one JSON document");
     arguments.flag("--markdown", markdown, "print the table as Markdown");
@@ -177,6 +186,7 @@ struct TableFiles {
 
   // Prints the table, and says where the files are.
   void write(const MeasuredTable& table) const {
+    if (!markdown) print(fmt::format("{} on {}\n", table.title, table.device));
     print(markdown ? to_markdown(table) : to_text(table));
     if (!json.empty())
       real_files().replace(json, to_json(table).dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
@@ -208,26 +218,20 @@ int run_ladder(const Words& words) {
        "redline ladder my.toml --without                   each left out of the full step",
        "redline ladder my.toml --tier fastest              what the tiers safe, fast and fastest reach here",
        "redline ladder quick --device cpu --seconds 20"});
-  ConfigWords config;
-  TableFiles files;
-  std::string device_name = "auto";
+  SearchWords given;
   perf::LadderOptions options;
-  config.declare(arguments);
-  arguments.number("--seconds", "N", options.seconds, 1, 1e6,
-                   "how long all of it should take, about (default: 120); tuning products for the first time comes on "
-                   "top");
+  given.declare_search(arguments, options, "all of it");
   arguments.flag("--without", options.without, "leave each rung out of the full step, instead of climbing up to it");
-  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
-  files.declare(arguments);
+  given.declare_output(arguments);
   if (!arguments.parse(words)) return kDone;
-  const std::string tier = std::exchange(config.tier, "");
+  const std::string tier = std::exchange(given.config.tier, "");
   if (options.without && !tier.empty()) fail_user("--without and --tier cannot be combined: a tier has no rungs");
 
-  config::Sources sources = sources_of(config);
-  files.check(sources);
+  const config::Sources sources = sources_of(given.config);
+  given.check(sources);
   const perf::LoadConfig load = with_keys(sources);
   const config::Config own = load({});  // what is wrong with it is said before anything runs
-  Measuring measuring("ladder", device_name, options.seconds);
+  Measuring measuring("ladder", given.device, options.seconds);
   measuring.take(options);
   const perf::Ladder ladder = tier.empty() ? perf::climb(load, measuring.bench(), options)
                                            : perf::climb_tiers(load, measuring.bench(), options, tier);
@@ -241,13 +245,12 @@ int run_ladder(const Words& words) {
   table.rows = ladder.rows;
   table.result = ladder.full;
   table.stopped = ladder.stopped;
-  if (!files.markdown) print(fmt::format("{} on {}\n", table.title, table.device));
-  files.write(table);
+  given.write(table);
   if (ladder.stopped) {
     print("stopped: these are the rungs that were measured\n");
     return kStopped;
   }
-  if (tier.empty() && !options.without && !files.markdown)
+  if (tier.empty() && !options.without && !given.markdown)
     print(fmt::format("\nthe full step: {}\n", fmt::join(ladder.full, " ")));
   return kDone;
 }
@@ -259,31 +262,26 @@ int run_tune(const Words& words) {
       {"redline tune my.toml --seconds 300                 writes my.tuned.toml",
        "redline train my.toml --overlay my.tuned.toml      trains with what was found",
        "redline tune my.toml --allow fp8 --allow batch     also what changes the loss or the rows of a step"});
-  ConfigWords config;
-  TableFiles files;
-  std::string device_name = "auto", out;
+  SearchWords given;
+  std::string out;
   std::vector<std::string> allowed;
   perf::TuneOptions options;
-  config.declare(arguments);
-  arguments.number("--seconds", "N", options.seconds, 1, 1e6,
-                   "how long the search should take, about (default: 120); tuning products for the first time comes on "
-                   "top");
+  given.declare_search(arguments, options, "the search");
   arguments.repeated("--allow", "WHAT", allowed,
                      "what else may change: fp8 (products in eight bits), batch (the rows of a step, and the learning "
                      "rate with the root of them); without it the loss means the same");
   arguments.text("--out", "FILE", out, "where the overlay goes (default: NAME.tuned.toml)");
-  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
-  files.declare(arguments);
+  given.declare_output(arguments);
   if (!arguments.parse(words)) return kDone;
   read_allowed(allowed, options);
 
-  const config::Sources sources = sources_of(config);
+  const config::Sources sources = sources_of(given.config);
   if (out.empty()) out = name_of(sources) + ".tuned.toml";
   check_output_file("--out", out, {sources.file});
-  files.check(sources);
+  given.check(sources);
   const perf::LoadConfig load = with_keys(sources);
   const config::Config own = load({});
-  Measuring measuring("tune", device_name, options.seconds);
+  Measuring measuring("tune", given.device, options.seconds);
   measuring.take(options);
   const perf::Tuned tuned = perf::tune(load, measuring.bench(), options);
   measuring.clear();
@@ -298,8 +296,7 @@ int run_tune(const Words& words) {
   for (const std::string& key : config::differing_keys(tuned.start, tuned.best))
     table.result.push_back(
         fmt::format("{}={}", key, config::literal(config::read(*config::find_key(key), tuned.best))));
-  if (!files.markdown) print(fmt::format("{} on {}\n", table.title, table.device));
-  files.write(table);
+  given.write(table);
   if (tuned.stopped) {
     print("stopped: no overlay was written\n");
     return kStopped;

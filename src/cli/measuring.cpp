@@ -67,6 +67,16 @@ perf::LoadConfig with_keys(const config::Sources& sources) {
   };
 }
 
+perf::Profile profile_on(device::Device& device, perf::ProfileOptions options, std::string_view what) {
+  report::LiveLine line(stderr);
+  const double begin = steady_seconds();
+  options.progress = [&](std::int64_t done, std::int64_t of) {
+    line.show(fmt::format("{}, step {}/{}{}", what, done, of,
+                          report::eta(steady_seconds() - begin, static_cast<double>(done), static_cast<double>(of))));
+  };
+  return perf::profile(options, device);
+}
+
 std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure, const StopFlag* stop) {
   if (!config.train.automatic_batch_size) return "";
   report::LiveLine line(stderr);

@@ -7,6 +7,7 @@
 
 #include "cli/config.h"
 #include "perf/peak.h"
+#include "perf/profile.h"
 #include "perf/search.h"
 #include "report/live_line.h"
 #include "train/signals.h"
@@ -41,6 +42,9 @@ class Measuring {
 
 // Loads the configuration with keys changed.
 perf::LoadConfig with_keys(const config::Sources& sources);
+
+// Profiles with a progress line, which `what` begins.
+perf::Profile profile_on(device::Device& device, perf::ProfileOptions options, std::string_view what);
 
 // Puts numbers in place of train.batch_size = "auto", with a progress line, and returns a sentence that says which and
 // why. Where the configuration has a number already, nothing changes and the sentence is empty. Without `measure` the

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "base/clock.h"
@@ -51,6 +52,38 @@ struct Planned {
   std::int64_t checkpoints_kept() const { return train::checkpoints_kept(config.checkpoint, steps()); }
   double hours() const { return full_steps(steps()) * plan.expected.step_seconds / 3600; }
 };
+
+// The kinds of memory on one card, and on a rank of many.
+template <class Memory>
+using MemoryKind = std::pair<std::string_view, std::int64_t Memory::*>;
+using perf::MemoryKinds, perf::RankMemory;
+constexpr MemoryKind<MemoryKinds> kMemoryKinds[] = {
+    {"masters", &MemoryKinds::masters},     {"working copies", &MemoryKinds::working_copies},
+    {"gradients", &MemoryKinds::gradients}, {"moments", &MemoryKinds::moments},
+    {"averages", &MemoryKinds::averages},   {"activations", &MemoryKinds::activations},
+    {"workspace", &MemoryKinds::workspace}, {"inputs", &MemoryKinds::inputs},
+    {"context", &MemoryKinds::context}};
+constexpr MemoryKind<RankMemory> kRankMemoryKinds[] = {{"masters", &RankMemory::masters},
+                                                       {"working copies", &RankMemory::working_copies},
+                                                       {"gradients", &RankMemory::gradients},
+                                                       {"moments", &RankMemory::moments},
+                                                       {"averages", &RankMemory::averages},
+                                                       {"gathered", &RankMemory::gathered},
+                                                       {"activations", &RankMemory::activations},
+                                                       {"communication", &RankMemory::communication},
+                                                       {"rest", &RankMemory::rest}};
+
+template <class Memory, std::size_t n>
+io::Json memory_json(const Memory& m, const MemoryKind<Memory> (&kinds)[n]) {
+  io::Json json;
+  for (const auto& [kind, bytes] : kinds) {
+    std::string key(kind);
+    std::ranges::replace(key, ' ', '_');
+    json[key] = m.*bytes;
+  }
+  json["total"] = m.total();
+  return json;
+}
 
 std::string size(std::int64_t bytes) { return report::bytes(static_cast<double>(bytes)); }
 
@@ -101,15 +134,14 @@ void print_memory(const Planned& p) {
   const auto line = [](std::string_view kind, std::int64_t bytes, std::string_view about) {
     print(fmt::format("  {:<15} {:>9}{}{}\n", kind, size(bytes), about.empty() ? "" : "  ", about));
   };
-  line("masters", m.masters, "");
-  line("working copies", m.working_copies, "");
-  line("gradients", m.gradients, "");
-  line("moments", m.moments, p.config.optim.moments);
-  if (m.averages > 0) line("averages", m.averages, "of the weights, train.average");
-  line("activations", m.activations, fmt::format("most at {}", p.plan.peak_node));
-  line("workspace", m.workspace, "");
-  line("inputs", m.inputs, "batch, results, tables");
-  if (m.context > 0) line("context", m.context, "the driver's, and the libraries' kernels");
+  const std::map<std::string_view, std::string> about = {{"moments", p.config.optim.moments},
+                                                         {"averages", "of the weights, train.average"},
+                                                         {"activations", fmt::format("most at {}", p.plan.peak_node)},
+                                                         {"inputs", "batch, results, tables"},
+                                                         {"context", "the driver's, and the libraries' kernels"}};
+  for (const auto& [kind, bytes] : kMemoryKinds)
+    if (m.*bytes > 0 || (kind != "averages" && kind != "context"))
+      line(kind, m.*bytes, about.contains(kind) ? about.at(kind) : "");
   const std::int64_t most = p.machine.memory;
   std::string fits = fmt::format("of {}: it fits", size(most));
   if (!p.plan.fits && m.total() <= most)
@@ -177,14 +209,6 @@ io::Json setting_json(const perf::Plan& p) {
           {"memory", p.memory.total()}};
 }
 
-io::Json memory_json(const perf::MemoryKinds& m) {
-  return {{"masters", m.masters},     {"working_copies", m.working_copies},
-          {"gradients", m.gradients}, {"moments", m.moments},
-          {"averages", m.averages},   {"activations", m.activations},
-          {"workspace", m.workspace}, {"inputs", m.inputs},
-          {"context", m.context},     {"total", m.total()}};
-}
-
 io::Json to_json(const Planned& p) {
   const perf::Plan& plan = p.plan;
   io::Json largest = io::Json::array(), runners_up = io::Json::array(), choice;
@@ -220,7 +244,7 @@ io::Json to_json(const Planned& p) {
           {"seq_len", p.config.train.seq_len},
           {"recompute", plan.setting.recompute},
           {"tokens_per_step", plan.tokens_per_step},
-          {"memory", memory_json(plan.memory)},
+          {"memory", memory_json(plan.memory, kMemoryKinds)},
           {"arena_bytes", plan.memory.arena},
           {"checkpoint_bytes", plan.checkpoint},
           {"checkpoints_kept", p.checkpoints_kept()},
@@ -321,20 +345,11 @@ void print_head(const GpusPlan& p) {
 }
 
 void print_memory(const GpusPlan& p) {
-  const auto bytes = [](std::int64_t perf::RankMemory::*kind) {
-    return [kind](const perf::RankPlan& m) { return size(m.memory.*kind); };
-  };
   print_modes(p, "memory of a GPU");
   print_row(p, "rows, recompute", [](const perf::RankPlan& m) { return setting_words(m.setting); });
-  print_row(p, "masters", bytes(&perf::RankMemory::masters));
-  print_row(p, "working copies", bytes(&perf::RankMemory::working_copies));
-  print_row(p, "gradients", bytes(&perf::RankMemory::gradients));
-  print_row(p, "moments", bytes(&perf::RankMemory::moments));
-  print_row(p, "averages", bytes(&perf::RankMemory::averages));
-  print_row(p, "gathered", bytes(&perf::RankMemory::gathered));
-  print_row(p, "activations", bytes(&perf::RankMemory::activations));
-  print_row(p, "communication", bytes(&perf::RankMemory::communication));
-  print_row(p, "the rest", bytes(&perf::RankMemory::rest));
+  for (const auto& [kind, bytes] : kRankMemoryKinds)
+    print_row(p, kind == "rest" ? "the rest" : kind,
+              [bytes = bytes](const perf::RankPlan& m) { return size(m.memory.*bytes); });
   print_row(p, "total", [](const perf::RankPlan& m) { return size(m.memory.total()); });
   print_row(p, "tuning, at first", [](const perf::RankPlan& m) { return size(m.tuning); });
   print_row(p, "", [](const perf::RankPlan& m) { return m.fits ? "fits" : "does not fit"; });
@@ -389,7 +404,6 @@ void print_scaling(const GpusPlan& p) {
 }
 
 io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
-  const perf::RankMemory& m = r.memory;
   io::Json collectives = io::Json::array();
   for (const perf::CollectiveUse& u : r.times.collectives)
     collectives.push_back({{"collective", name_of(u.collective)},
@@ -404,17 +418,7 @@ io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
           {"batch_size", r.setting.batch_size},
           {"accumulate", r.setting.accumulate},
           {"recompute", r.setting.recompute},
-          {"memory",
-           {{"masters", m.masters},
-            {"working_copies", m.working_copies},
-            {"gradients", m.gradients},
-            {"moments", m.moments},
-            {"averages", m.averages},
-            {"gathered", m.gathered},
-            {"activations", m.activations},
-            {"communication", m.communication},
-            {"rest", m.rest},
-            {"total", m.total()}}},
+          {"memory", memory_json(r.memory, kRankMemoryKinds)},
           {"tuning_bytes", r.tuning},
           {"fits", r.fits},
           {"step_ms", 1e3 * r.times.total()},

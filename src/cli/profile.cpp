@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
@@ -16,7 +15,6 @@
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "report/figures.h"
-#include "report/live_line.h"
 #include "train/run_folder.h"
 
 namespace redline::cli {
@@ -154,15 +152,7 @@ int run_profile(const Words& words) {
   const perf::Peak peak = perf::find_peak(*device);
   options.peak_flops = peak.flops;
   options.copy_rate = perf::measure_copy_rate(*device);
-  report::LiveLine progress(stderr);
-  const double begin = steady_seconds();
-  options.progress = [&](std::int64_t done, std::int64_t of) {
-    progress.show(
-        fmt::format("profiling, step {}/{}{}", done, of,
-                    report::eta(steady_seconds() - begin, static_cast<double>(done), static_cast<double>(of))));
-  };
-  const perf::Profile p = perf::profile(options, *device);
-  progress.clear();
+  const perf::Profile p = profile_on(*device, options, "profiling");
   const io::Json document = to_json(p, peak, options.copy_rate, trace);
   const std::string traced = perf::chrome_trace(p);
 

@@ -298,9 +298,7 @@ std::string_view preset_text(const std::string& name, std::string_view place) {
     if (file.name == name) return file.text;
     names.emplace_back(file.name);
   }
-  const std::string guess = nearest(name, names);
-  fail_user("{}: unknown preset '{}'; {}the presets are {}", place, name,
-            guess.empty() ? "" : fmt::format("did you mean '{}'? ", guess), fmt::join(names, ", "));
+  fail_user("{}: unknown preset '{}'; {}", place, name, names_known(name, "presets", names));
 }
 
 std::string read_file(const std::string& file) {

@@ -44,6 +44,8 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
 // Words nearest to `word` among `choices` by edit distance; empty when none is near. For "did you mean".
 std::string nearest(std::string_view word, const std::vector<std::string>& choices);
+// "did you mean 'ndr'? the networks are nvlink, ndr, hdr", of an unknown word.
+std::string names_known(std::string_view word, std::string_view whose, const std::vector<std::string>& names);
 
 struct EmbeddedFile {
   std::string_view name;  // "quick"

@@ -157,6 +157,12 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
   return best;
 }
 
+std::string names_known(std::string_view word, std::string_view whose, const std::vector<std::string>& names) {
+  const std::string guess = nearest(word, names);
+  return fmt::format("{}the {} are {}", guess.empty() ? "" : fmt::format("did you mean '{}'? ", guess), whose,
+                     fmt::join(names, ", "));
+}
+
 std::string unknown_key(std::string_view name) {
   if (const std::string here = key_in_other_trainers(name); !here.empty()) {
     const Key* key = find_key(here);

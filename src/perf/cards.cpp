@@ -80,9 +80,7 @@ const Card& card_called(std::string_view id) {
     if (upper(known).starts_with(upper(id) + "-")) kinds.push_back(known);
   if (!kinds.empty()) fail_user("--card {}: which one? There are {}", id, fmt::join(kinds, ", "));
   ids.emplace_back("cpu");
-  const std::string guess = config::nearest(std::string(id), ids);
-  fail_user("--card {}: no such card is known; {}the cards are {}", id,
-            guess.empty() ? "" : fmt::format("did you mean '{}'? ", guess), fmt::join(ids, ", "));
+  fail_user("--card {}: no such card is known; {}", id, config::names_known(id, "cards", ids));
 }
 
 namespace {
@@ -156,9 +154,7 @@ const Network& network_called(std::string_view id) {
     if (network.id == id) return network;
     ids.emplace_back(network.id);
   }
-  const std::string guess = config::nearest(std::string(id), ids);
-  fail_user("--network {}: no such network is known; {}the networks are {}", id,
-            guess.empty() ? "" : fmt::format("did you mean '{}'? ", guess), fmt::join(ids, ", "));
+  fail_user("--network {}: no such network is known; {}", id, config::names_known(id, "networks", ids));
 }
 
 Fabric fabric_of(const Card& card, const Network& network, int cards_per_node, int network_cards) {

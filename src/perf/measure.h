@@ -55,8 +55,6 @@ class Steps {
   // kind of batches get the same figures. Reads on to there; nothing can be run afterwards.
   Work work();
 
-  const model::Engine& engine() const { return engine_; }
-
  private:
   void read_batch();
   void count_batch();

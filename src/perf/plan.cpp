@@ -223,7 +223,6 @@ PlannedStep planned_step(const config::Config& asked, const Machine& machine) {
                                           node.cost.bytes / machine.copy_rate);
       add_timed(step.parts, {op, name_of(node.phase), times * ms, times * floor});
       step.parts[StepPart::launches].ms += times * gap;
-      if (node.phase == program::Phase::recompute) step.recompute_ms += times * (ms + gap);
       if (node.place.part == program::Part::mlp && part_of(op) == StepPart::products) step.mlp_ms += times * ms;
       if (machine.kind == device::Kind::cuda) step.node_by_node_ms += times * std::max(0.0, 1e3 * kLaunchSeconds - ms);
     }

@@ -120,7 +120,6 @@ struct StepParts {
 // The plan's times of a step, in ms over all of its micro-batches.
 struct PlannedStep {
   StepParts parts;             // products to launches; the latter between the nodes of a graph
-  double recompute_ms = 0;     // in nodes that compute something again
   double mlp_ms = 0;           // in the products of the MLP
   double node_by_node_ms = 0;  // more, where every node is launched by itself
   double evaluation_ms = 0;    // of one batch that is evaluated

@@ -136,15 +136,15 @@ class DoctorTest : public ProgramTest {
     EXPECT_EQ(ran.status, status) << ran.out << ran.err;
     return io::parse_json(ran.out, "stdout");
   }
-  static io::Json first(const io::Json& told) {
-    return told["findings"].empty() ? io::Json{{"illness", "nothing"}, {"set", {""}}, {"gain", 0}, {"caution", ""}}
-                                    : told["findings"][0];
+  static io::Json first(const io::Json& said) {
+    return said["findings"].empty() ? io::Json{{"illness", "nothing"}, {"set", {""}}, {"gain", 0}, {"caution", ""}}
+                                    : said["findings"][0];
   }
-  static void expect_first(const io::Json& told, Illness illness) {
-    ASSERT_FALSE(told["findings"].empty()) << told.dump(1);
-    EXPECT_EQ(told["findings"][0]["illness"], key_of(illness)) << told.dump(1);
-    EXPECT_GE(told["findings"][0]["share"], 0.05) << "that is what counts as planted";
-    EXPECT_EQ(told["healthy"], false);
+  static void expect_first(const io::Json& said, Illness illness) {
+    ASSERT_FALSE(said["findings"].empty()) << said.dump(1);
+    EXPECT_EQ(said["findings"][0]["illness"], key_of(illness)) << said.dump(1);
+    EXPECT_GE(said["findings"][0]["share"], 0.05) << "that is what counts as planted";
+    EXPECT_EQ(said["healthy"], false);
   }
 
   int runs_ = 0;
@@ -174,7 +174,7 @@ TEST_F(DoctorTest, FiveHealthyRunsHaveNothingToMend) {
   }
 }
 
-// Of a run with nothing to mend the program says so and exits with 0; that fp8 would pay is no illness.
+// A run with nothing to mend: the program says so and exits with 0; that fp8 would pay is no illness.
 TEST_F(DoctorTest, AHealthyRunExitsWithZero) {
   const Path folder = write_run({"llama-1.36b", {"train.batch_size=24", "train.accumulate=1"}, step(653.8, 0.595)});
   const Ran ran = run({"doctor", folder.string()});
@@ -187,11 +187,11 @@ TEST_F(DoctorTest, AHealthyRunExitsWithZero) {
 
 // A real run: documents of ping are about 200 tokens, in rows of 1024.
 TEST_F(DoctorTest, Padding) {
-  const io::Json told =
+  const io::Json said =
       trained("a", {"data.packing=pad", "train.seq_len=1024", "train.batch_size=2", "train.max_steps=15"});
-  expect_first(told, Illness::padding);
-  EXPECT_EQ(first(told)["set"], io::Json({"data.packing=pack"}));
-  EXPECT_GT(first(told)["gain"], 2.0);
+  expect_first(said, Illness::padding);
+  EXPECT_EQ(first(said)["set"], io::Json({"data.packing=pack"}));
+  EXPECT_GT(first(said)["gain"], 2.0);
 }
 
 // bench/results/h200_packed.json: padding on a card, which packing made 4.2 times as fast.
@@ -206,17 +206,17 @@ TEST_F(DoctorTest, PaddingOnACard) {
 
 // A real run: a step of 16 tokens moves all weights and moments for little work.
 TEST_F(DoctorTest, ATinyBatch) {
-  const io::Json told =
+  const io::Json said =
       trained("a", {"model.vocab=8192", "train.batch_size=1", "train.seq_len=16", "data.max_segments=1"});
-  expect_first(told, Illness::small_batch);
-  EXPECT_NE(first(told)["caution"].get<std::string>().find("rows instead of 1"), std::string::npos);
+  expect_first(said, Illness::small_batch);
+  EXPECT_NE(first(said)["caution"].get<std::string>().find("rows instead of 1"), std::string::npos);
 }
 
 // A real run.
 TEST_F(DoctorTest, RecomputeWithoutNeed) {
-  const io::Json told = trained("a", {"train.recompute=block"});
-  expect_first(told, Illness::recompute);
-  EXPECT_EQ(first(told)["set"], io::Json({"train.recompute=none"}));
+  const io::Json said = trained("a", {"train.recompute=block"});
+  expect_first(said, Illness::recompute);
+  EXPECT_EQ(first(said)["set"], io::Json({"train.recompute=none"}));
 }
 
 // bench/results/h200_settings.json: 196.7 ms, and 161.2 without.
@@ -239,23 +239,23 @@ TEST_F(DoctorTest, FrequentSaves) { expect_first(trained("a", {"checkpoint.every
 
 // A real run that evaluates after every step.
 TEST_F(DoctorTest, FrequentEvaluation) {
-  const io::Json told = trained("a", {"train.eval_every=1", "train.eval_batches=4"});
-  expect_first(told, Illness::frequent_evaluation);
-  EXPECT_TRUE(first(told)["set"][0].get<std::string>().starts_with("train.eval_every="));
+  const io::Json said = trained("a", {"train.eval_every=1", "train.eval_batches=4"});
+  expect_first(said, Illness::frequent_evaluation);
+  EXPECT_TRUE(first(said)["set"][0].get<std::string>().starts_with("train.eval_every="));
 }
 
-// A real run: nobody makes batches beside the steps, and of every long document all is read and little is kept.
+// A real run: no thread makes batches beside the steps, and of every long document all is read and little is kept.
 TEST_F(DoctorTest, AStarvingLoader) {
   std::string text, rows;
   for (int i = 0; i < 4000; ++i) text += "the quick brown fox jumps over the lazy dog. ";
   for (int i = 0; i < 20; ++i) rows += io::Json{{"text", fmt::format("{} {}", i, text)}}.dump() + "\n";
   write("long.jsonl", rows);
   write("short.jsonl", "{\"text\": \"the quick brown fox jumps over the lazy dog again and again\"}\n");
-  const io::Json told = trained(
+  const io::Json said = trained(
       "a", {"data.train=long.jsonl", "data.eval=short.jsonl", "data.tokenizer=bytes", "data.long_documents=truncate",
             "data.workers=0", "model.layers=1", "model.hidden=8", "model.ffn=8", "train.seq_len=64"});
-  expect_first(told, Illness::starving_loader);
-  EXPECT_EQ(first(told)["set"], io::Json({"data.workers=-1"}));
+  expect_first(said, Illness::starving_loader);
+  EXPECT_EQ(first(said)["set"], io::Json({"data.workers=-1"}));
 }
 
 // Made up: a checkpoint of llama-1.36b (15.5 GB, which local disks take 9 s for) on a disk of 100 MB/s.
@@ -331,7 +331,7 @@ TEST_F(DoctorTest, Fp8DoesNotMendASlowAttention) {
   EXPECT_TRUE(d.options.empty()) << d.options[0].gain;
 }
 
-// Made up: no fast kernel takes the heads, and the run told who computes attention then.
+// Made up: no fast kernel takes the heads, and the run said what computes attention then.
 TEST_F(DoctorTest, AHeadDimOffTheFastKernels) {
   Recorded run{"gqa-180m",
                {"train.batch_size=16", "train.accumulate=1", "model.heads=8", "model.kv_heads=4", "model.head_dim=100"},
@@ -354,7 +354,7 @@ TEST_F(DoctorTest, AThrottledClock) {
   EXPECT_NEAR(d.findings[0].loss_ms, 55, 12);
 }
 
-// Made up: a capture that failed, told as the executor tells it, in a model whose kernels are over in microseconds.
+// Made up: a capture that failed, in the words of the executor, in a model whose kernels are over in microseconds.
 TEST_F(DoctorTest, GraphsThatFellBack) {
   Recorded run{"quick", {}, step(3, 0.01)};
   EXPECT_NE(first_of(diagnosis_of(run)), "no_graphs");
@@ -376,7 +376,7 @@ TEST_F(DoctorTest, ASlowRank) {
   EXPECT_EQ(first_of(diagnosis_of(run)), "communication");
 }
 
-// Of a configuration on a card that is not here the plan tells.
+// The plan speaks for a card that is not here.
 TEST_F(DoctorTest, AConfigurationByThePlan) {
   const io::Json healthy = doctor({"doctor", "llama-1.36b", "--card", "h200", "--json", "--html", "page.html"}, 0);
   EXPECT_EQ(healthy["healthy"], true);
@@ -396,13 +396,13 @@ TEST_F(DoctorTest, AConfigurationByThePlan) {
 
 // On this machine the step is timed, and --try measures what the change brings.
 TEST_F(DoctorTest, AConfigurationIsTimedAndItsCureTried) {
-  const io::Json told = doctor({"doctor", "--device", "cpu", "--steps", "2", "--try", "--seconds", "0.3", "--json",
+  const io::Json said = doctor({"doctor", "--device", "cpu", "--steps", "2", "--try", "--seconds", "0.3", "--json",
                                 "model.layers=2", "model.hidden=64", "model.heads=2", "model.ffn=128",
                                 "data.packing=pad", "train.seq_len=1024", "checkpoint.every=0", "train.eval_every=0"},
                                1);
-  expect_first(told, Illness::padding);
-  EXPECT_GT(first(told)["gain_measured"], 1.5) << told.dump(1);
-  EXPECT_GT(told["parts"][0]["floor_ms"], 0);
+  expect_first(said, Illness::padding);
+  EXPECT_GT(first(said)["gain_measured"], 1.5) << said.dump(1);
+  EXPECT_GT(said["parts"][0]["floor_ms"], 0);
 }
 
 TEST_F(DoctorTest, AChangeThatDoesNotHelpIsNothingToMend) {

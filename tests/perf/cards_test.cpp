@@ -12,21 +12,22 @@ namespace {
 
 TEST(Cards, AreFoundByTheDriversNames) {
   const auto id = [](const char* name) { return find_card(name) ? find_card(name)->id : std::string_view("none"); };
-  EXPECT_EQ(id("NVIDIA H200"), "h200");
-  EXPECT_EQ(id("NVIDIA H200 NVL"), "h200-nvl");
-  EXPECT_EQ(id("NVIDIA H100 80GB HBM3"), "h100");
-  EXPECT_EQ(id("NVIDIA H100 PCIe"), "h100-pcie");
-  EXPECT_EQ(id("NVIDIA H100 NVL"), "h100-nvl");
-  EXPECT_EQ(id("NVIDIA A100-SXM4-40GB"), "a100-40");
-  EXPECT_EQ(id("A100-SXM4-80GB"), "a100-80");
-  EXPECT_EQ(id("NVIDIA A100-PCIE-40GB"), "a100-40-pcie");
-  EXPECT_EQ(id("NVIDIA A100 80GB PCIe"), "a100-80-pcie");
-  EXPECT_EQ(id("NVIDIA RTX A6000"), "a6000");
-  EXPECT_EQ(id("NVIDIA L4"), "l4");
-  EXPECT_EQ(id("NVIDIA L40S"), "l40s");
-  EXPECT_EQ(id("NVIDIA GeForce RTX 4090"), "rtx-4090");
-  EXPECT_EQ(id("NVIDIA B200"), "b200");
-  EXPECT_EQ(id("NVIDIA GB200"), "gb200");
+  const std::pair<const char*, const char*> names[] = {{"NVIDIA H200", "h200"},
+                                                       {"NVIDIA H200 NVL", "h200-nvl"},
+                                                       {"NVIDIA H100 80GB HBM3", "h100"},
+                                                       {"NVIDIA H100 PCIe", "h100-pcie"},
+                                                       {"NVIDIA H100 NVL", "h100-nvl"},
+                                                       {"NVIDIA A100-SXM4-40GB", "a100-40"},
+                                                       {"A100-SXM4-80GB", "a100-80"},
+                                                       {"NVIDIA A100-PCIE-40GB", "a100-40-pcie"},
+                                                       {"NVIDIA A100 80GB PCIe", "a100-80-pcie"},
+                                                       {"NVIDIA RTX A6000", "a6000"},
+                                                       {"NVIDIA L4", "l4"},
+                                                       {"NVIDIA L40S", "l40s"},
+                                                       {"NVIDIA GeForce RTX 4090", "rtx-4090"},
+                                                       {"NVIDIA B200", "b200"},
+                                                       {"NVIDIA GB200", "gb200"}};
+  for (const auto& [name, card] : names) EXPECT_EQ(id(name), card) << name;
   for (const char* unknown : {"NVIDIA A1000", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
                               "NVIDIA L40", "NVIDIA RTX 6000 Ada Generation", "NVIDIA GH200 480GB",
                               "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 MIG 1g.10gb", ""})

@@ -11,10 +11,13 @@
 #include "data/loader.h"
 #include "model/lowering.h"
 #include "perf/machines.h"
+#include "testing/says.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
 namespace {
+
+using testing::says;
 
 using device::Kind;
 
@@ -96,9 +99,9 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
     return rate;
   });
   LadderOptions options;
-  std::vector<std::string> told;
+  std::vector<std::string> names;
   options.progress = [&](const std::string& name, std::size_t number, std::size_t of) {
-    told.push_back(name);
+    names.push_back(name);
     EXPECT_LE(number, of);
   };
   const Ladder ladder = climb(small_run, bench, options);
@@ -125,8 +128,8 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
   EXPECT_NE(std::ranges::find(ladder.full, "data.packing=pack"), ladder.full.end());
   EXPECT_NE(std::ranges::find(ladder.full, "kernels.graphs=off"), ladder.full.end());
   EXPECT_EQ(std::ranges::count(ladder.full, "precision.matmul=bf16"), 1);
-  EXPECT_EQ(told.front(), "naive");
-  EXPECT_EQ(told.size(), 18u);
+  EXPECT_EQ(names.front(), "naive");
+  EXPECT_EQ(names.size(), 18u);
 }
 
 TEST(Ladder, ANaiveStepThatDoesNotFitIsARowAndNoEnd) {
@@ -155,10 +158,10 @@ TEST(Ladder, TheCpuSaysWhatItCannotDo) {
   for (const char* name : {"tf32 products", "bf16 products", "flash attention", "best attention", "CUDA graphs",
                            "tuned products", "all proposals"}) {
     EXPECT_EQ(rows.at(name).state, TrialState::no_effect) << name;
-    EXPECT_NE(rows.at(name).reason.find("CPU"), std::string::npos) << name;
+    EXPECT_TRUE(says(rows.at(name).reason, {"CPU"}));
   }
   EXPECT_EQ(rows.at("fp8 products").state, TrialState::failed);
-  EXPECT_NE(rows.at("fp8 products").reason.find("simulates"), std::string::npos);
+  EXPECT_TRUE(says(rows.at("fp8 products").reason, {"simulates"}));
   for (const char* name : {"buckets", "packing", "logits in chunks", "no dropout", "recompute block", "bf16 moments"})
     EXPECT_EQ(rows.at(name).state, TrialState::measured) << name;
 }

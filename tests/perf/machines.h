@@ -31,6 +31,16 @@ inline Machine cpu_machine() {
           .in_context = 0};
 }
 
+// 6 FLOPs for each weight of a product and token; 12 heads * head_dim a layer for each pair that the mask keeps.
+struct ClosedForm {
+  explicit ClosedForm(const config::Model& m)
+      : projections(6.0 * static_cast<double>(m.layers * m.hidden * m.head_dim * (2 * m.heads + 2 * m.kv_heads))),
+        mlp(6.0 * static_cast<double>(m.layers * 3 * m.hidden * m.ffn)),
+        head(6.0 * static_cast<double>(m.vocab * m.hidden)),
+        per_pair(12.0 * static_cast<double>(m.layers * m.heads * m.head_dim)) {}
+  double projections, mlp, head, per_pair;
+};
+
 // Tokens a second by a rule of the test's; 0: it cannot run.
 inline Bench bench_of(device::Kind kind, std::function<double(const config::Config&)> rate,
                       std::vector<Setting> settings = {{32, 8, "none"}}) {

@@ -7,28 +7,18 @@
 #include <set>
 
 #include "base/error.h"
-#include "config/load.h"
 #include "data/from_config.h"
 #include "data/loader.h"
+#include "perf/machines.h"
 #include "perf/peak.h"
+#include "train/tiny_run.h"
 
 namespace redline::perf {
 namespace {
 
 config::Config tiny(std::int64_t accumulate) {
-  config::Config c;
-  c.model.layers = 2;
-  c.model.hidden = 32;
-  c.model.heads = 4;
-  c.model.kv_heads = 2;
-  c.model.head_dim = 16;  // apart from hidden / heads
-  c.model.ffn = 48;
-  c.train.batch_size = 2;
-  c.train.seq_len = 128;
-  c.train.accumulate = accumulate;
-  c.train.max_steps = 100;
-  config::resolve(c);
-  return c;
+  return testing::tiny_run({"model.heads=4", "model.kv_heads=2", "train.seq_len=128",  // head_dim is not hidden / heads
+                            fmt::format("train.accumulate={}", accumulate)});
 }
 
 Profile profile_of(const config::Config& config, std::int64_t steps) {
@@ -61,15 +51,11 @@ TEST_P(ProfileOf, AccountsForTheWholeStep) {
   EXPECT_DOUBLE_EQ(static_cast<double>(p.spans.size()), calls * 3);
 }
 
-// 6 FLOPs for each weight of a product and token slot, 12 heads * head_dim for each pair the mask keeps and layer.
 TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
   const config::Config c = tiny(GetParam());
-  const config::Model& m = c.model;
   constexpr std::int64_t kSteps = 2, kWarmup = 1;
-  const double layer = static_cast<double>(m.hidden * (m.heads + 2 * m.kv_heads) * m.head_dim +
-                                           m.heads * m.head_dim * m.hidden + 3 * m.hidden * m.ffn);
-  const double weights = static_cast<double>(m.layers) * layer + static_cast<double>(m.vocab * m.hidden);
-
+  const ClosedForm f(c.model);
+  const double token = f.projections + f.mlp + f.head;
   data::Batch batch({c.train.batch_size, c.train.seq_len, c.data.max_segments});
   data::Loader loader(data::open_training_corpus(data::corpus_options(c.data)),
                       data::loader_options(c.data, batch.shape, true));
@@ -81,10 +67,9 @@ TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
     real += static_cast<double>(batch.real_tokens) / kSteps;
     pairs += static_cast<double>(batch.score_pairs) / kSteps;
   }
-  const double attention = 12.0 * static_cast<double>(m.layers * m.heads * m.head_dim) * pairs;
   const Profile p = profile_of(c, kSteps);
-  EXPECT_NEAR(sum(p.nodes, &TimedWork::flops) / (6 * weights * slots + attention), 1, 1e-12);
-  EXPECT_NEAR(p.model_flops / (6 * weights * real + attention), 1, 1e-12);
+  EXPECT_NEAR(sum(p.nodes, &TimedWork::flops) / (token * slots + f.per_pair * pairs), 1, 1e-12);
+  EXPECT_NEAR(p.model_flops / (token * real + f.per_pair * pairs), 1, 1e-12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Accumulate, ProfileOf, ::testing::Values(1, 3));

@@ -13,11 +13,13 @@
 #include "base/files.h"
 #include "model/lowering.h"
 #include "perf/machines.h"
-#include "perf/published_runs.h"
 #include "testing/paths.h"
+#include "testing/says.h"
 
 namespace redline::perf {
 namespace {
+
+using testing::says;
 
 Fabric ndr(const char* name = "h200") { return fabric_of(card_called(name), network_called("ndr"), 8, 8); }
 
@@ -150,13 +152,13 @@ TEST(Scale, TakesTheFastestModeThatFits) {
   EXPECT_EQ(large.choice().mode, Mode::fsdp) << why(large);
   EXPECT_TRUE(large.choice().fits);
   EXPECT_FALSE(large.modes[0].fits) << "masters and moments alone are more than the card";
-  EXPECT_NE(why(large).find("ddp needs"), std::string::npos) << why(large);
+  EXPECT_TRUE(says(why(large), {"ddp needs"}));
 
   std::vector<std::string> asked = thirteen_b;
   asked.emplace_back("parallel.mode=ddp");
   const ScalePlan forced = plan_ranks(config_of("llama-1.36b", asked), machine_named("h100"), ndr("h100"), 64);
   EXPECT_EQ(forced.choice().mode, Mode::ddp);
-  EXPECT_NE(why(forced).find("ddp does not fit"), std::string::npos) << why(forced);
+  EXPECT_TRUE(says(why(forced), {"ddp does not fit"}));
 }
 
 RankMachine h200s(int per_node, std::int64_t available) {
@@ -176,8 +178,8 @@ TEST(RankMode, ThePlanSaysWhichOfThoseThatFitIsFastest) {
   constexpr std::int64_t kGib = std::int64_t{1} << 30;
   const ModeChoice roomy = choose_mode(c, h200s(8, 1000 * kGib), 8);
   EXPECT_NE(roomy.mode, dist::Mode::fsdp) << roomy.why;
-  EXPECT_NE(roomy.why.find("ddp"), std::string::npos) << roomy.why;
-  EXPECT_NE(roomy.why.find("fsdp"), std::string::npos) << roomy.why;
+  EXPECT_TRUE(says(roomy.why, {"ddp"}));
+  EXPECT_TRUE(says(roomy.why, {"fsdp"}));
   // Less memory than what does not shrink: only what shares most out is left.
   std::int64_t low = kGib, high = 1000 * kGib;
   while (high - low > kGib) {
@@ -185,6 +187,111 @@ TEST(RankMode, ThePlanSaysWhichOfThoseThatFitIsFastest) {
     (choose_mode(c, h200s(8, middle), 8).why.starts_with("nothing") ? low : high) = middle;
   }
   EXPECT_EQ(choose_mode(c, h200s(8, high), 8).mode, dist::Mode::fsdp);
+}
+
+// Runs on several numbers of GPUs that others published: what perf/scale is fitted on and held against. Rows of one
+// table that differ in more than the number of GPUs (micro-batches, recompute, offloading) are not here.
+struct PublishedRun {
+  const char *source, *model;  // the model is one of published_model()
+  const char *card, *network;
+  Mode mode;
+  int gradient_bytes;       // on their way
+  int rows, seq_len;        // of a micro-batch
+  int few, few_accumulate;  // GPUs that it is compared with, and their micro-batches
+  double few_rate;          // tokens a second and GPU there
+  int many, many_accumulate;
+  double many_rate;
+  const char* table;  // "fit", "h100", "a100"
+  double measured() const { return many_rate / few_rate; }
+};
+
+// LLMQ: benchmarks/H100x1.md and H100x8.md of its repository, mean of steps 1 to 5; it shares out the optimizer's state
+// and sends gradients in bf16. torchtitan: benchmarks/llama3_h100_202412 and llama3-8b_h200_202506 (RDMA with 400 Gb/s
+// a GPU). llm-foundry: scripts/train/benchmarking/README.md, all rows of 2048 tokens. Its H100 table does not name the
+// network: taken to be 400 Gb/s a GPU; its A100 table says RoCE, 1600 Gb/s a node. Left out: 1b on 32 A100 with 15,555
+// tokens a second, 18% below the same run on 64 and on 16 GPUs.
+std::vector<PublishedRun> published_runs() {
+  const auto llmq = [](const char* model, int rows, double tokens, double one_ms, double eight_ms) {
+    const int n = rows == 32 ? 2 : 4;  // micro-batches
+    const double one = 1e3 * tokens / one_ms, eight = 1e3 * tokens / eight_ms / 8;
+    return PublishedRun{"LLMQ", model, "h100", "nvlink", Mode::zero1, 2, rows, 1024, 1, 8 * n, one, 8, n, eight, "fit"};
+  };
+  // Few GPUs and their rate, many and theirs.
+  const auto titan = [](const char* model, const char* card, int few, double rate, int many, double many_rate) {
+    return PublishedRun{"torchtitan", model, card, "ndr", Mode::fsdp, 4,         2,    8192,
+                        few,          1,     rate, many,  1,          many_rate, "fit"};
+  };
+  const auto h100 = [](const char* model, int rows, int n, int few, double rate, int many, double many_rate) {
+    return PublishedRun{"llm-foundry", model, "h100", "ndr", Mode::fsdp, 4,         rows,  2048,
+                        few,           n,     rate,   many,  n,          many_rate, "h100"};
+  };
+  const auto a100 = [](const char* model, int rows, int few, double rate, int many, double many_rate) {
+    return PublishedRun{"llm-foundry", model, "a100-40", "roce-200", Mode::fsdp, 2,         rows,  2048,
+                        few,           1,     rate,      many,       1,          many_rate, "a100"};
+  };
+  return {
+      llmq("qwen2.5-0.5b", 32, 524288, 3501.0, 450.6),
+      llmq("qwen2.5-1.5b", 32, 524288, 8855.8, 1146.0),
+      llmq("qwen2.5-3b", 16, 524288, 16962.2, 2184.2),
+      llmq("qwen2.5-1.5b fp8", 32, 524288, 7186.8, 928.6),
+      llmq("qwen2.5-3b fp8", 16, 524288, 12997.0, 1673.6),
+      titan("llama3-8b eager", "h100", 8, 5762, 128, 5605),
+      titan("llama3-8b", "h100", 8, 6667, 128, 6514),
+      titan("llama3-8b fp8", "h100", 8, 8532, 128, 8380),
+      titan("llama3-8b fp8", "h200", 32, 10938, 64, 10753),
+      h100("mpt-760m", 24, 1, 16, 68551, 32, 67971),
+      h100("mpt-1b", 20, 1, 16, 46037, 32, 45130),
+      h100("mpt-1b", 20, 1, 16, 46037, 64, 44402),
+      h100("mpt-3b", 6, 3, 32, 23021, 64, 22525),
+      h100("mpt-13b", 2, 1, 8, 4792, 16, 4767),
+      h100("mpt-13b", 2, 1, 8, 4792, 32, 4811),
+      h100("mpt-13b", 2, 1, 8, 4792, 64, 4800),
+      a100("mpt-125m", 26, 16, 130535, 32, 127122),
+      a100("mpt-125m", 26, 16, 130535, 64, 125234),
+      a100("mpt-125m", 26, 16, 130535, 128, 123936),
+      a100("mpt-350m", 18, 16, 55413, 32, 53811),
+      a100("mpt-350m", 18, 16, 55413, 64, 52689),
+      a100("mpt-350m", 18, 16, 55413, 128, 51934),
+      a100("mpt-760m", 12, 16, 29607, 32, 29648),
+      a100("mpt-760m", 12, 16, 29607, 64, 29344),
+      a100("mpt-760m", 12, 16, 29607, 128, 28940),
+      a100("mpt-1b", 10, 64, 19001, 128, 18647),
+      a100("mpt-3b", 6, 32, 9914, 64, 9736),
+      a100("mpt-3b", 6, 32, 9914, 128, 9538),
+      a100("mpt-7b", 18, 32, 3725, 64, 3665),
+      a100("mpt-7b", 18, 32, 3725, 128, 3623),
+      a100("mpt-13b", 16, 64, 1976, 128, 1972),
+  };
+}
+
+// A decoder of ours with the same matrices, near enough: MPT's two of 4 d are three of 8/3 d. What they differ in is
+// speed on one GPU, which is given.
+std::vector<std::string> published_model(std::string_view model) {
+  struct Shape {
+    std::string_view name;
+    int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    bool tied;
+  };
+  static constexpr Shape kShapes[] = {
+      {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, 151936, true},
+      {"qwen2.5-1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true},
+      {"qwen2.5-3b", 36, 2048, 16, 2, 128, 11008, 151936, true},
+      {"llama3-8b", 32, 4096, 32, 8, 128, 14336, 128256, false},
+      {"mpt-125m", 12, 768, 12, 12, 64, 2048, 50368, true},
+      {"mpt-350m", 24, 1024, 16, 16, 64, 2736, 50368, true},
+      {"mpt-760m", 24, 1536, 12, 12, 128, 4096, 50368, true},
+      {"mpt-1b", 24, 2048, 16, 16, 128, 5456, 50368, true},
+      {"mpt-3b", 32, 2560, 20, 20, 128, 6832, 50368, true},
+      {"mpt-7b", 32, 4096, 32, 32, 128, 10928, 50368, true},
+      {"mpt-13b", 40, 5120, 40, 40, 128, 13648, 50368, true},
+  };
+  for (const Shape& s : kShapes)
+    if (model == s.name || model.starts_with(std::string(s.name) + " "))
+      return {fmt::format("model.layers={}", s.layers),     fmt::format("model.hidden={}", s.hidden),
+              fmt::format("model.heads={}", s.heads),       fmt::format("model.kv_heads={}", s.kv_heads),
+              fmt::format("model.head_dim={}", s.head_dim), fmt::format("model.ffn={}", s.ffn),
+              fmt::format("model.vocab={}", s.vocab),       fmt::format("model.tied={}", s.tied)};
+  return {};
 }
 
 StepWork work_of(const PublishedRun& run, int accumulate) {

@@ -9,10 +9,13 @@
 #include "config/load.h"
 #include "config/toml.h"
 #include "perf/machines.h"
+#include "testing/says.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
 namespace {
+
+using testing::says;
 
 config::Config sixteen_rows(const KeyValues& keys) {
   std::vector<std::string> overrides = {"train.batch_size=8", "train.accumulate=2", "train.seq_len=512"};
@@ -50,8 +53,8 @@ TEST(Tune, AnOverlayIsTomlWithTheTableInItsComments) {
   const Bench bench = card_bench([](const config::Config& c) { return c.train.batch_size == 16 ? 1200.0 : 1000.0; });
   const Tuned tuned = tune(sixteen_rows, bench, {});
   const std::string text = overlay_of(tuned, "a card", "redline tune x");
-  EXPECT_NE(text.find("# * the start"), text.npos) << text;
-  EXPECT_NE(text.find("x1.200"), text.npos) << text;
+  EXPECT_TRUE(says(text, {"# * the start"}));
+  EXPECT_TRUE(says(text, {"x1.200"}));
   std::map<std::string, config::Value> keys;
   for (const config::Setting& s : config::read_toml(text, "x.tuned.toml"))
     if (!s.table) keys[s.name] = s.value;
@@ -70,7 +73,7 @@ TEST(Tune, AWinnerThatDoesNotWinAgainIsNotWritten) {
   EXPECT_EQ(tuned.best, tuned.start);
   const std::string text = overlay_of(tuned, "a card", "redline tune x");
   EXPECT_EQ(text.find('['), text.npos) << text;
-  EXPECT_NE(text.find("no key is changed"), text.npos);
+  EXPECT_TRUE(says(text, {"no key is changed"}));
 }
 
 TEST(Tune, OtherRowsAndFp8OnlyWhereTheyAreAllowed) {
