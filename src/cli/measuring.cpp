@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/words.h"
 #include "perf/batch_size.h"
+#include "perf/profile.h"
 #include "report/figures.h"
 
 namespace redline::cli {

@@ -4,13 +4,18 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cli/config.h"
 #include "perf/peak.h"
-#include "perf/profile.h"
 #include "perf/search.h"
 #include "report/live_line.h"
 #include "train/signals.h"
+
+namespace redline::perf {
+struct Profile;
+struct ProfileOptions;
+}  // namespace redline::perf
 
 namespace redline::cli {
 

@@ -22,20 +22,15 @@ constexpr double kWorthChanging = 1.1;
 
 constexpr std::int64_t kMostMicroBatches = 1 << 20;  // that train.accumulate takes
 
-struct Cut {
-  std::int64_t batch_size, accumulate;
-};
-
-// Ways to cut a step's rows into micro-batches that a program can be lowered for.
+// Ways to cut a step's rows into micro-batches that a program can be lowered for. Recompute is open.
 class Cuts {
  public:
-  explicit Cuts(const config::Config& c)
-      : rows_(setting_of(c).rows()), own_{c.train.batch_size, c.train.accumulate}, most_(model::most_rows(c)) {}
+  explicit Cuts(const config::Config& c) : own_(setting_of(c)), rows_(own_.rows()), most_(model::most_rows(c)) {}
 
   // Every size that divides the rows.
-  std::vector<Cut> exact() const {
+  std::vector<Setting> exact() const {
     constexpr std::int64_t kMany = 4096;
-    std::vector<Cut> cuts;
+    std::vector<Setting> cuts;
     for (std::int64_t n = 1; n <= std::min(rows_, kMany); ++n)
       if (rows_ % n == 0) add(cuts, rows_ / n, n);
     for (std::int64_t batch = std::min(rows_ / (kMany + 1), kMany); batch >= 1; --batch)  // in more than so many pieces
@@ -45,21 +40,20 @@ class Cuts {
   }
 
   // For each small number of micro-batches the size that comes nearest to the rows.
-  std::vector<Cut> near() const {
+  std::vector<Setting> near() const {
     constexpr std::int64_t kFew = 64;
-    std::vector<Cut> cuts;
+    std::vector<Setting> cuts;
     for (std::int64_t n = 2; n <= std::min(rows_, kFew); ++n)
       if (rows_ % n != 0) add(cuts, (rows_ + n / 2) / n, n);
     return cuts;
   }
 
  private:
-  void add(std::vector<Cut>& to, std::int64_t batch, std::int64_t accumulate) const {
-    if (batch <= most_ && accumulate <= kMostMicroBatches) to.push_back({batch, accumulate});
+  void add(std::vector<Setting>& to, std::int64_t batch, std::int64_t accumulate) const {
+    if (batch <= most_ && accumulate <= kMostMicroBatches) to.push_back({batch, accumulate, own_.recompute});
   }
-  std::int64_t rows_;
-  Cut own_;
-  std::int64_t most_;
+  Setting own_;
+  std::int64_t rows_, most_;
 };
 
 void sort_by_rate(std::vector<Plan>& plans) {
@@ -76,12 +70,12 @@ Choice choose(const config::Config& config, const Machine& machine, const Search
 
   Choice choice;
   Search search(options);
-  const auto plans_of = [&](const std::vector<Cut>& cuts) {
+  const auto plans_of = [&](const std::vector<Setting>& cuts) {
     std::vector<Plan> fitting;
     search.expect(cuts.size() * recomputes.size());
     for (const std::string& recompute : recomputes) {
-      for (const Cut& cut : cuts) {
-        const Setting setting{cut.batch_size, cut.accumulate, recompute};
+      for (Setting setting : cuts) {
+        setting.recompute = recompute;
         search.begin(in_words(setting));
         ++choice.considered;
         Plan p = make_plan(with_setting(config, setting), machine);

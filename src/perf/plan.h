@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -53,7 +54,7 @@ struct Setting {
   std::int64_t batch_size = 0, accumulate = 0;
   std::string recompute;
   std::int64_t rows() const { return batch_size * accumulate; }  // of a step
-  bool operator==(const Setting&) const = default;
+  auto operator<=>(const Setting&) const = default;
 };
 // "32 rows x 3 with recompute mlp".
 std::string in_words(const Setting& setting, std::string_view before_recompute = " with ");

@@ -303,16 +303,15 @@ class Works {
  public:
   Works(const config::Config& config, const Machine& machine) : config_(config), machine_(machine) {}
   const StepWork& of(const Setting& s) {
-    const auto key = std::tuple(s.batch_size, s.accumulate, s.recompute);
-    const auto known = works_.find(key);
+    const auto known = works_.find(s);
     if (known != works_.end()) return known->second;
-    return works_.emplace(key, step_work(with_setting(config_, s), machine_)).first->second;
+    return works_.emplace(s, step_work(with_setting(config_, s), machine_)).first->second;
   }
 
  private:
   const config::Config& config_;
   const Machine& machine_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::string>, StepWork> works_;
+  std::map<Setting, StepWork> works_;
 };
 
 }  // namespace
