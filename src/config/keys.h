@@ -46,7 +46,7 @@ struct Range {
 
 // How a resumed run treats a changed value (docs/training.md).
 enum class OnResume {
-  free,       // taken as it is, and told
+  free,       // taken as it is, and said
   rows,       // free while the rows of a step (batch_size * accumulate) stay the same; else as `allowed`
   same_data,  // free while the data are the same, however they are called; else as `new_order`
   allowed,    // with --allow-change

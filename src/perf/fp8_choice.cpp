@@ -120,7 +120,7 @@ class LinearChoice {
     return all;
   }
 
-  // The reason why a product was left to bf16, for one layer. Empty where its shape was refused, which is told
+  // The reason why a product was left to bf16, for one layer. Empty where its shape was refused, which is said
   // elsewhere.
   std::string why_not(std::size_t p) const {
     if (fp8_[p].nodes == 0) return "";

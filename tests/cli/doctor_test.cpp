@@ -11,10 +11,13 @@
 #include "report/metrics.h"
 #include "testing/page_data.h"
 #include "testing/paths.h"
+#include "testing/says.h"
 #include "train/illness.h"
 
 namespace redline::cli {
 namespace {
+
+using testing::says;
 
 using train::Illness;
 
@@ -179,9 +182,8 @@ TEST_F(DoctorTest, AHealthyRunExitsWithZero) {
   const Path folder = write_run({"llama-1.36b", {"train.batch_size=24", "train.accumulate=1"}, step(653.8, 0.595)});
   const Ran ran = run({"doctor", folder.string()});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  for (const char* part : {"nothing to mend", "NVIDIA H200", "products", "attention", "head", "update", "mfu 59.5%",
-                           "█", "faster, for another result", "precision.matmul=fp8"})
-    EXPECT_NE(ran.out.find(part), std::string::npos) << part << "\n" << ran.out;
+  EXPECT_TRUE(says(ran.out, {"nothing to mend", "NVIDIA H200", "products", "attention", "head", "update", "mfu 59.5%",
+                             "█", "faster, for another result", "precision.matmul=fp8"}));
   EXPECT_EQ(ran.err, "");
 }
 
@@ -209,7 +211,7 @@ TEST_F(DoctorTest, ATinyBatch) {
   const io::Json said =
       trained("a", {"model.vocab=8192", "train.batch_size=1", "train.seq_len=16", "data.max_segments=1"});
   expect_first(said, Illness::small_batch);
-  EXPECT_NE(first(said)["caution"].get<std::string>().find("rows instead of 1"), std::string::npos);
+  EXPECT_TRUE(says(first(said)["caution"].get<std::string>(), {"rows instead of 1"}));
 }
 
 // A real run.
@@ -287,7 +289,7 @@ TEST_F(DoctorTest, AVocabularyMayBeOddInBf16) {
   EXPECT_EQ(first_of(diagnosis_of({"cs336-350m", settings, step(166, 0.455)})), "nothing");
   const Ran planned = run({"doctor", "cs336-350m", "model.vocab=50257", "--card", "h200"});
   EXPECT_EQ(planned.status, 0);
-  EXPECT_NE(planned.out.find("nothing to mend"), std::string::npos) << planned.out;
+  EXPECT_TRUE(says(planned.out, {"nothing to mend"}));
 }
 
 // Measured on an H200: 216, 272 and 315 ms, 1.28, 1.64 and 1.91 times as fast with 2,816 (docs/performance.md).
@@ -371,7 +373,7 @@ TEST_F(DoctorTest, ASlowRank) {
   run.step.ranks = train::RankPaces{39, 3, 195, 156};
   const perf::Diagnosis d = diagnosis_of(run);
   ASSERT_EQ(first_of(d), "slow_rank");
-  EXPECT_NE(d.findings[0].found.find("rank 3"), std::string::npos);
+  EXPECT_TRUE(says(d.findings[0].found, {"rank 3"}));
   run.step.ranks = train::RankPaces{39, 3, 157, 156};
   EXPECT_EQ(first_of(diagnosis_of(run)), "communication");
 }
@@ -420,8 +422,7 @@ TEST_F(DoctorTest, AChangeThatDoesNotHelpIsNothingToMend) {
   EXPECT_EQ(first_of(none), "nothing");
   EXPECT_EQ(none.refuted.size(), d.findings.size());
   const std::string words = in_words({"a", "a card", "steps", true, none}, false);
-  EXPECT_NE(words.find("\nnothing to mend\n"), std::string::npos) << words;
-  EXPECT_NE(words.find("tried, and does not help here"), std::string::npos) << words;
+  EXPECT_TRUE(says(words, {"\nnothing to mend\n", "tried, and does not help here"}));
   EXPECT_EQ(words.find("to mend, the dearest"), std::string::npos) << words;
 }
 
@@ -439,7 +440,7 @@ TEST_F(DoctorTest, BadInput) {
   real_files().replace(folder / "metrics.jsonl", "");
   const Ran ran = run({"doctor", folder.string()});
   EXPECT_EQ(ran.status, 2);
-  EXPECT_NE(ran.err.find("no step of it was recorded"), std::string::npos) << ran.err;
+  EXPECT_TRUE(says(ran.err, {"no step of it was recorded"}));
 }
 
 // docs/performance.md lists every illness by its name.

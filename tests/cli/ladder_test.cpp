@@ -4,9 +4,12 @@
 #include "cli/program.h"
 #include "io/json.h"
 #include "testing/page_data.h"
+#include "testing/says.h"
 
 namespace redline::cli {
 namespace {
+
+using testing::says;
 
 class LadderCommand : public ProgramTest {
  protected:
@@ -17,18 +20,15 @@ class LadderCommand : public ProgramTest {
     words.insert(words.end(), {"--device", "cpu"});
     return words;
   }
-  void expect_in(const std::string& text, const Words& parts) {
-    for (const std::string& part : parts) EXPECT_NE(text.find(part), text.npos) << "'" << part << "' in: " << text;
-  }
 };
 
 TEST_F(LadderCommand, ShowsEveryRungAndWritesThePage) {
   Words words = tiny({"ladder", "--seconds", "1", "--html", "l.html", "--json", "l.json"});
   const Ran ran = run(words);
   ASSERT_EQ(ran.status, 0) << ran.err;
-  expect_in(ran.out, {"naive", "tf32 products", "changes nothing: the CPU computes in fp32", "packing", "█", "x before",
-                      "fp8 attention", "not there", "fused AdamW", "not separable: saves", "data.packing=pack",
-                      "the full step: ", "l.json", "l.html"});
+  EXPECT_TRUE(says(ran.out, {"naive", "tf32 products", "changes nothing: the CPU computes in fp32", "packing", "█",
+                             "x before", "fp8 attention", "not there", "fused AdamW", "not separable: saves",
+                             "data.packing=pack", "the full step: ", "l.json", "l.html"}));
   const io::Json json = io::parse_json(real_files().read(folder_ / "l.json"), "l.json");
   EXPECT_FALSE(json.at("stopped").get<bool>());
   bool packed = false;
@@ -48,10 +48,10 @@ TEST_F(LadderCommand, ShowsEveryRungAndWritesThePage) {
 TEST_F(LadderCommand, LeavesOutAndMeasuresTiers) {
   Ran ran = run(tiny({"ladder", "--seconds", "1", "--without", "--markdown"}));
   ASSERT_EQ(ran.status, 0) << ran.err;
-  expect_in(ran.out, {"| the full step |", "| without packing |", "data.packing=bucket"});
+  EXPECT_TRUE(says(ran.out, {"| the full step |", "| without packing |", "data.packing=bucket"}));
   ran = run(tiny({"ladder", "--seconds", "1", "--tier", "fastest"}));
   ASSERT_EQ(ran.status, 0) << ran.err;
-  expect_in(ran.out, {"tiers of quick", "safe", "fast ", "fastest", "the CPU only simulates fp8"});
+  EXPECT_TRUE(says(ran.out, {"tiers of quick", "safe", "fast ", "fastest", "the CPU only simulates fp8"}));
 }
 
 TEST_F(LadderCommand, BadInputIsOneSentence) {
@@ -73,16 +73,16 @@ TEST_F(LadderCommand, TiersAndOverlaysLieBetweenTheFileAndTheCommandLine) {
   const Ran ran = run(
       {"config", "own.toml", "--tier", "safe", "--overlay", "over.toml", "train.batch_size=5", "train.max_steps=1"});
   ASSERT_EQ(ran.status, 0) << ran.err;
-  expect_in(ran.out,
-            {"graphs = \"off\"", "tuning = \"off\"", "logits_rows = 128", "batch_size = 5", "deterministic = true"});
+  EXPECT_TRUE(says(ran.out, {"graphs = \"off\"", "tuning = \"off\"", "logits_rows = 128", "batch_size = 5",
+                             "deterministic = true"}));
 }
 
 TEST_F(LadderCommand, TuneWritesAnOverlayThatTrainTakes) {
   Ran ran = run(tiny({"tune", "--seconds", "1", "--html", "t.html"}));
   ASSERT_EQ(ran.status, 0) << ran.err;
-  expect_in(ran.out, {"the start", "overlay: quick.tuned.toml"});
+  EXPECT_TRUE(says(ran.out, {"the start", "overlay: quick.tuned.toml"}));
   const std::string overlay = real_files().read(folder_ / "quick.tuned.toml");
-  expect_in(overlay, {"# Found by `redline tune", "tokens/s"});
+  EXPECT_TRUE(says(overlay, {"# Found by `redline tune", "tokens/s"}));
   EXPECT_EQ(testing::page_data(real_files().read(folder_ / "t.html")).at("page"), "ladder");
   ran = run(tiny({"train", "--overlay", "quick.tuned.toml", "--out", "run"}));
   EXPECT_EQ(ran.status, 0) << ran.err;

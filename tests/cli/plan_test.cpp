@@ -6,9 +6,12 @@
 
 #include "base/files.h"
 #include "cli/program.h"
+#include "testing/says.h"
 
 namespace redline::cli {
 namespace {
+
+using testing::says;
 
 using Json = nlohmann::json;
 
@@ -63,7 +66,7 @@ TEST_F(PlanCommand, Fp8IsFasterWhereTheCardHasItAndElseBf16) {
   EXPECT_EQ(none.at("fp8_products").size(), 0u);
   EXPECT_EQ(step(none), step(plan("a100-80", "bf16")));
   const Ran text = run({"plan", "llama-1.36b", "--card", "h200", "precision.matmul=fp8"});
-  EXPECT_NE(text.out.find("fp8       12 of 12 products\n"), std::string::npos) << text.out;
+  EXPECT_TRUE(says(text.out, {"fp8       12 of 12 products\n"}));
 }
 
 TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
@@ -80,20 +83,18 @@ TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
   EXPECT_EQ(some.at("choice").at("batch_size").get<int>() * some.at("choice").at("accumulate").get<int>(), 96);
   const Json none = with("10");
   EXPECT_TRUE(none.at("choice").is_null());
-  EXPECT_NE(none.at("why").get<std::string>().find("nothing fits"), std::string::npos);
+  EXPECT_TRUE(says(none.at("why").get<std::string>(), {"nothing fits"}));
 }
 
 TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {
   const Ran card = run({"plan", "cs336-350m", "--card", "b200"});
   EXPECT_EQ(card.status, 0) << card.err;
-  for (const char* part :
-       {"B200", "datasheet", "attention projections", "scores", "working copies", "moments", "largest activations",
-        "disk ", "that are kept", "gate_up", "expected", "mfu", "choice", "train.batch_size="})
-    EXPECT_NE(card.out.find(part), std::string::npos) << part << " in:\n" << card.out;
+  EXPECT_TRUE(says(card.out, {"B200", "datasheet", "attention projections", "scores", "working copies", "moments",
+                              "largest activations", "disk ", "that are kept", "gate_up", "expected", "mfu", "choice",
+                              "train.batch_size="}));
   const Ran cpu = run({"plan", "--card", "cpu"});
   EXPECT_EQ(cpu.status, 0) << cpu.err;
-  EXPECT_NE(cpu.out.find("CPU ("), std::string::npos) << cpu.out;
-  EXPECT_NE(cpu.out.find("measured: fp32 product"), std::string::npos) << cpu.out;
+  EXPECT_TRUE(says(cpu.out, {"CPU (", "measured: fp32 product"}));
 }
 
 TEST_F(PlanCommand, BadInputIsOneSentence) {
@@ -130,10 +131,9 @@ TEST_F(PlanCommand, ForManyGpusTellsEveryModeAndHowItScales) {
 
   const Ran text = run(words);
   EXPECT_EQ(text.status, 0) << text.err;
-  for (const char* part :
-       {"64 x H200 SXM, 8 nodes", "NDR InfiniBand", "ddp", "zero1", "fsdp", "stragglers", "not hidden",
-        "choice    parallel.mode=zero1", "reduce_shards of gradients", "gather_shards of weights", "GPU-hours", "1024"})
-    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in:\n" << text.out;
+  EXPECT_TRUE(says(text.out, {"64 x H200 SXM, 8 nodes", "NDR InfiniBand", "ddp", "zero1", "fsdp", "stragglers",
+                              "not hidden", "choice    parallel.mode=zero1", "reduce_shards of gradients",
+                              "gather_shards of weights", "GPU-hours", "1024"}));
 
   expect_bad_input({"plan", "--card", "h200", "--gpus", "0"}, {"--gpus", "from 1 to 1024"});
   expect_bad_input({"plan", "--card", "cpu", "--gpus", "4"}, {"add --card NAME"});
@@ -152,8 +152,7 @@ TEST_F(PlanCommand, PeaksShowTheTableAndThisMachine) {
   EXPECT_GT(machine.at("copy_bytes_per_s").get<double>(), 1e7);
   EXPECT_TRUE(machine.at("card").is_null());
   const Ran text = run({"peaks", "--device", "cpu"});
-  for (const char* part : {"h200", "989.5", "This machine: CPU", "measured"})
-    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in:\n" << text.out;
+  EXPECT_TRUE(says(text.out, {"h200", "989.5", "This machine: CPU", "measured"}));
 }
 
 TEST_F(PlanCommand, AnAutomaticBatchSizeIsFoundOnceAndWrittenDown) {
@@ -168,14 +167,13 @@ TEST_F(PlanCommand, AnAutomaticBatchSizeIsFoundOnceAndWrittenDown) {
   };
   const Ran first = train("a", {"train.max_steps=2", "train.batch_size=auto"});
   ASSERT_EQ(first.status, 0) << first.err;
-  EXPECT_NE(first.out.find("train.batch_size = auto: "), std::string::npos) << first.out;
-  EXPECT_NE(first.out.find("measured"), std::string::npos) << first.out;
+  EXPECT_TRUE(says(first.out, {"train.batch_size = auto: ", "measured"}));
   const std::string config = real_files().read(folder_ / "a/config.toml");
   EXPECT_EQ(config.find("batch_size = \"auto\""), std::string::npos) << config;
 
   const Ran on = train("a", {"train.max_steps=4", "train.batch_size=auto", "--resume"});
   ASSERT_EQ(on.status, 0) << on.err;
-  EXPECT_NE(on.out.find("as the run began"), std::string::npos) << on.out;
+  EXPECT_TRUE(says(on.out, {"as the run began"}));
   EXPECT_EQ(on.out.find("measured;"), std::string::npos) << "nothing is searched again";
 
   // The same run without a break and with the numbers themselves.
@@ -197,7 +195,7 @@ TEST_F(PlanCommand, AnAutomaticBatchSizeIsFoundOnceAndWrittenDown) {
   expect_bad_input(train("a", {"train.batch_size=auto", "train.max_steps=2"}), {"already holds a run"});
   const Ran dry = train("c", {"train.batch_size=auto", "train.max_steps=2", "--dry-run"});
   EXPECT_EQ(dry.status, 0) << dry.err;
-  EXPECT_NE(dry.out.find("expected"), std::string::npos) << "planned, not run: " << dry.out;
+  EXPECT_TRUE(says(dry.out, {"expected"}));
   EXPECT_FALSE(exists("c"));
 }
 
