@@ -1,5 +1,5 @@
-// measure() runs a configuration on a device for some seconds, as training would (perf/profile.h has the steps), and says
-// its speed. Nothing is written, and nothing stays on the device.
+// measure() runs a configuration on a device for some seconds, as training would (perf/profile.h has the steps), and
+// says its speed. Nothing is written, and nothing stays on the device.
 #pragma once
 
 #include <cstdint>
