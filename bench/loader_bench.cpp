@@ -9,8 +9,8 @@
 #include <string>
 
 #include "data/from_config.h"
+#include "data/generated.h"
 #include "data/loader.h"
-#include "data/ping.h"
 #include "data/shards/shards.h"
 #include "data/stream.h"
 #include "data/tokenizer/tokenizer.h"
@@ -28,7 +28,7 @@ class Files {
   Files() : folder_(std::filesystem::temp_directory_path() / fmt::format("redline-loader-bench-{}", ::getpid())) {
     FileSystem& files = real_files();
     files.create_folders(shards());
-    const auto ping = data::make_ping(0, 0, data::PingPart::training);
+    const auto ping = data::make_ping(0, 0, data::Part::training);
     data::ShardWriter writer(files, shards(), "train", data::TokenType::u16, 1 << 28);
     const auto lines = files.create(jsonl());
     std::vector<std::int32_t> tokens;

@@ -8,7 +8,7 @@
 namespace redline::data {
 namespace {
 
-constexpr std::size_t kWhole = 1 << 20, kEnd = 1 << 16, kBlock = 1 << 14;
+constexpr std::size_t kHashedWhole = 1 << 20, kHashedEnd = 1 << 16, kHashedBlock = 1 << 14;
 constexpr std::size_t kFewestBlocks = 4, kMostBlocks = 256, kBlocksInAll = 4096;
 constexpr std::uint64_t kWaitedFor = std::uint64_t{1} << 30, kMostRead = std::uint64_t{64} << 30;
 constexpr std::uint64_t kSoonRead = std::uint64_t{1} << 26;  // also where a signal asks to stop
@@ -68,13 +68,13 @@ std::uint64_t fingerprint_of(const std::vector<const Corpus*>& corpora) {
 
 void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files) {
   add_number(hasher, bytes.size());
-  if (bytes.size() <= kWhole) return hasher.update(bytes);
-  hasher.update(bytes.first(kEnd));
-  hasher.update(bytes.last(kEnd));
+  if (bytes.size() <= kHashedWhole) return hasher.update(bytes);
+  hasher.update(bytes.first(kHashedEnd));
+  hasher.update(bytes.last(kHashedEnd));
   const std::size_t blocks = std::clamp(kBlocksInAll / std::max<std::size_t>(1, files), kFewestBlocks, kMostBlocks);
   const std::size_t share = bytes.size() / blocks;
   for (std::size_t i = 0; i < blocks; ++i)  // in the middle of each of equal shares
-    hasher.update(bytes.subspan(std::min(i * share + share / 2, bytes.size() - kBlock), kBlock));
+    hasher.update(bytes.subspan(std::min(i * share + share / 2, bytes.size() - kHashedBlock), kHashedBlock));
 }
 
 DataWatch::DataWatch(const std::vector<const Corpus*>& corpora)

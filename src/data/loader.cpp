@@ -13,11 +13,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "data/assembler.h"
-#include "data/chunk_reader.h"
+#include "data/batch_maker.h"
 #include "data/mixture.h"
-#include "data/round_feed.h"
-#include "data/statistics.h"
 
 namespace redline::data {
 namespace {
@@ -54,9 +51,7 @@ struct Loader::Impl {
   const Mixture* mixture;
   LoaderOptions options;
   PipelineCounters counters;
-  RoundFeed* rounds = nullptr;  // the one reader's feed, where only lengths are needed to pack
-  ChunkReaders readers;         // else one for each source of a mixture
-  std::unique_ptr<BatchMaker> assembler;
+  std::unique_ptr<BatchMaker> maker;
   LoaderState state;
 
   std::mutex mutex;
@@ -73,76 +68,29 @@ struct Loader::Impl {
       : corpus(std::move(c)),
         mixture(dynamic_cast<const Mixture*>(corpus.get())),
         options(std::move(o)),
-        readers(open_readers()),
-        reporter(counters, maker_stage(), options.workers) {
-    const Replica replica{options.rank, options.ranks};
-    if (rounds)
-      assembler = std::make_unique<RoundAssembler>(*readers[0], *rounds, counters.pack);
-    else
-      assembler =
-          std::make_unique<Assembler>(readers, schedule(), options.packer, options.feed.repeat, replica, counters.pack);
-    state = assembler->state();
-  }
+        maker(open_maker()),
+        state(maker->state()),
+        reporter(counters, maker->stage(), options.workers) {}
   ~Impl() { stop(); }
 
-  MixtureSchedule schedule() const { return mixture ? MixtureSchedule(mixture->weights()) : MixtureSchedule(); }
-
   // The corpora that are read, each with how it is put in order.
-  std::vector<std::pair<const Corpus*, FeedOptions>> sources() const {
+  std::vector<OrderedCorpus> sources() const {
     if (!mixture) return {{corpus.get(), options.feed}};
-    std::vector<std::pair<const Corpus*, FeedOptions>> all;
+    std::vector<OrderedCorpus> all;
     for (std::size_t i = 0; i < mixture->parts().size(); ++i)
-      all.emplace_back(mixture->parts()[i].corpus.get(), mixture->options_of(i, options.feed));
+      all.push_back({mixture->parts()[i].corpus.get(), mixture->options_of(i, options.feed)});
     return all;
   }
 
-  // Sources of a mixture share workers and memory as evenly; each has a worker at least.
-  ChunkReaders open_readers() {
-    std::vector<std::unique_ptr<Feed>> feeds = open_feeds();
-    const auto many = static_cast<std::int64_t>(feeds.size());
-    const std::int64_t limit = (options.ram_bytes - queue_bytes(options)) / many;
-    ChunkReaders all;
-    std::int64_t workers = 0;
-    for (std::int64_t i = 0; i < many; ++i) {
-      std::int64_t own = options.workers * (i + 1) / many - options.workers * i / many;
-      if (options.workers > 0) own = std::max<std::int64_t>(own, 1);
-      all.push_back(std::make_unique<ChunkReader>(std::move(feeds[static_cast<std::size_t>(i)]), own, limit, counters));
-      workers += own;
-    }
-    options.workers = workers;
-    return all;
-  }
-
-  // One rank reads every document, so that chunks need not know of batches.
-  std::vector<std::unique_ptr<Feed>> open_feeds() {
+  std::unique_ptr<BatchMaker> open_maker() {
     REDLINE_CHECK(options.rank >= 0 && options.rank < options.ranks, "rank {} of {}", options.rank, options.ranks);
     options.feed.cut = options.packer.cut();
-    std::vector<RoundFeed::Source> with_lengths;
-    std::vector<std::unique_ptr<Feed>> feeds;
-    for (const auto& [source, how] : sources()) {
-      const auto* documents = dynamic_cast<const DocumentSource*>(source);
-      if (documents && !documents->endless()) with_lengths.push_back({documents, how});
-    }
-    if (options.ranks > 1 && with_lengths.size() == sources().size()) {
-      auto feed =
-          std::make_unique<RoundFeed>(with_lengths, schedule(), options.packer, Replica{options.rank, options.ranks});
-      rounds = feed.get();
-      feeds.push_back(std::move(feed));
-      return feeds;
-    }
-    for (const auto& [source, how] : sources()) feeds.push_back(source->feed(how));
-    return feeds;
+    auto opened = make_batch_maker(sources(), mixture ? MixtureSchedule(mixture->weights()) : MixtureSchedule(),
+                                   options.packer, {options.rank, options.ranks}, options.workers,
+                                   options.ram_bytes - queue_bytes(options), counters);
+    options.workers = opened->workers();
+    return opened;
   }
-
-  std::string_view maker_stage() const {
-    std::string_view stage;
-    for (const auto& reader : readers)
-      if (stage != "tokenize") stage = reader->feed().maker_stage();
-    return stage;
-  }
-
-  // Of a corpus that is no mixture.
-  const Feed* feed() const { return mixture ? nullptr : &readers[0]->feed(); }
 
   static std::int64_t queue_bytes(const LoaderOptions& o) {
     if (o.workers == 0) return 0;
@@ -161,7 +109,7 @@ struct Loader::Impl {
       stopping = true;
     }
     has_room.notify_all();
-    for (const auto& reader : readers) reader->stop();
+    for (ChunkReader* reader : maker->readers()) reader->stop();
     if (thread.joinable()) thread.join();
   }
 
@@ -184,8 +132,8 @@ struct Loader::Impl {
       }
       Filled filled;
       try {
-        if (assembler->fill(*batch)) filled.batch = std::move(batch);
-        filled.state = assembler->state();
+        if (maker->fill(*batch)) filled.batch = std::move(batch);
+        filled.state = maker->state();
       } catch (...) {
         filled.error = std::current_exception();
       }
@@ -202,8 +150,8 @@ struct Loader::Impl {
 
   bool next_here(Batch& batch) {
     const StageTimer waiting(counters.train.waiting_ns);
-    const bool more = assembler->fill(batch);
-    state = assembler->state();
+    const bool more = maker->fill(batch);
+    state = maker->state();
     return more;
   }
 
@@ -246,7 +194,7 @@ struct Loader::Impl {
     }
     figures.batches_room = options.workers == 0 ? 0 : options.prefetch;
     std::int64_t held = queue_bytes(options);
-    for (const auto& reader : readers) {
+    for (const ChunkReader* reader : maker->readers()) {
       figures.chunks_ready += reader->ready();
       held += reader->held_bytes();
     }
@@ -255,7 +203,7 @@ struct Loader::Impl {
   }
 
   void tell_of_limit() {
-    if (told_of_limit || std::ranges::none_of(readers, [](const auto& r) { return r->over_limit(); })) return;
+    if (told_of_limit || std::ranges::none_of(maker->readers(), &ChunkReader::over_limit)) return;
     told_of_limit = true;
     log::warn(
         "data.ram_mib ({:.0f}) is less than the documents that must be held at once take; reading goes on one piece at "
@@ -270,7 +218,7 @@ struct Loader::Impl {
       if (queue.front().batch) spare.push_back(std::move(queue.front().batch));
       queue.pop_front();
     }
-    if (!assembler->restore(to))
+    if (!maker->restore(to))
       fail_user(
           "the training data are not those that the checkpoint was written with ({} now); use the same data.train, "
           "data.eval, data.documents and data.seed",
@@ -311,12 +259,14 @@ void Loader::restore(const LoaderState& state) {
 
 const Corpus& Loader::corpus() const { return *impl_->corpus; }
 
-std::optional<EpochSize> Loader::epoch_size() const { return impl_->feed() ? impl_->feed()->size() : std::nullopt; }
+std::optional<EpochSize> Loader::epoch_size() const {
+  return impl_->mixture ? std::nullopt : impl_->maker->source(0).size();
+}
 
 std::optional<Epoch> Loader::epoch() const {
   const std::optional<EpochSize> size = epoch_size();
   if (!size) return {};
-  const std::vector<PieceLength> lengths = impl_->feed()->first_lengths(kAskedOfPacker);
+  const std::vector<PieceLength> lengths = impl_->maker->source(0).first_lengths(kAskedOfPacker);
   Epoch epoch{*size, 0};
   if (lengths.empty()) return epoch;
   const Packed packed = run_packer(impl_->options.packer, lengths);
@@ -329,7 +279,7 @@ std::optional<Epoch> Loader::epoch() const {
 
 std::optional<double> Loader::epochs_read() const {
   const LoaderState& s = impl_->state;
-  const std::optional<double> share = impl_->feed() ? impl_->feed()->share_before(s.next) : std::nullopt;
+  const std::optional<double> share = impl_->mixture ? std::nullopt : impl_->maker->source(0).share_before(s.next);
   if (!share) return {};
   double read = static_cast<double>(s.next.epoch) + *share;
   if (const auto size = epoch_size())  // what waits in the packer was drawn, and is in no batch yet
@@ -344,8 +294,7 @@ std::vector<SourceShare> Loader::shares() const {
   std::int64_t tokens = 0;
   for (std::size_t k = 0; k < i.mixture->parts().size(); ++k) {
     const SourcePlace at = i.state.sources.empty() ? SourcePlace{} : i.state.sources[k];
-    const std::optional<double> share =
-        i.rounds ? i.rounds->share_before(k, at.next) : i.readers[k]->feed().share_before(at.next);
+    const std::optional<double> share = i.maker->source(k).share_before(at.next);
     SourceShare& of = all.emplace_back(SourceShare{i.mixture->parts()[k].name, at.tokens, 0, {}});
     if (share) of.epochs = static_cast<double>(at.next.epoch) + *share;
     tokens += at.tokens;

@@ -12,8 +12,8 @@
 #include "data/batch.h"
 #include "data/corpus.h"
 #include "data/feed.h"
-#include "data/loader_state.h"
 #include "data/packer.h"
+#include "data/pieces.h"
 #include "data/pipeline_stats.h"
 
 namespace redline::data {
@@ -51,7 +51,7 @@ class Loader {
   // get false. An exception of a thread is rethrown here, after the batches before it.
   bool next(Batch& batch);
 
-  // The state behind the last round that next() gave, however far the threads are. It is the same on every rank, and
+  // The state after the last round that next() gave, however far the threads are. It is the same on every rank, and
   // restore() takes it on any number of them.
   const LoaderState& state() const;
   void restore(const LoaderState& state);  // a UserError when the corpus cannot be the one that the state is from

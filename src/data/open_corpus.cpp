@@ -7,10 +7,9 @@
 
 #include "base/error.h"
 #include "base/words.h"
+#include "data/generated.h"
 #include "data/input/text_input.h"
 #include "data/mixture.h"
-#include "data/ping.h"
-#include "data/random_tokens.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"
 #include "data/text.h"
@@ -181,7 +180,7 @@ std::unique_ptr<Corpus> open_training_entries(const CorpusOptions& options, Trai
     if (!entries.tokenizer.empty() && entries.tokenizer != "ping")
       fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",
                 entries.tokenizer);
-    return make_ping(options.seed, options.documents, PingPart::training);
+    return make_ping(options.seed, options.documents, Part::training);
   }
   if (auto random = open_random(entries.paths, kTrain, options.seed)) return random;
   const std::string name = text_tokenizer(entries);
@@ -192,7 +191,7 @@ std::unique_ptr<Corpus> open_training_entries(const CorpusOptions& options, Trai
 // Held-out documents that are generated; null: the paths are files.
 std::unique_ptr<Corpus> open_generated(const CorpusOptions& options, const std::vector<DataPath>& paths,
                                        const std::string& key) {
-  if (is_ping(paths, key)) return make_ping(options.seed, 0, PingPart::held_out);
+  if (is_ping(paths, key)) return make_ping(options.seed, 0, Part::held_out);
   return open_random(paths, key, ~options.seed);
 }
 

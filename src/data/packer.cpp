@@ -15,6 +15,16 @@ constexpr std::size_t kLookahead = 64;
 constexpr std::int64_t kMostInBuckets = 1024;
 
 constexpr std::int64_t kSmallestBucket = 64;
+constexpr std::int64_t kBetweenTicks = 1 << 14;  // pieces
+
+// Rows that the pieces of a batch take up.
+std::int64_t rows_used(const PackerSettings& settings, std::int64_t pieces, std::int64_t tokens, std::int64_t longest) {
+  const std::int64_t row = settings.shape.seq_len;
+  if (settings.packing == Packing::pad) return pieces;
+  std::int64_t slots = tokens;
+  if (settings.packing == Packing::bucket) slots = pieces * *std::ranges::lower_bound(settings.buckets, longest);
+  return (slots + row - 1) / row;
+}
 
 }  // namespace
 
@@ -24,6 +34,16 @@ Packing packing_named(std::string_view name) {
   if (name == "stream") return Packing::stream;
   REDLINE_CHECK(name == "pack", "unknown packing {}", name);
   return Packing::pack;
+}
+
+std::string_view name_of(Packing packing) {
+  switch (packing) {
+    case Packing::pad: return "pad";
+    case Packing::bucket: return "bucket";
+    case Packing::pack: return "pack";
+    case Packing::stream: break;
+  }
+  return "stream";
 }
 
 std::vector<std::int64_t> default_buckets(std::int64_t seq_len) {
@@ -146,6 +166,44 @@ void Packer::clear() {
   waiting_.clear();
   std::ranges::fill(bucket_counts_, 0);
   tokens_ = pieces_ = 0;
+}
+
+Packed run_packer(const PackerSettings& given, std::span<const PieceLength> offered,
+                  const std::function<void(std::int64_t)>& tick) {
+  Packer packer(given);
+  const PackerSettings& settings = packer.settings();
+  const BatchShape& shape = settings.shape;
+  Packed out;
+  std::int64_t next = 0, pieces = 0, tokens = 0, longest = 0;
+  const auto count = static_cast<std::int64_t>(offered.size());
+  for (;;) {
+    while (packer.wants() && next < count) {
+      const PieceLength& piece = offered[static_cast<std::size_t>(next)];
+      packer.offer(next, piece.length, piece.ends);
+      if (++next % kBetweenTicks == 0 && tick) tick(kBetweenTicks);
+    }
+    if (const auto placed = packer.place()) {
+      ++pieces;
+      tokens += placed->length;
+      longest = std::max(longest, placed->length);
+      out.cut_pieces += placed->last && placed->begin > 0 && offered[static_cast<std::size_t>(placed->piece)].sole;
+      out.score_pairs += 0.5 * static_cast<double>(placed->length) * static_cast<double>(placed->length + 1);
+      continue;
+    }
+    if (pieces == 0) break;
+    const bool ended = next == count;
+    ++out.batches;
+    out.pieces += pieces;
+    out.real_tokens += tokens;
+    out.rows += ended ? std::min(shape.rows, rows_used(settings, pieces, tokens, longest)) : shape.rows;
+    if (!ended) {
+      out.steady_tokens += tokens;
+      out.steady_slots += shape.tokens();
+      out.capped_batches += pieces == shape.documents() && settings.packing != Packing::pad && tokens < shape.tokens();
+    }
+    pieces = tokens = longest = 0;
+  }
+  return out;
 }
 
 }  // namespace redline::data

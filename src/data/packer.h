@@ -2,8 +2,10 @@
 // pieces offered, in their order. It holds no tokens, so statistics use it as well as the loader.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -20,7 +22,9 @@ enum class Packing {
   pack,    // best fit, pieces whole
   stream,  // joined and cut at the end of the batch, in their order
 };
+inline constexpr std::array kPackings = {Packing::pad, Packing::bucket, Packing::pack, Packing::stream};
 Packing packing_named(std::string_view name);
+std::string_view name_of(Packing packing);
 
 struct PackerSettings {
   BatchShape shape;
@@ -29,8 +33,8 @@ struct PackerSettings {
   // Their longest lengths; those above seq_len do not count, seq_len itself always does.
   std::vector<std::int64_t> buckets = {};
   std::int64_t lookahead = 0;  // pieces that may wait; 0: as many as the packing gains from
-  // Tokens to which documents of a batch may be cut when it is handed out. A batch gets fewer pieces then, so that
-  // there is room for their parts. 0: nobody cuts.
+  // Documents of a batch that is handed out may be cut to this many tokens. A batch gets fewer pieces then, so that
+  // there is room for their parts. 0: documents stay whole.
   std::int64_t cut_later = 0;
 
   Cut cut() const { return {shape.seq_len, truncate}; }  // of what is offered
@@ -92,5 +96,21 @@ class Packer {
   std::int64_t tokens_ = 0, pieces_ = 0;     // of the open batch
   std::int32_t open_bucket_ = 0;
 };
+
+// The result of packing pieces of given lengths once.
+struct Packed {
+  std::int64_t batches = 0, rows = 0, pieces = 0;
+  std::int64_t real_tokens = 0;
+  std::int64_t cut_pieces = 0;      // the only ones of their documents that a stream cut all the same
+  std::int64_t capped_batches = 0;  // closed by max_segments with room for more tokens
+  double score_pairs = 0;           // (query, key) pairs that the mask keeps
+  // Of the batches before the documents ran out, which stand for a longer corpus. 0: there was none.
+  std::int64_t steady_tokens = 0, steady_slots = 0;
+};
+
+// Rows have settings.shape.seq_len tokens. The last batches, which are not full, count with the rows they use: in
+// training the next epoch fills the rest. `tick` hears of pieces now and then as they are offered.
+Packed run_packer(const PackerSettings& settings, std::span<const PieceLength> pieces,
+                  const std::function<void(std::int64_t pieces)>& tick = {});
 
 }  // namespace redline::data

@@ -1,21 +1,158 @@
-// The spread of lengths, and one run of the packer for each mode and row length, several at a time.
+// Lengths come in two ways: from a source that has documents by index, or by reading text from front to back and
+// tokenizing it. Then one run of the packer for each mode and row length, several at a time.
 #include "data/statistics.h"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <limits>
 #include <mutex>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/words.h"
+#include "data/input/text_input.h"
+#include "data/pieces.h"
+#include "data/stream.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
 namespace {
 
+constexpr std::int64_t kBetweenReports = 1 << 14;  // documents
+constexpr std::size_t kBlocksPerThread = 4;        // between two reports: a megabyte of text for each thread
+
+class SurveyReporter {
+ public:
+  explicit SurveyReporter(const Progress& progress) : progress_(progress) {}
+  void operator()(std::string_view doing, std::int64_t done, std::int64_t of) const {
+    if (progress_) progress_(doing, static_cast<double>(done), static_cast<double>(of));
+  }
+
+ private:
+  const Progress& progress_;
+};
+
+// `documents` becomes how many there are with something to predict: counted, or judged by the sample.
+void leave_out_empty(LengthSurvey& survey) {
+  if (survey.lengths.empty()) return;
+  const auto all = static_cast<double>(survey.lengths.size());
+  survey.empty = static_cast<std::int64_t>(std::erase_if(survey.lengths, [](std::int64_t n) { return n < 2; }));
+  survey.documents =
+      std::llround(static_cast<double>(survey.documents) * static_cast<double>(survey.lengths.size()) / all);
+}
+
+LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& options, ThreadPool& pool) {
+  const bool endless = source.documents() == 0;
+  const std::int64_t population = endless ? options.of_endless : source.documents();
+  LengthSurvey survey{.source = source.name(), .shuffled = !endless, .documents = population};
+  survey.exact = options.sample == 0 || options.sample >= population;
+  const std::int64_t count = survey.exact ? population : options.sample;
+
+  survey.lengths.resize(static_cast<std::size_t>(count));
+  const SurveyReporter report(options.progress);
+  for (std::int64_t begin = 0; begin < count; begin += kBetweenReports) {
+    report("reading lengths", begin, count);
+    const std::int64_t n = std::min(kBetweenReports, count - begin);
+    pool.for_ranges(n, 256, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t i = begin + from; i < begin + to; ++i)
+        survey.lengths[static_cast<std::size_t>(i)] =
+            source.length(survey.exact ? i : shuffled_at(i, population, source.order_seed()));
+    });
+  }
+  leave_out_empty(survey);
+  return survey;
+}
+
+// Lengths of the documents of some blocks. A task of the pool takes every threads-th block, so that each has an encoder
+// of its own, caches and all.
+class Tokenizing {
+ public:
+  Tokenizing(const TextInput& input, const Tokenizer& tokenizer, const Chat* chat, ThreadPool& pool)
+      : input_(input), pool_(pool) {
+    for (int t = 0; t < pool.threads(); ++t)
+      encoders_.push_back(std::make_unique<DocumentEncoder>(tokenizer, tokenizer.end_token(), chat));
+  }
+
+  // `wanted(n)`: whether the document with that number, counted from the first block's first, is to be tokenized.
+  template <class Wanted>
+  void append_lengths(const std::vector<TextBlock>& blocks, const Wanted& wanted, std::vector<std::int64_t>& lengths) {
+    std::vector<std::vector<std::int64_t>> found(blocks.size());
+    std::vector<std::int64_t> first(blocks.size());
+    for (std::size_t b = 1; b < blocks.size(); ++b) first[b] = first[b - 1] + blocks[b - 1].documents();
+    pool_.run(static_cast<std::int64_t>(encoders_.size()), [&](std::int64_t t) {
+      std::vector<std::int32_t> tokens;
+      for (std::size_t b = static_cast<std::size_t>(t); b < blocks.size(); b += encoders_.size()) {
+        for (std::int64_t i = 0; i < blocks[b].documents(); ++i) {
+          if (!wanted(first[b] + i)) continue;
+          tokens.clear();
+          encoders_[static_cast<std::size_t>(t)]->append(input_, blocks[b], i, tokens);
+          found[b].push_back(static_cast<std::int64_t>(tokens.size()));
+        }
+      }
+    });
+    for (const auto& of_block : found) lengths.insert(lengths.end(), of_block.begin(), of_block.end());
+  }
+
+ private:
+  const TextInput& input_;
+  ThreadPool& pool_;
+  std::vector<std::unique_ptr<DocumentEncoder>> encoders_;
+};
+
+// Numbers of the documents to tokenize, ascending; a pass over the files counts them.
+std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, std::uint64_t seed,
+                                        std::int64_t& population, const SurveyReporter& report) {
+  TextBlock block;
+  while (input.next(block, kTextBlockBytes, kTextBlockDocuments)) {
+    population += block.documents();
+    report("counting documents", input.bytes_read(), input.bytes_on_disk());
+  }
+  input.seek(0, 0);
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < std::min(sample, population); ++i) chosen.push_back(shuffled_at(i, population, seed));
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& options, ThreadPool& pool) {
+  const std::string name = corpus.tokenizer.empty() ? "bytes" : corpus.tokenizer;
+  const auto tokenizer = open_tokenizer(name, "--tokenizer");
+  const auto chat = open_chat(corpus.chat, name, *tokenizer, "data.chat");
+  TextInput input(corpus.train, corpus.input, "data.train");
+  const std::size_t files = input.files().size();
+  LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
+  const SurveyReporter report(options.progress);
+  std::vector<std::int64_t> chosen;
+  std::int64_t population = 0;
+  if (options.sample > 0) {
+    chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(corpus.seed), population, report);
+    survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
+  }
+
+  Tokenizing tokenizing(input, *tokenizer, chat.get(), pool);
+  std::vector<TextBlock> blocks;
+  std::int64_t before = 0;
+  for (bool more = true; more;) {
+    blocks.clear();
+    while (blocks.size() < kBlocksPerThread * static_cast<std::size_t>(pool.threads()) && more) {
+      TextBlock block;
+      more = input.next(block, kTextBlockBytes, kTextBlockDocuments);
+      if (more) blocks.push_back(std::move(block));
+    }
+    tokenizing.append_lengths(
+        blocks, [&](std::int64_t n) { return survey.exact || std::ranges::binary_search(chosen, before + n); },
+        survey.lengths);
+    for (const TextBlock& block : blocks) before += block.documents();
+    report("tokenizing", input.bytes_read(), input.bytes_on_disk());
+  }
+  survey.documents = before;
+  leave_out_empty(survey);
+  return survey;
+}
+
 constexpr std::int64_t kShortestRow = 16;
 constexpr int kRowLengths = 4;  // N, N/2, N/4, N/8
 constexpr double kCappedShare = 0.01;
-constexpr std::int64_t kBetweenTicks = 1 << 14;  // pieces
 
 // Edges at equal ratios: as many a doubling as stay within kMostBins, so that a log-normal spread looks like a bell.
 std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
@@ -43,15 +180,6 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& sorted) {
   return bins;
 }
 
-// Rows that the pieces of a batch take up.
-std::int64_t rows_used(const PackerSettings& settings, std::int64_t pieces, std::int64_t tokens, std::int64_t longest) {
-  const std::int64_t row = settings.shape.seq_len;
-  if (settings.packing == Packing::pad) return pieces;
-  std::int64_t slots = tokens;
-  if (settings.packing == Packing::bucket) slots = pieces * *std::ranges::lower_bound(settings.buckets, longest);
-  return (slots + row - 1) / row;
-}
-
 // How many pieces there are of each length.
 std::map<std::int64_t, std::int64_t> count_lengths(std::span<const PieceLength> pieces) {
   std::map<std::int64_t, std::int64_t> counts;
@@ -59,16 +187,99 @@ std::map<std::int64_t, std::int64_t> count_lengths(std::span<const PieceLength> 
   return counts;
 }
 
+std::int64_t pieces_per_batch(const BatchShape& shape, std::int64_t edge) {
+  return std::min(shape.tokens() / edge, shape.documents());
+}
+
+// The bucket edges that waste least, under the packer's rule for filling batches. Dynamic programming over the distinct
+// lengths: the best k buckets for the shortest j lengths come from the best k-1 for some shorter ones. Longer edges
+// never cost less, so the place of the last cut moves in one direction with j, and halving finds all of them in
+// O(d log d) a bucket: a corpus with 131072 distinct lengths takes no time either.
+class EdgeSearch {
+ public:
+  EdgeSearch(const std::map<std::int64_t, std::int64_t>& pieces, const BatchShape& shape) : shape_(shape) {
+    for (const auto& [length, count] : pieces) {
+      lengths_.push_back(length);
+      counts_.push_back(counts_.back() + static_cast<double>(count));
+      costs_.push_back(slots_per_piece(shape, length));
+    }
+  }
+
+  BucketEdges best(std::int64_t buckets) {
+    const std::size_t d = lengths_.size();
+    std::vector<double> one(d + 1);
+    for (std::size_t j = 1; j <= d; ++j) one[j] = slots(0, j);
+    tables_ = {one};
+    cuts_ = {std::vector<std::size_t>(d + 1, 0)};
+    std::size_t chosen = 0;
+    for (std::int64_t k = 1; k < std::min(buckets, static_cast<std::int64_t>(d)); ++k) {
+      tables_.emplace_back(d + 1, 0.0);
+      cuts_.emplace_back(d + 1, 0);
+      fill(tables_.size() - 1, 1, d, 0, d - 1);
+      if (tables_.back()[d] < tables_[chosen][d]) chosen = tables_.size() - 1;
+    }
+    BucketEdges found;
+    found.slots = tables_[chosen][d];
+    std::size_t j = d;
+    for (std::size_t k = chosen + 1; k-- > 0 && j > 0; j = cuts_[k][j]) found.edges.push_back(raised(lengths_[j - 1]));
+    std::ranges::reverse(found.edges);
+    return found;
+  }
+
+ private:
+  // The longest edge that costs no more, so that a document that comes later and is a little longer fits as well.
+  std::int64_t raised(std::int64_t edge) const {
+    return std::max(edge, std::min(shape_.tokens() / pieces_per_batch(shape_, edge), shape_.seq_len));
+  }
+  double slots(std::size_t i, std::size_t j) const { return costs_[j - 1] * (counts_[j] - counts_[i]); }
+
+  // Row k at [low, high], whose cuts lie in [first, last].
+  void fill(std::size_t k, std::size_t low, std::size_t high, std::size_t first, std::size_t last) {
+    if (low > high) return;
+    const std::size_t j = (low + high) / 2;
+    double best = std::numeric_limits<double>::infinity();
+    std::size_t cut = first;
+    for (std::size_t i = first; i <= std::min(last, j - 1); ++i) {
+      const double candidate = tables_[k - 1][i] + slots(i, j);
+      if (candidate < best) {
+        best = candidate;
+        cut = i;
+      }
+    }
+    tables_[k][j] = best;
+    cuts_[k][j] = cut;
+    fill(k, low, j - 1, first, cut);
+    fill(k, j + 1, high, cut, last);
+  }
+
+  BatchShape shape_;
+  std::vector<std::int64_t> lengths_;   // distinct, ascending
+  std::vector<double> counts_ = {0.0};  // pieces among the shortest j lengths
+  std::vector<double> costs_;           // of a piece in the bucket of that length
+  std::vector<std::vector<double>> tables_;
+  std::vector<std::vector<std::size_t>> cuts_;
+};
+
 }  // namespace
 
-std::string_view name_of(Packing packing) {
-  switch (packing) {
-    case Packing::pad: return "pad";
-    case Packing::bucket: return "bucket";
-    case Packing::pack: return "pack";
-    case Packing::stream: break;
-  }
-  return "stream";
+LengthSurvey survey_lengths(CorpusOptions corpus, const SurveyOptions& options, ThreadPool& pool) {
+  REDLINE_CHECK(!corpus.train.empty(), "data.train names something");
+  corpus.eval = corpus.train;  // something else to evaluate on: nothing is held out from data.train
+  const auto opened = open_training_corpus(corpus);
+  const auto* source = dynamic_cast<const DocumentSource*>(opened.get());
+  LengthSurvey survey = source ? survey_source(*source, options, pool) : survey_stream(corpus, options, pool);
+  if (survey.lengths.empty()) fail_user("{}: there is no text in it", corpus.train[0]);
+  return survey;
+}
+
+double slots_per_piece(const BatchShape& shape, std::int64_t edge) {
+  return static_cast<double>(shape.tokens()) / static_cast<double>(pieces_per_batch(shape, edge));
+}
+
+BucketEdges best_bucket_edges(const std::map<std::int64_t, std::int64_t>& pieces, std::int64_t buckets,
+                              const BatchShape& shape) {
+  REDLINE_CHECK(!pieces.empty() && buckets > 0, "there are pieces and buckets");
+  return EdgeSearch(pieces, shape).best(buckets);
 }
 
 LengthSummary summarise(std::vector<std::int64_t> lengths) {
@@ -90,44 +301,6 @@ LengthSummary summarise(std::vector<std::int64_t> lengths) {
   s.longest = lengths.back();
   s.bins = bins_of(lengths);
   return s;
-}
-
-Packed run_packer(const PackerSettings& given, std::span<const PieceLength> offered,
-                  const std::function<void(std::int64_t)>& tick) {
-  Packer packer(given);
-  const PackerSettings& settings = packer.settings();
-  const BatchShape& shape = settings.shape;
-  Packed out;
-  std::int64_t next = 0, pieces = 0, tokens = 0, longest = 0;
-  const auto count = static_cast<std::int64_t>(offered.size());
-  for (;;) {
-    while (packer.wants() && next < count) {
-      const PieceLength& piece = offered[static_cast<std::size_t>(next)];
-      packer.offer(next, piece.length, piece.ends);
-      if (++next % kBetweenTicks == 0 && tick) tick(kBetweenTicks);
-    }
-    if (const auto placed = packer.place()) {
-      ++pieces;
-      tokens += placed->length;
-      longest = std::max(longest, placed->length);
-      out.cut_pieces += placed->last && placed->begin > 0 && offered[static_cast<std::size_t>(placed->piece)].sole;
-      out.score_pairs += 0.5 * static_cast<double>(placed->length) * static_cast<double>(placed->length + 1);
-      continue;
-    }
-    if (pieces == 0) break;
-    const bool ended = next == count;
-    ++out.batches;
-    out.pieces += pieces;
-    out.real_tokens += tokens;
-    out.rows += ended ? std::min(shape.rows, rows_used(settings, pieces, tokens, longest)) : shape.rows;
-    if (!ended) {
-      out.steady_tokens += tokens;
-      out.steady_slots += shape.tokens();
-      out.capped_batches += pieces == shape.documents() && settings.packing != Packing::pad && tokens < shape.tokens();
-    }
-    pieces = tokens = longest = 0;
-  }
-  return out;
 }
 
 const ModeFigures& RowLength::at(Packing packing) const {

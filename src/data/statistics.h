@@ -1,24 +1,46 @@
-// Statistics of a corpus from lengths alone: their distribution, and the result of each way of packing. They come from
-// the packer of training, not from a formula, so a run will do the same.
+// Statistics of a corpus from lengths alone: they are surveyed, summed up, and packed in each way. The results come
+// from the packer of training, not from a formula, so a run will do the same.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "data/bucket_edges.h"
-#include "data/length_survey.h"
+#include "data/batch.h"
+#include "data/open_corpus.h"
 #include "data/packer.h"
 
 namespace redline::data {
 
-inline constexpr std::array kPackings = {Packing::pad, Packing::bucket, Packing::pack, Packing::stream};
-std::string_view name_of(Packing packing);
+// `doing` ("reading", "packing") is `done` of `of` along, in whatever unit suits it.
+using Progress = std::function<void(std::string_view doing, double done, double of)>;
+
+// The lengths of a corpus's documents: of all, or of a sample drawn by the seeded permutation. No token is kept.
+struct LengthSurvey {
+  std::string source;  // "ping (generated)"
+  // Of each document, in the order of the source. Never empty; no entry is below 2.
+  std::vector<std::int64_t> lengths = {};
+  bool shuffled = true;        // training reads their pieces in another order
+  std::int64_t documents = 0;  // of the corpus, of which `lengths` may be a sample
+  std::int64_t empty = 0;      // documents of no token or one, which training passes over; not in the counts above
+  bool exact = true;
+};
+
+struct SurveyOptions {
+  std::int64_t sample = 0;           // documents; 0, or more than there are: all
+  std::int64_t of_endless = 20'000;  // documents of a source that has no end
+  Progress progress;                 // may be empty
+};
+
+// The documents of `corpus.train`, none held out. Bad paths and data without a token are a UserError.
+LengthSurvey survey_lengths(CorpusOptions corpus, const SurveyOptions& options, ThreadPool& pool);
 
 inline constexpr std::array kPercents = {1, 5, 25, 50, 75, 90, 95, 99};
 
@@ -37,21 +59,18 @@ struct LengthSummary {
 inline constexpr std::size_t kMostBins = 24;
 LengthSummary summarise(std::vector<std::int64_t> lengths);
 
-// The result of packing pieces of given lengths once.
-struct Packed {
-  std::int64_t batches = 0, rows = 0, pieces = 0;
-  std::int64_t real_tokens = 0;
-  std::int64_t cut_pieces = 0;      // the only ones of their documents that a stream cut all the same
-  std::int64_t capped_batches = 0;  // closed by max_segments with room for more tokens
-  double score_pairs = 0;           // (query, key) pairs that the mask keeps
-  // Of the batches before the documents ran out, which stand for a longer corpus. 0: there was none.
-  std::int64_t steady_tokens = 0, steady_slots = 0;
+// Token slots that a piece costs in a bucket with that longest length: the slots of a batch, shared by as many pieces
+// as it holds. The cost is the edge itself, or a little more where a batch is no multiple of it.
+double slots_per_piece(const BatchShape& shape, std::int64_t edge);
+
+struct BucketEdges {
+  std::vector<std::int64_t> edges;  // ascending, none above a row; the last holds the longest piece
+  double slots = 0;                 // of all pieces
 };
 
-// Rows have settings.shape.seq_len tokens. The last batches, which are not full, count with the rows they use: in
-// training the next epoch fills the rest. `tick` hears of pieces now and then as they are offered.
-Packed run_packer(const PackerSettings& settings, std::span<const PieceLength> pieces,
-                  const std::function<void(std::int64_t pieces)>& tick = {});
+// At most `buckets` edges for so many pieces of each length (none longer than a row). Of equals the fewest edges.
+BucketEdges best_bucket_edges(const std::map<std::int64_t, std::int64_t>& pieces, std::int64_t buckets,
+                              const BatchShape& shape);
 
 // The FLOPs of a model, counted as MFU counts them.
 struct ModelCost {

@@ -13,18 +13,16 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "data/document_encoder.h"
 #include "data/identity.h"
 #include "data/input/byte_stream.h"
 #include "data/input/parquet.h"
 #include "data/input/text_input.h"
-#include "data/permutation.h"
+#include "data/pieces.h"
 
 namespace redline::data {
 namespace {
 
 constexpr std::int64_t kHeldOutEvery = 64;
-constexpr std::int64_t kBlockBytes = 1 << 18, kBlockDocuments = 1024;
 constexpr int kOffsetBits = 40;  // a terabyte a file, and eight million files
 constexpr std::int64_t kMostFiles = std::int64_t{1} << (62 - kOffsetBits);
 
@@ -200,7 +198,7 @@ class StreamFeed final : public Feed {
   bool next_block(TextBlock& block) {
     for (;;) {
       try {
-        return input_.next(block, kBlockBytes, kBlockDocuments);
+        return input_.next(block, kTextBlockBytes, kTextBlockDocuments);
       } catch (const UserError& problem) {  // a broken archive: the input goes on with the next file
         bad_parts_.stop_or_skip(problem);
       }
@@ -218,10 +216,10 @@ class StreamFeed final : public Feed {
     const bool seeks = compression_of(input_.files()[static_cast<std::size_t>(file)]) == Compression::none;
     if (seeks || !same_file) {
       input_.seek(file, seeks ? offset : 0);
-      input_.next(block, seeks ? 1 : kBlockBytes, seeks ? 1 : kBlockDocuments);
+      input_.next(block, seeks ? 1 : kTextBlockBytes, seeks ? 1 : kTextBlockDocuments);
     }
     while (block.documents() > 0 && block.file == file && offset >= end())
-      if (!input_.next(block, kBlockBytes, kBlockDocuments)) block.ends.clear();
+      if (!input_.next(block, kTextBlockBytes, kTextBlockDocuments)) block.ends.clear();
   }
 
   std::int64_t find(std::int64_t id, const TextBlock& block) const {
@@ -297,7 +295,7 @@ void require_held_out(const StreamSettings& s) {
   TextBlock block;
   Conversation document;
   std::int64_t documents = 0;
-  while (input.next(block, kBlockBytes, kBlockDocuments)) {
+  while (input.next(block, kTextBlockBytes, kTextBlockDocuments)) {
     for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
       if (!is_of(Part::held_out, documents)) continue;
       try {
@@ -333,6 +331,24 @@ bool needs_stream(const std::vector<std::string>& paths, const std::string& key)
   return std::ranges::any_of(files, [](const Path& path) {
     return compression_of(path) != Compression::none || is_json_lines(path) || is_parquet(path);
   });
+}
+
+DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> end_token, const Chat* chat)
+    : encoder_(tokenizer.encoder()), end_(end_token) {
+  if (chat) chat_.emplace(*chat, *encoder_);
+}
+
+// Plain text or a conversation, whichever the document is.
+std::int64_t DocumentEncoder::append(const TextInput& input, const TextBlock& block, std::int64_t document,
+                                     std::vector<std::int32_t>& tokens) {
+  if (!chat_) {
+    input.parse(block, document, conversation_.text);
+  } else {
+    input.parse(block, document, conversation_);
+    if (conversation_.kind != Conversation::Kind::text) return chat_->append(conversation_, tokens);
+  }
+  append_document(*encoder_, conversation_.text, end_, tokens);
+  return static_cast<std::int64_t>(conversation_.text.size());
 }
 
 }  // namespace redline::data

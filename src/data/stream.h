@@ -2,7 +2,9 @@
 // with nothing prepared on the disk.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,9 @@
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
+
+// Text that is read and handed on at a time.
+inline constexpr std::int64_t kTextBlockBytes = 1 << 18, kTextBlockDocuments = 1024;
 
 struct StreamSettings {
   std::vector<std::string> paths;
@@ -29,5 +34,25 @@ std::unique_ptr<Corpus> open_stream(StreamSettings settings);
 
 // Whether any of these files can only be read as a stream: .jsonl, Parquet, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);
+
+// Turns a document of the input into tokens, for streams, for preparing and for counting lengths.
+//
+// Encodes for one thread. Tokenizer and chat outlive it.
+class DocumentEncoder {
+ public:
+  // `end_token` closes plain documents. `chat`: how conversations are written; null: every document is plain.
+  DocumentEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> end_token, const Chat* chat);
+
+  // Adds the document's tokens, nothing where it has no text, and returns its bytes of text. Throws what
+  // TextInput::parse() does, and NoTemplate; then nothing was added.
+  std::int64_t append(const TextInput& input, const TextBlock& block, std::int64_t document,
+                      std::vector<std::int32_t>& tokens);
+
+ private:
+  std::unique_ptr<Encoder> encoder_;
+  std::optional<std::int32_t> end_;
+  std::optional<ChatEncoder> chat_;
+  Conversation conversation_;
+};
 
 }  // namespace redline::data

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "data/from_config.h"
-#include "data/random_tokens.h"
+#include "data/generated.h"
 #include "data/shards/shards.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"

@@ -9,7 +9,7 @@
 
 #include "config/config.h"
 #include "data/identity.h"
-#include "data/loader_state.h"
+#include "data/pieces.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/communicator.h"
 #include "model/engine.h"

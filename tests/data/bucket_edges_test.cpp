@@ -1,12 +1,11 @@
 // The edges that waste least are those that trying all of them finds.
-#include "data/bucket_edges.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
 #include "base/random.h"
+#include "data/statistics.h"
 
 namespace redline::data {
 namespace {

@@ -7,11 +7,11 @@
 #include "base/error.h"
 #include "data/chat_folder.h"
 #include "data/from_config.h"
-#include "data/length_survey.h"
 #include "data/listed.h"
 #include "data/rounds.h"
 #include "data/shards/prepare.h"
 #include "data/shards/shards.h"
+#include "data/statistics.h"
 #include "data/stream.h"
 #include "testing/temp_folder.h"
 
@@ -103,7 +103,7 @@ TEST_F(ChatDataTest, ATokenHasTheSameTargetHoweverItsDocumentIsPackedAndCut) {
   EXPECT_GE(rows.size() + 60, expected.size());  // a last token that would be alone stands in no batch
   for (const auto& [place, token] : rows) EXPECT_EQ(token, expected.at(place));
   // The other packings change the order of a long document's pieces, so that it is cut to its first.
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     const auto packed = learned_tokens(open_training_corpus(corpus_options(data(file))), options(packing, true));
     EXPECT_GT(packed.size(), 2000u) << packing;
     for (const auto& [place, token] : packed) EXPECT_EQ(token, expected.at(place)) << packing;
@@ -117,7 +117,7 @@ TEST_F(ChatDataTest, PreparedIsWhatIsStreamed) {
   EXPECT_GT(p.manifest.train.shards.size(), 1u);
   EXPECT_GT(p.manifest.train.learned(), 0);
   EXPECT_LT(p.manifest.train.learned(), p.manifest.train.tokens());
-  for (const std::string& packing : kPackings)
+  for (const std::string& packing : kPackingNames)
     for (const bool truncate : {false, true}) {
       LoaderOptions o = options(packing, truncate);
       o.feed.shuffle = false;

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "data/random_tokens.h"
+#include "data/generated.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
 #include "data/text.h"

@@ -1,6 +1,4 @@
 // Lengths are those that training is served, from every kind of source; a sample's error covers the truth.
-#include "data/length_survey.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

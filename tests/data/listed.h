@@ -133,6 +133,6 @@ inline void expect_goes_on(const std::function<std::unique_ptr<Corpus>()>& corpu
   }
 }
 
-inline const std::vector<std::string> kPackings = {"pack", "stream", "bucket", "pad"};
+inline const std::vector<std::string> kPackingNames = {"pack", "stream", "bucket", "pad"};
 
 }  // namespace redline::data

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "data/from_config.h"
+#include "data/generated.h"
 #include "data/listed.h"
-#include "data/ping.h"
 
 namespace redline::data {
 namespace {
@@ -48,7 +48,7 @@ void expect_one_pass(const std::vector<std::int64_t>& lengths, BatchShape shape,
 }
 
 TEST(Loader, NothingIsLostAndNothingComesTwice) {
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     expect_one_pass({2}, {1, 8, 4}, packing);
     expect_one_pass({8}, {1, 8, 4}, packing);
     expect_one_pass({9}, {1, 8, 4}, packing);
@@ -63,7 +63,7 @@ TEST(Loader, NothingIsLostAndNothingComesTwice) {
 // A step of such pieces alone would have nothing to learn from.
 TEST(Loader, NoPieceWithoutATargetReachesABatch) {
   const std::vector<std::int64_t> lengths = {1, 9, 1, 17, 1, 2, 10};  // in rows of 8: last pieces of one token, and two
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     for (const bool endless : {false, true}) {
       const BatchShape shape{1, 8, 1};
       Loader loader(std::make_unique<Listed>(lengths, endless), options_for(shape, packing, 1));
@@ -92,8 +92,8 @@ TEST(Loader, CapacityOfDocumentsClosesABatch) {
 TEST(Loader, PackingPingWastesAlmostNothingAndPaddingFourFifths) {
   const BatchShape shape{8, 1024, 32};
   std::map<std::string, double> fill;
-  for (const std::string& packing : kPackings) {
-    Loader loader(make_ping(0, 0, PingPart::training), options_for(shape, packing, 2));
+  for (const std::string& packing : kPackingNames) {
+    Loader loader(make_ping(0, 0, Part::training), options_for(shape, packing, 2));
     Batch batch(shape);
     for (int i = 0; i < 200; ++i) {
       ASSERT_TRUE(loader.next(batch));
@@ -130,7 +130,7 @@ TEST(Loader, NeighboursInATextAreNoNeighboursInABatch) {
   const BatchShape shape{4, 16, 4};
   for (const std::vector<std::int64_t>& lengths :
        {std::vector<std::int64_t>{9601}, std::vector<std::int64_t>(8, 1201)}) {
-    for (const std::string& packing : kPackings) {
+    for (const std::string& packing : kPackingNames) {
       Loader loader(std::make_unique<Listed>(lengths), options_for(shape, packing));
       Batch batch(shape);
       std::vector<std::vector<std::int32_t>> epochs(2);
@@ -176,13 +176,13 @@ TEST(Loader, EpochsReadEveryDocumentInAnotherOrder) {
 
 TEST(Loader, GoesOnFromASavedStateBitForBitWithAnyNumberOfWorkers) {
   const std::vector<std::function<std::unique_ptr<Corpus>()>> sources = {
-      [] { return make_ping(1, 0, PingPart::training); },
-      [] { return make_ping(1, 90, PingPart::training); },  // epochs of two batches or so
+      [] { return make_ping(1, 0, Part::training); },
+      [] { return make_ping(1, 90, Part::training); },  // epochs of two batches or so
       [] { return std::make_unique<Listed>(random_lengths(37, 2000, 5)); },
       [] { return std::make_unique<Listed>(random_lengths(37, 2000, 5), true); },  // several pieces a document
   };
   for (const auto& source : sources)
-    for (const std::string& packing : kPackings) expect_goes_on(source, options_for({4, 256, 8}, packing));
+    for (const std::string& packing : kPackingNames) expect_goes_on(source, options_for({4, 256, 8}, packing));
 }
 
 TEST(Loader, TruncatesWhereAskedAndCountsWhatItDropped) {
@@ -192,7 +192,7 @@ TEST(Loader, TruncatesWhereAskedAndCountsWhatItDropped) {
     dropped += std::max<std::int64_t>(length - 32, 0);
     kept += length < 2 ? 0 : std::min<std::int64_t>(length, 32);
   }
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     const BatchShape shape{4, 32, 8};
     LoaderOptions options = options_for(shape, packing, 1, false);
     options.packer.truncate = true;
@@ -227,7 +227,7 @@ TEST(Loader, WithoutShufflingDocumentsComeAsTheyStand) {
 
 TEST(Loader, EmptyDocumentsArePassedOverAndCounted) {
   const std::vector<std::int64_t> lengths = {0, 5, 0, 1, 6, 7, 0};  // one token is nothing to learn from either
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     Loader loader(std::make_unique<Listed>(lengths), options_for({1, 64, 8}, packing, 1, false));
     Batch batch({1, 64, 8});
     std::int64_t tokens = 0;
@@ -317,7 +317,7 @@ TEST(Loader, KnowsWhatAnEpochComesTo) {
   const std::vector<std::int64_t> lengths = random_lengths(3000, 200, 4);
   std::int64_t tokens = 0;
   for (const std::int64_t length : lengths) tokens += length;
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     const BatchShape shape{4, 64, 16};
     Loader loader(std::make_unique<Listed>(lengths), options_for(shape, packing, 0, false));
     const std::optional<Epoch> epoch = loader.epoch();

@@ -10,9 +10,8 @@
 #include <set>
 
 #include "data/from_config.h"
+#include "data/generated.h"
 #include "data/listed.h"
-#include "data/mixture_schedule.h"
-#include "data/ping.h"
 #include "data/rounds.h"
 #include "testing/temp_folder.h"
 
@@ -105,7 +104,7 @@ TEST(MixtureSchedule, AStateOfOtherSourcesDoesNotFit) {
 }
 
 TEST(Mixture, EachSourceHasItsShareOfTheTokens) {
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     const BatchShape shape{4, 128, 16};
     Loader loader(listed_mixture(), options_for(shape, packing, 2));
     Batch batch(shape);
@@ -165,11 +164,11 @@ TEST(Mixture, ASmallSourceIsShuffledAnewEachEpoch) {
 }
 
 TEST(Mixture, GoesOnFromASavedStateBitForBitWithAnyNumberOfWorkers) {
-  for (const std::string& packing : kPackings) expect_goes_on(listed_mixture, options_for({4, 64, 8}, packing));
+  for (const std::string& packing : kPackingNames) expect_goes_on(listed_mixture, options_for({4, 64, 8}, packing));
 }
 
 TEST(Mixture, RanksShareTheBatchesOfOne) {
-  for (const std::string& packing : kPackings) expect_rounds(listed_mixture, options_for({2, 64, 8}, packing));
+  for (const std::string& packing : kPackingNames) expect_rounds(listed_mixture, options_for({2, 64, 8}, packing));
   expect_rounds(listed_mixture, options_for({2, 64, 8}, "pack", 0, false));
 }
 
@@ -185,7 +184,7 @@ TEST(Mixture, StreamsAndDocumentsWithoutEndTakePart) {
     std::vector<std::unique_ptr<Corpus>> corpora;
     corpora.push_back(open_training_corpus(corpus_options(data)));
     corpora.push_back(std::make_unique<Listed>(random_lengths(20, 100, 4)));
-    corpora.push_back(make_ping(1, 0, PingPart::training));
+    corpora.push_back(make_ping(1, 0, Part::training));
     return mixture_of({3, 2, 1}, std::move(corpora));
   };
   LoaderOptions options = options_for({2, 64, 8}, "pack");

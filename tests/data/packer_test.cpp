@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/ping.h"
+#include "data/generated.h"
 
 namespace redline::data {
 namespace {
@@ -27,7 +27,7 @@ Lengths random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed
 
 const Lengths& ping_lengths() {
   static const Lengths lengths = [] {
-    const auto ping = make_ping(0, 0, PingPart::training);
+    const auto ping = make_ping(0, 0, Part::training);
     std::vector<std::int32_t> tokens;
     Lengths all;
     for (std::int64_t i = 0; i < 20000; ++i) {

@@ -1,9 +1,9 @@
 // The order of pieces: every epoch a permutation, each epoch another.
-#include "data/permutation.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "data/pieces.h"
 
 namespace redline::data {
 namespace {

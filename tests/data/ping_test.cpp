@@ -1,6 +1,4 @@
 // The generated corpus: the same on every machine, as long as real logs are, with something in it to learn.
-#include "data/ping.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/hash.h"
+#include "data/generated.h"
 #include "data/open_corpus.h"
 
 namespace redline::data {
@@ -24,7 +23,7 @@ Tokens document(const DocumentSource& source, std::int64_t index) {
 }
 
 TEST(Ping, TheFirstDocumentsAreTheseOnEveryMachine) {
-  const auto ping = make_ping(0, 0, PingPart::training);
+  const auto ping = make_ping(0, 0, Part::training);
   EXPECT_EQ(
       ping->decode(document(*ping, 0)),
       "<begin><source>10.42.69.35<target>10.113.195.3<size>1400<time>71945<sequence>1<ttl>55<rtt>14.6<received>1<end>");
@@ -37,7 +36,7 @@ TEST(Ping, TheFirstDocumentsAreTheseOnEveryMachine) {
 }
 
 TEST(Ping, LengthsAreThoseOfRealLogs) {
-  const auto ping = make_ping(0, 0, PingPart::training);
+  const auto ping = make_ping(0, 0, Part::training);
   std::int64_t total = 0, longest = 0, over_800 = 0;
   constexpr int kDocuments = 30000;
   Tokens tokens;
@@ -85,7 +84,7 @@ Log read_log(const std::string& text) {
 }
 
 TEST(Ping, DocumentsHoldWhatThereIsToLearn) {
-  const auto ping = make_ping(3, 0, PingPart::training);
+  const auto ping = make_ping(3, 0, Part::training);
   std::map<std::set<std::string>, std::map<int, std::pair<int, int>>>
       fastest;  // pair -> size -> fastest of two documents
   std::set<std::string> hosts;
@@ -122,7 +121,7 @@ TEST(Ping, DocumentsHoldWhatThereIsToLearn) {
 }
 
 TEST(Ping, HeldOutDocumentsAreOfTheSameWorldAndNeverTrainedOn) {
-  const auto training = make_ping(0, 0, PingPart::training), held_out = make_ping(0, 0, PingPart::held_out);
+  const auto training = make_ping(0, 0, Part::training), held_out = make_ping(0, 0, Part::held_out);
   std::unordered_set<std::string> seen;
   std::set<std::string> hosts;
   for (int i = 0; i < 20000; ++i) {
@@ -138,8 +137,8 @@ TEST(Ping, HeldOutDocumentsAreOfTheSameWorldAndNeverTrainedOn) {
 }
 
 TEST(Ping, EachDocumentIsAFunctionOfSeedAndIndex) {
-  const auto a = make_ping(5, 0, PingPart::training), b = make_ping(5, 10, PingPart::training),
-             c = make_ping(6, 0, PingPart::training);
+  const auto a = make_ping(5, 0, Part::training), b = make_ping(5, 10, Part::training),
+             c = make_ping(6, 0, Part::training);
   EXPECT_EQ(document(*a, 9), document(*b, 9));
   EXPECT_NE(document(*a, 9), document(*c, 9));
   EXPECT_NE(document(*a, 8), document(*a, 9));
@@ -149,7 +148,7 @@ TEST(Ping, EachDocumentIsAFunctionOfSeedAndIndex) {
 }
 
 TEST(Ping, TextAndTokensAreInverse) {
-  const auto ping = make_ping(0, 0, PingPart::training);
+  const auto ping = make_ping(0, 0, Part::training);
   EXPECT_EQ(ping->vocabulary(), 267);
   for (int i = 0; i < 100; ++i) {
     const Tokens tokens = document(*ping, i);

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "data/chunk_reader.h"
+#include "data/feed.h"
 #include "data/listed.h"
 
 namespace redline::data {
@@ -41,8 +41,9 @@ TEST(ChunkReader, ChunksComeInOrderFromAnyNumberOfWorkers) {
   const Listed source(random_lengths(5000, 50, 1), true);
   for (const std::int64_t workers : {0, 1, 2, 5}) {
     PipelineCounters counters;
-    ChunkReader reader(source.feed({}), workers, 1 << 20, counters);
-    reader.seek({.window = 100});
+    const auto feed = source.feed({});
+    feed->seek({.window = 100});
+    ChunkReader reader(*feed, workers, 1 << 20, counters);
     std::int64_t expected = 100;
     for (int i = 0; i < 200; ++i) {
       std::unique_ptr<Chunk> chunk = reader.next();
@@ -58,8 +59,8 @@ TEST(ChunkReader, MemoryIsBoundedAndTooLittleOfItStopsNothing) {
   const SlowSource source(10'000);  // six documents a chunk: 240 KB
   for (const std::int64_t limit : {std::int64_t{1}, std::int64_t{1} << 20}) {
     PipelineCounters counters;
-    ChunkReader reader(source.feed({}), 3, limit, counters);
-    reader.seek({});
+    const auto feed = source.feed({});
+    ChunkReader reader(*feed, 3, limit, counters);
     std::int64_t most = 0, largest = 0;
     for (int i = 0; i < 100; ++i) {
       std::unique_ptr<Chunk> chunk = reader.next();
@@ -77,11 +78,19 @@ TEST(ChunkReader, MemoryIsBoundedAndTooLittleOfItStopsNothing) {
 TEST(ChunkReader, EndsAtOnceWhateverItsThreadsDo) {
   for (int trial = 0; trial < 20; ++trial) {
     const SlowSource source(100, std::chrono::microseconds(50));
-    PipelineCounters counters;
-    ChunkReader reader(source.feed({}), 3, 1 << 20, counters);
-    reader.seek({});
-    if (trial % 2) reader.give_back(reader.next());
-    if (trial % 3) reader.seek({.window = 7});
+    {
+      PipelineCounters counters;
+      const auto feed = source.feed({});
+      ChunkReader reader(*feed, 3, 1 << 20, counters);
+      if (trial % 2) reader.give_back(reader.next());
+      if (trial % 3) reader.restart();
+      if (trial % 5) {
+        EXPECT_NE(reader.next(), nullptr) << "it starts again";
+      }
+    }
+    const std::int64_t read = source.reads;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(source.reads, read) << "a thread reads on";
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "data/from_config.h"
+#include "data/generated.h"
 #include "data/listed.h"
-#include "data/ping.h"
 
 namespace redline::data {
 namespace {
@@ -50,7 +50,7 @@ class Watched final : public DocumentSource {
 
 TEST(Rounds, RanksGetTheBatchesOfOneInTurn) {
   const std::vector<std::int64_t> lengths = random_lengths(137, 150, 5);
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     for (const bool shuffle : {true, false}) {
       for (const bool repeat : {true, false}) {
         LoaderOptions options = options_for({2, 64, 8}, packing, 0, repeat);
@@ -64,17 +64,17 @@ TEST(Rounds, RanksGetTheBatchesOfOneInTurn) {
 }
 
 TEST(Rounds, DocumentsWithoutEndGoRoundToo) {
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     expect_rounds([&] { return std::make_unique<Listed>(random_lengths(37, 150, 5), true); },
                   options_for({2, 64, 8}, packing));
-    expect_rounds([] { return make_ping(1, 0, PingPart::training); }, options_for({2, 256, 8}, packing));
-    expect_rounds([] { return make_ping(1, 90, PingPart::training); }, options_for({2, 256, 8}, packing));
+    expect_rounds([] { return make_ping(1, 0, Part::training); }, options_for({2, 256, 8}, packing));
+    expect_rounds([] { return make_ping(1, 90, Part::training); }, options_for({2, 256, 8}, packing));
   }
 }
 
 // Fewer pieces than ranks, empty documents, epochs that end within a round.
 TEST(Rounds, FewDocumentsAreEnough) {
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     for (const bool repeat : {true, false}) {
       for (const std::vector<std::int64_t>& lengths :
            {std::vector<std::int64_t>{5}, std::vector<std::int64_t>{0, 5, 1, 6, 7, 0, 17, 1},
@@ -92,7 +92,7 @@ TEST(Rounds, EvaluationComesOnceOverAllPieces) {
 
 TEST(Rounds, OnlyTheOwnDocumentsAreRead) {
   const std::vector<std::int64_t> lengths = random_lengths(400, 60, 5);
-  for (const std::string& packing : kPackings) {
+  for (const std::string& packing : kPackingNames) {
     for (const std::int64_t workers : {0, 2}) {
       for (std::int64_t rank = 0; rank < 4; ++rank) {
         Watched::Reads reads(lengths.size());

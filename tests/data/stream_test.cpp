@@ -148,7 +148,7 @@ TEST_F(StreamTest, GoesOnFromASavedStateBitForBit) {
       {write("c.jsonl.zst", zstd(lines)), write("d.txt", "one text that is a document")},
   };
   for (const auto& paths : files)
-    for (const std::string& packing : kPackings) {
+    for (const std::string& packing : kPackingNames) {
       expect_goes_on([&] { return bytes(paths); }, options(packing));
       LoaderOptions large = options(packing);  // epochs end within a window
       large.feed.shuffle_buffer = 2048;

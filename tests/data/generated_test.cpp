@@ -1,5 +1,5 @@
 // Random tokens: full rows in which every token has a target, spread over the vocabulary, the same for the same seed.
-#include "data/random_tokens.h"
+#include "data/generated.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,11 @@
-// Generates ping documents. One reads
+// A ping document reads
 //   <begin><source>10.66.12.8<target>10.21.130.77<size>56
 //   <time>4711<sequence>1<ttl>57<rtt>12.3<time>4712<sequence>2<lost>...<received>11<end>
 // in one line. Only integers are computed with, so every machine writes the same bytes.
-#include "data/ping.h"
+#include "data/generated.h"
 
 #include <array>
+#include <charconv>
 #include <mutex>
 #include <string_view>
 
@@ -129,7 +130,7 @@ constexpr std::uint64_t kPingFormat = 1;
 
 class Ping final : public DocumentSource {
  public:
-  Ping(std::int64_t seed, std::int64_t documents, PingPart part)
+  Ping(std::int64_t seed, std::int64_t documents, Part part)
       : seed_(static_cast<std::uint64_t>(seed) ^ kSeedOfPing),
         documents_(documents),
         part_(part),
@@ -152,7 +153,7 @@ class Ping final : public DocumentSource {
     REDLINE_CHECK(index >= 0 && (documents_ == 0 || index < documents_), "no document {} among {}", index, documents_);
     tokens.resize(static_cast<std::size_t>(kPingLongestDocument));
     TokenWriter out(tokens.data());
-    write(Random(seed_, static_cast<std::uint64_t>(index) | (part_ == PingPart::held_out ? kHeldOutStreams : 0)), out);
+    write(Random(seed_, static_cast<std::uint64_t>(index) | (part_ == Part::held_out ? kHeldOutStreams : 0)), out);
     tokens.resize(static_cast<std::size_t>(out.length()));
   }
 
@@ -225,22 +226,75 @@ class Ping final : public DocumentSource {
       mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9ull;
       return mixed >> 60 == 0;
     };
-    while (held_out() != (part_ == PingPart::held_out)) ++second;
+    while (held_out() != (part_ == Part::held_out)) ++second;
     return second;
   }
 
   std::uint64_t seed_;
   std::int64_t documents_;
-  PingPart part_;
+  Part part_;
   std::array<Host, kWorldSize> world_;
   mutable std::once_flag measured_;
   mutable std::vector<std::uint16_t> lengths_;
 };
 
+// Documents of 2^16 uniform tokens and the target of the last: the loader cuts them into full rows, every token of
+// which has a target.
+constexpr std::int64_t kRandomLength = (1 << 16) + 1;
+constexpr std::string_view kRandomPrefix = "random:";
+
+class RandomTokens final : public DocumentSource {
+ public:
+  RandomTokens(std::uint64_t seed, std::int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
+
+  std::string name() const override { return fmt::format("random tokens below {}", vocabulary_); }
+  std::int64_t documents() const override { return 0; }
+  std::int64_t vocabulary() const override { return vocabulary_; }
+  std::uint64_t fingerprint() const override { return Random(seed_, 0).bits(static_cast<std::uint64_t>(vocabulary_)); }
+  void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
+    tokens.clear();
+    append(index, 0, kRandomLength, tokens);
+  }
+  void append(std::int64_t index, std::int64_t begin, std::int64_t count,
+              std::vector<std::int32_t>& tokens) const override {
+    const Random random(seed_, static_cast<std::uint64_t>(index));
+    std::array<std::uint32_t, 4> words{};
+    for (std::int64_t i = begin; i < begin + count; ++i) {
+      if (i == begin || i % 4 == 0) words = random.words(static_cast<std::uint64_t>(i / 4));
+      // The high half of the product: uniform without a division.
+      tokens.push_back(static_cast<std::int32_t>(
+          (std::uint64_t{words[static_cast<std::size_t>(i % 4)]} * static_cast<std::uint64_t>(vocabulary_)) >> 32));
+    }
+  }
+  std::int64_t length(std::int64_t) const override { return kRandomLength; }
+  std::string decode(const std::vector<std::int32_t>& tokens) const override {
+    return fmt::format("{}", fmt::join(tokens, " "));
+  }
+  std::vector<std::int32_t> encode(const std::string&) const override { fail_user("random tokens stand for no text"); }
+
+ private:
+  std::uint64_t seed_;
+  std::int64_t vocabulary_;
+};
+
 }  // namespace
 
-std::unique_ptr<DocumentSource> make_ping(std::int64_t seed, std::int64_t documents, PingPart part) {
+std::unique_ptr<DocumentSource> make_ping(std::int64_t seed, std::int64_t documents, Part part) {
   return std::make_unique<Ping>(seed, documents, part);
+}
+
+std::unique_ptr<DocumentSource> make_random_tokens(std::int64_t seed, std::int64_t vocabulary) {
+  return std::make_unique<RandomTokens>(static_cast<std::uint64_t>(seed), vocabulary);
+}
+
+std::optional<std::int64_t> random_vocabulary(const std::string& name, const std::string& key) {
+  if (!name.starts_with(kRandomPrefix)) return {};
+  const char *begin = name.data() + kRandomPrefix.size(), *end = name.data() + name.size();
+  std::int64_t vocabulary = 0;
+  const auto [stop, error] = std::from_chars(begin, end, vocabulary);
+  if (error != std::errc() || stop != end || vocabulary < 1 || vocabulary > (1 << 30))
+    fail_user("{}: \"{}\" must be random:VOCABULARY, a number from 1 to 2^30", key, name);
+  return vocabulary;
 }
 
 }  // namespace redline::data
