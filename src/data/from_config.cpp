@@ -13,20 +13,19 @@ constexpr std::uint64_t kEvaluationSeed = 0x68656C64ull;  // "held"
 }  // namespace
 
 CorpusOptions corpus_options(const config::Data& data) {
-  CorpusOptions o{.train = data.train,
-                  .weights = data.weights,
-                  .eval = data.eval,
-                  .tokenizer = data.tokenizer,
-                  .chat = data.chat,
-                  .skip_bad = data.on_error == "skip",
-                  .documents = data.documents,
-                  .seed = data.seed};
-  o.input.text_field = data.text_field;
-  o.input.separator = separator_of(data.separator, "data.separator");
+  CorpusOptions o{
+      .train = data.train,
+      .weights = data.weights,
+      .eval = data.eval,
+      .tokenizer = data.tokenizer,
+      .read = {.chat = data.chat, .skip_bad = data.on_error == "skip", .documents = data.documents, .seed = data.seed}};
+  InputFormat& input = o.read.input;
+  input.text_field = data.text_field;
+  input.separator = separator_of(data.separator, "data.separator");
   // In all its forms (as it was read, parsed, as tokens, one more read ahead) a document takes up to 30 times its
   // bytes.
-  o.input.longest_document = std::min(o.input.longest_document, (data.ram_mib << 20) / 16);
-  o.input.longest_is = fmt::format("a sixteenth of data.ram_mib ({}), which may be raised", data.ram_mib);
+  input.longest_document = std::min(input.longest_document, (data.ram_mib << 20) / 16);
+  input.longest_is = fmt::format("a sixteenth of data.ram_mib ({}), which may be raised", data.ram_mib);
   return o;
 }
 

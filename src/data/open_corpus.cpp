@@ -20,10 +20,17 @@ namespace {
 
 constexpr const char* kTrain = "data.train";
 
-// The training entries of a corpus that is no mixture: all of them, or one of a mixture's.
-struct TrainingEntries {
+// The entries of a corpus that is no mixture: all of a key, or one of a mixture's.
+struct Entries {
   std::vector<DataPath> paths;
-  std::string tokenizer;  // that was asked for; for text in a mixture, the mixture's
+  std::string asked;  // the tokenizer that was asked for; for text in a mixture, the mixture's
+};
+
+// The wanted documents of the entries.
+struct Wanted {
+  std::string key;  // that names them
+  Part part = Part::all;
+  bool evaluation = false;
 };
 
 std::vector<std::string> names_of(const std::vector<DataPath>& paths) {
@@ -37,14 +44,6 @@ bool is_ping(const std::vector<DataPath>& paths, const std::string& key) {
   if (count > 0 && paths.size() > 1)
     fail_user("{}: \"ping\" is generated and stands alone; a file of that name is ./ping", key);
   return count > 0;
-}
-
-// "random:VOCABULARY" alone; training and held-out tokens differ by their seed.
-std::unique_ptr<DocumentSource> open_random(const std::vector<DataPath>& paths, const std::string& key,
-                                            std::int64_t seed) {
-  if (paths.size() != 1) return nullptr;
-  const std::optional<std::int64_t> vocabulary = random_vocabulary(paths[0].path, key);
-  return vocabulary ? make_random_tokens(seed, *vocabulary) : nullptr;
 }
 
 // The tokenizer of text: the one that was asked for, else that of the first of these folders. Empty: nothing says.
@@ -61,28 +60,21 @@ std::string text_tokenizer(const std::string& asked, std::span<const DataPath> t
   }
   return name;
 }
-std::string text_tokenizer(const TrainingEntries& entries) {
-  return text_tokenizer(entries.tokenizer,
-                        std::span(entries.paths).first(std::min<std::size_t>(entries.paths.size(), 1)));
+std::string text_tokenizer(const Entries& entries) {
+  return text_tokenizer(entries.asked, std::span(entries.paths).first(std::min<std::size_t>(entries.paths.size(), 1)));
 }
 
-// The wanted documents of the files.
-struct Wanted {
-  std::string key;
-  Part part = Part::all;
-  bool evaluation = false;
-};
-
 // Ready-made tokens; or text as bytes, with random access, unless anything about it asks for documents to be found and
-// tokenized. `asked` was asked for, and `name` is the tokenizer that this comes to.
-std::unique_ptr<Corpus> open_files(const CorpusOptions& options, std::vector<DataPath> paths, const Wanted& wanted,
-                                   const std::string& asked, const std::string& name) {
+// tokenized. `name` is the tokenizer that the one asked for comes to.
+std::unique_ptr<Corpus> open_files(Entries entries, const std::string& name, const Wanted& wanted,
+                                   const ReadOptions& read) {
   const auto& [key, part, evaluation] = wanted;
-  const std::vector<std::string> names = names_of(paths);
-  if (auto source = open_token_files(std::move(paths), {key, part, evaluation, options.seed, name, {}})) return source;
+  const std::vector<std::string> names = names_of(entries.paths);
+  if (auto source = open_token_files(std::move(entries.paths), {key, part, evaluation, read.seed, name, {}}))
+    return source;
   const bool has_stream = needs_stream(names, key);
-  if (!has_stream && (name.empty() || name == "bytes") && options.input.separator.empty())
-    return open_text(names, key, part, options.seed, asked == "bytes");
+  if (!has_stream && (name.empty() || name == "bytes") && read.input.separator.empty())
+    return open_text(names, key, part, read.seed, entries.asked == "bytes");
   if (has_stream && name.empty())
     fail_user(
         "{}: .jsonl, .parquet and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or "
@@ -90,15 +82,35 @@ std::unique_ptr<Corpus> open_files(const CorpusOptions& options, std::vector<Dat
         key);
   const std::string opened = name.empty() ? "bytes" : name;
   const auto tokenizer = open_tokenizer(opened, "data.tokenizer");
-  const auto chat = has_stream ? open_chat(options.chat, opened, *tokenizer, "data.chat") : nullptr;
+  const auto chat = has_stream ? open_chat(read.chat, opened, *tokenizer, "data.chat") : nullptr;
   return open_stream({.paths = names,
                       .key = key,
-                      .format = options.input,
+                      .format = read.input,
                       .tokenizer = tokenizer,
                       .part = part,
-                      .seed = static_cast<std::uint64_t>(options.seed),
-                      .skip_bad = options.skip_bad,
+                      .seed = static_cast<std::uint64_t>(read.seed),
+                      .skip_bad = read.skip_bad,
                       .chat = chat});
+}
+
+// Training and held-out documents that are generated differ by their seed or their part. Null: the entries are files.
+std::unique_ptr<Corpus> open_generated(const Entries& entries, const Wanted& wanted, const ReadOptions& read) {
+  if (is_ping(entries.paths, wanted.key)) {
+    if (wanted.evaluation) return make_ping(read.seed, 0, Part::held_out);
+    if (!entries.asked.empty() && entries.asked != "ping")
+      fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",
+                entries.asked);
+    return make_ping(read.seed, read.documents, Part::training);
+  }
+  if (entries.paths.size() != 1) return nullptr;
+  const std::optional<std::int64_t> vocabulary = random_vocabulary(entries.paths[0].path, wanted.key);
+  return vocabulary ? make_random_tokens(wanted.evaluation ? ~read.seed : read.seed, *vocabulary) : nullptr;
+}
+
+std::unique_ptr<Corpus> open_entries(Entries entries, const Wanted& wanted, const ReadOptions& read) {
+  if (auto generated = open_generated(entries, wanted, read)) return generated;
+  const std::string name = text_tokenizer(entries);
+  return open_files(std::move(entries), name, wanted, read);
 }
 
 // data.chat is about lines of JSON. Without any it would say nothing, and every token would be learned.
@@ -117,7 +129,7 @@ void require_conversations(const std::string& chat, const std::vector<DataPath>&
         chat);
 }
 
-std::optional<std::string> tokenizer_of(const TrainingEntries& entries) {
+std::optional<std::string> tokenizer_of(const Entries& entries) {
   const std::vector<DataPath>& paths = entries.paths;
   if (is_ping(paths, kTrain)) return "ping";
   if (paths.size() == 1 && random_vocabulary(paths[0].path, kTrain)) return {};
@@ -127,20 +139,20 @@ std::optional<std::string> tokenizer_of(const TrainingEntries& entries) {
 }
 
 // The entries of a mixture, each by itself.
-std::vector<TrainingEntries> entries_of(const CorpusOptions& options, std::vector<DataPath> train) {
-  const std::string tokenizer = text_tokenizer(options.tokenizer, train);
-  std::vector<TrainingEntries> entries;
+std::vector<Entries> mixed_entries(std::vector<DataPath> train, const std::string& asked) {
+  const std::string tokenizer = text_tokenizer(asked, train);
+  std::vector<Entries> entries;
   for (DataPath& entry : train) {
     const bool own = entry.path == "ping" || random_vocabulary(entry.path, kTrain) || entry.prepared;
-    TrainingEntries& one = entries.emplace_back();
+    Entries& one = entries.emplace_back();
     one.paths.push_back(std::move(entry));
-    one.tokenizer = own ? options.tokenizer : tokenizer;
+    one.asked = own ? asked : tokenizer;
   }
   return entries;
 }
 
 // Ids of two tokenizers would stand for two texts. Returns the first entry whose tokenizer is known.
-std::size_t require_one_tokenizer(const std::vector<TrainingEntries>& entries) {
+std::size_t require_one_tokenizer(const std::vector<Entries>& entries) {
   std::optional<std::size_t> first;
   std::string name;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -160,84 +172,51 @@ std::size_t require_one_tokenizer(const std::vector<TrainingEntries>& entries) {
   return first.value_or(0);
 }
 
-using OpenEntries = std::unique_ptr<Corpus>(const CorpusOptions& options, TrainingEntries entries);
-
-std::unique_ptr<Corpus> open_mixture(const CorpusOptions& options, std::vector<DataPath> train, OpenEntries* open) {
+// The wanted part of data.train: of a mixture, that of each entry.
+std::unique_ptr<Corpus> open_train(const CorpusOptions& options, std::vector<DataPath> train, const Wanted& wanted) {
+  if (options.weights.empty()) return open_entries({std::move(train), options.tokenizer}, wanted, options.read);
   if (options.weights.size() != train.size())
     fail_user("data.weights has {} and data.train {}; give one weight for each",
               counted(options.weights.size(), "weight"), counted(train.size(), "path"));
-  std::vector<TrainingEntries> entries = entries_of(options, std::move(train));
+  std::vector<Entries> entries = mixed_entries(std::move(train), options.tokenizer);
   const std::vector<std::string> names = names_of_entries(options.train);
   const std::size_t speaks = require_one_tokenizer(entries);
   std::vector<Mixture::Part> parts;
   for (std::size_t i = 0; i < entries.size(); ++i)
-    parts.push_back({names[i], options.weights[i], open(options, std::move(entries[i]))});
+    parts.push_back({names[i], options.weights[i], open_entries(std::move(entries[i]), wanted, options.read)});
   return std::make_unique<Mixture>(std::move(parts), speaks);
-}
-
-std::unique_ptr<Corpus> open_training_entries(const CorpusOptions& options, TrainingEntries entries) {
-  if (is_ping(entries.paths, kTrain)) {
-    if (!entries.tokenizer.empty() && entries.tokenizer != "ping")
-      fail_user("data.tokenizer is \"{}\", but \"ping\" is made of tokens already; leave data.tokenizer empty",
-                entries.tokenizer);
-    return make_ping(options.seed, options.documents, Part::training);
-  }
-  if (auto random = open_random(entries.paths, kTrain, options.seed)) return random;
-  const std::string name = text_tokenizer(entries);
-  return open_files(options, std::move(entries.paths),
-                    {kTrain, options.eval.empty() ? Part::training : Part::all, false}, entries.tokenizer, name);
-}
-
-// Held-out documents that are generated; null: the paths are files.
-std::unique_ptr<Corpus> open_generated(const CorpusOptions& options, const std::vector<DataPath>& paths,
-                                       const std::string& key) {
-  if (is_ping(paths, key)) return make_ping(options.seed, 0, Part::held_out);
-  return open_random(paths, key, ~options.seed);
-}
-
-// The tokenizer of text for evaluation: the first training entry tells it; of a mixture, the first that knows one.
-std::string evaluation_tokenizer(const CorpusOptions& options) {
-  std::vector<std::string> telling = options.train;
-  if (options.weights.empty()) telling.resize(std::min<std::size_t>(telling.size(), 1));
-  return text_tokenizer(options.tokenizer, data_paths(telling, kTrain));
-}
-
-// A part of the training entries, which training never sees.
-std::unique_ptr<Corpus> open_held_out_part(const CorpusOptions& options, TrainingEntries entries) {
-  if (auto generated = open_generated(options, entries.paths, kTrain)) return generated;
-  const std::string name = text_tokenizer(entries);
-  return open_files(options, std::move(entries.paths), {kTrain, Part::held_out, true}, entries.tokenizer, name);
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> open_training_corpus(const CorpusOptions& options) {
   std::vector<DataPath> train = data_paths(options.train, kTrain);
-  require_conversations(options.chat, train);
-  if (!options.weights.empty()) return open_mixture(options, std::move(train), open_training_entries);
-  return open_training_entries(options, {std::move(train), options.tokenizer});
+  require_conversations(options.read.chat, train);
+  return open_train(options, std::move(train), {kTrain, options.eval.empty() ? Part::training : Part::all, false});
 }
 
 std::unique_ptr<Corpus> open_held_out_corpus(const CorpusOptions& options) {
-  if (options.eval.empty()) {
-    std::vector<DataPath> train = data_paths(options.train, kTrain);
-    if (!options.weights.empty()) return open_mixture(options, std::move(train), open_held_out_part);
-    return open_held_out_part(options, {std::move(train), options.tokenizer});
-  }
-  std::vector<DataPath> paths = data_paths(options.eval, "data.eval");
-  if (auto generated = open_generated(options, paths, "data.eval")) return generated;
-  return open_files(options, std::move(paths), {"data.eval", Part::all, true}, options.tokenizer,
-                    evaluation_tokenizer(options));
+  if (options.eval.empty())
+    return open_train(options, data_paths(options.train, kTrain), {kTrain, Part::held_out, true});
+  const Wanted wanted{"data.eval", Part::all, true};
+  Entries entries{data_paths(options.eval, wanted.key), options.tokenizer};
+  if (auto generated = open_generated(entries, wanted, options.read)) return generated;
+  // The first training entry tells the tokenizer of text; of a mixture, the first that knows one.
+  std::vector<std::string> telling = options.train;
+  if (options.weights.empty()) telling.resize(std::min<std::size_t>(telling.size(), 1));
+  const std::string name = text_tokenizer(options.tokenizer, data_paths(telling, kTrain));
+  return open_files(std::move(entries), name, wanted, options.read);
 }
 
 std::optional<std::string> data_tokenizer(const CorpusOptions& options) {
-  if (options.weights.empty()) {  // the first entry tells it: the manifests of others are not looked at
+  if (options.weights.empty()) {  // the first entry tells it: the manifests of
+                                  // others are not looked at
     std::vector<DataPath> train;
     for (const std::string& path : options.train)
       train.push_back(train.empty() ? data_paths({path}, kTrain)[0] : DataPath{path});
     return tokenizer_of({std::move(train), options.tokenizer});
   }
-  for (const TrainingEntries& entry : entries_of(options, data_paths(options.train, kTrain)))
+  for (const Entries& entry : mixed_entries(data_paths(options.train, kTrain), options.tokenizer))
     if (const auto name = tokenizer_of(entry)) return name;
   return {};
 }

@@ -14,17 +14,22 @@
 
 namespace redline::data {
 
+// How the documents of an entry are read or made.
+struct ReadOptions {
+  std::string chat = "none";   // none | auto | chatml | llama3
+  InputFormat input = {};      // of text files and .jsonl
+  bool skip_bad = false;       // malformed documents of a stream are skipped with a warning
+  std::int64_t documents = 0;  // of "ping"; 0: endless
+  std::int64_t seed = 0;
+};
+
 // Entries are "ping" (the generated corpus; a file of that name is "./ping"), "random:VOCABULARY", or paths.
 struct CorpusOptions {
   std::vector<std::string> train;
   std::vector<double> weights = {};    // one for each entry of `train`, which then is a mixture; empty: it is not
   std::vector<std::string> eval = {};  // empty: a part of `train` is held out, and training never sees it
   std::string tokenizer = {};          // empty: the one that the data bring or imply
-  std::string chat = "none";           // none | auto | chatml | llama3
-  InputFormat input = {};              // of text files and .jsonl
-  bool skip_bad = false;               // malformed documents of a stream are skipped with a warning
-  std::int64_t documents = 0;          // of "ping"; 0: endless
-  std::int64_t seed = 0;
+  ReadOptions read = {};
 };
 
 // Bad paths and empty files are a UserError. A mixture comes as a Mixture (data/mixture.h). Entries of `eval` are paths

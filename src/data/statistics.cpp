@@ -117,15 +117,15 @@ std::vector<std::int64_t> choose_sample(TextInput& input, std::int64_t sample, s
 LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& options, ThreadPool& pool) {
   const std::string name = corpus.tokenizer.empty() ? "bytes" : corpus.tokenizer;
   const auto tokenizer = open_tokenizer(name, "--tokenizer");
-  const auto chat = open_chat(corpus.chat, name, *tokenizer, "data.chat");
-  TextInput input(corpus.train, corpus.input, "data.train");
+  const auto chat = open_chat(corpus.read.chat, name, *tokenizer, "data.chat");
+  TextInput input(corpus.train, corpus.read.input, "data.train");
   const std::size_t files = input.files().size();
   LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
   const SurveyReporter report(options.progress);
   std::vector<std::int64_t> chosen;
   std::int64_t population = 0;
   if (options.sample > 0) {
-    chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(corpus.seed), population, report);
+    chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(corpus.read.seed), population, report);
     survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
   }
 

@@ -12,7 +12,6 @@
 #include "data/from_config.h"
 #include "data/generated.h"
 #include "data/listed.h"
-#include "data/rounds.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {

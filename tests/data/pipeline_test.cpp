@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "data/feed.h"
 #include "data/listed.h"
+#include "testing/says.h"
 
 namespace redline::data {
 namespace {
@@ -111,15 +112,10 @@ TEST(Loader, AnErrorInAThreadComesOutOfNextAndRestoringStartsAgain) {
     Batch batch({1, 10, 1});
     for (int round = 0; round < 2; ++round) {
       int batches = 0;
-      try {
-        while (loader.next(batch)) {
-          EXPECT_EQ(batch.tokens[0], batches);
-          ++batches;
-        }
-        ADD_FAILURE() << "no error";
-      } catch (const UserError& e) {
-        EXPECT_STREQ(e.what(), "document 500 is broken");
-      }
+      const auto read = [&] {
+        while (loader.next(batch)) EXPECT_EQ(batch.tokens[0], batches++);
+      };
+      EXPECT_EQ(testing::error_of(read), "document 500 is broken");
       EXPECT_EQ(batches, 499);  // the last good document was placed when the bad one was drawn
       loader.restore({});
     }

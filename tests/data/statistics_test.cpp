@@ -1,5 +1,6 @@
 // Figures of every way of packing against counting by hand and against a packing written a second time; percentiles,
-// bins and the error of a sample.
+// bins and the error of a sample. The bucket edges that waste least are those that trying all of them finds, and
+// lengths are those that training is served, from every kind of source.
 #include "data/statistics.h"
 
 #include <gtest/gtest.h>
@@ -8,20 +9,19 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
+#include "base/error.h"
+#include "base/files.h"
 #include "base/random.h"
+#include "data/from_config.h"
+#include "data/listed.h"
+#include "testing/temp_folder.h"
 
 namespace redline::data {
 namespace {
 
 using Lengths = std::vector<std::int64_t>;
-
-Lengths random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed) {
-  Lengths lengths;
-  const Random random(seed, 0);
-  for (std::size_t i = 0; i < count; ++i) lengths.push_back(static_cast<std::int64_t>(1 + random.below(i, most)));
-  return lengths;
-}
 
 std::int64_t sum(const Lengths& lengths) { return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}); }
 
@@ -293,6 +293,202 @@ TEST(Statistics, BestEdgesDoNotLoseToTheUsualOnes) {
   EXPECT_GT(a.with_best_edges.utilisation, a.row_lengths[0].at(Packing::bucket).utilisation);
   // The prediction is for endless data; at the end of these, each bucket leaves less than a batch.
   EXPECT_NEAR(a.with_best_edges.utilisation, a.tokens / a.best_edges.slots, 0.01);
+}
+
+BucketEdges best(const Lengths& pieces, std::int64_t buckets, const BatchShape& shape) {
+  std::map<std::int64_t, std::int64_t> counts;
+  for (const std::int64_t piece : pieces) ++counts[piece];
+  return best_bucket_edges(counts, buckets, shape);
+}
+
+double slots_of(const Lengths& pieces, const Lengths& edges, const BatchShape& shape) {
+  double slots = 0;
+  for (const std::int64_t length : pieces) slots += slots_per_piece(shape, *std::ranges::lower_bound(edges, length));
+  return slots;
+}
+
+// Every set of at most `buckets` distinct lengths that ends with the longest.
+double least_by_trying(const Lengths& pieces, std::int64_t buckets, const BatchShape& shape) {
+  const std::set<std::int64_t> set(pieces.begin(), pieces.end());
+  const Lengths distinct(set.begin(), set.end());
+  double least = 1e300;
+  for (std::uint32_t chosen = 0; chosen < 1u << (distinct.size() - 1); ++chosen) {
+    Lengths edges;
+    for (std::size_t i = 0; i + 1 < distinct.size(); ++i)
+      if (chosen >> i & 1) edges.push_back(distinct[i]);
+    edges.push_back(distinct.back());
+    if (static_cast<std::int64_t>(edges.size()) <= buckets) least = std::min(least, slots_of(pieces, edges, shape));
+  }
+  return least;
+}
+
+TEST(BucketEdges, APieceCostsItsShareOfTheBatch) {
+  EXPECT_EQ(slots_per_piece({8, 1024, 32}, 1024), 1024);
+  EXPECT_EQ(slots_per_piece({8, 1024, 32}, 256), 256);
+  EXPECT_EQ(slots_per_piece({8, 1024, 32}, 300), 8192.0 / 27);  // 27 pieces of 300 in a batch of 8192
+  EXPECT_EQ(slots_per_piece({8, 1024, 4}, 16), 256);            // max_segments: no more than 32 pieces
+}
+
+TEST(BucketEdges, ByHand) {
+  const BatchShape shape{1, 64, 64};
+  EXPECT_EQ(best(Lengths{8, 8, 16, 32}, 4, shape).edges, (Lengths{8, 16, 32}));
+  EXPECT_EQ(best(Lengths{8, 8, 16, 32}, 4, shape).slots, 64);
+  EXPECT_EQ(best(Lengths{8, 8, 16, 32}, 2, shape).edges, (Lengths{8, 32}));  // 80; {16, 32} is 80 as well
+  EXPECT_EQ(best(Lengths{8, 8, 16, 32}, 1, shape).edges, (Lengths{32}));
+  EXPECT_EQ(best(Lengths{5}, 9, shape).edges, (Lengths{5}));
+  // A longer edge that costs no more takes its place: eight pieces a batch either way.
+  EXPECT_EQ(best(Lengths{1000, 1010}, 2, {8, 1024, 32}).edges, (Lengths{1024}));
+}
+
+TEST(BucketEdges, AsGoodAsTryingAll) {
+  const Random random(3, 0);
+  std::uint64_t draws = 0;
+  for (int round = 0; round < 60; ++round) {
+    const BatchShape shape{1 + round % 5, 100, round % 3 == 0 ? 2 : 50};
+    Lengths values, pieces;
+    for (int i = 0; i < 11; ++i) values.push_back(static_cast<std::int64_t>(1 + random.below(draws++, 100)));
+    for (int i = 0; i < 60; ++i) pieces.push_back(values[random.below(draws++, values.size())]);
+    for (std::int64_t buckets = 1; buckets <= 6; ++buckets) {
+      const BucketEdges found = best(pieces, buckets, shape);
+      ASSERT_LE(static_cast<std::int64_t>(found.edges.size()), buckets);
+      ASSERT_NEAR(found.slots, least_by_trying(pieces, buckets, shape), 1e-9 * found.slots);
+      ASSERT_NEAR(found.slots, slots_of(pieces, found.edges, shape), 1e-9 * found.slots);
+    }
+  }
+}
+
+TEST(BucketEdges, ManyDistinctLengths) {
+  Lengths pieces(131072);
+  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = static_cast<std::int64_t>(i) + 1;
+  const BucketEdges found = best(pieces, 4, {1, 131072, 131072});
+  ASSERT_EQ(found.edges.size(), 4u);  // of a flat spread, about equal steps
+  EXPECT_LE(found.slots, slots_of(pieces, {32768, 65536, 98304, 131072}, {1, 131072, 131072}));
+}
+
+Lengths sorted(Lengths lengths) {
+  std::ranges::sort(lengths);
+  return lengths;
+}
+
+config::Data data_at(std::vector<std::string> paths) {
+  config::Data data;
+  data.train = std::move(paths);
+  return data;
+}
+
+class LengthsTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    real_files().replace(folder_ / name, text);
+    return (folder_ / name).string();
+  }
+  testing::TempFolder folder_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(LengthsTest, PingIsReadWhole) {
+  config::Data data = data_at({"ping"});
+  data.documents = 5000;
+  const auto source = open_training_corpus(corpus_options(data));
+  Lengths expected;
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < 5000; ++i) {
+    dynamic_cast<const DocumentSource&>(*source).read(i, tokens);
+    expected.push_back(static_cast<std::int64_t>(tokens.size()));
+  }
+  const LengthSurvey survey = survey_lengths(corpus_options(data), {}, pool_);
+  EXPECT_TRUE(survey.exact);
+  EXPECT_EQ(survey.documents, 5000);
+  EXPECT_EQ(survey.lengths, expected);
+  EXPECT_TRUE(survey.shuffled);
+}
+
+TEST_F(LengthsTest, OfAnEndlessSourceTheFirst) {
+  const LengthSurvey survey =
+      survey_lengths(corpus_options(data_at({"ping"})), {.of_endless = 300, .progress = {}}, pool_);
+  EXPECT_EQ(survey.lengths.size(), 300u);
+  EXPECT_EQ(survey.documents, 300);
+  const LengthSurvey noise =
+      survey_lengths(corpus_options(data_at({"random:100"})), {.of_endless = 3, .progress = {}}, pool_);
+  EXPECT_EQ(noise.lengths, Lengths(3, (1 << 16) + 1));
+  EXPECT_FALSE(noise.shuffled);
+}
+
+TEST_F(LengthsTest, TextFilesAreDocuments) {
+  write("a.txt", std::string(1'000'000, 'a'));
+  write("b.txt", std::string(99, 'b'));
+  const LengthSurvey survey = survey_lengths(corpus_options(data_at({folder_.path().string()})), {}, pool_);
+  EXPECT_EQ(survey.lengths, (Lengths{1'000'001, 100}));  // and <end>
+}
+
+TEST_F(LengthsTest, LinesOfJsonAreTokenized) {
+  std::string lines;
+  Lengths expected;
+  for (int i = 0; i < 3000; ++i) {
+    const int n = i % 37;
+    lines += "{\"text\": \"" + std::string(static_cast<std::size_t>(n), 'x') + "\"}\n";
+    if (n > 0) expected.push_back(n + 1);
+  }
+  config::Data data = data_at({write("a.jsonl", lines)});
+  EXPECT_THROW(survey_lengths(corpus_options(data), {}, pool_), UserError);  // no tokenizer
+  data.tokenizer = "bytes";
+  const LengthSurvey survey = survey_lengths(corpus_options(data), {}, pool_);
+  EXPECT_EQ(sorted(survey.lengths), sorted(expected));
+  EXPECT_EQ(survey.empty, 82);
+  EXPECT_EQ(survey.documents, 3000 - 82);
+
+  const LengthSurvey sample = survey_lengths(corpus_options(data), {.sample = 500, .progress = {}}, pool_);
+  EXPECT_FALSE(sample.exact);
+  EXPECT_EQ(static_cast<std::int64_t>(sample.lengths.size()) + sample.empty, 500);
+  EXPECT_NEAR(static_cast<double>(sample.documents), 3000 - 82, 60);
+  EXPECT_EQ(survey_lengths(corpus_options(data), {.sample = 4000, .progress = {}}, pool_).lengths, survey.lengths);
+}
+
+TEST_F(LengthsTest, SeparatorsCutText) {
+  config::Data data = data_at({write("a.txt", "one\n---\nthree\n---\nx")});
+  data.separator = "\n---\n";
+  EXPECT_EQ(sorted(survey_lengths(corpus_options(data), {}, pool_).lengths), (Lengths{2, 4, 6}));
+}
+
+TEST_F(LengthsTest, NothingToMeasureIsAUsersMistake) {
+  config::Data data = data_at({write("a.jsonl", "{\"text\": \"\"}\n")});
+  data.tokenizer = "bytes";
+  EXPECT_THROW(survey_lengths(corpus_options(data), {}, pool_), UserError);
+  EXPECT_THROW(survey_lengths(corpus_options(data_at({"nowhere.txt"})), {}, pool_), UserError);
+}
+
+TEST_F(LengthsTest, ProgressReachesTheEnd) {
+  config::Data data = data_at({"ping"});
+  data.documents = 40'000;
+  double last = 0, of = 0;
+  const auto progress = [&](std::string_view, double done, double all) {
+    EXPECT_GE(done, last);
+    last = done;
+    of = all;
+  };
+  survey_lengths(corpus_options(data), {.progress = progress}, pool_);
+  EXPECT_EQ(of, 40'000);
+  EXPECT_GT(last, 20'000);
+}
+
+TEST_F(LengthsTest, ASampleIsNearTheTruth) {
+  for (std::int64_t seed = 0; seed < 12; ++seed) {
+    config::Data data = data_at({"ping"});
+    data.documents = 6000;
+    data.seed = seed;
+    const AnalysisSettings settings{.shape = {8, 1024, 32}, .model = {}, .progress = {}};
+    const Analysis truth = analyse(survey_lengths(corpus_options(data), {}, pool_), settings, pool_);
+    const LengthSurvey survey = survey_lengths(corpus_options(data), {.sample = 1500, .progress = {}}, pool_);
+    const Analysis sample = analyse(survey, settings, pool_);
+    EXPECT_EQ(sample.documents, 6000);
+    EXPECT_NEAR(sample.lengths.mean, truth.lengths.mean, 0.08 * truth.lengths.mean) << seed;
+    EXPECT_NEAR(sample.tokens, truth.tokens, 0.08 * truth.tokens) << seed;
+    for (const Packing packing : kPackings) {
+      const ModeFigures &a = sample.row_lengths[0].at(packing), &b = truth.row_lengths[0].at(packing);
+      EXPECT_NEAR(a.utilisation, b.utilisation, 0.06) << seed;
+      EXPECT_NEAR(static_cast<double>(a.rows), static_cast<double>(b.rows), 0.12 * static_cast<double>(b.rows));
+    }
+  }
 }
 
 }  // namespace

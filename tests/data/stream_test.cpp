@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "data/from_config.h"
 #include "data/listed.h"
-#include "data/rounds.h"
 #include "io/json.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
@@ -205,13 +205,10 @@ TEST_F(StreamTest, ABadLineIsToldAfterTheBatchesBeforeIt) {
     Loader loader(bytes({path}), o);
     Batch batch(o.packer.shape);
     int batches = 0;
-    std::string sentence;
-    try {
+    const auto read = [&] {
       while (loader.next(batch)) ++batches;
-    } catch (const UserError& e) {
-      sentence = e.what();
-    }
-    EXPECT_NE(sentence.find("bad.jsonl:2001"), std::string::npos) << sentence;
+    };
+    EXPECT_TRUE(testing::says(testing::error_of(read), {"bad.jsonl:2001"}));
     EXPECT_EQ(batches, 2000 * 101 / 512) << workers;
     EXPECT_THROW(loader.next(batch), UserError);
   }
@@ -232,23 +229,16 @@ TEST_F(StreamTest, ChangedFilesAreNoticed) {
 
 TEST_F(StreamTest, TheConfigurationDecidesWhatIsAStream) {
   config::Data d;
-  const auto error = [&] {
-    try {
-      open_training_corpus(corpus_options(d));
-    } catch (const UserError& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
+  const auto error = [&] { return testing::error_of([&] { open_training_corpus(corpus_options(d)); }); };
   d.train = {write("a.jsonl", json_lines(texts(100)))};
-  EXPECT_NE(error().find("data.tokenizer"), std::string::npos) << error();
+  EXPECT_TRUE(testing::says(error(), {"data.tokenizer"}));
   d.tokenizer = "bytes";
   EXPECT_FALSE(open_training_corpus(corpus_options(d))->endless());
   EXPECT_EQ(open_training_corpus(corpus_options(d))->vocabulary(), 257);
   EXPECT_NE(open_training_corpus(corpus_options(d))->fingerprint(),
             open_held_out_corpus(corpus_options(d))->fingerprint());
   d.tokenizer = "nonsense";
-  EXPECT_NE(error().find("data.tokenizer"), std::string::npos) << error();
+  EXPECT_TRUE(testing::says(error(), {"data.tokenizer"}));
   // Plain text stays bytes with random access until something asks for its documents.
   d = {};
   d.train = {write("a.txt", std::string(1000, 'x'))};
