@@ -1,5 +1,5 @@
-// The real file system, over POSIX calls: every call is retried when a signal interrupts it and its failure is told
-// with the path and the system's reason.
+// The real file system, over POSIX calls: every call is retried when a signal interrupts it, and its failure names
+// the path and the system's reason.
 #include "base/files.h"
 
 #include <fcntl.h>

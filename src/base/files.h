@@ -1,4 +1,4 @@
-// The file system behind an interface, so that tests can make every write fail in turn. An error is a MachineError with
+// The file system as an interface, so that tests can make every write fail in turn. An error is a MachineError with
 // the path and the system's reason; a path without permission, or that is no file, is a UserError. Callers look with
 // exists() first, since they know what to say of a missing file.
 #pragma once

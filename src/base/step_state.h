@@ -10,7 +10,7 @@ namespace redline {
 struct StepCounts {
   double pairs = 0;  // real target pairs
   double real_tokens = 0, flops = 0, flops_palm = 0;
-  double stop = 0;  // ranks that were asked to end behind the step
+  double stop = 0;  // ranks that were asked to end after the step
 };
 
 struct StepState {

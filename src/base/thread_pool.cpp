@@ -97,7 +97,7 @@ struct ThreadPool::Impl {
   static constexpr std::uint64_t kNextNumber = std::uint64_t{1} << 32;
 
   std::atomic<std::uint64_t> gate{0};
-  std::atomic<std::int64_t> next{0};  // the first index that nobody has taken
+  std::atomic<std::int64_t> next{0};  // the first index that no thread has taken
   std::int64_t count = 0;
   const std::function<void(std::int64_t)>* task = nullptr;
   const StopFlag* stop = nullptr;

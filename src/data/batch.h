@@ -56,7 +56,7 @@ struct Batch {
   void clear();
   bool append(std::span<const std::int32_t> document, std::int32_t target_of_last = kNoTarget, std::int64_t source = 0);
   // The same for many documents, with the tail written once: restart(), add() for each, finish(). In between, entries
-  // behind the last document are not defined.
+  // after the last document are not defined.
   void restart();
   bool add(std::span<const std::int32_t> document, std::int32_t target_of_last, std::int64_t source);
   void finish();

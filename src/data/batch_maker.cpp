@@ -305,7 +305,7 @@ class IndexedBatches final : public BatchMaker, private ChunkSource {
       chunk.pieces.push_back({id, 0, end, 0, has_target ? 0 : kNoTarget});
     });
     ended_ = chunk.count == 0;
-    chunk.behind = rounds_.state();
+    chunk.state_after = rounds_.state();
     return true;
   }
   std::unique_ptr<ChunkMaker> maker() override { return std::make_unique<Reader>(documents_); }
@@ -320,7 +320,7 @@ class IndexedBatches final : public BatchMaker, private ChunkSource {
     for (std::size_t i = 0; i < chunk->pieces.size(); ++i)
       add(batch, chunk->tokens_of(i), chunk->pieces[i].after, chunk->pieces[i]);
     const std::int64_t pieces = chunk->count;
-    std::swap(state_, chunk->behind);
+    std::swap(state_, chunk->state_after);
     reader_.give_back(std::move(chunk));
     return pieces;
   }

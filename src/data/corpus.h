@@ -15,8 +15,8 @@
 
 namespace redline::data {
 
-// The part of documents that nobody split into training and held-out ones: all of them, those for training, or those
-// that training never sees. Each kind of source says which they are.
+// The part of documents that do not come split into training and held-out ones: all of them, those for training, or
+// those that training never sees. Each kind of source says which they are.
 enum class Part { all, training, held_out };
 
 class Corpus {

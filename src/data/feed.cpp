@@ -38,8 +38,9 @@ void Chunk::cut_document(std::int64_t id, std::int64_t document_ordinal, std::in
 
 std::int64_t Chunk::bytes() const {
   return static_cast<std::int64_t>(sizeof(Chunk) + tokens.capacity() * sizeof(tokens[0]) +
-                                   pieces.capacity() * sizeof(Piece) + behind.waiting.capacity() * sizeof(PieceId) +
-                                   raw.bytes.capacity() + raw.ends.capacity() * sizeof(raw.ends[0]));
+                                   pieces.capacity() * sizeof(Piece) +
+                                   state_after.waiting.capacity() * sizeof(PieceId) + raw.bytes.capacity() +
+                                   raw.ends.capacity() * sizeof(raw.ends[0]));
 }
 
 void Chunk::clear() {

@@ -37,10 +37,10 @@ struct Chunk {
   TextBlock raw;             // of a stream: the text that was read
   std::int64_t ordinal = 0;  // of a stream: how many documents of the files stand before it
   bool ends_epoch = false;
-  LoaderState behind;  // of a round of batches (data/batch_maker.h): the loader's state after it
+  LoaderState state_after;  // of a round of batches (data/batch_maker.h): the loader's state after it
 
   std::vector<std::int32_t> tokens;
-  // Of whole documents where there are windows. A piece with nothing to learn is empty and keeps its place.
+  // Those of whole documents, where there are windows. A piece with nothing to learn is empty and keeps its place.
   std::vector<Piece> pieces;
 
   std::span<const std::int32_t> tokens_of(std::size_t piece) const {

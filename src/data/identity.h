@@ -24,14 +24,14 @@ void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t 
 
 struct DataIdentity {
   std::uint64_t contents = 0;          // Corpus::fingerprint()
-  std::uint64_t stamp = 0;             // of the files' sizes, times and inodes: the same where nobody wrote to them
+  std::uint64_t stamp = 0;             // of the files' sizes, times and inodes: the same where they were not written to
   std::optional<std::uint64_t> whole;  // of every byte; nothing until all were read
   bool ends_only = false;  // of a checkpoint from before there were samples: contents of files cannot be compared
   bool operator==(const DataIdentity&) const = default;
 };
 
 enum class DataMatch {
-  same,         // nobody wrote to the files, or the data are generated, or each block is checked when it is read
+  same,         // the files were not written to, or the data are generated, or each block is checked when it is read
   same_bytes,   // the files were moved, copied or touched, and hold the same
   same_blocks,  // they were moved, copied or touched, and the blocks that were read are the same: more is not known
   other,
@@ -55,10 +55,11 @@ class DataWatch {
 
   // Hashes every byte in a thread of its own, unless the hash is known or the data are over 64 GiB.
   void start_reading();
-  // Of the data as they were opened. Waits for the hash of up to 1 GiB, so that the first checkpoint has it.
+  // The identity of the data as they were opened. Waits for the hash of up to 1 GiB, so that the first checkpoint has
+  // it.
   DataIdentity identity(bool wait = true);
 
-  // Files that were written to, replaced or removed since they were opened; each is told once. One stat() a file.
+  // Files that were written to, replaced or removed since they were opened; each is named once. One stat() a file.
   std::vector<Path> changed();
 
  private:

@@ -166,7 +166,7 @@ struct Loader::Impl {
   bool next_queued(Batch& batch) {
     if (!thread.joinable()) start();
     std::unique_lock lock(mutex);
-    while (!wait_for_batch(lock)) {  // in slices, so that a pipeline which stands still is told of as well
+    while (!wait_for_batch(lock)) {  // in slices, so that a pipeline which stands still is reported as well
       lock.unlock();
       report();
       lock.lock();

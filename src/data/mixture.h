@@ -40,7 +40,7 @@ class Mixture final : public Corpus {
   std::optional<std::int32_t> end_token() const override;
   bool masked() const override;
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override;
-  // Of the part that speaks. The loader asks each part for its own.
+  // The feed of the part that speaks. The loader asks each part for its own.
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override;
 
  private:

@@ -55,7 +55,7 @@ std::vector<HeldOutSet> held_out_sets(const CorpusOptions& options);
 
 // The tokenizer of the training text, as open_tokenizer() takes it: the one that was asked for, the one that a folder
 // was prepared with, or the one that generated data and plain text have. Nothing where tokens stand for no known text.
-// Data that are missing, and would have told, are a UserError.
+// Data that are missing, and are needed to know it, are a UserError.
 std::optional<std::string> data_tokenizer(const CorpusOptions& options);
 
 // Token ids index the embedding: a corpus whose vocabulary is larger than the model's is a UserError led by `where`.

@@ -101,7 +101,7 @@ class OrderedWorkers {
     return Got::item;
   }
 
-  // Takes back an item that nobody needs any more: its memory is used again.
+  // Takes back an item that is no longer needed: its memory is used again.
   void give_back(std::unique_ptr<Item> item) {
     {
       const std::lock_guard lock(mutex_);

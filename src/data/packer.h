@@ -38,7 +38,7 @@ struct PackerSettings {
   std::int64_t cut_later = 0;
 
   Cut cut() const { return {shape.seq_len, truncate}; }  // of what is offered
-  // Of a batch: each cut makes one more, and takes so many tokens.
+  // The most pieces of a batch. Each later cut makes one more, and takes so many tokens.
   std::int64_t most_pieces() const { return shape.documents() - (cut_later > 0 ? shape.tokens() / cut_later : 0); }
 };
 
@@ -104,7 +104,7 @@ struct Packed {
   std::int64_t cut_pieces = 0;      // the only ones of their documents that a stream cut all the same
   std::int64_t capped_batches = 0;  // closed by max_segments with room for more tokens
   double score_pairs = 0;           // (query, key) pairs that the mask keeps
-  // Of the batches before the documents ran out, which stand for a longer corpus. 0: there was none.
+  // Sums over the batches before the documents ran out, which stand for a longer corpus. 0: there was none.
   std::int64_t steady_tokens = 0, steady_slots = 0;
 };
 

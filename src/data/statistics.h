@@ -25,7 +25,7 @@ using Progress = std::function<void(std::string_view doing, double done, double 
 // The lengths of a corpus's documents: of all, or of a sample drawn by the seeded permutation. No token is kept.
 struct LengthSurvey {
   std::string source;  // "ping (generated)"
-  // Of each document, in the order of the source. Never empty; no entry is below 2.
+  // A length for each document, in the order of the source. Never empty; no entry is below 2.
   std::vector<std::int64_t> lengths = {};
   bool shuffled = true;        // training reads their pieces in another order
   std::int64_t documents = 0;  // of the corpus, of which `lengths` may be a sample

@@ -35,7 +35,7 @@ bool is_of(Part part, std::int64_t ordinal) {
   return part == Part::all || (ordinal % kHeldOutEvery == kHeldOutEvery - 1) == (part == Part::held_out);
 }
 
-// A problem with a part of the files ends the run, or is a line on standard error. Each is told once, whatever the
+// A problem with a part of the files ends the run, or is a line on standard error. Each is named once, whatever the
 // epoch, and only the first few: more would bury the rest.
 class BadParts {
  public:
@@ -267,7 +267,7 @@ class Stream final : public Corpus {
     return data::bytes_of_ids(*settings_.tokenizer, end_token());
   }
 
-  // Of all that decides documents and ids, and of the files.
+  // A hash of all that decides documents and ids, and of the files.
   std::uint64_t fingerprint() const override {
     Hasher hasher;
     const auto number = [&](std::uint64_t n) { hasher.update(std::as_bytes(std::span(&n, 1))); };
@@ -307,7 +307,7 @@ void require_held_out(const StreamSettings& s) {
         if (!s.skip_bad) throw;
         continue;
       }
-      if (document.kind == Conversation::Kind::messages) s.chat->form();  // where there is none, that is told now
+      if (document.kind == Conversation::Kind::messages) s.chat->form();  // where there is none, that is an error now
       if (!document.empty()) return;
     }
   }

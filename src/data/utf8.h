@@ -21,7 +21,7 @@ struct CodePoint {
   std::uint32_t size;  // bytes
 };
 
-// Of valid text that is not at its end.
+// The text is valid and not at its end.
 inline CodePoint decode_utf8(const char* at) {
   const auto byte = [at](int i) { return std::uint32_t{static_cast<unsigned char>(at[i])}; };
   const std::uint32_t lead = byte(0);

@@ -112,7 +112,7 @@ TEST(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_THROW(files.list(temp / "file"), MachineError);
 }
 
-// What cannot be read is told by every way to read, and a pipe that nobody writes to is not waited for.
+// Every way to read refuses what cannot be read, and does not wait for a pipe without a writer.
 TEST(Files, NothingButAFileIsRead) {
   TempFolder temp;
   FileSystem& files = real_files();

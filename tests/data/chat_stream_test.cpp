@@ -1,5 +1,5 @@
 // Conversations on their way to batches: context is never a target, however they are packed, cut, prepared or mixed,
-// and what is malformed is told with its line.
+// and what is malformed is named with its line.
 #include <gtest/gtest.h>
 
 #include <map>

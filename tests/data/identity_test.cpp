@@ -73,7 +73,7 @@ TEST(DataWatch, WhatWasNeverReadIsNotCalledTheSame) {
   EXPECT_EQ(DataWatch(*copied).compare(read, [](std::uint64_t, std::uint64_t) {}), DataMatch::same_bytes);
 }
 
-// Every block of a shard is checked when it is first read, and not again: a file that is written to later is told.
+// Every block of a shard is checked when it is first read, and not again: a file that is written to later is named.
 TEST(DataWatch, ShardsThatAreOverwrittenAreNamedOnce) {
   testing::TempFolder temp;
   for (const char* name : {"a", "b"}) write_folder(real_files(), temp / name, {{1, 2, 3}, {4, 5}}, {});

@@ -439,7 +439,7 @@ TEST(Rounds, OnlyTheOwnDocumentsAreRead) {
   }
 }
 
-// A damaged document is its rank's to find, behind the batches before it; the others do not look at it.
+// A damaged document is its rank's to find, after the batches before it; the others do not look at it.
 TEST(Rounds, AnErrorComesToTheRankThatReads) {
   const std::vector<std::int64_t> lengths(60, 8);
   for (const std::int64_t workers : {0, 1, 3}) {

@@ -105,7 +105,7 @@ TEST(OrderedWorkers, APartOfAnItemComesBeforeItsError) {
   }
 }
 
-// Nobody gives back: no more is made than the limit has room for, and whoever asks for one more still gets it.
+// Without anything given back no more is made than the limit has room for, and whoever asks for one more still gets it.
 TEST(OrderedWorkers, LimitsHoldWhatIsMadeAhead) {
   Numbers numbers;
   const auto made = numbers.with(3, 8, 100);

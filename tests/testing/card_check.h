@@ -25,7 +25,7 @@ inline std::uint16_t to_bf16(float x) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-// Of operands that are fp32 whatever the activations are, and of scratch that nobody else reads.
+// Operands that are fp32 whatever the activations are, and scratch that only its op reads.
 inline bool always_float(const std::string& name) {
   static const std::set<std::string> kNames = {"rstd",     "table",     "losses",     "partial", "dweight", "dq_norm",
                                                "dk_norm",  "pieces",    "parameters", "moment1", "moment2", "gradients",

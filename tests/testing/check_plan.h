@@ -62,7 +62,7 @@ inline bool writes_what_it_reads(const ProgramSet& set, const Node& node) {
   return std::ranges::any_of(read, [&](ValueId id) { return written.contains(id); });
 }
 
-// Between the two ends of a pair nobody writes what it reads or touches what it writes.
+// Between the two ends of a pair no other node writes what it reads or touches what it writes.
 inline void check_pairs(const ProgramSet& set, const Program& program, std::vector<std::string>& faults) {
   const auto fault = [&](const Node& node, std::string_view what) {
     faults.push_back(fmt::format("{}: {} {}", program.name, node.full_name(), what));

@@ -18,7 +18,7 @@ namespace redline::testing {
 enum class Failure {
   once,       // the chosen change fails, all others work
   full_disk,  // from then on whatever takes room fails; renames and removals work
-  death,      // from then on nothing changes any more: what a kill or a power cut leaves behind
+  death,      // from then on nothing changes any more: what a kill or a power cut leaves
 };
 
 class FailingFiles final : public FileSystem {

@@ -24,7 +24,7 @@ namespace redline::testing {
 
 using Values = std::vector<double>;
 
-// Owns the arrays of a test; each lies between guard bytes that nobody may touch.
+// Owns the arrays of a test; each lies between guard bytes that no op may touch.
 class Memory {
  public:
   Tensor array(DType dtype, const Shape& shape) {

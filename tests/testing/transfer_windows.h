@@ -70,7 +70,7 @@ inline void expect_downloads_arrive(device::Device& device) {
     const std::span<std::byte> held = windows[round % 2]->memory();
     EXPECT_TRUE(std::equal(held.begin(), held.end(), expected.begin() + round * kWindow)) << "round " << round;
   }
-  fetch(0);  // one that nobody waits for ends with its window
+  fetch(0);  // one without a wait ends with its window
 }
 
 // The CPU as a device with memory of its own. What a window sends or fetches arrives when it is waited for or goes
