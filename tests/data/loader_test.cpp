@@ -247,21 +247,26 @@ TEST(Loader, EmptyDocumentsArePassedOverAndCounted) {
 TEST(Loader, AStateOfOtherDataIsRefused) {
   const BatchShape shape{1, 16, 4};
   const std::vector<LoaderState> strangers = {
-      {{.epoch = -1}, {}}, {{.position = -1}, {}}, {{.position = 3}, {}}, {{}, {{2, 0}}},
-      {{}, {{-1, 0}}},     {{}, {{0, 5}}},         {{}, {{0, -1}}},       {{}, std::vector<PieceId>(65)}};
-  for (const std::int64_t workers : {0, 2}) {
-    Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options_for(shape, "pack", workers));
-    Loader other(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options_for(shape, "pack"));
-    Batch batch(shape), expected(shape);
-    for (const LoaderState& state : strangers) {
-      ASSERT_TRUE(loader.next(batch));
-      ASSERT_TRUE(other.next(expected));
-      EXPECT_TRUE(same(batch, expected));
-      const LoaderState before = loader.state();
-      EXPECT_THROW(loader.restore(state), UserError);
-      EXPECT_EQ(loader.state(), before);
+      {{.epoch = -1}, {}}, {{.position = -1}, {}}, {{.position = 3}, {}},
+      {{}, {{2, 0}}},      {{}, {{-1, 0}}},        {{}, {{0, 5}}},
+      {{}, {{0, 4}}},      {{}, {{0, -1}}},        {{}, std::vector<PieceId>(65)}};
+  for (const std::int64_t ranks : {1, 2})
+    for (const std::int64_t workers : {0, 2}) {
+      LoaderOptions options = options_for(shape, "pack", workers);
+      options.rank = ranks - 1;
+      options.ranks = ranks;
+      Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options);
+      Loader other(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options);
+      Batch batch(shape), expected(shape);
+      for (const LoaderState& state : strangers) {
+        ASSERT_TRUE(loader.next(batch));
+        ASSERT_TRUE(other.next(expected));
+        EXPECT_TRUE(same(batch, expected));
+        const LoaderState before = loader.state();
+        EXPECT_THROW(loader.restore(state), UserError);
+        EXPECT_EQ(loader.state(), before);
+      }
     }
-  }
 }
 
 TEST(Loader, AStateOfTheOldOrderIsRefusedInASentence) {
@@ -463,27 +468,6 @@ TEST(Rounds, AnErrorComesToTheRankThatReads) {
         loader.restore({});
       }
     }
-  }
-}
-
-TEST(Rounds, AStateOfOtherDataIsRefused) {
-  const BatchShape shape{1, 16, 4};
-  const std::vector<LoaderState> strangers = {
-      {{.epoch = -1}, {}}, {{.position = -1}, {}}, {{.position = 3}, {}}, {{}, {{2, 0}}},
-      {{}, {{-1, 0}}},     {{}, {{0, 5}}},         {{}, {{0, 4}}},        {{}, std::vector<PieceId>(65)}};
-  LoaderOptions options = options_for(shape, "pack", 1);
-  options.rank = 1;
-  options.ranks = 2;
-  Loader loader(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options);
-  Loader other(std::make_unique<Listed>(std::vector<std::int64_t>{5, 6}), options);
-  Batch batch(shape), expected(shape);
-  for (const LoaderState& state : strangers) {
-    ASSERT_TRUE(loader.next(batch));
-    ASSERT_TRUE(other.next(expected));
-    EXPECT_TRUE(same(batch, expected));
-    const LoaderState before = loader.state();
-    EXPECT_THROW(loader.restore(state), UserError);
-    EXPECT_EQ(loader.state(), before);
   }
 }
 

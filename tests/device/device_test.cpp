@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "testing/copy_lanes.h"
-#include "testing/readbacks.h"
+#include "testing/device_contract.h"
 #include "testing/says.h"
-#include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
 namespace redline::device {

@@ -6,10 +6,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "testing/copy_lanes.h"
+#include "testing/device_contract.h"
 #include "testing/on_card.h"
-#include "testing/readbacks.h"
-#include "testing/spans.h"
 #include "testing/transfer_windows.h"
 
 namespace redline::device {

@@ -1,19 +1,21 @@
-// What copies off a device, and within it, must do beside its work, whatever the device.
+// What copies, readbacks and spans of a device must do beside its work, whatever the device.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <thread>
 
+#include "base/error.h"
 #include "device/device.h"
 
 namespace redline::testing {
 
 inline constexpr std::int64_t kLaneBytes = 24 << 20;
-// Work in front of a copy or behind it: together it takes longer on a card than the copy, which crosses a bus.
+// Work before a copy or after it: together it takes longer on a card than the copy, which crosses a bus.
 inline constexpr int kFills = 300;
 
 inline bool all_are(std::span<const std::byte> bytes, int value) {
@@ -27,7 +29,7 @@ inline void fill_often(device::Device& device, const device::Buffer& memory, int
   device.fill(memory.data(), static_cast<std::uint8_t>(value), memory.bytes());
 }
 
-// Copies see all work in front of them and none behind hold_work().
+// Copies see all work before them and none after hold_work().
 inline void expect_lane_keeps_its_place(device::Device& device) {
   const auto memory = device.allocate(kLaneBytes);
   const auto host = device.try_allocate_host(kLaneBytes);
@@ -101,6 +103,58 @@ inline void expect_host_memory_or_nothing(device::Device& device) {
     ASSERT_TRUE(host) << bytes;
     EXPECT_EQ(host->bytes(), bytes);
     std::fill_n(host->data(), bytes, std::byte{3});
+  }
+}
+
+// What is posted is what memory held when the work before it was done; results are taken in the order of posting.
+inline void expect_results_in_order(device::Device& device) {
+  using device::AsyncReadback;
+  constexpr std::int64_t kBytes = sizeof(std::int64_t);
+  const auto memory = device.allocate(3 * kBytes);
+  const auto readback = device.make_readback(2 * kBytes);
+  const AsyncReadback::Piece pieces[] = {{memory->data() + 2 * kBytes, kBytes}, {memory->data(), kBytes}};
+  std::int64_t result[2];
+  for (std::int64_t round = 0; round < 5; ++round) {
+    for (std::int64_t posted = 0; posted < AsyncReadback::kSlots; ++posted) {
+      const std::int64_t now[] = {10 * round + posted, 2, -round};
+      device.copy_in(memory->data(), now, sizeof now);
+      readback->post(pieces);
+    }
+    EXPECT_THROW(readback->post(pieces), MachineError);
+    for (std::int64_t posted = 0; posted < AsyncReadback::kSlots; ++posted) {
+      readback->take(result);
+      EXPECT_EQ(result[0], -round);
+      EXPECT_EQ(result[1], 10 * round + posted);
+    }
+  }
+  EXPECT_THROW(readback->take(result), MachineError);
+}
+
+// The time between ends is the device's: what it waited for the host counts, and what the host did meanwhile does not.
+inline void expect_spans_by_the_devices_clock(device::Device& device) {
+  constexpr std::int64_t kBytes = 16 << 20;
+  constexpr auto kStall = std::chrono::milliseconds(300);
+  const auto memory = device.allocate(kBytes);
+  const auto spans = device.make_spans();
+  const auto work = [&](std::size_t span) {
+    spans->begin(span);
+    device.fill(memory->data(), 0, kBytes);
+    spans->end(span);
+  };
+  for (int round = 0; round < 2; ++round) {  // numbers are used again
+    work(0);
+    std::this_thread::sleep_for(kStall);
+    work(1);
+    work(2);
+    std::this_thread::sleep_for(kStall);  // the device has gone on meanwhile
+    spans->wait(2);
+    for (const std::size_t span : {0u, 1u, 2u}) {
+      EXPECT_GT(spans->length(span), 0);
+      EXPECT_LT(spans->length(span), 0.2) << span;
+    }
+    EXPECT_GE(spans->between_ends(0, 1), 0.25);
+    EXPECT_LT(spans->between_ends(1, 2), 0.2);
+    EXPECT_GE(spans->between_ends(1, 2), spans->length(2));
   }
 }
 
