@@ -8,7 +8,7 @@ mark_as_advanced(REDLINE_BATCH_BYTES)
 # Targets whose files have names that collide.
 if(NOT DEFINED redline_separate)
 set(redline_separate
-  tests_data tests_infer tests_model)
+  tests_infer tests_model)
 endif()
 
 function(redline_unity target)
