@@ -10,7 +10,7 @@
 #include "config/load.h"
 #include "config/toml.h"
 #include "model/family.h"
-#include "model/init_from.h"
+#include "model/hf_config.h"
 #include "perf/ladder.h"
 
 namespace redline::cli {

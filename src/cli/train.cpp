@@ -15,7 +15,7 @@
 #include "config/toml.h"
 #include "io/json.h"
 #include "model/family.h"
-#include "model/init_from.h"
+#include "model/hf_config.h"
 #include "perf/batch_size.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"

@@ -144,8 +144,7 @@ std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents
     if (static_cast<std::int64_t>(number) % many == rank) {
       engine.upload(batch);
       engine.evaluate();
-      engine.executor().read(engine.lowered().losses, losses.data(),
-                             static_cast<std::int64_t>(losses.size() * sizeof(float)));
+      engine.executor().read(engine.lowered().losses, losses);
       for (std::size_t d = first; d < next; ++d) {
         const Scored scored{static_cast<std::int64_t>(d), sum_of(losses, batch.doc_offsets[d - first], documents[d])};
         mine.append(reinterpret_cast<const char*>(&scored), sizeof scored);

@@ -128,12 +128,10 @@ using Codes = std::vector<std::uint8_t>;
 
 Codes read(model::Engine& engine, ValueId copy) {
   Codes codes(static_cast<std::size_t>(engine.programs().at(copy).bytes()));
-  engine.executor().read(copy, codes.data(), static_cast<std::int64_t>(codes.size()));
+  engine.executor().read(copy, codes);
   return codes;
 }
-void write(model::Engine& engine, ValueId copy, const Codes& codes) {
-  engine.executor().write(copy, codes.data(), static_cast<std::int64_t>(codes.size()));
-}
+void write(model::Engine& engine, ValueId copy, const Codes& codes) { engine.executor().write(copy, codes); }
 
 Codes turned(const Codes& codes, std::size_t columns) {
   const std::size_t rows = codes.size() / columns;
@@ -226,7 +224,7 @@ class Comparing {
   static std::vector<float> gradients(model::Engine& engine) {
     const ValueId value = engine.lowered().at(optim::kGradients);
     std::vector<float> all(static_cast<std::size_t>(engine.programs().at(value).shape.elements()));
-    engine.executor().read(value, all.data(), static_cast<std::int64_t>(all.size() * sizeof(float)));
+    engine.executor().read(value, all);
     return all;
   }
 

@@ -1,9 +1,8 @@
 // Rows of the parameter table, RoPE's frequencies, and the forward pass of LLaMA and Qwen3.
-#include "model/decoder.h"
-
 #include <cmath>
 #include <numbers>
 
+#include "model/family.h"
 #include "program/builder.h"
 
 namespace redline::model {

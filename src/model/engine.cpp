@@ -7,11 +7,59 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "model/fp8_linears.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 
 namespace redline::model {
+
+StepClock::StepClock(device::Device& device) : spans_(device.make_spans()) { restart(); }
+
+StepClock::Span StepClock::unused() {
+  if (unused_.empty()) return made_++;
+  const Span span = unused_.back();
+  unused_.pop_back();
+  return span;
+}
+
+void StepClock::restart() {
+  REDLINE_CHECK(finished_.empty(), "{} steps were not taken", finished_.size());
+  unused_.insert(unused_.end(), programs_.begin(), programs_.end());
+  programs_.clear();
+  spans_->begin(last_);
+  spans_->end(last_);
+}
+
+void StepClock::begin() {
+  programs_.push_back(unused());
+  spans_->begin(programs_.back());
+}
+
+void StepClock::end() { spans_->end(programs_.back()); }
+
+void StepClock::finish() {
+  REDLINE_CHECK(!programs_.empty(), "a step without a program");
+  const Span before = std::exchange(last_, programs_.back());
+  finished_.push_back({before, std::exchange(programs_, {})});
+}
+
+StepTime StepClock::take() {
+  REDLINE_CHECK(!finished_.empty(), "no step is under way");
+  const Step step = std::move(finished_.front());
+  finished_.pop_front();
+  spans_->wait(step.programs.back());
+  StepTime time;
+  time.seconds = spans_->between_ends(step.before, step.programs.back());
+  for (const Span span : step.programs) time.working += spans_->length(span);
+  unused_.push_back(step.before);
+  unused_.insert(unused_.end(), step.programs.begin(), step.programs.end() - 1);
+  return time;
+}
+
+void StepClock::wait_for_all_but(std::size_t programs) {
+  if (programs_.size() > programs) spans_->wait(programs_[programs_.size() - programs - 1]);
+}
 
 using program::ValueId;
 
@@ -33,11 +81,7 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
       clock_(device) {
   REDLINE_CHECK(options.kind == device.kind(), "programs for another kind of device");
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
-  if (lowered_.norms.bounds.present()) {
-    const std::vector<std::int64_t> bounds = tensor_bounds(lowered_);
-    executor_->write(lowered_.norms.bounds, bounds.data(),
-                     static_cast<std::int64_t>(bounds.size() * sizeof(bounds[0])));
-  }
+  if (lowered_.norms.bounds.present()) executor_->write(lowered_.norms.bounds, tensor_bounds(lowered_));
 }
 
 Engine::~Engine() = default;
@@ -81,8 +125,8 @@ void Engine::forget_scales() {
   calibrated_ = !has_scales(lowered_.state);
 }
 
-// Twice, since what the first pass casts without scales is rough. A step's first micro-step writes losses and gradients
-// anew, so nothing but scales stays.
+// Two passes, since what the first one casts without scales is rough. A step's first micro-step writes losses and
+// gradients anew, so nothing but scales stays.
 void Engine::calibrate() {
   for (int pass = 0; pass < 2; ++pass) {
     executor_->run(kFirst, nullptr, stop_);
@@ -100,7 +144,11 @@ std::vector<Tensor> Engine::state() const {
 
 void Engine::refresh() {
   if (lowered_.at(optim::kWorking).present()) executor_->run(kRefresh);
-  gathered_ = !options_.training || options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+  gathered_ = !options_.training || !updates_by_parts();
+}
+
+bool Engine::updates_by_parts() const {
+  return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1;
 }
 
 void Engine::gather_weights() {
@@ -109,13 +157,10 @@ void Engine::gather_weights() {
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
-  const auto put = [&](ValueId id, const std::vector<std::int32_t>& v) {
-    executor_->write(id, v.data(), static_cast<std::int64_t>(v.size() * sizeof(std::int32_t)));
-  };
-  put(lowered_.batch.tokens, batch.tokens);
-  put(lowered_.batch.targets, batch.targets);
-  put(lowered_.batch.positions, batch.positions);
-  put(lowered_.batch.doc_offsets, batch.doc_offsets);
+  executor_->write(lowered_.batch.tokens, batch.tokens);
+  executor_->write(lowered_.batch.targets, batch.targets);
+  executor_->write(lowered_.batch.positions, batch.positions);
+  executor_->write(lowered_.batch.doc_offsets, batch.doc_offsets);
   executor_->expect(batch.full_rows() ? ops::Documents::full_rows : ops::Documents::packed);
 }
 
@@ -151,14 +196,15 @@ void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const 
   run_timed(first ? kFirst : adds_up ? kLast : kAccumulate, timer, stop_, watch);
   if (first) gathered_ = true;
 }
+
 void Engine::update(program::NodeTimer* timer) {
   run_timed(kUpdate, timer, nullptr);
-  gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+  gathered_ = !updates_by_parts();
 }
 
 void Engine::update_with_norms() {
   run_timed(kUpdateWithNorms, nullptr, nullptr);
-  gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+  gathered_ = !updates_by_parts();
 }
 
 void Engine::small_gradient(std::uint64_t step, double pairs) {
@@ -169,7 +215,7 @@ void Engine::small_gradient(std::uint64_t step, double pairs) {
 NormSums Engine::norm_sums() {
   const auto read = [&](ValueId id) {
     std::vector<double> sums(lowered_.table.size());
-    executor_->read(id, sums.data(), static_cast<std::int64_t>(sums.size() * sizeof(double)));
+    executor_->read(id, sums);
     return sums;
   };
   const NormValues& values = lowered_.norms;
@@ -181,7 +227,7 @@ NormSums Engine::norm_sums() {
 
 void Engine::show_average(bool average) {
   executor_->run(average ? kShowAverage : kShowWeights);
-  gathered_ = options_.sharing.alone() || options_.sharing.mode != dist::Mode::zero1;
+  gathered_ = !updates_by_parts();
 }
 
 bool Engine::parameters_finite() {
@@ -191,8 +237,8 @@ bool Engine::parameters_finite() {
   return result.finite == 1.0f;
 }
 
-// Full rows are what they are. Documents that are not are those of `batch`, or, where it has full rows, rows of which
-// the last is a token shorter: so a run of full rows meets them, at the end of an epoch.
+// Both kinds of batches run. Where `batch` has full rows, the other kind is the same rows with the last one a token
+// shorter, as a run of full rows meets it at the end of an epoch; otherwise its tokens fill the rows.
 void Engine::rehearse(const data::Batch& batch) {
   const data::BatchShape& shape = batch.shape;
   data::Batch other(shape);
@@ -224,7 +270,7 @@ std::vector<float> Engine::logits() {
   gather_weights();
   executor_->run(kLogits);
   std::vector<float> out(static_cast<std::size_t>(lowered_.set.at(lowered_.logits).shape.elements()));
-  executor_->read(lowered_.logits, out.data(), static_cast<std::int64_t>(out.size() * sizeof(float)));
+  executor_->read(lowered_.logits, out);
   return out;
 }
 

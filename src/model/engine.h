@@ -2,6 +2,7 @@
 // training, evaluation and inference make.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -13,14 +14,46 @@
 #include "data/batch.h"
 #include "device/device.h"
 #include "io/safetensors.h"
-#include "model/fp8_seen.h"
+#include "model/fp8_linears.h"
 #include "model/lowering.h"
-#include "model/step_clock.h"
-#include "model/tensor_norms.h"
 #include "program/executor.h"
 #include "program/planner.h"
 
 namespace redline::model {
+
+// The times of steps, by the device's own clock. They do not depend on the host's work, nor on when it asks.
+struct StepTime {
+  double seconds = 0;  // from the end of the step before to the end of this one
+  double working = 0;  // of them in its own programs; in the rest the device stood still, or did something else
+};
+
+// Steps follow each other; several may be under way.
+class StepClock {
+ public:
+  explicit StepClock(device::Device& device);
+
+  void restart();  // the next step's time begins here, after all steps were taken; programs begun are forgotten
+  void begin();    // a program of the step that comes next
+  void end();
+  void finish();                                // the step, with the end of its last program
+  StepTime take();                              // of the oldest step that was not taken; waits for its end
+  void wait_for_all_but(std::size_t programs);  // the last ones of the step that has begun
+
+ private:
+  using Span = std::size_t;
+  struct Step {
+    Span before;  // its end is the end of the step before
+    std::vector<Span> programs;
+  };
+  Span unused();
+
+  std::unique_ptr<device::Spans> spans_;
+  std::deque<Step> finished_;   // and not taken
+  std::vector<Span> programs_;  // of the step that has begun
+  Span last_ = 0;               // its end is where the next step's time begins
+  std::vector<Span> unused_;
+  Span made_ = 1;
+};
 
 // How many bytes of weights have been read, of how many.
 using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
@@ -45,7 +78,7 @@ class Engine {
   std::vector<Tensor> state() const;    // device memory, one for each row of the state table
 
   // Reads tensors of files into their targets and converts them on the way: directly where device memory is host
-  // memory, else through windows. Damaged bytes are a UserError. (engine_load.cpp)
+  // memory, else through windows. Damaged bytes are a UserError. (weights.cpp)
   struct Target {
     std::size_t row = 0;                   // of the state table
     std::int64_t first = 0;                // element of its array
@@ -66,10 +99,10 @@ class Engine {
     set_step(step, lr, StepCounts{.pairs = pairs}, first_token);
   }
   // Calls calibrate() first where operands in eight bits have no scales yet. `last`: the last micro-step of the step,
-  // behind which ranks have their gradients added up.
+  // after which ranks have their gradients added up.
   void micro_step(bool first, bool last = true, program::NodeTimer* timer = nullptr,
                   const program::NodeWatch& watch = {});
-  // The same with a look at the values in eight bits; waits for it. (fp8_seen.cpp)
+  // The same with a look at the values in eight bits; waits for it. (fp8_linears.cpp)
   std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
   // Takes scales from the uploaded batch, in two passes over it. Nothing else of a later step changes.
   void calibrate();
@@ -120,6 +153,7 @@ class Engine {
   void start_average();   // from the parameters, where there is one
   void forget_records();  // of magnitudes, from which scales would move
   void forget_scales();
+  bool updates_by_parts() const;  // each rank updates a part of the weights, and the others get it later
   void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
                  const program::NodeWatch& watch = {});
 

@@ -1,8 +1,12 @@
-// Hugging Face's config.json to model.* and back.
+// Hugging Face's config.json to model.* and back, and model.init_from, which takes the shape of a model from the folder
+// with its first weights.
 #pragma once
+
+#include <string_view>
 
 #include "base/dtype.h"
 #include "config/config.h"
+#include "config/load.h"
 #include "io/json.h"
 
 namespace redline::model {
@@ -23,5 +27,13 @@ io::Json hf_config(const config::Model& model, const HfDetails& details);
 io::Json hf_generation(const config::Model& model, const HfDetails& details);
 
 std::string_view hf_name_of(DType dtype);  // "bfloat16"
+
+// Copies `from` into [model], except settings of training (dropout) and max_positions, which the user may widen. A key
+// that the user wrote with another value is a UserError that names it. `where` is the file that `from` was read from.
+void take_model(config::Config& config, const config::Model& from, std::string_view where);
+
+// For config::load(): takes the model from the folder that model.init_from names, if any, and fills in the family's own
+// settings.
+config::Complete complete_model(FileSystem& files);
 
 }  // namespace redline::model

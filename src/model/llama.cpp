@@ -1,6 +1,6 @@
 // LLaMA 2 and 3: grouped queries, tied or untied head, RoPE with or without `llama3` scaling, no biases.
 #include "io/json.h"
-#include "model/decoder.h"
+#include "model/family.h"
 
 namespace redline::model {
 namespace {

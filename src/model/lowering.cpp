@@ -1,23 +1,156 @@
-// Model and batch shape to programs: declares what persists, then writes one program after the other.
+// Model and batch shape to programs: declares what persists, then writes one program after the other. Before it, the
+// options of a configuration; and the nodes around an update that norms of tensors are made of.
 #include "model/lowering.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/step_state.h"
 #include "io/safetensors.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
-#include "model/tensor_norms.h"
 #include "program/builder.h"
 #include "program/planner.h"
 
 namespace redline::model {
 namespace {
 
+// Rows of logits that exist at a time: enough that their products fill the device, and on a card at least so many
+// elements, since a chunk of a small vocabulary is over before the next is launched. Every chunk adds to the gradient
+// of the whole head: with 8192 rows instead of 16384 a step of qwen3-1.8b takes 0.8% longer.
+constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 16384, kCudaLossElements = 1 << 26;
+
+constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and of documents
+
+// Products of a card, and those of eight bits anywhere, want rows in sixteens; the last chunk is what is left.
+std::int64_t loss_chunk(const config::Config& c, device::Kind kind) {
+  constexpr std::int64_t kRows = ops::kFp8Multiple;
+  if (const std::int64_t rows = c.kernels.logits_rows; rows > 0) return (rows + kRows - 1) / kRows * kRows;
+  return kind == device::Kind::cuda ? std::max(kCudaLossChunk, kCudaLossElements / c.model.vocab) : kCpuLossChunk;
+}
+
+program::Recompute recompute_of(std::string_view name) {
+  if (name == "mlp") return program::Recompute::mlp;
+  return name == "block" ? program::Recompute::block : program::Recompute::none;
+}
+
+}  // namespace
+
+data::BatchShape batch_shape(const config::Config& c) {
+  return {c.train.batch_size, c.train.seq_len, c.data.max_segments};
+}
+
+std::int64_t most_rows(const config::Config& c) {
+  return std::min(kMostIndex / c.train.seq_len, kMostIndex / c.data.max_segments);
+}
+
+DecodeShape decode_shape(device::Kind kind, std::int64_t texts, std::int64_t prompt, std::int64_t tokens,
+                         std::int64_t positions) {
+  constexpr std::int64_t kPromptStep = 64;  // a card's products are tuned for each number of rows: few of them
+  if (prompt + tokens <= positions)
+    positions = prompt + tokens;
+  else
+    prompt = std::max(prompt, positions / 2);
+  DecodeShape shape{.slots = std::min(texts, kMostSlots), .positions = positions, .prompt = prompt, .rows = kMostSlots};
+  if (kind == device::Kind::cuda)
+    shape.prompt = (prompt + kPromptStep - 1) / kPromptStep * kPromptStep;
+  else
+    shape.rows = shape.slots;
+  return shape;
+}
+
+LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
+  LoweringOptions o;
+  o.batch = batch_shape(c);
+  o.accumulate = c.train.accumulate > 1;
+  o.loss_chunk = loss_chunk(c, kind);
+  o.z_loss = c.train.z_loss;
+  o.optim = c.optim;
+  if (c.optim.name == "muon") o.optimizer = c.optim.muon_beta2 > 0 ? &kNorMuon : &kMuon;
+  o.spike = c.guard.spike;
+  o.average = c.train.average != "none";
+  o.norms = c.log.norms_every > 0;
+  o.seed = static_cast<std::uint64_t>(c.train.seed);
+  o.recompute = recompute_of(c.train.recompute);
+  o.execution.graphs = c.kernels.graphs == "auto";
+  o.kind = kind;
+  if (c.train.sample_every > 0)
+    o.decode = decode_shape(kind, std::max<std::int64_t>(static_cast<std::int64_t>(c.train.sample_prompts.size()), 1),
+                            std::min(kSamplePromptTokens, c.train.seq_len), c.train.sample_tokens, c.train.seq_len);
+  if (c.precision.matmul == "fp8") {  // on any device: the CPU is the truth for the others
+    o.compute = DType::bf16;
+    const Fp8Products fp8 = fp8_products(c);
+    o.fp8 = fp8.taken;
+    o.fp8_head = fp8.head;
+    o.fp8_fast_sums = c.precision.fp8_sums == "fast";
+  }
+  if (kind != device::Kind::cuda) return o;
+  if (c.kernels.deterministic && c.kernels.attention == "cudnn")
+    fail_user(
+        "{}kernels.deterministic does not go with kernels.attention = \"cudnn\", whose backward pass adds in the order "
+        "in "
+        "which blocks finish; use \"auto\", \"hopper\" or \"flash\"",
+        c.origins.prefix({"kernels.deterministic", "kernels.attention"}));
+  if (c.kernels.deterministic) o.products.bits = o.attention.bits = ops::Bits::repeat;
+  o.attention.by = ops::attention_by(c.kernels.attention);
+  const std::string& matmul = c.precision.matmul;
+  if (matmul == "bf16")
+    o.compute = DType::bf16;
+  else if (matmul == "tf32")
+    o.products.math = o.attention.math = ops::Math::tf32;
+  return o;
+}
+
+std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums& sums, double pairs) {
+  std::vector<TensorNorm> norms;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    norms.push_back({table[i].name, std::sqrt(sums.gradients[i]) / pairs, std::sqrt(sums.weights[i]),
+                     sums.updates.empty() ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(sums.updates[i])});
+  return norms;
+}
+
+std::vector<std::int64_t> tensor_bounds(const LoweredModel& m) {
+  std::vector<std::int64_t> bounds;
+  for (std::size_t i = 0; i < m.table.size(); ++i) {
+    const std::int64_t offset = m.layout.offsets[i];
+    const Range part = intersection({offset, offset + m.table[i].shape.elements()}, m.own);
+    bounds.push_back(part.empty() ? 0 : part.begin - m.own.begin);
+    bounds.push_back(part.empty() ? 0 : part.end - m.own.begin);
+  }
+  return bounds;
+}
+
+namespace {
+
 using program::Builder;
 using program::Role;
 using program::ValueId;
+
+// The nodes around an update that norms are made of, over what this rank owns; ranks add their sums up. First the
+// values that hold the sums.
+void declare_norms(Builder& b, LoweredModel& m) {
+  const auto tensors = static_cast<std::int64_t>(m.table.size());
+  const auto sums = [&](const char* name) { return b.declare(name, {tensors}, DType::f64, program::Role::output); };
+  m.norms = {.bounds = b.declare("tensor bounds", {tensors, 2}, DType::i64, program::Role::input),
+             .gradients = sums("squares of gradients"),
+             .weights = sums("squares of weights"),
+             .updates = sums("squares of updates"),
+             .small = b.declare("gradient of a micro-batch", {sizeof(UpdateResult)}, DType::u8, program::Role::output)};
+}
+
+// Before an update; the result goes to norms_after_update. `updates`: with a copy of the weights.
+ValueId norms_before_update(Builder& b, const LoweredModel& m, bool updates) {
+  b.tensor_sums({m.view(b, optim::kGradients, m.own), {}, m.norms.bounds, m.norms.gradients}, "gradient norms");
+  return updates ? b.copy(m.view(b, optim::kParameters, m.own), "weights before") : program::kAbsent;
+}
+
+void norms_after_update(Builder& b, const LoweredModel& m, ValueId before) {
+  const ValueId weights = m.view(b, optim::kParameters, m.own);
+  b.tensor_sums({weights, {}, m.norms.bounds, m.norms.weights}, "weight norms");
+  if (before.present()) b.tensor_sums({weights, before, m.norms.bounds, m.norms.updates}, "update norms");
+}
 
 class Lower {
  public:
@@ -233,7 +366,7 @@ class Lower {
       b_.average(
           {m_.view(b_, optim::kParameters, m_.updated), m_.at(optim::kAverage), m_.step_state, m_.update_result});
     fp8_.append_update(b_, m_, m_.update_result);
-    if (norms != Norms::none) norms_behind_update(b_, m_, before);
+    if (norms != Norms::none) norms_after_update(b_, m_, before);
     end();
   }
 

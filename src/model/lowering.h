@@ -2,8 +2,11 @@
 // No device and no memory are touched, so anything can be asked of a run before it exists.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/step_state.h"
 #include "config/config.h"
 #include "data/batch.h"
 #include "device/device.h"
@@ -33,7 +36,7 @@ inline constexpr std::string_view kLogits = "logits";      // the whole logits
 inline constexpr std::string_view kPrefill = "prefill";    // a text into the cache, and the logits behind it
 inline constexpr std::string_view kDecode = "decode";      // one more token of every slot, and the logits behind it
 
-// Room for texts that are being continued (model/decoding.h).
+// Room for texts that are being continued (model/generate.h).
 struct DecodeShape {
   std::int64_t slots = 0;      // texts at once; 0: there are no decoding programs
   std::int64_t positions = 0;  // tokens that a text may have
@@ -103,7 +106,7 @@ struct Fp8Tensor {
   program::ValueId copy;   // where it persists
 };
 
-// The values that a look at the norms of all tensors writes (model/tensor_norms.h).
+// The values that a look at the norms of all tensors writes (log.norms_every).
 struct NormValues {
   program::ValueId bounds;                       // [tensors, 2] i64
   program::ValueId gradients, weights, updates;  // [tensors] f64 each: sums of squares
@@ -139,5 +142,27 @@ LoweredModel lower(const config::Model& model, const LoweringOptions& options);
 
 // FLOPs of a micro-step on a batch with that many real tokens and score pairs, as MFU counts them.
 double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens, double score_pairs);
+
+// Norms of gradient, weight and update of every parameter of the table (log.norms_every), and the norm of the first
+// micro-batch's gradient, from which the noise scale follows. Lowering writes the nodes, the engine reads their
+// results.
+
+// The sums that one look brought to the host. Gradients are sums over pairs, as programs have them.
+struct NormSums {
+  std::vector<double> gradients, weights;  // sums of squares, by row of the parameter table
+  std::vector<double> updates;             // the same; empty where a copy of the old weights had no room
+  UpdateResult small = {};                 // norm and pairs of the first micro-batch; no pairs: not taken
+};
+
+// One tensor.
+struct TensorNorm {
+  std::string name;  // "layer 3/qkv"
+  double gradient = 0, weight = 0;
+  double update = 0;  // NaN: not known
+};
+std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums& sums, double pairs);
+
+// The place of each tensor in this rank's part, as TensorSums::bounds has it.
+std::vector<std::int64_t> tensor_bounds(const LoweredModel& m);
 
 }  // namespace redline::model

@@ -1,6 +1,6 @@
 // OLMo-2: a norm behind each branch instead of before it, and an RMSNorm over all queries and one over all keys. The
 // residual stream itself is what a branch reads.
-#include "model/decoder.h"
+#include "model/family.h"
 #include "program/builder.h"
 
 namespace redline::model {

@@ -1,6 +1,6 @@
 // Qwen3 (dense): LLaMA's block with an RMSNorm over each query and key head, and a head_dim apart from hidden / heads.
 #include "io/json.h"
-#include "model/decoder.h"
+#include "model/family.h"
 
 namespace redline::model {
 namespace {

@@ -1,5 +1,6 @@
-// Maps rows of the state table to tensors of a checkpoint's files, and writes them: directly from memory of the host,
-// else through two windows, one filled while the other is written.
+// The saved state of a run. Rows of the state table map to tensors of a checkpoint's files, which are written directly
+// from memory of the host, else through two windows, one filled while the other is written. A Snapshot is a copy of the
+// state that a thread can read while training goes on.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 #include "base/tensor.h"
 #include "device/device.h"
 #include "io/manifest.h"
+#include "model/engine.h"
 #include "model/parameters.h"
 
 namespace redline::model {
@@ -74,5 +76,44 @@ std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensor
 void make_state_file(std::span<const StateTensor> tensors, FileSystem& files, const Path& path);
 io::FileHashes write_state_part(std::span<const StateTensor> tensors, const ReadTensors& read,
                                 const OpenStretches& open, const Path& path, bool header);
+
+// Bytes that a snapshot of a state takes, whole blocks of memory for each of its arrays.
+std::int64_t snapshot_bytes(const optim::StateTable& table);
+
+// Memory of a card that a snapshot leaves free for a run's first evaluation, sample or new kernel.
+inline constexpr std::int64_t kSpareForSnapshot = std::int64_t{1} << 30;
+
+// A copy of the saved part of an engine's state, taken between two steps. It lies on the device where there is room,
+// else in the host's memory.
+class Snapshot {
+ public:
+  enum class Where {
+    device,
+    host,     // a card's state is copied there while the next forward and backward pass run
+    nowhere,  // no room: the state itself is read, and may not change meanwhile
+  };
+  // `spare`: bytes of the device that it leaves to others.
+  explicit Snapshot(Engine& engine, std::int64_t spare = kSpareForSnapshot);
+
+  Where where() const { return where_; }
+  std::int64_t bytes() const { return bytes_; }
+
+  // Copies the state as the queued work leaves it. No thread may be reading the snapshot.
+  void take();
+  // Called before an update is queued: the update waits for copies into the host's memory. Returns at once.
+  void hold_update();
+  // Gives all bytes of the tensors, as StateReader does. One thread may call it, after take().
+  void read(std::span<const StateTensor> tensors, const TakeBytes& take);
+
+ private:
+  Engine& engine_;
+  Where where_ = Where::nowhere;
+  std::int64_t bytes_ = 0;
+  std::unique_ptr<device::CopyLane> lane_;
+  std::unique_ptr<device::Buffer> memory_;
+  std::vector<Tensor> arrays_;  // one for each row of the state table; rows that no file holds have no memory
+  StateReader reader_;
+  bool copying_ = false;  // into the host's memory, and no update was held for it yet
+};
 
 }  // namespace redline::model

@@ -1,18 +1,31 @@
-// Maps tensors to parameters.
+// Tensors of files to an engine's flat arrays: which parameter a tensor is, moments that change their type, and the way
+// of the bytes. They go straight where the host may write there; else through two windows of the host's memory, one of
+// which is filled by all threads while the other is on its way.
 #include "model/weights.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/small_floats.h"
 #include "base/thread_pool.h"
 #include "io/json.h"
+#include "io/tensor_stream.h"
+#include "model/engine.h"
 #include "model/family.h"
+#include "model/fp8_linears.h"
+#include "model/optimizer.h"
+#include "model/state_files.h"
+#include "optim/adamw.h"
+#include "optim/cpu/kernels.h"
 
 namespace redline::model {
 namespace {
@@ -105,6 +118,366 @@ void check_size(const io::WeightFiles& weights, const config::Model& model) {
   if (too_deep || asked > held)
     fail_user("{}: {} tensors with {} elements, fewer than config.json describes", weights.listing().string(),
               weights.tensors(), static_cast<std::int64_t>(held));
+}
+
+// Moments are converted in windows of the flat layout, whole blocks each: parameter by parameter from the file to
+// floats, then to what the row keeps.
+
+namespace {
+
+using optim::kFirstMoments;
+using optim::kSecondMoments;
+
+constexpr std::int64_t kWindow = kCutBlock << 12;  // elements
+
+bool is_moments(const optim::StateArray& row) { return row.name == kFirstMoments || row.name == kSecondMoments; }
+bool is_scales(const optim::StateArray& row) {
+  return row.name == optim::kFirstScales || row.name == optim::kSecondScales;
+}
+
+// The name in a file of the scales of a row's codes.
+std::string scales_of(const optim::StateArray& moments) {
+  return optim::adamw_state({}, {}, DType::u8)[moments.name == kFirstMoments ? 2 : 3].stored_as;
+}
+
+[[noreturn]] void refuse(const io::SafetensorsReader& file, const std::string& tensor) {
+  fail_user("{}: {} has another shape or type than the run's; resume with the model that the run began with",
+            file.path().string(), tensor);
+}
+
+// The moments of one kind in a file, as floats, by their places in the flat layout.
+class MomentsOfFile {
+ public:
+  MomentsOfFile(const io::SafetensorsReader& file, const Engine& engine, const optim::StateArray& row)
+      : file_(file), layout_(engine.layout()), prefix_(row.stored_as), first_(row.name == kFirstMoments) {
+    const std::vector<Range> small = ranges_where(engine.table(), layout_, is_layer_matrix);
+    REDLINE_CHECK(small.size() == 1, "{} ranges of matrices", small.size());
+    const optim::StateTable as_codes = optim::adamw_state(small.front(), {}, DType::u8);
+    scales_row_ = as_codes[first_ ? 2 : 3];
+  }
+
+  // Elements [begin, end); gaps between parameters are zero.
+  void read(Range part, float* out) const {
+    std::fill_n(out, part.elements(), 0.0f);
+    for (const StoredParameter& p : layout_.stored) {
+      const Range common = intersection(p.range(), part);
+      if (!common.empty()) read(p, common, out + (common.begin - part.begin));
+    }
+  }
+
+ private:
+  void read(const StoredParameter& p, Range part, float* out) const {
+    const io::StoredTensor& t = file_.at(prefix_ + p.name);
+    if (t.shape != p.shape) refuse(file_, t.name);
+    const std::size_t element = size_of(t.dtype);
+    const auto bytes = t.bytes.subspan(static_cast<std::size_t>(part.begin - p.offset) * element,
+                                       static_cast<std::size_t>(part.elements()) * element);
+    if (t.dtype != DType::u8) return t.convert(bytes, DType::f32, reinterpret_cast<std::byte*>(out));
+    const io::StoredTensor& scales = file_.at(scales_row_.stored_as);
+    if (scales.dtype != DType::f32 || scales.elements() != scales_row_.elements()) refuse(file_, scales.name);
+    const auto* codes = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    for (std::int64_t at = part.begin; at < part.end;) {
+      const std::int64_t block = at / kCutBlock, end = std::min(part.end, (block + 1) * kCutBlock);
+      float scale = 0;
+      const std::int64_t which = block - scales_row_.range.begin / kCutBlock;
+      scales.convert(scales.bytes.subspan(static_cast<std::size_t>(which) * sizeof scale, sizeof scale), DType::f32,
+                     reinterpret_cast<std::byte*>(&scale));
+      optim::cpu::decode_moments(first_ ? optim::kSignedMap : optim::kUnsignedMap, codes + (at - part.begin), end - at,
+                                 scale, out + (at - part.begin));
+      at = end;
+    }
+  }
+
+  const io::SafetensorsReader& file_;
+  const FlatLayout& layout_;
+  std::string prefix_;
+  bool first_;
+  optim::StateArray scales_row_;  // of a run that keeps codes
+};
+
+// Floats of a window to where a row keeps them.
+class MomentsOfRow {
+ public:
+  MomentsOfRow(Engine& engine, std::size_t row) : engine_(engine), row_(engine.lowered().state[row]) {
+    values_ = engine.lowered().state_values[row];
+    if (row_.dtype != DType::u8) return;
+    const bool first = row_.name == kFirstMoments;
+    encode_ = first ? optim::cpu::encode_first_moments : optim::cpu::encode_second_moments;
+    const std::size_t scales = engine.lowered().row(first ? optim::kFirstScales : optim::kSecondScales);
+    REDLINE_CHECK(scales < engine.lowered().state.size(), "{} of eight bits have no scales", row_.name);
+    scales_row_ = engine.lowered().state[scales];
+    scales_ = engine.lowered().state_values[scales];
+  }
+
+  void write(Range part, const float* moments) {
+    const std::int64_t first = part.begin - row_.range.begin, n = part.elements();
+    if (row_.dtype == DType::f32) return put(values_, moments, first, n);
+    if (row_.dtype == DType::bf16) {
+      std::vector<std::uint16_t> rounded(static_cast<std::size_t>(n));
+      std::transform(moments, moments + n, rounded.begin(), bf16_from_f32);
+      return put(values_, rounded.data(), first, n);
+    }
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(n));
+    std::vector<float> scales;
+    for (std::int64_t at = part.begin; at < part.end;) {
+      const std::int64_t end = std::min(part.end, (at / kCutBlock + 1) * kCutBlock), i = at - part.begin;
+      scales.push_back(encode_(moments + i, end - at, codes.data() + i));
+      at = end;
+    }
+    put(values_, codes.data(), first, n);
+    put(scales_, scales.data(), scales_row_.first_of(part, row_.range), std::ssize(scales));
+  }
+
+ private:
+  template <class T>
+  void put(program::ValueId value, const T* from, std::int64_t first, std::int64_t count) {
+    constexpr auto kElement = static_cast<std::int64_t>(sizeof(T));
+    engine_.executor().write(value, from, count * kElement, first * kElement);
+  }
+
+  Engine& engine_;
+  optim::StateArray row_, scales_row_;
+  program::ValueId values_, scales_;
+  float (*encode_)(const float*, std::int64_t, std::uint8_t*) = nullptr;
+};
+
+}  // namespace
+
+bool is_converted(const optim::StateArray& row, const io::SafetensorsReader& file, const std::string& tensor) {
+  const io::StoredTensor* const t = file.find(tensor);
+  if (is_scales(row)) return !t;  // whether its codes are there is for them to say
+  return t && is_moments(row) && (t->dtype == DType::u8) != (row.dtype == DType::u8);
+}
+
+void convert_moments(Engine& engine, const io::SafetensorsReader& file) {
+  const optim::StateTable& table = engine.lowered().state;
+  std::vector<float> moments;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const optim::StateArray& row = table[i];
+    if (!is_moments(row) || row.file != file.path().filename().string()) continue;
+    const auto in_range = [&](const StoredParameter& p) {
+      return p.offset >= row.all().begin && p.offset < row.all().end && is_converted(row, file, row.stored_as + p.name);
+    };
+    if (std::ranges::none_of(engine.layout().stored, in_range)) {
+      // Codes that were loaded mean nothing without their scales.
+      if (row.dtype == DType::u8) file.at(scales_of(row));
+      continue;
+    }
+    const MomentsOfFile from(file, engine, row);
+    MomentsOfRow to(engine, i);
+    for (std::int64_t at = row.range.begin; at < row.range.end;) {
+      const std::int64_t end = std::min(row.range.end, (at / kWindow + 1) * kWindow);
+      moments.resize(static_cast<std::size_t>(end - at));
+      from.read({at, end}, moments.data());
+      to.write({at, end}, moments.data());
+      at = end;
+    }
+  }
+}
+
+namespace {
+
+// Bytes of values.
+std::int64_t value_bytes(const Engine::FileToLoad& file, std::span<const Tensor> arrays) {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < file.tensors.size(); ++i)
+    bytes += file.targets[i].elements * static_cast<std::int64_t>(size_of(arrays[file.targets[i].row].dtype));
+  return bytes;
+}
+
+// Bytes of the file whose values are no more than a window, whatever types it mixes.
+std::int64_t file_window(const Engine::FileToLoad& file, std::span<const Tensor> arrays) {
+  std::size_t growth = 1;
+  for (std::size_t i = 0; i < file.tensors.size(); ++i)
+    growth = std::max(growth, size_of(arrays[file.targets[i].row].dtype) / size_of(file.tensors[i]->dtype));
+  return device::kTransferWindow / static_cast<std::int64_t>(growth);
+}
+
+// Values go where there is room in a window, then to the device, run by run. One that leaves early waits for what is
+// under way: its windows do.
+class Uploads {
+ public:
+  Uploads(device::Device& device, std::int64_t window_bytes) : device_(device), bytes_(window_bytes) {}
+
+  std::byte* place(std::int64_t bytes, std::byte* device_to) {
+    if (filled_ == 0) open_window();
+    const std::span<std::byte> memory = windows_[current_]->memory();
+    REDLINE_CHECK(filled_ + bytes <= static_cast<std::int64_t>(memory.size()), "a window of {} bytes", memory.size());
+    if (runs_.empty() || runs_.back().to + runs_.back().bytes != device_to)
+      runs_.push_back({device_to, bytes});
+    else
+      runs_.back().bytes += bytes;
+    return memory.data() + std::exchange(filled_, filled_ + bytes);
+  }
+
+  // All that was placed is there.
+  void send() {
+    device::TransferWindow& window = *windows_[current_];
+    const std::byte* from = window.memory().data();
+    for (const Run& run : runs_) {
+      window.send(run.to, from, run.bytes);
+      from += run.bytes;
+    }
+    runs_.clear();
+    filled_ = 0;
+    current_ = 1 - current_;
+  }
+
+  void wait() {
+    for (const auto& window : windows_)
+      if (window) window->wait();
+  }
+
+ private:
+  struct Run {
+    std::byte* to;
+    std::int64_t bytes;
+  };
+
+  void open_window() {
+    auto& window = windows_[current_];
+    if (window)
+      window->wait();
+    else
+      window = device_.make_transfer_window(bytes_);
+  }
+
+  device::Device& device_;
+  std::int64_t bytes_;
+  std::array<std::unique_ptr<device::TransferWindow>, 2> windows_;
+  std::size_t current_ = 0;
+  std::int64_t filled_ = 0;  // bytes of the current window
+  std::vector<Run> runs_;    // its values, from front to back
+};
+
+// On the way, number by number.
+bool converts(DType from, DType to) {
+  const auto real = [](DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16; };
+  return from == to || (real(from) && (to == DType::f32 || to == DType::bf16));
+}
+
+// Of the ranks that share a row out one has its first element; where they do not, every rank has all of it.
+bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 && a.range.begin == a.all().begin; }
+
+}  // namespace
+
+void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progress) {
+  const std::vector<Tensor> arrays = state();
+  const bool straight = device_.shares_host_memory();
+  std::uint64_t before = 0, all = 0;
+  std::int64_t largest = 0;
+  ThreadPool pool;  // of this call: loading happens once
+  std::vector<std::vector<io::ElementRange>> parts;
+  std::vector<std::uint64_t> bytes;  // that are read of each file
+  for (const FileToLoad& f : files) {
+    for (std::vector<io::ElementRange>& of_file = parts.emplace_back(); const Target& t : f.targets)
+      of_file.push_back({t.begin, t.elements});
+    bytes.push_back(io::stream_bytes({.file = *f.file->reader,
+                                      .wanted = f.tensors,
+                                      .hashes = f.file->hashes,
+                                      .pool = pool,
+                                      .parts = parts.back(),
+                                      .rest = f.rest}));
+    all += bytes.back();
+    largest = std::max(largest, value_bytes(f, arrays));
+  }
+  const auto tell = [&](std::uint64_t read) {
+    if (progress) progress(before + read, all);
+  };
+  Uploads uploads(device_, std::min(largest, device::kTransferWindow));
+  const auto has_parameters = [&](const FileToLoad& f) {
+    return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
+  };
+  const bool parameters = std::ranges::any_of(files, has_parameters);
+  if (parameters) forget_scales();
+  for (std::size_t row = 0; row < lowered_.state.size(); ++row)
+    if (parameters && lowered_.state[row].may_be_absent) executor_->clear(lowered_.state_values[row]);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const FileToLoad& f = files[i];
+    const auto place = [&](const io::TensorPiece& piece) {
+      const Target& target = f.targets[piece.index];
+      const Tensor& array = arrays[target.row];
+      const std::int64_t first = target.first + piece.first - target.begin,
+                         element = static_cast<std::int64_t>(size_of(array.dtype));
+      REDLINE_CHECK(first >= 0 && first + piece.count <= array.elements(), "values {} to {} of {}", first,
+                    first + piece.count, array.elements());
+      std::byte* const to = array.as<std::byte>() + first * element;
+      return io::PiecePlace{straight ? to : uploads.place(piece.count * element, to), array.dtype};
+    };
+    const auto done = [&](std::span<const io::TensorPiece>) {
+      if (!straight) uploads.send();
+    };
+    tell(0);
+    io::stream_tensors({.file = *f.file->reader,
+                        .wanted = f.tensors,
+                        .hashes = f.file->hashes,
+                        .pool = pool,
+                        .window = straight ? io::kLongStreamWindow : file_window(f, arrays),
+                        .progress = tell,
+                        .finite = has_parameters(f),  // a moment may be infinite: its parameter stands still
+                        .new_memory = straight,
+                        .parts = parts[i],
+                        .rest = f.rest},
+                       place, done);
+    tell(bytes[i]);
+    before += bytes[i];
+  }
+  uploads.wait();
+  if (!parameters) return;
+  refresh();
+  const auto has_average = [&](const FileToLoad& f) {
+    return std::ranges::find(f.targets, lowered_.row(optim::kAverage), &Target::row) != f.targets.end();
+  };
+  if (!std::ranges::any_of(files, has_average)) start_average();
+  const auto is_scales = [&](const Target& t) { return is_fp8_scales(lowered_.state[t.row]); };
+  for (const FileToLoad& f : files) calibrated_ = calibrated_ || std::ranges::any_of(f.targets, is_scales);
+}
+
+std::vector<Engine::FileToLoad> weights_to_load(const Engine& engine, const io::WeightFiles& weights) {
+  const std::size_t row = engine.lowered().row(optim::kParameters);
+  const optim::StateArray& array = engine.lowered().state[row];
+  std::vector<Engine::FileToLoad> files;
+  for (MatchedFile& m : match_weights(weights, engine.model(), engine.layout())) {
+    Engine::FileToLoad& f = files.emplace_back();
+    f.file = m.file;
+    f.tensors = std::move(m.tensors);
+    f.rest = has_the_first(array);
+    for (const StoredParameter* p : m.parameters) {
+      const Range part = intersection(p->range(), array.range);
+      f.targets.push_back(
+          part.empty() ? Engine::Target{row}
+                       : Engine::Target{row, part.begin - array.range.begin, part.begin - p->offset, part.elements()});
+    }
+  }
+  return files;
+}
+
+Engine::FileToLoad state_to_load(const Engine& engine, const io::WeightFiles::File& file, std::string_view name) {
+  const optim::StateTable& table = engine.lowered().state;
+  std::map<std::string, Engine::Target> places;
+  for (const StateTensor& s : state_tensors(table, engine.layout(), name)) {
+    if (table[s.row].may_be_absent && !file.reader->find(s.name)) continue;
+    if (is_converted(table[s.row], *file.reader, s.name)) continue;
+    const io::StoredTensor& t = file.reader->at(s.name);
+    if (t.shape != s.shape || !converts(t.dtype, table[s.row].dtype))
+      fail_user("{}: {} has another shape or type than the run's; resume with the model that the run began with",
+                file.reader->path().string(), t.name);
+    places[t.name] = {s.row, s.first, s.begin, s.elements};
+  }
+  Engine::FileToLoad load{&file};
+  const auto first =
+      std::ranges::find_if(table, [&](const optim::StateArray& a) { return a.file == name && a.all().elements() > 0; });
+  load.rest = first == table.end() || has_the_first(*first);
+  for (const io::StoredTensor& t : file.reader->tensors())
+    if (const auto it = places.find(t.name); it != places.end()) {
+      load.tensors.push_back(&t);
+      load.targets.push_back(it->second);
+    }
+  return load;
+}
+
+void load_weights(Engine& engine, const io::WeightFiles& weights, const LoadProgress& progress) {
+  engine.load(weights_to_load(engine, weights), progress);
 }
 
 }  // namespace redline::model

@@ -1,7 +1,8 @@
-// Matches the tensors of a folder with a model: each parameter must have its tensor, with its shape, and nothing may be
-// left over.
+// Brings files into an engine: matches the tensors of a folder with a model, and converts moments. Engine::load itself,
+// which engine.h declares, is in weights.cpp as well.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "config/config.h"
@@ -9,6 +10,8 @@
 #include "model/parameters.h"
 
 namespace redline::model {
+
+class Engine;
 
 // One file of the folder: its tensors in the file's order, and the parameter that each of them is.
 struct MatchedFile {
@@ -25,5 +28,16 @@ std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const con
 // A UserError where the files hold fewer weights than the model has, so that untrusted numbers allocate nothing, not
 // even a table.
 void check_size(const io::WeightFiles& weights, const config::Model& model);
+
+// Moments of a checkpoint in eight bits become another type, or the other way round. Engine::load converts moments of
+// other types, number by number.
+
+// Whether a tensor of a row must be converted: its file has codes where the row has none, or the other way round. The
+// file may then lack the tensor of a row of scales.
+bool is_converted(const optim::StateArray& row, const io::SafetensorsReader& file, const std::string& tensor);
+
+// Converts through fp32, some megabytes at a time. Engine::load has checked the file's hashes before. A tensor that is
+// missing or does not fit is a UserError.
+void convert_moments(Engine& engine, const io::SafetensorsReader& file);
 
 }  // namespace redline::model

@@ -10,7 +10,6 @@
 #include "device/device.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
-#include "model/snapshot.h"
 #include "model/state_files.h"
 #include "program/planner.h"
 #include "program/program.h"

@@ -49,6 +49,14 @@ class Executor {
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
   virtual void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) = 0;  // a part of it
   virtual void read(ValueId id, void* host, std::int64_t bytes) = 0;
+  template <class T>
+  void write(ValueId id, const std::vector<T>& all) {
+    write(id, all.data(), static_cast<std::int64_t>(all.size() * sizeof(T)));
+  }
+  template <class T>
+  void read(ValueId id, std::vector<T>& all) {
+    read(id, all.data(), static_cast<std::int64_t>(all.size() * sizeof(T)));
+  }
   // Sends the values to the host after the queued work. take() waits for the oldest values sent, and for no more. All
   // calls must name the same values.
   virtual void post(std::span<const ValueId> ids) = 0;

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "model/fp8_seen.h"
+#include "model/fp8_linears.h"
 #include "train/observer.h"
 
 namespace redline::report {

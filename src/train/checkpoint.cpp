@@ -15,9 +15,9 @@
 #include "data/tokenizer/chat.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
-#include "model/convert_moments.h"
 #include "model/hf_config.h"
 #include "model/state_files.h"
+#include "model/weights.h"
 
 namespace redline::train {
 namespace {

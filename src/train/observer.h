@@ -20,8 +20,8 @@
 #include "data/pipeline_stats.h"
 #include "device/gpu_monitor.h"
 #include "dist/sharing.h"
-#include "model/fp8_seen.h"
-#include "model/tensor_norms.h"
+#include "model/fp8_linears.h"
+#include "model/lowering.h"
 #include "program/program_set.h"
 #include "train/goodput.h"
 

@@ -9,7 +9,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "io/new_folder.h"
-#include "model/snapshot.h"
+#include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/resume_settings.h"
 #include "train/step_loop.h"

@@ -1,6 +1,4 @@
 // The choice of a token: the likeliest, the distribution, and what top-k and top-p leave of it.
-#include "model/choose_token.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "model/generate.h"
 
 namespace redline::model {
 namespace {

@@ -1,7 +1,5 @@
 // Decoding with a cache against the logits program over the whole text, and what texts beside each other must not
 // change.
-#include "model/decoding.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

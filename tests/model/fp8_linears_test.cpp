@@ -46,7 +46,7 @@ struct Made : Engine {
   }
   std::vector<float> losses() {
     std::vector<float> all(static_cast<std::size_t>(batch_shape().tokens()));
-    executor().read(lowered().losses, all.data(), static_cast<std::int64_t>(all.size() * sizeof(float)));
+    executor().read(lowered().losses, all);
     return all;
   }
 };

@@ -1,6 +1,4 @@
 // A look at the tensors in eight bits: it names all of them, sees what does not fit, and changes no bit of the step.
-#include "model/fp8_seen.h"
-
 #include <cmath>
 #include <map>
 

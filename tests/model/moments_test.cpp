@@ -8,8 +8,8 @@
 #include <map>
 
 #include "io/safetensors.h"
-#include "model/convert_moments.h"
 #include "model/tiny.h"
+#include "model/weights.h"
 #include "optim/adamw.h"
 #include "testing/check_plan.h"
 #include "testing/temp_folder.h"

@@ -8,7 +8,7 @@
 
 #include "config/load.h"
 #include "io/safetensors.h"
-#include "model/decoder.h"
+#include "model/family.h"
 #include "model/hf_config.h"
 #include "model/tiny.h"
 #include "testing/paths.h"

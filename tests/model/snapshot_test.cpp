@@ -1,8 +1,7 @@
 // A snapshot holds the state of the moment at which it was taken, wherever it lies.
-#include "model/snapshot.h"
-
 #include <gtest/gtest.h>
 
+#include "model/state_files.h"
 #include "model/tiny.h"
 #include "testing/transfer_windows.h"
 

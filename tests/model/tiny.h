@@ -63,7 +63,7 @@ inline double step_on(model::Engine& engine, const data::Batch& batch, int index
 inline std::vector<float> array_of(model::Engine& engine, std::string_view name) {
   const program::ValueId value = engine.lowered().at(name);
   std::vector<float> out(static_cast<std::size_t>(engine.programs().at(value).shape.elements()));
-  engine.executor().read(value, out.data(), static_cast<std::int64_t>(out.size() * sizeof(float)));
+  engine.executor().read(value, out);
   return out;
 }
 inline std::span<float> array_on_host(model::Engine& engine, std::string_view name) {

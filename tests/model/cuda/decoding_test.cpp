@@ -1,7 +1,5 @@
 // Decoding on a card: the CPU's logits as far as the precision allows, the same text with and without graphs, and for
 // any number of texts beside it.
-#include "model/decoding.h"
-
 #include <cmath>
 
 #include "model/generate.h"

@@ -76,7 +76,7 @@ class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
     }
     std::vector<float> losses() {
       std::vector<float> all(static_cast<std::size_t>(kShape.tokens()));
-      executor().read(lowered().losses, all.data(), static_cast<std::int64_t>(all.size() * sizeof(float)));
+      executor().read(lowered().losses, all);
       return all;
     }
   };

@@ -1,7 +1,5 @@
 // A snapshot of a card's state, on the card and in the host's memory: it holds the bytes of the moment at which it was
 // taken while steps go on, and changes none of theirs. Parameters that are not finite are found on the card.
-#include "model/snapshot.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "model/state_files.h"
 #include "model/tiny.h"
 #include "testing/on_card.h"
 
