@@ -70,7 +70,7 @@ struct LoweringOptions {
   std::vector<std::string> fp8 = {};  // products with operands in eight bits (model/fp8_linears.h), in training alone
   bool fp8_head = false;              // and the gradients of the head
   bool fp8_fast_sums = true;          // of outputs
-  config::Optim optim;
+  config::Optim optim = {};
   double spike = 0;  // guard.spike: a norm of so many usual ones makes no update; 0: any does
   const Optimizer* optimizer = &kAdamW;
   bool average = false;                     // keep an average of the weights beside them

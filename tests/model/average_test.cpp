@@ -17,11 +17,9 @@ namespace {
 using namespace redline::testing;
 using dist::Mode;
 
-constexpr data::BatchShape kShape{2, 16, 8};
-
-LoweringOptions options(DType compute = DType::f32) {
+LoweringOptions average_options(DType compute = DType::f32) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = kShortShape;
   o.compute = compute;
   o.average = true;
   o.norms = true;
@@ -30,7 +28,7 @@ LoweringOptions options(DType compute = DType::f32) {
 
 data::Batch batch_number(std::int64_t k, std::int64_t vocab) {
   const auto key = static_cast<std::uint64_t>(k);
-  return batch_of(kShape, {random_document(key, 15, vocab), random_document(key + 50, 14, vocab)});
+  return batch_of(kShortShape, {random_document(key, 15, vocab), random_document(key + 50, 14, vocab)});
 }
 
 config::Train ema() {
@@ -41,7 +39,7 @@ config::Train ema() {
 }
 
 // One update over two micro-batches of this rank.
-UpdateResult step(Engine& engine, std::int64_t index, int rank = 0, int ranks = 1, bool look = false) {
+UpdateResult averaged_step(Engine& engine, std::int64_t index, int rank = 0, int ranks = 1, bool look = false) {
   double pairs = 0;
   for (const int micro : {0, 1}) {
     const data::Batch batch = batch_number(100 * index + 2 * rank + micro, engine.model().vocab);
@@ -65,12 +63,11 @@ UpdateResult step(Engine& engine, std::int64_t index, int rank = 0, int ranks = 
 TEST(Average, FollowsTheWeightsAsAHostComputesIt) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     device::CpuDevice device(2);
-    Engine engine(tiny_model("llama"), options(compute), device);
-    engine.initialise(3);
+    TinyEngine engine(tiny_model("llama"), average_options(compute), device);
     EXPECT_EQ(array_of(engine, optim::kAverage), array_of(engine, optim::kParameters)) << "it begins with them";
     std::vector<double> want;
     for (std::int64_t index = 0; index < 6; ++index) {
-      EXPECT_EQ(step(engine, index).finite, 1.0f);
+      EXPECT_EQ(averaged_step(engine, index).finite, 1.0f);
       const std::vector<float> weights = array_of(engine, optim::kParameters), got = array_of(engine, optim::kAverage);
       want.resize(weights.size());
       double apart = 0;
@@ -88,10 +85,10 @@ TEST(Average, FollowsTheWeightsAsAHostComputesIt) {
 TEST(Average, IsEvaluatedInTheWeightsPlaceAndTheyComeBack) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     device::CpuDevice device(2);
-    Engine engine(tiny_model("qwen3"), options(compute), device), other(tiny_model("qwen3"), options(compute), device);
-    engine.initialise(3);
+    TinyEngine engine(tiny_model("qwen3"), average_options(compute), device),
+        other(tiny_model("qwen3"), average_options(compute), device);
     other.initialise(4);
-    for (std::int64_t index = 0; index < 4; ++index) step(engine, index);
+    for (std::int64_t index = 0; index < 4; ++index) averaged_step(engine, index);
     const data::Batch held_out = batch_number(999, engine.model().vocab);
     engine.upload(held_out);
     const double loss = engine.evaluate();
@@ -113,9 +110,8 @@ TEST(Average, IsEvaluatedInTheWeightsPlaceAndTheyComeBack) {
 
 TEST(Average, StandsStillWhereAnUpdateIsNotMade) {
   device::CpuDevice device(1);
-  Engine engine(tiny_model("llama"), options(), device);
-  engine.initialise(3);
-  for (std::int64_t index = 0; index < 2; ++index) step(engine, index);
+  TinyEngine engine(tiny_model("llama"), average_options(), device);
+  for (std::int64_t index = 0; index < 2; ++index) averaged_step(engine, index);
   const std::vector<float> before = array_of(engine, optim::kAverage);
   array_on_host(engine, optim::kGradients)[5] = std::numeric_limits<float>::quiet_NaN();
   engine.update();
@@ -123,23 +119,23 @@ TEST(Average, StandsStillWhereAnUpdateIsNotMade) {
 }
 
 // Of all ranks, whole: what each has of its row.
-struct Trained {
+struct AveragedRun {
   std::vector<float> average;
   double of_average = 0;
   NormSums sums;
 };
-Trained train_on(int ranks, Mode mode, DType compute) {
-  Trained trained;
+AveragedRun train_on(int ranks, Mode mode, DType compute) {
+  AveragedRun trained;
   std::mutex mutex;
   on_ranks(ranks, [&](dist::Group& group) {
-    LoweringOptions o = options(compute);
+    LoweringOptions o = average_options(compute);
     o.sharing = {.rank = group.rank(), .ranks = ranks, .mode = mode};
     o.execution.group = &group;
     device::CpuDevice device(1);
     Engine engine(tiny_model("llama"), o, device);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     engine.initialise(3);
-    for (std::int64_t index = 0; index < 4; ++index) step(engine, index, group.rank(), ranks, index == 3);
+    for (std::int64_t index = 0; index < 4; ++index) averaged_step(engine, index, group.rank(), ranks, index == 3);
     const NormSums sums = engine.norm_sums();
     engine.upload(batch_number(999, engine.model().vocab));
     const double loss = engine.evaluate();
@@ -168,9 +164,9 @@ TEST(Average, RanksHaveTheirPartsOfOneAndTheSameNorms) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     // Sums in another order: now and then bf16 rounds to the other side.
     const double tolerance = compute == DType::f32 ? 1e-4 : 1e-2;
-    const Trained ddp = train_on(2, Mode::ddp, compute);
+    const AveragedRun ddp = train_on(2, Mode::ddp, compute);
     for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
-      const Trained other = train_on(2, mode, compute);
+      const AveragedRun other = train_on(2, mode, compute);
       if (mode == Mode::zero1) {  // fsdp adds ranks before micro-steps
         EXPECT_EQ(other.average, ddp.average);
         EXPECT_EQ(other.of_average, ddp.of_average);
@@ -186,17 +182,17 @@ TEST(Average, RanksHaveTheirPartsOfOneAndTheSameNorms) {
 
 TEST(TensorNorms, AreThoseOfAHostAndLookingChangesNoBit) {
   device::CpuDevice device(2);
-  LoweringOptions plain = options();
+  LoweringOptions plain = average_options();
   plain.norms = false;
-  Engine engine(tiny_model("qwen3"), options(), device), unseen(tiny_model("qwen3"), plain, device);
+  Engine engine(tiny_model("qwen3"), average_options(), device), unseen(tiny_model("qwen3"), plain, device);
   for (Engine* e : {&engine, &unseen}) {
     e->initialise(3);
-    step(*e, 0);
-    step(*e, 1);
+    averaged_step(*e, 0);
+    averaged_step(*e, 1);
   }
   const std::vector<float> before = array_of(engine, optim::kParameters);
-  const UpdateResult update = step(engine, 2, 0, 1, true);
-  step(unseen, 2);
+  const UpdateResult update = averaged_step(engine, 2, 0, 1, true);
+  averaged_step(unseen, 2);
   EXPECT_EQ(array_of(engine, optim::kParameters), array_of(unseen, optim::kParameters));
   EXPECT_EQ(array_of(engine, optim::kAverage), array_of(unseen, optim::kAverage));
 
@@ -230,7 +226,7 @@ TEST(TensorNorms, AreThoseOfAHostAndLookingChangesNoBit) {
 TEST(TensorNorms, TakeNoMemoryThatAStepDoesNotAndLeaveUpdatesOutWhereACopyHasNoRoom) {
   const config::Model model = tiny_model("llama");
   for (const std::int64_t rows : {1, 8}) {
-    LoweringOptions with = options(), without = options();
+    LoweringOptions with = average_options(), without = average_options();
     with.batch = without.batch = {rows, rows == 1 ? 2 : 32, 8};
     without.norms = false;
     const LoweredModel a = lower(model, with), b = lower(model, without);

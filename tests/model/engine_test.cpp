@@ -1,5 +1,5 @@
-// What must hold for whole models: gradients agree with finite differences, micro-batches with the batch they make up,
-// documents do not see each other, and no node reads what nothing wrote.
+// Whole tiny models of every family on the CPU: plans, gradients, memory, bits; and batches in which some tokens are
+// context that is not learned.
 #include "model/engine.h"
 
 #include <gtest/gtest.h>
@@ -12,21 +12,15 @@
 namespace redline::model {
 namespace {
 
+using Documents = std::vector<std::vector<std::int32_t>>;
+using ModelCase = std::tuple<std::string, bool, double>;
 using testing::array_of;
 using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
 
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 24, .max_segments = 4};
-
-LoweringOptions options(data::BatchShape shape = kShape) {
-  return {
-      .batch = shape, .training = true, .accumulate = true, .logits = true, .optim = {}, .seed = 5, .execution = {}};
-}
-
-data::Batch some_batch(std::int64_t vocab, data::BatchShape shape = kShape) {
-  return batch_of(shape, {random_document(1, 13, vocab), random_document(2, 1, vocab), random_document(3, 20, vocab),
-                          random_document(4, 2, vocab)});
+LoweringOptions engine_options(const data::BatchShape& shape = testing::kTinyShape) {
+  return {.batch = shape, .logits = true, .seed = 5};
 }
 
 double relative_error(std::span<const float> a, std::span<const float> b) {
@@ -39,19 +33,18 @@ double relative_error(std::span<const float> a, std::span<const float> b) {
 }
 
 // Every family that is registered, its head tied or not.
-using Case = std::tuple<std::string, bool, double>;
-std::vector<Case> cases(double dropout) {
-  std::vector<Case> all;
+std::vector<ModelCase> model_cases(double dropout) {
+  std::vector<ModelCase> all;
   for (const Family* family : families())
     for (bool tied : {false, true}) all.emplace_back(family->name, tied, dropout);
   return all;
 }
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+std::string case_name(const ::testing::TestParamInfo<ModelCase>& info) {
   const auto& [family, tied, dropout] = info.param;
   return fmt::format("{}_{}{}", family, tied ? "tied" : "untied", dropout > 0 ? "_dropout" : "");
 }
 
-class Models : public ::testing::TestWithParam<Case> {
+class Models : public ::testing::TestWithParam<ModelCase> {
  protected:
   Models() : model_(tiny_model(std::get<0>(GetParam()), std::get<1>(GetParam()))) {
     model_.dropout = std::get<2>(GetParam());
@@ -61,15 +54,14 @@ class Models : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Models, PlansHaveNoFaultAndAreWhatIsAllocated) {
-  Engine engine(model_, options(), device_);
+  Engine engine(model_, engine_options(), device_);
   EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
   EXPECT_EQ(device_.allocated_bytes(), engine.programs().memory.total);
 }
 
 TEST_P(Models, NoNodeReadsWhatNothingWrote) {
-  Engine engine(model_, options(), device_);
-  engine.initialise(3);
-  engine.upload(some_batch(model_.vocab));
+  testing::TinyEngine engine(model_, engine_options(), device_);
+  engine.upload(testing::tiny_batch(model_.vocab));
   engine.set_step(0, 1e-3, 32, 0);
   std::vector<std::vector<float>> seen[2];
   double losses[2];
@@ -94,14 +86,14 @@ TEST_P(Models, NoNodeReadsWhatNothingWrote) {
 }
 
 TEST_P(Models, ARehearsalChangesNothingThatStays) {
-  data::Batch full(kShape);
-  for (std::uint64_t row = 0; row < 2; ++row) full.append(random_document(row, kShape.seq_len, model_.vocab));
+  data::Batch full(testing::kTinyShape);
+  for (std::uint64_t row = 0; row < 2; ++row)
+    full.append(random_document(row, testing::kTinyShape.seq_len, model_.vocab));
   ASSERT_TRUE(full.full_rows());
-  const data::Batch some = some_batch(model_.vocab);
+  const data::Batch some = testing::tiny_batch(model_.vocab);
   std::vector<std::vector<float>> seen[3];
   for (const int rehearsed : {0, 1, 2}) {
-    Engine engine(model_, options(), device_);
-    engine.initialise(3);
+    testing::TinyEngine engine(model_, engine_options(), device_);
     if (rehearsed > 0) engine.rehearse(rehearsed == 1 ? some : full);
     for (std::uint64_t step = 0; step < 2; ++step) {
       engine.upload(some);
@@ -117,8 +109,7 @@ TEST_P(Models, ARehearsalChangesNothingThatStays) {
 }
 
 TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
-  Engine engine(model_, options(), device_);
-  engine.initialise(3);
+  testing::TinyEngine engine(model_, engine_options(), device_);
   // Norm weights away from 1, so that their gradients' paths are told apart.
   std::span<float> p = testing::array_on_host(engine, optim::kParameters);
   const Random random(9, 9);
@@ -126,7 +117,7 @@ TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
   for (const Range& range : ranges_where(engine.table(), engine.layout(), is_norm))
     for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i)
       p[i] *= static_cast<float>(1 + 0.3 * random.normal(i));
-  engine.upload(some_batch(model_.vocab));
+  engine.upload(testing::tiny_batch(model_.vocab));
   engine.set_step(0, 0, 1, 0);
   engine.micro_step(true);
   const std::vector<float> gradient = array_of(engine, optim::kGradients);
@@ -169,19 +160,17 @@ TEST_P(ModelsWithoutDropout, MicroBatchesGiveTheGradientsOfTheBatchTheyMakeUp) {
       {random_document(1, 22, v), random_document(2, 20, v)}, {random_document(3, 2, v)}, {random_document(4, 13, v)}};
   std::vector<std::vector<std::int32_t>> all;
   std::int64_t pairs = 0;
-  Engine small(model_, options(), device_);
-  small.initialise(3);
+  testing::TinyEngine small(model_, engine_options(), device_);
   small.set_step(0, 0, 1, 0);
   for (std::size_t i = 0; i < micro.size(); ++i) {
-    const data::Batch batch = batch_of(kShape, micro[i]);
+    const data::Batch batch = batch_of(testing::kTinyShape, micro[i]);
     pairs += batch.pairs;
     small.upload(batch);
     small.micro_step(i == 0);
     all.insert(all.end(), micro[i].begin(), micro[i].end());
   }
   const data::BatchShape big_shape{.rows = 6, .seq_len = 24, .max_segments = 4};
-  Engine big(model_, options(big_shape), device_);
-  big.initialise(3);
+  testing::TinyEngine big(model_, engine_options(big_shape), device_);
   big.set_step(0, 0, 1, 0);
   const data::Batch batch = batch_of(big_shape, all);
   ASSERT_EQ(batch.pairs, pairs);
@@ -193,10 +182,9 @@ TEST_P(ModelsWithoutDropout, MicroBatchesGiveTheGradientsOfTheBatchTheyMakeUp) {
 
 // With gradients of zero only the decay is left.
 TEST_P(Models, WeightDecayShrinksMatricesAndNothingElse) {
-  LoweringOptions o = options();
+  LoweringOptions o = engine_options();
   o.optim.weight_decay = 0.5;
-  Engine engine(model_, o, device_);
-  engine.initialise(3);
+  testing::TinyEngine engine(model_, o, device_);
   const std::vector<float> before = array_of(engine, optim::kParameters);
   engine.set_step(0, 0.25, 1, 0);
   engine.update();
@@ -210,12 +198,11 @@ TEST_P(Models, WeightDecayShrinksMatricesAndNothingElse) {
 }
 
 TEST_P(Models, WeightDecayFallsWithTheLearningRateWhereAsked) {
-  LoweringOptions o = options();
+  LoweringOptions o = engine_options();
   o.optim.lr = 0.5;
   o.optim.weight_decay = 0.5;
   o.optim.weight_decay_falls = true;
-  Engine engine(model_, o, device_);
-  engine.initialise(3);
+  testing::TinyEngine engine(model_, o, device_);
   const std::vector<float> before = array_of(engine, optim::kParameters);
   engine.set_step(0, 0.125, 1, 0);
   engine.update();
@@ -228,9 +215,8 @@ TEST_P(Models, WeightDecayFallsWithTheLearningRateWhereAsked) {
 // of it.
 TEST_P(Models, LearnFromABeginningOfZeros) {
   model_.init = "zero_out";
-  Engine engine(model_, options(), device_);
-  engine.initialise(3);
-  const data::Batch batch = some_batch(model_.vocab);
+  testing::TinyEngine engine(model_, engine_options(), device_);
+  const data::Batch batch = testing::tiny_batch(model_.vocab);
   engine.upload(batch);
   const auto largest_gradients = [&](Init init, bool in_layers) {
     std::pair<float, float> ends{std::numeric_limits<float>::infinity(), 0};  // of the table's rows
@@ -264,18 +250,16 @@ TEST_P(Models, LearnFromABeginningOfZeros) {
 }
 
 TEST_P(Models, DocumentsCannotSeeEachOther) {
-  Engine engine(model_, options(), device_);
-  engine.initialise(3);
-  testing::expect_documents_apart(engine, some_batch(model_.vocab));
+  testing::TinyEngine engine(model_, engine_options(), device_);
+  testing::expect_documents_apart(engine, testing::tiny_batch(model_.vocab));
 }
 
 TEST_P(Models, TheSameBitsOnAnyNumberOfThreads) {
   std::vector<float> gradients[3];
   for (int threads : {1, 2, 3}) {
     device::CpuDevice device(threads);
-    Engine engine(model_, options(), device);
-    engine.initialise(3);
-    engine.upload(some_batch(model_.vocab));
+    testing::TinyEngine engine(model_, engine_options(), device);
+    engine.upload(testing::tiny_batch(model_.vocab));
     engine.set_step(0, 1e-3, 32, 0);
     engine.micro_step(true);
     engine.update();
@@ -292,12 +276,12 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
   std::int64_t memory = 0;
   double flops = 0;
   for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
-    LoweringOptions o = options();
+    LoweringOptions o = engine_options();
     o.recompute = what;
     Engine engine(model_, o, device_);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     engine.initialise(3);
-    const data::Batch batch = some_batch(model_.vocab);
+    const data::Batch batch = testing::tiny_batch(model_.vocab);
     engine.upload(batch);
     engine.set_step(0, 1e-3, 32, 0);
     engine.executor().poison_transients();
@@ -318,17 +302,16 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plain, Models, ::testing::ValuesIn(cases(0)), case_name);
-INSTANTIATE_TEST_SUITE_P(Dropping, Models, ::testing::ValuesIn(cases(0.2)), case_name);
-INSTANTIATE_TEST_SUITE_P(Plain, ModelsWithoutDropout, ::testing::ValuesIn(cases(0)), case_name);
+INSTANTIATE_TEST_SUITE_P(Plain, Models, ::testing::ValuesIn(model_cases(0)), case_name);
+INSTANTIATE_TEST_SUITE_P(Dropping, Models, ::testing::ValuesIn(model_cases(0.2)), case_name);
+INSTANTIATE_TEST_SUITE_P(Plain, ModelsWithoutDropout, ::testing::ValuesIn(model_cases(0)), case_name);
 
 TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
   config::Model model = tiny_model("llama");
   model.dropout = 0.3;
   device::CpuDevice device(1);
-  Engine engine(model, options(), device);
-  engine.initialise(3);
-  engine.upload(some_batch(model.vocab));
+  testing::TinyEngine engine(model, engine_options(), device);
+  engine.upload(testing::tiny_batch(model.vocab));
   const auto loss = [&](std::uint64_t step, std::uint64_t first_token) {
     engine.set_step(step, 0, 1, first_token);
     engine.micro_step(true);
@@ -361,6 +344,104 @@ TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
     EXPECT_NEAR(model_flops(lowered, shape, tokens, tokens * t) / palm, 1.0, 1e-12) << preset;
     EXPECT_EQ(program::check_plan(lowered.set), std::vector<std::string>{}) << preset;
   }
+}
+
+LoweringOptions masked_options() {
+  LoweringOptions o;
+  o.batch = testing::kTinyShape;
+  o.accumulate = true;
+  o.logits = true;
+  o.seed = 5;
+  o.optim.weight_decay = 0;
+  return o;
+}
+
+// Two answers in one document, the last tokens of another, and one that is context from end to end.
+Documents conversations(std::int64_t vocab) {
+  Documents all = {random_document(1, 15, vocab), random_document(2, 9, vocab), random_document(3, 11, vocab)};
+  const auto mask = [&](std::size_t d, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) all[d][i] = data::as_context(all[d][i]);
+  };
+  mask(0, 0, 4);
+  mask(0, 7, 11);
+  mask(1, 0, 6);
+  mask(2, 0, 11);
+  return all;
+}
+
+class Masked : public ::testing::Test {
+ protected:
+  double loss_of(Engine& engine, const Documents& documents) {
+    engine.upload(batch_of(testing::kTinyShape, documents));
+    return engine.evaluate();
+  }
+  std::vector<float> gradient_of(Engine& engine, const std::vector<Documents>& micro) {
+    engine.set_step(0, 0, 1, 0);
+    for (std::size_t i = 0; i < micro.size(); ++i) {
+      engine.upload(batch_of(testing::kTinyShape, micro[i]));
+      engine.micro_step(i == 0);
+    }
+    return array_of(engine, optim::kGradients);
+  }
+  config::Model model_ = tiny_model("llama");
+  device::CpuDevice device_{2};
+};
+
+TEST_F(Masked, TheLossIsThatOfTheLearnedTokens) {
+  testing::TinyEngine engine(model_, masked_options(), device_);
+  const Documents documents = conversations(model_.vocab);
+  const data::Batch batch = batch_of(testing::kTinyShape, documents);
+  EXPECT_EQ(batch.pairs, 3 + 4 + 3);
+  const double loss = loss_of(engine, documents);
+  const std::vector<float> logits = engine.logits();
+  const auto v = static_cast<std::size_t>(model_.vocab);
+  double expected = 0;
+  std::size_t at = 0;
+  for (const auto& d : documents)
+    for (std::size_t i = 0; i < d.size(); ++i, ++at) {
+      EXPECT_EQ(batch.tokens[at], data::token_id(d[i]));
+      if (i + 1 == d.size() || data::is_context(d[i + 1])) continue;
+      double sum = 0;
+      for (std::size_t k = 0; k < v; ++k) sum += std::exp(static_cast<double>(logits[at * v + k]));
+      expected += std::log(sum) - static_cast<double>(logits[at * v + static_cast<std::size_t>(d[i + 1])]);
+    }
+  EXPECT_GT(expected, 10);
+  EXPECT_NEAR(loss, expected, 1e-4 * expected);
+}
+
+TEST_F(Masked, PackedDocumentsLoseWhatTheyLoseAlone) {
+  testing::TinyEngine engine(model_, masked_options(), device_);
+  const Documents documents = conversations(model_.vocab);
+  double alone = 0;
+  for (const auto& d : documents) alone += loss_of(engine, {d});
+  EXPECT_EQ(loss_of(engine, {documents[2]}), 0.0);
+  EXPECT_NEAR(loss_of(engine, documents), alone, 1e-5 * alone);
+}
+
+TEST_F(Masked, MicroBatchesCountByTheirLearnedTokens) {
+  testing::TinyEngine engine(model_, masked_options(), device_);
+  const Documents d = conversations(model_.vocab);
+  const std::vector<float> together = gradient_of(engine, {d}), apart = gradient_of(engine, {{d[2]}, {d[0]}, {d[1]}});
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    difference += std::pow(static_cast<double>(together[i]) - apart[i], 2);
+    norm += std::pow(static_cast<double>(together[i]), 2);
+  }
+  EXPECT_GT(norm, 0);
+  EXPECT_LT(std::sqrt(difference / norm), 1e-5);
+}
+
+TEST_F(Masked, AStepWithNothingToLearnChangesNothing) {
+  testing::TinyEngine engine(model_, masked_options(), device_);
+  const Documents d = conversations(model_.vocab);
+  const std::vector<float> before = array_of(engine, optim::kParameters);
+  engine.upload(batch_of(testing::kTinyShape, {d[2]}));
+  engine.set_step(0, 1e-2, 0, 0);
+  engine.micro_step(true);
+  engine.update();
+  EXPECT_TRUE(array_of(engine, optim::kParameters) == before);
+  for (const auto moments : {optim::kFirstMoments, optim::kSecondMoments})
+    for (const float m : array_of(engine, moments)) ASSERT_EQ(m, 0.0f);
 }
 
 }  // namespace

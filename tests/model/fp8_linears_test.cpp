@@ -1,35 +1,28 @@
-// Whole models with products in eight bits, on the CPU: which products there are, that plans have no fault and are
-// smaller, that gradients are near those of fp32, and that recompute, packing, accumulation and a skipped update hold
-// as ever.
+// Products in eight bits: which are taken, what they cost and keep; their scales from step to step; the gradients of the
+// head; and a look at the values.
 #include "model/fp8_linears.h"
+
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "base/small_floats.h"
+#include "model/engine.h"
+#include "model/tiny.h"
 #include "model/tiny_fp8.h"
+#include "ops/fp8.h"
 #include "testing/check_plan.h"
 
 namespace redline::model {
 namespace {
 
 using device::Kind;
+using namespace redline::testing;
 using program::Program;
 using program::Recompute;
 using program::ValueId;
-using testing::array_of;
-using testing::batch_of;
-using testing::fp8_options;
-using testing::random_document;
-using testing::tiny_fp8_model;
-
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 24, .max_segments = 4};
-
-data::Batch some_batch(std::int64_t vocab, std::uint64_t key = 0) {
-  return batch_of(kShape, {random_document(10 * key + 1, 13, vocab), random_document(10 * key + 2, 1, vocab),
-                           random_document(10 * key + 3, 20, vocab), random_document(10 * key + 4, 2, vocab)});
-}
 
 template <class Op>
 std::int64_t count(const Program& p) {
@@ -37,10 +30,10 @@ std::int64_t count(const Program& p) {
 }
 
 // A tiny model in eight bits at work: weights drawn, a batch in place, scales found.
-struct Made : Engine {
-  Made(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
+struct Fp8Engine : Engine {
+  Fp8Engine(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
     initialise(3);
-    upload(some_batch(m.vocab));
+    upload(testing::tiny_batch(m.vocab));
     set_step(0, 1e-3, 32, 0);
     if (!o.fp8.empty()) testing::find_scales(*this);
   }
@@ -76,7 +69,7 @@ TEST(Fp8Candidates, RefuseWhatIsNoMultipleOfSixteen) {
 class Fp8Models : public ::testing::TestWithParam<std::string> {
  protected:
   Fp8Models() : model_(tiny_fp8_model(GetParam())) {}
-  LoweringOptions options(Kind kind = Kind::cpu) const { return fp8_options(model_, kShape, kind); }
+  LoweringOptions options(Kind kind = Kind::cpu) const { return fp8_options(model_, testing::kTinyShape, kind); }
   config::Model model_;
   device::CpuDevice device_{2};
 };
@@ -166,8 +159,8 @@ class Fp8Gradients : public Fp8Models {
     with.fp8 = products;
     without.compute = DType::f32;
     without.fp8.clear();
-    Made in_fp8(model_, with, device_), in_fp32(model_, without, device_);
-    for (Made* engine : {&in_fp8, &in_fp32}) engine->micro_step(true);
+    Fp8Engine in_fp8(model_, with, device_), in_fp32(model_, without, device_);
+    for (Fp8Engine* engine : {&in_fp8, &in_fp32}) engine->micro_step(true);
     EXPECT_NEAR(in_fp8.loss_sum() / in_fp32.loss_sum(), 1, 0.01);
     const std::vector<float> got = array_of(in_fp8, optim::kGradients), want = array_of(in_fp32, optim::kGradients);
     std::map<std::string, double> found;
@@ -212,7 +205,7 @@ TEST_P(Fp8Models, ComputingAgainChangesNoBit) {
     for (const auto what : {Recompute::none, Recompute::mlp, Recompute::block}) {
       LoweringOptions o = options();
       o.recompute = what;
-      Made engine(model_, o, device_);
+      Fp8Engine engine(model_, o, device_);
       for (const bool first : {true, false}) {
         engine.executor().poison_transients();
         engine.micro_step(first);
@@ -231,7 +224,7 @@ TEST_P(Fp8Models, ComputingAgainChangesNoBit) {
 }
 
 TEST_P(Fp8Models, NoNodeReadsWhatNothingWrote) {
-  Made engine(model_, options(), device_);
+  Fp8Engine engine(model_, options(), device_);
   std::vector<float> seen[2];
   for (const bool poisoned : {false, true}) {
     if (poisoned) engine.executor().poison_transients();
@@ -247,7 +240,7 @@ TEST_P(Fp8Models, TheSameBitsOnAnyNumberOfThreads) {
   std::vector<float> parameters[3];
   for (const int threads : {1, 2, 3}) {
     device::CpuDevice device(threads);
-    Made engine(model_, options(), device);
+    Fp8Engine engine(model_, options(), device);
     engine.micro_step(true);
     engine.update();
     parameters[threads - 1] = array_of(engine, optim::kParameters);
@@ -258,15 +251,15 @@ TEST_P(Fp8Models, TheSameBitsOnAnyNumberOfThreads) {
 
 // Scales are a tensor's, but they change in the update only: within a step a document cannot be seen through them.
 TEST_P(Fp8Models, DocumentsCannotSeeEachOther) {
-  Made engine(model_, options(), device_);
-  testing::expect_documents_apart(engine, some_batch(model_.vocab));
+  Fp8Engine engine(model_, options(), device_);
+  testing::expect_documents_apart(engine, testing::tiny_batch(model_.vocab));
 }
 
 // What is measured and written does not know of eight bits.
 TEST_P(Fp8Models, EvaluationIsThatOfBf16) {
   LoweringOptions plain = options();
   plain.fp8.clear();
-  Made in_fp8(model_, options(), device_), in_bf16(model_, plain, device_);
+  Fp8Engine in_fp8(model_, options(), device_), in_bf16(model_, plain, device_);
   const std::vector<float> scales = array_of(in_fp8, "fp8 input scales"), recorded = array_of(in_fp8, "fp8 input amax");
   EXPECT_EQ(in_fp8.evaluate(), in_bf16.evaluate());
   EXPECT_EQ(in_fp8.logits(), in_bf16.logits());
@@ -277,9 +270,9 @@ TEST_P(Fp8Models, EvaluationIsThatOfBf16) {
 }
 
 TEST_P(Fp8Models, WhatIsRecordedIsTheLargestOfAllMicroBatches) {
-  Made engine(model_, options(), device_);
+  Fp8Engine engine(model_, options(), device_);
   std::vector<float> apart[2];
-  const data::Batch batches[] = {some_batch(model_.vocab, 1), some_batch(model_.vocab, 2)};
+  const data::Batch batches[] = {testing::tiny_batch(model_.vocab, 1), testing::tiny_batch(model_.vocab, 2)};
   for (const int i : {0, 1}) {
     engine.executor().clear(engine.lowered().at("fp8 gradient amax"));
     engine.upload(batches[i]);
@@ -297,7 +290,7 @@ TEST_P(Fp8Models, WhatIsRecordedIsTheLargestOfAllMicroBatches) {
 
 // A gradient that is not finite: the update is not made, the scales stay, and the next step is as it would have been.
 TEST_P(Fp8Models, ASkippedUpdateLeavesTheScales) {
-  Made engine(model_, options(), device_);
+  Fp8Engine engine(model_, options(), device_);
   const std::vector<float> inputs = array_of(engine, "fp8 input scales"),
                            gradients = array_of(engine, "fp8 gradient scales");
   engine.micro_step(true);
@@ -329,6 +322,338 @@ std::vector<std::string> family_names() {
 const auto kName = [](const auto& c) { return c.param; };
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Models, ::testing::ValuesIn(family_names()), kName);
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Gradients, ::testing::ValuesIn(family_names()), kName);
+
+constexpr data::BatchShape kScalesShape{.rows = 2, .seq_len = 32, .max_segments = 4};
+
+config::Model scales_model(const char* family = "llama") {
+  config::Model m = testing::tiny_model(family);
+  m.hidden = 32, m.heads = 2, m.kv_heads = 2, m.head_dim = 16, m.ffn = 48;
+  return m;
+}
+
+LoweringOptions scales_options(const config::Model& model) {
+  LoweringOptions o;
+  o.batch = kScalesShape;
+  o.compute = DType::bf16;
+  o.fp8 = fp8_candidates(family_of(model).table(model), kScalesShape.tokens()).products;
+  o.optim.lr = 1e-3;
+  return o;
+}
+
+data::Batch scales_batch(std::uint64_t key = 1) {
+  return testing::batch_of(kScalesShape,
+                           {testing::random_document(key, 32, 53), testing::random_document(key + 1, 20, 53)});
+}
+
+struct ScalesState {
+  std::vector<float> scales, parameters, moments;
+  explicit ScalesState(Engine& e)
+      : scales(array_of(e, kFp8InputScales)), parameters(array_of(e, optim::kParameters)), moments() {
+    const std::vector<float> gradients = array_of(e, kFp8GradientScales);
+    scales.insert(scales.end(), gradients.begin(), gradients.end());
+    for (const char* name : {"first moments", "second moments"}) {
+      const std::vector<float> m = array_of(e, name);
+      moments.insert(moments.end(), m.begin(), m.end());
+    }
+  }
+  bool operator==(const ScalesState&) const = default;
+};
+
+const ops::Fp8Scale& entry(const std::vector<float>& scales, std::size_t i) {
+  return reinterpret_cast<const ops::Fp8Scale*>(scales.data())[i];
+}
+
+void scales_step(Engine& e, std::uint64_t index, const data::Batch& b) {
+  e.upload(b);
+  e.set_step(index, 1e-3, 0, 0);
+  e.micro_step(true);
+  e.set_step(index, 1e-3, static_cast<double>(b.pairs), 0);
+  e.update();
+}
+
+TEST(Fp8Scales, ComeFromTheFirstBatchBeforeItIsTrainedOn) {
+  for (const char* family : {"llama", "olmo2"}) {
+    device::CpuDevice device(2);
+    const config::Model model = scales_model(family);
+    testing::TinyEngine engine(model, scales_options(model), device);
+    const ScalesState before(engine);
+    engine.upload(scales_batch());
+    engine.set_step(0, 1e-3, 0, 0);
+    engine.micro_step(true);
+    const ScalesState after(engine);
+    EXPECT_EQ(after.parameters, before.parameters);
+    EXPECT_EQ(after.moments, before.moments);
+    const std::size_t entries = after.scales.size() / ops::kScaleFloats;
+    EXPECT_EQ(entries, 2u * 4 * 2);  // inputs and gradients of four linears in two layers
+    for (std::size_t i = 0; i < entries; ++i) {
+      const ops::Fp8Scale& s = entry(after.scales, i);
+      EXPECT_GT(s.amax, 0) << i;
+      EXPECT_EQ(s.scale, std::exp2(std::floor(std::log2(s.scale)))) << i;
+      EXPECT_EQ(s.inverse, 1 / s.scale) << i;
+      EXPECT_TRUE(s.next == 0 || s.next == 2) << i << ": a norm's has no history, others that of two passes";
+    }
+  }
+}
+
+// The first micro-step of an engine that had scales all along is that of one which had to find them.
+TEST(Fp8Scales, FindingThemLeavesNoOtherTrace) {
+  device::CpuDevice device(2);
+  const config::Model model = scales_model();
+  Engine finds(model, scales_options(model), device), has(model, scales_options(model), device);
+  for (Engine* e : {&finds, &has}) {
+    e->initialise(3);
+    e->upload(scales_batch());
+    e->set_step(0, 1e-3, 0, 0);
+    e->micro_step(true);
+  }
+  const double loss = finds.loss_sum();
+  has.micro_step(true);  // once more, without finding anything
+  EXPECT_EQ(has.loss_sum(), loss);
+  EXPECT_EQ(array_of(has, optim::kGradients), array_of(finds, optim::kGradients));
+}
+
+TEST(Fp8Scales, ARehearsalLeavesThemAsTheyAre) {
+  device::CpuDevice device(2);
+  const config::Model model = scales_model();
+  Engine one(model, scales_options(model), device), two(model, scales_options(model), device);
+  for (Engine* e : {&one, &two}) {
+    e->initialise(3);
+    scales_step(*e, 0, scales_batch());
+  }
+  const ScalesState before(two);
+  two.rehearse(scales_batch(17));
+  EXPECT_EQ(ScalesState(two), before);
+  for (const std::string_view record : {kFp8InputAmax, kFp8GradientAmax})
+    for (const float amax : array_of(two, record)) EXPECT_EQ(amax, 0);
+  scales_step(one, 1, scales_batch(5));
+  scales_step(two, 1, scales_batch(5));
+  EXPECT_EQ(ScalesState(one), ScalesState(two));
+}
+
+config::Config config_of(const std::string& family, bool tied, const char* head) {
+  config::Config c;
+  c.model = testing::tiny_model(family, tied);
+  c.model.hidden = 32, c.model.head_dim = 16, c.model.ffn = 48, c.model.vocab = 80;
+  c.model.init_std = 0.1;
+  c.train.batch_size = 2, c.train.seq_len = 32, c.train.accumulate = 2;
+  c.data.max_segments = 4;
+  c.precision.matmul = "fp8", c.precision.head = head;
+  return c;
+}
+
+const ops::LmLoss<program::ValueId>& loss_of(const LoweredModel& m, std::string_view program) {
+  for (const program::Node& node : m.set.find(program).nodes)
+    if (const auto* loss = std::get_if<ops::LmLoss<program::ValueId>>(&node.op)) return *loss;
+  fail_machine("{} has no loss", program);
+}
+
+TEST(Fp8Head, LowersForEveryFamilyAndDevice) {
+  for (const Family* family : families()) {
+    for (const bool tied : {false, true}) {
+      for (const Kind kind : {Kind::cpu, Kind::cuda}) {
+        for (const char* recompute : {"none", "block"}) {
+          config::Config c = config_of(std::string(family->name), tied, "fp8");
+          c.train.recompute = recompute;
+          LoweringOptions o = lowering_options(c, kind);
+          ASSERT_TRUE(o.fp8_head);
+          o.loss_chunk = 37;
+          const LoweredModel m = lower(c.model, o);
+          EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
+          for (const std::string_view step : {kFirst, kAccumulate}) {
+            const auto& loss = loss_of(m, step);
+            ASSERT_TRUE(loss.fp8.present());
+            EXPECT_EQ(m.set.at(loss.fp8.x).shape, (Shape{32, 64}));
+            EXPECT_EQ(m.set.at(loss.fp8.weight).shape, (Shape{32, 80}));
+            EXPECT_EQ(m.set.at(loss.fp8.dlogits).shape, (Shape{80, 32})) << "chunks are multiples of 16";
+            EXPECT_EQ(m.set.at(loss.logits).shape, (Shape{32, 80}));
+          }
+          EXPECT_FALSE(loss_of(m, kEvaluate).fp8.weight.present());
+        }
+      }
+    }
+  }
+}
+
+TEST(Fp8Head, IsRefusedWithAReasonWhereProductsWouldBe) {
+  const auto candidates = [](std::int64_t vocab, std::int64_t tokens, bool asked) {
+    config::Config c = config_of("llama", false, "fp8");
+    c.model.vocab = vocab;
+    return fp8_candidates(family_of(c.model).table(c.model), tokens, asked);
+  };
+  EXPECT_TRUE(candidates(80, 64, true).head);
+  EXPECT_TRUE(candidates(80, 64, true).refused.empty());
+  EXPECT_FALSE(candidates(80, 64, false).head);
+  EXPECT_FALSE(candidates(81, 64, true).head);
+  EXPECT_EQ(candidates(81, 64, true).refused.size(), 1u);
+  EXPECT_TRUE(candidates(81, 64, false).refused.empty());
+  EXPECT_FALSE(candidates(80, 60, true).head);
+
+  config::Config c = config_of("llama", false, "fp8");
+  c.model.vocab = 81;
+  const LoweringOptions o = lowering_options(c, Kind::cpu);
+  EXPECT_FALSE(o.fp8_head);
+  EXPECT_FALSE(loss_of(lower(c.model, o), kFirst).fp8.weight.present());
+}
+
+// One batch again and again, two micro-batches a step.
+struct Learned {
+  std::vector<double> losses;
+  std::vector<float> gradients;  // of the first step
+};
+Learned learn(const config::Config& c, int steps, bool head_alone = false) {
+  device::CpuDevice device(2);
+  LoweringOptions o = lowering_options(c, Kind::cpu);
+  if (head_alone) o.fp8.clear();
+  testing::TinyEngine engine(c.model, o, device);
+  const data::Batch batch =
+      batch_of(batch_shape(c), {random_document(1, 31, c.model.vocab), random_document(2, 9, c.model.vocab),
+                                random_document(3, 17, c.model.vocab)});
+  Learned learned;
+  for (int step = 0; step < steps; ++step) {
+    engine.upload(batch);
+    engine.set_step(static_cast<std::uint64_t>(step), 3e-3, static_cast<double>(2 * batch.pairs), 0);
+    engine.executor().poison_transients();
+    engine.micro_step(true);
+    engine.micro_step(false);
+    learned.losses.push_back(engine.loss_sum() / static_cast<double>(2 * batch.pairs));
+    if (step == 0) learned.gradients = array_of(engine, optim::kGradients);
+    engine.update();
+  }
+  return learned;
+}
+
+TEST(Fp8Head, LearnsAsOneInBf16Does) {
+  constexpr int kSteps = 20;
+  for (const bool tied : {false, true}) {
+    const Learned bf16 = learn(config_of("llama", tied, "bf16"), kSteps),
+                  fp8 = learn(config_of("llama", tied, "fp8"), kSteps);
+    EXPECT_EQ(fp8.losses[0], bf16.losses[0]) << "logits are the same product";
+    EXPECT_LT(fp8.losses.back(), 0.9 * fp8.losses[0]);
+    for (int i = 0; i < kSteps; ++i) {
+      const auto step = static_cast<std::size_t>(i);
+      EXPECT_NEAR(fp8.losses[step], bf16.losses[step], 0.02 * bf16.losses[step]) << "step " << step;
+    }
+  }
+}
+
+// Linears in bf16, so that no cast but the head's is between the two.
+TEST(Fp8Head, ChangesGradientsByTheErrorOfItsCasts) {
+  for (const Family* family : families()) {
+    for (const bool tied : {false, true}) {
+      const std::string name(family->name);
+      const Learned bf16 = learn(config_of(name, tied, "bf16"), 1, true),
+                    fp8 = learn(config_of(name, tied, "fp8"), 1, true);
+      EXPECT_EQ(fp8.losses, bf16.losses);
+      double difference = 0, norm = 0;
+      for (std::size_t i = 0; i < bf16.gradients.size(); ++i) {
+        difference += std::pow(fp8.gradients[i] - bf16.gradients[i], 2.0);
+        norm += std::pow(bf16.gradients[i], 2.0);
+      }
+      EXPECT_LT(std::sqrt(difference), 0.06 * std::sqrt(norm)) << name;
+      EXPECT_GT(std::sqrt(difference), 0.01 * std::sqrt(norm)) << name << ": was it in eight bits at all?";
+    }
+  }
+}
+
+config::Model model_in_sixteens() {
+  config::Model m = tiny_model("llama");
+  m.hidden = 32;
+  m.head_dim = 16;
+  m.ffn = 48;
+  return m;
+}
+
+class Fp8SeenTest : public ::testing::TestWithParam<program::Recompute> {
+ protected:
+  Fp8SeenTest() : batch_(batch_of({1, 32, 4}, {random_document(1, 20, 53), random_document(2, 9, 53)})) {}
+
+  std::unique_ptr<Engine> engine() {
+    const config::Model m = model_in_sixteens();
+    LoweringOptions o;
+    o.batch = batch_.shape;
+    o.compute = DType::bf16;
+    o.recompute = GetParam();
+    o.fp8 = fp8_candidates(family_of(m).table(m), o.batch.tokens()).products;
+    auto made = std::make_unique<Engine>(m, o, device_);
+    made->initialise(3);
+    made->upload(batch_);
+    made->set_step(0, 1e-3, static_cast<double>(batch_.pairs), 0);
+    return made;
+  }
+  // A micro-step and an update, so that scales are known.
+  static void settle(Engine& e) {
+    e.micro_step(true);
+    e.update();
+  }
+  static std::map<std::string, Fp8Seen> look(Engine& e) {
+    std::map<std::string, Fp8Seen> seen;
+    for (Fp8Seen& t : e.watched_micro_step(true)) seen.emplace(t.name, t);
+    return seen;
+  }
+  void change_scale(Engine& e, std::string_view name, float factor) {
+    for (const Fp8Tensor& t : e.lowered().fp8) {
+      if (t.name != name) continue;
+      ops::Fp8Scale entry;
+      e.executor().read(t.scale, &entry, sizeof entry);
+      entry.scale *= factor;
+      entry.inverse /= factor;
+      e.executor().write(t.scale, &entry, sizeof entry);
+    }
+  }
+
+  device::CpuDevice device_{2};
+  data::Batch batch_;
+};
+
+TEST_P(Fp8SeenTest, NamesWhatEveryLinearCasts) {
+  const auto e = engine();
+  settle(*e);
+  const auto seen = look(*e);
+  EXPECT_EQ(seen.size(), 2u * 4 * 3);
+  for (const char* linear : {"qkv", "out", "gate_up", "down"}) {
+    for (const char* what : {"input", "gradient", "weight"}) {
+      const std::string name = fmt::format("layer 1/{} {}", linear, what);
+      ASSERT_TRUE(seen.contains(name)) << name;
+      const Fp8Seen& t = seen.at(name);
+      EXPECT_EQ(t.format, std::string_view(what) == "gradient" ? DType::e5m2 : DType::e4m3) << name;
+      EXPECT_GT(t.scale, 0) << name;
+      EXPECT_GT(t.amax, 0) << name;
+      EXPECT_LE(t.amax * t.scale, t.format == DType::e5m2 ? 57344 : 448) << name;
+      EXPECT_EQ(t.saturated, 0) << name;
+      EXPECT_LT(t.zero, 0.5) << name;
+    }
+  }
+}
+
+TEST_P(Fp8SeenTest, ChangesNoBitOfTheStep) {
+  const auto one = engine(), other = engine();
+  for (const auto& e : {&one, &other}) settle(**e);
+  for (int step = 0; step < 2; ++step) {
+    one->micro_step(true);
+    look(*other);
+    EXPECT_EQ(array_of(*one, optim::kGradients), array_of(*other, optim::kGradients));
+    EXPECT_EQ(one->loss_sum(), other->loss_sum());
+    one->update();
+    other->update();
+  }
+  EXPECT_EQ(array_of(*one, optim::kParameters), array_of(*other, optim::kParameters));
+}
+
+TEST_P(Fp8SeenTest, SeesWhatDoesNotFitAndWhere) {
+  const auto e = engine();
+  settle(*e);
+  change_scale(*e, "layer 1/down input", 0x1p20f);
+  change_scale(*e, "layer 0/qkv gradient", 0x1p-40f);
+  for (const auto& [name, t] : look(*e)) {
+    const bool large = name == "layer 1/down input", small = name == "layer 0/qkv gradient";
+    EXPECT_EQ(t.saturated > 0.5, large) << name;
+    EXPECT_EQ(t.amax * t.scale > 448 && t.format == DType::e4m3, large) << name;
+    EXPECT_EQ(t.zero > 0.9, small) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recompute, Fp8SeenTest,
+                         ::testing::Values(program::Recompute::none, program::Recompute::block));
 
 }  // namespace
 }  // namespace redline::model

@@ -20,17 +20,15 @@ namespace {
 using testing::batch_of;
 using testing::random_document;
 
-constexpr data::BatchShape kShape{2, 16, 8};
-
-config::Model tiny() {
+config::Model moments_model() {
   config::Model model = testing::tiny_model("qwen3");
   model.vocab = 50;  // the embedding ends within a block
   return model;
 }
 
-LoweringOptions options(const std::string& moments) {
+LoweringOptions moments_options(const std::string& moments) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = testing::kShortShape;
   o.accumulate = false;
   o.seed = 5;
   o.optim.moments = moments;
@@ -45,7 +43,7 @@ std::vector<const optim::StateArray*> rows_of(const LoweredModel& m, std::string
 }
 
 TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
-  const LoweredModel m = lower(tiny(), options("8bit"));
+  const LoweredModel m = lower(moments_model(), moments_options("8bit"));
   EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
   std::int64_t small = 0, covered = 0;
   for (std::size_t i = 0; i < m.table.size(); ++i) {
@@ -67,7 +65,8 @@ TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
   const auto moments = [](const LoweredModel& lowered) {
     return lowered.set.memory.by_role[static_cast<int>(program::Role::moment)];
   };
-  const std::int64_t fp32 = moments(lower(tiny(), options("fp32"))), bf16 = moments(lower(tiny(), options("bf16")));
+  const std::int64_t fp32 = moments(lower(moments_model(), moments_options("fp32"))),
+                     bf16 = moments(lower(moments_model(), moments_options("bf16")));
   EXPECT_NEAR(static_cast<double>(bf16), 0.5 * static_cast<double>(fp32), 512);
   EXPECT_NEAR(static_cast<double>(moments(m)),
               static_cast<double>(fp32 - 8 * codes.range.elements() + 2 * codes.range.elements() +
@@ -78,9 +77,9 @@ TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
 // What the roofline counts for each parameter: it moves twice where it is updated, as moments and scales do.
 TEST(Moments, NodesCostTheirBytes) {
   for (const auto& [moments, bytes] : {std::pair{"fp32", 30.0}, {"bf16", 22.0}, {"8bit", 18.0 + 16.0 / 256}}) {
-    LoweringOptions o = options(moments);
+    LoweringOptions o = moments_options(moments);
     o.compute = DType::bf16;
-    const LoweredModel m = lower(tiny(), o);
+    const LoweredModel m = lower(moments_model(), o);
     double largest = 0, of = 0;
     for (const program::Node& node : m.set.find(kUpdate).nodes)
       if (const auto* op = std::get_if<optim::AdamW<program::ValueId>>(&node.op)) {
@@ -96,7 +95,8 @@ double train(Engine& engine, int steps) {
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
-    const data::Batch batch = batch_of(kShape, {random_document(key, 15, 50), random_document(key + 50, 14, 50)});
+    const data::Batch batch =
+        batch_of(testing::kShortShape, {random_document(key, 15, 50), random_document(key + 50, 14, 50)});
     const double of_step = testing::step_on(engine, batch, step, 3e-3);
     if (step >= steps - 4) loss += of_step / 4;
   }
@@ -107,10 +107,10 @@ TEST(Moments, TrainAsFp32Does) {
   device::CpuDevice device(1);
   std::map<std::string, double> losses;
   for (const char* moments : {"fp32", "bf16", "8bit"}) {
-    Engine engine(tiny(), options(moments), device);
+    Engine engine(moments_model(), moments_options(moments), device);
     losses[moments] = train(engine, 80);
   }
-  Engine start(tiny(), options("fp32"), device);
+  Engine start(moments_model(), moments_options("fp32"), device);
   EXPECT_LT(losses["fp32"], 0.6 * train(start, 4)) << "nothing was learned";
   EXPECT_NEAR(losses["bf16"], losses["fp32"], 0.03 * losses["fp32"]);
   EXPECT_NEAR(losses["8bit"], losses["fp32"], 0.06 * losses["fp32"]);
@@ -160,11 +160,11 @@ TEST(Moments, OfOneKindBecomeAnother) {
   device::CpuDevice device(1);
   const Path path = temp / optim::kOptimizerFile;
   for (const std::string from : {"fp32", "bf16", "8bit"}) {
-    Engine before(tiny(), options(from), device);
+    Engine before(moments_model(), moments_options(from), device);
     train(before, 5);
     save(before, path);
     for (const std::string to : {"fp32", "bf16", "8bit"}) {
-      Engine after(tiny(), options(to), device);
+      Engine after(moments_model(), moments_options(to), device);
       after.initialise(1);
       load(after, path);
       for (const bool first : {true, false}) {
@@ -186,7 +186,7 @@ TEST(Moments, OfOneKindBecomeAnother) {
 TEST(Moments, CodesWithoutScalesAreRefused) {
   testing::TempFolder temp;
   device::CpuDevice device(1);
-  Engine engine(tiny(), options("8bit"), device);
+  Engine engine(moments_model(), moments_options("8bit"), device);
   train(engine, 1);
   const std::vector<Tensor> arrays = engine.state();
   std::vector<StateTensor> tensors = state_tensors(engine.lowered().state, engine.layout(), optim::kOptimizerFile);
@@ -197,7 +197,7 @@ TEST(Moments, CodesWithoutScalesAreRefused) {
       [&](std::span<const StateTensor> some, const TakeBytes& take) { read_state(some, arrays, device, take); },
       real_files(), path);
   for (const char* moments : {"8bit", "fp32"}) {
-    Engine other(tiny(), options(moments), device);
+    Engine other(moments_model(), moments_options(moments), device);
     try {
       load(other, path);
       ADD_FAILURE() << moments;
@@ -213,9 +213,9 @@ TEST(Moments, RanksWriteEveryCodeAndScaleOnce) {
     for (const int ranks : {1, 2, 3, 5}) {
       std::map<std::string, std::vector<int>> written;
       for (int rank = 0; rank < ranks; ++rank) {
-        LoweringOptions o = options("8bit");
+        LoweringOptions o = moments_options("8bit");
         o.sharing = {.rank = rank, .ranks = ranks, .mode = mode};
-        const LoweredModel m = lower(tiny(), o);
+        const LoweredModel m = lower(moments_model(), o);
         for (const StateTensor& t : tensors_to_write(m.state, m.layout, optim::kOptimizerFile, rank, ranks)) {
           std::int64_t n = 1;
           for (const std::int64_t extent : t.shape) n *= extent;

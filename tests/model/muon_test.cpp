@@ -22,12 +22,11 @@ using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
 
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 24, .max_segments = 4};
-constexpr double kLr = 0.01;
+constexpr double kMuonLr = 0.01;
 
-LoweringOptions options(const Optimizer& optimizer) {
+LoweringOptions muon_options(const Optimizer& optimizer) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = testing::kTinyShape;
   o.accumulate = false;
   o.optimizer = &optimizer;
   o.optim.clip = 0.5;
@@ -36,10 +35,11 @@ LoweringOptions options(const Optimizer& optimizer) {
   return o;
 }
 
-double step(Engine& engine, int index, std::uint64_t key = 0) {
+double muon_step(Engine& engine, int index, std::uint64_t key = 0) {
   const std::int64_t vocab = engine.model().vocab;
-  const data::Batch batch = batch_of(kShape, {random_document(key, 20, vocab), random_document(key + 1, 23, vocab)});
-  return testing::step_on(engine, batch, index, kLr);
+  const data::Batch batch =
+      batch_of(testing::kTinyShape, {random_document(key, 20, vocab), random_document(key + 1, 23, vocab)});
+  return testing::step_on(engine, batch, index, kMuonLr);
 }
 
 bool in_layer(const StoredParameter& p) { return p.name.find("layers.") != p.name.npos && p.shape.size() == 2; }
@@ -87,20 +87,19 @@ class MuonModels : public ::testing::TestWithParam<std::tuple<std::string, bool>
 // Two steps, so that momentum counts; with each set of polynomials.
 TEST_P(MuonModels, EveryMatrixMovesAsWrittenDownAndAllElseAsAdamW) {
   for (const bool polar : {false, true}) {
-    LoweringOptions o = options(kMuon);
+    LoweringOptions o = muon_options(kMuon);
     o.optim.muon_coefficients = polar ? "polar_express" : "quintic";
     o.optim.muon_rounds = polar ? 4 : 5;
     o.optim.muon_momentum_from = 0.5;
     o.optim.muon_momentum_steps = 2;
     const ops::Polynomials which = polar ? ops::Polynomials::polar_express : ops::Polynomials::quintic;
-    Engine engine(model_, o, device_), adamw(model_, options(kAdamW), device_);
-    engine.initialise(3);
+    testing::TinyEngine engine(model_, o, device_), adamw(model_, muon_options(kAdamW), device_);
     adamw.initialise(3);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     std::vector<double> momentum(static_cast<std::size_t>(engine.layout().total));
     for (int index = 0; index < 2; ++index) {
       const std::vector<float> before = array_of(engine, optim::kParameters);
-      step(engine, index);
+      muon_step(engine, index);
       const std::vector<float> after = array_of(engine, optim::kParameters);
       const std::vector<float> gradients = array_of(engine, optim::kGradients);
       UpdateResult result;
@@ -118,16 +117,16 @@ TEST_P(MuonModels, EveryMatrixMovesAsWrittenDownAndAllElseAsAdamW) {
           u.push_back(g + mu * momentum[i]);
         }
         const Matrix x = orthogonal(u, rows, columns, which, o.optim.muon_rounds);
-        const double scale = kLr * 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+        const double scale = kMuonLr * 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
         for (std::size_t i = 0; i < x.size(); ++i) {
           const std::size_t at = static_cast<std::size_t>(p.offset) + i;
-          const double want = static_cast<double>(before[at]) * (1 - kLr * 0.2) - scale * x[i];
+          const double want = static_cast<double>(before[at]) * (1 - kMuonLr * 0.2) - scale * x[i];
           ASSERT_NEAR(static_cast<double>(after[at]), want, 2e-4 * scale + 1e-6) << p.name << " " << i;
         }
       }
       EXPECT_EQ(matrices, 7 * model_.layers);
       if (index > 0) continue;  // from here on the two have other gradients
-      step(adamw, index);
+      muon_step(adamw, index);
       const std::vector<float> want = array_of(adamw, optim::kParameters);
       for (const StoredParameter& p : engine.layout().stored) {
         if (in_layer(p)) continue;
@@ -143,11 +142,10 @@ TEST_P(MuonModels, LearnAndRepeatToTheBit) {
     std::vector<double> losses[3];
     std::vector<float> parameters[3];
     for (const int turn : {0, 1, 2}) {
-      LoweringOptions o = options(*optimizer);
+      LoweringOptions o = muon_options(*optimizer);
       if (turn == 2) o.recompute = program::Recompute::block;
-      Engine engine(model_, o, device_);
-      engine.initialise(3);
-      for (int i = 0; i < 12; ++i) losses[turn].push_back(step(engine, i));
+      testing::TinyEngine engine(model_, o, device_);
+      for (int i = 0; i < 12; ++i) losses[turn].push_back(muon_step(engine, i));
       parameters[turn] = array_of(engine, optim::kParameters);
       EXPECT_LT(losses[turn].back(), losses[turn].front() - 1) << "a batch that it sees again and again";
     }
@@ -162,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Families, MuonModels,
                          ::testing::Combine(::testing::Values("llama", "qwen3", "olmo2"), ::testing::Bool()));
 
 TEST(MuonModel, KeepsMomentumForMatricesAndMomentsForAllElse) {
-  const LoweredModel m = lower(tiny_model("llama"), options(kNorMuon));
+  const LoweredModel m = lower(tiny_model("llama"), muon_options(kNorMuon));
   std::int64_t momentum = 0, first = 0, rows = 0, matrices = 0, row_count = 0;
   for (const optim::StateArray& a : m.state) {
     if (a.name == optim::kMomentum) momentum += a.elements();
@@ -192,14 +190,13 @@ TEST(MuonModel, KeepsMomentumForMatricesAndMomentsForAllElse) {
 TEST(MuonModel, ZeroGradientsMoveNothing) {
   device::CpuDevice device(2);
   for (const Optimizer* optimizer : {&kMuon, &kNorMuon}) {
-    LoweringOptions o = options(*optimizer);
+    LoweringOptions o = muon_options(*optimizer);
     o.optim.weight_decay = 0;
-    Engine engine(tiny_model("llama"), o, device);
-    engine.initialise(3);
+    testing::TinyEngine engine(tiny_model("llama"), o, device);
     const std::vector<float> before = array_of(engine, optim::kParameters);
     engine.executor().clear(engine.lowered().at(optim::kGradients));
     engine.executor().clear(engine.lowered().loss_sum);
-    engine.set_step(0, kLr, 10, 0);
+    engine.set_step(0, kMuonLr, 10, 0);
     engine.update();
     EXPECT_EQ(array_of(engine, optim::kParameters), before);
     EXPECT_TRUE(engine.parameters_finite());
@@ -209,9 +206,8 @@ TEST(MuonModel, ZeroGradientsMoveNothing) {
 // With a gradient that is no number nothing of the state changes.
 TEST(MuonModel, AStepThatIsNotFiniteTouchesNothing) {
   device::CpuDevice device(2);
-  Engine engine(tiny_model("qwen3"), options(kNorMuon), device);
-  engine.initialise(3);
-  step(engine, 0);
+  testing::TinyEngine engine(tiny_model("qwen3"), muon_options(kNorMuon), device);
+  muon_step(engine, 0);
   const auto all = [&] {
     return testing::all_bytes(engine, [&](std::span<const StateTensor> tensors, const TakeBytes& take) {
       read_state(tensors, engine.state(), device, take);
@@ -219,10 +215,10 @@ TEST(MuonModel, AStepThatIsNotFiniteTouchesNothing) {
   };
   const std::vector<std::byte> before = all();
   testing::array_on_host(engine, optim::kGradients)[5] = std::numeric_limits<float>::quiet_NaN();
-  engine.set_step(1, kLr, 10, 0);
+  engine.set_step(1, kMuonLr, 10, 0);
   engine.update();
   EXPECT_EQ(all(), before);
-  step(engine, 1);
+  muon_step(engine, 1);
   EXPECT_NE(all(), before);
 }
 
@@ -234,20 +230,19 @@ TEST(MuonModel, CopiesOfWeightsFollow) {
   model.heads = model.kv_heads = 2;
   model.ffn = 48;
   model.vocab = 64;
-  LoweringOptions o = options(kMuon);
+  LoweringOptions o = muon_options(kMuon);
   o.batch = {2, 32, 8};
   o.compute = DType::bf16;
   o.fp8 = fp8_candidates(family_of(model).table(model), o.batch.tokens()).products;
   ASSERT_FALSE(o.fp8.empty());
   device::CpuDevice device(2);
-  Engine engine(model, o, device);
-  engine.initialise(3);
+  testing::TinyEngine engine(model, o, device);
   const data::Batch batch =
       batch_of(o.batch, {random_document(1, 30, model.vocab), random_document(2, 32, model.vocab)});
   engine.upload(batch);
   std::vector<double> losses;
   for (int i = 0; i < 10; ++i) {
-    engine.set_step(static_cast<std::uint64_t>(i), kLr, static_cast<double>(batch.pairs), 0);
+    engine.set_step(static_cast<std::uint64_t>(i), kMuonLr, static_cast<double>(batch.pairs), 0);
     engine.micro_step(true);
     engine.update();
     losses.push_back(engine.loss_sum() / static_cast<double>(batch.pairs));

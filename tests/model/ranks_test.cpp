@@ -14,10 +14,9 @@ namespace {
 using namespace redline::testing;
 using dist::Mode;
 
-constexpr data::BatchShape kShape{2, 16, 8};
 constexpr Mode kModes[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
 
-struct Case {
+struct RankCase {
   std::string family = "llama";
   bool tied = false;
   int micro_batches = 4;  // of a step, over all ranks
@@ -32,20 +31,20 @@ struct Case {
 // Documents of unequal lengths: every rank has another number of pairs.
 data::Batch batch_number(std::int64_t step, std::int64_t k, std::int64_t vocab) {
   const auto key = static_cast<std::uint64_t>(100 * step + k);
-  return batch_of(kShape, {random_document(key, 3 + 2 * k % 13, vocab), random_document(key + 50, 14 - k, vocab)});
+  return batch_of(kShortShape, {random_document(key, 3 + 2 * k % 13, vocab), random_document(key + 50, 14 - k, vocab)});
 }
 
-struct Trained {
+struct RankRun {
   std::vector<double> losses, norms;
   std::vector<float> parameters;
   double held_out = 0;
   std::int64_t arena = 0;  // of the rank that has most
-  bool operator==(const Trained&) const = default;
+  bool operator==(const RankRun&) const = default;
 };
 
-LoweringOptions options_of(const Case& c, int ranks) {
+LoweringOptions options_of(const RankCase& c, int ranks) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = kShortShape;
   o.accumulate = c.micro_batches / ranks > 1;
   o.compute = c.compute;
   o.recompute = c.recompute;
@@ -57,20 +56,19 @@ LoweringOptions options_of(const Case& c, int ranks) {
 }
 
 // Three steps; every rank's result must be the same.
-Trained train_on(int ranks, Mode mode, const Case& c) {
+RankRun train_on(int ranks, Mode mode, const RankCase& c) {
   config::Model model = tiny_model(c.family, c.tied);
   model.vocab = c.vocab;
-  Trained result;
+  RankRun result;
   std::mutex mutex;
   on_ranks(ranks, [&](dist::Group& group) {
     LoweringOptions o = options_of(c, ranks);
     o.sharing = {.rank = group.rank(), .ranks = ranks, .mode = mode, .bf16_wire = c.bf16_wire};
     o.execution.group = &group;
     device::CpuDevice device(1);
-    Engine engine(model, o, device);
-    engine.initialise(3);
+    TinyEngine engine(model, o, device);
     const int micros = c.micro_batches / ranks;
-    Trained mine;
+    RankRun mine;
     for (std::int64_t step = 0; step < 3; ++step) {
       double pairs = 0;
       for (int micro = 0; micro < micros; ++micro) {
@@ -78,7 +76,8 @@ Trained train_on(int ranks, Mode mode, const Case& c) {
         const data::Batch batch = batch_number(step, k, model.vocab);
         pairs += static_cast<double>(batch.pairs);
         engine.upload(batch);
-        engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0, static_cast<std::uint64_t>(k * kShape.tokens()));
+        engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0,
+                        static_cast<std::uint64_t>(k * kShortShape.tokens()));
         engine.micro_step(micro == 0, micro + 1 == micros);
       }
       engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0);
@@ -113,7 +112,7 @@ Trained train_on(int ranks, Mode mode, const Case& c) {
   return result;
 }
 
-void expect_close(const Trained& got, const Trained& want, double tolerance, const std::string& what) {
+void expect_close(const RankRun& got, const RankRun& want, double tolerance, const std::string& what) {
   for (std::size_t i = 0; i < want.losses.size(); ++i) {
     EXPECT_NEAR(got.losses[i], want.losses[i], tolerance * want.losses[i]) << what << ", step " << i;
     EXPECT_NEAR(got.norms[i], want.norms[i], 10 * tolerance * want.norms[i]) << what << ", step " << i;
@@ -122,12 +121,12 @@ void expect_close(const Trained& got, const Trained& want, double tolerance, con
 }
 
 TEST(Ranks, AnyNumberInAnyModeIsOneRanksStep) {
-  for (const Case& c : {Case{}, Case{.family = "qwen3", .tied = true}, Case{.family = "olmo2"},
-                        Case{.micro_batches = 12, .recompute = program::Recompute::block}}) {
-    const Trained alone = train_on(1, Mode::ddp, c);
+  for (const RankCase& c : {RankCase{}, RankCase{.family = "qwen3", .tied = true}, RankCase{.family = "olmo2"},
+                            RankCase{.micro_batches = 12, .recompute = program::Recompute::block}}) {
+    const RankRun alone = train_on(1, Mode::ddp, c);
     for (const int ranks : {2, 3, 4}) {
       if (c.micro_batches % ranks != 0) continue;
-      std::map<Mode, Trained> by_mode;
+      std::map<Mode, RankRun> by_mode;
       for (const Mode mode : kModes) {
         by_mode[mode] = train_on(ranks, mode, c);
         const std::string what = fmt::format("{} on {} ranks, {}", c.family, ranks, name_of(mode));
@@ -148,9 +147,9 @@ TEST(Ranks, AnyNumberInAnyModeIsOneRanksStep) {
 }
 
 TEST(Ranks, WorkingCopiesAreThoseOfOneRank) {
-  const Case c{.compute = DType::bf16};
-  const Trained alone = train_on(1, Mode::ddp, c);
-  std::map<Mode, Trained> by_mode;
+  const RankCase c{.compute = DType::bf16};
+  const RankRun alone = train_on(1, Mode::ddp, c);
+  std::map<Mode, RankRun> by_mode;
   for (const Mode mode : kModes) {
     by_mode[mode] = train_on(4, mode, c);
     expect_close(by_mode[mode], alone, 2e-3, std::string(name_of(mode)));
@@ -167,10 +166,10 @@ TEST(Ranks, WorkingCopiesAreThoseOfOneRank) {
 // number of ranks, and a moment then lies one place off, now and then.
 TEST(Ranks, SmallMomentsAreThoseOfOneRank) {
   for (const char* moments : {"bf16", "8bit"}) {
-    const Case c{.moments = moments, .vocab = 50};
-    const Trained alone = train_on(1, Mode::ddp, c);
+    const RankCase c{.moments = moments, .vocab = 50};
+    const RankRun alone = train_on(1, Mode::ddp, c);
     for (const int ranks : {2, 4}) {
-      std::map<Mode, Trained> by_mode;
+      std::map<Mode, RankRun> by_mode;
       for (const Mode mode : kModes) {
         by_mode[mode] = train_on(ranks, mode, c);
         const std::string what = fmt::format("{} on {} ranks, {}", moments, ranks, name_of(mode));
@@ -197,16 +196,15 @@ TEST(Ranks, ScalesOfFp8AreThoseOfAllRanks) {
   std::vector<std::vector<float>> scales(2);
   on_ranks(2, [&](dist::Group& group) {
     LoweringOptions o;
-    o.batch = kShape;
+    o.batch = kShortShape;
     o.accumulate = false;
     o.compute = DType::bf16;
-    o.fp8 = fp8_candidates(family_of(model).table(model), kShape.tokens()).products;
+    o.fp8 = fp8_candidates(family_of(model).table(model), kShortShape.tokens()).products;
     o.sharing = {.rank = group.rank(), .ranks = 2, .mode = Mode::ddp};
     o.execution.group = &group;
     ASSERT_FALSE(o.fp8.empty());
     device::CpuDevice device(1);
-    Engine engine(model, o, device);
-    engine.initialise(3);
+    TinyEngine engine(model, o, device);
     for (std::int64_t step = 0; step < 3; ++step) {
       const data::Batch batch = batch_number(step, group.rank(), model.vocab);
       engine.upload(batch);
@@ -224,10 +222,10 @@ TEST(Ranks, ScalesOfFp8AreThoseOfAllRanks) {
 }
 
 TEST(Ranks, AWireInBf16RoundsTheSums) {
-  const Case exact{}, rounded{.bf16_wire = true};
-  const Trained want = train_on(4, Mode::zero1, exact);
+  const RankCase exact{}, rounded{.bf16_wire = true};
+  const RankRun want = train_on(4, Mode::zero1, exact);
   for (const Mode mode : kModes) {
-    const Trained got = train_on(4, mode, rounded);
+    const RankRun got = train_on(4, mode, rounded);
     expect_close(got, want, 1e-2, std::string(name_of(mode)));
     EXPECT_NE(got.parameters, want.parameters);
   }
@@ -236,10 +234,11 @@ TEST(Ranks, AWireInBf16RoundsTheSums) {
 // Ranks have whole matrices of Muon's. Orthogonalising brings small singular values up, and with them what differs in
 // the last bits of a gradient.
 TEST(Ranks, MuonOnAnyNumberInAnyModeIsOneRanksStep) {
-  for (const Case& c : {Case{.optimizer = &kMuon}, Case{.family = "qwen3", .tied = true, .optimizer = &kNorMuon}}) {
-    const Trained alone = train_on(1, Mode::ddp, c);
+  for (const RankCase& c :
+       {RankCase{.optimizer = &kMuon}, RankCase{.family = "qwen3", .tied = true, .optimizer = &kNorMuon}}) {
+    const RankRun alone = train_on(1, Mode::ddp, c);
     for (const int ranks : {2, 4}) {
-      std::map<Mode, Trained> by_mode;
+      std::map<Mode, RankRun> by_mode;
       for (const Mode mode : kModes) {
         by_mode[mode] = train_on(ranks, mode, c);
         expect_close(by_mode[mode], alone, 1e-5, fmt::format("{} on {} ranks, {}", c.family, ranks, name_of(mode)));
@@ -290,7 +289,7 @@ TEST(Ranks, ProgramsWithCollectivesKeepTheRulesOfPairs) {
     for (const bool tied : {false, true})
       for (const bool accumulate : {false, true})
         for (const int ranks : {2, 3}) {
-          Case c{.tied = tied, .micro_batches = accumulate ? 2 * ranks : ranks, .compute = DType::bf16};
+          RankCase c{.tied = tied, .micro_batches = accumulate ? 2 * ranks : ranks, .compute = DType::bf16};
           for (int rank = 0; rank < ranks; ++rank) {
             LoweringOptions o = options_of(c, ranks);
             o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .bf16_wire = rank == 0};

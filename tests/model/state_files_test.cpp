@@ -1,5 +1,5 @@
-// The state table: rows cover what they say, tensors of files are parts of rows, and their bytes come out in order from
-// any device in no more memory than two windows.
+// The rows of the state table and the tensors of files that they are, as every optimizer keeps them; and snapshots, which
+// hold the state as it was though updates follow.
 #include "model/state_files.h"
 
 #include <gtest/gtest.h>
@@ -16,10 +16,11 @@
 namespace redline::model {
 namespace {
 
+using testing::all_bytes;
 using testing::kHandMade;
 using testing::tiny_model;
 
-LoweringOptions options(const Optimizer& optimizer = kAdamW, DType compute = DType::f32) {
+LoweringOptions state_options(const Optimizer& optimizer = kAdamW, DType compute = DType::f32) {
   LoweringOptions o;
   o.batch = {1, 8, 1};
   o.compute = compute;
@@ -28,7 +29,7 @@ LoweringOptions options(const Optimizer& optimizer = kAdamW, DType compute = DTy
 }
 
 TEST(State, RowsAreTheValuesOfTheRunThatPersist) {
-  const LoweredModel m = lower(tiny_model("qwen3"), options(kAdamW, DType::bf16));
+  const LoweredModel m = lower(tiny_model("qwen3"), state_options(kAdamW, DType::bf16));
   std::vector<std::string> names;
   std::int64_t bytes = 0;
   ASSERT_EQ(m.state.size(), m.state_values.size());
@@ -56,7 +57,7 @@ TEST(State, RowsAreTheValuesOfTheRunThatPersist) {
 }
 
 TEST(State, AdamWsFilesHoldEveryParameterUnderItsName) {
-  const LoweredModel m = lower(tiny_model("llama"), options());
+  const LoweredModel m = lower(tiny_model("llama"), state_options());
   const std::vector<StateTensor> model = state_tensors(m.state, m.layout, "model.safetensors");
   const std::vector<StateTensor> optimizer = state_tensors(m.state, m.layout, "optimizer.safetensors");
   const std::size_t n = m.layout.stored.size();
@@ -78,7 +79,7 @@ TEST(State, AdamWsFilesHoldEveryParameterUnderItsName) {
 }
 
 TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
-  const LoweredModel m = lower(tiny_model("llama"), options(kHandMade));
+  const LoweredModel m = lower(tiny_model("llama"), state_options(kHandMade));
   EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
   const Range hidden = testing::hidden_matrices(m.table, m.layout);
   EXPECT_GT(hidden.begin, 0);
@@ -105,8 +106,7 @@ TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
 
 TEST(State, AnUpdateOfARangeMovesThatRangeAlone) {
   device::CpuDevice device(1);
-  Engine engine(tiny_model("llama"), options(kHandMade), device);
-  engine.initialise(3);
+  testing::TinyEngine engine(tiny_model("llama"), state_options(kHandMade), device);
   std::ranges::fill(testing::array_on_host(engine, optim::kGradients), 0.5f);
   const std::vector<float> before = testing::array_of(engine, optim::kParameters);
   engine.set_step(0, 0.1, 1, 0);
@@ -201,6 +201,68 @@ TEST_F(ReadingState, AFileOfSomeOfTheRowsHoldsThoseAlone) {
   std::vector<std::byte> out;
   for (const io::StoredTensor& t : file.tensors()) out.insert(out.end(), t.bytes.begin(), t.bytes.end());
   EXPECT_TRUE(out == expected(some));
+}
+
+void fill(Engine& engine, int byte) {
+  for (const Tensor& array : engine.state()) std::fill_n(array.as<std::uint8_t>(), array.bytes(), byte);
+}
+
+struct SnapshotPlace {
+  bool on_device, on_host;
+  Snapshot::Where where;
+};
+
+class SnapshotIn : public ::testing::TestWithParam<SnapshotPlace> {};
+
+TEST_P(SnapshotIn, IsTheStateAsItWasThoughUpdatesFollow) {
+  testing::LateDevice device(2);
+  Engine engine(testing::tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
+  device.has_room = GetParam().on_device;
+  device.host_has_room = GetParam().on_host;
+  Snapshot snapshot(engine);
+  ASSERT_EQ(snapshot.where(), GetParam().where);
+  for (const int byte : {1, 2}) {  // the second time it takes the place of the first
+    fill(engine, byte);
+    snapshot.take();
+    snapshot.hold_update();
+    if (snapshot.where() != Snapshot::Where::nowhere) fill(engine, 9);  // the update
+    const std::vector<std::byte> read =
+        all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
+    const std::vector<std::byte> live = all_bytes(
+        engine, [&](const auto& tensors, const TakeBytes& take) { read_state(tensors, engine.state(), device, take); });
+    EXPECT_EQ(read.size(), live.size());
+    EXPECT_TRUE(std::ranges::all_of(read, [&](std::byte b) { return b == static_cast<std::byte>(byte); }));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, SnapshotIn,
+                         ::testing::Values(SnapshotPlace{true, true, Snapshot::Where::device},
+                                           SnapshotPlace{false, true, Snapshot::Where::host},
+                                           SnapshotPlace{false, false, Snapshot::Where::nowhere}));
+
+// The copy is under way until somebody waits for it: an update that did not would be seen in it.
+TEST(Snapshot, OfACardInTheHostsMemoryIsCopiedBesideTheWork) {
+  testing::LateDevice device(2);
+  Engine engine(testing::tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
+  device.has_room = false;
+  Snapshot snapshot(engine);
+  fill(engine, 1);
+  snapshot.take();
+  fill(engine, 9);
+  const std::vector<std::byte> read =
+      all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
+  EXPECT_TRUE(std::ranges::all_of(read, [](std::byte b) { return b == std::byte{9}; }));
+}
+
+TEST(Snapshot, IsOneCopyInMemoryThatIsTheHosts) {
+  device::CpuDevice device(2);
+  Engine engine(testing::tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
+  const std::int64_t before = device.allocated_bytes();
+  Snapshot snapshot(engine);
+  EXPECT_EQ(snapshot.where(), Snapshot::Where::host);
+  EXPECT_EQ(snapshot.bytes(), snapshot_bytes(engine.lowered().state));
+  EXPECT_EQ(device.allocated_bytes(), before + snapshot.bytes());
+  EXPECT_GE(snapshot.bytes(), state_bytes(engine.lowered().state));
 }
 
 }  // namespace

@@ -31,6 +31,13 @@ inline config::Model tiny_model(const std::string& family, bool tied = false) {
   return m;
 }
 
+// An engine whose weights are drawn.
+struct TinyEngine : model::Engine {
+  TinyEngine(const config::Model& m, const model::LoweringOptions& o, device::Device& device) : Engine(m, o, device) {
+    initialise(3);
+  }
+};
+
 inline std::vector<std::int32_t> random_document(std::uint64_t key, std::int64_t length, std::int64_t vocab) {
   const Random random(7, key);
   std::vector<std::int32_t> tokens;
@@ -45,6 +52,26 @@ inline data::Batch batch_of(data::BatchShape shape, const std::vector<std::vecto
   batch.clear();
   for (const auto& d : documents) EXPECT_TRUE(batch.append(d));
   return batch;
+}
+
+// The batches of most tests: documents of unequal lengths, one of a single token. Those for a card fill more than a tile
+// of its kernels.
+inline constexpr data::BatchShape kTinyShape{.rows = 2, .seq_len = 24, .max_segments = 4};
+inline constexpr data::BatchShape kShortShape{.rows = 2, .seq_len = 16, .max_segments = 8};
+inline constexpr data::BatchShape kCardShape{.rows = 2, .seq_len = 96, .max_segments = 4};
+
+inline data::Batch documents_of(const data::BatchShape& shape, std::initializer_list<std::int64_t> lengths,
+                                std::int64_t vocab, std::uint64_t key) {
+  data::Batch batch(shape);
+  batch.clear();
+  for (const std::int64_t length : lengths) EXPECT_TRUE(batch.append(random_document(++key, length, vocab)));
+  return batch;
+}
+inline data::Batch tiny_batch(std::int64_t vocab, std::uint64_t key = 0, const data::BatchShape& shape = kTinyShape) {
+  return documents_of(shape, {13, 1, 20, 2}, vocab, 10 * key);
+}
+inline data::Batch card_batch(std::int64_t vocab, std::uint64_t key = 0) {
+  return documents_of(kCardShape, {13, 1, 90, 2, 70}, vocab, 10 * key);
 }
 
 // One update of one micro-batch; the mean loss before it.

@@ -14,11 +14,9 @@ using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
 
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 96, .max_segments = 4};
-
-LoweringOptions options(device::Kind kind, DType compute, bool graphs = true) {
+LoweringOptions average_options(device::Kind kind, DType compute, bool graphs = true) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = testing::kCardShape;
   o.compute = compute;
   o.loss_chunk = 64;
   o.kind = kind;
@@ -30,7 +28,7 @@ LoweringOptions options(device::Kind kind, DType compute, bool graphs = true) {
 
 data::Batch batch_number(std::int64_t k, std::int64_t vocab) {
   const auto key = static_cast<std::uint64_t>(10 * k);
-  return batch_of(kShape, {random_document(key + 1, 80, vocab), random_document(key + 2, 63, vocab)});
+  return batch_of(testing::kCardShape, {random_document(key + 1, 80, vocab), random_document(key + 2, 63, vocab)});
 }
 
 // Steps of two micro-batches; looks at the norms of each where asked to, and returns those of the last.
@@ -75,10 +73,10 @@ class CudaAverageModel : public testing::OnCard<> {
 };
 
 TEST_F(CudaAverageModel, NormsAndAverageAreTheCpus) {
-  Engine on_cpu(tiny_model("qwen3"), options(device::Kind::cpu, DType::f32), cpu_);
+  Engine on_cpu(tiny_model("qwen3"), average_options(device::Kind::cpu, DType::f32), cpu_);
   const NormSums want = train(on_cpu, 4, true);
   for (const bool graphs : {true, false}) {
-    Engine engine(tiny_model("qwen3"), options(device::Kind::cuda, DType::f32, graphs), card());
+    Engine engine(tiny_model("qwen3"), average_options(device::Kind::cuda, DType::f32, graphs), card());
     const NormSums got = train(engine, 4, true);
     expect_close("gradient of tensor ", got.gradients, want.gradients, 1e-2);
     expect_close("weight of tensor ", got.weights, want.weights, 1e-4);
@@ -97,8 +95,8 @@ TEST_F(CudaAverageModel, NormsAndAverageAreTheCpus) {
 
 TEST_F(CudaAverageModel, LookingChangesNoBitAndAnEvaluationOfTheAverageNeither) {
   for (const DType compute : {DType::f32, DType::bf16}) {
-    Engine seen(tiny_model("llama"), options(device::Kind::cuda, compute), card());
-    Engine unseen(tiny_model("llama"), options(device::Kind::cuda, compute), card());
+    Engine seen(tiny_model("llama"), average_options(device::Kind::cuda, compute), card());
+    Engine unseen(tiny_model("llama"), average_options(device::Kind::cuda, compute), card());
     train(seen, 5, true);
     train(unseen, 5, false);
     const std::vector<float> weights = array_of(seen, optim::kParameters), average = array_of(seen, optim::kAverage);

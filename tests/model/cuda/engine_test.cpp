@@ -22,7 +22,6 @@ using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
 
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 96, .max_segments = 4};
 constexpr int kSteps = 3;
 constexpr double kLr = 1e-3;
 
@@ -33,14 +32,14 @@ struct ModelCase {
   double dropout;
   std::int64_t head_dim;
 };
-const ModelCase kCases[] = {{"llama", "llama", false, 0, 10}, {"llama_tied_dropout", "llama", true, 0.2, 64},
-                            {"qwen3", "qwen3", true, 0, 10},  {"qwen3_wide_dropout", "qwen3", false, 0.2, 128},
-                            {"olmo2", "olmo2", false, 0, 10}, {"olmo2_wide_dropout", "olmo2", true, 0.2, 128}};
+const ModelCase kModelCases[] = {{"llama", "llama", false, 0, 10}, {"llama_tied_dropout", "llama", true, 0.2, 64},
+                                 {"qwen3", "qwen3", true, 0, 10},  {"qwen3_wide_dropout", "qwen3", false, 0.2, 128},
+                                 {"olmo2", "olmo2", false, 0, 10}, {"olmo2_wide_dropout", "olmo2", true, 0.2, 128}};
 void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
 
-LoweringOptions options(DType compute, bool graphs = true, device::Kind kind = device::Kind::cuda) {
+LoweringOptions card_options(DType compute, bool graphs = true, device::Kind kind = device::Kind::cuda) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = testing::kCardShape;
   o.logits = true;
   o.compute = compute;
   o.loss_chunk = 64;  // three chunks
@@ -48,12 +47,6 @@ LoweringOptions options(DType compute, bool graphs = true, device::Kind kind = d
   o.execution.graphs = graphs;
   o.kind = kind;
   return o;
-}
-
-data::Batch some_batch(std::int64_t vocab, std::uint64_t key = 0) {
-  return batch_of(kShape, {random_document(10 * key + 1, 13, vocab), random_document(10 * key + 2, 1, vocab),
-                           random_document(10 * key + 3, 90, vocab), random_document(10 * key + 4, 2, vocab),
-                           random_document(10 * key + 5, 70, vocab)});
 }
 
 // Rows that are one document each, which has kernels and graphs of its own.
@@ -82,14 +75,15 @@ Likeness compare(std::span<const float> a, std::span<const float> b) {
 }
 
 // One step over two micro-batches; returns the loss sum.
-double step(Engine& engine, int index) {
+double step_of_two(Engine& engine, int index) {
   const std::int64_t vocab = engine.model().vocab;
   std::int64_t pairs = 0;
   for (const int micro : {0, 1}) {
-    const data::Batch batch = some_batch(vocab, static_cast<std::uint64_t>(2 * index + micro));
+    const data::Batch batch = testing::card_batch(vocab, static_cast<std::uint64_t>(2 * index + micro));
     pairs += batch.pairs;
     engine.upload(batch);
-    engine.set_step(static_cast<std::uint64_t>(index), kLr, 0, static_cast<std::uint64_t>(micro * kShape.tokens()));
+    engine.set_step(static_cast<std::uint64_t>(index), kLr, 0,
+                    static_cast<std::uint64_t>(micro * testing::kCardShape.tokens()));
     engine.micro_step(micro == 0);
   }
   engine.set_step(static_cast<std::uint64_t>(index), kLr, static_cast<double>(pairs), 0);
@@ -111,19 +105,19 @@ class ModelsOnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>>
       initialise(3);
     }
   };
-  Made engine_on_card(DType compute, bool graphs = true) { return {model_, options(compute, graphs), card()}; }
-  Made engine_on_cpu() { return {model_, options(DType::f32, true, device::Kind::cpu), cpu_}; }
+  Made engine_on_card(DType compute, bool graphs = true) { return {model_, card_options(compute, graphs), card()}; }
+  Made engine_on_cpu() { return {model_, card_options(DType::f32, true, device::Kind::cpu), cpu_}; }
   config::Model model_;
   device::CpuDevice cpu_{2};
 };
 
 TEST_P(ModelsOnCard, AgreeWithTheCpuInFp32) {
   Made ours = engine_on_card(DType::f32), cpu = engine_on_cpu();
-  for (Made* engine : {&ours, &cpu}) engine->upload(some_batch(model_.vocab));
+  for (Made* engine : {&ours, &cpu}) engine->upload(testing::card_batch(model_.vocab));
   EXPECT_LT(compare(ours.logits(), cpu.logits()).relative_error, 1e-4);
   EXPECT_NEAR(ours.evaluate() / cpu.evaluate(), 1, 1e-5);
   for (int i = 0; i < kSteps; ++i) {
-    EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 1e-4) << "step " << i;
+    EXPECT_NEAR(step_of_two(ours, i) / step_of_two(cpu, i), 1, 1e-4) << "step " << i;
     if (i > 0) continue;  // later ones are of other parameters
     EXPECT_LT(compare(array_of(ours, optim::kGradients), array_of(cpu, optim::kGradients)).relative_error, 1e-4);
   }
@@ -131,11 +125,11 @@ TEST_P(ModelsOnCard, AgreeWithTheCpuInFp32) {
 
 TEST_P(ModelsOnCard, AgreeWithTheCpuInBf16) {
   Made ours = engine_on_card(DType::bf16), cpu = engine_on_cpu();
-  for (Made* engine : {&ours, &cpu}) engine->upload(some_batch(model_.vocab));
+  for (Made* engine : {&ours, &cpu}) engine->upload(testing::card_batch(model_.vocab));
   EXPECT_LT(compare(ours.logits(), cpu.logits()).relative_error, 5e-2);
   EXPECT_NEAR(ours.evaluate() / cpu.evaluate(), 1, 2e-2);
   for (int i = 0; i < kSteps; ++i) {
-    EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 2e-2) << "step " << i;
+    EXPECT_NEAR(step_of_two(ours, i) / step_of_two(cpu, i), 1, 2e-2) << "step " << i;
     if (i > 0) continue;
     EXPECT_GE(compare(array_of(ours, optim::kGradients), array_of(cpu, optim::kGradients)).cosine, 0.999);
   }
@@ -148,7 +142,7 @@ TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
     for (const bool graphs : {true, false, true}) {
       Made engine = engine_on_card(compute, graphs);
       double loss = 0;
-      for (int i = 0; i < kSteps; ++i) loss = step(engine, i);
+      for (int i = 0; i < kSteps; ++i) loss = step_of_two(engine, i);
       losses.push_back(loss);
       parameters.push_back(array_of(engine, optim::kParameters));
     }
@@ -161,10 +155,11 @@ TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
 
 TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
   for (const bool full_rows : {false, true}) {
-    const data::Batch batch = full_rows ? full_batch(kShape, model_.vocab, 1) : some_batch(model_.vocab);
+    const data::Batch batch =
+        full_rows ? full_batch(testing::kCardShape, model_.vocab, 1) : testing::card_batch(model_.vocab);
     std::vector<float> kept;
     for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
-      LoweringOptions o = options(DType::bf16);
+      LoweringOptions o = card_options(DType::bf16);
       o.recompute = what;
       o.products.bits = o.attention.bits = ops::Bits::repeat;
       Made engine(model_, o, card());
@@ -188,32 +183,33 @@ TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
 TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made whole = engine_on_card(compute);
-    Engine resumed(model_, options(compute), card());
-    step(whole, 0);
+    Engine resumed(model_, card_options(compute), card());
+    step_of_two(whole, 0);
     for (const std::string_view array : {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments}) {
       const std::vector<float> state = array_of(whole, array);
       const auto bytes = static_cast<std::int64_t>(state.size() * sizeof(float));
       resumed.executor().write(resumed.lowered().at(array), state.data(), bytes);
     }
     if (compute != DType::f32) resumed.executor().run(kRefresh);
-    for (int i = 1; i < kSteps; ++i) EXPECT_EQ(step(whole, i), step(resumed, i)) << name_of(compute);
+    for (int i = 1; i < kSteps; ++i) EXPECT_EQ(step_of_two(whole, i), step_of_two(resumed, i)) << name_of(compute);
     EXPECT_TRUE(array_of(whole, optim::kParameters) == array_of(resumed, optim::kParameters)) << name_of(compute);
   }
 }
 
 // After a rehearsal nothing is chosen, tuned or captured any more, whatever kind of batch comes; and it changes no bit.
 TEST_P(ModelsOnCard, ARehearsalLeavesNothingToChooseAndChangesNothingThatStays) {
-  LoweringOptions o = options(DType::bf16);
+  LoweringOptions o = card_options(DType::bf16);
   o.products.bits = o.attention.bits = ops::Bits::repeat;
   for (const bool full_rows : {false, true}) {
     device::CudaDevice own;  // with nothing chosen on it yet
     Made rehearsed(model_, o, own);
-    rehearsed.rehearse(full_rows ? full_batch(kShape, model_.vocab, 1) : some_batch(model_.vocab));
+    rehearsed.rehearse(full_rows ? full_batch(testing::kCardShape, model_.vocab, 1)
+                                 : testing::card_batch(model_.vocab));
     Made other(model_, o, own);  // what is chosen belongs to the card
     std::vector<std::string> notes;
     const log::Listener listener([&](bool, std::string_view text) { notes.emplace_back(text); });
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(step(rehearsed, i), step(other, i));
-    rehearsed.upload(full_batch(kShape, model_.vocab, 2));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(step_of_two(rehearsed, i), step_of_two(other, i));
+    rehearsed.upload(full_batch(testing::kCardShape, model_.vocab, 2));
     rehearsed.set_step(0, kLr, 0, 0);
     for (const bool first : {true, false}) rehearsed.micro_step(first);
     EXPECT_EQ(notes, std::vector<std::string>{}) << "full rows: " << full_rows;
@@ -226,7 +222,7 @@ TEST_P(ModelsOnCard, ARehearsalLeavesNothingToChooseAndChangesNothingThatStays) 
 TEST_P(ModelsOnCard, StepsAreTimedByTheCard) {
   Made engine = engine_on_card(DType::bf16);
   const auto queue = [&](int index) {
-    engine.upload(some_batch(model_.vocab));
+    engine.upload(testing::card_batch(model_.vocab));
     engine.set_step(static_cast<std::uint64_t>(index), kLr, 100, 0);
     engine.micro_step(true);
     engine.update();
@@ -254,7 +250,7 @@ TEST_P(ModelsOnCard, StepsAreTimedByTheCard) {
 TEST_P(ModelsOnCard, NoNodeReadsWhatNothingWrote) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made engine = engine_on_card(compute);
-    engine.upload(some_batch(model_.vocab));
+    engine.upload(testing::card_batch(model_.vocab));
     engine.set_step(0, 1e-3, 32, 0);
     std::vector<std::vector<float>> seen[2];
     for (const int poisoned : {0, 1}) {
@@ -280,14 +276,14 @@ TEST_P(ModelsOnCard, DocumentsCannotSeeEachOther) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     SCOPED_TRACE(name_of(compute));
     Made engine = engine_on_card(compute);
-    testing::expect_documents_apart(engine, some_batch(model_.vocab));
+    testing::expect_documents_apart(engine, testing::card_batch(model_.vocab));
   }
 }
 
 TEST_P(ModelsOnCard, PlansAreWhatIsAllocated) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made engine = engine_on_card(compute);
-    step(engine, 0);
+    step_of_two(engine, 0);
     EXPECT_EQ(card().allocated_bytes(), engine.programs().memory.total);
   }
   EXPECT_EQ(card().allocated_bytes(), 0);
@@ -302,7 +298,7 @@ TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
   const std::string attention = GetParam();
   config::Model model = tiny_model("qwen3");
   model.head_dim = 64;
-  LoweringOptions o = options(DType::bf16), on_cpu = options(DType::f32);
+  LoweringOptions o = card_options(DType::bf16), on_cpu = card_options(DType::f32);
   o.batch = on_cpu.batch = kRows;
   o.attention.by = ops::attention_by(attention);
   on_cpu.kind = device::Kind::cpu;
@@ -339,7 +335,7 @@ TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCard, ::testing::Values("auto", "cudnn", "hopper", "flash", "reference"));
 
-INSTANTIATE_TEST_SUITE_P(Tiny, ModelsOnCard, ::testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Tiny, ModelsOnCard, ::testing::ValuesIn(kModelCases),
                          [](const auto& c) { return std::string(c.param.name); });
 
 }  // namespace

@@ -18,28 +18,21 @@ using testing::fp8_options;
 using testing::random_document;
 using testing::tiny_fp8_model;
 
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 96, .max_segments = 4};
-constexpr double kLr = 1e-3;
+constexpr double kFp8Lr = 1e-3;
 
-struct ModelCase {
+struct Fp8Case {
   const char* name;
   const char* family;
   double dropout;
   std::int64_t hidden, head_dim, ffn;
 };
-const ModelCase kCases[] = {{"llama", "llama", 0, 48, 16, 80},
-                            {"llama_wide_dropout", "llama", 0.2, 256, 64, 688},
-                            {"qwen3", "qwen3", 0, 192, 128, 208},
-                            {"olmo2", "olmo2", 0.2, 128, 64, 336}};
-void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
+const Fp8Case kFp8Cases[] = {{"llama", "llama", 0, 48, 16, 80},
+                             {"llama_wide_dropout", "llama", 0.2, 256, 64, 688},
+                             {"qwen3", "qwen3", 0, 192, 128, 208},
+                             {"olmo2", "olmo2", 0.2, 128, 64, 336}};
+void PrintTo(const Fp8Case& c, std::ostream* out) { *out << c.name; }
 
-data::Batch some_batch(std::int64_t vocab, std::uint64_t key = 0) {
-  return batch_of(kShape, {random_document(10 * key + 1, 13, vocab), random_document(10 * key + 2, 1, vocab),
-                           random_document(10 * key + 3, 90, vocab), random_document(10 * key + 4, 2, vocab),
-                           random_document(10 * key + 5, 70, vocab)});
-}
-
-class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
+class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<Fp8Case>> {
  protected:
   Fp8OnCard() : model_(tiny_fp8_model(GetParam().family)) {
     model_.dropout = GetParam().dropout;
@@ -57,15 +50,15 @@ class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
   struct Made : Engine {
     Made(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
       initialise(3);
-      upload(some_batch(m.vocab));
-      set_step(0, kLr, 32, 0);
+      upload(testing::card_batch(m.vocab));
+      set_step(0, kFp8Lr, 32, 0);
       testing::find_scales(*this);
     }
     // One step over two micro-batches; returns the loss sum.
     double step(std::uint64_t index) {
       for (const std::uint64_t micro : {0, 1}) {
-        upload(some_batch(model().vocab, 2 * index + micro));
-        set_step(index, kLr, 340, micro * static_cast<std::uint64_t>(kShape.tokens()));
+        upload(testing::card_batch(model().vocab, 2 * index + micro));
+        set_step(index, kFp8Lr, 340, micro * static_cast<std::uint64_t>(testing::kCardShape.tokens()));
         micro_step(micro == 0);
       }
       update();
@@ -75,12 +68,12 @@ class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
       return result.loss_sum;
     }
     std::vector<float> losses() {
-      std::vector<float> all(static_cast<std::size_t>(kShape.tokens()));
+      std::vector<float> all(static_cast<std::size_t>(testing::kCardShape.tokens()));
       executor().read(lowered().losses, all);
       return all;
     }
   };
-  LoweringOptions options(Kind kind = Kind::cuda) const { return fp8_options(model_, kShape, kind); }
+  LoweringOptions options(Kind kind = Kind::cuda) const { return fp8_options(model_, testing::kCardShape, kind); }
   config::Model model_;
   device::CpuDevice cpu_{2};
 };
@@ -160,7 +153,7 @@ TEST_P(Fp8OnCard, RecomputeChangesNoBitOfADeterministicStep) {
 
 TEST_P(Fp8OnCard, DocumentsCannotSeeEachOther) {
   Made engine(model_, options(), card());
-  testing::expect_documents_apart(engine, some_batch(model_.vocab));
+  testing::expect_documents_apart(engine, testing::card_batch(model_.vocab));
 }
 
 // The arena is what the plan says, and a run goes on from its state to the bit.
@@ -180,15 +173,15 @@ TEST_P(Fp8OnCard, ARunGoesOnFromCopiedState) {
   resumed.executor().run(kRefresh);
   for (const bool first : {true, false}) {
     for (Engine* engine : {static_cast<Engine*>(&whole), &resumed}) {
-      engine->upload(some_batch(model_.vocab, first ? 5 : 6));
-      engine->set_step(1, kLr, 340, 0);
+      engine->upload(testing::card_batch(model_.vocab, first ? 5 : 6));
+      engine->set_step(1, kFp8Lr, 340, 0);
       engine->micro_step(first);
     }
     EXPECT_TRUE(array_of(whole, optim::kGradients) == array_of(resumed, optim::kGradients));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Fp8OnCard, ::testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Tiny, Fp8OnCard, ::testing::ValuesIn(kFp8Cases),
                          [](const auto& c) { return std::string(c.param.name); });
 
 }  // namespace

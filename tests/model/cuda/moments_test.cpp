@@ -11,7 +11,7 @@ namespace {
 using testing::batch_of;
 using testing::random_document;
 
-constexpr data::BatchShape kShape{2, 32, 8};
+constexpr data::BatchShape kMomentsShape{2, 32, 8};
 
 class CudaMomentsOfModels : public testing::OnCard<> {
  protected:
@@ -19,7 +19,7 @@ class CudaMomentsOfModels : public testing::OnCard<> {
 
   LoweringOptions options(const std::string& moments, DType compute, device::Kind kind, bool graphs = true) const {
     LoweringOptions o;
-    o.batch = kShape;
+    o.batch = kMomentsShape;
     o.accumulate = false;
     o.compute = compute;
     o.seed = 5;
@@ -30,12 +30,12 @@ class CudaMomentsOfModels : public testing::OnCard<> {
   }
 
   std::vector<double> train(const LoweringOptions& o, device::Device& device, int steps) const {
-    Engine engine(model_, o, device);
-    engine.initialise(3);
+    testing::TinyEngine engine(model_, o, device);
     std::vector<double> losses;
     for (int step = 0; step < steps; ++step) {
       const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
-      const data::Batch batch = batch_of(kShape, {random_document(key, 31, 50), random_document(key + 50, 27, 50)});
+      const data::Batch batch =
+          batch_of(kMomentsShape, {random_document(key, 31, 50), random_document(key + 50, 27, 50)});
       losses.push_back(testing::step_on(engine, batch, step, 3e-3));
     }
     return losses;

@@ -12,13 +12,12 @@ using testing::batch_of;
 using testing::random_document;
 using testing::tiny_model;
 
-constexpr data::BatchShape kShape{.rows = 2, .seq_len = 96, .max_segments = 4};
-constexpr double kLr = 1e-2;
-constexpr int kSteps = 3;
+constexpr double kMuonLr = 1e-2;
+constexpr int kMuonSteps = 3;
 
-LoweringOptions options(const Optimizer& optimizer, DType compute, device::Kind kind = device::Kind::cuda) {
+LoweringOptions muon_options(const Optimizer& optimizer, DType compute, device::Kind kind = device::Kind::cuda) {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = testing::kCardShape;
   o.accumulate = false;
   o.compute = compute;
   o.kind = kind;
@@ -27,11 +26,12 @@ LoweringOptions options(const Optimizer& optimizer, DType compute, device::Kind 
   return o;
 }
 
-double step(Engine& engine, int index) {
+double muon_step(Engine& engine, int index) {
   const std::int64_t vocab = engine.model().vocab;
   const auto key = static_cast<std::uint64_t>(10 * index);
-  const data::Batch batch = batch_of(kShape, {random_document(key, 90, vocab), random_document(key + 1, 71, vocab)});
-  return testing::step_on(engine, batch, index, kLr);
+  const data::Batch batch =
+      batch_of(testing::kCardShape, {random_document(key, 90, vocab), random_document(key + 1, 71, vocab)});
+  return testing::step_on(engine, batch, index, kMuonLr);
 }
 
 class CudaMuonModels : public testing::OnCard<::testing::TestWithParam<const char*>> {
@@ -43,11 +43,11 @@ class CudaMuonModels : public testing::OnCard<::testing::TestWithParam<const cha
 // What a step moves, of card and CPU, from the same start: rounds in bf16 turn it a little.
 TEST_P(CudaMuonModels, AStepIsTheCpus) {
   for (const Optimizer* optimizer : {&kMuon, &kNorMuon}) {
-    Engine ours(model_, options(*optimizer, DType::f32), card());
-    Engine cpu(model_, options(*optimizer, DType::f32, device::Kind::cpu), cpu_);
+    Engine ours(model_, muon_options(*optimizer, DType::f32), card());
+    Engine cpu(model_, muon_options(*optimizer, DType::f32, device::Kind::cpu), cpu_);
     for (Engine* engine : {&ours, &cpu}) engine->initialise(3);
     const std::vector<float> before = array_of(cpu, optim::kParameters);
-    EXPECT_NEAR(step(ours, 0) / step(cpu, 0), 1, 1e-4);
+    EXPECT_NEAR(muon_step(ours, 0) / muon_step(cpu, 0), 1, 1e-4);
     const std::vector<float> got = array_of(ours, optim::kParameters), want = array_of(cpu, optim::kParameters);
     double wrong = 0, moved = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
@@ -55,7 +55,7 @@ TEST_P(CudaMuonModels, AStepIsTheCpus) {
       moved += std::pow(static_cast<double>(want[i]) - static_cast<double>(before[i]), 2);
     }
     EXPECT_LT(std::sqrt(wrong / moved), 0.05);
-    for (int i = 1; i < kSteps; ++i) EXPECT_NEAR(step(ours, i) / step(cpu, i), 1, 2e-2) << i;
+    for (int i = 1; i < kMuonSteps; ++i) EXPECT_NEAR(muon_step(ours, i) / muon_step(cpu, i), 1, 2e-2) << i;
   }
 }
 
@@ -63,11 +63,10 @@ TEST_P(CudaMuonModels, GraphsAndRepetitionChangeNoBit) {
   for (const Optimizer* optimizer : {&kMuon, &kNorMuon}) {
     std::vector<std::vector<float>> parameters;
     for (const bool graphs : {true, false, true}) {
-      LoweringOptions o = options(*optimizer, DType::bf16);
+      LoweringOptions o = muon_options(*optimizer, DType::bf16);
       o.execution.graphs = graphs;
-      Engine engine(model_, o, card());
-      engine.initialise(3);
-      for (int i = 0; i < kSteps; ++i) step(engine, i);
+      testing::TinyEngine engine(model_, o, card());
+      for (int i = 0; i < kMuonSteps; ++i) muon_step(engine, i);
       parameters.push_back(array_of(engine, optim::kParameters));
     }
     EXPECT_TRUE(parameters[0] == parameters[1]) << "with and without graphs";
@@ -87,15 +86,14 @@ TEST_F(CudaMuonModel, LearnsWithEveryPrecision) {
   model.ffn = 128;
   model.vocab = 64;
   for (const bool fp8 : {false, true}) {
-    LoweringOptions o = options(kMuon, DType::bf16);
+    LoweringOptions o = muon_options(kMuon, DType::bf16);
     if (fp8) o.fp8 = {"qkv", "out", "gate_up", "down"};
-    Engine engine(model, o, card());
-    engine.initialise(3);
-    const data::Batch batch = batch_of(kShape, {random_document(1, 96, 64), random_document(2, 96, 64)});
+    testing::TinyEngine engine(model, o, card());
+    const data::Batch batch = batch_of(testing::kCardShape, {random_document(1, 96, 64), random_document(2, 96, 64)});
     std::vector<double> losses;
     for (int i = 0; i < 15; ++i) {
       engine.upload(batch);
-      engine.set_step(static_cast<std::uint64_t>(i), kLr, static_cast<double>(batch.pairs), 0);
+      engine.set_step(static_cast<std::uint64_t>(i), kMuonLr, static_cast<double>(batch.pairs), 0);
       engine.micro_step(true);
       engine.update();
       losses.push_back(engine.loss_sum() / static_cast<double>(batch.pairs));

@@ -16,7 +16,7 @@ namespace {
 
 using testing::all_bytes;
 
-constexpr data::BatchShape kShape{.rows = 1, .seq_len = 64, .max_segments = 4};
+constexpr data::BatchShape kSnapshotShape{.rows = 1, .seq_len = 64, .max_segments = 4};
 
 // 12M parameters: 150 MB of state are under way for milliseconds, and a step takes one.
 config::Model wide_model() {
@@ -28,9 +28,9 @@ config::Model wide_model() {
   return m;
 }
 
-LoweringOptions options() {
+LoweringOptions snapshot_options() {
   LoweringOptions o;
-  o.batch = kShape;
+  o.batch = kSnapshotShape;
   o.compute = DType::bf16;
   o.kind = device::Kind::cuda;
   o.products.bits = o.attention.bits = ops::Bits::repeat;
@@ -46,7 +46,7 @@ std::vector<std::byte> live_bytes(Engine& engine) {
 // Gives a step to the card and does not wait for it.
 void give_step(Engine& engine, int index, Snapshot* snapshot) {
   const data::Batch batch = testing::batch_of(
-      kShape, {testing::random_document(static_cast<std::uint64_t>(index), 64, engine.model().vocab)});
+      kSnapshotShape, {testing::random_document(static_cast<std::uint64_t>(index), 64, engine.model().vocab)});
   engine.upload(batch);
   engine.set_step(static_cast<std::uint64_t>(index), 1e-2, 1.0 / 64, 0);
   engine.micro_step(true);
@@ -57,8 +57,7 @@ void give_step(Engine& engine, int index, Snapshot* snapshot) {
 class SnapshotOnCard : public testing::OnCard<::testing::TestWithParam<Snapshot::Where>> {};
 
 TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
-  Engine engine(wide_model(), options(), card());
-  engine.initialise(3);
+  testing::TinyEngine engine(wide_model(), snapshot_options(), card());
   // All memory of the card as what is to be spared: no room is left.
   Snapshot snapshot(engine, GetParam() == Snapshot::Where::host ? card().memory_bytes() : kSpareForSnapshot);
   ASSERT_EQ(snapshot.where(), GetParam());
@@ -80,7 +79,7 @@ TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
     EXPECT_FALSE(read == before) << "round " << round;
     EXPECT_FALSE(read == after) << "round " << round;
 
-    Engine other(wide_model(), options(), card());  // the same steps up to that moment, with nobody reading
+    Engine other(wide_model(), snapshot_options(), card());  // the same steps up to that moment, with nobody reading
     other.initialise(3);
     for (int i = 0; i < first; ++i) give_step(other, i, nullptr);
     EXPECT_TRUE(read == live_bytes(other)) << "round " << round;
@@ -95,8 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Places, SnapshotOnCard, ::testing::Values(Snapshot::Whe
 using CheckOnCard = testing::OnCard<>;
 
 TEST_F(CheckOnCard, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
-  Engine engine(wide_model(), options(), card());
-  engine.initialise(3);
+  testing::TinyEngine engine(wide_model(), snapshot_options(), card());
   EXPECT_TRUE(engine.parameters_finite());
   for (int i = 0; i < 3; ++i) give_step(engine, i, nullptr);
   EXPECT_TRUE(engine.parameters_finite());
@@ -116,8 +114,7 @@ TEST_F(CheckOnCard, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
 
 // A number that is finite in fp32 need not be so in its square, which the norm of gradients sums.
 TEST_F(CheckOnCard, LargeParametersAreFinite) {
-  Engine engine(wide_model(), options(), card());
-  engine.initialise(3);
+  testing::TinyEngine engine(wide_model(), snapshot_options(), card());
   float* const parameters = engine.executor().tensor(engine.lowered().at(optim::kParameters)).f32();
   const float large = 3e38f;
   card().copy_in(parameters + 5, &large, sizeof large);

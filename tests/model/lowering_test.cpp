@@ -1,9 +1,10 @@
 // A configuration asks for the same programs wherever it is read, and the device decides what they compute in.
+#include "model/lowering.h"
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "model/fp8_linears.h"
-#include "model/lowering.h"
 
 namespace redline::model {
 namespace {

@@ -29,12 +29,7 @@ config::Model wide_model() {
   return m;
 }
 
-LoweringOptions options(bool training = false) {
-  LoweringOptions o;
-  o.batch = {1, 4, 1};
-  o.training = training;
-  return o;
-}
+LoweringOptions load_options(bool training = false) { return {.batch = {1, 4, 1}, .training = training}; }
 
 void expect_refused(const std::string& reason, const std::function<void()>& action) {
   try {
@@ -52,7 +47,7 @@ class Loading : public ::testing::Test {
   void write(const config::Model& model, const std::vector<DType>& types, bool repeats_embedding = false) {
     std::vector<std::vector<std::uint16_t>> values;
     std::vector<io::TensorToWrite> tensors;
-    const LoweredModel lowered = lower(model, options());
+    const LoweredModel lowered = lower(model, load_options());
     for (const StoredParameter& p : std::views::reverse(lowered.layout.stored)) {
       const DType dtype = types[values.size() % types.size()];
       std::vector<std::uint16_t>& v = values.emplace_back(static_cast<std::size_t>(p.elements) * size_of(dtype) / 2);
@@ -73,7 +68,7 @@ class Loading : public ::testing::Test {
   // What a device that shares the host's memory has loaded.
   void expect_loaded(Engine& engine, std::initializer_list<std::string_view> arrays = {optim::kParameters}) const {
     device::CpuDevice host(2);
-    Engine straight(engine.model(), options(), host);
+    Engine straight(engine.model(), load_options(), host);
     load_weights(straight, weights());
     const std::vector<float> expected = testing::array_of(straight, optim::kParameters);
     for (const std::string_view array : arrays) {
@@ -94,7 +89,7 @@ class LoadingTypes : public Loading, public ::testing::WithParamInterface<DType>
 TEST_P(LoadingTypes, FillsAWindowWhileTheOtherIsUnderWay) {
   const config::Model model = wide_model();
   write(model, {GetParam()});
-  Engine engine(model, options(), device_);
+  Engine engine(model, load_options(), device_);
   load_weights(engine, weights());
   EXPECT_GE(device_.windows_sent, 4);
   EXPECT_EQ(device_.most_under_way, 2);
@@ -108,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LoadingTypes, ::testing::Values(DType::f32, DTyp
 // A window has room for the values of its file's smallest type, wherever that stands.
 TEST_F(Loading, AFileMayMixTypes) {
   const config::Model model = wide_model();
-  Engine engine(model, options(), device_);
+  Engine engine(model, load_options(), device_);
   std::vector<DType> types;
   for (const StoredParameter& p : std::views::reverse(engine.layout().stored))
     types.push_back(p.name == "model.embed_tokens.weight"
@@ -131,7 +126,7 @@ TEST_F(Loading, AFileMayMixTypes) {
 TEST_F(Loading, ASmallModelTakesOneWindowOfItsSize) {
   const config::Model model = testing::tiny_model("qwen3");
   write(model, {DType::bf16});
-  Engine engine(model, options(), device_);
+  Engine engine(model, load_options(), device_);
   load_weights(engine, weights());
   EXPECT_EQ(device_.window_bytes, elements_ * static_cast<std::int64_t>(sizeof(float)));
   EXPECT_EQ(device_.windows_sent, 1);
@@ -142,7 +137,7 @@ TEST_F(Loading, ASmallModelTakesOneWindowOfItsSize) {
 TEST_F(Loading, FilesShareTheirWindowsAndTheirProgress) {
   const config::Model model = testing::tiny_model("llama");
   write(model, {DType::f32});
-  Engine engine(model, options(true), device_);
+  Engine engine(model, load_options(true), device_);
   const io::WeightFiles files = weights();
   std::vector<Engine::FileToLoad> to_load = weights_to_load(engine, files);
   for (const std::string_view array : {optim::kFirstMoments, optim::kSecondMoments}) {
@@ -169,7 +164,7 @@ TEST_F(Loading, WhatEndsItEarlyLeavesNothingUnderWay) {
   struct Enough {};  // as Ctrl-C
   const config::Model model = wide_model();
   write(model, {DType::bf16});
-  Engine engine(model, options(), device_);
+  Engine engine(model, load_options(), device_);
   const auto stop = [](std::uint64_t done, std::uint64_t of) {
     if (done > of / 2) throw Enough();
   };
@@ -211,7 +206,7 @@ TEST_F(Loading, AHeadThatRepeatsTheEmbeddingIsComparedInPieces) {
   config::Model model = testing::tiny_model("llama", true);
   model.vocab = 100'001;
   write(model, {DType::f32}, true);
-  Engine engine(model, options(), device_);
+  Engine engine(model, load_options(), device_);
   const io::WeightFiles files = weights();
   const std::int64_t before = mapped_bytes();
   EXPECT_EQ(weights_to_load(engine, files).front().tensors.size(), engine.layout().stored.size());
