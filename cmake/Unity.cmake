@@ -5,14 +5,8 @@
 set(REDLINE_BATCH_BYTES 100000 CACHE STRING "Source bytes that are compiled together, about")
 mark_as_advanced(REDLINE_BATCH_BYTES)
 
-# Targets whose files have names that collide.
-if(NOT DEFINED redline_separate)
-set(redline_separate
-  tests_infer tests_model)
-endif()
-
 function(redline_unity target)
-  if(NOT REDLINE_UNITY OR target IN_LIST redline_separate)
+  if(NOT REDLINE_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)

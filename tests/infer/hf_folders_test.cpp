@@ -9,11 +9,10 @@
 namespace redline::infer {
 namespace {
 
-const Path kFixture = testing::source_folder() + "/tests/fixtures/llama3-gqa";
-
 TEST(HfFolders, StoppedAtTheBeginningOrBetweenFilesNothingIsLeft) {
   const testing::TempFolder temp;
-  export_model(real_files(), open_checkpoint(real_files(), kFixture), temp / "shards", {.shard_bytes = 200'000});
+  export_model(real_files(), open_checkpoint(real_files(), testing::fixture("llama3-gqa")), temp / "shards",
+               {.shard_bytes = 200'000});
   const Checkpoint source = open_checkpoint(real_files(), temp / "shards");
   for (const bool at_once : {true, false}) {
     std::atomic<int> stop = at_once ? 1 : 0;

@@ -16,12 +16,12 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-Checkpoint fixture(const std::string& name = "llama-mha") {
-  return open_checkpoint(real_files(), Path(testing::source_folder()) / "tests/fixtures" / name);
+Checkpoint checkpoint_of(const std::string& name = "llama-mha") {
+  return open_checkpoint(real_files(), testing::fixture(name));
 }
 
 TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
-  Checkpoint checkpoint = fixture();
+  Checkpoint checkpoint = checkpoint_of();
   checkpoint.max_positions = 8;
   device::CpuDevice device(1);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
@@ -43,7 +43,7 @@ TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
 TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
   device::CpuDevice device(2);
   for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
-    const Checkpoint checkpoint = fixture(name);
+    const Checkpoint checkpoint = checkpoint_of(name);
     std::vector<std::int32_t> text = {65, 104, 33, 200, 7, 91};
     SampleOptions options;
     options.generate = {.tokens = 40, .choice = {.temperature = 0}};
@@ -72,7 +72,7 @@ TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
 }
 
 TEST(Sample, RefusesAPromptLongerThanThePositions) {
-  Checkpoint checkpoint = fixture();
+  Checkpoint checkpoint = checkpoint_of();
   checkpoint.max_positions = 4;
   EXPECT_NO_THROW(check_prompt(checkpoint, std::vector<std::int32_t>(4, 1)));
   EXPECT_THROW(check_prompt(checkpoint, std::vector<std::int32_t>(5, 1)), UserError);
@@ -86,7 +86,7 @@ TEST(Checkpoint, AFolderWithoutAModelIsRefused) {
 }
 
 TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
-  Checkpoint checkpoint = fixture();
+  Checkpoint checkpoint = checkpoint_of();
   checkpoint.model.vocab = 257;
   EXPECT_THROW(Vocabulary(real_files(), checkpoint), UserError);  // the folder has none
   const Vocabulary plain(real_files(), checkpoint, "bytes");
@@ -102,14 +102,14 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
 // transformers gives such a model no text without its beginning; a run of ours has seen documents without it.
 TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
   const testing::TempFolder temp;
-  const Path gpt2 = Path(testing::source_folder()) / "tests/fixtures/tokenizers/gpt2.tokenizer.json";
+  const Path gpt2 = testing::fixture("tokenizers/gpt2.tokenizer.json");
   io::Json json = io::read_json(real_files(), gpt2);
   json["post_processor"] = io::Json::parse(R"({"type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
     "pair": [],
     "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [500], "tokens": ["<|endoftext|>"]}}})");
   real_files().replace(temp / "tokenizer.json", json.dump());
-  Checkpoint checkpoint = fixture();
+  Checkpoint checkpoint = checkpoint_of();
   checkpoint.folder = temp.path();
   checkpoint.model.vocab = 512;
   const Vocabulary vocabulary(real_files(), checkpoint);
@@ -124,8 +124,8 @@ TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
 // A folder that brings its tokenizer is read and written with it.
 TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
   const testing::TempFolder folder;
-  Checkpoint checkpoint = fixture();
-  const Path tokenizers = Path(testing::source_folder()) / "tests/fixtures/tokenizers";
+  Checkpoint checkpoint = checkpoint_of();
+  const Path tokenizers = testing::fixture("tokenizers");
   std::filesystem::copy_file(tokenizers / "gpt2.tokenizer.json", folder / "tokenizer.json");
   checkpoint.folder = folder.path();
   checkpoint.model.vocab = 1 << 20;
@@ -137,8 +137,8 @@ TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
   EXPECT_THROW(Vocabulary(real_files(), checkpoint), UserError);
 }
 
-std::shared_ptr<const data::Tokenizer> fixture(const std::string& name) {
-  return data::open_tokenizer(testing::source_folder() + "/tests/fixtures/tokenizers/" + name, "test");
+std::shared_ptr<const data::Tokenizer> tokenizer_named(const std::string& name) {
+  return data::open_tokenizer(testing::fixture("tokenizers/" + name), "test");
 }
 
 TextStream stream_of(std::shared_ptr<const data::Tokenizer> tokenizer, const Tokens& before,
@@ -150,7 +150,7 @@ TextStream stream_of(std::shared_ptr<const data::Tokenizer> tokenizer, const Tok
 TEST(TextStream, PiecesMakeUpTheText) {
   const std::string text = "Grüße, 世界! 🌍🌍 naïve coöperation \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80 end";
   for (const char* name : {"gpt2.tokenizer.json", "llama3.tokenizer.json", "pieces.model"}) {
-    const auto tokenizer = fixture(name);
+    const auto tokenizer = tokenizer_named(name);
     const Tokens before = tokenizer->encode("It was. "), tokens = tokenizer->encode(text);
     TextStream stream = stream_of(tokenizer, before);
     std::string together;
@@ -193,7 +193,7 @@ TEST(TextStream, EndsBeforeTheFirstStopStringAndShowsNoneOfIt) {
 
 // A character that never becomes whole is shown at the end, as what the tokenizer makes of it.
 TEST(TextStream, AnIncompleteCharacterComesLast) {
-  const auto gpt2 = fixture("gpt2.tokenizer.json");
+  const auto gpt2 = tokenizer_named("gpt2.tokenizer.json");
   Tokens tokens = gpt2->encode("🌍");
   ASSERT_GT(tokens.size(), 1u);
   tokens.pop_back();

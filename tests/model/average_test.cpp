@@ -8,6 +8,7 @@
 
 #include "model/tiny.h"
 #include "optim/adamw.h"
+#include "optim/schedule.h"
 #include "testing/check_plan.h"
 #include "testing/thread_group.h"
 

@@ -1,5 +1,5 @@
-// Products in eight bits: which are taken, what they cost and keep; their scales from step to step; the gradients of the
-// head; and a look at the values.
+// Products in eight bits: which are taken, what they cost and keep; their scales from step to step; the gradients of
+// the head; and a look at the values.
 #include "model/fp8_linears.h"
 
 #include <gtest/gtest.h>

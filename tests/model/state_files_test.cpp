@@ -1,5 +1,5 @@
-// The rows of the state table and the tensors of files that they are, as every optimizer keeps them; and snapshots, which
-// hold the state as it was though updates follow.
+// The rows of the state table and the tensors of files that they are, as every optimizer keeps them; and snapshots,
+// which hold the state as it was though updates follow.
 #include "model/state_files.h"
 
 #include <gtest/gtest.h>

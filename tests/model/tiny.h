@@ -54,8 +54,8 @@ inline data::Batch batch_of(data::BatchShape shape, const std::vector<std::vecto
   return batch;
 }
 
-// The batches of most tests: documents of unequal lengths, one of a single token. Those for a card fill more than a tile
-// of its kernels.
+// The batches of most tests: documents of unequal lengths, one of a single token. Those for a card fill more than a
+// tile of its kernels.
 inline constexpr data::BatchShape kTinyShape{.rows = 2, .seq_len = 24, .max_segments = 4};
 inline constexpr data::BatchShape kShortShape{.rows = 2, .seq_len = 16, .max_segments = 8};
 inline constexpr data::BatchShape kCardShape{.rows = 2, .seq_len = 96, .max_segments = 4};

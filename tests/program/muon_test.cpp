@@ -13,7 +13,7 @@ using namespace redline::testing;
 // torch computes its rounds in bf16, and divides by the norm itself where we divide by 1.02 of it. With that factor
 // taken back the steps differ by 1.2 to 2.0% of their norm, as rounds in doubles do.
 TEST(Muon, StepsAreThoseOfTorch) {
-  const io::SafetensorsReader oracle(Path(testing::source_folder()) / "tests/fixtures/muon/oracle.safetensors");
+  const io::SafetensorsReader oracle(testing::fixture("muon/oracle.safetensors"));
   ThreadPool pool(1);
   for (const std::string name : {"tall", "wide", "square"}) {
     const io::StoredTensor& start = oracle.at(name + ".weight.0");

@@ -8,5 +8,6 @@ namespace redline::testing {
 
 const char* program();        // build/redline
 std::string source_folder();  // the root of the sources, without a slash at its end
+inline std::string fixture(const std::string& name) { return source_folder() + "/tests/fixtures/" + name; }
 
 }  // namespace redline::testing

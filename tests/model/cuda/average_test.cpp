@@ -4,6 +4,7 @@
 
 #include "model/tiny.h"
 #include "optim/adamw.h"
+#include "optim/schedule.h"
 #include "testing/on_card.h"
 
 namespace redline::model {
