@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 
 namespace redline::device {
-namespace {
 
-// As nvml.h has them.
+// As nvml.h has them. The class of a header has members of these types, so they stand in no anonymous namespace: GCC 13
+// crashes over that where files are compiled together.
+namespace nvml {
+
 using Status = int;
 constexpr Status kSuccess = 0;
 constexpr int kSensorGpu = 0, kClockSm = 1;
@@ -15,6 +17,15 @@ using Card = CardHandle*;
 struct UtilizationRates {
   unsigned gpu = 0, memory = 0;  // percent
 };
+struct CloseLibrary {
+  void operator()(void* library) const { ::dlclose(library); }
+};
+
+}  // namespace nvml
+
+namespace {
+
+using namespace nvml;
 
 struct Reason {
   std::uint64_t bit;
@@ -22,10 +33,6 @@ struct Reason {
 };
 constexpr Reason kReasons[] = {
     {0x04, kPowerCap}, {0x08, "hardware slowdown"}, {0x20, "heat"}, {0x40, "heat (hardware)"}, {0x80, "power brake"}};
-
-struct CloseLibrary {
-  void operator()(void* library) const { ::dlclose(library); }
-};
 
 }  // namespace
 

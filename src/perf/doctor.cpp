@@ -8,6 +8,7 @@
 #include "base/words.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
+#include "perf/batch_size.h"
 
 namespace redline::perf {
 namespace {

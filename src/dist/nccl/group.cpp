@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/shards.h"
 #include "device/cuda/handles.h"
+#include "device/device.h"
 #include "dist/control.h"
 #include "dist/nccl/casts.h"
 
