@@ -95,7 +95,7 @@ struct StepLoop::Phases {
 
 StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSystem& files, Keeper& keeper)
     : phases_(std::make_unique<Phases>(options, device, files, keeper)) {}
-StepLoop::~StepLoop() = default;
+StepLoop::~StepLoop() { phases_->session.engine.reset(); }  // before the data that it was given
 
 // The start.
 
