@@ -106,7 +106,7 @@ TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
   Engine engine(model, options(), device), other(model, options(small), device);
   save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(7));
   const std::string error = error_of([&] { load_tensors(temp.path() / io::checkpoint_name(7), other); });
-  EXPECT_TRUE(says(error, {"exp_avg.model.embed_tokens.weight has another shape or type"}));
+  EXPECT_TRUE(says(error, {"exp_avg.model.embed_tokens.weight", "type"}));
 }
 
 // The most memory that this process had at once since it was reset, and has now; nothing where the system does not
@@ -183,7 +183,7 @@ TEST(Checkpoint, SizesAreKnownBeforeTheFirstSave) {
   const std::int64_t counted = model::state_bytes(engine.lowered().state);
   EXPECT_LE(counted, files);
   EXPECT_LT(files - counted, 16 << 10) << "headers";
-  EXPECT_EQ(checkpoints_in_words(3 << 29, 2), "a checkpoint takes 1.50 GiB, the 2 that are kept 3.00 GiB");
+  EXPECT_TRUE(says(checkpoints_in_words(3 << 29, 2), {"1.50 GiB", "the 2", "3.00 GiB"}));
 }
 
 TEST(Checkpoint, ADiskThatIsFullEndsASaveWithNothingUnderWay) {

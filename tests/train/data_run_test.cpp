@@ -190,7 +190,7 @@ TEST(ChatRun, AStepWithoutAnAnswerIsToldAndBreaksNothing) {
     EXPECT_EQ(m.grad_norm, 0.0);
     EXPECT_GT(m.tflops, 0);
   }
-  EXPECT_TRUE(any_has(ran.seen.warnings, "step 1 had no token of an answer to learn from"));
+  EXPECT_TRUE(any_has(ran.seen.warnings, {"step 1", "answer"}));
   EXPECT_TRUE(std::isfinite(*ran.seen.steps.back().eval_loss));
 }
 

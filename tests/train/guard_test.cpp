@@ -164,7 +164,7 @@ TEST(GuardedRun, SkipsAndGoesOn) {
   EXPECT_TRUE(std::isnan(first.norm));
   EXPECT_FALSE(first.documents.empty());
   EXPECT_TRUE(says(first.text, {"step 7: the gradient norm is not finite"}));
-  EXPECT_TRUE(says(ran.seen.skipped[1].text, {"the update was left out (2 in a row, of at most 2)"}));
+  EXPECT_TRUE(says(ran.seen.skipped[1].text, {"left out", "2 in a row", "at most 2"}));
   EXPECT_TRUE(std::isfinite(at(ran, 7).loss));
   EXPECT_TRUE(std::isnan(at(ran, 7).grad_norm));
   EXPECT_EQ(at(ran, 6).skipped, 0);
@@ -192,7 +192,7 @@ TEST(GuardedRun, EndsWhereSkipsAreUsedUpAndNamesTheWayBack) {
   Watched bad(batches_of({12, 13, 14}));
   const std::string error = error_of([&] { bad.run(guarded({"guard.skips=2"}), temp.path() / "two"); });
   EXPECT_TRUE(says(error, {"step 14: the gradient norm is not finite", "nor the 2 before it (guard.skips)",
-                           "--resume --from-step 5, the newest checkpoint that is held to be good"}));
+                           "--resume --from-step 5"}));
   Watched once(batches_of({3}));
   const std::string first = error_of([&] { once.run(guarded({"guard.skips=0"}), temp.path() / "none"); });
   EXPECT_TRUE(says(first, {"step 3: ", "--resume from the last checkpoint"}));
@@ -338,7 +338,7 @@ TEST(FromStep, GoesOnFromAnyCheckpointThatIsKept) {
   run(until(15), run_folder);
   Watched device;
   const std::string error = error_of([&] { device.run(until(20), run_folder, true, 7); });
-  EXPECT_TRUE(says(error, {"keeps no checkpoint of that step; it has those of steps 5, 10, 15"}));
+  EXPECT_TRUE(says(error, {"no checkpoint", "steps 5, 10, 15"}));
   Watched first;
   first.stop_in = 7;
   const Ran begun = first.run(until(20), run_folder, true, 5);
@@ -359,7 +359,7 @@ TEST(FromStep, ADamagedCheckpointIsNamedAndNoOtherIsTaken) {
   real_files().truncate(temp.path() / "checkpoints/step_00000005/model.safetensors", 100);
   Watched device;
   const std::string error = error_of([&] { device.run(guarded({}), temp.path(), true, 5); });
-  EXPECT_TRUE(says(error, {"--from-step 5: that checkpoint cannot be used ("}));
+  EXPECT_TRUE(says(error, {"--from-step 5", "cannot be used"}));
   EXPECT_EQ(checkpoints(temp.path()), (std::vector<std::string>{"step_00000005", "step_00000010"}));
 }
 

@@ -98,7 +98,7 @@ TEST(AverageRun, IsSwitchedOnLaterAndOffAgain) {
   const Path folder = temp.path() / "run";
   run(tiny_run({"train.max_steps=5"}), folder);
   const Ran on = go_on(averaging({"train.max_steps=6"}), folder, true);
-  EXPECT_TRUE(any_has(on.seen.notes, "has no average of the weights: it begins with the weights as they are"));
+  EXPECT_TRUE(any_has(on.seen.notes, "has no average of the weights"));
   const Ran other = go_on(averaging({"train.max_steps=7", "train.average=last"}), folder, true);
   EXPECT_TRUE(any_has(other.seen.notes, "has an average of another kind"));
   const Ran off = go_on(tiny_run({"train.max_steps=8"}), folder, true);
@@ -240,7 +240,7 @@ TEST(Fp8Run, CheckpointsGoOnInOtherPrecisionsAndBack) {
   EXPECT_FALSE(real_files().exists(checkpoint(folder, 5) / kScales));
   const Ran there = go_on(in("fp8", 10), folder, true);
   EXPECT_EQ(there.seen.steps.size(), 5u);
-  EXPECT_TRUE(any_has(there.seen.notes, "has no scales of fp8 products: they are found anew, on the first batch"));
+  EXPECT_TRUE(any_has(there.seen.notes, "has no scales of fp8 products"));
   EXPECT_TRUE(real_files().exists(checkpoint(folder, 10) / kScales));
   const Ran back = go_on(in("bf16", 15), folder, true);
   EXPECT_EQ(back.seen.steps.size(), 5u);
@@ -276,13 +276,13 @@ TEST(Fp8Run, WhereNoProductTakesItTheRunGoesOnAndWarns) {
   testing::TempFolder temp;
   const Ran none = run(fp8_run({"model.hidden=24", "model.ffn=40", "train.max_steps=2"}), temp.path() / "none");
   EXPECT_EQ(none.seen.steps.size(), 2u);
-  EXPECT_TRUE(any_has(none.seen.warnings, "no product takes it here: the run goes on in bf16"));
+  EXPECT_TRUE(any_has(none.seen.warnings, {"no product", "bf16"}));
   EXPECT_FALSE(real_files().exists(checkpoint(temp.path() / "none", 2) / kScales));
   const Ran all = run(fp8_run({"train.max_steps=2"}), temp.path() / "all");
   EXPECT_FALSE(any_has(all.seen.warnings, "fp8"));
   const Ran head =
       run(fp8_run({"train.max_steps=2", "precision.matmul=bf16", "precision.head=fp8"}), temp.path() / "head");
-  EXPECT_TRUE(any_has(head.seen.warnings, "precision.head = \"fp8\" counts where precision.matmul is fp8; it is bf16"));
+  EXPECT_TRUE(any_has(head.seen.warnings, {"precision.head = \"fp8\"", "precision.matmul", "bf16"}));
 }
 
 TEST(Fp8Run, ScalesOfAnotherShapeAreRefusedByName) {

@@ -101,7 +101,7 @@ TEST(ChangeOnResume, MoreRowsAreAllowedAndTold) {
   const Ran rest =
       go_on(tiny_run({"train.max_steps=4", "train.batch_size=4", "precision.matmul=fp32"}), temp.path(), true);
   EXPECT_EQ(rest.result.steps, 4);
-  EXPECT_TRUE(any_has(rest.seen.notes, "resuming with train.batch_size = 4 (it was 2)"));
+  EXPECT_TRUE(any_has(rest.seen.notes, {"train.batch_size = 4", "it was 2"}));
   EXPECT_TRUE(any_has(rest.seen.notes, "a step has 8 rows now, and had 4"));
   EXPECT_TRUE(any_has(rest.seen.notes, "nothing of them is converted"));
   EXPECT_TRUE(any_has(rest.seen.notes, "kept: parameters, moments, step 2 and its "));
@@ -121,15 +121,12 @@ TEST(ChangeOnResume, AnotherScheduleSaysFromWhichRateToWhich) {
   };
   run(with({"train.max_steps=11"}), temp.path(), false, real_files(), true);  // one step
   const Ran longer = go_on(with({"train.max_steps=21"}), temp.path());
-  EXPECT_TRUE(
-      any_has(longer.seen.notes,
-              "the learning rate goes on with 0.0095 (as it was, it would be 0.009) and ends with 0 at step 21"));
+  EXPECT_TRUE(any_has(longer.seen.notes, {"learning rate", "0.0095", "0.009)", "ends with 0 at step 21"}));
   EXPECT_FALSE(any_has(longer.seen.notes, "kept:"));
   const Ran warm =
       go_on(with({"train.max_steps=31", "optim.schedule_start=21", "optim.warmup_steps=4", "optim.schedule=cosine"}),
             temp.path());
-  EXPECT_TRUE(any_has(warm.seen.notes,
-                      "the learning rate goes on with 0.002 (the run had ended with 0) and ends with 0 at step 31"));
+  EXPECT_TRUE(any_has(warm.seen.notes, {"learning rate", "0.002", "ended with 0", "ends with 0 at step 31"}));
   EXPECT_EQ(warm.seen.steps[4].lr, 1e-2);
   EXPECT_EQ(warm.seen.steps.back().lr, 0);
 }
@@ -172,11 +169,11 @@ TEST_P(DataOnResume, ChangedBytesAreNoticedWhereverTheyAre) {
     overwrite(file_, letter(shares), "a");  // and back: another time, the same bytes
   }
   const Ran same = go_on(config("4", file_), run_folder);
-  EXPECT_TRUE(any_has(same.seen.notes, "data.train: its files were moved, copied or touched; every byte is as it was"));
+  EXPECT_TRUE(any_has(same.seen.notes, {"data.train", "moved", "every byte"}));
   overwrite(file_, letter(100.1), "n");
   const Ran allowed = go_on(config("5", file_), run_folder, true);
   EXPECT_EQ(allowed.result.steps, 5);
-  EXPECT_TRUE(any_has(allowed.seen.notes, "data.train is other data than before: it is read from its beginning"));
+  EXPECT_TRUE(any_has(allowed.seen.notes, {"data.train", "other data", "beginning"}));
   EXPECT_TRUE(any_has(allowed.seen.notes, "; begun anew: the order of the data"));
   EXPECT_EQ(go_on(config("6", file_), run_folder).result.steps, 6);  // its data from here on
 }
@@ -247,7 +244,7 @@ TEST(EarlierState, GoesOnWhereItCanBeReadAndElseWhereThatIsAllowed) {
 
   run(c, temp / "loader", false, real_files(), true);
   replace_state(temp / "loader", 1, [](io::Json& state) { state["loader"] = "elsewhere"; });
-  EXPECT_TRUE(says(refusal(c, temp / "loader"), {"--allow-change goes on with the order of the data begun anew"}));
+  EXPECT_TRUE(says(refusal(c, temp / "loader"), {"--allow-change", "order of the data"}));
   const Ran anew = go_on(c, temp / "loader", true);
   EXPECT_EQ(anew.result.steps, 3);
   EXPECT_TRUE(any_has(anew.seen.notes, "; begun anew: the order of the data"));

@@ -168,8 +168,12 @@ inline Ran go_on(const config::Config& config, const Path& folder, bool allow_ch
   return run_on(device, options, config, folder, true);
 }
 
-inline bool any_has(const std::vector<std::string>& sentences, std::string_view words) {
-  return std::ranges::any_of(sentences, [&](const std::string& s) { return s.find(words) != s.npos; });
+// Whether one of the sentences has all of these parts.
+inline bool any_has(const std::vector<std::string>& sentences, std::initializer_list<std::string_view> parts) {
+  return std::ranges::any_of(sentences, [&](const std::string& s) { return static_cast<bool>(says(s, parts)); });
+}
+inline bool any_has(const std::vector<std::string>& sentences, std::string_view part) {
+  return any_has(sentences, {part});
 }
 
 inline std::string error_of(const std::function<void()>& action) {
