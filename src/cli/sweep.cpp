@@ -23,7 +23,6 @@
 #include "report/page.h"
 #include "report/run_record.h"
 #include "report/sweep_table.h"
-#include "train/resume_settings.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
 

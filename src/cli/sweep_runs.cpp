@@ -16,7 +16,6 @@
 #include "config/keys.h"
 #include "io/json.h"
 #include "model/family.h"
-#include "train/resume_settings.h"
 #include "train/run_folder.h"
 
 namespace redline::cli {

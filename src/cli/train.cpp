@@ -21,7 +21,6 @@
 #include "perf/peak.h"
 #include "perf/scale.h"
 #include "report/sinks.h"
-#include "train/resume_settings.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/trainer.h"

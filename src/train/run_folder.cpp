@@ -1,40 +1,56 @@
-// A run's folder on rank 0: its configuration held against the one asked for, its files made and looked after, and its
-// checkpoints loaded and written. The other ranks follow: they load and write their parts of checkpoints.
+// Reads a run's folder, and compares settings key by key: what differs, whether it may, and what it means for the
+// state.
 #include "train/run_folder.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <utility>
+#include <tuple>
 
-#include "base/clock.h"
-#include "base/files.h"
-#include "base/log.h"
-#include "base/words.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "config/keys.h"
 #include "config/load.h"
 #include "config/toml.h"
-#include "data/corpus.h"
+#include "data/from_config.h"
 #include "io/checkpoint_folder.h"
-#include "io/communicator.h"
-#include "io/json.h"
 #include "model/family.h"
+#include "optim/schedule.h"
+#include "train/ends.h"
+#include "train/trainer.h"
 
 namespace redline::train {
 namespace {
 
-constexpr double kJump = 10, kShortWait = 0.5;  // seconds
+constexpr std::string_view kSeal = "# xxh3 of the lines above: ";
 
-struct FolderTaken : UserError {
-  using UserError::UserError;
+struct Difference {
+  const config::Key* key;
+  std::string was, is;
+
+  std::string made_with() const { return fmt::format("{} = {}, not {}", key->name, was, is); }
 };
 
-void tell_all(const std::vector<Observer*>& observers, const Event& event) {
-  for (Observer* o : observers) o->on(event);
+std::vector<Difference> differences(const config::Config& before, const config::Config& now) {
+  std::vector<Difference> found;
+  for (const std::string& name : config::differing_keys(before, now)) {
+    if (name == "preset") continue;  // where the values came from does not matter, the values do
+    const config::Key* key = config::find_key(name);
+    found.push_back({key, config::literal(config::read(*key, before)), config::literal(config::read(*key, now))});
+  }
+  return found;
 }
 
-Path checkpoints_of(const Path& folder) { return folder / kCheckpoints; }
+std::int64_t ranks(const config::Config& c) { return std::max<std::int64_t>(c.parallel.ranks, 1); }
+std::int64_t rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate * ranks(c); }
+std::int64_t first_rows(const config::Config& c) { return c.train.batch_size * c.train.accumulate_from * ranks(c); }
+
+bool needs_permission(const Difference& d, bool same_rows) {
+  using enum config::OnResume;
+  const config::OnResume how = d.key->on_resume;
+  return how == allowed || how == new_order || (how == rows && !same_rows);
+}
+
+std::string joined(const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, ", and ")); }
 
 config::Config read_config(FileSystem& files, const Path& path) {
   return config::parse(read_at_most(files, path, config::kMostTomlBytes), path.string(), model::settle_family);
@@ -63,37 +79,40 @@ void require_step_kept(FileSystem& files, const Path& folder, std::int64_t step)
       steps.empty() ? std::string("it has none") : fmt::format("it has those of steps {}", fmt::join(steps, ", ")));
 }
 
-// The configuration that a checkpoint was made with; those of other programs have none.
-std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint) {
-  if (!files.exists(checkpoint / kRunConfig)) return {};
-  return read_config(files, checkpoint / kRunConfig);
-}
-
-const config::Config* pointer_to(const std::optional<config::Config>& config) { return config ? &*config : nullptr; }
-
-SettingChanges compare_with(const config::Config& before, const Path& checkpoint, const TrainOptions& options,
-                            FileSystem& files) {
-  const Path own = options.folder / kRunConfig;
-  if (options.own_config && !options.allow_change && doubted(files, own))
-    require_said(before, checkpoint, options.config, own);
-  return compare_settings(before, checkpoint, options.config, options.allow_change);
-}
-
-// The guard's state where batches are counted in a new way: earlier draws are forgotten.
-GuardState counted_anew(const RunState& state) {
-  return {.drawn = state.step, .skipped = state.guard.skipped, .rollbacks = state.guard.rollbacks};
-}
-
-// Returns the problem of the first rank that has one, on every rank; empty where no rank has.
-std::string agree_on(io::Communicator& ranks, const std::string& problem) {
-  std::string first;
-  const std::vector<std::string> all = ranks.gather(problem);
-  for (std::size_t rank = 0; rank < all.size() && first.empty(); ++rank)
-    if (!all[rank].empty()) first = rank == 0 ? all[rank] : fmt::format("rank {}: {}", rank, all[rank]);
-  return ranks.broadcast(first);
+// For a config.toml that is not sealed: a UserError names every key to which the file alone gives another value than
+// the checkpoint has.
+void require_said(const config::Config& before, const Path& checkpoint, const config::Config& now, const Path& file) {
+  std::vector<std::string> unsaid;
+  for (const Difference& d : differences(as_kept(before), as_kept(now)))
+    if (!now.origins.on_command_line(d.key->name))
+      unsaid.push_back(fmt::format("{} = {} where the checkpoint has {}", d.key->name, d.is, d.was));
+  if (unsaid.empty()) return;
+  fail_user(
+      "{} is not as the run wrote it: it has {}. Put the copy {} in its place; or, where the change is meant, give the "
+      "keys on the command line (key=value), or all of them with --allow-change",
+      file.string(), joined(unsaid), (checkpoint / file.filename()).string());
 }
 
 }  // namespace
+
+config::Config as_kept(config::Config config) {
+  config.data = data::with_absolute_paths(std::move(config.data));
+  std::error_code error;
+  std::string& start = config.model.init_from;
+  if (const Path absolute = std::filesystem::absolute(start, error); !start.empty() && !error)
+    start = absolute.string();
+  return config;
+}
+
+std::string sealed_text(const config::Config& config) {
+  const std::string text = config::dump(config);
+  return fmt::format("{}{}{}\n", text, kSeal, hex64(hash64(text)));
+}
+
+bool is_sealed(std::string_view text) {
+  const std::size_t at = text.rfind(kSeal);
+  return at != text.npos && text.substr(at + kSeal.size()) == hex64(hash64(text.substr(0, at))) + "\n";
+}
 
 bool holds_run(FileSystem& files, const Path& folder) {
   return files.exists(folder / kRunConfig) || files.exists(folder / "metrics.jsonl") ||
@@ -120,6 +139,94 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
   }
 }
 
+std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint) {
+  if (!files.exists(checkpoint / kRunConfig)) return {};
+  return read_config(files, checkpoint / kRunConfig);
+}
+
+SettingChanges compare_settings(const config::Config& before, const Path& where, const config::Config& now,
+                                bool allow_change) {
+  using config::OnResume;
+  const bool same_rows = rows(before) == rows(now) && first_rows(before) == first_rows(now);
+  std::vector<std::string> never, refused;
+  SettingChanges changes;
+  for (const Difference& d : differences(as_kept(before), as_kept(now))) {
+    const OnResume how = d.key->on_resume;
+    const bool asks = needs_permission(d, same_rows);
+    if (how == OnResume::never) never.push_back(d.made_with());
+    if (asks && !allow_change) refused.push_back(d.made_with());
+    changes.allowed = changes.allowed || asks;
+    changes.new_order = changes.new_order || how == OnResume::new_order;
+    changes.sentences.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
+  }
+  if (!never.empty())
+    fail_user(
+        "{} was made with {}, which its parameters cannot follow; resume it with its own, or start another run with "
+        "another --out",
+        where.string(), joined(never));
+  if (!refused.empty())
+    fail_user(
+        "{} was made with {}; resume it with its own, allow the change with --allow-change, or start another run with "
+        "another --out",
+        where.string(), joined(refused));
+  if (rows(before) != rows(now))
+    changes.sentences.push_back(fmt::format(
+        "a step has {} rows now, and had {}; the learning rate is not scaled with them", rows(now), rows(before)));
+  if (before.precision != now.precision)
+    changes.sentences.push_back("parameters and moments are the same in every precision: nothing of them is converted");
+  if (before.optim.moments != now.optim.moments)
+    changes.sentences.push_back(
+        fmt::format("moments are converted from {} to {}", before.optim.moments, now.optim.moments));
+  return changes;
+}
+
+std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
+                            std::optional<double> batches_of_epoch) {
+  if (before.train.fit_hours || now.train.fit_hours)
+    return {};  // the steps are counted then (train/ends.h), which says so itself
+  const auto limits = [](const config::Train& t) {
+    return std::tuple(t.epochs, t.max_steps, t.max_tokens, t.accumulate_ramp_steps);
+  };
+  if (before.optim == now.optim && limits(before.train) == limits(now.train) && rows(before) == rows(now) &&
+      first_rows(before) == first_rows(now))
+    return {};
+  const auto steps = [&](const config::Config& c) {  // a batch of fewer rows makes more of them
+    const double share = static_cast<double>(now.train.batch_size) / static_cast<double>(c.train.batch_size);
+    return total_steps(c.train, batches_of_epoch ? std::optional(share * *batches_of_epoch) : std::nullopt, ranks(c));
+  };
+  const auto rate = [&](const config::Config& c, std::int64_t s) {
+    return optim::learning_rate(c, s, steps(c), ranks(c));
+  };
+  const std::int64_t had = steps(before), has = steps(now);
+  if (step >= has || had == 0) return {};  // 0: not known
+  const bool ended = step >= had;
+  const double next = rate(now, step), end = rate(now, has - 1), would = rate(before, ended ? had - 1 : step);
+  if (!ended && next == would && had == has && end == rate(before, had - 1)) return {};
+  return fmt::format("the learning rate goes on with {:.3g} ({} {:.3g}) and ends with {:.3g} at step {}", next,
+                     ended ? "the run had ended with" : "as it was, it would be", would, end, has);
+}
+
+void require_data_there(const config::Data& data) {
+  const config::Data kept = data::with_absolute_paths(data);
+  const auto require = [](std::string_view key, const std::string& name) {
+    // Patterns, and what is no path, are for whoever opens them; Megatron's pairs are called by what their names share.
+    if (!name.starts_with('/') || name.find_first_of("*?[") != name.npos) return;
+    if (real_files().exists(name) || real_files().exists(name + ".bin")) return;
+    fail_user("{}: there is no {} any more; where it was moved, resume with {}=PATH", key, name, key);
+  };
+  for (const std::string& name : kept.train) require("data.train", name);
+  for (const std::string& name : kept.eval) require("data.eval", data::named_path(name).path);
+  require("data.tokenizer", kept.tokenizer);
+}
+
+SettingChanges compare_with(const config::Config& before, const Path& checkpoint, const TrainOptions& options,
+                            FileSystem& files) {
+  const Path own = options.folder / kRunConfig;
+  if (options.own_config && !options.allow_change && doubted(files, own))
+    require_said(before, checkpoint, options.config, own);
+  return compare_settings(before, checkpoint, options.config, options.allow_change);
+}
+
 void check_folder(const TrainOptions& options, FileSystem& files) {
   const Path& folder = options.folder;
   if (options.from_step) require_step_kept(files, folder, *options.from_step);
@@ -133,12 +240,13 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
   } else if (const Path own = folder / kRunConfig; files.exists(own)) {  // else it was stopped before it had begun
     const config::Config before = read_run_config(files, folder);
     for (const std::string& change : compare_settings(before, folder, options.config, options.allow_change).sentences)
-      tell_all(options.observers, Note{change});
+      for (Observer* o : options.observers) o->on(Note{change});
     if (options.own_config && doubted(files, own))
-      tell_all(options.observers,
-               Warning{fmt::format("{} is not as the run wrote it, and there is no checkpoint to hold it against: the "
-                                   "run begins with what it says",
-                                   own.string())});
+      for (Observer* o : options.observers)
+        o->on(
+            Warning{fmt::format("{} is not as the run wrote it, and there is no checkpoint to hold it against: the run "
+                                "begins with what it says",
+                                own.string())});
   }
 }
 
@@ -151,443 +259,6 @@ void keep_tokenizer(FileSystem& files, const Path& run, const data::TokenizerFil
   for (const std::string& name : files.list(folder))  // of another tokenizer
     if (!tokenizer.contains(name) && std::filesystem::is_regular_file(folder / name, ignored))
       files.remove_all(folder / name);
-}
-
-bool CheckpointWriter::take(model::Engine& engine) {
-  const bool made = !snapshot_;
-  if (made) snapshot_.emplace(engine);
-  snapshot_->take();
-  return made;
-}
-
-bool CheckpointWriter::get_ready(model::Engine& engine) {
-  return !snapshot_ && engine.device().shares_host_memory() && take(engine);
-}
-
-void CheckpointWriter::write(CheckpointContent content, double began, std::function<std::string()> afterwards) {
-  const double held = steady_seconds() - began;
-  saving_ = std::async(std::launch::async, [this, began, held, content = std::move(content),
-                                            afterwards = std::move(afterwards)] {
-    const auto read = [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
-      snapshot_->read(tensors, take);
-    };
-    if (ranks_)
-      write_checkpoint(files_, checkpoints_, content, read, *ranks_);
-    else
-      write_checkpoint(files_, checkpoints_, content, read);
-    const std::string problem = afterwards ? afterwards() : "";
-    const double seconds = steady_seconds() - began;
-    return Written{{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside() ? held : seconds},
-                   problem};
-  });
-  if (!beside()) saving_.wait();
-}
-
-bool CheckpointWriter::over() const { return saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
-
-RunFolder::RunFolder(const TrainOptions& options, FileSystem& files)
-    : options_(options),
-      files_(files),
-      checkpoints_(checkpoints_of(options.folder)),
-      writer_(files, checkpoints_, options.team.saving) {
-  check_folder(options, files);
-}
-
-RunFolder::~RunFolder() {
-  if (!writer_.busy()) return;
-  try {
-    collect(true);
-  } catch (const std::exception& e) {  // the run has ended by another error, which says more
-    log::warn("{}", e.what());
-  }
-}
-
-void RunFolder::tell(const Event& event) { tell_all(options_.observers, event); }
-
-std::optional<Path> RunFolder::resume(StepLoop& loop) {
-  if (!options_.resume) return std::nullopt;
-  // Before the newest is chosen: the process that made the run may still be saving it.
-  if (!options_.dry_run && holds_run(files_, options_.folder)) lock();
-  std::string newest_problem;
-  const auto damaged = [&](const io::SkippedCheckpoint& passed) {
-    if (newest_problem.empty()) newest_problem = passed.problem;
-    tell(Warning{io::in_words(passed)});
-  };
-  const auto use = [&](const io::FoundCheckpoint& c) { return take_up(c.folder, loop); };
-  const std::optional<io::FoundCheckpoint> found =
-      io::newest_whole_checkpoint(files_, checkpoints_, damaged, use, options_.from_step);
-  if (found) return found->folder;
-  if (others()) others()->broadcast(TakenUp{}.words());
-  if (options_.from_step)
-    fail_user("--from-step {}: that checkpoint cannot be used ({}); take another, or none for the newest whole one",
-              *options_.from_step, newest_problem);
-  if (!newest_problem.empty())
-    fail_user("none of the checkpoints in {} can be used ({}); move that folder away to start from the beginning",
-              checkpoints_.string(), newest_problem);
-  return std::nullopt;
-}
-
-// The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one
-// takes the place of all that was loaded.
-std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
-  if (std::string problem = missing_from_checkpoint(files_, checkpoint, loop.lowered().state); !problem.empty())
-    return problem;
-  const std::optional<config::Config> config = config_of_checkpoint(files_, checkpoint);
-  const config::Config* const before = pointer_to(config);
-  const Restored as = restore(checkpoint, before, loop);
-  if (!others()) return load(checkpoint, before, loop);
-  others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches}.words());
-  return agree_on(*others(), load(checkpoint, before, loop));
-}
-
-std::string RunFolder::load(const Path& checkpoint, const config::Config* before, StepLoop& loop) {
-  if (!loop.trains()) return io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
-  lock();
-  loop.make_engine();
-  try {
-    loop.load_checkpoint(checkpoint, before);
-    return {};
-  } catch (const std::exception&) {
-    // Changed bytes can look wrong in many ways before the hash is known: what the manifest says is what to tell. Where
-    // it has nothing to say the checkpoint is whole and does not fit this run, or the device failed.
-    std::string problem = io::checkpoint_problem(files_, checkpoint, loop.tell_loading());
-    if (problem.empty()) throw;
-    return problem;
-  }
-}
-
-// The configuration may have another batch or other data than the checkpoint, where that is allowed. A note says every
-// change and its effect on the state.
-RunFolder::Restored RunFolder::restore(const Path& checkpoint, const config::Config* before, StepLoop& loop) {
-  const SettingChanges changes = before ? compare_with(*before, checkpoint, options_, files_) : SettingChanges{};
-  RunState state = read_run_state(files_, checkpoint);
-  if (state.guard.good && !files_.exists(checkpoints_ / io::checkpoint_name(*state.guard.good)))
-    state.guard.good.reset();
-  bool anew = loop.data_changed(state, checkpoint) || changes.new_order;
-  for (const std::string& change : changes.sentences) tell(Note{change});
-  if (changes.allowed) state.guard = counted_anew(state);
-  if (!anew) try {
-      state.loader = read_loader_state(files_, checkpoint);
-      loop.restore(state);
-    } catch (const UserError& e) {
-      if (!options_.allow_change)
-        fail_user("{}; --allow-change goes on with the order of the data begun anew", e.what());
-      tell(Note{e.what()});
-      anew = true;
-    }
-  if (anew) {
-    state.loader = {};
-    state.guard = counted_anew(state);
-    loop.restore(state);
-  }
-  if (anew || changes.allowed)
-    tell(Note{fmt::format("kept: parameters, moments, step {} and its {}{}", state.step, counted(state.tokens, "token"),
-                          anew ? "; begun anew: the order of the data" : ", and the place in the data")});
-  if (before) {
-    const std::string change = schedule_change(*before, options_.config, state.step, loop.batches_of_epoch());
-    if (!change.empty()) tell(Note{change});
-  }
-  return {anew, changes.allowed};
-}
-
-void RunFolder::begin(const data::Corpus& documents) {
-  tokens_ = run_tokens(files_, options_.config, documents);
-  make();
-  if (others()) require_shared_folder(*others(), options_.folder, files_);
-  if (options_.from_step) leave_after(*options_.from_step);
-}
-
-void RunFolder::leave_tidy() {
-  try {
-    io::clean_leftovers(files_, checkpoints_);
-  } catch (const std::exception& e) {
-    tell(Warning{fmt::format("what a kill left in {} stays: {}", checkpoints_.string(), e.what())});
-  }
-}
-
-void RunFolder::leave_after(std::int64_t step) {
-  const std::vector<std::int64_t> left = io::leave_checkpoints_after(files_, checkpoints_, step);
-  if (left.empty()) return;
-  tell(
-      Note{fmt::format("the run goes on from step {}: newer checkpoints ({} {}) are called step_N.left from here on, "
-                       "and each goes once the run has saved that step or a later one again",
-                       step, left.size() == 1 ? "step" : "steps", fmt::join(left, ", "))});
-}
-
-std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
-  if (writer_.busy()) collect(false);
-  // A save that failed has had its warning; the one before it is as good.
-  while (step > 0 && !files_.exists(checkpoints_ / io::checkpoint_name(step))) {
-    const std::vector<io::FoundCheckpoint> found = io::list_checkpoints(files_, checkpoints_);
-    const auto older = std::ranges::find_if(found, [&](const io::FoundCheckpoint& c) { return c.step < step; });
-    step = older == found.end() ? 0 : older->step;
-  }
-  const Path checkpoint = checkpoints_ / io::checkpoint_name(step);
-  if (others()) others()->broadcast(TakenUp{step == 0 ? "" : checkpoint.string()}.words());
-  if (step == 0) return {};
-  RunState state = read_run_state(files_, checkpoint);
-  state.loader = read_loader_state(files_, checkpoint);
-  const config::Config before = read_config(files_, checkpoint / kRunConfig);
-  loop.load_checkpoint(checkpoint, &before);
-  leave_after(step);
-  return state;
-}
-
-// A second process that trained into the folder would mix its rows and checkpoints with this one's.
-void RunFolder::lock() {
-  if (lock_) return;
-  const Path file = options_.folder / ".lock";
-  lock_.emplace(file, io::FileLock::IfBusy::leave);
-  if (lock_->held()) return;
-  if (lock_->busy()) {
-    lock_.reset();
-    throw FolderTaken(
-        fmt::format("{}: another process is training into this folder; wait for it, stop it, or choose another --out",
-                    options_.folder.string()));
-  }
-  log::warn("{} cannot be locked ({}): nothing keeps a second run out of this folder", file.string(),
-            std::strerror(lock_->why_not()));
-}
-
-void RunFolder::make() {
-  files_.create_folders(options_.folder);
-  lock();
-  if (!options_.resume && !begun_) check_folder(options_, files_);  // another may have begun while this one loaded
-  const std::string text = sealed_text(as_kept(options_.config));
-  const Path path = options_.folder / kRunConfig;
-  if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
-  keep_tokenizer(files_, options_.folder, tokens_.files);
-  io::prepare_checkpoints(files_, checkpoints_);
-  if (std::exchange(begun_, true)) return;
-  looked_at_ = steady_seconds();
-  clock_offset_ = options_.wall_clock() - looked_at_;
-}
-
-bool RunFolder::lost() {
-  const double now = steady_seconds();
-  if (now - looked_at_ < options_.between_looks) return false;
-  looked_at_ = now;
-  warn_of_jumps(now);
-  return made_anew();
-}
-
-bool RunFolder::made_anew() {
-  const bool gone = !files_.exists(options_.folder / kRunConfig) || !files_.exists(checkpoints_);
-  return (gone || !lock_ || !lock_->in_place()) && make_anew(gone);
-}
-
-void RunFolder::warn_of_jumps(double now) {
-  const double offset = options_.wall_clock() - now, jump = offset - std::exchange(clock_offset_, offset);
-  if (std::abs(jump) < kJump) return;
-  tell(Warning{
-      fmt::format("the machine's clock jumped by {:+.0f} s, or the machine slept: times of day in the run's files "
-                  "jump with it, the times of steps do not",
-                  jump)});
-}
-
-// Where nothing can be made the run goes on: perhaps it can be later.
-bool RunFolder::make_anew(bool gone) {
-  const std::string folder = options_.folder.string();
-  const auto warn_once = [&](const std::exception& e) {
-    if (!std::exchange(loss_is_known_, true))
-      tell(Warning{
-          fmt::format("{} is gone and cannot be made anew ({}): nothing can be saved until it can", folder, e.what())});
-    return false;
-  };
-  if (writer_.busy()) writer_.wait();  // what is made anew is cleaned of leftovers first
-  lock_.reset();
-  try {
-    make();
-  } catch (const FolderTaken& e) {
-    fail_user("the .lock of {} was deleted under the run, which cannot go on there: {}", folder, e.what());
-  } catch (const std::exception& e) {
-    return warn_once(e);
-  }
-  loss_is_known_ = false;
-  tell(Warning{
-      gone ? fmt::format("{} was deleted or moved under the run: it is made anew and the run is saved there now; "
-                         "its metrics and events go on with the next --resume",
-                         folder)
-           : fmt::format("the .lock of {} was deleted under the run: it is locked again", folder)});
-  return gone;
-}
-
-void RunFolder::warn_without_snapshot() {
-  if (writer_.beside()) return;
-  tell(
-      Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
-                          "training stands still while checkpoints are written",
-                          in_bytes(writer_.bytes()))});
-}
-
-void RunFolder::get_ready(model::Engine& engine) {
-  if (writer_.get_ready(engine)) warn_without_snapshot();
-}
-
-void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
-  if (begun_) made_anew();
-  tell(BeforeCheckpoint{});
-  if (writer_.take(engine)) warn_without_snapshot();
-  const config::Config config = as_kept(options_.config);
-  saving_step_ = state.step;
-  const dist::Sharing& sharing = options_.team.sharing;
-  writer_.write(
-      checkpoint_content(engine, config, state, tokens_, sharing.rank, sharing.ranks), began,
-      [this, settings = config.checkpoint, step = state.step, best = state.ends.best_step, good = state.guard.good] {
-        const std::string problem = best == step ? io::link_best(files_, checkpoints_, best) : "";
-        io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, step,
-                              {best, good.value_or(best)});
-        return problem;
-      });
-}
-
-void RunFolder::before_update() { writer_.hold_update(); }
-
-// Checkpoints stand at the steps where they are due: training waits for a disk that does not keep up, and says so.
-void RunFolder::wait_for_the_disk() {
-  const double began = steady_seconds();
-  writer_.wait();
-  const double waited = steady_seconds() - began;
-  if (waited < kShortWait || std::exchange(wait_is_known_, true)) return;
-  tell(Warning{
-      fmt::format("the checkpoint of step {} was still being written when the next one was due: training waited "
-                  "{:.1f} s for it, and will again; a larger checkpoint.every, or a faster disk, mends that",
-                  saving_step_, waited)});
-}
-
-std::optional<Keeper::SaveOutcome> RunFolder::collect_save(Wait wait) {
-  if (!writer_.busy() || (wait == Wait::no && !writer_.over())) return {};
-  if (wait == Wait::before_next) wait_for_the_disk();
-  return collect(wait == Wait::at_end);
-}
-
-Keeper::SaveOutcome RunFolder::collect(bool must_succeed) {
-  const auto go_on = [&](const std::exception& e) {
-    if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
-    tell(
-        Warning{fmt::format("the checkpoint of step {} was not written: {}. Training goes on, and the next one that is "
-                            "due is tried (checkpoint.on_error)",
-                            saving_step_, e.what())});
-  };
-  try {
-    const CheckpointWriter::Written written = writer_.collect();
-    if (!written.problem.empty()) tell(Warning{written.problem});
-    tell(written.saved);
-    return {true, written.saved.seconds};
-  } catch (const MachineError& e) {
-    go_on(e);
-  } catch (const UserError& e) {
-    go_on(e);
-  }
-  return {};
-}
-
-std::string TakenUp::words() const {
-  return io::Json{{"checkpoint", checkpoint}, {"new_order", new_order}, {"other_batches", other_batches}}.dump();
-}
-
-TakenUp TakenUp::read(const std::string& words) {
-  const io::Json json = io::Json::parse(words);
-  return {json.at("checkpoint"), json.at("new_order"), json.at("other_batches")};
-}
-
-RankFolder::RankFolder(const TrainOptions& options, FileSystem& files)
-    : options_(options), files_(files), writer_(files, checkpoints_of(options.folder), options.team.saving) {}
-
-RankFolder::~RankFolder() {
-  if (!writer_.busy()) return;
-  try {
-    collect(true);
-  } catch (const std::exception& e) {  // the run has ended by another error, which says more
-    if (options_.team.warn) options_.team.warn(e.what());
-  }
-}
-
-void RankFolder::tell(const Event& event) {
-  hear(event, [&](const Warning& w) {
-    if (options_.team.warn) options_.team.warn(w.text);
-  });
-}
-
-// The state as rank 0 has changed it.
-RunState RankFolder::state_of(const TakenUp& taken) const {
-  const Path checkpoint = taken.checkpoint;
-  RunState state = read_run_state(files_, checkpoint);
-  if (taken.other_batches || taken.new_order) state.guard = counted_anew(state);
-  if (!taken.new_order) state.loader = read_loader_state(files_, checkpoint);
-  return state;
-}
-
-std::optional<Path> RankFolder::resume(StepLoop& loop) {
-  if (!options_.resume) return std::nullopt;
-  io::Communicator& ranks = *options_.team.communicator;
-  for (;;) {
-    const TakenUp taken = TakenUp::read(ranks.broadcast(""));
-    if (taken.checkpoint.empty()) return std::nullopt;
-    std::string problem;
-    try {
-      loop.restore(state_of(taken));
-      if (loop.trains()) {
-        loop.make_engine();
-        load(taken.checkpoint, loop);
-      }
-    } catch (const std::exception& e) {
-      problem = e.what();
-    }
-    if (agree_on(ranks, problem).empty()) return taken.checkpoint;
-  }
-}
-
-void RankFolder::load(const Path& checkpoint, StepLoop& loop) {
-  const std::optional<config::Config> before = config_of_checkpoint(files_, checkpoint);
-  loop.load_checkpoint(checkpoint, pointer_to(before));
-}
-
-void RankFolder::get_ready(model::Engine& engine) { writer_.get_ready(engine); }
-
-void RankFolder::save(model::Engine& engine, const RunState& state, double began) {
-  writer_.take(engine);
-  const dist::Sharing& sharing = options_.team.sharing;
-  writer_.write(checkpoint_content(engine, as_kept(options_.config), state, {}, sharing.rank, sharing.ranks), began);
-}
-
-void RankFolder::before_update() { writer_.hold_update(); }
-
-std::optional<Keeper::SaveOutcome> RankFolder::collect_save(Wait wait) {
-  if (!writer_.busy() || (wait == Wait::no && !writer_.over())) return {};
-  return collect(wait == Wait::at_end);
-}
-
-// A save that fails on one rank fails on all, and rank 0 warns of it.
-Keeper::SaveOutcome RankFolder::collect(bool must_succeed) {
-  try {
-    return {true, writer_.collect().saved.seconds};
-  } catch (const std::exception&) {
-    if (must_succeed || options_.config.checkpoint.on_error == "stop") throw;
-  }
-  return {};
-}
-
-std::optional<RunState> RankFolder::go_back(StepLoop& loop, std::int64_t) {
-  if (writer_.busy()) collect(false);
-  const TakenUp taken = TakenUp::read(options_.team.communicator->broadcast(""));
-  if (taken.checkpoint.empty()) return {};
-  RunState state = state_of(taken);
-  load(taken.checkpoint, loop);
-  return state;
-}
-
-void require_shared_folder(io::Communicator& ranks, const Path& folder, FileSystem& files) {
-  const Path path = folder / kRunConfig;
-  const auto read = [&] { return files.exists(path) ? files.read(path) : ""; };
-  const std::string first = ranks.broadcast(ranks.rank() == 0 ? read() : "");
-  const bool same = first == read();  // only now: rank 0 has made the folder before it spoke
-  const std::string problem = agree_on(ranks, same ? "" : fmt::format("there is another {} here, or none", kRunConfig));
-  if (!problem.empty())
-    fail_user(
-        "{} is not the same folder on every rank ({}): ranks write their checkpoints together; choose an --out on a "
-        "file system that all of them share",
-        folder.string(), problem);
 }
 
 }  // namespace redline::train

@@ -1,5 +1,5 @@
 // The steps of a run: engine, data, schedule, evaluations and samples. Events and checkpoints go to a Keeper: the run's
-// folder (train/run_folder.h), or one that keeps nothing. The phases of the loop are in train/step_phases.h.
+// folder (train/trainer.cpp), or one that keeps nothing. The phases of the loop are in train/step_phases.h.
 #pragma once
 
 #include <cstdint>
