@@ -26,7 +26,7 @@ class Buffer {
   virtual bool is_zero() const { return false; }  // whether it came as zeros and need not be filled with them
 };
 
-// Copies small results to the host behind the work queued so far, a fixed number of bytes each. Results are taken in
+// Copies small results to the host after the work queued so far, a fixed number of bytes each. Results are taken in
 // the order in which they were posted; at most kSlots may be under way.
 class AsyncReadback {
  public:
@@ -45,7 +45,7 @@ class AsyncReadback {
 class Spans {
  public:
   virtual ~Spans() = default;
-  virtual void begin(std::size_t span) = 0;  // behind the work queued so far; neither waits
+  virtual void begin(std::size_t span) = 0;  // after the work queued so far; neither waits
   virtual void end(std::size_t span) = 0;
   virtual void wait(std::size_t span) = 0;  // until it has ended
   // In seconds, of spans that have ended.

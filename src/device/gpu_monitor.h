@@ -18,7 +18,7 @@ namespace redline::device {
 // The one throttle reason that a busy card shows all the time.
 inline constexpr std::string_view kPowerCap = "power cap";
 
-// A figure that the card does not tell is empty.
+// A figure that the card does not give is empty.
 struct GpuSample {
   std::optional<double> utilisation;  // share of the last interval in which a kernel ran
   std::optional<double> temperature_c;
@@ -36,7 +36,8 @@ class Nvml;  // the loaded library
 // Asks at every interval on a thread of its own, while it lives. A card's power is its mean over about a second.
 class GpuMonitor {
  public:
-  // Of the card at `bus_id` ("0000:1B:00.0"; empty: the first). Nothing where the library or the card is not there.
+  // The monitor of the card at `bus_id` ("0000:1B:00.0"; empty: the first). Nothing where the library or the card is
+  // not there.
   static std::unique_ptr<GpuMonitor> open(const std::string& bus_id, const std::string& library = "libnvidia-ml.so.1",
                                           std::chrono::milliseconds interval = std::chrono::seconds(1));
   ~GpuMonitor();

@@ -2,7 +2,7 @@
 // near 1 and its singular vectors stay. A round, with X [m, n], m <= n (a taller one is taken as its transpose):
 //   A = X X^T;  B = b A + c A^2;  X = a X + B X
 // quintic: the same polynomial in each round, fast at small singular values; they end between 0.7 and 1.2 (Muon's).
-// polar_express: each round its own, the best of its degree for what the rounds before leave; those behind the fifth
+// polar_express: each round its own, the best of its degree for what the rounds before leave; those after the fifth
 // repeat it (arXiv 2505.16932).
 #pragma once
 

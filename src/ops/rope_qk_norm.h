@@ -77,7 +77,7 @@ struct RopeQkNormGrad {
   HeadLayout layout{};
   bool accumulate{};
   NormOver over{};
-  Fp8Copies<T> fp8{};  // of dqkv, v and all: nobody may read it afterwards
+  Fp8Copies<T> fp8{};  // of dqkv, v and all; dqkv itself may not be read afterwards
 
   // With fp8 it is only read where heads are of 16, 32, 64 or 128 and have norms of their own, if any.
   bool updates_dqkv() const {

@@ -16,7 +16,7 @@
 namespace redline::optim {
 
 // The places of the matrices' parts in an array. Parts come in groups of `inner`, `inner_stride` elements apart; each
-// group begins `stride` elements behind the one before.
+// group begins `stride` elements after the one before.
 struct Spread {
   std::int64_t inner = 1, inner_stride = 0, stride = 0;
   constexpr std::int64_t at(std::int64_t i) const { return i / inner * stride + i % inner * inner_stride; }

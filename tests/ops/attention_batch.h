@@ -11,7 +11,7 @@
 namespace redline::ops {
 
 // What attention reads of a batch of documents of the given lengths, with `tail` tokens after them and unused entries
-// of doc_offsets behind.
+// of doc_offsets at the end.
 struct DocumentBatch {
   testing::Memory memory;
   HeadLayout layout;

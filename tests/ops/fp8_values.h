@@ -23,7 +23,7 @@ inline Tensor every_bf16(Memory& memory) {
   return t;
 }
 
-// Of either sign and of any size between 2^low and 2^high, a zero now and then.
+// Numbers of either sign and of any size between 2^low and 2^high, a zero now and then.
 inline Tensor of_all_sizes(Memory& memory, const Shape& shape, double low, double high) {
   const Tensor t = memory.uniform(shape, low, high);
   for (std::int64_t i = 0; i < t.elements(); ++i) {

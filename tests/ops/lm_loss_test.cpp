@@ -164,7 +164,7 @@ TEST(LmLoss, RoundsWhatIsStoredInBf16) {
 
 class LmLossInFp8 : public ::testing::TestWithParam<LmLossCase> {};
 
-// Of the gradient that fp32 has, all of it but the error of one cast of each operand, which has no direction.
+// The gradient is that of fp32 but for the error of one cast of each operand, which has no direction.
 TEST_P(LmLossInFp8, GradientsAreThoseOfFp32ButForTheCasts) {
   const auto [n, d, vocab, chunk] = GetParam();
   for (const bool accumulate : {false, true}) {

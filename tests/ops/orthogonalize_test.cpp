@@ -78,7 +78,7 @@ TEST(Orthogonalize, MatchesDoublesForEveryShapeAndPolynomial) {
       }
 }
 
-// Of a matrix that is not near singular the result times its own transpose is near the unit matrix.
+// Where a matrix is not near singular, the result times its own transpose is near the unit matrix.
 TEST(Orthogonalize, FiveRoundsOfPolarExpressAreNearlyOrthogonal) {
   Memory memory;
   const Orthogonalize<Tensor> op = op_of(memory, {1, 16, 64}, Polynomials::polar_express, 5);

@@ -107,7 +107,7 @@ TEST(Schedule, TokensAreTheNearestSteps) {
   steps.optim.decay_fraction = 0.17;
   for (std::int64_t s = 0; s < 100; ++s)
     EXPECT_EQ(optim::learning_rate(c, s, 100, 1), optim::learning_rate(steps, s, 100, 1)) << s;
-  c.optim.decay_tokens = 1'000'000;  // more than the run has: all of it behind the warm-up
+  c.optim.decay_tokens = 1'000'000;  // more than the run has: all of it after the warm-up
   EXPECT_EQ(optim::learning_rate(c, 6, 100, 1), 3e-4);
   EXPECT_LT(optim::learning_rate(c, 7, 100, 1), 3e-4);
 }

@@ -101,7 +101,7 @@ class CudaReadback final : public AsyncReadback {
       : bytes_(bytes), stream_(stream), results_(cuda::pinned_bytes(static_cast<std::size_t>(kSlots * bytes))) {
     for (cuda::Event& event : arrived_) event = cuda::make_event(cudaEventDisableTiming);
   }
-  ~CudaReadback() override { cudaStreamSynchronize(stream_); }  // results nobody took may still be written
+  ~CudaReadback() override { cudaStreamSynchronize(stream_); }  // results that were not taken may still be written
   void post(std::span<const Piece> pieces) override {
     REDLINE_CHECK(posted_ - taken_ < kSlots, "{} results are under way", posted_ - taken_);
     std::byte* to = result(posted_);

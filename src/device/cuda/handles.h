@@ -49,7 +49,7 @@ inline Event make_event(unsigned flags = cudaEventDefault) {
 inline DeviceBytes try_device_bytes(std::size_t bytes) {
   void* data = nullptr;
   if (cudaMalloc(&data, bytes) != cudaSuccess) {
-    cudaGetLastError();  // else the next launch would be told of it
+    cudaGetLastError();  // else the next launch would report it
     return nullptr;
   }
   return DeviceBytes(static_cast<std::byte*>(data));
@@ -65,7 +65,7 @@ inline PinnedBytes pinned_bytes(std::size_t bytes) {
 inline PinnedBytes try_pinned_bytes(std::size_t bytes) {
   void* data = nullptr;
   if (cudaHostAlloc(&data, bytes, cudaHostAllocDefault) != cudaSuccess) {
-    cudaGetLastError();  // else the next launch would be told of it
+    cudaGetLastError();  // else the next launch would report it
     return nullptr;
   }
   return PinnedBytes(static_cast<std::byte*>(data));

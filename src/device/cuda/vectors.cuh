@@ -81,7 +81,7 @@ __device__ void store(T* to, const float (&x)[N]) {
   store<N>(to, Vector<T, N>::from(x));
 }
 
-// The same for what nobody reads again before it has left the caches: tables that everybody reads stay in them instead.
+// The same for data that is not read again before it has left the caches: tables that all threads read stay in them.
 template <int N, class T>
 __device__ Vector<T, N> load_once(const T* from) {
   if constexpr (sizeof(T) * N == 16) {
@@ -113,8 +113,8 @@ __device__ inline float warp_max(float value) {
 }
 
 // Over one row of a block: the blockDim.x threads, whole warps, with this thread's threadIdx.y; each of them gets it.
-// `parts` is shared memory, one entry for each warp of the block, that nobody still reads. Where a row is more than a
-// warp this is a barrier for the block.
+// `parts` is shared memory, one entry for each warp of the block, that no thread still reads. Where a row is more than
+// a warp this is a barrier for the block.
 template <class V>
 __device__ V row_sum(V value, V* parts) {
   value = warp_sum(value);

@@ -217,7 +217,7 @@ bool launch_tiles(const NormArguments<bf16>& a, const CastTo& to, const Launch& 
 }
 
 // Rows by the kernel that has them. Columns too, but where rows are too wide for tiles: from the rows then, or from y
-// where nobody asked for rows.
+// where no rows are asked for.
 void launch_casting(const AddNorm<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.residual_in.rows(), d = op.residual_in.columns();
   check_copies(op.fp8, n, d);
@@ -461,7 +461,7 @@ class GradLaunch {
 };
 
 // Rows by the kernel that has them. Columns too, but where rows are too wide for tiles: from the rows then, or from the
-// result where nobody asked for rows.
+// result where no rows are asked for.
 void run_casting(const AddNormGrad<Tensor>& op, const Launch& launch) {
   const CastTo to = cast_to(op.fp8);
   const GradLaunch<bf16, 8> grad(op, launch);

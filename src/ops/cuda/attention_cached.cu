@@ -3,7 +3,8 @@
 // A block has a split of one slot's keys for up to kHeads query heads of one key/value head, so that a key is read once
 // for all of them; its warps take keys in turn, lane l holds columns l, l + 32, ... of a row. Splits are cut from the
 // text's own length, which is in device memory: a captured step stays true while the text grows. The new token's key
-// and value are read from qkv, never from the cache, so the block that writes them there races with nobody.
+// and value are read from qkv, never from the cache, so no other block reads what the block that writes them there
+// writes.
 #include <cfloat>
 
 #include "device/cuda/vectors.cuh"

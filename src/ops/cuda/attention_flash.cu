@@ -70,7 +70,7 @@ __global__ __launch_bounds__(kThreads, Forward<Math, kHeadDim>::kBlocks) void fo
 
     for (int t = 0; t < key_tiles; ++t) {
       await_copies();
-      __syncthreads();  // tile t is here, and nobody reads the other one any more
+      __syncthreads();  // tile t is here, and no warp reads the other one any more
       if (t + 1 < key_tiles) load_keys(t + 1);
       if (t >= own_tiles) continue;
       const std::uint32_t k_tile = kv_tiles + t % 2 * 2 * F::kKeyBytes;
@@ -209,7 +209,7 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(cons
 
     for (int t = 0; t < key_tiles; ++t) {
       await_copies();
-      __syncthreads();  // tile t is here, and nobody reads the other one any more
+      __syncthreads();  // tile t is here, and no warp reads the other one any more
       if (t + 1 < key_tiles) load_keys(t + 1);
       if (t >= own_tiles) continue;
       const std::uint32_t k_tile = kv_tiles + t % 2 * 2 * Q::kKeyBytes;
@@ -293,7 +293,7 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void key_kernel(const 
     int t = 0;  // of query_tiles, the first of which hold the diagonal
     for (int step = 0; step < query_tiles * group; ++step) {
       await_copies();
-      __syncthreads();  // the tile is here, and nobody reads the other one any more
+      __syncthreads();  // the tile is here, and no warp reads the other one any more
       const int first_query = first_key + t * kQueries;
       if (++t == query_tiles) t = 0;
       if (step + 1 < query_tiles * group) load_queries((step + 1) % 2);

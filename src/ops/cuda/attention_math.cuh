@@ -40,7 +40,7 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&m)[4], std::uint
 }
 
 // The way back of load_matrices: lane l gives the address of row l % 8 of matrix l / 8. Before sm_90 by single stores,
-// to addresses that the lanes tell each other.
+// to addresses that the lanes pass to each other.
 __device__ inline void store_matrices(std::uint32_t address, const std::uint32_t (&m)[4]) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(m[0]),

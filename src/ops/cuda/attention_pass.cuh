@@ -100,7 +100,7 @@ class SeeingQueries {
   }
   __device__ int tiles() const { return tiles_; }  // of one head
 
-  // The next tile: Q and dout behind each other, and lse and delta, where there is no query 0.
+  // The next tile: Q, then dout, and lse and delta, where there is no query 0.
   __device__ void load(std::uint32_t to, std::uint32_t statistics) {
     queries_.template load<kTokens>(to);
     douts_.template load<kTokens>(to + kTileBytes);

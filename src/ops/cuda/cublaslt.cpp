@@ -56,7 +56,7 @@ cudaDataType_t data_type(DType t) {
   }
 }
 
-// Of all members of a batch.
+// The alignment that all members of a batch have.
 std::uint32_t alignment(const void* p, std::int64_t batch, std::int64_t stride, DType type) {
   const std::int64_t step = batch > 1 ? stride * static_cast<std::int64_t>(size_of(type)) : 0;
   return std::min(alignment(p), alignment(reinterpret_cast<const void*>(step)));

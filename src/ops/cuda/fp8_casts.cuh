@@ -65,7 +65,7 @@ struct LargestBits {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
     if (threadIdx.x % device::cuda::kWarp == 0) atomicMax(reinterpret_cast<int*>(amax), static_cast<int>(most));
   }
-  // For the block: before a barrier each thread puts its own, behind it one thread records all. The order of blocks
+  // For the block: before a barrier each thread puts its own, after it one thread records all. The order of blocks
   // does not matter. An atomic for each warp made quantize take twice as long: all of them meet at one address.
   __device__ void put(std::uint32_t (&of_warps)[device::cuda::kMaxWarps], int thread) const {
     const std::uint32_t most = __reduce_max_sync(~0u, max(low << 16, high));
@@ -125,7 +125,7 @@ struct TurnedTile {
   }
   __device__ uint4 chunk(int column, int index) const { return chunks[column * kChunks + (index ^ (column / 8))]; }
 
-  // All of it to [d, n], from row `row` and column `column` of [n, d], by a block's threads, behind a barrier. n is a
+  // All of it to [d, n], from row `row` and column `column` of [n, d], by a block's threads, after a barrier. n is a
   // multiple of 16.
   __device__ void store(std::uint8_t* to, std::int64_t row, std::int32_t column, std::int64_t n, std::int32_t d,
                         int thread, int threads) const {
@@ -142,9 +142,9 @@ struct TurnedTile {
 // columns each, and write 64 bytes of a column together. Blocks take the tiles in turn: those that are under way at one
 // time are neighbours, so the lines that two of them share are whole before they leave the second-level cache.
 //
-// Neither writing nor reading meets in a bank: the units of eight bytes of a row are exchanged among 16 of them, by the
-// group of 16 rows that the row is in. A warp writes units of one row; it reads words of all groups, and of as many
-// fewer columns.
+// No two threads of a warp meet in a bank. A row lies in units of eight bytes, whose order within 16 depends on the
+// group of 16 rows that the row is in. A warp that writes has units of one row, so any order will do. A warp that reads
+// has one word of each group at a time, which the groups' orders keep apart.
 
 // Rows that follow each other.
 struct RowRun {
@@ -204,7 +204,7 @@ struct RowTiles {
 struct TilePlan {
   RowTiles tiles;
   int blocks = 0;          // of a multiprocessor; 0: no tile fits, the rows are turned over by a kernel of their own
-  std::size_t shared = 0;  // bytes of a block: the tile, and behind it what is read ahead
+  std::size_t shared = 0;  // bytes of a block: the tile, then what is read ahead
 };
 
 // The choice by width, in one place. `ahead(blocks)` is what a block reads ahead, in bytes, where a multiprocessor has

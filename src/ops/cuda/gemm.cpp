@@ -97,7 +97,7 @@ class Plans {
     return &it->second;
   }
 
-  // Of what is not worth tuning, or may not be.
+  // The time of a plan that was not tuned: it is not worth it, or bits must repeat.
   static double seconds_of(const GemmPlan& plan, const Launch& launch, std::string& problem) {
     const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch);
     TimedAlgorithm algorithm{plan.algorithm()};

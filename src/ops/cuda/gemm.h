@@ -42,7 +42,7 @@ struct Gemm {
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
 
 // The time of a product by itself, as gemm() would launch it, tuned or not. It runs on operands of its own; the
-// addresses only tell the alignment. Without timing, it only asks whether there is an algorithm.
+// addresses only give the alignment. Without timing, it only asks whether there is an algorithm.
 struct ProductTime {
   double seconds = 0;
   std::string problem = {};  // why it cannot be computed, or not be timed

@@ -191,12 +191,12 @@ void TuningFile::put(const std::string& key, const TunedProduct& product) { entr
 
 void TuningFile::save() {
   if (unsaved_.empty() || path_.empty()) return;
-  const Entries added = std::exchange(unsaved_, {});  // kept or not: it is told once
+  const Entries added = std::exchange(unsaved_, {});  // kept or not: one warning
   try {
     files_.create_folders(path_.parent_path());
     const io::FileLock lock(path_.string() + ".lock",
                             io::FileLock::IfBusy::wait);  // runs that start together tune together
-    Entries all = load(false);  // another may have added its own; what is damaged was told at first
+    Entries all = load(false);  // another may have added its own; the first load warned of damage
     for (const auto& [key, product] : added) all[key] = product;
     io::Json products = io::Json::object();
     for (const auto& [key, p] : all) products[key] = {{"algorithm", to_text(p.algorithm)}, {"seconds", p.seconds}};
@@ -206,7 +206,7 @@ void TuningFile::save() {
   }
 }
 
-TuningFile::Entries TuningFile::load(bool tell) const {
+TuningFile::Entries TuningFile::load(bool warn) const {
   Entries entries;
   try {
     if (path_.empty() || !files_.exists(path_)) return entries;
@@ -216,7 +216,7 @@ TuningFile::Entries TuningFile::load(bool tell) const {
     for (const auto& [key, value] : json.at("products").items())
       entries[key] = {from_text(value.at("algorithm").get<std::string>()), value.at("seconds").get<double>()};
   } catch (const std::exception& e) {
-    if (tell) log::warn("the tuning cache {} is ignored: {}", path_.string(), e.what());
+    if (warn) log::warn("the tuning cache {} is ignored: {}", path_.string(), e.what());
     entries.clear();
   }
   return entries;

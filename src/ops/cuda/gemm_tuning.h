@@ -94,7 +94,7 @@ class TuningFile {
 
  private:
   using Entries = std::map<std::string, TunedProduct>;
-  Entries load(bool tell) const;  // a file that cannot be read counts as empty, with a warning if `tell`
+  Entries load(bool warn) const;  // a file that cannot be read counts as empty, with a warning if `warn`
 
   FileSystem& files_;
   Path path_;

@@ -50,14 +50,14 @@ Gemm weight_grad(const Matrix& x, const Matrix& dy, const Matrix& dweight, bool 
 
 // With the node's way to compute, and its scratch.
 template <class Op>
-Gemm as_told(const Op& op, Gemm g) {
+Gemm for_node(const Op& op, Gemm g) {
   g.how = op.how;
   g.workspace = op.workspace.data;
   g.workspace_bytes = op.workspace.present() ? op.workspace.bytes() : 0;
   return g;
 }
 
-// Of operands in eight bits.
+// A product of operands in eight bits.
 Gemm scaled(Gemm g, const Tensor& a_scale, const Tensor& b_scale, bool accumulate) {
   g.a_scale = &a_scale.as<Fp8Scale>()->inverse;
   g.b_scale = &b_scale.as<Fp8Scale>()->inverse;
@@ -67,16 +67,16 @@ Gemm scaled(Gemm g, const Tensor& a_scale, const Tensor& b_scale, bool accumulat
 
 }  // namespace
 
-Gemm product(const Linear<Tensor>& op) { return as_told(op, output(matrix(op.x), matrix(op.weight), matrix(op.y))); }
+Gemm product(const Linear<Tensor>& op) { return for_node(op, output(matrix(op.x), matrix(op.weight), matrix(op.y))); }
 Gemm product(const LinearInputGrad<Tensor>& op) {
-  return as_told(op, input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx), op.accumulate));
+  return for_node(op, input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx), op.accumulate));
 }
 Gemm product(const LinearWeightGrad<Tensor>& op) {
-  return as_told(op, weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate));
+  return for_node(op, weight_grad(matrix(op.x), matrix(op.dy), matrix(op.dweight), op.accumulate));
 }
 
 Gemm product(const Fp8Product<Tensor>& op) {
-  const Gemm g = as_told(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
+  const Gemm g = for_node(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
   return scaled(g, op.a_scale, op.b_scale, op.accumulate);
 }
 
@@ -93,7 +93,7 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   const Matrix x = rows_of(op.x, first, rows), weight = matrix(op.weight);
   const Matrix logits{op.logits.data, op.logits.dtype, rows, op.weight.rows(), chunk.stride};
   HeadProducts products;
-  products.logits = as_told(op, output(x, weight, logits));
+  products.logits = for_node(op, output(x, weight, logits));
   if (!op.dx.present()) return products;
   const Matrix dx = rows_of(op.dx, first, rows), dweight = matrix(op.dweight);
   const bool accumulate = first > 0 || op.accumulate_weight;
@@ -102,14 +102,14 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
     const Matrix by_rows{op.logits.data, fp8.dlogits.dtype, rows, op.weight.rows(), row_bytes};
     const Matrix by_columns{fp8.dlogits.data, fp8.dlogits.dtype, op.weight.rows(), rows, rows};
     const Matrix x_columns{fp8.x.as<std::byte>() + first, fp8.x.dtype, fp8.x.rows(), rows, fp8.x.columns()};
-    products.dx = as_told(op, output(by_rows, matrix(fp8.weight), dx));
+    products.dx = for_node(op, output(by_rows, matrix(fp8.weight), dx));
     products.dx = scaled(products.dx, fp8.dlogits_scale, fp8.weight_scale, false);
-    products.dweight = as_told(op, output(by_columns, x_columns, dweight));
+    products.dweight = for_node(op, output(by_columns, x_columns, dweight));
     products.dweight = scaled(products.dweight, fp8.dlogits_scale, fp8.x_scale, accumulate);
     return products;
   }
-  products.dx = as_told(op, input_grad(logits, weight, dx, false));
-  products.dweight = as_told(op, weight_grad(x, logits, dweight, accumulate));
+  products.dx = for_node(op, input_grad(logits, weight, dx, false));
+  products.dweight = for_node(op, weight_grad(x, logits, dweight, accumulate));
   return products;
 }
 

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(1024) cross_entropy(T* logits, const std::int3
       for (std::int32_t v = thread; v < vectors; v += threads) to[v] = cast_8<true>(dlogits(v), cast_scale);
       return;
     }
-    // Vectors that were not kept are read again: nobody writes before all have read so far.
+    // Vectors that were not kept are read again: no thread writes before all have read so far.
     for (std::int32_t first = 0; first < vectors; first += threads) {
       const std::int32_t v = first + thread;
       const uint2 eight = v < vectors ? cast_8<true>(dlogits(v), cast_scale) : uint2{};

@@ -1,4 +1,4 @@
-// The opposite rotation and the gradient of heads' norms (rope_math.cuh), cast to eight bits; v is cast as it is.
+// The opposite rotation and the gradient of heads' norms (rope.cuh), cast to eight bits; v is cast as it is.
 // A pair is a vector of the lower half of a head and its partner of the upper. A unit is eight pairs of 128 tokens, so
 // two tiles (fp8_casts.cuh), a thread one pair of four tokens: a head of 128 columns, or as many smaller ones as fit. A
 // block has units that follow each other, first those of one row of tiles, and reads ahead; so a thread keeps its place
@@ -76,7 +76,7 @@ struct Spot {
 // dw of q and of k over a block. A thread j has the sums of column j of [q | k].
 class WeightGrad {
  public:
-  // Adds what lanes have, of pairs of `unit`. All threads come; `scratch` is nobody's before and after.
+  // Adds what lanes have, of pairs of `unit`. All threads come; `scratch` is free before and after.
   __device__ void take(float (&dw)[16], std::int32_t unit, const Row& l, std::byte* scratch) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
     auto* const sums = reinterpret_cast<float*>(scratch);  // [warps, pairs of a unit, 16]
@@ -120,7 +120,7 @@ constexpr int kReads = kNorm ? 4 : 2;
 template <bool kNorm>
 using Reads = CopyAhead<bf16, 8, kAhead<kNorm> * kReads<kNorm>>;
 
-// Of a thread's four tokens; `from` is where a token's are in the table.
+// The cosines and sines of a thread's four tokens: kept, or where they are in the table. `from` is that place.
 template <bool kNorm>
 struct Angles;
 template <>

@@ -24,7 +24,7 @@ struct Row {
   __host__ __device__ std::int32_t qk_width() const { return qk_heads * head_dim; }
 };
 
-// One pair of a row: where its lower vector stands, in the row and in its head. Its partner is half a head behind.
+// One pair of a row: where its lower vector stands, in the row and in its head. Its partner is half a head further on.
 struct Pair {
   std::int32_t at, in_head;
   bool inside, is_query;
@@ -35,7 +35,7 @@ __device__ Pair pair_of(const Row& l, std::int32_t index) {
   return {head * l.head_dim + in_head, in_head, head < l.qk_heads, head < l.heads};
 }
 
-// The sums of q and of k over the threads of a row. `parts` is shared memory that nobody still reads.
+// The sums of q and of k over the threads of a row. `parts` is shared memory that no thread still reads.
 struct QkSums {
   float q, k;
 };
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kRowThreads) projection_norm(const Arguments<T
   constexpr int kPairs = kPairsOfThread<kWidth>;
   __shared__ float parts[2][kMaxWarps];
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const bool is_token = token < op.n;  // nobody leaves: the sums want all threads
+  const bool is_token = token < op.n;  // no thread returns early: the sums want all
   T* x = op.qkv + (is_token ? token : 0) * l.qkv_width;
   const std::int32_t half = l.half();
 

@@ -1,11 +1,12 @@
-// Optional RMSNorm of each q and k head, then the rotation:  x[j] <- a c - b s,  x[j + half] <- b c + a s.
-// Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
-// x * rstd. A head is a power of two of lanes; a lane has kSteps times a vector of the lower half and its partner of
-// the upper. Forward, and backward without a norm, one such group has one head of one token, and as many threads as fit
-// are resident: four heads a group, sharing the angles, reached 82% of the copy rate instead of 92. With a norm's
-// gradient a block has one of kRowGroups groups of tokens, as many of them at once as fit; a lane keeps its head and
-// its columns for all of them, and with them its part of dw, and reads ahead. Gradients in eight bits are another
-// kernel's (rope_grad_cast), where it takes the heads.
+// Rotary embedding after an optional RMSNorm of each q and k head:  x[j] <- a c - b s,  x[j + half] <- b c + a s.
+// Gradient: the opposite rotation; then, with a norm and h = dy * w:
+//   dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy * x * rstd
+// A head is a power of two of lanes. A lane has kSteps vectors of the head's lower half and their partners of the
+// upper. Forward, and backward without a norm, each such group of lanes has one head of one token, and as many threads
+// as fit are resident: four heads a group, sharing the angles, reached 82% of the copy rate instead of 92. Backward
+// with a norm, a block has one of kRowGroups groups of tokens, as many of them at once as fit. A lane keeps its head
+// and its columns for all of them, and with them its part of dw, and reads ahead. Norms over a whole projection and
+// gradients in eight bits have files of their own (rope.cuh).
 #include <algorithm>
 #include <bit>
 
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, (kResident<kWidth, kNorm>))
     rope_qk_norm(const RopeArguments<T> op, const Heads l) {
   constexpr int kSteps = kStepsOfLane<kWidth>;
   const std::uint32_t thread = blockIdx.x * kThreads + threadIdx.x, item = thread >> l.lane_bits;
-  const bool is_item = item < op.items;  // nobody leaves: a warp's shuffles want all its lanes
+  const bool is_item = item < op.items;  // no thread returns early: shuffles want all lanes
   const std::uint32_t token = is_item ? item / l.qk_heads() : 0;
   const auto head = static_cast<std::int32_t>(is_item ? item - token * l.qk_heads() : 0);
   const std::int32_t lane = thread & (l.lanes - 1), half = l.half();

@@ -88,7 +88,7 @@ TEST_P(CudaAddNormFp8Test, BytesOfTheGradientAreThoseOfQuantize) {
   }
 }
 
-// Of the tiles of a block there is one, or several, or the last is not whole; rows only need no multiple of 16.
+// A block has one tile, or several, or the last is not whole; where only rows are asked for, any number of them.
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAddNormFp8Test,
                          ::testing::Values(AddNormCase{16, 64}, AddNormCase{16, 4096}, AddNormCase{48, 80},
                                            AddNormCase{48, 2304}, AddNormCase{1040, 640}, AddNormCase{1040, 768},

@@ -361,7 +361,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, CudaAttentionCases, ::testing::ValuesIn(kCase
   return fmt::format("{}_{}_{}_{}_x{}", c.backend, c.math(), c.layout.heads, c.layout.kv_heads, c.layout.head_dim);
 });
 
-// Rows that are one document each, as the kernels are told beforehand.
+// Rows that are one document each, which the kernels know beforehand.
 TEST_P(CudaAttentionCases, TakesFullRows) {
   for (const std::int64_t length : {64, 192, 1024}) {
     Batch b = batch({length, length, length}, 0, 0);

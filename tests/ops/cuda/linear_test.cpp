@@ -38,7 +38,8 @@ struct OrthogonalizeCase {
 };
 class CudaOrthogonalizeTest : public OnCard<::testing::TestWithParam<OrthogonalizeCase>> {};
 
-// Of unit norm, as Muon gives them. Both x and y are compared: one is the result, the other the round before it.
+// Matrices of unit norm, as Muon gives them. Both x and y are compared: one is the result, the other the round before
+// it.
 TEST_P(CudaOrthogonalizeTest, AgreesWithTheCpu) {
   const auto [count, rows, columns] = GetParam();
   const std::int64_t side = std::min(rows, columns);

@@ -114,7 +114,7 @@ TEST_P(CudaRopeFp8Test, GivesTheBytesOfQuantize) {
 
 // Among them: less than a tile; more units of work than blocks, and one block's units in several rows of tiles; heads
 // of 64 where one unit has q and k, or k and v; all three in one unit; a last unit that is not full; heads that are
-// cast behind the update of dqkv (48, 96, 256); tokens that only rows can be made of.
+// cast after the update of dqkv (48, 96, 256); tokens that only rows can be made of.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaRopeFp8Test,
     ::testing::Values(RopeCase{16, {4, 4, 64}}, RopeCase{48, {4, 2, 128}}, RopeCase{1040, {4, 2, 64}},

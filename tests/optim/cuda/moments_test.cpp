@@ -15,7 +15,7 @@ using namespace redline::testing;
 
 class CudaMomentsTest : public OnCard<::testing::TestWithParam<std::int64_t>> {};
 
-// Moments that a step of the CPU has left behind, and what the next one needs.
+// Moments as a step of the CPU leaves them, and what the next one needs.
 AdamW<Tensor> update_of(Memory& memory, DType moments, std::int64_t n, std::int64_t begin, const AdamWSettings& s) {
   AdamW<Tensor> op{
       memory.uniform({n}),

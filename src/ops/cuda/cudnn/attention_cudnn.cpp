@@ -79,7 +79,8 @@ struct CudnnPlan {
   std::string problem;  // why cuDNN does not do it
 };
 
-// Builds the graph of a case. Queries, keys and values are stretches of the rows of one array: only strides tell.
+// Builds the graph of a case. Queries, keys and values are stretches of the rows of one array, told apart by their
+// strides alone.
 class GraphOfCase {
  public:
   GraphOfCase(const AttentionCase& c, fe::graph::Graph& graph)
@@ -212,7 +213,7 @@ class CudnnPlans {
 };
 const CudnnPlan& plan_of(const AttentionCase& c) { return c.own->of<CudnnPlans>().of(c); }
 
-// Of lse as full rows want it, behind the plan's own workspace.
+// Bytes of lse as full rows want it, after the plan's own workspace.
 std::int64_t lse_bytes(const AttentionCase& c) { return 4 * c.n * c.layout.heads + 256; }
 
 using Pointers = std::unordered_map<std::int64_t, void*>;
@@ -228,7 +229,7 @@ std::int64_t offset_bytes(const AttentionCase& c) {
   return c.full_rows() ? 0 : aligned(ragged_offset_bytes(c.capacity));
 }
 
-// Offsets stand at the start of the workspace; the plan's own begins behind them.
+// Offsets stand at the start of the workspace; the plan's own begins after them.
 std::byte* put_offsets(Pointers& pointers, const AttentionCase& c, const Tensor& doc_offsets, const Tensor& workspace,
                        const Tensor& rows, const Tensor& lse, const Launch& launch) {
   std::byte* const memory = workspace.as<std::byte>();
