@@ -2,7 +2,11 @@
 // these; only cli/ exits.
 #pragma once
 
+#ifdef __CUDACC__  // nvcc parses a header twice and more, and kernels need no other part of fmt: a second of each file
+#include <fmt/core.h>
+#else
 #include <fmt/format.h>
+#endif
 
 #include <stdexcept>
 #include <string>
