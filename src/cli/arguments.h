@@ -41,6 +41,17 @@ class Arguments {
   void number(const std::string& name, const std::string& value, double& to, double low, double high,
               const std::string& help);
 
+  // Flags that several commands have, with one meaning.
+  void device(std::string& to) { text("--device", "NAME", to, "where to run: cpu, cuda or auto (default: auto)"); }
+  void average(bool& to) {
+    flag("--average", to, "the average of the run's weights (train.average) instead of the weights themselves");
+  }
+  void precision(std::string& to) {
+    choice("--precision", "NAME", to, {"bf16", "tf32", "fp32"},
+           "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
+  }
+  void json(bool& to, const std::string& help = "print one JSON document") { flag("--json", to, help); }
+
   // False: --help was asked for and has been printed. A word that cannot be understood is a UserError.
   bool parse(const Words& words);
 

@@ -210,7 +210,7 @@ void declare(Arguments& arguments, StatsRequest& given) {
   arguments.integer("--sample", "N", given.sample, 1, kMost,
                     "measure only so many documents, drawn with a fixed seed (default: all)");
   arguments.text("--html", "FILE", given.html, "write a page with plots as well");
-  arguments.flag("--json", given.json, "print one JSON document");
+  arguments.json(given.json);
 }
 
 // The configuration that training would have: the model's, or the defaults, with what was given in its place.

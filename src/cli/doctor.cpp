@@ -509,9 +509,9 @@ int run_doctor(const Words& words) {
   arguments.integer("--steps", "N", wanted.steps, 1, 100'000, "of a configuration to time (default: 5)");
   arguments.text("--card", "NAME", wanted.card,
                  "of a configuration: plan for this card and run nothing; of a run: the card that it was on");
-  arguments.text("--device", "NAME", wanted.device, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.device(wanted.device);
   arguments.text("--html", "FILE", wanted.html, "write a page as well");
-  arguments.flag("--json", wanted.json, "print one JSON document");
+  arguments.json(wanted.json);
   if (!arguments.parse(words)) return kDone;
 
   Subject s;

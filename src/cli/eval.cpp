@@ -127,14 +127,12 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
   arguments.integer(
       "--batches", "N", s.request.batches, 0, 1'000'000'000,
       "batches to evaluate, 0: all (default: all of --data; without --data, the run's train.eval_batches)");
-  arguments.flag("--average", s.average,
-                 "the average of the run's weights (train.average) instead of the weights themselves");
+  arguments.average(s.average);
   arguments.flag("--per-document", s.request.per_document,
                  "one document at a time instead of packed: the same figure, slower");
-  arguments.text("--device", "NAME", s.request.device, "where to run: cpu, cuda or auto (default: auto)");
-  arguments.choice("--precision", "NAME", s.request.precision, {"bf16", "tf32", "fp32"},
-                   "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
-  arguments.flag("--json", s.json, "print one JSON document");
+  arguments.device(s.request.device);
+  arguments.precision(s.request.precision);
+  arguments.json(s.json);
   if (!arguments.parse(words)) return false;
   if (model.size() > 1) fail_user("redline eval takes one model, not also '{}'", model[1]);
   if (!model.empty() && !s.checkpoint.empty())
@@ -186,7 +184,7 @@ void print_set(const infer::HeldOutResult& set) {
             : fmt::format("bits a byte  none: {}\n", e.why_no_bytes));
 }
 
-// Of several sets the first also gives the document's figures of the checkpoint.
+// The figures of the first set also stand at the top of the JSON document.
 void print_result(const EvalRequest& s, const infer::Checkpoint& checkpoint,
                   const std::vector<infer::HeldOutResult>& sets) {
   const bool named = sets.size() > 1 || sets[0].name != data::kUnnamedSet;

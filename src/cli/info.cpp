@@ -75,7 +75,7 @@ int run_info(const Words& words) {
   Arguments arguments("info", "what this machine has, and which backends are built and usable", "[--json]",
                       {"redline info", "redline info --json"});
   bool json = false;
-  arguments.flag("--json", json, "print one JSON document");
+  arguments.json(json);
   if (!arguments.parse(words)) return kDone;
 
   device::CpuDevice cpu;

@@ -172,7 +172,7 @@ struct SearchWords {
                                  what));
   }
   void declare_output(Arguments& arguments) {
-    arguments.text("--device", "NAME", device, "where to run: cpu, cuda or auto (default: auto)");
+    arguments.device(device);
     arguments.text("--html", "FILE", html, "the table as a page with bars, in one file");
     arguments.text("--json", "FILE", json, "the table as one JSON document");
     arguments.flag("--markdown", markdown, "print the table as Markdown");

@@ -34,7 +34,8 @@ std::string value_of(const Words& words, const std::string& flag) {
   return value;
 }
 
-// Below the ports that systems hand out to whoever asks, so that nobody is given it before rank 0 listens there.
+// Below the ports that systems hand out to whoever asks, so that no other program is given it before rank 0 listens
+// there.
 int free_port() {
   constexpr int kFirst = 21000, kPorts = 10000;
   const int begin =
@@ -144,7 +145,7 @@ bool takes_cards(const LaunchOptions& options) {
 
 void check_command(const LaunchOptions& options) {
   if (options.command.empty())
-    fail_user("redline launch needs the command of the ranks behind --: redline launch -n 4 -- train my.toml");
+    fail_user("redline launch needs the command of the ranks after --: redline launch -n 4 -- train my.toml");
   if (options.command[0] != "train" && options.command[0] != "eval")
     fail_user("redline launch starts train or eval on several ranks, not '{}'", options.command[0]);
   if (options.ranks == 0) fail_user("redline launch needs a number of ranks: -n N");

@@ -82,7 +82,7 @@ std::string shared_functions(const Tables& tables) {
     if (const Words words = values_of(key); !words.empty())
       values += fmt::format("    {}) echo {} ;;\n", key.name, word_of_shell(joined(words)));
   return fmt::format(R"sh(
-# The command that the words before the cursor name: "train", "data prepare"; behind `launch -n 2 --` that of the ranks.
+# The command that the words before the cursor name: "train", "data prepare"; after `launch -n 2 --` that of the ranks.
 _redline_command() {{
   local command=${{1:-}}
   case $command in
@@ -139,7 +139,7 @@ _redline() {{
   COMPREPLY=()
   if [[ -z $value && -n $keys && $current == *=* ]]; then
     COMPREPLY=($(compgen -W "$(_redline_key_values "${{current%%=*}}")" -- "${{current#*=}}"))
-    # bash cuts words at '=' and replaces what stands behind it, unless it was told not to.
+    # bash cuts words at '=' and replaces what follows it, unless COMP_WORDBREAKS says otherwise.
     [[ $COMP_WORDBREAKS == *=* ]] || COMPREPLY=("${{COMPREPLY[@]/#/${{current%%=*}}=}}")
     return
   fi
@@ -213,7 +213,7 @@ if [[ ${{funcstack[1]}} == _redline ]]; then _redline "$@"; else compdef _redlin
 
 std::string fish_script(const Tables& tables) {
   std::string out = first_line("fish") + fmt::format(R"sh(
-# The command that the words before the cursor name: "train", "data prepare"; behind `launch -n 2 --` that of the ranks.
+# The command that the words before the cursor name: "train", "data prepare"; after `launch -n 2 --` that of the ranks.
 function __redline_command
     set -l given (commandline -opc)[2..]
     if contains -- "$given[1]" {}; and test (count $given) -ge 2

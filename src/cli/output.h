@@ -21,8 +21,8 @@ void print_error(std::string_view sentence);  // "redline: error: sentence", in 
 
 bool has_blocks();  // whether the environment says that the terminal's characters are UTF-8
 
-void flush_output();   // shows the printed text now; a failure is told at the end
-bool output_failed();  // a full disk, or a pipe that nobody reads: printing more is pointless
+void flush_output();   // shows the printed text now; a failure is reported at the end
+bool output_failed();  // a full disk, or a pipe without a reader: printing more is pointless
 
 // Flushes. Returns a sentence where text was lost, and nothing where all was written or the reader has gone.
 std::string finish_output();

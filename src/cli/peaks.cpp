@@ -52,7 +52,7 @@ int run_peaks(const Words& words) {
   std::string device_name = "auto";
   bool json = false;
   arguments.text("--device", "NAME", device_name, "what to measure: cpu, cuda or auto (default: auto)");
-  arguments.flag("--json", json, "print one JSON document");
+  arguments.json(json);
   if (!arguments.parse(words)) return kDone;
 
   StopAtOnce stopping("stopped; there is no result");

@@ -520,7 +520,7 @@ int run_plan(const Words& words) {
   arguments.text("--network", "NAME", gpus.network,
                  "between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node (default: ndr)");
   arguments.integer("--nics", "N", gpus.nics, 1, kCutGroups, "network cards of a node (default: one for each GPU)");
-  arguments.flag("--json", json, "print one JSON document");
+  arguments.json(json);
   if (!arguments.parse(words)) return kDone;
   if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty()))
     fail_user("--gpus-per-node, --network and --nics are of a plan for several GPUs; add --gpus N");

@@ -81,7 +81,7 @@ class SignalsAsInput {
 void write_all(int to, std::string_view text) {
   while (!text.empty()) {
     const auto n = ::write(to, text.data(), text.size());
-    if (n <= 0 && errno != EINTR) return;  // nobody reads any more
+    if (n <= 0 && errno != EINTR) return;  // there is no reader any more
     text.remove_prefix(n > 0 ? static_cast<std::size_t>(n) : 0);
   }
 }

@@ -26,7 +26,7 @@ struct ProcessesEnd {
 
 struct EndingSeconds {
   double before_term = 5;  // for the others to end by themselves once one has failed
-  double before_kill = 5;  // behind SIGTERM
+  double before_kill = 5;  // after SIGTERM
 };
 
 // Called about five times a second while they run. `asked_to` is as in ProcessesEnd. A result other than 0 is sent to

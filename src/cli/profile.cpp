@@ -125,7 +125,7 @@ int run_profile(const Words& words) {
   arguments.text("--trace", "FILE", trace,
                  "where the Chrome trace goes (default: redline-trace.json, here or in the folder of --run)");
   arguments.integer("--nodes", "N", nodes, 0, 1'000'000, "slowest nodes to show (default: 10)");
-  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.device(device_name);
   arguments.flag("--json", json, "print all nodes as one JSON document");
   if (!arguments.parse(words)) return kDone;
   if (!run.empty() && !config.preset.empty()) fail_user("--run {} brings its configuration; leave --preset away", run);

@@ -12,7 +12,7 @@
 namespace redline::cli {
 namespace {
 
-// Threads of the CPU backend, where nobody said how many: the ranks of a machine share its cores.
+// Threads of the CPU backend, where their number was not given: the ranks of a machine share its cores.
 void share_cores(const dist::Place& place) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const int mine = std::max(1, cores / std::max(1, place.local_ranks));

@@ -79,7 +79,7 @@ class Page {
   const infer::TextStream& stream(std::size_t i) const { return streams_[i]; }
 
  private:
-  // Not before there is a token: what is wrong with the weights is told on a line of its own.
+  // Not before there is a token: what is wrong with the weights stands on a line of its own.
   void begin_first() {
     if (!begun_) begin(0);
     begun_ = true;
@@ -171,11 +171,9 @@ bool read_sample_words(const Words& words, SampleRequest& s) {
   arguments.text("--tokenizer", "NAME", s.tokenizer,
                  "for a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or "
                  "ping (default: the model's own)");
-  arguments.text("--device", "NAME", s.device, "where to run: cpu, cuda or auto (default: auto)");
-  arguments.choice("--precision", "NAME", s.options.precision, {"bf16", "tf32", "fp32"},
-                   "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
-  arguments.flag("--average", s.average,
-                 "the average of the run's weights (train.average) instead of the weights themselves");
+  arguments.device(s.device);
+  arguments.precision(s.options.precision);
+  arguments.average(s.average);
   arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
   if (!arguments.parse(words)) return false;
   if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");

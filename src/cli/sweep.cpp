@@ -88,7 +88,7 @@ void write_figures(FileSystem& files, const Sweep& sweep, const Figures& figures
     files.replace(sweep.folder / kPage, report::run_page(figures.runs, figures.summaries, figures.unreadable));
 }
 
-// The last sentence that a run ended with, of what it wrote behind `begin`.
+// The last sentence that a run ended with, among what it wrote after `begin`.
 std::string last_error(FileSystem& files, const Path& log, std::uint64_t begin) {
   constexpr std::string_view kError = "redline: error: ";
   if (!files.exists(log)) return {};
@@ -267,7 +267,7 @@ class Sweeping {
   const train::StopSignals signals_;  // while no run is under way; processes.h hears them else
   report::LiveLine line_;
   std::vector<report::RunProgress> progress_;  // of each run
-  std::ptrdiff_t asked_ = 0, left_ = 0;        // runs of the grid; those that are due behind the one under way
+  std::ptrdiff_t asked_ = 0, left_ = 0;        // runs of the grid; those that are due after the one under way
   double mean_seconds_ = std::nan("");         // of finished runs
   bool shown_ = false;
 };
@@ -329,7 +329,7 @@ int run_sweep(const Words& words) {
                    "without --all, a run is hopeless and stopped where, from a quarter of its steps on, its held-out "
                    "loss is above the median of the other runs at the same step by more than this share of it "
                    "(default: 0.05); seeds of one setting count as their best");
-  arguments.text("--device", "NAME", options.device, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.device(options.device);
   arguments.flag("--json", options.json, "print the table as one JSON document at the end, and nothing else");
   arguments.flag("--dry-run", options.dry_run, "check every combination and list the runs; writes nothing");
   if (!arguments.parse(words)) return kDone;
@@ -344,7 +344,7 @@ int run_sweep(const Words& words) {
   const Path folder = out.empty() ? Path(fmt::format("runs/{}-sweep", name_of(sources))) : Path(out);
   const std::vector<GridKey> grid = read_grid(grid_words, sources.overrides);
   if (options.dry_run) return list_runs(files, read_sweep(files, folder, sources, grid), options);
-  read_sweep(files, folder, sources, grid);  // what cannot be is told before a folder is made
+  read_sweep(files, folder, sources, grid);  // an error comes before a folder is made
   const io::FileLock lock = locked(files, folder);
   check_lock(lock, folder);
   Sweep sweep = read_sweep(files, folder, sources, grid);  // as the last sweep there has left it

@@ -153,7 +153,7 @@ std::vector<SweptRun> runs_of_file(FileSystem& files, const Path& file, const co
   return runs;
 }
 
-// A sweep that was killed has a run that nobody trains; one whose folder was deleted is to be done again.
+// A sweep that was killed has a run that no process trains; one whose folder was deleted is to be done again.
 void settle(FileSystem& files, const Sweep& sweep, SweptRun& run) {
   if (run.state == SweptState::running) run.state = SweptState::interrupted;
   if (run.state == SweptState::waiting || train::holds_run(files, sweep.folder_of(run))) return;

@@ -60,9 +60,9 @@ struct Sweep {
   void save(FileSystem& files) const;  // sweep.json, whole
 };
 
-// Loads and checks every combination, so that a bad one is told before anything runs. UserErrors: two combinations that
-// give the same configuration, a folder whose sweep had another base configuration, and a folder that holds something
-// else. Nothing is written.
+// Loads and checks every combination, so that a bad one is refused before anything runs. UserErrors: two combinations
+// that give the same configuration, a folder whose sweep had another base configuration, and a folder that holds
+// something else. Nothing is written.
 Sweep read_sweep(FileSystem& files, const Path& folder, const config::Sources& base, const std::vector<GridKey>& grid);
 
 // Whether losses of the two runs at one step can be compared: same data, same batch, as many steps, same shape of the

@@ -254,7 +254,7 @@ int run_tokenize(const Words& words) {
     shown.emplace(live, [&, of = bytes_of(files)](double seconds) {
       return words_for(conversion.decode ? "decoding" : "tokenizing", progress, of, seconds);
     });
-  // Whole lines reach the output, and a signal that comes meanwhile is heard behind them.
+  // Whole lines reach the output, and a signal that comes meanwhile is heard after them.
   const auto print_whole = [&](std::string_view lines) {
     stopping.hold();
     print(lines);

@@ -52,7 +52,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
   if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
   const Path run_config = Path(out) / train::kRunConfig;
-  // A run that goes on without being told its configuration keeps its own. Where there is none, the built-in one is not
+  // A run that goes on and is given no configuration keeps its own. Where there is none, the built-in one is not
   // what anybody meant: the folder may be misspelt.
   const bool own = resume && sources.file.empty() && sources.preset.empty();
   if (own) {
@@ -141,8 +141,7 @@ void require_for_ranks(const config::Config& c) {
   if (c.precision.matmul == "fp8" && c.parallel.mode != "auto" && c.parallel.mode != "ddp")
     fail_user(
         "{}parallel.mode = \"{}\" does not go with precision.matmul = \"fp8\", whose copies of weights are made from "
-        "whole "
-        "ones; use \"ddp\" or \"auto\"",
+        "whole ones; use \"ddp\" or \"auto\"",
         c.origins.prefix({"parallel.mode", "precision.matmul"}), c.parallel.mode);
   if (c.train.max_hours > 0) refuse("train.max_hours", "is for runs");
 }
@@ -154,20 +153,16 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
   if (before == ranks || (before == 0 && ranks == 1)) return;
   c.parallel.ranks = ranks;
   if (before == 0 || c.origins.on_command_line("train.accumulate")) return;
-  const std::int64_t all = c.train.accumulate * before;
-  if (all % ranks != 0)
-    fail_user(
-        "a step has {} ({} on {}), which {} cannot share alike; start a number of ranks that divides it, or give "
-        "train.accumulate",
-        counted(all, "micro-batch"), c.train.accumulate, counted(before, "rank"), counted(ranks, "rank"));
-  c.train.accumulate = all / ranks;
-  const std::int64_t first = c.train.accumulate_from * before;
-  if (first % ranks != 0)
-    fail_user(
-        "the first step has {} (train.accumulate_from = {} on {}), which {} cannot share alike; start a number of "
-        "ranks that divides it, or give train.accumulate_from",
-        counted(first, "micro-batch"), c.train.accumulate_from, counted(before, "rank"), counted(ranks, "rank"));
-  c.train.accumulate_from = first / ranks;
+  const auto share = [&](std::string_view step, std::string_view key, std::int64_t& micro_batches) {
+    const std::int64_t all = micro_batches * before;
+    if (all % ranks != 0)
+      fail_user(
+          "{} has {} ({} = {} on {}), which {} cannot share alike; start a number of ranks that divides it, or give {}",
+          step, counted(all, "micro-batch"), key, micro_batches, counted(before, "rank"), counted(ranks, "rank"), key);
+    micro_batches = all / ranks;
+  };
+  share("a step", "train.accumulate", c.train.accumulate);
+  share("the first step", "train.accumulate_from", c.train.accumulate_from);
 }
 
 // How ranks share the state, and the reason where "auto" chose it.
@@ -185,7 +180,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   const auto device = device::open_device(asked.device);
   if (words.tier == "fastest" && device->kind() == device::Kind::cpu && choice.config.precision.matmul == "fp8")
     fail_user("--tier fastest takes products in fp8, which the CPU only simulates; use --tier fast here");
-  using Asks = train::StopSignals::Asked;  // ranks stop behind the same step, and drop none
+  using Asks = train::StopSignals::Asked;  // ranks stop after the same step, and drop none
   const train::StopSignals signals(ranks.alone() ? Asks::to_stop_then_to_drop : Asks::to_stop);
   const perf::Peak peak = ranks.leads() ? perf::find_peak(*device) : perf::Peak{};
 
@@ -260,7 +255,7 @@ int run_train(const Words& words) {
                     "with --resume: continue from the checkpoint of step N instead; newer ones are set aside");
   arguments.flag("--allow-change", asked.allow_change,
                  "resume with another batch, other data or another precision than the run had; says what that changes");
-  arguments.text("--device", "NAME", asked.device, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.device(asked.device);
   arguments.flag("--dry-run", asked.dry_run, "do everything but the first step; writes nothing");
   if (!arguments.parse(words)) return kDone;
   if (asked.allow_change && !asked.resume) fail_user("--allow-change is for a run that goes on: it needs --resume");

@@ -105,9 +105,8 @@ int run_export(const Words& words) {
   arguments.text("--tokenizer", "NAME", tokenizer,
                  "for a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, bytes or "
                  "ping (default: the model's own)");
-  arguments.flag("--average", average,
-                 "the average of the run's weights (train.average) instead of the weights themselves");
-  arguments.flag("--json", json, "print one JSON document");
+  arguments.average(average);
+  arguments.json(json);
   if (!arguments.parse(words)) return kDone;
   if (checkpoint.empty()) fail_user("redline export needs --checkpoint DIR");
   if (out.empty()) fail_user("redline export needs --out HF_DIR");
@@ -132,7 +131,7 @@ int run_import(const Words& words) {
   bool json = false;
   arguments.words("HF_DIR", folders, "config.json, and model.safetensors or its index and shards");
   arguments.text("--out", "CHECKPOINT", out, "the folder to make; a new or an empty one");
-  arguments.flag("--json", json, "print one JSON document");
+  arguments.json(json);
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline import needs a folder: redline import HF_DIR --out CHECKPOINT");
   if (folders.size() > 1) fail_user("redline import takes one folder, not also '{}'", folders[1]);

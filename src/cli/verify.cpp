@@ -74,7 +74,7 @@ int run_verify(const Words& words) {
   arguments.words(
       "CASE_DIR", folders,
       "a folder with config.json, model.safetensors and oracle.safetensors, as docs/formats.md describes them");
-  arguments.text("--device", "NAME", device_name, "where to run: cpu, cuda or auto (default: auto)");
+  arguments.device(device_name);
   arguments.choice(
       "--precision", "NAME", options.precision, {"bf16", "fp8", "tf32", "fp32"},
       "what matrix products compute with on a GPU: bf16, tf32 or fp32, or on any device fp8; a GPU's is held "

@@ -100,7 +100,7 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-// Why, where there was a choice. On a card "auto" is settled by the first batch, and told then.
+// Why, where there was a choice. On a card "auto" is settled by the first batch, and reported then.
 std::string kernels_line(const train::RunHeader& h) {
   const config::Kernels& k = h.config->kernels;
   const bool fp8 = h.config->precision.matmul == "fp8";
@@ -308,7 +308,7 @@ void Console::on(const train::Event& event) {
       event, [&](const train::Started& e) { start(e); },
       [&](const train::Loading& e) { loading_.show(out_, e.bytes, e.of); },
       [&](const train::Evaluating& e) { evaluating(e); },
-      // An evaluation after a step is told below that step's own line; the one before the first step has no such line.
+      // An evaluation after a step stands below that step's own line; the one before the first step has no such line.
       [&](const train::Evaluated& e) {
         evaluated_ = std::numeric_limits<std::int64_t>::max();  // the next one begins anew
         if (e.step == first_step_) out_.keep(held_out_in_words(e.loss, e.sets) + " before the first step");

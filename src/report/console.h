@@ -56,7 +56,7 @@ class Console final : public train::Observer {
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
   double started_ = 0, last_kept_ = 0, evaluating_since_ = 0, header_at_ = 0;  // on steady_seconds()
   std::int64_t evaluated_ = std::numeric_limits<std::int64_t>::max();          // batches of the evaluation so far
-  std::int64_t evaluated_first_ = 0;                                           // of them when it was first told of
+  std::int64_t evaluated_first_ = 0;                                           // of them at the first report
   std::optional<double> seconds_left_;                                         // at header_at_, of train.max_hours
   std::string failing_;                                                        // at the end of a line of progress
 };

@@ -137,43 +137,30 @@ const Sentence& sentence_called(std::string_view key) {
   return *it;
 }
 
-io::Json flops_or_null(double flops, bool has_model) { return has_model ? io::Json(flops) : io::Json(nullptr); }
-
-std::string wasted_in_words(const ModeFigures& m, bool has_model) {
-  const std::string share = percent(m.wasted / m.cost);
-  return has_model ? fmt::format("{} ({})", flops(m.wasted), share) : share;
-}
-
-// A figure of a packing mode: its name and value in JSON, and its column in the terminal and on the page.
-struct ModeColumn {
+// A figure of a packing mode: its name and value in JSON, and its column in the terminal and on the page. Other
+// programs rely on the names.
+struct ModeCell {
   std::string_view key;
-  io::Json (*value)(const ModeFigures&, bool has_model);
+  io::Json value;
   std::string_view title = {};  // none: no column
   int width = 0;                // in the terminal
-  std::string (*words)(const ModeFigures&, bool has_model) = nullptr;
+  std::string words = {};
 };
 
-// Other programs rely on the names: the documentation of data stats lists them.
-std::vector<ModeColumn> mode_columns(bool has_model) {
-  using M = ModeFigures;
-  return {
-      {"rows", [](const M& m, bool) { return io::Json(m.rows); }, "rows", 12,
-       [](const M& m, bool) { return grouped(m.rows); }},
-      {"tokens_per_row", [](const M& m, bool) { return io::Json(m.tokens_per_row); }, "tokens/row", 10,
-       [](const M& m, bool) { return plain(m.tokens_per_row, 1); }},
-      {"utilisation", [](const M& m, bool) { return io::Json(m.utilisation); }, "utilisation", 14,
-       [](const M& m, bool) { return percent(m.utilisation); }},
-      {"flops", [](const M& m, bool known) { return flops_or_null(m.cost, known); }},
-      {"wasted_flops", [](const M& m, bool known) { return flops_or_null(m.wasted, known); }},
-      {"wasted", [](const M& m, bool) { return io::Json(m.wasted / m.cost); }, has_model ? "FLOPs wasted" : "wasted",
-       has_model ? 19 : 6, wasted_in_words},
-      {"truncated_tokens", [](const M& m, bool) { return io::Json(m.truncated_tokens); }, "truncated", 10,
-       [](const M& m, bool) { return count(static_cast<double>(m.truncated_tokens)); }},
-      {"dropped_tokens", [](const M& m, bool) { return io::Json(m.dropped_tokens); }},
-      {"cut_documents", [](const M& m, bool) { return io::Json(m.cut_documents); }},
-      {"speedup_over_pad", [](const M& m, bool) { return io::Json(m.speedup_over_pad); }, "speed-up", 8,
-       [](const M& m, bool) { return fmt::format("{:.2f}x", m.speedup_over_pad); }},
-  };
+std::vector<ModeCell> cells_of(const ModeFigures& m, bool has_model) {
+  const io::Json none = nullptr;
+  const double share = m.wasted / m.cost;
+  return {{"rows", m.rows, "rows", 12, grouped(m.rows)},
+          {"tokens_per_row", m.tokens_per_row, "tokens/row", 10, plain(m.tokens_per_row, 1)},
+          {"utilisation", m.utilisation, "utilisation", 14, percent(m.utilisation)},
+          {"flops", has_model ? io::Json(m.cost) : none},
+          {"wasted_flops", has_model ? io::Json(m.wasted) : none},
+          {"wasted", share, has_model ? "FLOPs wasted" : "wasted", has_model ? 19 : 6,
+           has_model ? fmt::format("{} ({})", flops(m.wasted), percent(share)) : percent(share)},
+          {"truncated_tokens", m.truncated_tokens, "truncated", 10, count(static_cast<double>(m.truncated_tokens))},
+          {"dropped_tokens", m.dropped_tokens},
+          {"cut_documents", m.cut_documents},
+          {"speedup_over_pad", m.speedup_over_pad, "speed-up", 8, fmt::format("{:.2f}x", m.speedup_over_pad)}};
 }
 
 constexpr double kBarColumns = 48;
@@ -209,22 +196,21 @@ std::string percentiles(const data::LengthSummary& s) {
 }
 
 std::string modes_text(const DataStats& stats, const data::RowLength& r) {
-  const bool has_model = !stats.model.empty();
-  const std::vector<ModeColumn> columns = mode_columns(has_model);
-  std::string out = fmt::format("\n{:<14}", fmt::format("rows of {}", r.shape.seq_len));
-  for (const ModeColumn& c : columns)
-    if (c.words) out += fmt::format("  {:>{}}", c.title, c.width);
+  std::string head = fmt::format("\n{:<14}", fmt::format("rows of {}", r.shape.seq_len)), rows;
   for (const ModeFigures& m : r.modes) {
-    out += fmt::format("\n{:<14}", data::name_of(m.packing));
-    for (const ModeColumn& c : columns)
-      if (c.words) out += fmt::format("  {:>{}}", c.words(m, has_model), c.width);
+    rows += fmt::format("\n{:<14}", data::name_of(m.packing));
+    for (const ModeCell& cell : cells_of(m, !stats.model.empty())) {
+      if (cell.title.empty()) continue;
+      if (&m == &r.modes[0]) head += fmt::format("  {:>{}}", cell.title, cell.width);
+      rows += fmt::format("  {:>{}}", cell.words, cell.width);
+    }
   }
-  return out + "\n";
+  return head + rows + "\n";
 }
 
 io::Json mode_json(const ModeFigures& m, bool has_model) {
   io::Json out = io::Json::object();
-  for (const ModeColumn& c : mode_columns(has_model)) out[std::string(c.key)] = c.value(m, has_model);
+  for (ModeCell& cell : cells_of(m, has_model)) out[std::string(cell.key)] = std::move(cell.value);
   return out;
 }
 
@@ -236,24 +222,21 @@ io::Json modes_json(const data::RowLength& r, bool has_model) {
 
 // What the page writes into its tables: the titles of the columns, and the words of each mode.
 io::Json page_tables(const DataStats& stats) {
-  const bool has_model = !stats.model.empty();
-  io::Json titles = io::Json::array(), tables = io::Json::array();
-  const auto words_of = [&](const ModeFigures& m) {
-    io::Json cells = io::Json::array();
-    for (const ModeColumn& c : mode_columns(has_model))
-      if (c.words) cells.push_back(c.words(m, has_model));
-    return cells;
+  const auto column = [&](const ModeFigures& m, auto part) {
+    io::Json all = io::Json::array();
+    for (const ModeCell& cell : cells_of(m, !stats.model.empty()))
+      if (!cell.title.empty()) all.push_back(cell.*part);
+    return all;
   };
-  for (const ModeColumn& c : mode_columns(has_model))
-    if (c.words) titles.push_back(c.title);
+  const ModeFigures& best = stats.analysis.with_best_edges;
+  io::Json tables = io::Json::array();
   for (const data::RowLength& r : stats.analysis.row_lengths) {
-    io::Json modes = io::Json::object();
-    for (const ModeFigures& m : r.modes) modes[std::string(data::name_of(m.packing))] = words_of(m);
-    tables.push_back(std::move(modes));
+    io::Json& modes = tables.emplace_back(io::Json::object());
+    for (const ModeFigures& m : r.modes) modes[std::string(data::name_of(m.packing))] = column(m, &ModeCell::words);
   }
-  return {{"titles", std::move(titles)},
+  return {{"titles", column(best, &ModeCell::title)},
           {"modes", std::move(tables)},
-          {"best_edges", words_of(stats.analysis.with_best_edges)}};
+          {"best_edges", column(best, &ModeCell::words)}};
 }
 
 io::Json percentiles_json(const data::LengthSummary& s) {

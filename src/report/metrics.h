@@ -70,11 +70,11 @@ constexpr std::string_view name_of(Figure figure) {
 enum class Section { none, top, speed, data, norms, fp8, gpu };
 
 enum PanelFlags : unsigned {
-  kSmooth = 1,          // draw a running mean, with the values behind it
+  kSmooth = 1,          // draw a running mean over the values
   kFromZero = 2,        // begin the y axis at zero
   kWide = 4,            // take the width of the page
   kEvaluations = 8,     // add the held-out loss as dots, and resumes
-  kWithStepTimes = 16,  // stand behind the histogram of step times
+  kWithStepTimes = 16,  // follow the histogram of step times
 };
 
 // A plot of the report.
@@ -268,7 +268,7 @@ inline constexpr auto kMetrics = [] {
   };
 }();
 
-// A figure that has a value for each of several names, which a run gives: KEY/NAME in metrics.jsonl, behind the others,
+// A figure that has a value for each of several names, which a run gives: KEY/NAME in metrics.jsonl, after the others,
 // and TAG/NAME in TensorBoard.
 struct NamedMetric {
   struct Value {

@@ -81,7 +81,7 @@ std::size_t row_of(const RunRecord& run, std::int64_t step) {
   return std::min(static_cast<std::size_t>(row - run.steps.begin()), run.rows() - 1);
 }
 
-// Of so many values some, the last of each stretch.
+// The values that a curve shows of so many: the last of each stretch.
 std::vector<std::size_t> some_of(std::size_t many, std::size_t most = kStretches) {
   std::vector<std::size_t> chosen(std::min(many, most));
   for (std::size_t s = 0; s < chosen.size(); ++s) chosen[s] = (s + 1) * many / chosen.size() - 1;
@@ -189,7 +189,7 @@ io::Json skips(const RunRecord& run) {
   };
   std::map<std::pair<std::size_t, bool>, Skips> shown;  // by stretch, and whether they are gone
   std::size_t session = run.sessions.size();
-  std::int64_t begun = std::numeric_limits<std::int64_t>::max();  // behind this step, later than the event
+  std::int64_t begun = std::numeric_limits<std::int64_t>::max();  // after this step, later than the event
   for (auto e = run.events.rbegin(); e != run.events.rend() && run.rows() > 0; ++e) {
     if (e->kind == "rolled_back") begun = std::min(begun, e->step);
     if (e->kind == "started") begun = std::min(begun, run.sessions[--session].first_step);
@@ -234,7 +234,7 @@ io::Json step_times(const RunRecord& run) {
   return out;
 }
 
-// Of many steps with samples it keeps the first, the last and some between.
+// The steps that had samples; of many the first, the last and some between.
 io::Json samples(const RunRecord& run) {
   std::vector<std::int64_t> steps;
   for (const Sample& s : run.samples)

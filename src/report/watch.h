@@ -35,7 +35,7 @@ class Watch final : public train::Observer {
   enum Kind { waiting, padding, slow_step, throttled, dead, slow_rank, evaluating, sampling, saving, kKinds };
   struct Step {
     double step_ms, data_wait_ms, padding;
-    double lag_ms;    // of the slowest rank behind the one in the middle
+    double lag_ms;    // by which the slowest rank is later than the median one
     double of_whole;  // its share of the micro-batches of a full step
   };
   void start(const train::RunHeader& header);

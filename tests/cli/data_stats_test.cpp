@@ -18,8 +18,7 @@ class DataStatsCommand : public ProgramTest {
  protected:
   Ran run(const std::string& words) { return run_line("data stats " + words); }
   nlohmann::json json_of(const std::string& words) {
-    const Ran ran = run(words + " --json");
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Ran ran = must(run(words + " --json"));
     return nlohmann::json::parse(ran.out);
   }
   void expect_bad_input(const std::string& words, const Words& parts) {
@@ -74,8 +73,7 @@ TEST_F(DataStatsCommand, LinesOfJsonByHand) {
 }
 
 TEST_F(DataStatsCommand, WritesAPageAndSaysSo) {
-  const Ran ran = run("ping --seq-len 256 --documents 300 --html page.html");
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must(run("ping --seq-len 256 --documents 300 --html page.html"));
   EXPECT_TRUE(says(ran.out, {"page.html", "█"}));
   EXPECT_EQ(real_files().read(folder_ / "page.html").rfind("<!DOCTYPE html>", 0), 0u);
 }

@@ -20,30 +20,24 @@ TEST_F(DataCommand, PreparesAndTrains) {
   std::string lines;
   for (int i = 0; i < 200; ++i) lines += "{\"body\":\"a line of text, the next one follows\"}\n";
   write("in.jsonl", lines + "broken\n");
-  const Words words = {"data", "prepare",   "--tokenizer", "bytes",          "--out", "shards",  "--text-field",
-                       "body", "--threads", "2",           "--val-fraction", "0.1",   "in.jsonl"};
+  const Words words =
+      words_of("data prepare --tokenizer bytes --out shards --text-field body --threads 2 --val-fraction 0.1 in.jsonl");
+  const Words skip = words + words_of("--on-error skip --json");
   expect_bad_input(words, {"in.jsonl:201:1:", "--on-error skip"});
   EXPECT_FALSE(exists("shards"));
-  Words skip = words;
-  skip.insert(skip.end(), {"--on-error", "skip", "--json"});
-  const Ran ran = run(skip);
-  ASSERT_EQ(ran.status, 0) << ran.err;
-  const auto json = nlohmann::json::parse(ran.out);
+  const auto json = nlohmann::json::parse(must(skip).out);
   EXPECT_EQ(json["documents"], 200);
   EXPECT_EQ(json["tokens"], 200 * 37);
   EXPECT_EQ(json["skipped"]["malformed"], 1);
   EXPECT_EQ(json["train"]["documents"].get<int>() + json["val"]["documents"].get<int>(), 200);
-  const Ran trained = run({"train", "data.train=shards", "model.vocab=257", "model.layers=1", "model.hidden=32",
-                           "model.heads=2", "model.head_dim=16", "model.ffn=48", "train.seq_len=64",
-                           "train.batch_size=2", "train.max_steps=2", "optim.warmup_steps=1", "--out", "run"});
-  EXPECT_EQ(trained.status, 0) << trained.err;
+  must(words_of("train data.train=shards model.vocab=257 train.max_steps=2 optim.warmup_steps=1 --out run") +
+       kTinyModel);
   expect_bad_input(skip, {"shards", "the folder is not empty"});
 }
 
 TEST_F(DataCommand, SummaryForPeople) {
   write("a.txt", "one--two----");
-  const Ran good = run({"data", "prepare", "--tokenizer", "bytes", "--out", "o", "--separator=--", "a.txt"});
-  ASSERT_EQ(good.status, 0) << good.err;
+  const Ran good = must({"data", "prepare", "--tokenizer", "bytes", "--out", "o", "--separator=--", "a.txt"});
   for (const std::string part :
        {"2 documents, 8 tokens", "train  2 documents", "val    0 documents", "1 empty document"})
     EXPECT_TRUE(says(good.out, part));
@@ -75,15 +69,10 @@ TEST_F(DataCommand, SignalsLeaveNothingAndExitThree) {
     lines += "{\"text\":\"a line of text, the next one follows; and so on for long\"}\n";
   write("in.jsonl", lines);
   for (const int signal : {SIGINT, SIGTERM}) {
-    const pid_t child = ::fork();
+    const pid_t child =
+        start_program(folder_.path(), words_of("data prepare --tokenizer bytes --threads 1 --out o in.jsonl in.jsonl "
+                                               "in.jsonl in.jsonl in.jsonl in.jsonl in.jsonl in.jsonl"));
     ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (::chdir(folder_.path().c_str()) != 0 || !std::freopen("/dev/null", "w", stderr)) ::_exit(99);
-      ::execl(testing::program(), testing::program(), "data", "prepare", "--tokenizer", "bytes", "--threads", "1",
-              "--out", "o", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl", "in.jsonl",
-              "in.jsonl", nullptr);
-      ::_exit(98);
-    }
     for (int i = 0; i < 2000 && !exists("o.partial/folder/train-00000.tokens"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     ASSERT_EQ(::kill(child, signal), 0);

@@ -22,8 +22,7 @@ class GoodputCommand : public ProgramTest {
  protected:
   static Words train(const Words& more) { return Words{"train"} + kResumedRun + more; }
   io::Json report() {
-    const Ran ran = run({"report", "a", "--json"});
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Ran ran = must({"report", "a", "--json"});
     return io::parse_json(ran.out, "stdout")["runs"][0];
   }
   // Kills it when it has made steps for that long.
@@ -44,8 +43,7 @@ class GoodputCommand : public ProgramTest {
 
 TEST_F(GoodputCommand, PartsAddUpToTheWallTimeAcrossAKillAndResumes) {
   const double start = unix_seconds();
-  const Ran first = run(train({"train.max_steps=10"}));
-  ASSERT_EQ(first.status, 0) << first.err;
+  const Ran first = must(train({"train.max_steps=10"}));
   EXPECT_TRUE(says(first.out, "% in steps"));
   train_and_kill({"train.max_steps=1000000", "checkpoint.every=1000000"}, 3);
   constexpr double kStill = 1.5;
@@ -62,7 +60,7 @@ TEST_F(GoodputCommand, PartsAddUpToTheWallTimeAcrossAKillAndResumes) {
     sum += seconds.get<double>();
   }
   EXPECT_NEAR(sum, goodput["wall_seconds"].get<double>(), 1e-6);
-  EXPECT_NEAR(sum, wall, 0.01 * wall + 0.1) << "the end of a process is behind its last row";
+  EXPECT_NEAR(sum, wall, 0.01 * wall + 0.1) << "the end of a process comes after its last row";
   ASSERT_EQ(goodput["sessions"].size(), 3u);
   EXPECT_EQ(goodput["sessions"][2]["first_step"], 10);
   const io::Json& seconds = goodput["seconds"];

@@ -16,10 +16,9 @@ namespace {
 
 const std::string kFixture = testing::source_folder() + "/tests/fixtures/llama3-gqa";
 const std::string kTokenizers = testing::source_folder() + "/tests/fixtures/tokenizers/";
-const Words kStillRun = {"train.batch_size=2",   "train.seq_len=64",   "train.eval_batches=1",
-                         "data.max_segments=8",  "optim.lr=1e-20",     "optim.min_lr=0",
-                         "optim.warmup_steps=0", "train.eval_every=0", "checkpoint.every=0",
-                         "train.accumulate=1",   "--device",           "cpu"};
+const Words kStillRun = words_of(
+    "train.batch_size=2 train.seq_len=64 train.eval_batches=1 data.max_segments=8 optim.lr=1e-20 optim.min_lr=0 "
+    "optim.warmup_steps=0 train.eval_every=0 checkpoint.every=0 train.accumulate=1 --device cpu");
 
 class HfFolders : public ProgramTest {
  protected:
@@ -173,7 +172,7 @@ TEST_F(HfFolders, TrainingStartsFromTheNewestWholeCheckpointOfARun) {
   must({"import", kFixture, "--out", "start"});
   ASSERT_EQ(train({"model.init_from=start", "train.max_steps=2", "checkpoint.keep=5", "--out", "run"}).status, 0);
   const std::string old = "run/checkpoints/step_00000002", newest = "run/checkpoints/step_00000003";
-  ASSERT_EQ(run({"train", "--resume", "--out", "run", "train.max_steps=3", "--device", "cpu"}).status, 0);
+  must({"train", "--resume", "--out", "run", "train.max_steps=3", "--device", "cpu"});
   const auto expect_passed_over = [&](const std::string& out, const std::string& problem) {
     const Ran begun = train({"model.init_from=run", "train.max_steps=1", "--out", out});
     EXPECT_EQ(begun.status, 0) << begun.err;
@@ -268,10 +267,8 @@ TEST_F(HfFolders, ACheckpointIsReadWithTheTokenizerItWasTrainedWith) {
   EXPECT_EQ(use["pad_token"], "<|endoftext|>");
   EXPECT_EQ(use["model_max_length"], 64);
   const auto decoded = [&](const Words& more) {
-    Words words = {"sample", "--checkpoint", "run", "--prompt", "a few words", "--tokens", "1", "--json", "--device"};
-    words.push_back("cpu");
-    words.insert(words.end(), more.begin(), more.end());
-    return io::parse_json(must(words).out, "stdout")["prefill"]["tokens"];
+    const Words words = {"sample", "--checkpoint", "run", "--prompt", "a few words", "--tokens", "1", "--json"};
+    return io::parse_json(must(words + Words{"--device", "cpu"} + more).out, "stdout")["prefill"]["tokens"];
   };
   EXPECT_LT(decoded({}), 8) << "read as bytes";
   must({"eval", "--checkpoint", "run", "--data", "away/words.txt", "--device", "cpu"});
@@ -405,10 +402,7 @@ TEST_F(HfFolders, FlagsAndFolders) {
 TEST_F(HfFolders, TheAverageOfARunIsExportedAndEvaluatesToWhatTheRunSaid) {
   const Words run_of = {"train.max_steps=8", "train.average=ema", "train.eval_every=8", "optim.lr=1e-2",
                         "optim.schedule=constant"};
-  Words words = {"train", "--out", "run"};
-  words.insert(words.end(), kStillRun.begin(), kStillRun.end());
-  words.insert(words.end(), run_of.begin(), run_of.end());
-  must(words);
+  must(words_of("train --out run") + kStillRun + run_of);
   const auto last_row = [&](const std::string& run, std::size_t row) {
     const std::string text = real_files().read(folder_ / run / "metrics.jsonl");
     std::size_t at = 0;
@@ -418,23 +412,20 @@ TEST_F(HfFolders, TheAverageOfARunIsExportedAndEvaluatesToWhatTheRunSaid) {
   const double of_average = last_row("run", 8)["eval_loss_average"], loss = last_row("run", 8)["eval_loss"];
   EXPECT_NE(of_average, loss);
   const auto evaluated = [&](const Words& more) {
-    Words eval = {"eval", "--checkpoint", "run", "--device", "cpu", "--json"};
-    eval.insert(eval.end(), more.begin(), more.end());
-    return io::Json::parse(must(eval).out).at("loss").get<double>();
+    return io::Json::parse(must(words_of("eval --checkpoint run --device cpu --json") + more).out)
+        .at("loss")
+        .get<double>();
   };
   EXPECT_NEAR(evaluated({}), loss, 1e-6);
   EXPECT_NEAR(evaluated({"--average"}), of_average, 1e-6);
 
-  EXPECT_NE(must({"export", "--checkpoint", "run", "--out", "hf", "--average"}).out.find("the average in"),
-            std::string::npos);
+  EXPECT_TRUE(says(must(words_of("export --checkpoint run --out hf --average")).out, "the average in"));
   const io::WeightFiles exported(real_files(), folder_ / "hf"),
       average(real_files(), folder_ / "run/checkpoints/step_00000008", "average.safetensors");
   ASSERT_EQ(exported.tensors(), average.tensors());
   for (const io::StoredTensor& t : average.files()[0].reader->tensors())
     EXPECT_TRUE(std::ranges::equal(t.bytes, exported.at(t.name).bytes)) << t.name;
-  words[2] = "again";
-  words.push_back("model.init_from=\"hf\"");
-  must(words);
+  must(words_of("train --out again model.init_from=\"hf\"") + kStillRun + run_of);
   EXPECT_NEAR(last_row("again", 0)["eval_loss"].get<double>(), of_average, 1e-6);
 
   must({"export", "--checkpoint", "run", "--out", "raw"});

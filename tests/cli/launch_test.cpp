@@ -118,7 +118,7 @@ TEST_F(Processes, APrefixStandsBeforeEachLine) {
 class Launch : public ProgramTest {};
 
 TEST_F(Launch, NeedsRanksAndACommand) {
-  expect_bad_input({"launch", "-n", "2"}, {"behind --"});
+  expect_bad_input({"launch", "-n", "2"}, {"after --"});
   expect_bad_input({"launch", "--", "train"}, {"-n N"});
   expect_bad_input({"launch", "-n", "0", "--", "train"}, {"-n", "1 to 1024"});
   expect_bad_input({"launch", "-n", "2", "--", "info"}, {"starts train", "'info'"});
@@ -141,20 +141,15 @@ class LaunchOnCpu : public Launch {
   void SetUp() override {
     if (!dist::mpi_status().problem.empty()) GTEST_SKIP() << dist::mpi_status().problem;
   }
-  Ran launch(const Words& words) {
-    Words all = {"launch", "-n", "2", "--", "train", "--device", "cpu"};
-    all.insert(all.end(), words.begin(), words.end());
-    return run(all);
-  }
+  Ran launch(const Words& words) { return run(words_of("launch -n 2 -- train --device cpu") + words); }
 };
 
 TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
-  const Ran ran = launch({"model.layers=1", "model.hidden=32", "model.heads=2", "model.head_dim=16", "model.ffn=48",
-                          "train.seq_len=64", "train.batch_size=2", "train.max_steps=2", "--out", "a"});
+  const Ran ran = launch(kTinyModel + Words{"train.max_steps=2", "--out", "a"});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_TRUE(says(ran.out, "2 ranks"));
   EXPECT_EQ(ran.out.find("2 steps done"), ran.out.rfind("2 steps done")) << ran.out;
-  EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nobody watches";
+  EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nothing is watched";
 }
 
 TEST_F(LaunchOnCpu, BadInputIsOneSentence) { expect_bad_input(launch({"quik"}), {"quik", "quick"}); }

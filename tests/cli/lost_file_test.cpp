@@ -1,4 +1,4 @@
-// A mapped file that somebody cuts short while it is read: one sentence that names it, exit status 2, and a run that
+// A mapped file that is cut short while it is read: one sentence that names it, exit status 2, and a run that
 // goes on once it is back.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -71,31 +71,12 @@ TEST_F(LostFile, ARunGoesOnWhenItIsBack) {
   }
   write("train.bin", ids);
   write("eval.bin", ids.substr(0, 40'000));
-  const Words words = {"train",
-                       "model.layers=1",
-                       "model.hidden=16",
-                       "model.heads=1",
-                       "model.head_dim=16",
-                       "model.ffn=16",
-                       "model.vocab=300",
-                       "train.batch_size=8",
-                       "train.seq_len=512",
-                       "train.accumulate=1",
-                       "train.eval_every=0",
-                       "train.eval_batches=1",
-                       "checkpoint.every=1",
-                       "data.train=train.bin",
-                       "data.eval=eval.bin",
-                       "data.tokenizer=bytes",
-                       "data.workers=0",
-                       "--out",
-                       "run",
-                       "--device",
-                       "cpu"};
-  const auto train = [&](Words more) {
-    more.insert(more.begin(), words.begin(), words.end());
-    return run(more);
-  };
+  const Words words = words_of(
+      "train model.layers=1 model.hidden=16 model.heads=1 model.head_dim=16 model.ffn=16 model.vocab=300 "
+      "train.batch_size=8 train.seq_len=512 train.accumulate=1 train.eval_every=0 train.eval_batches=1 "
+      "checkpoint.every=1 data.train=train.bin data.eval=eval.bin data.tokenizer=bytes data.workers=0 --out run "
+      "--device cpu");
+  const auto train = [&](const Words& more) { return run(words + more); };
   auto running = std::async(std::launch::async, [&] { return train({"train.max_steps=100000"}); });
   while (!exists("run/checkpoints/step_00000002") &&
          running.wait_for(std::chrono::milliseconds(2)) == std::future_status::timeout) {

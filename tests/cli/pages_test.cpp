@@ -11,8 +11,7 @@ namespace {
 class Pages : public ProgramTest {
  protected:
   std::string page(const Words& words) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Ran ran = must(words);
     EXPECT_EQ(ran.err, "");
     return ran.out;
   }
@@ -20,7 +19,7 @@ class Pages : public ProgramTest {
   static bool installed(const std::string& program) {
     return std::system(("command -v " + program + " >/dev/null 2>&1").c_str()) == 0;
   }
-  // What bash offers where the cursor stands behind `line`.
+  // What bash offers where the cursor stands after `line`.
   std::string offered(const std::string& line) {
     write("complete.bash", page({"completion", "bash"}) + "COMP_LINE=" + quoted(line) +
                                "; COMP_POINT=${#COMP_LINE}; _redline; echo \"${COMPREPLY[*]}\"\n");

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -33,14 +34,25 @@ inline std::string quoted(const std::string& word) {
 
 inline const std::string kFixtures = testing::source_folder() + "/tests/fixtures/";
 
-// A model and a batch that train in moments.
-inline const Words kTinyModel = {"model.layers=1", "model.hidden=32",  "model.heads=2",     "model.head_dim=16",
-                                 "model.ffn=48",   "train.seq_len=64", "train.batch_size=2"};
+// "train --out a" as words.
+inline Words words_of(std::string_view line) {
+  Words words;
+  for (std::size_t at = 0; at < line.size();) {
+    const std::size_t end = std::min(line.find(' ', at), line.size());
+    if (end > at) words.emplace_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
 
 inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
+
+// A model and a batch that train in moments.
+inline const Words kTinyModel = words_of(
+    "model.layers=1 model.hidden=32 model.heads=2 model.head_dim=16 model.ffn=48 train.seq_len=64 train.batch_size=2");
 
 // Starts the program in `folder`, with its standard streams in files there, or `out` as its output. Returns its
 // process.
@@ -67,8 +79,8 @@ class ProgramTest : public ::testing::Test {
     return run_line(line + " " + redirect);
   }
   // The same, and it must succeed.
-  Ran must(const Words& words) {
-    const Ran ran = run(words);
+  Ran must(const Words& words) { return must(run(words)); }
+  static Ran must(Ran ran) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     return ran;
   }

@@ -13,11 +13,7 @@ class ReportTest : public ProgramTest {
                        "model.ffn=16",        "train.batch_size=1", "train.seq_len=32",   "train.eval_batches=1",
                        "train.eval_every=10", "train.max_steps=30", "checkpoint.every=10"};
   void train(const std::string& name, const Words& more = {}) {
-    Words words = {"train", "--device", "cpu", "--out", name};
-    words.insert(words.end(), tiny_.begin(), tiny_.end());
-    words.insert(words.end(), more.begin(), more.end());
-    const Ran ran = run(words);
-    ASSERT_EQ(ran.status, 0) << ran.err;
+    must(Words{"train", "--device", "cpu", "--out", name} + tiny_ + more);
   }
   std::string text(const std::string& name) { return real_files().read(folder_ / name); }
   io::Json data(const std::string& page) { return testing::page_data(text(page)); }
@@ -44,8 +40,7 @@ TEST_F(ReportTest, OneRunAndTwo) {
 
 TEST_F(ReportTest, FiguresAsJson) {
   train("a");
-  const Ran ran = run({"report", "a", "--json", "--tokens", "1e9"});
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must({"report", "a", "--json", "--tokens", "1e9"});
   EXPECT_FALSE(exists("a/report.html"));
   const io::Json json = io::parse_json(ran.out, "stdout")["runs"][0];
   EXPECT_EQ(json["steps"], 30);
@@ -63,14 +58,12 @@ TEST_F(ReportTest, AResumedRunTellsOfBothSessions) {
   train("a", {"--resume"});
   const std::string events = text("a/events.jsonl");
   EXPECT_TRUE(says(events, {"\"first_step\":20", "\"card\":false"}));
-  EXPECT_EQ(run({"report", "a"}).status, 0);
+  must({"report", "a"});
   EXPECT_EQ(data("a/report.html")["runs"][0]["resumes"]["step"], io::Json({20}));
 }
 
 TEST_F(ReportTest, ARunThatFailedSaysWhy) {
-  Words words = {"train", "--device", "cpu", "--out", "a", "optim.lr=1e30", "optim.clip=0", "optim.warmup_steps=0"};
-  words.insert(words.end(), tiny_.begin(), tiny_.end());
-  const Ran ran = run(words);
+  const Ran ran = run(words_of("train --device cpu --out a optim.lr=1e30 optim.clip=0 optim.warmup_steps=0") + tiny_);
   ASSERT_EQ(ran.status, 1) << ran.out;
   EXPECT_TRUE(says(ran.err, "docs/monitoring.md#a-loss-that-is-not-finite"));
   const Ran report = run({"report", "a", "--json"});
@@ -97,8 +90,7 @@ TEST_F(ReportTest, AFolderOfRuns) {
   train("runs/b");
   write("runs/notes.txt", "");
   real_files().create_folders(folder_ / "runs/broken/metrics.jsonl");
-  const Ran ran = run({"report", "runs"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must({"report", "runs"});
   EXPECT_TRUE(says(ran.out, "report: runs/report.html"));
   EXPECT_TRUE(says(ran.err, "runs/broken/metrics.jsonl"));
   const io::Json page = data("runs/report.html");
@@ -108,22 +100,20 @@ TEST_F(ReportTest, AFolderOfRuns) {
   EXPECT_TRUE(page["runs"][1]["samples"].empty());
   ASSERT_EQ(page["runs"][0]["samples"].size(), 3u) << "after steps 10, 20 and 30";
   EXPECT_EQ(page["runs"][0]["samples"][2]["step"], 30);
-  EXPECT_EQ(run({"report", "runs/b", "runs"}).status, 0);
+  must({"report", "runs/b", "runs"});
   EXPECT_EQ(data("runs/b/report.html")["runs"].size(), 2u) << "each once";
 }
 
 TEST_F(ReportTest, AFileThatCannotBeReadCostsItsRunOnly) {
   train("a");
   real_files().create_folders(folder_ / "broken/metrics.jsonl");
-  const Ran ran = run({"report", "a", "broken", "--out", "page.html"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must({"report", "a", "broken", "--out", "page.html"});
   EXPECT_TRUE(says(ran.err, "broken/metrics.jsonl"));
   EXPECT_TRUE(says(ran.out, "a: finished"));
 }
 
 TEST_F(ReportTest, TheTableOfMetricsIsPrinted) {
-  const Ran ran = run({"report", "--metrics"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must({"report", "--metrics"});
   EXPECT_EQ(ran.out, report::metrics_as_markdown());
   expect_bad_input({"report", "--metrics", "a"}, {"--metrics", "cannot be combined"});
 }
@@ -138,7 +128,7 @@ TEST_F(ReportTest, AProfileOfTheRunIsInItsReport) {
   Ran ran = run({"profile", "--run", "a", "--device", "cpu", "--steps", "1"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_TRUE(exists("a/profile.json"));
-  EXPECT_EQ(run({"report", "a"}).status, 0);
+  must({"report", "a"});
   EXPECT_NE(text("a/report.html").find("linear_weight_grad"), std::string::npos);
   expect_bad_input({"profile", "--run", "nowhere"}, {"--run nowhere", "holds no run"});
   expect_bad_input({"profile", "quick", "--run", "a"}, {"quick"});

@@ -17,15 +17,13 @@ class ResumeCommand : public ProgramTest {
     std::string text;
     for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * i) + " of the text\n";
     write("text.txt", text);
-    first_ = run({"train", "--out", "a", "--device", "cpu", "model.layers=1", "model.hidden=32", "model.heads=2",
-                  "model.head_dim=16", "model.ffn=48", "train.seq_len=64", "train.batch_size=2", "train.max_steps=2",
-                  "train.eval_every=0", "train.eval_batches=1", "optim.warmup_steps=1", "data.train=text.txt"});
+    first_ = run(words_of("train --out a --device cpu train.max_steps=2 train.eval_every=0 train.eval_batches=1 "
+                          "optim.warmup_steps=1 data.train=text.txt") +
+                 kTinyModel);
     EXPECT_EQ(first_.status, 0) << first_.err;
   }
-  Ran resume(Words words, const std::string& out = "a") {
-    const Words start = {"train", "--resume", "--device", "cpu", "--out", out};
-    words.insert(words.begin(), start.begin(), start.end());
-    return run(words);
+  Ran resume(const Words& words, const std::string& out = "a") {
+    return run(Words{"train", "--resume", "--device", "cpu", "--out", out} + words);
   }
   void edit(const std::string& from, const std::string& to) {
     std::string text = real_files().read(folder_ / "a/config.toml");
@@ -75,11 +73,9 @@ TEST_F(ResumeCommand, ATokenizerThatMovedIsInTheRun) {
   fs::create_directories(folder_ / "t");
   fs::copy_file(Path(testing::source_folder()) / "tests/fixtures/tokenizers/gpt2.tokenizer.json",
                 folder_ / "t/tokenizer.json");
-  const Ran began = run({"train", "--out", "b", "--device", "cpu", "model.layers=1", "model.hidden=32", "model.heads=2",
-                         "model.head_dim=16", "model.ffn=48", "model.vocab=60000", "train.seq_len=64",
-                         "train.batch_size=2", "train.max_steps=2", "train.eval_batches=1", "data.train=text.txt",
-                         "data.eval=text.txt", "data.tokenizer=t"});
-  ASSERT_EQ(began.status, 0) << began.err;
+  const Ran began = must(words_of("train --out b --device cpu model.vocab=60000 train.max_steps=2 train.eval_batches=1 "
+                                  "data.train=text.txt data.eval=text.txt data.tokenizer=t") +
+                         kTinyModel);
   fs::rename(folder_ / "t", folder_ / "elsewhere");
   const Ran ran = resume({"train.max_steps=3"}, "b");
   EXPECT_EQ(ran.status, 0) << ran.err;
@@ -120,7 +116,7 @@ TEST_F(ResumeCommand, GoesOnFromAnOlderCheckpointAndLeavesTheNewer) {
   EXPECT_EQ(real_files().list(folder_ / "a/checkpoints"),
             (std::vector<std::string>{"step_00000002", "step_00000003", "step_00000004.left"}));
   const std::string rows = real_files().read(folder_ / "a/metrics.jsonl");
-  EXPECT_FALSE(says(rows, "\"step\":4,")) << "a row of a step that the run has gone back behind";
+  EXPECT_FALSE(says(rows, "\"step\":4,")) << "a row of a step that the run has taken back";
 }
 
 TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {

@@ -59,8 +59,8 @@ class SweepRule : public ::testing::Test {
 TEST_F(SweepRule, NobodyBeforeAQuarterOrAlone) {
   EXPECT_EQ(judge(run("a", {9}), {run("b", {2})}), "") << "step 20 of 100";
   EXPECT_EQ(judge(run("a", {9, 9}), {}), "") << "the first run";
-  EXPECT_EQ(judge(run("a", {9, 9}), {run("b", {2})}), "") << "nobody else has come that far";
-  EXPECT_EQ(hopeless(run("a", {9, 9}), {run("b", {2, 2})}, 0, 0.05), "") << "nobody knows when it ends";
+  EXPECT_EQ(judge(run("a", {9, 9}), {run("b", {2})}), "") << "no other run has come that far";
+  EXPECT_EQ(hopeless(run("a", {9, 9}), {run("b", {2, 2})}, 0, 0.05), "") << "its end is not known";
   EXPECT_EQ(judge(run("a", {9, 9, 9, 9, 9}), {run("b", {2, 2, 2, 2, 2})}), "") << "it has made its last step";
 }
 
@@ -88,31 +88,13 @@ TEST_F(SweepRule, OnlyWhatCanBeCompared) {
 
 class SweepTest : public ProgramTest {
  protected:
-  const Words tiny_ = {"quick",
-                       "model.layers=1",
-                       "model.hidden=16",
-                       "model.heads=2",
-                       "model.head_dim=8",
-                       "model.ffn=16",
-                       "train.batch_size=1",
-                       "train.seq_len=32",
-                       "train.eval_batches=1",
-                       "train.eval_every=5",
-                       "train.max_steps=20",
-                       "checkpoint.every=10",
-                       "optim.warmup_steps=0",
-                       "optim.min_lr=0",
-                       "--device",
-                       "cpu"};
-  Words sweep(const Words& more) {
-    Words words = {"sweep"};
-    words.insert(words.end(), tiny_.begin(), tiny_.end());
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
+  const Words tiny_ = words_of(
+      "quick model.layers=1 model.hidden=16 model.heads=2 model.head_dim=8 model.ffn=16 train.batch_size=1 "
+      "train.seq_len=32 train.eval_batches=1 train.eval_every=5 train.max_steps=20 checkpoint.every=10 "
+      "optim.warmup_steps=0 optim.min_lr=0 --device cpu");
+  Words sweep(const Words& more) { return Words{"sweep"} + tiny_ + more; }
   io::Json table(const Words& more) {
-    const Ran ran = run(sweep(more));
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Ran ran = must(sweep(more));
     return io::parse_json(ran.out, "stdout");
   }
   std::string text(const std::string& name) { return real_files().read(folder_ / name); }
@@ -125,8 +107,7 @@ class SweepTest : public ProgramTest {
 };
 
 TEST_F(SweepTest, TheGridIsTrainedAndCompared) {
-  const Ran ran = run(sweep({"--grid", "optim.lr=1e-3,1e-2", "--grid", "train.seed=1,2", "--out", "s"}));
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must(sweep({"--grid", "optim.lr=1e-3,1e-2", "--grid", "train.seed=1,2", "--out", "s"}));
   for (const char* part : {"   lr  seed  held out", "0.001     1", " 0.01     2", " finished\n", "mean ± standard",
                            "2 of 2\n", "* best: s/lr=0.01,seed=", "table: s/sweep.csv\nreport: s/sweep.html\n"})
     EXPECT_TRUE(says(ran.out, part)) << "\nin: ";
@@ -137,7 +118,7 @@ TEST_F(SweepTest, TheGridIsTrainedAndCompared) {
   EXPECT_EQ(page["runs"][1]["run"], "lr=0.001,seed=2");
   EXPECT_NE(text("s/lr=0.001,seed=2/console.log").find("20 steps done"), std::string::npos);
   // A run's configuration can be given to other commands, whatever its folder is called.
-  EXPECT_EQ(run({"config", "s/lr=0.01,seed=2/config.toml"}).status, 0);
+  must({"config", "s/lr=0.01,seed=2/config.toml"});
 }
 
 TEST_F(SweepTest, TheSameCommandAgainTrainsNothing) {
@@ -184,8 +165,7 @@ TEST_F(SweepTest, HopelessRunsAreStoppedAndGoOnWithAll) {
   // Long enough to be caught in the middle.
   const Words more = {
       "--grid", "optim.lr=1e-2,1e-7", "--out", "s", "--json", "train.max_steps=1600", "train.eval_every=50"};
-  const Ran ran = run(sweep(more));
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must(sweep(more));
   EXPECT_TRUE(says(ran.err, "lr=1e-07 was stopped as hopeless: held-out loss"));
   const io::Json stopped = io::parse_json(ran.out, "stdout")["runs"][1];
   EXPECT_EQ(stopped["state"], "hopeless");
@@ -218,8 +198,7 @@ TEST_F(SweepTest, ARunThatDivergesOrFailsEndsNothingButItself) {
 }
 
 TEST_F(SweepTest, ADryRunWritesNothing) {
-  const Ran ran = run(sweep({"--grid", "optim.lr=1e-3,1e-2", "--dry-run"}));
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must(sweep({"--grid", "optim.lr=1e-3,1e-2", "--dry-run"}));
   EXPECT_EQ(ran.out,
             "lr=0.001  waiting\nlr=0.01   waiting\ndry run: 2 runs in runs/quick-sweep, 2 to do; nothing was "
             "written\n");

@@ -32,8 +32,7 @@ TEST_F(TokenizeTest, IdsOfEachFileOnOneLineAndBack) {
   EXPECT_EQ(run("tokenize --tokenizer bytes", "").out, "\n");
   write("a.txt", "Hello,\nworld");
   write("b.txt", "naïve 世界<|endoftext|>\r\n");
-  const Ran ids = run("tokenize " + gpt2_ + " a.txt b.txt");
-  ASSERT_EQ(ids.status, 0) << ids.err;
+  const Ran ids = must(run("tokenize " + gpt2_ + " a.txt b.txt"));
   EXPECT_EQ(std::ranges::count(ids.out, '\n'), 2);
   EXPECT_EQ(run("tokenize --decode " + gpt2_, ids.out).out, "Hello,\nworldnaïve 世界<|endoftext|>\r\n");
   EXPECT_EQ(run("tokenize " + gpt2_ + " - a.txt", "naïve 世界<|endoftext|>\r\n").out,
@@ -43,17 +42,15 @@ TEST_F(TokenizeTest, IdsOfEachFileOnOneLineAndBack) {
 TEST_F(TokenizeTest, LinesOfJsonBothWays) {
   std::string texts;
   for (int i = 0; i < 5000; ++i) texts += fmt::format("{{\"text\":\"line {} \\n\\u00e9\",\"other\":1}}\n", i);
-  const Ran ids = run("tokenize --jsonl " + gpt2_, texts);
-  ASSERT_EQ(ids.status, 0) << ids.err;
+  const Ran ids = must(run("tokenize --jsonl " + gpt2_, texts));
   EXPECT_EQ(std::ranges::count(ids.out, '\n'), 5000);
-  const Ran back = run("tokenize --jsonl --decode " + gpt2_, ids.out);
-  ASSERT_EQ(back.status, 0) << back.err;
+  const Ran back = must(run("tokenize --jsonl --decode " + gpt2_, ids.out));
   EXPECT_TRUE(back.out.starts_with("{\"text\":\"line 0 \\né\"}\n")) << back.out.substr(0, 100);
   EXPECT_TRUE(back.out.ends_with("{\"text\":\"line 4999 \\né\"}\n"));
   EXPECT_EQ(run("tokenize --jsonl --tokenizer bytes", "{\"text\":\"a\"}").out, "{\"ids\": [97]}\n");  // no last newline
 }
 
-// Input without an end, and an output that is closed behind its first line.
+// Input without an end, and an output that is closed after its first line.
 TEST_F(TokenizeTest, EndsWhereNobodyReads) {
   const std::string command = "cd " + quoted(folder_.path().string()) +
                               " && yes '{\"text\":\"a\"}' 2>yes.err | { timeout 60 " + quoted(testing::program()) +
@@ -175,8 +172,7 @@ TEST_F(TokenizeTest, TrainingReadsWhatPrepareReads) {
   EXPECT_TRUE(says(missing.err, "the field is \"body\"; name the one that holds the text with --text-field"));
   EXPECT_FALSE(says(missing.err, "skip"));
   expect_bad_input(words + " --text-field body", "a.jsonl:2:1");
-  const Ran ran = run(words + " --text-field body --on-error skip");
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  const Ran ran = must(run(words + " --text-field body --on-error skip"));
   EXPECT_TRUE(says(ran.out, "passed over: 1 malformed part, the first: a.jsonl:2:1"));
   EXPECT_TRUE(real_files().exists(folder_ / "made/of/it.json"));
   expect_bad_input(words + " --on-error skip", "all of it was passed over; the first: a.jsonl:1:1");

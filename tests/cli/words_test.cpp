@@ -23,21 +23,17 @@ class WordsTest : public ProgramTest {
     }
   }
   Ran expect_well_counted(const Words& words) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Ran ran = must(words);
     expect_no_single_plural(ran);
     return ran;
   }
 };
 
 TEST_F(WordsTest, OneOfAnythingIsSingular) {
-  const Words tiny = {"model.layers=1",     "model.hidden=32",      "model.heads=2",       "model.head_dim=16",
-                      "model.ffn=48",       "train.batch_size=1",   "train.seq_len=64",    "train.max_steps=1",
-                      "train.eval_every=0", "train.eval_batches=1", "train.sample_every=0"};
-  const auto with_tiny = [&](Words words) {
-    words.insert(words.end(), tiny.begin(), tiny.end());
-    return words;
-  };
+  const Words tiny = kTinyModel + words_of(
+                                      "train.batch_size=1 train.max_steps=1 train.eval_every=0 "
+                                      "train.eval_batches=1 train.sample_every=0");
+  const auto with_tiny = [&](const Words& words) { return words + tiny; };
   Ran ran = expect_well_counted(with_tiny({"train", "--device", "cpu", "--out", "run"}));
   for (const char* part : {" 1 layer, ", " 1 row x 64 tokens = 64 tokens a step, 1 step;", "1 step done in "})
     EXPECT_TRUE(says(ran.out, part)) << "\nin: ";
@@ -89,8 +85,7 @@ class HelpTest : public ProgramTest {
     for (std::size_t i = 0; i < names.size(); ++i) {  // groups add to it
       Words words = names[i];
       words.emplace_back("--help");
-      const Ran ran = run(words);
-      EXPECT_EQ(ran.status, 0) << ran.err;
+      const Ran ran = must(words);
       Help help;
       enum { title, commands, flags, examples } part = title;
       std::istringstream lines(ran.out);
@@ -110,7 +105,7 @@ class HelpTest : public ProgramTest {
     return all;
   }
 
-  // Every command in `line` has the flags that follow it. What stands behind two spaces explains.
+  // Every command in `line` has the flags that follow it. What follows two spaces explains.
   static void expect_known_flags(const std::map<std::string, Help>& all, const std::string& line,
                                  const std::string& where) {
     static const std::regex kCommand("redline ([a-z]+)( [a-z]+)?([^|`]*)");
@@ -148,9 +143,7 @@ TEST_F(HelpTest, ListedFlagsAreTaken) {
     const Words command{std::istream_iterator<std::string>(words_of), {}};
     for (const std::string& flag : help.flags) {
       if (flag == "--help") continue;
-      Words words = command;
-      words.insert(words.end(), {flag, "1", "--no-such-flag"});
-      expect_bad_input(words, {"has no flag '--no-such-flag'"});
+      expect_bad_input(command + Words{flag, "1", "--no-such-flag"}, {"has no flag '--no-such-flag'"});
     }
   }
 }

@@ -36,8 +36,20 @@ std::string rows(int from, int to) {
   return text;
 }
 
+// With another value of a key than the row has.
+std::string changed(std::string row, const std::string& key, const std::string& value) {
+  const std::size_t begin = row.find("\"" + key + "\":") + key.size() + 3;
+  return row.replace(begin, row.find_first_of(",}", begin) - begin, value);
+}
+
+// What the page draws of a run.
+io::Json page_of(const RunRecord& run) {
+  return testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+}
+
 class RunRecordTest : public ::testing::Test {
  protected:
+  RunRecordTest() { write("config.toml", ""); }
   void write(const char* name, std::string_view text) { real_files().create(folder_ / name)->write(text); }
   RunRecord read() { return read_run(real_files(), folder_.path()); }
   testing::TempFolder folder_;
@@ -79,7 +91,7 @@ TEST_F(RunRecordTest, AWholeRun) {
   EXPECT_EQ(run.settings, settings);
 }
 
-// Skipped at 4 and 9, gone back from 10 to 8, skipped at 9 again, killed, resumed behind 6.
+// Skipped at 4 and 9, gone back from 10 to 8, skipped at 9 again, killed, resumed after 6.
 TEST_F(RunRecordTest, UpdatesThatWereNotMade) {
   const auto event = [](const char* kind, int step, const std::string& more) {
     return fmt::format("{{\"time\":1e9,\"step\":{},\"kind\":\"{}\",{}}}\n", step, kind, more);
@@ -95,7 +107,7 @@ TEST_F(RunRecordTest, UpdatesThatWereNotMade) {
   EXPECT_EQ(s.updates_skipped, 5);
   EXPECT_EQ(s.rollbacks, 1);
   const io::Json page = testing::page_data(run_page({run}, {s}, {}))["runs"][0];
-  EXPECT_EQ(page["skips"]["step"], io::Json({4, 7, 9, 12})) << "behind all rows it stands at the last";
+  EXPECT_EQ(page["skips"]["step"], io::Json({4, 7, 9, 12})) << "after all rows it stands at the last";
   EXPECT_EQ(page["skips"]["tokens"], io::Json({4000, 7000, 9000, 12000}));
   EXPECT_EQ(page["skips"]["n"], io::Json({1, 1, 2, 1}));
   EXPECT_EQ(page["skips"]["gone"], io::Json({false, false, true, false}));
@@ -115,33 +127,27 @@ TEST_F(RunRecordTest, ThousandsOfSkippedUpdatesAreAMarkAStretch) {
   write("events.jsonl", events);
   write("metrics.jsonl", metrics);
   const RunRecord run = read();
-  const io::Json page = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+  const io::Json page = page_of(run);
   ASSERT_EQ(page["skips"]["n"].size(), 1000u);
   for (const io::Json& n : page["skips"]["n"]) EXPECT_EQ(n, 5);
   EXPECT_EQ(page["skips"]["text"][999], "5000");
   write("metrics.jsonl", "");
   const RunRecord none = read();
-  EXPECT_TRUE(testing::page_data(run_page({none}, {summarise(none, {})}, {}))["runs"][0]["skips"]["n"].empty());
+  EXPECT_TRUE(page_of(none)["skips"]["n"].empty());
 }
 
 TEST_F(RunRecordTest, TimeBetweenSessionsIsNotTrained) {
-  write("config.toml", "");
   write(
       "events.jsonl",
       "{\"kind\":\"started\",\"first_step\":0,\"steps\":20}\n{\"kind\":\"started\",\"first_step\":10,\"steps\":20}\n");
   std::string later;
-  for (int step = 11; step <= 20; ++step) {
-    std::string r = row(step);
-    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * step);
-    r.replace(r.find(time), time.size(), fmt::format("\"time\":{}", 1e9 + 86400 + 0.1 * step));
-    later += r;
-  }
+  for (int step = 11; step <= 20; ++step)
+    later += changed(row(step), "time", fmt::format("{}", 1e9 + 86400 + 0.1 * step));
   write("metrics.jsonl", rows(1, 10) + later);
   EXPECT_NEAR(read().seconds_so_far.back(), 2.0, 1e-3);
 }
 
 TEST_F(RunRecordTest, HalfALineAtTheEnd) {
-  write("config.toml", "");
   const std::string last = row(6);
   for (std::size_t cut = 1; cut < last.size(); ++cut) {
     write("metrics.jsonl", rows(1, 5) + last.substr(0, cut));
@@ -152,33 +158,24 @@ TEST_F(RunRecordTest, HalfALineAtTheEnd) {
 }
 
 TEST_F(RunRecordTest, LinesThatAreNotOursArePassedOver) {
-  write("config.toml", "");
-  write("metrics.jsonl", rows(1, 3) + "garbage\n[1]\n{\"no\":1}\n" + rows(4, 5));
-  const RunRecord run = read();
-  EXPECT_EQ(run.rows(), 5u);
-  EXPECT_TRUE(one_says(run.problems, {"3 lines", "line 4"})) << run.problems[0];
-}
-
-TEST_F(RunRecordTest, ALineWithoutEndIsPassedOver) {
-  write("config.toml", "");
-  write("metrics.jsonl", rows(1, 3) + std::string(40 << 20, ' ') + "\n" + rows(4, 5));
-  const RunRecord run = read();
-  EXPECT_EQ(run.rows(), 5u);
-  EXPECT_TRUE(one_says(run.problems, {"1 line", "line 4"}));
+  const std::pair<std::string, const char*> cases[] = {{"garbage\n[1]\n{\"no\":1}\n", "3 lines"},
+                                                       {std::string(40 << 20, ' ') + "\n", "1 line"}};
+  for (const auto& [lines, count] : cases) {
+    write("metrics.jsonl", rows(1, 3) + lines + rows(4, 5));
+    const RunRecord run = read();
+    EXPECT_EQ(run.rows(), 5u);
+    EXPECT_TRUE(one_says(run.problems, {count, "line 4"}));
+  }
 }
 
 // A step without its row still was made.
 TEST_F(RunRecordTest, TotalsCountTheStepsWhoseRowsAreLost) {
-  write("config.toml", "");
   write("events.jsonl",
         "{\"kind\":\"started\",\"first_step\":0,\"steps\":20}\n"
         "{\"kind\":\"started\",\"first_step\":10,\"steps\":20}\n");
   std::string later;  // the day after; the first row of the session is lost
-  for (int step = 12; step <= 20; ++step) {
-    std::string r = row(step);
-    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * step);
-    later += r.replace(r.find(time), time.size(), fmt::format("\"time\":{}", 1e9 + 86400 + 0.1 * step));
-  }
+  for (int step = 12; step <= 20; ++step)
+    later += changed(row(step), "time", fmt::format("{}", 1e9 + 86400 + 0.1 * step));
   write("metrics.jsonl", rows(1, 4) + "\1\n" + rows(6, 10) + "?\n" + later);
   const RunRecord run = read();
   EXPECT_EQ(run.rows(), 18u);
@@ -189,11 +186,8 @@ TEST_F(RunRecordTest, TotalsCountTheStepsWhoseRowsAreLost) {
 }
 
 TEST_F(RunRecordTest, ADamagedNumberOfAStepIsNoResume) {
-  write("config.toml", "");
   for (const int wrong : {2, 9, 70}) {
-    std::string fifth = row(5);
-    fifth.replace(fifth.find("\"step\":5"), 8, fmt::format("\"step\":{}", wrong));
-    write("metrics.jsonl", rows(1, 4) + fifth + rows(6, 10));
+    write("metrics.jsonl", rows(1, 4) + changed(row(5), "step", std::to_string(wrong)) + rows(6, 10));
     const RunRecord run = read();
     EXPECT_EQ(run.steps, (std::vector<std::int64_t>{1, 2, 3, 4, 6, 7, 8, 9, 10})) << wrong;
     EXPECT_EQ(run.tokens_so_far.back(), 10000) << wrong;
@@ -202,18 +196,13 @@ TEST_F(RunRecordTest, ADamagedNumberOfAStepIsNoResume) {
 }
 
 TEST_F(RunRecordTest, ADamagedTimeIsNotTrained) {
-  write("config.toml", "");
   for (const char* wrong : {"900000000", "1900000000", "null"}) {
-    std::string fifth = row(5);
-    const std::string time = fmt::format("\"time\":{}", 1e9 + 0.1 * 5);
-    fifth.replace(fifth.find(time), time.size(), fmt::format("\"time\":{}", wrong));
-    write("metrics.jsonl", rows(1, 4) + fifth + rows(6, 10));
+    write("metrics.jsonl", rows(1, 4) + changed(row(5), "time", wrong) + rows(6, 10));
     EXPECT_NEAR(read().seconds_so_far.back(), 1.0, 1e-3) << wrong;
   }
 }
 
 TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsARow) {
-  write("config.toml", "");
   write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 9) + row(10, ",\"eval_loss\":1.5"));
   const RunRecord run = read();
   EXPECT_TRUE(run.problems.empty()) << run.problems[0];
@@ -225,7 +214,10 @@ TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsARow) {
   const RunSummary s = summarise(run, {});
   EXPECT_EQ(s.first_loss, 5.0);
   EXPECT_EQ(s.best_eval, 1.5);
-  EXPECT_FALSE(run_page({run}, {s}, {}).empty());
+  const io::Json page = page_of(run);
+  EXPECT_EQ(page["held_out"]["step"], io::Json({0, 10}));
+  EXPECT_EQ(page["held_out"]["y"], io::Json({5.5, 1.5}));
+  EXPECT_TRUE(page["curves"]["loss"]["y"][0].is_null());
 }
 
 TEST_F(RunRecordTest, AnotherVersionsFile) {
@@ -242,7 +234,6 @@ TEST_F(RunRecordTest, AnotherVersionsFile) {
 }
 
 TEST_F(RunRecordTest, WhateverTheNumbersThePageHoldsNumbersOnly) {
-  write("config.toml", "");
   std::string text;
   std::int64_t step = 0;
   for (const char* v : {"1e308", "-1e308", "0", "5e-324", "null", "1e99", "-7", "1e999"})
@@ -269,7 +260,7 @@ TEST_F(RunRecordTest, ALongCurveKeepsItsMeansAndItsSpikes) {
   for (std::size_t i = 0; i < loss.size(); ++i) loss[i] = i % 2 ? 3 : 1;
   loss[12'345] = 100;
   loss[12'346] = NAN;
-  const io::Json data = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+  const io::Json data = page_of(run);
   const io::Json& curve = data["curves"]["loss"];
   ASSERT_EQ(curve["y"].size(), 1000u);
   EXPECT_EQ(data["x"]["step"].size(), 1000u);
@@ -292,7 +283,6 @@ TEST_F(RunRecordTest, WithoutMetricsTheRestIsThere) {
 }
 
 TEST_F(RunRecordTest, SamplesByStep) {
-  write("config.toml", "");
   write("metrics.jsonl", rows(1, 3));
   const auto row = [](int step, const std::string& text) {
     return fmt::format("{{\"step\":{},\"samples\":[{{\"prompt\":\"p\",\"text\":\"{}\"}},{{\"text\":\"b\"}}]}}\n", step,
@@ -311,14 +301,13 @@ TEST_F(RunRecordTest, SamplesByStep) {
   for (int step = 1; step <= 500; ++step) many += row(step, "t");
   write("samples.jsonl", many);
   const RunRecord sampled = read();
-  const io::Json shown = testing::page_data(run_page({sampled}, {summarise(sampled, {})}, {}))["runs"][0]["samples"];
+  const io::Json shown = page_of(sampled)["samples"];
   ASSERT_EQ(shown.size(), 40u) << "20 steps of two samples";
   EXPECT_EQ(shown.front()["step"], 1);
   EXPECT_EQ(shown.back(), io::Json({{"step", 500}, {"prompt", ""}, {"text", "b"}}));
 }
 
 TEST_F(RunRecordTest, TensorsInEightBitsTheWorstFirst) {
-  write("config.toml", "");
   write("metrics.jsonl", rows(1, 30));
   const auto tensor = [](const char* name, const char* amax, double saturated, double zero) {
     return fmt::format("{{\"name\":\"{}\",\"format\":\"e4m3\",\"scale\":64,\"amax\":{},\"saturated\":{},\"zero\":{}}}",
@@ -333,7 +322,7 @@ TEST_F(RunRecordTest, TensorsInEightBitsTheWorstFirst) {
   const RunRecord run = read();
   EXPECT_EQ(run.fp8.steps, (std::vector<std::int64_t>{1, 10, 20}));
   EXPECT_TRUE(one_says(run.problems, {"fp8.jsonl", "1 line", "line 3"}));
-  const io::Json shown = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0]["fp8"];
+  const io::Json shown = page_of(run)["fp8"];
   EXPECT_EQ(shown["step"], 20);
   EXPECT_EQ(shown["x"]["step"], io::Json({1, 10, 20}));
   ASSERT_EQ(shown["last"].size(), 2u) << "what was there at the last look";
@@ -346,23 +335,11 @@ TEST_F(RunRecordTest, TensorsInEightBitsTheWorstFirst) {
   EXPECT_EQ(shown["worst"][1]["saturated"], io::Json({0.0, 0.5, 0.0}));
 }
 
-TEST_F(RunRecordTest, TheEvaluationBeforeTheFirstStepIsOnThePage) {
-  write("config.toml", "");
-  write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 9) + row(10, ",\"eval_loss\":1.5"));
-  const RunRecord run = read();
-  const io::Json page = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
-  EXPECT_EQ(page["held_out"]["step"], io::Json({0, 10}));
-  EXPECT_EQ(page["held_out"]["y"], io::Json({5.5, 1.5}));
-  EXPECT_TRUE(page["curves"]["loss"]["y"][0].is_null());
-}
-
 // A field says whether the device is a card; runs of before it are known by the device's name.
 TEST_F(RunRecordTest, MemoryThatIsFreeIsShownOfCardsOnly) {
-  write("config.toml", "");
   const auto card_memory = [&](const std::string& fields) {
     write("events.jsonl", "{\"kind\":\"started\",\"device_memory\":8," + fields + "}\n");
-    const RunRecord run = read();
-    return testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0]["card_memory"].get<int>();
+    return page_of(read())["card_memory"].get<int>();
   };
   EXPECT_EQ(card_memory("\"device\":\"Cortex\",\"card\":false"), 0);
   EXPECT_EQ(card_memory("\"device\":\"CPU-like card\",\"card\":true"), 8);
@@ -371,6 +348,7 @@ TEST_F(RunRecordTest, MemoryThatIsFreeIsShownOfCardsOnly) {
 }
 
 TEST_F(RunRecordTest, RunsOfAFolder) {
+  real_files().remove_all(folder_ / "config.toml");
   EXPECT_EQ(runs_of(real_files(), folder_.path()), std::vector{folder_.path()}) << "none";
   for (const char* name : {"b", "a10", "a9", "no run"}) real_files().create_folders(folder_ / name);
   write("notes.txt", "");
@@ -385,12 +363,12 @@ TEST_F(RunRecordTest, RunsOfAFolder) {
 }
 
 TEST_F(RunRecordTest, AFolderOfSomethingElseIsRefused) {
+  real_files().remove_all(folder_ / "config.toml");
   EXPECT_THROW(read(), UserError);
   EXPECT_THROW(read_run(real_files(), folder_ / "missing"), UserError);
 }
 
 TEST_F(RunRecordTest, ALaterRowOfAStepIsTheOneThatHolds) {
-  write("config.toml", "");
   write("metrics.jsonl", rows(1, 8) + rows(5, 6));
   const RunRecord run = read();
   EXPECT_EQ(run.steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}));
@@ -403,8 +381,7 @@ std::string session_row(double began, std::int64_t first_step, std::int64_t step
                         double saving = 0, const std::string& more = "") {
   return fmt::format(
       "{{\"began\":{},\"first_step\":{},\"step\":{},\"time\":{},\"tokens\":{},\"seconds\":{{\"data\":0,\"done_again\":"
-      "0,"
-      "\"evaluation\":0,\"sampling\":0,\"saving\":{},\"standing_still\":0,\"start_up\":{},\"steps\":{}}}{}}}\n",
+      "0,\"evaluation\":0,\"sampling\":0,\"saving\":{},\"standing_still\":0,\"start_up\":{},\"steps\":{}}}{}}}\n",
       began, first_step, step, began + start_up + steps + saving, 10 * (step - first_step), saving, start_up, steps,
       more);
 }

@@ -1,4 +1,4 @@
-// A sink that fails costs the run nothing: it is told, training goes on, and what it missed is there when it works
+// A sink that fails costs the run nothing: it is reported, training goes on, and what it missed is there when it works
 // again.
 #include "report/sinks.h"
 
@@ -39,7 +39,7 @@ struct Heard final : train::Observer {
   }
 };
 
-// Fails while it is told to.
+// Fails while `fails` is set.
 struct Failing final : train::Observer {
   Heard heard;
   bool fails = false;
@@ -130,7 +130,7 @@ TEST(Relay, LinesOfOtherThreadsReachTheObserversOneAtATime) {
   EXPECT_EQ(heard.all.back(), "warning last");
 }
 
-// A run whose logs meet a full disk at a chosen change, which has room again behind a chosen step.
+// A run whose logs meet a full disk at a chosen change, which has room again after a chosen step.
 struct Interrupted final : train::Observer {
   FailingFiles files;
   std::int64_t fails_at = 0, room_after = 0;
@@ -185,7 +185,7 @@ TEST(Logs, ADiskThatWasFullForAWhileCostsNothing) {
   }
 }
 
-// A run whose folder somebody deleted would otherwise write to its end into files that nobody sees.
+// A run whose folder was deleted would otherwise write to its end into files that no one sees.
 TEST(Logs, AFileThatWasDeletedIsToldAndBegunAnew) {
   const testing::TempFolder folder;
   const Path path = folder / "run/metrics.jsonl";

@@ -104,7 +104,7 @@ TEST(TensorboardFile, SamplesAreTextsOfATagAPrompt) {
   EXPECT_TRUE(holds(all[5], "samples/2"));
 }
 
-// Half a record would end what a reader sees: a step that is told again stands behind whole ones, once.
+// Half a record would end what a reader sees: a step that comes again follows whole ones, once.
 TEST(TensorboardFile, AStepThatFailedMayBeToldAgain) {
   const testing::TempFolder folder;
   testing::FailingFiles files;
