@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "io/safetensors.h"
 #include "testing/failing_files.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
 
@@ -21,6 +22,7 @@ namespace {
 
 using redline::testing::FailingFiles;
 using redline::testing::Failure;
+using redline::testing::says;
 using redline::testing::TempFolder;
 using Names = std::vector<std::string>;
 
@@ -53,16 +55,6 @@ void put(const Path& path, std::string_view text) {
   const auto writer = real_files().create(path);
   writer->write(text);
   writer->close();
-}
-
-template <class Call>
-std::string user_error(const Call& call) {
-  try {
-    call();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(CheckpointName, GoesBothWays) {
@@ -114,10 +106,9 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
     const char *file, *what;
   };
   for (const Case& c :
-       {Case{truncate, "state.json", "truncated: 3 bytes, the manifest says"},
-        Case{lengthen, "state.json", "longer than it was written"}, Case{flip, "model.safetensors", "has changed"},
-        Case{lose, "model.safetensors", "is missing"}, Case{lose_manifest, "manifest.json", "is missing"},
-        Case{break_manifest, "manifest.json", "not valid JSON"},
+       {Case{truncate, "state.json", "truncated: 3 bytes"}, Case{lengthen, "state.json", "longer than it was written"},
+        Case{flip, "model.safetensors", "has changed"}, Case{lose, "model.safetensors", "is missing"},
+        Case{lose_manifest, "manifest.json", "is missing"}, Case{break_manifest, "manifest.json", "not valid JSON"},
         Case{escape, "manifest.json", "\"../x\" is not the name"}, Case{empty, "manifest.json", "names no file"},
         Case{future, "manifest.json", "format is 3"}}) {
     TempFolder temp;
@@ -126,8 +117,8 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
     const Path folder = temp / "step_00000002";
     c.damage(folder);
     const std::string problem = checkpoint_problem(real_files(), folder);
-    EXPECT_NE(problem.find((folder / c.file).string()), problem.npos) << problem;
-    EXPECT_NE(problem.find(c.what), problem.npos) << problem;
+    EXPECT_TRUE(says(problem, {(folder / c.file).string()}));
+    EXPECT_TRUE(says(problem, {c.what}));
     std::vector<std::pair<std::int64_t, std::string>> told;
     const auto found = newest_whole_checkpoint(real_files(), temp.path(), [&](const SkippedCheckpoint& passed) {
       told.emplace_back(passed.checkpoint.step, passed.problem);
@@ -155,8 +146,7 @@ TEST_P(CheckpointFailure, NeverLosesTheOneBefore) {
       write(files, temp.path(), 2, "b");
     } catch (const MachineError& e) {
       threw = true;
-      EXPECT_NE(std::string(e.what()).find(temp.path().string()), std::string::npos) << "names no file: " << e.what();
-      EXPECT_NE(std::string(e.what()).find("no space left"), std::string::npos) << e.what();
+      EXPECT_TRUE(says(e.what(), {temp.path().string(), "no space left"}));
     }
     failed = files.failed();
     const auto found = newest(temp.path());
@@ -321,7 +311,7 @@ TEST(Checkpoint, UnderTheNameOfAnotherStepIsNamed) {
                                              [&](const SkippedCheckpoint& passed) { problem = passed.problem; });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 15);
-  EXPECT_NE(problem.find("step_00000020 is the checkpoint of step 10 under another name"), problem.npos) << problem;
+  EXPECT_TRUE(says(problem, {"step_00000020 is the checkpoint of step 10 under another name"}));
   prune_checkpoints(real_files(), temp.path(), 1, 0, 15);
   EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000015", "step_00000020"}));
   std::filesystem::rename(temp / "step_00000020", temp / "best");  // a name that says nothing says nothing wrong
@@ -341,10 +331,10 @@ TEST(FindWeights, ARunGivesItsNewestWholeCheckpoint) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, [](const Path&) {}), run / "checkpoints/step_00000001");
   const std::string warning = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(warning.find("redline: warning: the checkpoint of step 2 is damaged"), warning.npos) << warning;
+  EXPECT_TRUE(says(warning, {"redline: warning: the checkpoint of step 2 is damaged"}));
   real_files().remove_all(run / "checkpoints/step_00000001");
-  const std::string error = user_error([&] { find_weights_folder(real_files(), run); });
-  EXPECT_NE(error.find("holds no whole checkpoint"), error.npos) << error;
+  const std::string error = testing::error_of([&] { find_weights_folder(real_files(), run); });
+  EXPECT_TRUE(says(error, {"holds no whole checkpoint"}));
 }
 
 // What only the reader of the tensors sees passes a run's checkpoint over, and refuses a folder that was named.
@@ -362,15 +352,13 @@ TEST(FindWeights, WhoeverUsesTheWeightsMayFindThemDamaged) {
   };
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(find_weights_folder(real_files(), run, use), run / "checkpoints/step_00000001");
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "redline: warning: the checkpoint of step 2 is damaged: its tensors have changed; that of step 1 is taken "
-            "instead\n");
+  EXPECT_TRUE(says(::testing::internal::GetCapturedStderr(), {"step 2", "its tensors have changed", "step 1"}));
   EXPECT_EQ(used, (std::vector<Path>{newest, run / "checkpoints/step_00000001"}));
-  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), newest, use); }),
-            "its tensors have changed; take another checkpoint, or this one from a copy");
+  EXPECT_TRUE(
+      says(testing::error_of([&] { find_weights_folder(real_files(), newest, use); }), {"its tensors have changed"}));
   // What is wrong with anything else is no reason to take an older one.
   const auto other = [](const Path&) { fail_user("the tokenizer does not fit"); };
-  EXPECT_EQ(user_error([&] { find_weights_folder(real_files(), run, other); }), "the tokenizer does not fit");
+  EXPECT_EQ(testing::error_of([&] { find_weights_folder(real_files(), run, other); }), "the tokenizer does not fit");
 }
 
 // Whoever reads may come too late: what is gone by then is not called damaged, and what has come since is taken.
@@ -402,16 +390,16 @@ TEST(FindWeights, AStepFolderMustBeWhole) {
   const Path folder = temp / "step_00000001";
   EXPECT_EQ(find_weights_folder(real_files(), folder), folder);
   real_files().truncate(folder / "state.json", 1);
-  const std::string error = user_error([&] { find_weights_folder(real_files(), folder); });
-  EXPECT_NE(error.find("state.json is truncated"), error.npos) << error;
+  const std::string error = testing::error_of([&] { find_weights_folder(real_files(), folder); });
+  EXPECT_TRUE(says(error, {"state.json is truncated"}));
 }
 
 TEST(FindWeights, AHuggingFaceFolderNeedsConfigAndWeights) {
   TempFolder temp;
   put(temp / "config.json", "{}");
-  const std::string error = user_error([&] { find_weights_folder(real_files(), temp.path()); });
+  const std::string error = testing::error_of([&] { find_weights_folder(real_files(), temp.path()); });
   for (const char* looked_for : {"checkpoints/", "manifest.json", "config.json", "model.safetensors"}) {
-    EXPECT_NE(error.find(looked_for), error.npos) << error;
+    EXPECT_TRUE(says(error, {looked_for}));
   }
   put(temp / "model.safetensors", "");
   EXPECT_EQ(find_weights_folder(real_files(), temp.path()), temp.path());
@@ -419,8 +407,8 @@ TEST(FindWeights, AHuggingFaceFolderNeedsConfigAndWeights) {
 
 TEST(FindWeights, AMissingPathIsAUserError) {
   TempFolder temp;
-  const std::string error = user_error([&] { find_weights_folder(real_files(), temp / "none"); });
-  EXPECT_NE(error.find((temp / "none").string()), error.npos) << error;
+  const std::string error = testing::error_of([&] { find_weights_folder(real_files(), temp / "none"); });
+  EXPECT_TRUE(says(error, {(temp / "none").string()}));
 }
 
 TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
@@ -436,6 +424,63 @@ TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForDamaged) {
   EXPECT_THROW(find_weights_folder(real_files(), run), NoPermission);
   // Nor are weights damaged that cannot be written where they are copied to.
   EXPECT_THROW(reading_weights([&] { real_files().create(folder / "copy"); }), NoPermission);
+}
+
+// The name `best` follows the checkpoint that it is given, keeps it from being pruned, and is no checkpoint itself.
+TEST(BestCheckpoint, FollowsWhatItIsGivenAndIsNotPruned) {
+  TempFolder temp;
+  EXPECT_EQ(best_checkpoint(temp.path()), std::nullopt);
+  for (const std::int64_t step : {10, 20, 30}) write(real_files(), temp.path(), step, "a");
+  for (const std::int64_t step : {10, 20}) {
+    EXPECT_EQ(link_best(real_files(), temp.path(), step), "");
+    EXPECT_EQ(best_checkpoint(temp.path()), step);
+    EXPECT_TRUE(says(real_files().read(temp / "best/state.json"), {fmt::format("step {},", step)}));
+  }
+  EXPECT_EQ(std::filesystem::read_symlink(temp.path() / "best"), "step_00000020");  // also where the run is moved to
+  prune_checkpoints(real_files(), temp.path(), 1, 0, 30);
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"best", "step_00000020", "step_00000030"}));
+  EXPECT_EQ(list_checkpoints(real_files(), temp.path()).size(), 2u);
+  const auto found = newest_whole_checkpoint(real_files(), temp.path(), [](const SkippedCheckpoint&) {});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->step, 30);
+  EXPECT_EQ(link_best(real_files(), temp.path(), 30), "");
+  prune_checkpoints(real_files(), temp.path(), 1, 0, 30);
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"best", "step_00000030"}));
+}
+
+TEST(BestCheckpoint, StepsThatAreToStayStay) {
+  TempFolder temp;
+  for (std::int64_t step = 10; step <= 50; step += 10) write(real_files(), temp.path(), step, "a");
+  prune_checkpoints(real_files(), temp.path(), 2, 0, 50, {10, 30, 99});
+  EXPECT_EQ(real_files().list(temp.path()),
+            (Names{"step_00000010", "step_00000030", "step_00000040", "step_00000050"}));
+}
+
+// A command takes it for --checkpoint, and stays with the step that it found there.
+TEST(BestCheckpoint, IsTheFolderOfItsStepToWhoeverReads) {
+  TempFolder temp;
+  for (const std::int64_t step : {10, 20}) write(real_files(), temp.path(), step, "a");
+  ASSERT_EQ(link_best(real_files(), temp.path(), 10), "");
+  EXPECT_EQ(find_weights_folder(real_files(), temp.path() / "best"), temp.path() / "step_00000010");
+  EXPECT_EQ(find_weights_folder(real_files(), temp.path() / "best/"), temp.path() / "step_00000010");
+  EXPECT_EQ(resolve_best(temp.path() / "step_00000020"), temp.path() / "step_00000020");
+  EXPECT_EQ(resolve_best("best"), "best");  // there is none here
+}
+
+// A link that a kill left beside is in nobody's way; a folder that somebody called best stays, and is told of.
+TEST(BestCheckpoint, TouchesNothingElse) {
+  TempFolder temp;
+  write(real_files(), temp.path(), 10, "a");
+  std::filesystem::create_symlink("step_00000007", temp.path() / "best.new");
+  EXPECT_EQ(link_best(real_files(), temp.path(), 10), "");
+  EXPECT_EQ(best_checkpoint(temp.path()), 10);
+  std::filesystem::remove(temp.path() / "best");
+  std::filesystem::copy(temp.path() / "step_00000010", temp.path() / "best");
+  const std::string problem = link_best(real_files(), temp.path(), 10);
+  EXPECT_TRUE(says(problem, {"best", "step_00000010"}));
+  EXPECT_EQ(best_checkpoint(temp.path()), std::nullopt);
+  EXPECT_EQ(find_weights_folder(real_files(), temp.path() / "best"), temp.path() / "best");
+  EXPECT_EQ(real_files().list(temp.path()), (Names{"best", "step_00000010"}));
 }
 
 }  // namespace

@@ -7,10 +7,13 @@
 #include "base/hash.h"
 #include "testing/at_once.h"
 #include "testing/failing_files.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::io {
 namespace {
+
+using redline::testing::says;
 
 void fill(FileSystem& files, const Path& folder, const Path& source) {
   NewFolder made(files, folder, "--out");
@@ -47,12 +50,8 @@ TEST(NewFolder, NothingIsWrittenOver) {
   real_files().replace(temp / "file", "x");
   real_files().create_folders(temp / "full");
   real_files().replace(temp / "full/kept", "x");
-  for (const char* name : {"file", "full", "file/inside"}) try {
-      NewFolder folder(real_files(), temp / name, "--out");
-      ADD_FAILURE() << "accepted";
-    } catch (const UserError& e) {
-      EXPECT_EQ(std::string(e.what()).rfind("--out ", 0), 0u) << e.what();
-    }
+  for (const char* name : {"file", "full", "file/inside"})
+    EXPECT_TRUE(says(testing::error_of([&] { NewFolder folder(real_files(), temp / name, "--out"); }), {"--out "}));
   EXPECT_EQ(real_files().read(temp / "full/kept"), "x");
 }
 
@@ -62,12 +61,8 @@ TEST(NewFolder, AFolderInTheWayIsNotTouched) {
   for (const std::string name : {"model.safetensors", "writing.txt", "folder"}) {
     real_files().create_folders(temp / "out.partial");
     real_files().replace(temp / "out.partial" / name, "mine");
-    try {
-      NewFolder folder(real_files(), temp / "out", "--out");
-      ADD_FAILURE() << "accepted";
-    } catch (const UserError& e) {
-      EXPECT_NE(std::string(e.what()).find("out.partial is in the way"), std::string::npos) << e.what();
-    }
+    EXPECT_TRUE(says(testing::error_of([&] { NewFolder folder(real_files(), temp / "out", "--out"); }),
+                     {"out.partial is in the way"}));
     EXPECT_EQ(real_files().read(temp / "out.partial" / name), "mine");
     real_files().remove_all(temp / "out.partial");
   }
@@ -78,12 +73,8 @@ TEST(NewFolder, TwoDoNotWriteAtOnce) {
   {
     NewFolder first(real_files(), temp / "out", "--out");
     first.write("a", "text");
-    try {
-      NewFolder second(real_files(), temp / "out", "--out");
-      ADD_FAILURE() << "accepted";
-    } catch (const UserError& e) {
-      EXPECT_NE(std::string(e.what()).find("another process is writing there"), std::string::npos) << e.what();
-    }
+    EXPECT_TRUE(says(testing::error_of([&] { NewFolder second(real_files(), temp / "out", "--out"); }),
+                     {"another process is writing there"}));
     EXPECT_TRUE(real_files().exists(first.path() / "a"));
   }
   real_files().create_folders(temp / "out.partial/folder");  // a process that was killed holds no lock

@@ -7,9 +7,12 @@
 #include "base/error.h"
 #include "data/input/text_input.h"
 #include "testing/paths.h"
+#include "testing/says.h"
 
 namespace redline::data {
 namespace {
+
+using redline::testing::says;
 
 constexpr std::int64_t kRows = 60, kEmpty = 23, kNull = 31;
 
@@ -100,7 +103,7 @@ TEST_F(ParquetTest, TooLongARowIsNamed) {
         input.parse(block, 0, text);
         ADD_FAILURE() << "row " << row;
       } catch (const TooLong& e) {
-        EXPECT_NE(std::string(e.what()).find(fmt::format("row {} (from 0)", row)), std::string::npos) << e.what();
+        EXPECT_TRUE(says(e.what(), {fmt::format("row {} (from 0)", row)}));
       }
     }
     EXPECT_EQ(block.place(0), row);

@@ -7,10 +7,13 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "testing/says.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
 namespace {
+
+using redline::testing::says;
 
 std::string gzipped(std::string_view text) {
   z_stream z{};
@@ -83,12 +86,7 @@ class TextInputTest : public ::testing::Test {
     return all;
   }
   static std::string error_of(const std::vector<std::string>& paths, const InputFormat& format = {}) {
-    try {
-      texts(paths, format);
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "no error";
+    return testing::error_of([&] { texts(paths, format); });
   }
   using Texts = std::vector<std::string>;
   redline::testing::TempFolder folder_;
@@ -130,8 +128,7 @@ TEST_F(TextInputTest, FoldersAndGlobsInOrder) {
   write("in/c.txt.gz", gzipped("c"));
   EXPECT_EQ(texts({(folder_ / "in").string()}), (Texts{"z", "b", "c"}));
   EXPECT_EQ(texts({(folder_ / "in/*.txt*").string(), (folder_ / "in/a").string()}), (Texts{"b", "c", "z"}));
-  EXPECT_EQ(error_of({(folder_ / "none.txt").string()}),
-            "INPUT: there is no file or folder " + (folder_ / "none.txt").string());
+  EXPECT_TRUE(says(error_of({(folder_ / "none.txt").string()}), {"INPUT", (folder_ / "none.txt").string()}));
   EXPECT_NE(error_of({}), "no error");
 }
 
@@ -178,15 +175,15 @@ TEST_F(TextInputTest, ConcatenatedArchives) {
   EXPECT_EQ(texts({write("a.jsonl.gz", gzipped(a) + gzipped(b) + gzipped(""))}), (Texts{"a", "b"}));
   EXPECT_EQ(texts({write("b.jsonl.gz", gzipped(a) + gzipped(b) + std::string(700, '\0'))}), (Texts{"a", "b"}));
   EXPECT_EQ(texts({write("a.jsonl.zst", zstandard(a) + zstandard(b))}), (Texts{"a", "b"}));
-  EXPECT_NE(error_of({write("c.jsonl.gz", gzipped(a) + "rest")}).find("c.jsonl.gz: byte 33 of the compressed file"),
-            std::string::npos);
+  EXPECT_TRUE(
+      says(error_of({write("c.jsonl.gz", gzipped(a) + "rest")}), {"c.jsonl.gz: byte 33 of the compressed file"}));
 }
 
 TEST_F(TextInputTest, NamesMustFitContents) {
-  EXPECT_NE(error_of({write("a.jsonl.gz", "{\"text\":1}")}).find("a.jsonl.gz: the name says gzip"), std::string::npos);
-  EXPECT_NE(error_of({write("a.txt.zst", "plain")}).find("the name says zstd"), std::string::npos);
-  EXPECT_NE(error_of({write("a.txt", gzipped("x"))}).find("this is gzip"), std::string::npos);
-  EXPECT_NE(error_of({write("a.jsonl", zstandard("x"))}).find("this is zstd"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("a.jsonl.gz", "{\"text\":1}")}), {"a.jsonl.gz: the name says gzip"}));
+  EXPECT_TRUE(says(error_of({write("a.txt.zst", "plain")}), {"the name says zstd"}));
+  EXPECT_TRUE(says(error_of({write("a.txt", gzipped("x"))}), {"this is gzip"}));
+  EXPECT_TRUE(says(error_of({write("a.jsonl", zstandard("x"))}), {"this is zstd"}));
 }
 
 TEST_F(TextInputTest, WhatIsNoTextIsNamedAndTheNextFileGoesOn) {
@@ -200,26 +197,20 @@ TEST_F(TextInputTest, WhatIsNoTextIsNamedAndTheNextFileGoesOn) {
   EXPECT_THROW(input.next(block, 1, 1), UserError);
   ASSERT_TRUE(input.next(block, 1, 1));
   EXPECT_EQ(block.bytes, "text");
-  EXPECT_NE(error_of({packed}).find("a.txt.gz: this is a tar archive, not text; unpack it"), std::string::npos);
-  EXPECT_NE(error_of({write("a.jsonl", "PAR1\x15\x04{")}).find("pandas.read_parquet(FILE).to_json("),
-            std::string::npos);
+  EXPECT_TRUE(says(error_of({packed}), {"a.txt.gz", "a tar archive"}));
+  EXPECT_TRUE(says(error_of({write("a.jsonl", "PAR1\x15\x04{")}), {"pandas.read_parquet(FILE).to_json("}));
 }
 
 TEST_F(TextInputTest, AnArrayIsToldBeforeAnythingIsRead) {
   const TextInput input({write("a.json", "[\n {\"text\": \"a\"},\n {\"text\": \"b\"}\n]\n")}, {}, "data.train");
-  try {
-    input.check_files();
-    ADD_FAILURE() << "accepted";
-  } catch (const UserError& e) {
-    EXPECT_NE(std::string(e.what()).find("a.json: this is one JSON array"), std::string::npos) << e.what();
-  }
+  EXPECT_TRUE(says(testing::error_of([&] { input.check_files(); }), {"a.json: this is one JSON array"}));
 }
 
 TEST_F(TextInputTest, ATableIsNoDocument) {
   InputFormat format;
-  EXPECT_NE(error_of({write("a.csv", "id,text\n1,a\n")}).find("a.csv: a table is not one document"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("a.csv", "id,text\n1,a\n")}), {"a.csv", "a table"}));
   format.separator_key = "--separator";
-  EXPECT_NE(error_of({write("a.tsv.gz", gzipped("id\n"))}, format).find("--separator='\\n'"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("a.tsv.gz", gzipped("id\n"))}, format), {"--separator='\\n'"}));
   format.separator = "\n";
   EXPECT_EQ(texts({write("a.csv", "id,text\n1,a\n")}, format), (Texts{"id,text", "1,a"}));
 }
@@ -256,9 +247,9 @@ TEST_F(TextInputTest, TruncatedArchives) {
           error = e.what();
         }
       }
-      EXPECT_NE(error.find(path), std::string::npos) << size;
+      EXPECT_TRUE(says(error, {path})) << size;
       if (size > 4) {
-        EXPECT_NE(error.find(fmt::format("cut short at byte {}", size)), std::string::npos) << error;
+        EXPECT_TRUE(says(error, {fmt::format("cut short at byte {}", size)}));
       }
       ASSERT_FALSE(last.empty());
       EXPECT_EQ(last.back(), "next");
@@ -281,12 +272,8 @@ TEST_F(TextInputTest, AFileThatBecomesShorterIsNamed) {
     input.seek(0, 0);
     ASSERT_TRUE(input.next(block, 1, 1));  // what is there comes first
     EXPECT_EQ(block.bytes, "{\"text\":\"one\"}\n");
-    try {
-      input.next(block, 1, 1);
-      ADD_FAILURE() << block.bytes;
-    } catch (const UserError& e) {
-      EXPECT_EQ(e.what(), fmt::format("{}: it ends at byte {}, earlier than it did; bring it back whole", path, bytes));
-    }
+    EXPECT_TRUE(
+        says(testing::error_of([&] { input.next(block, 1, 1); }), {path, fmt::format("ends at byte {}", bytes)}));
     ASSERT_TRUE(input.next(block, 1, 1));  // and the next file after it
     EXPECT_EQ(block.bytes, "{\"text\":\"three\"}\n");
     EXPECT_FALSE(input.next(block, 1, 1));
@@ -296,18 +283,18 @@ TEST_F(TextInputTest, AFileThatBecomesShorterIsNamed) {
 TEST_F(TextInputTest, DamagedArchives) {
   std::string packed = gzipped(std::string(100'000, 'a') + "tail");
   packed[packed.size() / 2] ^= 0x55;
-  EXPECT_NE(error_of({write("a.txt.gz", packed)}).find("of the compressed file: damaged gzip data"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("a.txt.gz", packed)}), {"damaged gzip data"}));
   packed = gzipped("some text");
   packed[packed.size() - 6] ^= 1;  // in the check sum
-  EXPECT_NE(error_of({write("b.txt.gz", packed)}).find("damaged gzip data"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("b.txt.gz", packed)}), {"damaged gzip data"}));
   packed = zstandard("some text of a few words");
   packed[packed.size() - 10] ^= 0x04;
-  EXPECT_NE(error_of({write("c.txt.zst", packed)}).find("damaged zstd data"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("c.txt.zst", packed)}), {"damaged zstd data"}));
 }
 
 TEST_F(TextInputTest, WindowLimitIsSaid) {
   const std::string packed = zstandard("x", 30);
-  EXPECT_NE(error_of({write("a.txt.zst", packed)}).find("a window larger than 128 MiB"), std::string::npos);
+  EXPECT_TRUE(says(error_of({write("a.txt.zst", packed)}), {"a window larger than 128 MiB"}));
   EXPECT_EQ(texts({write("b.txt.zst", zstandard("x", 27))}), Texts{"x"});
 }
 
@@ -316,7 +303,7 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
   format.longest_document = 1000;
   const std::string good = "{\"text\":\"a\"}\n", bad = "{\"text\":\"" + std::string(2'000'000, 'x') + "\"}\n";
   const std::string path = write("a.jsonl", good + bad + good);
-  EXPECT_EQ(error_of({path}, format), path + ":2:1: a document of more than 1000 bytes; a line must be shorter");
+  EXPECT_TRUE(says(error_of({path}, format), {path + ":2:1: ", "1000 bytes"}));
   // It is one malformed document: what stands behind it is read, with its line and its place.
   for (const std::string& end : {good, std::string()}) {
     TextInput input({write("l.jsonl", good + bad + bad + good + end), write("m.jsonl", bad.substr(0, 5000)), path},
@@ -339,8 +326,7 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
                     {"1:1:0 too long", "2:1:0 a", "2:2:13 too long", fmt::format("2:3:{} a", 13 + bad.size())});
     EXPECT_EQ(seen, expected);
   }
-  EXPECT_NE(error_of({write("a.txt", std::string(1001, 'a'))}, format).find("cut it with data.separator"),
-            std::string::npos);
+  EXPECT_TRUE(says(error_of({write("a.txt", std::string(1001, 'a'))}, format), {"cut it with data.separator"}));
   EXPECT_EQ(texts({write("b.txt", std::string(1000, 'a'))}, format).size(), 1u);
   const std::string blank = write("blank.jsonl", std::string(5'000'000, '\n') + good);
   EXPECT_EQ(texts({blank}, format), Texts{"a"});
@@ -350,27 +336,22 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
 TEST_F(TextInputTest, MalformedDocumentsAreNamed) {
   const std::string good = "{\"text\":\"a\"}\n";
   const std::string path = write("a.jsonl", good + "\n" + good + "  {\"text\": \"b\" x}\n");
-  EXPECT_EQ(error_of({path}), path + ":4:16: a comma or } was expected");
+  EXPECT_TRUE(says(error_of({path}), {path + ":4:16: "}));
   const std::string utf8 = write("b.jsonl.gz", gzipped(good + "{\"text\":\"\xff\"}\n"));
-  EXPECT_EQ(error_of({utf8}), utf8 + ":2:10: not valid UTF-8");
+  EXPECT_TRUE(says(error_of({utf8}), {utf8 + ":2:10: ", "UTF-8"}));
   const std::string cut = write("c.jsonl", good + "{\"text\":\"abc\r\n" + good);
-  EXPECT_EQ(error_of({cut}), cut + ":2:13: the line ends inside a string");
+  EXPECT_TRUE(says(error_of({cut}), {cut + ":2:13: "}));
   InputFormat format;
   format.separator = "|";
   const std::string text = write("d.txt", "good|also\xC3|x");
-  EXPECT_EQ(error_of({text}, format), text + ": byte 9: not valid UTF-8");
+  EXPECT_TRUE(says(error_of({text}, format), {text + ": byte 9: ", "UTF-8"}));
   TextInput input({path}, {}, "INPUT");  // after a seek the line is not known, the byte is
   input.seek(0, 13);
   TextBlock block;
   std::string out;
   ASSERT_TRUE(input.next(block, 1 << 20, 100));
   EXPECT_EQ(block.documents(), 2);
-  try {
-    input.parse(block, 1, out);
-    FAIL();
-  } catch (const UserError& e) {
-    EXPECT_EQ(std::string(e.what()), path + ": byte 42: a comma or } was expected");
-  }
+  EXPECT_TRUE(says(testing::error_of([&] { input.parse(block, 1, out); }), {path + ": byte 42: "}));
 }
 
 }  // namespace

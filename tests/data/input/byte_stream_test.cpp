@@ -1,13 +1,16 @@
 // What passes for text and what is named: formats by their first bytes, other bytes by a sample.
+#include "data/input/byte_stream.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "data/input/byte_stream.h"
+#include "testing/says.h"
 
 namespace redline::data {
 namespace {
 
+using redline::testing::says;
 using namespace std::string_view_literals;
 
 std::string why(std::string_view start, std::string_view separator = "") {
@@ -18,7 +21,7 @@ TEST(FileKind, FormatsAreNamedWithWhatToDo) {
   const auto expect = [](std::string_view start, std::string_view name, std::string_view instead) {
     const std::string text = why(start);
     EXPECT_EQ(text.find(fmt::format("this is {}, not text; ", name)), 0u) << text;
-    EXPECT_NE(text.find(instead), std::string::npos) << text;
+    EXPECT_TRUE(says(text, {instead}));
     EXPECT_EQ(why_not_text(start, {}, "", true), text) << "its text is meant, not its bytes";
   };
   expect("PAR1\x15\x04\x15\x80"sv, "a Parquet file", "read_parquet(FILE).to_json(");
@@ -40,7 +43,7 @@ TEST(FileKind, OtherBytesPassWhereBytesAreAskedFor) {
   for (const std::string_view start :
        {"\x7f\x45LF\x02\x01\x01"sv, "MZ\x90\0\x03"sv, "\xcf\xfa\xed\xfe\x07"sv, "\x89PNG\r\n\x1a\n"sv,
         "\xff\xd8\xff\xe0"sv, "GIF89a\x01\0"sv, "\x20\0\0\0\0\0\0\0{\"w\":{\"dtype\""sv, "\0\1\2\3\4\5\6\7"sv}) {
-    EXPECT_NE(why(start).find("data.tokenizer=bytes"), std::string::npos) << why(start);
+    EXPECT_TRUE(says(why(start), {"data.tokenizer=bytes"}));
     EXPECT_EQ(why_not_text(start, {}, "", true), "");
   }
   const Random random(1, 2);
@@ -67,8 +70,8 @@ TEST(FileKind, TextPasses) {
 }
 
 TEST(FileKind, TablesByTheirNames) {
-  EXPECT_NE(why_not_one_document("a.csv", "data.separator").find("data.separator='\\n'"), std::string::npos);
-  EXPECT_NE(why_not_one_document("a.tsv.zst", "--separator").find("sep=\"\\t\""), std::string::npos);
+  EXPECT_TRUE(says(why_not_one_document("a.csv", "data.separator"), {"data.separator='\\n'"}));
+  EXPECT_TRUE(says(why_not_one_document("a.tsv.zst", "--separator"), {"sep=\"\\t\""}));
   EXPECT_EQ(why_not_one_document("a.txt", "data.separator"), "");
 }
 

@@ -1,10 +1,11 @@
 // Training: the same file for any number of threads, merges by count, and text that comes back.
+#include "data/tokenizer/train_bpe.h"
+
 #include <gtest/gtest.h>
 
 #include "base/random.h"
 #include "data/tokenizer/split.h"
 #include "data/tokenizer/tokenizer.h"
-#include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
 
 namespace redline::data {

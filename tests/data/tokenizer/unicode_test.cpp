@@ -1,11 +1,12 @@
 // UTF-8 and NFC: what is valid, what stands in for what is not, and normal forms of the Unicode version that
 // tokenizer.json means.
+#include "data/tokenizer/unicode.h"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
 
 #include "data/tokenizer/bpe.h"
-#include "data/tokenizer/unicode.h"
 #include "data/utf8.h"
 
 namespace redline::data {
