@@ -13,6 +13,7 @@
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "report/page.h"
+#include "report/run_record.h"
 
 namespace redline::cli {
 namespace {

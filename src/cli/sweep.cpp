@@ -22,6 +22,7 @@
 #include "report/live_line.h"
 #include "report/page.h"
 #include "report/run_record.h"
+#include "report/run_summary.h"
 #include "report/sweep_table.h"
 #include "train/run_folder.h"
 #include "train/signals.h"

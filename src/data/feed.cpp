@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/batch.h"
 #include "data/ordered_workers.h"
 
 namespace redline::data {

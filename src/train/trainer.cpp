@@ -377,8 +377,8 @@ std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
   if (step == 0) return {};
   RunState state = read_run_state(files_, checkpoint);
   state.loader = read_loader_state(files_, checkpoint);
-  const config::Config before = read_config(files_, checkpoint / kRunConfig);
-  loop.load_checkpoint(checkpoint, &before);
+  const std::optional<config::Config> before = config_of_checkpoint(files_, checkpoint);
+  loop.load_checkpoint(checkpoint, before ? &*before : nullptr);
   leave_after(step);
   return state;
 }

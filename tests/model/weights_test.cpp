@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "model/tiny.h"
+#include "optim/adamw.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"
 #include "testing/transfer_windows.h"

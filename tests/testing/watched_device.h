@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/step_state.h"

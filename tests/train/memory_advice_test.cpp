@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "config/load.h"
+#include "testing/says.h"
 
 namespace redline::train {
 namespace {
+
+using testing::says;
 
 config::Config config_with(std::vector<std::string> overrides) {
   return config::load({.file = "", .preset = "gqa-180m", .overrides = std::move(overrides)});

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "model/tiny.h"
 #include "ops/cuda/attention_backends.h"
+#include "optim/adamw.h"
 #include "testing/on_card.h"
 
 namespace redline::model {
