@@ -14,6 +14,7 @@
 #include "report/live_line.h"
 #include "report/page.h"
 #include "report/run_record.h"
+#include "report/run_summary.h"
 
 namespace redline::cli {
 namespace {
