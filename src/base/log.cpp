@@ -14,7 +14,7 @@ namespace {
 std::mutex listening;
 Listener::Take listener;
 
-void tell(bool warning, std::string_view text) {
+void hand_on(bool warning, std::string_view text) {
   Listener::Take take;
   {
     const std::lock_guard lock(listening);
@@ -36,7 +36,7 @@ void write_line(bool warning, std::string_view text) {
 
 Listener::Listener(Take take) {
   const std::lock_guard lock(listening);
-  REDLINE_CHECK(!listener, "somebody listens already");
+  REDLINE_CHECK(!listener, "there is a listener already");
   listener = std::move(take);
 }
 
@@ -45,7 +45,7 @@ Listener::~Listener() {
   listener = nullptr;
 }
 
-void note_line(std::string_view text) { tell(false, text); }
-void warn_line(std::string_view text) { tell(true, text); }
+void note_line(std::string_view text) { hand_on(false, text); }
+void warn_line(std::string_view text) { hand_on(true, text); }
 
 }  // namespace redline::log

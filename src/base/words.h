@@ -14,8 +14,8 @@ namespace redline {
 template <class Number>
 std::string noun_for(Number n, std::string_view noun) {
   if (n == Number{1}) return std::string(noun);
-  const bool hisses = noun.ends_with('s') || noun.ends_with('x') || noun.ends_with("ch") || noun.ends_with("sh");
-  return std::string(noun) + (hisses ? "es" : "s");
+  const bool takes_es = noun.ends_with('s') || noun.ends_with('x') || noun.ends_with("ch") || noun.ends_with("sh");
+  return std::string(noun) + (takes_es ? "es" : "s");
 }
 
 template <std::integral Number>

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/byte_vocabulary.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
 namespace {

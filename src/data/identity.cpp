@@ -134,8 +134,8 @@ DataIdentity DataWatch::identity(bool wait) {
 std::vector<Path> DataWatch::changed() {
   std::vector<Path> found;
   for (std::size_t i = 0; i < files_.size(); ++i)
-    if (!told_.contains(i) && stamp_of(files_[i]) != stamps_[i]) {
-      told_.insert(i);
+    if (!named_.contains(i) && stamp_of(files_[i]) != stamps_[i]) {
+      named_.insert(i);
       found.push_back(files_[i]);
     }
   return found;

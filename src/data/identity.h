@@ -70,7 +70,7 @@ class DataWatch {
   std::vector<std::uint64_t> stamps_;  // of each file, when it was opened
   std::uint64_t bytes_ = 0;
   DataIdentity identity_;
-  std::set<std::size_t> told_;
+  std::set<std::size_t> named_;
   std::atomic<bool> stop_{false};
   std::optional<std::uint64_t> read_;  // the thread's result; read once it has ended
   std::atomic<bool> ended_{false};

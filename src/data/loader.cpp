@@ -62,7 +62,7 @@ struct Loader::Impl {
   std::vector<std::unique_ptr<Batch>> spare;
 
   PipelineReporter reporter;
-  bool told_of_limit = false;
+  bool warned_of_limit = false;
 
   Impl(std::unique_ptr<Corpus> c, LoaderOptions o)
       : corpus(std::move(c)),
@@ -202,9 +202,9 @@ struct Loader::Impl {
     options.report(figures);
   }
 
-  void tell_of_limit() {
-    if (told_of_limit || std::ranges::none_of(maker->readers(), &ChunkReader::over_limit)) return;
-    told_of_limit = true;
+  void warn_of_limit() {
+    if (warned_of_limit || std::ranges::none_of(maker->readers(), &ChunkReader::over_limit)) return;
+    warned_of_limit = true;
     log::warn(
         "data.ram_mib ({:.0f}) is less than the documents that must be held at once take; reading goes on one piece at "
         "a time",
@@ -241,7 +241,7 @@ bool Loader::next(Batch& batch) {
   i.counters.train.items += 1;
   i.counters.train.tokens += batch.real_tokens;
   i.report();
-  i.tell_of_limit();
+  i.warn_of_limit();
   return more;
 }
 

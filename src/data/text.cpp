@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/words.h"
-#include "data/byte_vocabulary.h"
 #include "data/identity.h"
 #include "data/input/byte_stream.h"
 #include "data/input/text_input.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace redline::data {
 namespace {

@@ -8,22 +8,13 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "data/generated.h"
+#include "data/listed.h"
 
 namespace redline::data {
 namespace {
 
 using Lengths = std::vector<std::int64_t>;
-
-constexpr Packing kAll[] = {Packing::pad, Packing::bucket, Packing::pack, Packing::stream};
-
-Lengths random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed) {
-  Lengths lengths;
-  const Random random(seed, 0);
-  for (std::size_t i = 0; i < count; ++i) lengths.push_back(static_cast<std::int64_t>(1 + random.below(i, most)));
-  return lengths;
-}
 
 const Lengths& ping_lengths() {
   static const Lengths lengths = [] {
@@ -115,7 +106,7 @@ void expect_all_placed(const PackerSettings& settings, const Lengths& lengths) {
 }
 
 TEST(Packer, EveryTokenIsPlacedOnce) {
-  for (const Packing packing : kAll) {
+  for (const Packing packing : kPackings) {
     for (const bool truncate : {false, true}) {
       for (const BatchShape shape : {BatchShape{1, 8, 4}, {2, 64, 1}, {4, 32, 3}, {3, 1, 1}, {2, 128, 200}}) {
         const PackerSettings settings{shape, packing, truncate, {16, 40}};
@@ -184,7 +175,7 @@ TEST(Packer, AStreamKeepsTheOrderAndCutsOnlyAtTheEndsOfBatches) {
 }
 
 TEST(Packer, WhatWaitsCanBeOfferedToAnother) {
-  for (const Packing packing : kAll) {
+  for (const Packing packing : kPackings) {
     const PackerSettings settings{{2, 64, 16}, packing, false, {}};
     const auto offered = pieces_of(random_lengths(1000, 150, 8), settings.cut());
     Packer packer(settings);
@@ -224,7 +215,7 @@ TEST(Packer, WhatWaitsCanBeOfferedToAnother) {
 TEST(Packer, LeavesRoomForWhatIsCutLater) {
   constexpr std::int64_t kLongest = 16;
   const BatchShape shape{3, 64, 6};
-  for (const Packing packing : kAll) {
+  for (const Packing packing : kPackings) {
     for (const std::uint64_t most : {4u, 20u, 64u, 200u}) {
       const Lengths lengths = random_lengths(2000, most, 11);
       const PackerSettings settings{.shape = shape, .packing = packing, .cut_later = kLongest};

@@ -1,6 +1,7 @@
 // The threads of the loader: bounds are kept, nothing waits for ever, errors and ends come through, figures add up.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -143,9 +144,9 @@ TEST(Loader, PrefetchIsBounded) {
 }
 
 TEST(Loader, FiguresSayWhatEachStageDidAndWhichIsTheSlowest) {
-  std::vector<PipelineStats> told;
+  std::vector<PipelineStats> reports;
   LoaderOptions options = options_for({1, 1000, 4}, "stream", 2);
-  options.report = [&](const PipelineStats& f) { told.push_back(f); };
+  options.report = [&](const PipelineStats& f) { reports.push_back(f); };
   options.report_seconds = 0.05;
   Loader loader(std::make_unique<SlowSource>(1000, std::chrono::microseconds(500)), options);
   Batch batch({1, 1000, 4});
@@ -153,9 +154,9 @@ TEST(Loader, FiguresSayWhatEachStageDidAndWhichIsTheSlowest) {
   std::int64_t batches = 0;
   while (steady_seconds() - start < 0.3) batches += loader.next(batch);
   loader.report_now();
-  ASSERT_GE(told.size(), 3u);
+  ASSERT_GE(reports.size(), 3u);
   double taken = 0;
-  for (const PipelineStats& f : told) {
+  for (const PipelineStats& f : reports) {
     ASSERT_EQ(f.stages.size(), 3u);
     EXPECT_EQ(f.stages[0].name, "read");
     EXPECT_EQ(f.stages[0].threads, 2);
@@ -169,18 +170,20 @@ TEST(Loader, FiguresSayWhatEachStageDidAndWhichIsTheSlowest) {
     EXPECT_EQ(f.batches_room, 3);
   }
   EXPECT_NEAR(taken, static_cast<double>(batches), 0.5);
-  EXPECT_EQ(told[1].slowest, "read");
-  EXPECT_GT(told[1].stages[2].waiting, 0.5);
+  // Most of them: on a busy machine any thread may stand still for an interval.
+  EXPECT_GT(2 * std::ranges::count(reports, "read", &PipelineStats::slowest), std::ssize(reports));
+  EXPECT_GT(2 * std::ranges::count_if(reports, [](const auto& f) { return f.stages[2].waiting > 0.5; }),
+            std::ssize(reports));
 
-  told.clear();
+  reports.clear();
   Loader fast(std::make_unique<SlowSource>(1000), options);
   for (int i = 0; i < 20; ++i) {
     fast.next(batch);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  ASSERT_GE(told.size(), 2u);
-  EXPECT_EQ(told[1].slowest, "train");
-  const std::vector<std::string> lines = in_words(told[1]);
+  ASSERT_GE(reports.size(), 2u);
+  EXPECT_EQ(reports[1].slowest, "train");
+  const std::vector<std::string> lines = in_words(reports[1]);
   EXPECT_EQ(lines.size(), 4u);
   EXPECT_NE(lines[0].find("train is the slowest"), std::string::npos);
 }

@@ -278,7 +278,7 @@ class BpeTokenizer final : public Tokenizer {
       if (id >= 0 && i < spec_.has_id.size() && spec_.has_id[i]) {
         text += spec_.text_of_id[i];
       } else {
-        text += fmt::format("<{}>", id);  // as data/byte_vocabulary.h does
+        text += fmt::format("<{}>", id);  // as ByteVocabulary does
       }
     }
     return replace_bad_utf8(std::move(text));

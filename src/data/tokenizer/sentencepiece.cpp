@@ -63,7 +63,7 @@ class SentencePieceTokenizer final : public Tokenizer {
         known.push_back(id);
       } else {
         flush();
-        text += fmt::format("<{}>", id);  // as data/byte_vocabulary.h does
+        text += fmt::format("<{}>", id);  // as ByteVocabulary does
       }
     }
     flush();

@@ -50,6 +50,28 @@ class Tokenizer {
 bool append_document(Encoder& encoder, std::string_view text, std::optional<std::int32_t> end_token,
                      std::vector<std::int32_t>& ids);
 
+constexpr std::int32_t kEndOfDocument = 256;  // <end>, the first special token of every vocabulary of bytes
+
+// The vocabulary of the built-in kinds: ids 0 to 255 are bytes, and special tokens follow. In text for people they are
+// <name>.
+class ByteVocabulary {
+ public:
+  explicit constexpr ByteVocabulary(std::span<const std::string_view> special) : names_(special) {}
+
+  std::int64_t size() const { return 256 + static_cast<std::int64_t>(names_.size()); }
+
+  // An id outside the vocabulary (a larger model can sample one) is written as its number: <5000>.
+  std::string decode(std::span<const std::int32_t> tokens) const;
+  // <name> becomes a special token when there is one of that name, and is plain bytes otherwise.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+
+ private:
+  std::span<const std::string_view> names_;
+};
+
+ByteVocabulary text_vocabulary();  // <end> alone
+ByteVocabulary ping_vocabulary();  // of the generated corpus
+
 // `name`: "bytes", "ping", a tokenizer.json, a folder that holds one, or a sentencepiece .model. `key` (--tokenizer,
 // data.tokenizer) leads the UserErrors.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& name, std::string_view key);

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "data/byte_vocabulary.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
+#include "data/tokenizer/tokenizer.h"
 #include "testing/at_once.h"
 #include "testing/failing_files.h"
 #include "testing/paths.h"
