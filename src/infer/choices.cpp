@@ -54,7 +54,7 @@ struct Scored {
   double sum = 0;
 };
 
-// The losses at the tokens before the choice's own: each is that of the token behind it.
+// The losses at the tokens before the choice's own: each is that of the token after it.
 double sum_of(const std::vector<float>& losses, std::int64_t begin, const ChoiceTokens& d) {
   double sum = 0;
   for (auto i = d.boundary - 1; i + 1 < std::ssize(d.tokens); ++i) sum -= losses[static_cast<std::size_t>(begin + i)];
@@ -129,7 +129,7 @@ std::vector<double> log_probabilities(const std::vector<ChoiceTokens>& documents
   const std::int64_t many = ranks ? ranks->ranks() : 1, rank = ranks ? ranks->rank() : 0;
   data::Batch batch(engine.batch_shape());
   std::vector<float> losses(batch.tokens.size());
-  std::string mine;  // Scored, one behind another
+  std::string mine;  // Scored, one after another
   ScoringProgress so_far{.of = std::ssize(documents)};
   const double start = steady_seconds();
   for (std::size_t next = 0, number = 0; next < documents.size(); ++number) {

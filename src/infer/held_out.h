@@ -29,7 +29,7 @@ struct HeldOutProgress {
   std::int64_t done = 0, of = 0;  // batches of the set; of = 0: not known
   std::int64_t tokens = 0;        // of this rank
   double seconds = 0;             // since the set's first batch was asked for
-  std::optional<double> share;    // of the set, where that can be told
+  std::optional<double> share;    // of the set, where that is known
 };
 
 struct HeldOutResult {

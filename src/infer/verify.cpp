@@ -380,7 +380,7 @@ std::vector<Comparison> compare_step(model::Engine& engine, model::Engine& truth
 
 // A cast leaves numbers off by 2.7% (e4m3) or 5.3% (e5m2) in the root of the mean square, whatever the scale. Errors of
 // different casts are independent: along a path their squares add, and a product adds those of its two operands. A
-// layer has four products one behind the other, forward with both operands in e4m3, backward with gradients in e5m2 and
+// layer has four products one after the other, forward with both operands in e4m3, backward with gradients in e5m2 and
 // weights in e4m3; a gradient of weights is one more of the latter:
 //   sigma^2 = layers * (4 * 2 e4m3^2 + 4 * (e4m3^2 + e5m2^2)) + e4m3^2 + e5m2^2
 // This is too much, since the residual stream carries most past each branch, and too little where two results of one

@@ -16,8 +16,8 @@ ParameterTable decoder_table(const config::Model& m) {
   // Or, with zero_out, what writes there is zero: a layer then begins as nothing. A linear before a norm is not that:
   // the norm would make full size of its first small outputs, and a gradient hundreds of times as large.
   const bool zero_out = m.init == "zero_out";
-  const Init out = zero_out && !description.norm_behind ? Init::zeros : Init::normal;
-  const Init of_norm = zero_out && description.norm_behind ? Init::zeros : Init::ones;
+  const Init out = zero_out && !description.norm_after ? Init::zeros : Init::normal;
+  const Init of_norm = zero_out && description.norm_after ? Init::zeros : Init::ones;
 
   ParameterTable t;
   // Matrices have weight decay, norms have none.

@@ -11,7 +11,7 @@ namespace {
 struct Sums {
   double loss = 0;
   std::int64_t pairs = 0, tokens = 0, batches = 0, documents = 0;
-  std::int64_t bytes = 0, unknown = 0;  // of the targets' text; targets whose bytes nobody knows
+  std::int64_t bytes = 0, unknown = 0;  // of the targets' text; targets whose bytes are not known
 
   void add_bytes(const data::Batch& batch, const std::vector<std::int32_t>& of_id) {
     for (std::int64_t i = 0; i < batch.real_tokens; ++i) {
@@ -27,7 +27,7 @@ struct Sums {
 };
 using Documents = std::unordered_set<std::int64_t>;
 
-// Of all ranks, from rank 0 on: the same bits on each.
+// The sums of all ranks, added from rank 0 on: the same bits on each.
 Sums add_up(const Sums& mine, const Documents& documents, io::Communicator& ranks) {
   const auto bytes = [](const Sums& s) { return std::string(reinterpret_cast<const char*>(&s), sizeof s); };
   std::string words = bytes(mine);
@@ -51,9 +51,9 @@ Sums add_up(const Sums& mine, const Documents& documents, io::Communicator& rank
     total.unknown += s.unknown;
   }
   total.documents = static_cast<std::int64_t>(together.size());
-  const std::string told = ranks.broadcast(bytes(total));
-  REDLINE_CHECK(told.size() == sizeof total, "rank 0 sent {} bytes of sums", told.size());
-  std::memcpy(static_cast<void*>(&total), told.data(), sizeof total);
+  const std::string received = ranks.broadcast(bytes(total));
+  REDLINE_CHECK(received.size() == sizeof total, "rank 0 sent {} bytes of sums", received.size());
+  std::memcpy(static_cast<void*>(&total), received.data(), sizeof total);
   return total;
 }
 
@@ -97,7 +97,7 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
         "the held-out data holds no token pairs to predict; give documents of at least 2 tokens, and conversations "
         "whose "
         "answers begin within a row (train.seq_len)");
-  std::string why_not = bytes ? bytes->why_not : "nobody counted them";
+  std::string why_not = bytes ? bytes->why_not : "they were not counted";
   if (why_not.empty() && sums.unknown > 0) why_not = "some tokens stand for text that their tokenizer does not know";
   if (why_not.empty() && sums.bytes == 0) why_not = "no text was predicted";
   return {sums.loss / static_cast<double>(sums.pairs),

@@ -1,5 +1,5 @@
 // The families of models redline knows. A family owns its parameters, its constants, its forward pass and its Hugging
-// Face face; nobody else knows a family by name. One file a family; registry.cpp lists them.
+// Face face; no other code knows a family by name. One file a family; registry.cpp lists them.
 #pragma once
 
 #include <map>
@@ -51,7 +51,7 @@ struct DecoderDescription {
   std::optional<ops::NormOver> qk_norm = {};                   // an RMSNorm on queries and keys
   std::string_view attention_norm = "input_layernorm.weight";  // in a layer, as Hugging Face names it
   std::string_view mlp_norm = "post_attention_layernorm.weight";
-  bool norm_behind = false;  // a branch ends in its norm, which then writes into the residual stream, not in a linear
+  bool norm_after = false;  // a branch ends in its norm, which then writes into the residual stream, not in a linear
 };
 
 // The values that a config.json means where it is silent.

@@ -115,7 +115,7 @@ std::string in_words(const Fp8Products& p, const Fp8Reasons& reasons) {
   };
   for (std::size_t i = 0; i < p.left.size() && (!p.taken.empty() || !reasons.why.empty()); ++i) {
     const std::string reason = why(i), last = i + 1 < p.left.size() ? ", " : "";
-    const bool said_once = i + 1 < p.left.size() && why(i + 1) == reason;  // behind the last that it is true of
+    const bool said_once = i + 1 < p.left.size() && why(i + 1) == reason;  // after the last that it is true of
     text += p.left[i] + (reason.empty() || said_once ? last : fmt::format(" ({}){}", reason, last));
   }
   if (!p.refused.empty()) text += fmt::format("; {}", fmt::join(p.refused, "; "));

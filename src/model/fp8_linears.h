@@ -13,7 +13,7 @@
 
 namespace redline::model {
 
-// Names of a linear's three products, behind the linear's name in the parameter table: "qkv/forward".
+// Names of a linear's three products, which follow the linear's name in the parameter table: "qkv/forward".
 inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", kFp8Weight = "weight";
 
 // Rows of the state table. Scales are saved; the magnitudes that steps record are 0 between steps.

@@ -49,10 +49,10 @@ class Decoding {
   std::int64_t longest_prompt() const { return shape_.prompt; }  // tokens that prefill() takes
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
 
-  // Replaces the contents of these slots by the text. The logits behind it, [vocab], are valid until the next call.
+  // Replaces the contents of these slots by the text. The logits after it, [vocab], are valid until the next call.
   std::span<const float> prefill(std::span<const std::int32_t> text, std::span<const std::int64_t> slots);
 
-  // Appends tokens[s] to the text of slot s, unless it is kNoToken. The logits behind it, [slots, vocab], are valid
+  // Appends tokens[s] to the text of slot s, unless it is kNoToken. The logits after it, [slots, vocab], are valid
   // until the next call. A slot must hold a text, with room for one more token.
   static constexpr std::int32_t kNoToken = -1;
   std::span<const float> step(std::span<const std::int32_t> tokens);

@@ -33,8 +33,8 @@ inline constexpr std::string_view kCheck = "check";        // whether parameters
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
 inline constexpr std::string_view kLogits = "logits";      // the whole logits
-inline constexpr std::string_view kPrefill = "prefill";    // a text into the cache, and the logits behind it
-inline constexpr std::string_view kDecode = "decode";      // one more token of every slot, and the logits behind it
+inline constexpr std::string_view kPrefill = "prefill";    // a text into the cache, and the logits after it
+inline constexpr std::string_view kDecode = "decode";      // one more token of every slot, and the logits after it
 
 // Room for texts that are being continued (model/generate.h).
 struct DecodeShape {

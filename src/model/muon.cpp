@@ -111,7 +111,7 @@ struct Group {
     flat.inner = by_row.inner = of.count = count + 1;
     return true;
   }
-  bool take_behind(const Group& next) {
+  bool take_next(const Group& next) {
     if (!like(next)) return false;
     optim::Spread &flat = of.flat, &by_row = of.by_row;
     if (layers() == 1) {
@@ -146,7 +146,7 @@ std::vector<Group> groups_of(const LoweredModel& m, std::int64_t scratch, DType 
   };
   const auto end_layer = [&] {
     for (const Group& g : of_layer)
-      if (std::ranges::none_of(groups, [&](Group& earlier) { return earlier.take_behind(g); })) groups.push_back(g);
+      if (std::ranges::none_of(groups, [&](Group& earlier) { return earlier.take_next(g); })) groups.push_back(g);
     of_layer.clear();
   };
   std::int64_t row = 0;

@@ -1,4 +1,4 @@
-// OLMo-2: a norm behind each branch instead of before it, and an RMSNorm over all queries and one over all keys. The
+// OLMo-2: a norm after each branch instead of before it, and an RMSNorm over all queries and one over all keys. The
 // residual stream itself is what a branch reads.
 #include "model/family.h"
 #include "program/builder.h"
@@ -30,7 +30,7 @@ extern const Family kOlmo2{.name = "olmo2",
                            .decoder = {.qk_norm = ops::NormOver::projection,
                                        .attention_norm = "post_attention_layernorm.weight",
                                        .mlp_norm = "post_feedforward_layernorm.weight",
-                                       .norm_behind = true},
+                                       .norm_after = true},
                            .hf_defaults = {.norm_eps = 1e-5, .pad_token = 1},
                            .table = decoder_table,
                            .constants = rope_table,

@@ -21,7 +21,7 @@ struct Optimizer {
   // The state for the parameters that this rank updates.
   optim::StateTable (*state)(const ParameterTable& table, const FlatLayout& layout, const Range& updated,
                              const config::Optim& settings);
-  // Appends its nodes behind the norm of the gradients, for the parameters of m.updated.
+  // Appends its nodes after the norm of the gradients, for the parameters of m.updated.
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
   // Stretches of the flat layout that one rank must update whole. Null: a rank may have any element.
   std::vector<Range> (*whole)(const ParameterTable& table, const FlatLayout& layout) = nullptr;

@@ -51,7 +51,7 @@ inline constexpr std::int64_t kFlatAlignment = 64;
 
 FlatLayout lay_out(const ParameterTable& table);
 
-// The parameters for which `holds` is true, as the fewest ranges of the flat arrays, in order. The gap behind a
+// The parameters for which `holds` is true, as the fewest ranges of the flat arrays, in order. The gap after a
 // parameter belongs to it, so that a property and its opposite cover everything.
 std::vector<Range> ranges_where(const ParameterTable& table, const FlatLayout& layout,
                                 const std::function<bool(const ParameterSpec&)>& holds);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const Family* kFamilies[] = {&kLlama, &kQwen3, &kOlmo2};
 
-// Of those for which `has` holds.
+// The names of families for which `has` holds.
 template <class Has>
 std::vector<std::string> names_of(const Has& has) {
   std::vector<std::string> names;

@@ -277,7 +277,7 @@ void convert_moments(Engine& engine, const io::SafetensorsReader& file) {
 
 namespace {
 
-// Bytes of values.
+// The bytes that the values of a file take in the arrays.
 std::int64_t value_bytes(const Engine::FileToLoad& file, std::span<const Tensor> arrays) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < file.tensors.size(); ++i)
@@ -350,13 +350,13 @@ class Uploads {
   std::vector<Run> runs_;    // its values, from front to back
 };
 
-// On the way, number by number.
+// Whether values are converted on the way, number by number.
 bool converts(DType from, DType to) {
   const auto real = [](DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16; };
   return from == to || (real(from) && (to == DType::f32 || to == DType::bf16));
 }
 
-// Of the ranks that share a row out one has its first element; where they do not, every rank has all of it.
+// Where ranks share a row out, one of them has its first element; where they do not, every rank has all of it.
 bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 && a.range.begin == a.all().begin; }
 
 }  // namespace

@@ -56,11 +56,11 @@ class DistributePass {
       const Touch touch = touches(d_.gradients, {begin, end}, [](const Node&) { return true; });
       const ValueId data = view_of(d_.gradients, "bucket of gradients", begin, end - begin);
       const ValueId wire = on_the_wire(end - begin);
-      const std::size_t behind = touch.first == kNever ? 0 : touch.last + 1;
+      const std::size_t complete = touch.first == kNever ? 0 : touch.last + 1;
       if (d_.sharing.mode == Mode::ddp)
-        start_and_wait(dist::AllReduce<ValueId>{data, wire}, Phase::backward, "add up", behind, program_.nodes.size());
+        start_and_wait(dist::AllReduce<ValueId>{data, wire}, Phase::backward, "add up", complete, program_.nodes.size());
       else
-        start_and_wait(dist::ReduceShards<ValueId>{data, {}, wire, d_.shards, begin}, Phase::backward, "add up", behind,
+        start_and_wait(dist::ReduceShards<ValueId>{data, {}, wire, d_.shards, begin}, Phase::backward, "add up", complete,
                        program_.nodes.size());
       end = begin;
     }

@@ -17,23 +17,25 @@
 namespace redline::infer {
 namespace {
 
+using namespace redline::testing;
+
 std::string problem_of(const std::string& text, std::int64_t longest = 64) {
-  const testing::TempFolder folder;
+  const TempFolder folder;
   const Path path = folder / "q.jsonl";
   std::ofstream(path, std::ios::binary) << text;
   const auto encode = [](const std::string& words) { return std::vector<std::int32_t>(words.begin(), words.end()); };
-  return testing::error_of([&] { tokens_of(read_questions(real_files(), path), encode, path, longest); });
+  return error_of([&] { tokens_of(read_questions(real_files(), path), encode, path, longest); });
 }
 
 TEST(Choices, LogProbabilitiesAreThoseOfTransformers) {
-  const Path file = testing::fixture("choices/questions.jsonl");
-  const io::Json oracle = io::read_json(real_files(), testing::fixture("choices/oracle.json"));
+  const Path file = fixture("choices/questions.jsonl");
+  const io::Json oracle = io::read_json(real_files(), fixture("choices/oracle.json"));
   const std::vector<Question> questions = read_questions(real_files(), file);
   ASSERT_EQ(questions.size(), 5u);
-  const Checkpoint checkpoint = read_checkpoint(real_files(), testing::fixture("llama-mha"));
+  const Checkpoint checkpoint = read_checkpoint(real_files(), fixture("llama-mha"));
   const auto device = device::open_device("cpu");
-  for (const auto& [name, tokenizer] : {std::pair<std::string, std::string>{"bytes", "bytes"},
-                                        {"gpt2", testing::fixture("tokenizers/gpt2.tokenizer.json")}}) {
+  for (const auto& [name, tokenizer] :
+       {std::pair<std::string, std::string>{"bytes", "bytes"}, {"gpt2", fixture("tokenizers/gpt2.tokenizer.json")}}) {
     const Vocabulary vocabulary(real_files(), checkpoint, tokenizer);
     const auto documents = tokens_of(
         questions, [&](const std::string& text) { return vocabulary.encode(text); }, file, checkpoint.max_positions);
@@ -97,7 +99,7 @@ TEST(Choices, SentencesNameTheLine) {
   const std::string good = R"({"question":"q","choices":["a","b"],"answer":1})";
   EXPECT_EQ(problem_of(good + "\n\n" + R"({"query":"q","choices":["a"],"gold":0})" + "\r\n"), "no error");
   const auto expect = [&](const std::string& line, const std::string& part) {
-    EXPECT_TRUE(testing::says(problem_of(good + "\n\n" + line + "\n" + good), {"q.jsonl:3", part}));
+    EXPECT_TRUE(says(problem_of(good + "\n\n" + line + "\n" + good), {"q.jsonl:3", part}));
   };
   expect(R"({"question":"q","choices":["a")", "JSON");
   expect("[1]", "not a JSON object");
@@ -110,13 +112,13 @@ TEST(Choices, SentencesNameTheLine) {
   expect(R"({"question":"q","choices":["a"],"answer":"a"})", "whole number");
   expect(R"({"question":"  ","choices":["a"],"answer":0})", "no tokens");
   expect(fmt::format(R"({{"question":"{}","choices":["a"],"answer":0}})", std::string(80, 'x')), "81 tokens");
-  EXPECT_TRUE(testing::says(problem_of("\n"), {"no question"}));
+  EXPECT_TRUE(says(problem_of("\n"), {"no question"}));
 }
 
 // Batches go round the ranks, and rank 0 has all of the sums.
 TEST(Choices, RanksShareTheWork) {
-  const Path file = testing::fixture("choices/questions.jsonl");
-  const Checkpoint checkpoint = read_checkpoint(real_files(), testing::fixture("llama-mha"));
+  const Path file = fixture("choices/questions.jsonl");
+  const Checkpoint checkpoint = read_checkpoint(real_files(), fixture("llama-mha"));
   const auto encode = [](const std::string& words) { return std::vector<std::int32_t>(words.begin(), words.end()); };
   std::vector<Question> questions = read_questions(real_files(), file);
   std::erase_if(questions, [](const Question& q) { return q.line == 4; });  // bytes above 127
@@ -130,7 +132,7 @@ TEST(Choices, RanksShareTheWork) {
   };
   const std::vector<double> one = scores(nullptr);
   std::vector<std::vector<double>> of_ranks(2);
-  const auto errors = testing::RanksHere(2).run(
+  const auto errors = RanksHere(2).run(
       [&](io::Communicator& ranks) { of_ranks[static_cast<std::size_t>(ranks.rank())] = scores(&ranks); });
   EXPECT_EQ(errors, std::vector<std::string>(2));
   EXPECT_EQ(of_ranks[0], one);

@@ -9,9 +9,11 @@
 namespace redline::infer {
 namespace {
 
+using namespace redline::testing;
+
 TEST(HfFolders, StoppedAtTheBeginningOrBetweenFilesNothingIsLeft) {
-  const testing::TempFolder temp;
-  export_model(real_files(), open_checkpoint(real_files(), testing::fixture("llama3-gqa")), temp / "shards",
+  const TempFolder temp;
+  export_model(real_files(), open_checkpoint(real_files(), fixture("llama3-gqa")), temp / "shards",
                {.shard_bytes = 200'000});
   const Checkpoint source = open_checkpoint(real_files(), temp / "shards");
   for (const bool at_once : {true, false}) {

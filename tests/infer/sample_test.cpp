@@ -14,11 +14,10 @@
 namespace redline::infer {
 namespace {
 
+using namespace redline::testing;
 using Tokens = std::vector<std::int32_t>;
 
-Checkpoint checkpoint_of(const std::string& name = "llama-mha") {
-  return open_checkpoint(real_files(), testing::fixture(name));
-}
+Checkpoint checkpoint_of(const std::string& name = "llama-mha") { return open_checkpoint(real_files(), fixture(name)); }
 
 TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
   Checkpoint checkpoint = checkpoint_of();
@@ -80,7 +79,7 @@ TEST(Sample, RefusesAPromptLongerThanThePositions) {
 }
 
 TEST(Checkpoint, AFolderWithoutAModelIsRefused) {
-  const testing::TempFolder folder;
+  const TempFolder folder;
   EXPECT_THROW(open_checkpoint(real_files(), folder.path()), UserError);
   EXPECT_THROW(open_checkpoint(real_files(), folder / "nothing"), UserError);
 }
@@ -101,8 +100,8 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
 
 // transformers gives such a model no text without its beginning; a run of ours has seen documents without it.
 TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
-  const testing::TempFolder temp;
-  const Path gpt2 = testing::fixture("tokenizers/gpt2.tokenizer.json");
+  const TempFolder temp;
+  const Path gpt2 = fixture("tokenizers/gpt2.tokenizer.json");
   io::Json json = io::read_json(real_files(), gpt2);
   json["post_processor"] = io::Json::parse(R"({"type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -123,9 +122,9 @@ TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
 
 // A folder that brings its tokenizer is read and written with it.
 TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
-  const testing::TempFolder folder;
+  const TempFolder folder;
   Checkpoint checkpoint = checkpoint_of();
-  const Path tokenizers = testing::fixture("tokenizers");
+  const Path tokenizers = fixture("tokenizers");
   std::filesystem::copy_file(tokenizers / "gpt2.tokenizer.json", folder / "tokenizer.json");
   checkpoint.folder = folder.path();
   checkpoint.model.vocab = 1 << 20;
@@ -138,7 +137,7 @@ TEST(Vocabulary, IsTheTokenizerOfTheFolder) {
 }
 
 std::shared_ptr<const data::Tokenizer> tokenizer_named(const std::string& name) {
-  return data::open_tokenizer(testing::fixture("tokenizers/" + name), "test");
+  return data::open_tokenizer(fixture("tokenizers/" + name), "test");
 }
 
 TextStream stream_of(std::shared_ptr<const data::Tokenizer> tokenizer, const Tokens& before,

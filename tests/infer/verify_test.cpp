@@ -94,7 +94,7 @@ class ChangedCase : public ::testing::Test {
     EXPECT_TRUE(says(error, {part}));
     EXPECT_EQ(error.find('\n'), error.npos);
   }
-  testing::TempFolder folder_;
+  TempFolder folder_;
 };
 
 void expect_parity(const fs::path& folder) {

@@ -19,12 +19,7 @@ using namespace redline::testing;
 using dist::Mode;
 
 LoweringOptions average_options(DType compute = DType::f32) {
-  LoweringOptions o;
-  o.batch = kShortShape;
-  o.compute = compute;
-  o.average = true;
-  o.norms = true;
-  return o;
+  return {.batch = kShortShape, .compute = compute, .average = true, .norms = true};
 }
 
 data::Batch batch_number(std::int64_t k, std::int64_t vocab) {

@@ -12,14 +12,11 @@
 namespace redline::model {
 namespace {
 
+using namespace redline::testing;
 using Documents = std::vector<std::vector<std::int32_t>>;
 using ModelCase = std::tuple<std::string, bool, double>;
-using testing::array_of;
-using testing::batch_of;
-using testing::random_document;
-using testing::tiny_model;
 
-LoweringOptions engine_options(const data::BatchShape& shape = testing::kTinyShape) {
+LoweringOptions engine_options(const data::BatchShape& shape = kTinyShape) {
   return {.batch = shape, .logits = true, .seed = 5};
 }
 
@@ -60,8 +57,8 @@ TEST_P(Models, PlansHaveNoFaultAndAreWhatIsAllocated) {
 }
 
 TEST_P(Models, NoNodeReadsWhatNothingWrote) {
-  testing::TinyEngine engine(model_, engine_options(), device_);
-  engine.upload(testing::tiny_batch(model_.vocab));
+  TinyEngine engine(model_, engine_options(), device_);
+  engine.upload(tiny_batch(model_.vocab));
   engine.set_step(0, 1e-3, 32, 0);
   std::vector<std::vector<float>> seen[2];
   double losses[2];
@@ -86,14 +83,13 @@ TEST_P(Models, NoNodeReadsWhatNothingWrote) {
 }
 
 TEST_P(Models, ARehearsalChangesNothingThatStays) {
-  data::Batch full(testing::kTinyShape);
-  for (std::uint64_t row = 0; row < 2; ++row)
-    full.append(random_document(row, testing::kTinyShape.seq_len, model_.vocab));
+  data::Batch full(kTinyShape);
+  for (std::uint64_t row = 0; row < 2; ++row) full.append(random_document(row, kTinyShape.seq_len, model_.vocab));
   ASSERT_TRUE(full.full_rows());
-  const data::Batch some = testing::tiny_batch(model_.vocab);
+  const data::Batch some = tiny_batch(model_.vocab);
   std::vector<std::vector<float>> seen[3];
   for (const int rehearsed : {0, 1, 2}) {
-    testing::TinyEngine engine(model_, engine_options(), device_);
+    TinyEngine engine(model_, engine_options(), device_);
     if (rehearsed > 0) engine.rehearse(rehearsed == 1 ? some : full);
     for (std::uint64_t step = 0; step < 2; ++step) {
       engine.upload(some);
@@ -109,15 +105,15 @@ TEST_P(Models, ARehearsalChangesNothingThatStays) {
 }
 
 TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
-  testing::TinyEngine engine(model_, engine_options(), device_);
+  TinyEngine engine(model_, engine_options(), device_);
   // Norm weights away from 1, so that their gradients' paths are told apart.
-  std::span<float> p = testing::array_on_host(engine, optim::kParameters);
+  std::span<float> p = array_on_host(engine, optim::kParameters);
   const Random random(9, 9);
   const auto is_norm = [](const ParameterSpec& spec) { return spec.init == Init::ones; };
   for (const Range& range : ranges_where(engine.table(), engine.layout(), is_norm))
     for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i)
       p[i] *= static_cast<float>(1 + 0.3 * random.normal(i));
-  engine.upload(testing::tiny_batch(model_.vocab));
+  engine.upload(tiny_batch(model_.vocab));
   engine.set_step(0, 0, 1, 0);
   engine.micro_step(true);
   const std::vector<float> gradient = array_of(engine, optim::kGradients);
@@ -160,17 +156,17 @@ TEST_P(ModelsWithoutDropout, MicroBatchesGiveTheGradientsOfTheBatchTheyMakeUp) {
       {random_document(1, 22, v), random_document(2, 20, v)}, {random_document(3, 2, v)}, {random_document(4, 13, v)}};
   std::vector<std::vector<std::int32_t>> all;
   std::int64_t pairs = 0;
-  testing::TinyEngine small(model_, engine_options(), device_);
+  TinyEngine small(model_, engine_options(), device_);
   small.set_step(0, 0, 1, 0);
   for (std::size_t i = 0; i < micro.size(); ++i) {
-    const data::Batch batch = batch_of(testing::kTinyShape, micro[i]);
+    const data::Batch batch = batch_of(kTinyShape, micro[i]);
     pairs += batch.pairs;
     small.upload(batch);
     small.micro_step(i == 0);
     all.insert(all.end(), micro[i].begin(), micro[i].end());
   }
   const data::BatchShape big_shape{.rows = 6, .seq_len = 24, .max_segments = 4};
-  testing::TinyEngine big(model_, engine_options(big_shape), device_);
+  TinyEngine big(model_, engine_options(big_shape), device_);
   big.set_step(0, 0, 1, 0);
   const data::Batch batch = batch_of(big_shape, all);
   ASSERT_EQ(batch.pairs, pairs);
@@ -184,7 +180,7 @@ TEST_P(ModelsWithoutDropout, MicroBatchesGiveTheGradientsOfTheBatchTheyMakeUp) {
 TEST_P(Models, WeightDecayShrinksMatricesAndNothingElse) {
   LoweringOptions o = engine_options();
   o.optim.weight_decay = 0.5;
-  testing::TinyEngine engine(model_, o, device_);
+  TinyEngine engine(model_, o, device_);
   const std::vector<float> before = array_of(engine, optim::kParameters);
   engine.set_step(0, 0.25, 1, 0);
   engine.update();
@@ -202,7 +198,7 @@ TEST_P(Models, WeightDecayFallsWithTheLearningRateWhereAsked) {
   o.optim.lr = 0.5;
   o.optim.weight_decay = 0.5;
   o.optim.weight_decay_falls = true;
-  testing::TinyEngine engine(model_, o, device_);
+  TinyEngine engine(model_, o, device_);
   const std::vector<float> before = array_of(engine, optim::kParameters);
   engine.set_step(0, 0.125, 1, 0);
   engine.update();
@@ -215,8 +211,8 @@ TEST_P(Models, WeightDecayFallsWithTheLearningRateWhereAsked) {
 // of it.
 TEST_P(Models, LearnFromABeginningOfZeros) {
   model_.init = "zero_out";
-  testing::TinyEngine engine(model_, engine_options(), device_);
-  const data::Batch batch = testing::tiny_batch(model_.vocab);
+  TinyEngine engine(model_, engine_options(), device_);
+  const data::Batch batch = tiny_batch(model_.vocab);
   engine.upload(batch);
   const auto largest_gradients = [&](Init init, bool in_layers) {
     std::pair<float, float> ends{std::numeric_limits<float>::infinity(), 0};  // of the table's rows
@@ -250,16 +246,16 @@ TEST_P(Models, LearnFromABeginningOfZeros) {
 }
 
 TEST_P(Models, DocumentsCannotSeeEachOther) {
-  testing::TinyEngine engine(model_, engine_options(), device_);
-  testing::expect_documents_apart(engine, testing::tiny_batch(model_.vocab));
+  TinyEngine engine(model_, engine_options(), device_);
+  expect_documents_apart(engine, tiny_batch(model_.vocab));
 }
 
 TEST_P(Models, TheSameBitsOnAnyNumberOfThreads) {
   std::vector<float> gradients[3];
   for (int threads : {1, 2, 3}) {
     device::CpuDevice device(threads);
-    testing::TinyEngine engine(model_, engine_options(), device);
-    engine.upload(testing::tiny_batch(model_.vocab));
+    TinyEngine engine(model_, engine_options(), device);
+    engine.upload(tiny_batch(model_.vocab));
     engine.set_step(0, 1e-3, 32, 0);
     engine.micro_step(true);
     engine.update();
@@ -281,7 +277,7 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
     Engine engine(model_, o, device_);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     engine.initialise(3);
-    const data::Batch batch = testing::tiny_batch(model_.vocab);
+    const data::Batch batch = tiny_batch(model_.vocab);
     engine.upload(batch);
     engine.set_step(0, 1e-3, 32, 0);
     engine.executor().poison_transients();
@@ -310,8 +306,8 @@ TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
   config::Model model = tiny_model("llama");
   model.dropout = 0.3;
   device::CpuDevice device(1);
-  testing::TinyEngine engine(model, engine_options(), device);
-  engine.upload(testing::tiny_batch(model.vocab));
+  TinyEngine engine(model, engine_options(), device);
+  engine.upload(tiny_batch(model.vocab));
   const auto loss = [&](std::uint64_t step, std::uint64_t first_token) {
     engine.set_step(step, 0, 1, first_token);
     engine.micro_step(true);
@@ -347,13 +343,7 @@ TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
 }
 
 LoweringOptions masked_options() {
-  LoweringOptions o;
-  o.batch = testing::kTinyShape;
-  o.accumulate = true;
-  o.logits = true;
-  o.seed = 5;
-  o.optim.weight_decay = 0;
-  return o;
+  return {.batch = kTinyShape, .accumulate = true, .logits = true, .optim = {.weight_decay = 0}, .seed = 5};
 }
 
 // Two answers in one document, the last tokens of another, and one that is context from end to end.
@@ -372,13 +362,13 @@ Documents conversations(std::int64_t vocab) {
 class Masked : public ::testing::Test {
  protected:
   double loss_of(Engine& engine, const Documents& documents) {
-    engine.upload(batch_of(testing::kTinyShape, documents));
+    engine.upload(batch_of(kTinyShape, documents));
     return engine.evaluate();
   }
   std::vector<float> gradient_of(Engine& engine, const std::vector<Documents>& micro) {
     engine.set_step(0, 0, 1, 0);
     for (std::size_t i = 0; i < micro.size(); ++i) {
-      engine.upload(batch_of(testing::kTinyShape, micro[i]));
+      engine.upload(batch_of(kTinyShape, micro[i]));
       engine.micro_step(i == 0);
     }
     return array_of(engine, optim::kGradients);
@@ -388,9 +378,9 @@ class Masked : public ::testing::Test {
 };
 
 TEST_F(Masked, TheLossIsThatOfTheLearnedTokens) {
-  testing::TinyEngine engine(model_, masked_options(), device_);
+  TinyEngine engine(model_, masked_options(), device_);
   const Documents documents = conversations(model_.vocab);
-  const data::Batch batch = batch_of(testing::kTinyShape, documents);
+  const data::Batch batch = batch_of(kTinyShape, documents);
   EXPECT_EQ(batch.pairs, 3 + 4 + 3);
   const double loss = loss_of(engine, documents);
   const std::vector<float> logits = engine.logits();
@@ -410,7 +400,7 @@ TEST_F(Masked, TheLossIsThatOfTheLearnedTokens) {
 }
 
 TEST_F(Masked, PackedDocumentsLoseWhatTheyLoseAlone) {
-  testing::TinyEngine engine(model_, masked_options(), device_);
+  TinyEngine engine(model_, masked_options(), device_);
   const Documents documents = conversations(model_.vocab);
   double alone = 0;
   for (const auto& d : documents) alone += loss_of(engine, {d});
@@ -419,7 +409,7 @@ TEST_F(Masked, PackedDocumentsLoseWhatTheyLoseAlone) {
 }
 
 TEST_F(Masked, MicroBatchesCountByTheirLearnedTokens) {
-  testing::TinyEngine engine(model_, masked_options(), device_);
+  TinyEngine engine(model_, masked_options(), device_);
   const Documents d = conversations(model_.vocab);
   const std::vector<float> together = gradient_of(engine, {d}), apart = gradient_of(engine, {{d[2]}, {d[0]}, {d[1]}});
   double difference = 0, norm = 0;
@@ -432,10 +422,10 @@ TEST_F(Masked, MicroBatchesCountByTheirLearnedTokens) {
 }
 
 TEST_F(Masked, AStepWithNothingToLearnChangesNothing) {
-  testing::TinyEngine engine(model_, masked_options(), device_);
+  TinyEngine engine(model_, masked_options(), device_);
   const Documents d = conversations(model_.vocab);
   const std::vector<float> before = array_of(engine, optim::kParameters);
-  engine.upload(batch_of(testing::kTinyShape, {d[2]}));
+  engine.upload(batch_of(kTinyShape, {d[2]}));
   engine.set_step(0, 1e-2, 0, 0);
   engine.micro_step(true);
   engine.update();

@@ -33,9 +33,9 @@ std::int64_t count(const Program& p) {
 struct Fp8Engine : Engine {
   Fp8Engine(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
     initialise(3);
-    upload(testing::tiny_batch(m.vocab));
+    upload(tiny_batch(m.vocab));
     set_step(0, 1e-3, 32, 0);
-    if (!o.fp8.empty()) testing::find_scales(*this);
+    if (!o.fp8.empty()) find_scales(*this);
   }
   std::vector<float> losses() {
     std::vector<float> all(static_cast<std::size_t>(batch_shape().tokens()));
@@ -69,7 +69,7 @@ TEST(Fp8Candidates, RefuseWhatIsNoMultipleOfSixteen) {
 class Fp8Models : public ::testing::TestWithParam<std::string> {
  protected:
   Fp8Models() : model_(tiny_fp8_model(GetParam())) {}
-  LoweringOptions options(Kind kind = Kind::cpu) const { return fp8_options(model_, testing::kTinyShape, kind); }
+  LoweringOptions options(Kind kind = Kind::cpu) const { return fp8_options(model_, kTinyShape, kind); }
   config::Model model_;
   device::CpuDevice device_{2};
 };
@@ -103,7 +103,7 @@ TEST_P(Fp8Models, TrainingTakesEveryProductAndNothingElseTakesOne) {
       EXPECT_EQ(count<ops::LinearInputGrad<ValueId>>(p), 0) << p.name;
       EXPECT_EQ(count<ops::LinearWeightGrad<ValueId>>(p), 0) << p.name;
     } else if (p.name != kUpdate && p.name != kRefresh) {
-      EXPECT_FALSE(testing::has_fp8_node(p)) << p.name;
+      EXPECT_FALSE(has_fp8_node(p)) << p.name;
     }
   }
   for (const std::string_view name : {kFirst, kAccumulate, kUpdate, kRefresh, kEvaluate, kLogits, kPrefill, kDecode})
@@ -252,7 +252,7 @@ TEST_P(Fp8Models, TheSameBitsOnAnyNumberOfThreads) {
 // Scales are a tensor's, but they change in the update only: within a step a document cannot be seen through them.
 TEST_P(Fp8Models, DocumentsCannotSeeEachOther) {
   Fp8Engine engine(model_, options(), device_);
-  testing::expect_documents_apart(engine, testing::tiny_batch(model_.vocab));
+  expect_documents_apart(engine, tiny_batch(model_.vocab));
 }
 
 // What is measured and written does not know of eight bits.
@@ -272,7 +272,7 @@ TEST_P(Fp8Models, EvaluationIsThatOfBf16) {
 TEST_P(Fp8Models, WhatIsRecordedIsTheLargestOfAllMicroBatches) {
   Fp8Engine engine(model_, options(), device_);
   std::vector<float> apart[2];
-  const data::Batch batches[] = {testing::tiny_batch(model_.vocab, 1), testing::tiny_batch(model_.vocab, 2)};
+  const data::Batch batches[] = {tiny_batch(model_.vocab, 1), tiny_batch(model_.vocab, 2)};
   for (const int i : {0, 1}) {
     engine.executor().clear(engine.lowered().at("fp8 gradient amax"));
     engine.upload(batches[i]);
@@ -294,7 +294,7 @@ TEST_P(Fp8Models, ASkippedUpdateLeavesTheScales) {
   const std::vector<float> inputs = array_of(engine, "fp8 input scales"),
                            gradients = array_of(engine, "fp8 gradient scales");
   engine.micro_step(true);
-  testing::array_on_host(engine, optim::kGradients)[7] = NAN;
+  array_on_host(engine, optim::kGradients)[7] = NAN;
   engine.update();
   EXPECT_EQ(array_of(engine, "fp8 input scales"), inputs);
   EXPECT_EQ(array_of(engine, "fp8 gradient scales"), gradients);
@@ -326,23 +326,20 @@ INSTANTIATE_TEST_SUITE_P(Families, Fp8Gradients, ::testing::ValuesIn(family_name
 constexpr data::BatchShape kScalesShape{.rows = 2, .seq_len = 32, .max_segments = 4};
 
 config::Model scales_model(const char* family = "llama") {
-  config::Model m = testing::tiny_model(family);
+  config::Model m = tiny_model(family);
   m.hidden = 32, m.heads = 2, m.kv_heads = 2, m.head_dim = 16, m.ffn = 48;
   return m;
 }
 
 LoweringOptions scales_options(const config::Model& model) {
-  LoweringOptions o;
-  o.batch = kScalesShape;
-  o.compute = DType::bf16;
-  o.fp8 = fp8_candidates(family_of(model).table(model), kScalesShape.tokens()).products;
-  o.optim.lr = 1e-3;
-  return o;
+  return {.batch = kScalesShape,
+          .compute = DType::bf16,
+          .fp8 = fp8_candidates(family_of(model).table(model), kScalesShape.tokens()).products,
+          .optim = {.lr = 1e-3}};
 }
 
 data::Batch scales_batch(std::uint64_t key = 1) {
-  return testing::batch_of(kScalesShape,
-                           {testing::random_document(key, 32, 53), testing::random_document(key + 1, 20, 53)});
+  return batch_of(kScalesShape, {random_document(key, 32, 53), random_document(key + 1, 20, 53)});
 }
 
 struct ScalesState {
@@ -375,7 +372,7 @@ TEST(Fp8Scales, ComeFromTheFirstBatchBeforeItIsTrainedOn) {
   for (const char* family : {"llama", "olmo2"}) {
     device::CpuDevice device(2);
     const config::Model model = scales_model(family);
-    testing::TinyEngine engine(model, scales_options(model), device);
+    TinyEngine engine(model, scales_options(model), device);
     const ScalesState before(engine);
     engine.upload(scales_batch());
     engine.set_step(0, 1e-3, 0, 0);
@@ -432,7 +429,7 @@ TEST(Fp8Scales, ARehearsalLeavesThemAsTheyAre) {
 
 config::Config config_of(const std::string& family, bool tied, const char* head) {
   config::Config c;
-  c.model = testing::tiny_model(family, tied);
+  c.model = tiny_model(family, tied);
   c.model.hidden = 32, c.model.head_dim = 16, c.model.ffn = 48, c.model.vocab = 80;
   c.model.init_std = 0.1;
   c.train.batch_size = 2, c.train.seq_len = 32, c.train.accumulate = 2;
@@ -504,7 +501,7 @@ Learned learn(const config::Config& c, int steps, bool head_alone = false) {
   device::CpuDevice device(2);
   LoweringOptions o = lowering_options(c, Kind::cpu);
   if (head_alone) o.fp8.clear();
-  testing::TinyEngine engine(c.model, o, device);
+  TinyEngine engine(c.model, o, device);
   const data::Batch batch =
       batch_of(batch_shape(c), {random_document(1, 31, c.model.vocab), random_document(2, 9, c.model.vocab),
                                 random_document(3, 17, c.model.vocab)});

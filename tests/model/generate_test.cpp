@@ -14,10 +14,8 @@
 namespace redline::model {
 namespace {
 
+using namespace redline::testing;
 using Tokens = std::vector<std::int32_t>;
-using testing::batch_of;
-using testing::random_document;
-using testing::tiny_model;
 
 std::int32_t choose(const std::vector<float>& logits, const ChoiceOptions& options, double u) {
   TokenChooser chooser;

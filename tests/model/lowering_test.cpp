@@ -9,6 +9,7 @@
 namespace redline::model {
 namespace {
 
+using namespace redline::testing;
 using device::Kind;
 
 config::Config with_matmul(const char* matmul) {

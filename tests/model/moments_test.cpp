@@ -18,22 +18,16 @@
 namespace redline::model {
 namespace {
 
-using testing::batch_of;
-using testing::random_document;
+using namespace redline::testing;
 
 config::Model moments_model() {
-  config::Model model = testing::tiny_model("qwen3");
+  config::Model model = tiny_model("qwen3");
   model.vocab = 50;  // the embedding ends within a block
   return model;
 }
 
 LoweringOptions moments_options(const std::string& moments) {
-  LoweringOptions o;
-  o.batch = testing::kShortShape;
-  o.accumulate = false;
-  o.seed = 5;
-  o.optim.moments = moments;
-  return o;
+  return {.batch = kShortShape, .accumulate = false, .optim = {.moments = moments}, .seed = 5};
 }
 
 std::vector<const optim::StateArray*> rows_of(const LoweredModel& m, std::string_view name) {
@@ -96,9 +90,8 @@ double train(Engine& engine, int steps) {
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
-    const data::Batch batch =
-        batch_of(testing::kShortShape, {random_document(key, 15, 50), random_document(key + 50, 14, 50)});
-    const double of_step = testing::step_on(engine, batch, step, 3e-3);
+    const data::Batch batch = batch_of(kShortShape, {random_document(key, 15, 50), random_document(key + 50, 14, 50)});
+    const double of_step = step_on(engine, batch, step, 3e-3);
     if (step >= steps - 4) loss += of_step / 4;
   }
   return loss;
@@ -157,7 +150,7 @@ void load(Engine& engine, const Path& path) {
 }
 
 TEST(Moments, OfOneKindBecomeAnother) {
-  testing::TempFolder temp;
+  TempFolder temp;
   device::CpuDevice device(1);
   const Path path = temp / optim::kOptimizerFile;
   for (const std::string from : {"fp32", "bf16", "8bit"}) {
@@ -185,7 +178,7 @@ TEST(Moments, OfOneKindBecomeAnother) {
 }
 
 TEST(Moments, CodesWithoutScalesAreRefused) {
-  testing::TempFolder temp;
+  TempFolder temp;
   device::CpuDevice device(1);
   Engine engine(moments_model(), moments_options("8bit"), device);
   train(engine, 1);
@@ -199,7 +192,7 @@ TEST(Moments, CodesWithoutScalesAreRefused) {
       real_files(), path);
   for (const char* moments : {"8bit", "fp32"}) {
     Engine other(moments_model(), moments_options(moments), device);
-    EXPECT_TRUE(testing::says(testing::error_of([&] { load(other, path); }), {"exp_avg_sq_scales"})) << moments;
+    EXPECT_TRUE(says(error_of([&] { load(other, path); }), {"exp_avg_sq_scales"})) << moments;
   }
 }
 

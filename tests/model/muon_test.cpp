@@ -17,16 +17,13 @@
 namespace redline::model {
 namespace {
 
-using testing::array_of;
-using testing::batch_of;
-using testing::random_document;
-using testing::tiny_model;
+using namespace redline::testing;
 
 constexpr double kMuonLr = 0.01;
 
 LoweringOptions muon_options(const Optimizer& optimizer) {
   LoweringOptions o;
-  o.batch = testing::kTinyShape;
+  o.batch = kTinyShape;
   o.accumulate = false;
   o.optimizer = &optimizer;
   o.optim.clip = 0.5;
@@ -38,8 +35,8 @@ LoweringOptions muon_options(const Optimizer& optimizer) {
 double muon_step(Engine& engine, int index, std::uint64_t key = 0) {
   const std::int64_t vocab = engine.model().vocab;
   const data::Batch batch =
-      batch_of(testing::kTinyShape, {random_document(key, 20, vocab), random_document(key + 1, 23, vocab)});
-  return testing::step_on(engine, batch, index, kMuonLr);
+      batch_of(kTinyShape, {random_document(key, 20, vocab), random_document(key + 1, 23, vocab)});
+  return step_on(engine, batch, index, kMuonLr);
 }
 
 bool in_layer(const StoredParameter& p) { return p.name.find("layers.") != p.name.npos && p.shape.size() == 2; }
@@ -93,7 +90,7 @@ TEST_P(MuonModels, EveryMatrixMovesAsWrittenDownAndAllElseAsAdamW) {
     o.optim.muon_momentum_from = 0.5;
     o.optim.muon_momentum_steps = 2;
     const ops::Polynomials which = polar ? ops::Polynomials::polar_express : ops::Polynomials::quintic;
-    testing::TinyEngine engine(model_, o, device_), adamw(model_, muon_options(kAdamW), device_);
+    TinyEngine engine(model_, o, device_), adamw(model_, muon_options(kAdamW), device_);
     adamw.initialise(3);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     std::vector<double> momentum(static_cast<std::size_t>(engine.layout().total));
@@ -144,7 +141,7 @@ TEST_P(MuonModels, LearnAndRepeatToTheBit) {
     for (const int turn : {0, 1, 2}) {
       LoweringOptions o = muon_options(*optimizer);
       if (turn == 2) o.recompute = program::Recompute::block;
-      testing::TinyEngine engine(model_, o, device_);
+      TinyEngine engine(model_, o, device_);
       for (int i = 0; i < 12; ++i) losses[turn].push_back(muon_step(engine, i));
       parameters[turn] = array_of(engine, optim::kParameters);
       EXPECT_LT(losses[turn].back(), losses[turn].front() - 1) << "a batch that it sees again and again";
@@ -192,7 +189,7 @@ TEST(MuonModel, ZeroGradientsMoveNothing) {
   for (const Optimizer* optimizer : {&kMuon, &kNorMuon}) {
     LoweringOptions o = muon_options(*optimizer);
     o.optim.weight_decay = 0;
-    testing::TinyEngine engine(tiny_model("llama"), o, device);
+    TinyEngine engine(tiny_model("llama"), o, device);
     const std::vector<float> before = array_of(engine, optim::kParameters);
     engine.executor().clear(engine.lowered().at(optim::kGradients));
     engine.executor().clear(engine.lowered().loss_sum);
@@ -206,15 +203,15 @@ TEST(MuonModel, ZeroGradientsMoveNothing) {
 // With a gradient that is no number nothing of the state changes.
 TEST(MuonModel, AStepThatIsNotFiniteTouchesNothing) {
   device::CpuDevice device(2);
-  testing::TinyEngine engine(tiny_model("qwen3"), muon_options(kNorMuon), device);
+  TinyEngine engine(tiny_model("qwen3"), muon_options(kNorMuon), device);
   muon_step(engine, 0);
   const auto all = [&] {
-    return testing::all_bytes(engine, [&](std::span<const StateTensor> tensors, const TakeBytes& take) {
+    return all_bytes(engine, [&](std::span<const StateTensor> tensors, const TakeBytes& take) {
       read_state(tensors, engine.state(), device, take);
     });
   };
   const std::vector<std::byte> before = all();
-  testing::array_on_host(engine, optim::kGradients)[5] = std::numeric_limits<float>::quiet_NaN();
+  array_on_host(engine, optim::kGradients)[5] = std::numeric_limits<float>::quiet_NaN();
   engine.set_step(1, kMuonLr, 10, 0);
   engine.update();
   EXPECT_EQ(all(), before);
@@ -236,7 +233,7 @@ TEST(MuonModel, CopiesOfWeightsFollow) {
   o.fp8 = fp8_candidates(family_of(model).table(model), o.batch.tokens()).products;
   ASSERT_FALSE(o.fp8.empty());
   device::CpuDevice device(2);
-  testing::TinyEngine engine(model, o, device);
+  TinyEngine engine(model, o, device);
   const data::Batch batch =
       batch_of(o.batch, {random_document(1, 30, model.vocab), random_document(2, 32, model.vocab)});
   engine.upload(batch);

@@ -20,6 +20,8 @@
 namespace redline::model {
 namespace {
 
+using namespace redline::testing;
+
 TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   const auto millions = [](const char* preset) {
     const config::Config c = config::load({.file = "", .preset = preset, .overrides = {}});
@@ -36,7 +38,7 @@ TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
 
 TEST(Parameters, SlicesTileTheFlatArrayAndDecayStopsAtVectors) {
   for (const Family* family : families()) {
-    const ParameterTable table = family->table(testing::tiny_model(std::string(family->name)));
+    const ParameterTable table = family->table(tiny_model(std::string(family->name)));
     const FlatLayout layout = lay_out(table);
     const auto decayed = ranges_where(table, layout, [](const ParameterSpec& p) { return p.decayed; });
     const auto others = ranges_where(table, layout, [](const ParameterSpec& p) { return !p.decayed; });
@@ -80,8 +82,8 @@ TEST(Parameters, DecayAndTheShapesOfFilesAreWhatTheTableSays) {
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {
   for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
-    const config::Model model = read_hf_config(real_files(), testing::fixture(name) + "/config.json");
-    const io::SafetensorsReader file(testing::fixture(name) + "/model.safetensors");
+    const config::Model model = read_hf_config(real_files(), fixture(name) + "/config.json");
+    const io::SafetensorsReader file(fixture(name) + "/model.safetensors");
     const FlatLayout layout = lay_out(family_of(model).table(model));
     EXPECT_EQ(layout.stored.size(), file.tensors().size());
     for (const StoredParameter& s : layout.stored) EXPECT_EQ(file.at(s.name).shape, s.shape) << s.name;
@@ -89,7 +91,7 @@ TEST(Parameters, NamesAndShapesAreHuggingFaces) {
 }
 
 TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
-  config::Model model = testing::tiny_model("qwen3");
+  config::Model model = tiny_model("qwen3");
   model.hidden = 96;
   model.init_std = 0.02;
   const ParameterTable table = family_of(model).table(model);
@@ -127,7 +129,7 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
 // What writes into the residual stream: linears, or the norms behind them.
 TEST(Parameters, ZeroOutIsOfWhatWritesIntoTheResidualStream) {
   for (const Family* family : families()) {
-    config::Model model = testing::tiny_model(std::string(family->name));
+    config::Model model = tiny_model(std::string(family->name));
     const ParameterTable normal = family->table(model);
     model.init = "zero_out";
     const ParameterTable table = family->table(model);
@@ -147,7 +149,7 @@ TEST(Parameters, ZeroOutIsOfWhatWritesIntoTheResidualStream) {
 TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
   for (const Family* family : families()) {
     config::Config c;
-    c.model = testing::tiny_model(std::string(family->name), true);
+    c.model = tiny_model(std::string(family->name), true);
     c.model.max_positions = 128;
     c.model.pad_token = c.model.family == "qwen3" ? 7 : -1;
     if (c.model.family == "llama") {
@@ -166,10 +168,10 @@ TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
 TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
   const Path file = Path(::testing::TempDir()) / "refused.json";
   const auto expect_refused = [&](const std::function<void(io::Json&)>& change, std::string_view named) {
-    io::Json json = hf_config(testing::tiny_model("llama"), {.max_positions = 128});
+    io::Json json = hf_config(tiny_model("llama"), {.max_positions = 128});
     change(json);
     real_files().replace(file, json.dump());
-    EXPECT_TRUE(testing::says(testing::error_of([&] { read_hf_config(real_files(), file); }), {named}));
+    EXPECT_TRUE(says(error_of([&] { read_hf_config(real_files(), file); }), {named}));
   };
   expect_refused([](io::Json& j) { j["architectures"] = {"MixtralForCausalLM"}; }, "MixtralForCausalLM");
   expect_refused([](io::Json& j) { j["rope_parameters"]["rope_type"] = "yarn"; }, "yarn");
@@ -185,7 +187,7 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
 TEST(HfConfig, WhatIsNotSaidIsWhatTheFamilyMeans) {
   const Path file = Path(::testing::TempDir()) / "silent.json";
   for (const Family* family : families()) {
-    io::Json json = hf_config(testing::tiny_model(std::string(family->name)), {.max_positions = 128});
+    io::Json json = hf_config(tiny_model(std::string(family->name)), {.max_positions = 128});
     for (const char* key : {"head_dim", "rms_norm_eps", "pad_token_id"}) json.erase(key);
     real_files().replace(file, json.dump());
     const config::Model m = read_hf_config(real_files(), file);
@@ -198,7 +200,7 @@ TEST(HfConfig, WhatIsNotSaidIsWhatTheFamilyMeans) {
 TEST(HfConfig, OlderKeysSayTheSame) {
   const Path file = Path(::testing::TempDir()) / "older.json";
   for (const char* scaling : {"none", "linear", "llama3"}) {
-    config::Model m = testing::tiny_model("llama");
+    config::Model m = tiny_model("llama");
     m.rope_scaling = scaling;
     m.rope_theta = 5000;
     m.max_positions = 128;
@@ -217,7 +219,7 @@ TEST(HfConfig, OlderKeysSayTheSame) {
 // transformers takes rope_scaling where both are there, and nothing of the other.
 TEST(HfConfig, OfTwoWaysToSayRopeTheOlderCounts) {
   const Path file = Path(::testing::TempDir()) / "both.json";
-  config::Model m = testing::tiny_model("llama");
+  config::Model m = tiny_model("llama");
   io::Json json = hf_config(m, {.max_positions = 128});
   json["rope_theta"] = 500;
   json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7000.0}};
@@ -235,7 +237,7 @@ TEST(HfConfig, OfTwoWaysToSayRopeTheOlderCounts) {
 }
 
 TEST(Rope, LinearScalingSlowsEveryPositionDown) {
-  config::Model m = testing::tiny_model("llama");
+  config::Model m = tiny_model("llama");
   const std::vector<float> plain = rope_table(m, 4)[0].data;
   m.rope_scaling = "linear";
   m.rope_factor = 2;
@@ -245,11 +247,11 @@ TEST(Rope, LinearScalingSlowsEveryPositionDown) {
 }
 
 std::string refusal(const std::string& text) {
-  return testing::error_of([&] { config::parse(text, "x.toml", settle_family); });
+  return error_of([&] { config::parse(text, "x.toml", settle_family); });
 }
 
 TEST(SettleFamily, AnUnknownNameIsRefusedWithTheNearestOne) {
-  using testing::says;
+  using says;
   EXPECT_TRUE(says(refusal("train.max_steps = 1\nmodel.family = \"lama\"\n"),
                    {"x.toml:2", "model.family", "llama | qwen3 | olmo2", "\"lama\"", "mean \"llama\""}));
   const std::string far = refusal("model.family = \"mixtral\"\n");
@@ -258,7 +260,7 @@ TEST(SettleFamily, AnUnknownNameIsRefusedWithTheNearestOne) {
 }
 
 TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
-  using testing::says;
+  using says;
   const std::string steps = "train.max_steps = 1\n";
   EXPECT_EQ(config::parse(steps, "x.toml", settle_family).model.qk_norm, false);
   EXPECT_EQ(config::parse(steps + "model.family = \"qwen3\"\n", "x.toml", settle_family).model.qk_norm, true);
@@ -270,7 +272,7 @@ TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
 }
 
 TEST(Documentation, IsWhatTheTableOfKeysSays) {
-  const Path page = Path(testing::source_folder()) / "docs" / "config.md";
+  const Path page = Path(source_folder()) / "docs" / "config.md";
   const std::string text = config::keys_as_markdown(keys_with_families());
   if (std::getenv("REDLINE_UPDATE_DOCS")) real_files().replace(page, text);
   EXPECT_EQ(real_files().read(page), text) << "run tests_model once with REDLINE_UPDATE_DOCS=1";

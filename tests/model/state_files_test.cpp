@@ -16,16 +16,10 @@
 namespace redline::model {
 namespace {
 
-using testing::all_bytes;
-using testing::kHandMade;
-using testing::tiny_model;
+using namespace redline::testing;
 
 LoweringOptions state_options(const Optimizer& optimizer = kAdamW, DType compute = DType::f32) {
-  LoweringOptions o;
-  o.batch = {1, 8, 1};
-  o.compute = compute;
-  o.optimizer = &optimizer;
-  return o;
+  return {.batch = {1, 8, 1}, .compute = compute, .optimizer = &optimizer};
 }
 
 TEST(State, RowsAreTheValuesOfTheRunThatPersist) {
@@ -81,7 +75,7 @@ TEST(State, AdamWsFilesHoldEveryParameterUnderItsName) {
 TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
   const LoweredModel m = lower(tiny_model("llama"), state_options(kHandMade));
   EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
-  const Range hidden = testing::hidden_matrices(m.table, m.layout);
+  const Range hidden = hidden_matrices(m.table, m.layout);
   EXPECT_GT(hidden.begin, 0);
   EXPECT_LT(hidden.end, m.layout.total);
   const std::int64_t n = m.layout.total, bytes = 2 * 4 * hidden.elements() + n + 4 * ((n + 255) / 256 + 13);
@@ -106,13 +100,13 @@ TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
 
 TEST(State, AnUpdateOfARangeMovesThatRangeAlone) {
   device::CpuDevice device(1);
-  testing::TinyEngine engine(tiny_model("llama"), state_options(kHandMade), device);
-  std::ranges::fill(testing::array_on_host(engine, optim::kGradients), 0.5f);
-  const std::vector<float> before = testing::array_of(engine, optim::kParameters);
+  TinyEngine engine(tiny_model("llama"), state_options(kHandMade), device);
+  std::ranges::fill(array_on_host(engine, optim::kGradients), 0.5f);
+  const std::vector<float> before = array_of(engine, optim::kParameters);
   engine.set_step(0, 0.1, 1, 0);
   engine.update();
-  const std::vector<float> after = testing::array_of(engine, optim::kParameters);
-  const Range hidden = testing::hidden_matrices(engine.table(), engine.layout());
+  const std::vector<float> after = array_of(engine, optim::kParameters);
+  const Range hidden = hidden_matrices(engine.table(), engine.layout());
   for (std::size_t row = 0; row < engine.table().size(); ++row) {
     const std::int64_t first = engine.layout().offsets[row];
     for (std::int64_t i = first; i < first + engine.table()[row].shape.elements(); ++i)
@@ -145,7 +139,7 @@ class ReadingState : public ::testing::Test {
     return out;
   }
 
-  testing::LateDevice late_{1};
+  LateDevice late_{1};
   std::vector<Tensor> arrays_ = {{nullptr, DType::f32, {kWindow / 4 + 12345}},
                                  {nullptr, DType::u8, {kWindow + 77}},
                                  {nullptr, DType::bf16, {1001}}};
@@ -188,7 +182,7 @@ TEST_F(ReadingState, WhatEndsItEarlyLeavesNothingUnderWay) {
 }
 
 TEST_F(ReadingState, AFileOfSomeOfTheRowsHoldsThoseAlone) {
-  testing::TempFolder temp;
+  TempFolder temp;
   const std::span<const StateTensor> some(tensors_.data() + 3, 2);
   const auto read = [&](std::span<const StateTensor> tensors, const TakeBytes& take) {
     read_state(tensors, arrays_, late_, take);
@@ -215,8 +209,8 @@ struct SnapshotPlace {
 class SnapshotIn : public ::testing::TestWithParam<SnapshotPlace> {};
 
 TEST_P(SnapshotIn, IsTheStateAsItWasThoughUpdatesFollow) {
-  testing::LateDevice device(2);
-  Engine engine(testing::tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
+  LateDevice device(2);
+  Engine engine(tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
   device.has_room = GetParam().on_device;
   device.host_has_room = GetParam().on_host;
   Snapshot snapshot(engine);
@@ -242,8 +236,8 @@ INSTANTIATE_TEST_SUITE_P(Places, SnapshotIn,
 
 // The copy is under way until somebody waits for it: an update that did not would be seen in it.
 TEST(Snapshot, OfACardInTheHostsMemoryIsCopiedBesideTheWork) {
-  testing::LateDevice device(2);
-  Engine engine(testing::tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
+  LateDevice device(2);
+  Engine engine(tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
   device.has_room = false;
   Snapshot snapshot(engine);
   fill(engine, 1);
@@ -256,7 +250,7 @@ TEST(Snapshot, OfACardInTheHostsMemoryIsCopiedBesideTheWork) {
 
 TEST(Snapshot, IsOneCopyInMemoryThatIsTheHosts) {
   device::CpuDevice device(2);
-  Engine engine(testing::tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
+  Engine engine(tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
   const std::int64_t before = device.allocated_bytes();
   Snapshot snapshot(engine);
   EXPECT_EQ(snapshot.where(), Snapshot::Where::host);

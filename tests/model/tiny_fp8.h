@@ -19,15 +19,13 @@ inline config::Model tiny_fp8_model(const std::string& family, bool tied = false
 // Every product that may be in eight bits is.
 inline model::LoweringOptions fp8_options(const config::Model& m, const data::BatchShape& shape,
                                           device::Kind kind = device::Kind::cpu) {
-  model::LoweringOptions o;
-  o.batch = shape;
-  o.logits = true;
-  o.compute = DType::bf16;
-  o.loss_chunk = 64;
-  o.seed = 5;
-  o.kind = kind;
-  o.fp8 = model::fp8_candidates(model::family_of(m).table(m), shape.tokens()).products;
-  return o;
+  return {.batch = shape,
+          .logits = true,
+          .compute = DType::bf16,
+          .loss_chunk = 64,
+          .kind = kind,
+          .fp8 = model::fp8_candidates(model::family_of(m).table(m), shape.tokens()).products,
+          .seed = 5};
 }
 
 // Scales from the uploaded batch, as a fresh run finds them: a pass for those of activations, and another for those of

@@ -21,14 +21,13 @@
 namespace redline::model {
 namespace {
 
-using testing::error_of;
-using testing::says;
+using namespace redline::testing;
 
 constexpr std::int64_t kWindow = device::kTransferWindow;  // bytes, of each of two
 
 // A little more than three windows of embedding, and small tensors.
 config::Model wide_model() {
-  config::Model m = testing::tiny_model("llama", true);
+  config::Model m = tiny_model("llama", true);
   m.hidden = 64;
   m.vocab = 3 * kWindow / static_cast<std::int64_t>(sizeof(float)) / m.hidden + 1001;
   return m;
@@ -66,16 +65,16 @@ class Loading : public ::testing::Test {
     device::CpuDevice host(2);
     Engine straight(engine.model(), load_options(), host);
     load_weights(straight, weights());
-    const std::vector<float> expected = testing::array_of(straight, optim::kParameters);
+    const std::vector<float> expected = array_of(straight, optim::kParameters);
     for (const std::string_view array : arrays) {
-      const std::vector<float> loaded = testing::array_of(engine, array);
+      const std::vector<float> loaded = array_of(engine, array);
       ASSERT_EQ(loaded.size(), expected.size());
       EXPECT_EQ(std::memcmp(loaded.data(), expected.data(), expected.size() * sizeof(float)), 0) << array;
     }
   }
 
-  testing::TempFolder temp_;
-  testing::LateDevice device_{2};
+  TempFolder temp_;
+  LateDevice device_{2};
   std::string hash_;
   std::int64_t elements_ = 0;
 };
@@ -112,7 +111,7 @@ TEST_F(Loading, AFileMayMixTypes) {
   EXPECT_EQ(device_.under_way, 0);
   expect_loaded(engine);
   const io::WeightFiles files = weights();
-  const std::vector<float> loaded = testing::array_of(engine, optim::kParameters);
+  const std::vector<float> loaded = array_of(engine, optim::kParameters);
   for (const StoredParameter& p : engine.layout().stored) {
     const std::vector<float> whole = files.at(p.name).to_f32();
     EXPECT_EQ(std::memcmp(loaded.data() + p.offset, whole.data(), whole.size() * sizeof(float)), 0) << p.name;
@@ -120,7 +119,7 @@ TEST_F(Loading, AFileMayMixTypes) {
 }
 
 TEST_F(Loading, ASmallModelTakesOneWindowOfItsSize) {
-  const config::Model model = testing::tiny_model("qwen3");
+  const config::Model model = tiny_model("qwen3");
   write(model, {DType::bf16});
   Engine engine(model, load_options(), device_);
   load_weights(engine, weights());
@@ -131,7 +130,7 @@ TEST_F(Loading, ASmallModelTakesOneWindowOfItsSize) {
 
 // Parameters and moments, as a checkpoint has them.
 TEST_F(Loading, FilesShareTheirWindowsAndTheirProgress) {
-  const config::Model model = testing::tiny_model("llama");
+  const config::Model model = tiny_model("llama");
   write(model, {DType::f32});
   Engine engine(model, load_options(true), device_);
   const io::WeightFiles files = weights();
@@ -199,7 +198,7 @@ std::int64_t mapped_bytes() {
 
 // All of it is compared, and none of it stays in memory, where it would stand beside the model.
 TEST_F(Loading, AHeadThatRepeatsTheEmbeddingIsComparedInPieces) {
-  config::Model model = testing::tiny_model("llama", true);
+  config::Model model = tiny_model("llama", true);
   model.vocab = 100'001;
   write(model, {DType::f32}, true);
   Engine engine(model, load_options(), device_);

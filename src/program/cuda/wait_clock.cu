@@ -1,4 +1,4 @@
-// The kernels of the clock of waits: one thread each, before a wait and behind it.
+// The kernels of the clock of waits: one thread each, before a wait and after it.
 #include "program/cuda/wait_clock.h"
 
 namespace redline::program {

@@ -11,14 +11,16 @@
 namespace redline::infer {
 namespace {
 
-class FixtureOnCard
-    : public testing::OnCard<::testing::TestWithParam<std::tuple<const char* /*case*/, const char* /*precision*/>>> {};
+using namespace redline::testing;
 
-using VerifyOnCard = testing::OnCard<>;
+class FixtureOnCard
+    : public OnCard<::testing::TestWithParam<std::tuple<const char* /*case*/, const char* /*precision*/>>> {};
+
+using VerifyOnCard = OnCard<>;
 
 TEST_P(FixtureOnCard, AgreesWithHuggingFace) {
   const auto& [name, precision] = GetParam();
-  const Path folder = Path(testing::source_folder()) / "tests/fixtures" / name;
+  const Path folder = Path(source_folder()) / "tests/fixtures" / name;
   const Verification v =
       verify(real_files(), folder, card(), {.precision = precision, .progress = {}, .before_step = {}});
   EXPECT_GT(v.comparisons.size(), 20u);
@@ -34,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
 
 // In fp8 against the CPU too, which makes the same casts.
 TEST_F(VerifyOnCard, OneScaleThatIsOffIsSeenByBoth) {
-  const Path folder = Path(testing::source_folder()) / "tests/fixtures/llama3-gqa";
+  const Path folder = Path(source_folder()) / "tests/fixtures/llama3-gqa";
   for (const char* tensor : {"layer 1/qkv input", "layer 0/down gradient", "layer 1/gate_up weight"}) {
     const Verification v =
         verify(real_files(), folder, card(), {.precision = "fp8", .progress = {}, .before_step = scale_off(tensor, 2)});

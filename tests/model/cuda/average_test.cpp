@@ -10,14 +10,11 @@
 namespace redline::model {
 namespace {
 
-using testing::array_of;
-using testing::batch_of;
-using testing::random_document;
-using testing::tiny_model;
+using namespace redline::testing;
 
 LoweringOptions average_options(device::Kind kind, DType compute, bool graphs = true) {
   LoweringOptions o;
-  o.batch = testing::kCardShape;
+  o.batch = kCardShape;
   o.compute = compute;
   o.loss_chunk = 64;
   o.kind = kind;
@@ -29,7 +26,7 @@ LoweringOptions average_options(device::Kind kind, DType compute, bool graphs = 
 
 data::Batch batch_number(std::int64_t k, std::int64_t vocab) {
   const auto key = static_cast<std::uint64_t>(10 * k);
-  return batch_of(testing::kCardShape, {random_document(key + 1, 80, vocab), random_document(key + 2, 63, vocab)});
+  return batch_of(kCardShape, {random_document(key + 1, 80, vocab), random_document(key + 2, 63, vocab)});
 }
 
 // Steps of two micro-batches; looks at the norms of each where asked to, and returns those of the last.
@@ -68,7 +65,7 @@ void expect_close(const char* what, const std::vector<double>& got, const std::v
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], within * want[i] + 1e-12) << what << i;
 }
 
-class CudaAverageModel : public testing::OnCard<> {
+class CudaAverageModel : public OnCard<> {
  protected:
   device::CpuDevice cpu_{2};
 };

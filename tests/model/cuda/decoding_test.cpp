@@ -9,8 +9,7 @@
 namespace redline::model {
 namespace {
 
-using testing::random_document;
-using testing::tiny_model;
+using namespace redline::testing;
 using Tokens = std::vector<std::int32_t>;
 
 constexpr std::int64_t kPositions = 200;
@@ -22,7 +21,7 @@ struct DecodingCase {
 };
 void PrintTo(const DecodingCase& c, std::ostream* out) { *out << c.name; }
 
-class CudaDecodingTest : public testing::OnCard<::testing::TestWithParam<DecodingCase>> {
+class CudaDecodingTest : public OnCard<::testing::TestWithParam<DecodingCase>> {
  protected:
   config::Model model() const {
     config::Model m = tiny_model(GetParam().family);

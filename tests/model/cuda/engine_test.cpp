@@ -18,10 +18,7 @@
 namespace redline::model {
 namespace {
 
-using testing::array_of;
-using testing::batch_of;
-using testing::random_document;
-using testing::tiny_model;
+using namespace redline::testing;
 
 constexpr int kSteps = 3;
 constexpr double kLr = 1e-3;
@@ -40,7 +37,7 @@ void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
 
 LoweringOptions card_options(DType compute, bool graphs = true, device::Kind kind = device::Kind::cuda) {
   LoweringOptions o;
-  o.batch = testing::kCardShape;
+  o.batch = kCardShape;
   o.logits = true;
   o.compute = compute;
   o.loss_chunk = 64;  // three chunks
@@ -80,11 +77,10 @@ double step_of_two(Engine& engine, int index) {
   const std::int64_t vocab = engine.model().vocab;
   std::int64_t pairs = 0;
   for (const int micro : {0, 1}) {
-    const data::Batch batch = testing::card_batch(vocab, static_cast<std::uint64_t>(2 * index + micro));
+    const data::Batch batch = card_batch(vocab, static_cast<std::uint64_t>(2 * index + micro));
     pairs += batch.pairs;
     engine.upload(batch);
-    engine.set_step(static_cast<std::uint64_t>(index), kLr, 0,
-                    static_cast<std::uint64_t>(micro * testing::kCardShape.tokens()));
+    engine.set_step(static_cast<std::uint64_t>(index), kLr, 0, static_cast<std::uint64_t>(micro * kCardShape.tokens()));
     engine.micro_step(micro == 0);
   }
   engine.set_step(static_cast<std::uint64_t>(index), kLr, static_cast<double>(pairs), 0);
@@ -94,7 +90,7 @@ double step_of_two(Engine& engine, int index) {
   return engine.loss_sum();
 }
 
-class ModelsOnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>> {
+class ModelsOnCard : public OnCard<::testing::TestWithParam<ModelCase>> {
  protected:
   ModelsOnCard() : model_(tiny_model(GetParam().family, GetParam().tied)) {
     model_.dropout = GetParam().dropout;
@@ -114,7 +110,7 @@ class ModelsOnCard : public testing::OnCard<::testing::TestWithParam<ModelCase>>
 
 TEST_P(ModelsOnCard, AgreeWithTheCpuInFp32) {
   Made ours = engine_on_card(DType::f32), cpu = engine_on_cpu();
-  for (Made* engine : {&ours, &cpu}) engine->upload(testing::card_batch(model_.vocab));
+  for (Made* engine : {&ours, &cpu}) engine->upload(card_batch(model_.vocab));
   EXPECT_LT(compare(ours.logits(), cpu.logits()).relative_error, 1e-4);
   EXPECT_NEAR(ours.evaluate() / cpu.evaluate(), 1, 1e-5);
   for (int i = 0; i < kSteps; ++i) {
@@ -126,7 +122,7 @@ TEST_P(ModelsOnCard, AgreeWithTheCpuInFp32) {
 
 TEST_P(ModelsOnCard, AgreeWithTheCpuInBf16) {
   Made ours = engine_on_card(DType::bf16), cpu = engine_on_cpu();
-  for (Made* engine : {&ours, &cpu}) engine->upload(testing::card_batch(model_.vocab));
+  for (Made* engine : {&ours, &cpu}) engine->upload(card_batch(model_.vocab));
   EXPECT_LT(compare(ours.logits(), cpu.logits()).relative_error, 5e-2);
   EXPECT_NEAR(ours.evaluate() / cpu.evaluate(), 1, 2e-2);
   for (int i = 0; i < kSteps; ++i) {
@@ -156,8 +152,7 @@ TEST_P(ModelsOnCard, GraphsAndRepetitionChangeNoBit) {
 
 TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
   for (const bool full_rows : {false, true}) {
-    const data::Batch batch =
-        full_rows ? full_batch(testing::kCardShape, model_.vocab, 1) : testing::card_batch(model_.vocab);
+    const data::Batch batch = full_rows ? full_batch(kCardShape, model_.vocab, 1) : card_batch(model_.vocab);
     std::vector<float> kept;
     for (const auto what : {program::Recompute::none, program::Recompute::mlp, program::Recompute::block}) {
       LoweringOptions o = card_options(DType::bf16);
@@ -204,13 +199,12 @@ TEST_P(ModelsOnCard, ARehearsalLeavesNothingToChooseAndChangesNothingThatStays) 
   for (const bool full_rows : {false, true}) {
     device::CudaDevice own;  // with nothing chosen on it yet
     Made rehearsed(model_, o, own);
-    rehearsed.rehearse(full_rows ? full_batch(testing::kCardShape, model_.vocab, 1)
-                                 : testing::card_batch(model_.vocab));
+    rehearsed.rehearse(full_rows ? full_batch(kCardShape, model_.vocab, 1) : card_batch(model_.vocab));
     Made other(model_, o, own);  // what is chosen belongs to the card
     std::vector<std::string> notes;
     const log::Listener listener([&](bool, std::string_view text) { notes.emplace_back(text); });
     for (int i = 0; i < 2; ++i) EXPECT_EQ(step_of_two(rehearsed, i), step_of_two(other, i));
-    rehearsed.upload(full_batch(testing::kCardShape, model_.vocab, 2));
+    rehearsed.upload(full_batch(kCardShape, model_.vocab, 2));
     rehearsed.set_step(0, kLr, 0, 0);
     for (const bool first : {true, false}) rehearsed.micro_step(first);
     EXPECT_EQ(notes, std::vector<std::string>{}) << "full rows: " << full_rows;
@@ -223,7 +217,7 @@ TEST_P(ModelsOnCard, ARehearsalLeavesNothingToChooseAndChangesNothingThatStays) 
 TEST_P(ModelsOnCard, StepsAreTimedByTheCard) {
   Made engine = engine_on_card(DType::bf16);
   const auto queue = [&](int index) {
-    engine.upload(testing::card_batch(model_.vocab));
+    engine.upload(card_batch(model_.vocab));
     engine.set_step(static_cast<std::uint64_t>(index), kLr, 100, 0);
     engine.micro_step(true);
     engine.update();
@@ -251,7 +245,7 @@ TEST_P(ModelsOnCard, StepsAreTimedByTheCard) {
 TEST_P(ModelsOnCard, NoNodeReadsWhatNothingWrote) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made engine = engine_on_card(compute);
-    engine.upload(testing::card_batch(model_.vocab));
+    engine.upload(card_batch(model_.vocab));
     engine.set_step(0, 1e-3, 32, 0);
     std::vector<std::vector<float>> seen[2];
     for (const int poisoned : {0, 1}) {
@@ -277,7 +271,7 @@ TEST_P(ModelsOnCard, DocumentsCannotSeeEachOther) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     SCOPED_TRACE(name_of(compute));
     Made engine = engine_on_card(compute);
-    testing::expect_documents_apart(engine, testing::card_batch(model_.vocab));
+    expect_documents_apart(engine, card_batch(model_.vocab));
   }
 }
 
@@ -292,7 +286,7 @@ TEST_P(ModelsOnCard, PlansAreWhatIsAllocated) {
 
 // Each attention in captured graphs: batches of full rows and of documents take turns, and none is the one that the
 // graph was made with.
-class AttentionOnCard : public testing::OnCard<::testing::TestWithParam<const char*>> {};
+class AttentionOnCard : public OnCard<::testing::TestWithParam<const char*>> {};
 
 TEST_P(AttentionOnCard, ServesFullRowsAndDocumentsInTurn) {
   constexpr data::BatchShape kRows{.rows = 2, .seq_len = 128, .max_segments = 4};

@@ -10,13 +10,9 @@
 namespace redline::model {
 namespace {
 
+using namespace redline::testing;
 using device::Kind;
 using program::Recompute;
-using testing::array_of;
-using testing::batch_of;
-using testing::fp8_options;
-using testing::random_document;
-using testing::tiny_fp8_model;
 
 constexpr double kFp8Lr = 1e-3;
 
@@ -32,7 +28,7 @@ const Fp8Case kFp8Cases[] = {{"llama", "llama", 0, 48, 16, 80},
                              {"olmo2", "olmo2", 0.2, 128, 64, 336}};
 void PrintTo(const Fp8Case& c, std::ostream* out) { *out << c.name; }
 
-class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<Fp8Case>> {
+class Fp8OnCard : public OnCard<::testing::TestWithParam<Fp8Case>> {
  protected:
   Fp8OnCard() : model_(tiny_fp8_model(GetParam().family)) {
     model_.dropout = GetParam().dropout;
@@ -50,15 +46,15 @@ class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<Fp8Case>> {
   struct Made : Engine {
     Made(const config::Model& m, const LoweringOptions& o, device::Device& d) : Engine(m, o, d) {
       initialise(3);
-      upload(testing::card_batch(m.vocab));
+      upload(card_batch(m.vocab));
       set_step(0, kFp8Lr, 32, 0);
-      testing::find_scales(*this);
+      find_scales(*this);
     }
     // One step over two micro-batches; returns the loss sum.
     double step(std::uint64_t index) {
       for (const std::uint64_t micro : {0, 1}) {
-        upload(testing::card_batch(model().vocab, 2 * index + micro));
-        set_step(index, kFp8Lr, 340, micro * static_cast<std::uint64_t>(testing::kCardShape.tokens()));
+        upload(card_batch(model().vocab, 2 * index + micro));
+        set_step(index, kFp8Lr, 340, micro * static_cast<std::uint64_t>(kCardShape.tokens()));
         micro_step(micro == 0);
       }
       update();
@@ -68,12 +64,12 @@ class Fp8OnCard : public testing::OnCard<::testing::TestWithParam<Fp8Case>> {
       return result.loss_sum;
     }
     std::vector<float> losses() {
-      std::vector<float> all(static_cast<std::size_t>(testing::kCardShape.tokens()));
+      std::vector<float> all(static_cast<std::size_t>(kCardShape.tokens()));
       executor().read(lowered().losses, all);
       return all;
     }
   };
-  LoweringOptions options(Kind kind = Kind::cuda) const { return fp8_options(model_, testing::kCardShape, kind); }
+  LoweringOptions options(Kind kind = Kind::cuda) const { return fp8_options(model_, kCardShape, kind); }
   config::Model model_;
   device::CpuDevice cpu_{2};
 };
@@ -153,7 +149,7 @@ TEST_P(Fp8OnCard, RecomputeChangesNoBitOfADeterministicStep) {
 
 TEST_P(Fp8OnCard, DocumentsCannotSeeEachOther) {
   Made engine(model_, options(), card());
-  testing::expect_documents_apart(engine, testing::card_batch(model_.vocab));
+  expect_documents_apart(engine, card_batch(model_.vocab));
 }
 
 // The arena is what the plan says, and a run goes on from its state to the bit.
@@ -173,7 +169,7 @@ TEST_P(Fp8OnCard, ARunGoesOnFromCopiedState) {
   resumed.executor().run(kRefresh);
   for (const bool first : {true, false}) {
     for (Engine* engine : {static_cast<Engine*>(&whole), &resumed}) {
-      engine->upload(testing::card_batch(model_.vocab, first ? 5 : 6));
+      engine->upload(card_batch(model_.vocab, first ? 5 : 6));
       engine->set_step(1, kFp8Lr, 340, 0);
       engine->micro_step(first);
     }

@@ -8,12 +8,11 @@
 namespace redline::model {
 namespace {
 
-using testing::batch_of;
-using testing::random_document;
+using namespace redline::testing;
 
 constexpr data::BatchShape kMomentsShape{2, 32, 8};
 
-class CudaMomentsOfModels : public testing::OnCard<> {
+class CudaMomentsOfModels : public OnCard<> {
  protected:
   CudaMomentsOfModels() { model_.vocab = 50; }  // the embedding ends within a block
 
@@ -30,18 +29,18 @@ class CudaMomentsOfModels : public testing::OnCard<> {
   }
 
   std::vector<double> train(const LoweringOptions& o, device::Device& device, int steps) const {
-    testing::TinyEngine engine(model_, o, device);
+    TinyEngine engine(model_, o, device);
     std::vector<double> losses;
     for (int step = 0; step < steps; ++step) {
       const std::uint64_t key = static_cast<std::uint64_t>(step) % 4;
       const data::Batch batch =
           batch_of(kMomentsShape, {random_document(key, 31, 50), random_document(key + 50, 27, 50)});
-      losses.push_back(testing::step_on(engine, batch, step, 3e-3));
+      losses.push_back(step_on(engine, batch, step, 3e-3));
     }
     return losses;
   }
 
-  config::Model model_ = testing::tiny_model("qwen3");
+  config::Model model_ = tiny_model("qwen3");
   device::CpuDevice cpu_{2};
 };
 

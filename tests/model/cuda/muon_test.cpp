@@ -7,17 +7,14 @@
 namespace redline::model {
 namespace {
 
-using testing::array_of;
-using testing::batch_of;
-using testing::random_document;
-using testing::tiny_model;
+using namespace redline::testing;
 
 constexpr double kMuonLr = 1e-2;
 constexpr int kMuonSteps = 3;
 
 LoweringOptions muon_options(const Optimizer& optimizer, DType compute, device::Kind kind = device::Kind::cuda) {
   LoweringOptions o;
-  o.batch = testing::kCardShape;
+  o.batch = kCardShape;
   o.accumulate = false;
   o.compute = compute;
   o.kind = kind;
@@ -30,11 +27,11 @@ double muon_step(Engine& engine, int index) {
   const std::int64_t vocab = engine.model().vocab;
   const auto key = static_cast<std::uint64_t>(10 * index);
   const data::Batch batch =
-      batch_of(testing::kCardShape, {random_document(key, 90, vocab), random_document(key + 1, 71, vocab)});
-  return testing::step_on(engine, batch, index, kMuonLr);
+      batch_of(kCardShape, {random_document(key, 90, vocab), random_document(key + 1, 71, vocab)});
+  return step_on(engine, batch, index, kMuonLr);
 }
 
-class CudaMuonModels : public testing::OnCard<::testing::TestWithParam<const char*>> {
+class CudaMuonModels : public OnCard<::testing::TestWithParam<const char*>> {
  protected:
   config::Model model_ = tiny_model(GetParam());
   device::CpuDevice cpu_{2};
@@ -65,7 +62,7 @@ TEST_P(CudaMuonModels, GraphsAndRepetitionChangeNoBit) {
     for (const bool graphs : {true, false, true}) {
       LoweringOptions o = muon_options(*optimizer, DType::bf16);
       o.execution.graphs = graphs;
-      testing::TinyEngine engine(model_, o, card());
+      TinyEngine engine(model_, o, card());
       for (int i = 0; i < kMuonSteps; ++i) muon_step(engine, i);
       parameters.push_back(array_of(engine, optim::kParameters));
     }
@@ -76,7 +73,7 @@ TEST_P(CudaMuonModels, GraphsAndRepetitionChangeNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaMuonModels, ::testing::Values("llama", "qwen3", "olmo2"));
 
-class CudaMuonModel : public testing::OnCard<> {};
+class CudaMuonModel : public OnCard<> {};
 
 TEST_F(CudaMuonModel, LearnsWithEveryPrecision) {
   config::Model model = tiny_model("llama", true);
@@ -88,8 +85,8 @@ TEST_F(CudaMuonModel, LearnsWithEveryPrecision) {
   for (const bool fp8 : {false, true}) {
     LoweringOptions o = muon_options(kMuon, DType::bf16);
     if (fp8) o.fp8 = {"qkv", "out", "gate_up", "down"};
-    testing::TinyEngine engine(model, o, card());
-    const data::Batch batch = batch_of(testing::kCardShape, {random_document(1, 96, 64), random_document(2, 96, 64)});
+    TinyEngine engine(model, o, card());
+    const data::Batch batch = batch_of(kCardShape, {random_document(1, 96, 64), random_document(2, 96, 64)});
     std::vector<double> losses;
     for (int i = 0; i < 15; ++i) {
       engine.upload(batch);

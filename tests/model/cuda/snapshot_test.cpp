@@ -14,13 +14,13 @@
 namespace redline::model {
 namespace {
 
-using testing::all_bytes;
+using namespace redline::testing;
 
 constexpr data::BatchShape kSnapshotShape{.rows = 1, .seq_len = 64, .max_segments = 4};
 
 // 12M parameters: 150 MB of state are under way for milliseconds, and a step takes one.
 config::Model wide_model() {
-  config::Model m = testing::tiny_model("llama", true);
+  config::Model m = tiny_model("llama", true);
   m.layers = 1;
   m.hidden = 128;
   m.vocab = 96'000;
@@ -45,8 +45,8 @@ std::vector<std::byte> live_bytes(Engine& engine) {
 
 // Gives a step to the card and does not wait for it.
 void give_step(Engine& engine, int index, Snapshot* snapshot) {
-  const data::Batch batch = testing::batch_of(
-      kSnapshotShape, {testing::random_document(static_cast<std::uint64_t>(index), 64, engine.model().vocab)});
+  const data::Batch batch =
+      batch_of(kSnapshotShape, {random_document(static_cast<std::uint64_t>(index), 64, engine.model().vocab)});
   engine.upload(batch);
   engine.set_step(static_cast<std::uint64_t>(index), 1e-2, 1.0 / 64, 0);
   engine.micro_step(true);
@@ -54,10 +54,10 @@ void give_step(Engine& engine, int index, Snapshot* snapshot) {
   engine.update();
 }
 
-class SnapshotOnCard : public testing::OnCard<::testing::TestWithParam<Snapshot::Where>> {};
+class SnapshotOnCard : public OnCard<::testing::TestWithParam<Snapshot::Where>> {};
 
 TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
-  testing::TinyEngine engine(wide_model(), snapshot_options(), card());
+  TinyEngine engine(wide_model(), snapshot_options(), card());
   // All memory of the card as what is to be spared: no room is left.
   Snapshot snapshot(engine, GetParam() == Snapshot::Where::host ? card().memory_bytes() : kSpareForSnapshot);
   ASSERT_EQ(snapshot.where(), GetParam());
@@ -91,10 +91,10 @@ TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
 INSTANTIATE_TEST_SUITE_P(Places, SnapshotOnCard, ::testing::Values(Snapshot::Where::device, Snapshot::Where::host),
                          [](const auto& p) { return p.param == Snapshot::Where::device ? "device" : "host"; });
 
-using CheckOnCard = testing::OnCard<>;
+using CheckOnCard = OnCard<>;
 
 TEST_F(CheckOnCard, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
-  testing::TinyEngine engine(wide_model(), snapshot_options(), card());
+  TinyEngine engine(wide_model(), snapshot_options(), card());
   EXPECT_TRUE(engine.parameters_finite());
   for (int i = 0; i < 3; ++i) give_step(engine, i, nullptr);
   EXPECT_TRUE(engine.parameters_finite());
@@ -114,7 +114,7 @@ TEST_F(CheckOnCard, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
 
 // A number that is finite in fp32 need not be so in its square, which the norm of gradients sums.
 TEST_F(CheckOnCard, LargeParametersAreFinite) {
-  testing::TinyEngine engine(wide_model(), snapshot_options(), card());
+  TinyEngine engine(wide_model(), snapshot_options(), card());
   float* const parameters = engine.executor().tensor(engine.lowered().at(optim::kParameters)).f32();
   const float large = 3e38f;
   card().copy_in(parameters + 5, &large, sizeof large);
