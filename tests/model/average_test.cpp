@@ -114,7 +114,7 @@ TEST(Average, StandsStillWhereAnUpdateIsNotMade) {
   EXPECT_EQ(array_of(engine, optim::kAverage), before);
 }
 
-// Of all ranks, whole: what each has of its row.
+// A row of all ranks, whole: what each has of it.
 struct AveragedRun {
   std::vector<float> average;
   double of_average = 0;

@@ -1,4 +1,4 @@
-// An optimizer as nobody would train with it, but with every kind of row: moments for a range of the parameters, one
+// An optimizer that is no use in training, but has every kind of row: moments for a range of the parameters, one
 // byte for each of them with a scale for each 256, and a history that belongs to none. The matrices of the layers are
 // all it moves.
 #pragma once

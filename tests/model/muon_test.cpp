@@ -219,7 +219,8 @@ TEST(MuonModel, AStepThatIsNotFiniteTouchesNothing) {
   EXPECT_NE(all(), before);
 }
 
-// Copies in bf16, and in eight bits behind them, follow the parameters; what lies between matrices of a group stays.
+// Copies in bf16, and those in eight bits made from them, follow the parameters; what lies between matrices of a group
+// stays.
 TEST(MuonModel, CopiesOfWeightsFollow) {
   config::Model model = tiny_model("llama");
   model.hidden = 32;
@@ -251,7 +252,7 @@ TEST(MuonModel, CopiesOfWeightsFollow) {
     ASSERT_EQ(working.as<std::uint16_t>()[i], bf16_from_f32(parameters[i])) << i;
 }
 
-// Of presets as they are trained on a card: lowering touches no device.
+// Presets as they are trained on a card: lowering touches no device.
 TEST(MuonModel, APlanHasNoMoreMemoryThanAdamWs) {
   for (const char* preset : {"gqa-180m", "llama-1.36b"}) {
     std::int64_t total[2];

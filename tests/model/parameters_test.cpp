@@ -126,7 +126,7 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
   }
 }
 
-// What writes into the residual stream: linears, or the norms behind them.
+// What writes into the residual stream: linears, or the norms after them.
 TEST(Parameters, ZeroOutIsOfWhatWritesIntoTheResidualStream) {
   for (const Family* family : families()) {
     config::Model model = tiny_model(std::string(family->name));
@@ -251,7 +251,6 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(SettleFamily, AnUnknownNameIsRefusedWithTheNearestOne) {
-  using says;
   EXPECT_TRUE(says(refusal("train.max_steps = 1\nmodel.family = \"lama\"\n"),
                    {"x.toml:2", "model.family", "llama | qwen3 | olmo2", "\"lama\"", "mean \"llama\""}));
   const std::string far = refusal("model.family = \"mixtral\"\n");
@@ -260,7 +259,6 @@ TEST(SettleFamily, AnUnknownNameIsRefusedWithTheNearestOne) {
 }
 
 TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
-  using says;
   const std::string steps = "train.max_steps = 1\n";
   EXPECT_EQ(config::parse(steps, "x.toml", settle_family).model.qk_norm, false);
   EXPECT_EQ(config::parse(steps + "model.family = \"qwen3\"\n", "x.toml", settle_family).model.qk_norm, true);

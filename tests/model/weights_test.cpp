@@ -188,7 +188,7 @@ TEST_F(Loading, WhatEndsItEarlyLeavesNothingUnderWay) {
   EXPECT_EQ(device_.under_way, 0);
 }
 
-// Of files, in this process's memory; 0 where the system does not tell.
+// Bytes of files in this process's memory; 0 where the system does not tell.
 std::int64_t mapped_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

@@ -1,4 +1,4 @@
-// The pass that puts products into eight bits: which products it takes, that a value is cast once behind the node that
+// The pass that puts products into eight bits: which products it takes, that a value is cast once after the node that
 // made it, and that a buffer which is written again and again is cast as each reader found it.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The three nodes of Muon one behind the other, against torch.optim.Muon (tests/fixtures/muon/make_oracle.py).
+// The three nodes of Muon one after the other, against torch.optim.Muon (tests/fixtures/muon/make_oracle.py).
 #include "io/safetensors.h"
 #include "ops/cpu/kernels.h"
 #include "optim/cpu/kernels.h"

@@ -68,7 +68,7 @@ TEST(Pairs, KeepTheirMemoryFromTheStartToTheWait) {
     EXPECT_EQ(executor->tensor(s.e).f32()[i], static_cast<float>(3 * i + 2000)) << i;
 }
 
-// Without the wait's operands the planner would hand the memory to the next value behind the start.
+// Without the wait's operands the planner would hand the memory to the next value after the start.
 TEST(Pairs, WithoutTheWaitTheMemoryWouldBeGivenAway) {
   Sums s;
   s.begin();
