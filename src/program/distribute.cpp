@@ -58,10 +58,11 @@ class DistributePass {
       const ValueId wire = on_the_wire(end - begin);
       const std::size_t complete = touch.first == kNever ? 0 : touch.last + 1;
       if (d_.sharing.mode == Mode::ddp)
-        start_and_wait(dist::AllReduce<ValueId>{data, wire}, Phase::backward, "add up", complete, program_.nodes.size());
-      else
-        start_and_wait(dist::ReduceShards<ValueId>{data, {}, wire, d_.shards, begin}, Phase::backward, "add up", complete,
+        start_and_wait(dist::AllReduce<ValueId>{data, wire}, Phase::backward, "add up", complete,
                        program_.nodes.size());
+      else
+        start_and_wait(dist::ReduceShards<ValueId>{data, {}, wire, d_.shards, begin}, Phase::backward, "add up",
+                       complete, program_.nodes.size());
       end = begin;
     }
   }
