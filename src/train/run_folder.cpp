@@ -93,6 +93,58 @@ void require_said(const config::Config& before, const Path& checkpoint, const co
       file.string(), joined(unsaid), (checkpoint / file.filename()).string());
 }
 
+// `before` is the configuration at `where`, a checkpoint or the run. A UserError names every key that may not change,
+// or not without `allow_change`.
+SettingChanges compare_settings(const config::Config& before, const Path& where, const config::Config& now,
+                                bool allow_change) {
+  using config::OnResume;
+  const bool same_rows = rows(before) == rows(now) && first_rows(before) == first_rows(now);
+  std::vector<std::string> never, refused;
+  SettingChanges changes;
+  for (const Difference& d : differences(as_kept(before), as_kept(now))) {
+    const OnResume how = d.key->on_resume;
+    const bool asks = needs_permission(d, same_rows);
+    if (how == OnResume::never) never.push_back(d.made_with());
+    if (asks && !allow_change) refused.push_back(d.made_with());
+    changes.allowed = changes.allowed || asks;
+    changes.new_order = changes.new_order || how == OnResume::new_order;
+    changes.sentences.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
+  }
+  if (!never.empty())
+    fail_user(
+        "{} was made with {}, which its parameters cannot follow; resume it with its own, or start another run with "
+        "another --out",
+        where.string(), joined(never));
+  if (!refused.empty())
+    fail_user(
+        "{} was made with {}; resume it with its own, allow the change with --allow-change, or start another run with "
+        "another --out",
+        where.string(), joined(refused));
+  if (rows(before) != rows(now))
+    changes.sentences.push_back(fmt::format(
+        "a step has {} rows now, and had {}; the learning rate is not scaled with them", rows(now), rows(before)));
+  if (before.precision != now.precision)
+    changes.sentences.push_back("parameters and moments are the same in every precision: nothing of them is converted");
+  if (before.optim.moments != now.optim.moments)
+    changes.sentences.push_back(
+        fmt::format("moments are converted from {} to {}", before.optim.moments, now.optim.moments));
+  return changes;
+}
+
+// A UserError for data that are not where the run had them.
+void require_data_there(const config::Data& data) {
+  const config::Data kept = data::with_absolute_paths(data);
+  const auto require = [](std::string_view key, const std::string& name) {
+    // Patterns, and what is no path, are for whoever opens them; Megatron's pairs are called by what their names share.
+    if (!name.starts_with('/') || name.find_first_of("*?[") != name.npos) return;
+    if (real_files().exists(name) || real_files().exists(name + ".bin")) return;
+    fail_user("{}: there is no {} any more; where it was moved, resume with {}=PATH", key, name, key);
+  };
+  for (const std::string& name : kept.train) require("data.train", name);
+  for (const std::string& name : kept.eval) require("data.eval", data::named_path(name).path);
+  require("data.tokenizer", kept.tokenizer);
+}
+
 }  // namespace
 
 config::Config as_kept(config::Config config) {
@@ -144,42 +196,6 @@ std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path
   return read_config(files, checkpoint / kRunConfig);
 }
 
-SettingChanges compare_settings(const config::Config& before, const Path& where, const config::Config& now,
-                                bool allow_change) {
-  using config::OnResume;
-  const bool same_rows = rows(before) == rows(now) && first_rows(before) == first_rows(now);
-  std::vector<std::string> never, refused;
-  SettingChanges changes;
-  for (const Difference& d : differences(as_kept(before), as_kept(now))) {
-    const OnResume how = d.key->on_resume;
-    const bool asks = needs_permission(d, same_rows);
-    if (how == OnResume::never) never.push_back(d.made_with());
-    if (asks && !allow_change) refused.push_back(d.made_with());
-    changes.allowed = changes.allowed || asks;
-    changes.new_order = changes.new_order || how == OnResume::new_order;
-    changes.sentences.push_back(fmt::format("resuming with {} = {} (it was {})", d.key->name, d.is, d.was));
-  }
-  if (!never.empty())
-    fail_user(
-        "{} was made with {}, which its parameters cannot follow; resume it with its own, or start another run with "
-        "another --out",
-        where.string(), joined(never));
-  if (!refused.empty())
-    fail_user(
-        "{} was made with {}; resume it with its own, allow the change with --allow-change, or start another run with "
-        "another --out",
-        where.string(), joined(refused));
-  if (rows(before) != rows(now))
-    changes.sentences.push_back(fmt::format(
-        "a step has {} rows now, and had {}; the learning rate is not scaled with them", rows(now), rows(before)));
-  if (before.precision != now.precision)
-    changes.sentences.push_back("parameters and moments are the same in every precision: nothing of them is converted");
-  if (before.optim.moments != now.optim.moments)
-    changes.sentences.push_back(
-        fmt::format("moments are converted from {} to {}", before.optim.moments, now.optim.moments));
-  return changes;
-}
-
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch) {
   if (before.train.fit_hours || now.train.fit_hours)
@@ -204,19 +220,6 @@ std::string schedule_change(const config::Config& before, const config::Config& 
   if (!ended && next == would && had == has && end == rate(before, had - 1)) return {};
   return fmt::format("the learning rate goes on with {:.3g} ({} {:.3g}) and ends with {:.3g} at step {}", next,
                      ended ? "the run had ended with" : "as it was, it would be", would, end, has);
-}
-
-void require_data_there(const config::Data& data) {
-  const config::Data kept = data::with_absolute_paths(data);
-  const auto require = [](std::string_view key, const std::string& name) {
-    // Patterns, and what is no path, are for whoever opens them; Megatron's pairs are called by what their names share.
-    if (!name.starts_with('/') || name.find_first_of("*?[") != name.npos) return;
-    if (real_files().exists(name) || real_files().exists(name + ".bin")) return;
-    fail_user("{}: there is no {} any more; where it was moved, resume with {}=PATH", key, name, key);
-  };
-  for (const std::string& name : kept.train) require("data.train", name);
-  for (const std::string& name : kept.eval) require("data.eval", data::named_path(name).path);
-  require("data.tokenizer", kept.tokenizer);
 }
 
 SettingChanges compare_with(const config::Config& before, const Path& checkpoint, const TrainOptions& options,

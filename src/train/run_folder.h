@@ -42,25 +42,17 @@ struct SettingChanges {
   bool new_order = false;              // the order of the data begins anew
 };
 
-// `before` is the configuration at `where`, a checkpoint or the run. A UserError names every key that may not change,
-// or not without `allow_change`.
-SettingChanges compare_settings(const config::Config& before, const Path& where, const config::Config& now,
-                                bool allow_change);
-
 // A sentence about the learning rate after `step` and from there on; empty where the schedule is that of `before`.
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,
                             std::optional<double> batches_of_epoch);
 
-// A UserError for data that are not where the run had them.
-void require_data_there(const config::Data& data);
-
-// A UserError where the folder holds a run and `resume` is off, or where a setting differs that may not change
-// (compare_settings). The run's settings are those of its newest checkpoint, or of its config.toml where it has
-// none.
+// A UserError where the folder holds a run and `resume` is off, or where a setting differs that may not change. The
+// run's settings are those of its newest checkpoint, or of its config.toml where it has none.
 void check_folder(const TrainOptions& options, FileSystem& files);
 
-// compare_settings() with the configuration of a checkpoint. Where the run's config.toml was changed by hand, no key
-// may differ that the command line does not name.
+// What differs from the configuration of a checkpoint. A UserError names every key that may not change, or not without
+// --allow-change. Where the run's config.toml was changed by hand, no key may differ that the command line does not
+// name.
 SettingChanges compare_with(const config::Config& before, const Path& checkpoint, const TrainOptions& options,
                             FileSystem& files);
 

@@ -272,7 +272,7 @@ std::vector<std::string> save(const Case& c, int ranks, const Path& parent, std:
   });
 }
 
-// Of each rank what it found wrong, one after the other. Where none found anything, each has its part of the state.
+// What each rank found wrong, one after the other. Where none found anything, each has its part of the state.
 std::vector<std::string> load(const Case& c, int ranks, const Path& folder) {
   std::vector<std::string> errors;
   bool all = true;

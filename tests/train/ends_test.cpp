@@ -99,7 +99,7 @@ TEST(Ends, PatienceCountsEvaluationsWithoutABetterLoss) {
             "train.patience, or 0, lets it go on");
 }
 
-// Stopped behind any evaluation, it ends where it would have.
+// Stopped after any evaluation, it ends where it would have.
 TEST(Ends, GoesOnCountingWhereItWas) {
   config::Config c;
   c.train.patience = 3;
@@ -191,7 +191,7 @@ TEST(Ends, TheHoursAreThoseOfAllSessions) {
     step = s.step;
   }
   EXPECT_NEAR(kept.seconds, 300, 1e-6);
-  hours_clock += 5000;  // nobody trains
+  hours_clock += 5000;  // between two sessions
   TimedSession last(with(0.1), 0);
   last.resume(kept, step);
   last.run_to(kFar);
@@ -464,7 +464,7 @@ TEST(EndsOfRuns, TheScheduleFitsTheHours) {
   const Ran first = run_with(steps, c, temp.path() / "run");
   ASSERT_EQ(first.seen.notes.size(), 1u);
   EXPECT_TRUE(says(first.seen.notes[0], {"at 36 s a step"}));
-  for (const StepMetrics& m : first.seen.steps) {  // a tenth of the hours is over behind the fifth
+  for (const StepMetrics& m : first.seen.steps) {  // a tenth of the hours is over after the fifth
     if (m.step > 4 && m.step <= 7) {
       EXPECT_DOUBLE_EQ(m.lr, c.optim.lr) << m.step;
     } else {
@@ -504,7 +504,7 @@ TEST(TotalSteps, IsWhatComesFirst) {
   t.max_steps = 0;
   EXPECT_EQ(total_steps(t, 300.0), 250);
   EXPECT_EQ(total_steps(t, 0.1), 1);
-  EXPECT_EQ(total_steps(t), 0);  // nobody knows yet
+  EXPECT_EQ(total_steps(t), 0);  // not known yet
 }
 
 TEST(TotalSteps, CountWithTheRamp) {

@@ -110,7 +110,7 @@ TEST_F(GoodputTest, GoingBackToACheckpointLosesWhatWasMadeSince) {
   EXPECT_DOUBLE_EQ(all.of(Part::done_again), 25);
   EXPECT_DOUBLE_EQ(all.of(Part::steps), 10);
   EXPECT_DOUBLE_EQ(all.of(Part::data), 0);
-  EXPECT_DOUBLE_EQ(all.of(Part::saving), 2) << "which nobody does again";
+  EXPECT_DOUBLE_EQ(all.of(Part::saving), 2) << "which is not done again";
   step(goodput, 5);
   goodput.went_back(0);  // to what it was started with
   all = goodput.account();
@@ -132,7 +132,7 @@ TEST_F(GoodputTest, RowsHaveTheShareAndNowAndThenAllParts) {
   EXPECT_DOUBLE_EQ(m.goodput, 21.0 / 31);
   ASSERT_TRUE(m.account);
   EXPECT_EQ(m.account->tokens, 300);
-  EXPECT_FALSE(m.account->joules) << "nobody counts them";
+  EXPECT_FALSE(m.account->joules) << "they are not counted";
 }
 
 TEST_F(GoodputTest, EnergyIsWhatTheCardSaysLast) {

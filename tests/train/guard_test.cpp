@@ -65,7 +65,7 @@ class Spoiling {
 };
 using Watched = Spoiling<testing::WatchedDevice>;
 
-// Of steps of a run that nothing happens to: each has two micro-batches.
+// The batches of steps of a run that nothing happens to: each step has two micro-batches.
 std::set<std::uint64_t> batches_of(std::vector<std::size_t> steps) {
   static const std::vector<std::uint64_t> all = [] {
     testing::TempFolder temp;
@@ -238,7 +238,7 @@ void expect_goes_back() {
   EXPECT_EQ(at(ran, 20).rollbacks, 1);
   EXPECT_EQ(checkpoints(whole), (std::vector<std::string>{"step_00000015", "step_00000020"}));
 
-  // Stopped behind the rollback, before and after the batches that it passes over: the rest is the same.
+  // Stopped after the rollback, before and after the batches that it passes over: the rest is the same.
   for (const std::int64_t last : {7, 14}) {
     std::filesystem::remove_all(parts);
     Spoiling<Device> first(batches_of({12, 13}));

@@ -179,7 +179,7 @@ TEST_F(RankRuns, AStepThatGrowsDoesSoOnAllRanks) {
     expect_close(losses(ran.seen), losses(alone.seen), name);
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(ran.seen.steps[i].tokens, alone.seen.steps[i].tokens) << name;
   }
-  // A first step of one micro-batch on each rank needs gradients that are added up behind every one.
+  // A first step of one micro-batch on each rank needs gradients that are added up after every one.
   const RanksRan fsdp = train_on(4, Mode::fsdp, config(4), folder("4"));
   ASSERT_EQ(fsdp.errors, std::vector<std::string>(4));
   expect_close(losses(fsdp.seen), losses(alone.seen), "4 fsdp");

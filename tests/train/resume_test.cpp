@@ -72,7 +72,7 @@ TEST(Resume, AFinishedRunHasNothingLeftToDo) {
   EXPECT_EQ(tensors(temp.path(), 5), before);
 }
 
-// Each checkpoint knows what it is of: also for a run that has no step left, whose tensors nobody would read.
+// Each checkpoint knows what it is of: also for a run that has no step left, whose tensors are not read.
 TEST(Resume, ARunWithoutItsConfigurationIsStillWhatItsCheckpointsSay) {
   testing::TempFolder temp;
   run(tiny_run({"train.max_steps=2"}), temp.path());
@@ -190,7 +190,7 @@ TEST(Resume, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
       real_files().replace(newest / io::kManifest, manifest.dump());
       real_files().remove_all(victim);
     }
-    if (damage == std::string("pipe")) {  // nobody writes to it, and nobody waits
+    if (damage == std::string("pipe")) {  // no process writes to it, and the run does not wait
       real_files().remove_all(newest / io::kManifest);
       ASSERT_EQ(::mkfifo((newest / io::kManifest).c_str(), 0600), 0);
     }
@@ -490,7 +490,7 @@ TEST(Saving, IsTheSameWhereverTheSnapshotLies) {
   }
 }
 
-// The copy's memory is there behind the first step, and its first touch is time of the start.
+// The copy's memory is there after the first step, and its first touch is time of the start.
 TEST(Saving, FindsItsMemoryTouched) {
   testing::TempFolder temp;
   struct SlowAtFirst final : device::CpuDevice {
@@ -581,7 +581,7 @@ TEST(Saving, ThatFailsAtTheEndOrWhereAskedEndsTheRun) {
   }
 }
 
-// A signal comes while a save is under way: that one ends whole, and the state of the stop is saved behind it.
+// A signal comes while a save is under way: that one ends whole, and the state of the stop is saved after it.
 TEST(Saving, AStopWaitsForTheSaveUnderWayAndMakesTheLast) {
   testing::TempFolder temp;
   StopFlag stop = 0;

@@ -288,7 +288,7 @@ TEST(RunConfig, ChangedByHandIsNamedAndNotBelieved) {
   EXPECT_EQ(own(temp.path(), true).result.steps, 3);
   EXPECT_EQ(own(temp.path(), false, {"train.max_steps=4"}).result.steps, 4);  // it is the run's now
 
-  real_files().replace(path, text.substr(0, text.find("\n[optim]")));  // all behind it would be the preset's
+  real_files().replace(path, text.substr(0, text.find("\n[optim]")));  // all after it would be the preset's
   EXPECT_TRUE(says(error_of([&] { own(temp.path()); }), {"optim.warmup_steps = 15 where the checkpoint has 4"}));
 }
 

@@ -28,8 +28,8 @@ TEST(StepLoop, NeedsNoFolder) {
   const Ran kept = run(c, temp.path() / "kept");
   const TrainOptions options = options_for(c, temp.path() / "nowhere");
   device::CpuDevice device(2);
-  Keeper nobody;
-  StepLoop loop(options, device, real_files(), nobody);
+  Keeper nothing_kept;
+  StepLoop loop(options, device, real_files(), nothing_kept);
   const TrainResult result = loop.run();
   EXPECT_EQ(result.outcome, Outcome::finished);
   EXPECT_EQ(result.steps, 12);

@@ -234,7 +234,7 @@ TEST(Trainer, CheckpointsThatMayNotBeWrittenAreToldBeforeTheFirstStep) {
   Recorder seen;
   const TrainOptions options = options_for(tiny_run({"train.max_steps=2"}), folder, {&seen});
   {
-    const testing::WithoutRights nobody(checkpoints, std::filesystem::perms(0555));
+    const testing::WithoutRights rights(checkpoints, std::filesystem::perms(0555));
     device::CpuDevice device(1);
     const std::string message = error_of([&] { train(options, device, real_files()); });
     EXPECT_TRUE(says(message, {"give this user the right to write there"}));
@@ -317,7 +317,7 @@ TEST(Trainer, EpochsOfDataWithoutAKnownLengthAreRefused) {
   EXPECT_TRUE(says(stream, {"redline data prepare"}));
 }
 
-// As on a terminal, whatever the test's own process was started to ignore: shells let what runs behind them ignore
+// As on a terminal, whatever the test's own process was started to ignore: shells let background jobs ignore
 // SIGINT.
 class StopSignalsTest : public ::testing::Test {
  protected:
