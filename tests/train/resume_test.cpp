@@ -33,7 +33,7 @@ void flip(const Path& path, double share) {
 TEST(Resume, AnyPackingOfAStreamResumesToTheSameBitsWithOtherWorkers) {
   testing::TempFolder temp;
   std::string lines;
-  for (int i = 0; i < 40; ++i)  // a few epochs of a small file
+  for (int i = 0; i < 90; ++i)
     lines += fmt::format("{{\"text\": \"{} {}\"}}\n", i, std::string(static_cast<std::size_t>(i * 7 % 100), 'a'));
   real_files().replace(temp.path() / "a.jsonl", lines);
   for (const std::string packing : {"pack", "stream", "bucket", "pad"}) {
