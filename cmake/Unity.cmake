@@ -2,7 +2,7 @@
 # and not once a file, which is most of the time. With REDLINE_UNITY=OFF every file is compiled by itself; a file may
 # rely on nothing that another one of its batch includes, and the preset `single` shows that.
 
-set(REDLINE_BATCH_BYTES 100000 CACHE STRING "Source bytes that are compiled together, about")
+set(REDLINE_BATCH_BYTES 60000 CACHE STRING "Source bytes that are compiled together, about")
 mark_as_advanced(REDLINE_BATCH_BYTES)
 
 function(redline_unity target)
