@@ -296,7 +296,7 @@ TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
     std::map<std::string, std::string> expected;
     for (const Sharing sharing : {Sharing::none, Sharing::moments, Sharing::everything}) {
       const Case c{.optimizer = optimizer, .sharing = sharing, .moments = moments};
-      for (const int writers : {1, 2, 3, 5}) {
+      for (const int writers : {1, 2, 5}) {
         const Path parent = temp.path() / fmt::format("{}", writers);
         real_files().remove_all(parent);
         EXPECT_EQ(save(c, writers, parent), std::vector<std::string>(static_cast<std::size_t>(writers)));
@@ -308,7 +308,7 @@ TEST(SharedCheckpoint, AnyNumberOfRanksWriteAndLoadTheFilesOfOne) {
           EXPECT_TRUE(expected.emplace(name, text).first->second == text) << name << " of " << writers << " ranks";
         }
         EXPECT_GT(io::checkpoint_hashes(real_files(), folder).at(io::kWeightsFile).size(), writers > 1 ? 1u : 0u);
-        for (const int readers : {1, 2, 4})
+        for (const int readers : {1, 3})
           EXPECT_EQ(load(c, readers, folder), std::vector<std::string>(static_cast<std::size_t>(readers)))
               << writers << " ranks wrote it";
       }
