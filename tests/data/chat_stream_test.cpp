@@ -54,7 +54,7 @@ class ChatDataTest : public ::testing::Test {
   }
   static std::string error_of(const config::Data& d) {
     return testing::error_of([&] {
-      Loader loader(open_training_corpus(corpus_options(d)), options("pack"));
+      Loader loader(training_corpus(d), options("pack"));
       Batch batch({3, 96, 12});
       while (loader.next(batch)) continue;
     });
@@ -92,17 +92,17 @@ TEST_F(ChatDataTest, ATokenHasTheSameTargetHoweverItsDocumentIsPackedAndCut) {
   const std::string file = write("chat.jsonl", many_conversations(60));
   // One document a batch, whole, in its own order.
   LoaderOptions single = options_for({1, 4096, 1}, "stream", 0, false);
-  const auto expected = learned_tokens(open_training_corpus(corpus_options(data(file))), single);
+  const auto expected = learned_tokens(training_corpus(data(file)), single);
   std::int64_t targets = 0, context = 0;
   for (const auto& [place, token] : expected) (token.second == kNoTarget ? context : targets) += 1;
   EXPECT_GT(targets, 1000);
   EXPECT_GT(context, 1000);
-  const auto rows = learned_tokens(open_training_corpus(corpus_options(data(file))), options("stream"));
+  const auto rows = learned_tokens(training_corpus(data(file)), options("stream"));
   EXPECT_GE(rows.size() + 60, expected.size());  // a last token that would be alone stands in no batch
   for (const auto& [place, token] : rows) EXPECT_EQ(token, expected.at(place));
   // The other packings change the order of a long document's pieces, so that it is cut to its first.
   for (const std::string& packing : kPackingNames) {
-    const auto packed = learned_tokens(open_training_corpus(corpus_options(data(file))), options(packing, true));
+    const auto packed = learned_tokens(training_corpus(data(file)), options(packing, true));
     EXPECT_GT(packed.size(), 2000u) << packing;
     for (const auto& [place, token] : packed) EXPECT_EQ(token, expected.at(place)) << packing;
   }
@@ -119,8 +119,8 @@ TEST_F(ChatDataTest, PreparedIsWhatIsStreamed) {
     for (const bool truncate : {false, true}) {
       LoaderOptions o = options(packing, truncate);
       o.feed.shuffle = false;
-      Loader stream(open_training_corpus(corpus_options(data(file))), o);
-      Loader shards(open_training_corpus(corpus_options(data((temp_ / "shards").string()))), o);
+      Loader stream(training_corpus(data(file)), o);
+      Loader shards(training_corpus(data((temp_ / "shards").string())), o);
       Batch a(o.packer.shape), b(o.packer.shape);
       std::int64_t pairs = 0;
       for (;;) {
@@ -135,8 +135,8 @@ TEST_F(ChatDataTest, PreparedIsWhatIsStreamed) {
       }
       EXPECT_GT(pairs, 0);
     }
-  Loader stream(open_training_corpus(corpus_options(data(file))), options("pack"));
-  Loader shards(open_training_corpus(corpus_options(data((temp_ / "shards").string(), "none"))), options("pack"));
+  Loader stream(training_corpus(data(file)), options("pack"));
+  Loader shards(training_corpus(data((temp_ / "shards").string(), "none")), options("pack"));
   for (const Corpus* corpus : {&stream.corpus(), &shards.corpus()}) {
     EXPECT_TRUE(corpus->masked());
     EXPECT_EQ(corpus->decode({*corpus->end_token()}), "<|im_end|>") << "answers end what a model writes";
@@ -157,8 +157,8 @@ TEST_F(ChatDataTest, AnyPlaceIsGoneOnFromAndAnyRankReadsItsOwn) {
     LoaderOptions o = options(packing);
     o.feed.repeat = true;
     for (const config::Data& d : {data(file), of_shards, mixed}) {
-      expect_goes_on([&] { return open_training_corpus(corpus_options(d)); }, o);
-      expect_rounds([&] { return open_training_corpus(corpus_options(d)); }, o);
+      expect_goes_on([&] { return training_corpus(d); }, o);
+      expect_rounds([&] { return training_corpus(d); }, o);
     }
   }
 }
@@ -212,10 +212,8 @@ TEST_F(ChatDataTest, LengthsAreThoseOfWhatIsTrainedOn) {
 
 TEST_F(ChatDataTest, AnotherTemplateIsOtherData) {
   const std::string file = write("chat.jsonl", many_conversations(20));
-  EXPECT_NE(open_training_corpus(corpus_options(data(file)))->fingerprint(),
-            open_training_corpus(corpus_options(data(file, "llama3")))->fingerprint());
-  EXPECT_EQ(open_training_corpus(corpus_options(data(file)))->fingerprint(),
-            open_training_corpus(corpus_options(data(file, "auto")))->fingerprint());
+  EXPECT_NE(training_corpus(data(file))->fingerprint(), training_corpus(data(file, "llama3"))->fingerprint());
+  EXPECT_EQ(training_corpus(data(file))->fingerprint(), training_corpus(data(file, "auto"))->fingerprint());
 }
 
 }  // namespace

@@ -165,9 +165,9 @@ TEST(RandomTokens, FillsEveryRowAndUsesTheWholeVocabulary) {
   config::Data data;
   data.train = {"random:1000"};
   const BatchShape shape{.rows = 8, .seq_len = 512, .max_segments = 4};
-  Loader loader(open_training_corpus(corpus_options(data)), options_for(shape, "pack")),
-      again(open_training_corpus(corpus_options(data)), options_for(shape, "pack"));
-  Loader held_out(open_held_out_corpus(corpus_options(data)), options_for(shape, "pack"));
+  Loader loader(training_corpus(data), options_for(shape, "pack")),
+      again(training_corpus(data), options_for(shape, "pack"));
+  Loader held_out(held_out_corpus(data), options_for(shape, "pack"));
   Batch batch(shape), same(shape), other(shape);
   std::vector<int> seen(1000);
   for (int i = 0; i < 20; ++i) {
@@ -189,7 +189,7 @@ TEST(RandomTokens, ANameWithoutAVocabularyIsRefused) {
   config::Data data;
   for (const char* name : {"random:", "random:x", "random:0", "random:-3", "random:5x"}) {
     data.train = {name};
-    EXPECT_THROW(open_training_corpus(corpus_options(data)), UserError) << name;
+    EXPECT_THROW(training_corpus(data), UserError) << name;
   }
 }
 

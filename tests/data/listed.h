@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "data/from_config.h"
 #include "data/loader.h"
 
 namespace redline::data {
@@ -40,6 +41,13 @@ class Listed final : public DocumentSource {
   std::vector<std::int64_t> lengths_;
   bool endless_;
 };
+
+inline std::unique_ptr<Corpus> training_corpus(const config::Data& data) {
+  return open_training_corpus(corpus_options(data));
+}
+inline std::unique_ptr<Corpus> held_out_corpus(const config::Data& data) {
+  return open_held_out_corpus(corpus_options(data));
+}
 
 inline std::vector<std::int64_t> random_lengths(std::size_t count, std::uint64_t most, std::uint64_t seed) {
   std::vector<std::int64_t> lengths;

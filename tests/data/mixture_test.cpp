@@ -181,7 +181,7 @@ TEST(Mixture, StreamsAndDocumentsWithoutEndTakePart) {
     data.train = {(folder.path() / "a.jsonl").string()};
     data.eval = data.train;
     std::vector<std::unique_ptr<Corpus>> corpora;
-    corpora.push_back(open_training_corpus(corpus_options(data)));
+    corpora.push_back(training_corpus(data));
     corpora.push_back(std::make_unique<Listed>(random_lengths(20, 100, 4)));
     corpora.push_back(make_ping(1, 0, Part::training));
     return mixture_of({3, 2, 1}, std::move(corpora));
@@ -221,8 +221,7 @@ TEST(Mixture, ConfigurationsOpenThem) {
   data.train = {path("a.jsonl"), path("b.txt")};
   data.tokenizer = "bytes";
   data.weights = {3, 1};
-  const auto training = open_training_corpus(corpus_options(data)),
-             held_out = open_held_out_corpus(corpus_options(data));
+  const auto training = training_corpus(data), held_out = held_out_corpus(data);
   EXPECT_EQ(training->name(), "a mixture of a.jsonl (75%) and b.txt (25%)");
   EXPECT_EQ(training->files().size(), 2u);
   EXPECT_EQ(data_tokenizer(corpus_options(data)), "bytes");
@@ -230,10 +229,10 @@ TEST(Mixture, ConfigurationsOpenThem) {
   EXPECT_NE(training->fingerprint(), held_out->fingerprint());  // a part of each is held out
 
   data.weights = {1};
-  EXPECT_THROW(open_training_corpus(corpus_options(data)), UserError);
+  EXPECT_THROW(training_corpus(data), UserError);
   data.weights = {1, 1};
   data.train = {path("b.txt"), "ping"};  // of two tokenizers
-  EXPECT_THROW(open_training_corpus(corpus_options(data)), UserError);
+  EXPECT_THROW(training_corpus(data), UserError);
   EXPECT_EQ(names_of_entries({"x/a", "y/b/"}), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(names_of_entries({"x/a", "y/a"}), (std::vector<std::string>{"x/a", "y/a"}));
   EXPECT_EQ(names_of_entries({"a", "a"}), (std::vector<std::string>{"a#1", "a#2"}));

@@ -389,7 +389,7 @@ class LengthsTest : public ::testing::Test {
 TEST_F(LengthsTest, PingIsReadWhole) {
   config::Data data = data_at({"ping"});
   data.documents = 5000;
-  const auto source = open_training_corpus(corpus_options(data));
+  const auto source = training_corpus(data);
   Lengths expected;
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < 5000; ++i) {

@@ -229,22 +229,21 @@ TEST_F(StreamTest, ChangedFilesAreNoticed) {
 
 TEST_F(StreamTest, TheConfigurationDecidesWhatIsAStream) {
   config::Data d;
-  const auto error = [&] { return testing::error_of([&] { open_training_corpus(corpus_options(d)); }); };
+  const auto error = [&] { return testing::error_of([&] { training_corpus(d); }); };
   d.train = {write("a.jsonl", json_lines(texts(100)))};
   EXPECT_TRUE(testing::says(error(), {"data.tokenizer"}));
   d.tokenizer = "bytes";
-  EXPECT_FALSE(open_training_corpus(corpus_options(d))->endless());
-  EXPECT_EQ(open_training_corpus(corpus_options(d))->vocabulary(), 257);
-  EXPECT_NE(open_training_corpus(corpus_options(d))->fingerprint(),
-            open_held_out_corpus(corpus_options(d))->fingerprint());
+  EXPECT_FALSE(training_corpus(d)->endless());
+  EXPECT_EQ(training_corpus(d)->vocabulary(), 257);
+  EXPECT_NE(training_corpus(d)->fingerprint(), held_out_corpus(d)->fingerprint());
   d.tokenizer = "nonsense";
   EXPECT_TRUE(testing::says(error(), {"data.tokenizer"}));
   // Plain text stays bytes with random access until something asks for its documents.
   d = {};
   d.train = {write("a.txt", std::string(1000, 'x'))};
-  EXPECT_NE(dynamic_cast<DocumentSource*>(open_training_corpus(corpus_options(d)).get()), nullptr);
+  EXPECT_NE(dynamic_cast<DocumentSource*>(training_corpus(d).get()), nullptr);
   d.separator = "\n\n";
-  EXPECT_EQ(dynamic_cast<DocumentSource*>(open_training_corpus(corpus_options(d)).get()), nullptr);
+  EXPECT_EQ(dynamic_cast<DocumentSource*>(training_corpus(d).get()), nullptr);
 }
 
 }  // namespace

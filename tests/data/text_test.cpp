@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/from_config.h"
+#include "data/listed.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"
 
@@ -27,7 +28,7 @@ class TextTest : public ::testing::Test {
     return d;
   }
   static std::string error_of(const config::Data& d) {
-    return testing::error_of([&] { open_training_corpus(corpus_options(d)); });
+    return testing::error_of([&] { training_corpus(d); });
   }
   static const DocumentSource& indexed(const Corpus& corpus) { return dynamic_cast<const DocumentSource&>(corpus); }
   // All documents in index order, read whole and again in parts.
@@ -57,7 +58,7 @@ class TextTest : public ::testing::Test {
 
 TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
   const std::string a = lines(10), b = std::string("\x00\xff bytes", 8);
-  const auto source = open_training_corpus(corpus_options(data({write("a.txt", a), write("b.txt", b)}, {"x"})));
+  const auto source = training_corpus(data({write("a.txt", a), write("b.txt", b)}, {"x"}));
   EXPECT_EQ(source->name(), "2 text files");
   EXPECT_EQ(source->vocabulary(), 257);
   EXPECT_EQ(indexed(*source).documents(), 2);
@@ -67,7 +68,7 @@ TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
 TEST_F(TextTest, LongFilesAreOneDocument) {
   for (const int count : {1000, 20000, 300000}) {  // small enough to be copied, and mapped
     const std::string text = lines(count);
-    const auto source = open_training_corpus(corpus_options(data({write("long.txt", text)}, {"x"})));
+    const auto source = training_corpus(data({write("long.txt", text)}, {"x"}));
     EXPECT_EQ(indexed(*source).documents(), 1);
     EXPECT_EQ(text_of(*source), text + "<end>");
   }
@@ -77,8 +78,7 @@ TEST_F(TextTest, HeldOutIsTheLastTwentiethAndStartsALine) {
   for (const int count : {10, 1000, 50000}) {
     const std::string text = lines(count);
     const config::Data d = data({write("t.txt", text)});
-    const std::string training = text_of(*open_training_corpus(corpus_options(d))),
-                      held_out = text_of(*open_held_out_corpus(corpus_options(d)));
+    const std::string training = text_of(*training_corpus(d)), held_out = text_of(*held_out_corpus(d));
     EXPECT_EQ(training + held_out, text + "<end>");
     EXPECT_TRUE(held_out.starts_with("line "));
     EXPECT_GT(held_out.size(), text.size() / 25);
@@ -88,19 +88,19 @@ TEST_F(TextTest, HeldOutIsTheLastTwentiethAndStartsALine) {
 
 TEST_F(TextTest, HeldOutWithoutLinesOrAcrossFiles) {
   const config::Data flat = data({write("flat.txt", std::string(10000, 'x'))});
-  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(flat))).size(), 9500u);
-  EXPECT_EQ(text_of(*open_held_out_corpus(corpus_options(flat))), std::string(500, 'x') + "<end>");
+  EXPECT_EQ(text_of(*training_corpus(flat)).size(), 9500u);
+  EXPECT_EQ(text_of(*held_out_corpus(flat)), std::string(500, 'x') + "<end>");
   // The cut falls into the second file, near its start: files are whole when they can be.
   const config::Data two = data({write("a.txt", std::string(9490, 'a')), write("b.txt", std::string(510, 'b'))});
-  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(two))), std::string(9490, 'a') + "<end>");
-  EXPECT_EQ(text_of(*open_held_out_corpus(corpus_options(two))), std::string(510, 'b') + "<end>");
+  EXPECT_EQ(text_of(*training_corpus(two)), std::string(9490, 'a') + "<end>");
+  EXPECT_EQ(text_of(*held_out_corpus(two)), std::string(510, 'b') + "<end>");
 }
 
 TEST_F(TextTest, EvalOfItsOwnLeavesTrainingWhole) {
   const std::string a = write("a.txt", "short"), b = write("b.txt", "other");
   const config::Data d = data({a}, {b});
-  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(d))), "short<end>");
-  EXPECT_EQ(text_of(*open_held_out_corpus(corpus_options(d))), "other<end>");
+  EXPECT_EQ(text_of(*training_corpus(d)), "short<end>");
+  EXPECT_EQ(text_of(*held_out_corpus(d)), "other<end>");
 }
 
 TEST_F(TextTest, FoldersAndGlobs) {
@@ -111,9 +111,8 @@ TEST_F(TextTest, FoldersAndGlobs) {
   write("f/.DS_Store", std::string("\0\0\0\1Bud1", 8));  // hidden files and folders are not data
   write("f/.git/config", "4");
   const std::string folder = (folder_.path() / "f").string();
-  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(data({folder}, {"x"})))), "1<end>2<end>3<end>");
-  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(data({folder + "/*.md", folder + "/b*"}, {"x"})))),
-            "3<end>2<end>");
+  EXPECT_EQ(text_of(*training_corpus(data({folder}, {"x"}))), "1<end>2<end>3<end>");
+  EXPECT_EQ(text_of(*training_corpus(data({folder + "/*.md", folder + "/b*"}, {"x"}))), "3<end>2<end>");
 }
 
 TEST_F(TextTest, MistakesAreTold) {
@@ -133,8 +132,7 @@ TEST_F(TextTest, BytesThatAreNoTextMustBeAskedFor) {
   config::Data d = data({write("program.txt", program)});
   EXPECT_TRUE(says(error_of(d), {"data.train", "program.txt", "ELF"}));
   d.tokenizer = "bytes";
-  EXPECT_EQ(text_of(*open_training_corpus(corpus_options(d))).size() +
-                text_of(*open_held_out_corpus(corpus_options(d))).size(),
+  EXPECT_EQ(text_of(*training_corpus(d)).size() + text_of(*held_out_corpus(d)).size(),
             program.size() + std::string_view("<end>").size());
   // Text in a wrapping is never meant as it stands, nor is a table one document.
   d.train = {write("table.txt", table + std::string(100, 'x'))};
