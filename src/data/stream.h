@@ -35,9 +35,8 @@ std::unique_ptr<Corpus> open_stream(StreamSettings settings);
 // Whether any of these files can only be read as a stream: .jsonl, Parquet, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);
 
-// Turns a document of the input into tokens, for streams, for preparing and for counting lengths.
-//
-// Encodes for one thread. Tokenizer and chat outlive it.
+// Turns a document of the input into tokens, for streams, for preparing and for counting lengths. It works for one
+// thread; tokenizer and chat outlive it.
 class DocumentEncoder {
  public:
   // `end_token` closes plain documents. `chat`: how conversations are written; null: every document is plain.
