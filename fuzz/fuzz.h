@@ -21,7 +21,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Runs body(); what a user would be told as one sentence is all right.
+// Runs body(); what a user would read as one sentence is all right.
 template <class Body>
 void expect_user_errors(const Body& body) {
   try {
@@ -40,7 +40,7 @@ inline void require(bool holds, std::string_view what) {
 std::string scratch(std::string_view name);
 void write_scratch(std::string_view name, std::string_view bytes);
 
-// One input that holds several files: each part after the first stands behind a length of 32 bits.
+// One input that holds several files: each part after the first follows a length of 32 bits.
 std::string join(const std::vector<std::string>& parts);
 std::vector<std::string> split(std::string_view input, std::size_t parts);
 

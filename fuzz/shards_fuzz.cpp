@@ -1,5 +1,6 @@
 // Prepared folders. One kind of input is the manifest and the two files of a shard as they are; the other is the two
-// files alone, with a manifest made here whose hashes fit them, so that what stands behind the hashes is reached too.
+// files alone, with a manifest made here whose hashes fit them, so that the code after the check of hashes is reached
+// too.
 #include "base/hash.h"
 #include "data/shards/shards.h"
 #include "token_source.h"

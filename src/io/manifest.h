@@ -47,7 +47,7 @@ Manifest read_manifest(FileSystem& files, const Path& folder);
 // folder.
 void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
                     const std::map<std::string, FileHashes>& hashes);
-// Of files that have one hash each.
+// The same for files that have one hash each.
 void write_manifest(FileSystem& files, const Path& folder, std::int64_t step,
                     const std::map<std::string, std::uint64_t>& hashes);
 

@@ -106,7 +106,7 @@ void NewFolder::check(std::string_view where) const {
     fail_user("{}: that is a mount point, which cannot be replaced; name a folder in it", where);
 }
 
-// The remains of an interrupted attempt have a lock that nobody holds, and only files that we make.
+// The remains of an interrupted attempt have a lock that no process holds, and only files that we make.
 void NewFolder::claim(std::string_view where) {
   std::error_code ignored;
   const bool is_link = std::filesystem::is_symlink(partial_, ignored);  // to what is not ours, wherever it leads

@@ -8,7 +8,7 @@
 
 namespace redline::io {
 
-// A lock of the operating system on a file. It ends with its holder, however that ends, and leaves nothing behind.
+// A lock of the operating system on a file. It ends with its holder, however that ends, and no trace of it stays.
 class FileLock {
  public:
   enum class IfBusy { wait, leave };
@@ -20,7 +20,7 @@ class FileLock {
 
   bool held() const { return descriptor_ >= 0; }
   bool busy() const;                      // another process has it
-  bool in_place() const;                  // false: its file was deleted, and the lock keeps nobody out any more
+  bool in_place() const;                  // false: its file was deleted, and the lock keeps no process out any more
   int why_not() const { return error_; }  // errno, where it is not held
 
  private:

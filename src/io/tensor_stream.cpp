@@ -111,7 +111,7 @@ constexpr std::int64_t kAhead = std::int64_t{32} << 20;  // bytes after a window
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// A stretch of the file: a tensor or a part of it, or what is only hashed (the header, what nobody wants here).
+// A stretch of the file: a tensor or a part of it, or what is only hashed (the header, what is not wanted here).
 struct Stretch {
   std::int64_t begin = 0, bytes = 0;
   const StoredTensor* tensor = nullptr;
@@ -207,7 +207,7 @@ void prepare(std::span<std::byte> memory) {
 }
 
 // Lets tasks of a pool go one after the other, in the order of their numbers, which is the order in which they begin.
-// Each waits at a gate of its own: a turn that is over wakes the next one and nobody else.
+// Each waits at a gate of its own: a turn that is over wakes the next one alone.
 class Turns {
  public:
   void restart(std::size_t count) {

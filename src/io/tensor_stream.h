@@ -45,8 +45,8 @@ struct TensorStream {
 };
 
 // `place` gives the destination of each piece and the type it is converted to (as StoredTensor::convert). It is called
-// from this thread and in order, pieces of a tensor included. The memory must stay until `done` was told of all pieces
-// of the window.
+// from this thread and in order, pieces of a tensor included. The memory must stay until `done` was called for all
+// pieces of the window.
 struct PiecePlace {
   std::byte* at = nullptr;
   DType dtype = DType::f32;

@@ -20,6 +20,7 @@
 namespace redline::io {
 namespace {
 
+using redline::testing::at_every_change;
 using redline::testing::FailingFiles;
 using redline::testing::Failure;
 using redline::testing::says;
@@ -133,14 +134,10 @@ TEST(Checkpoint, EveryDamageIsNamedAndPassedOver) {
 
 class CheckpointFailure : public ::testing::TestWithParam<Failure> {};
 
-// Fails at every change in turn, until a pass in which none failed.
 TEST_P(CheckpointFailure, NeverLosesTheOneBefore) {
-  FailingFiles files;
-  std::int64_t nth = 0;
-  for (bool failed = true; failed; ++nth) {
+  const std::int64_t changes = at_every_change(GetParam(), [](FailingFiles& files, std::int64_t nth) {
     TempFolder temp;
     write(real_files(), temp.path(), 1, "a");
-    files.fail_at(nth, GetParam());
     bool threw = false;
     try {
       write(files, temp.path(), 2, "b");
@@ -148,7 +145,6 @@ TEST_P(CheckpointFailure, NeverLosesTheOneBefore) {
       threw = true;
       EXPECT_TRUE(says(e.what(), {temp.path().string(), "no space left"}));
     }
-    failed = files.failed();
     const auto found = newest(temp.path());
     ASSERT_TRUE(found) << "failure at change " << nth;
     EXPECT_TRUE(found->step == 1 || found->step == 2);
@@ -158,24 +154,20 @@ TEST_P(CheckpointFailure, NeverLosesTheOneBefore) {
     write(real_files(), temp.path(), 2, "c");
     EXPECT_EQ(version_of(*newest(temp.path())), "c");
     EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000001", "step_00000002"}));
-  }
-  EXPECT_GT(nth, 15);
+  });
+  EXPECT_GT(changes, 15);
 }
 
 TEST_P(CheckpointFailure, NeverLosesTheOneOfTheSameStep) {
-  FailingFiles files;
-  std::int64_t nth = 0;
-  for (bool failed = true; failed; ++nth) {
+  const std::int64_t changes = at_every_change(GetParam(), [](FailingFiles& files, std::int64_t nth) {
     TempFolder temp;
     write(real_files(), temp.path(), 2, "old");  // the only one there is
-    files.fail_at(nth, GetParam());
     bool threw = false;
     try {
       write(files, temp.path(), 2, "new");
     } catch (const MachineError&) {
       threw = true;
     }
-    failed = files.failed();
     const auto found = newest(temp.path());
     ASSERT_TRUE(found) << "failure at change " << nth;
     EXPECT_EQ(found->step, 2);
@@ -184,29 +176,26 @@ TEST_P(CheckpointFailure, NeverLosesTheOneOfTheSameStep) {
     prune_checkpoints(real_files(), temp.path(), 1, 0);
     EXPECT_EQ(version_of(*newest(temp.path())), version);
     EXPECT_EQ(real_files().list(temp.path()), Names{"step_00000002"}) << "failure at change " << nth;
-  }
-  EXPECT_GT(nth, 15);
+  });
+  EXPECT_GT(changes, 15);
 }
 
 TEST_P(CheckpointFailure, PruningNeverLosesTheNewest) {
-  FailingFiles files;
-  std::int64_t nth = 0;
-  for (bool failed = true; failed; ++nth) {
+  const std::int64_t changes = at_every_change(GetParam(), [](FailingFiles& files, std::int64_t) {
     TempFolder temp;
     for (std::int64_t step = 1; step <= 4; ++step) write(real_files(), temp.path(), step, "a");
-    files.fail_at(nth, GetParam());
     try {
       prune_checkpoints(files, temp.path(), 2, 0, 4);
     } catch (const MachineError&) {
     }
-    failed = files.failed();
     // What is left under a checkpoint's name is whole: nothing is removed in place.
     for (const FoundCheckpoint& left : list_checkpoints(real_files(), temp.path())) {
       EXPECT_EQ(checkpoint_problem(real_files(), left.folder), "");
     }
     prune_checkpoints(real_files(), temp.path(), 2, 0, 4);
     EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000003", "step_00000004"}));
-  }
+  });
+  EXPECT_GT(changes, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFailure, ::testing::Values(Failure::once, Failure::full_disk, Failure::death),
@@ -261,7 +250,7 @@ TEST(Prune, KeepsTheGoodOneBesideTheLast) {
   EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000040"}));
 }
 
-// A run that goes back leaves what it made since: whole, under a name that is nobody's, until it is there again.
+// A run that goes back leaves what it made since: whole, under a name that counts for nothing, until it is there again.
 TEST(LeftCheckpoints, StayUntilTheRunHasPassedThemAgain) {
   TempFolder temp;
   for (std::int64_t step = 10; step <= 40; step += 10) write(real_files(), temp.path(), step, "a");
@@ -301,7 +290,7 @@ TEST(Prune, DamagedNewerOnesDoNotPushOutTheWhole) {
   }
 }
 
-// A copy of step 10 that is called step 20 is not what it says: told, passed over, and not taken away.
+// A copy of step 10 that is called step 20 is not what it says: named, passed over, and not taken away.
 TEST(Checkpoint, UnderTheNameOfAnotherStepIsNamed) {
   TempFolder temp;
   for (const std::int64_t step : {10, 15}) write(real_files(), temp.path(), step, "a");
@@ -467,7 +456,7 @@ TEST(BestCheckpoint, IsTheFolderOfItsStepToWhoeverReads) {
   EXPECT_EQ(resolve_best("best"), "best");  // there is none here
 }
 
-// A link that a kill left beside is in nobody's way; a folder that somebody called best stays, and is told of.
+// A link that a kill left beside is not in the way; a folder that somebody called best stays, and is named.
 TEST(BestCheckpoint, TouchesNothingElse) {
   TempFolder temp;
   write(real_files(), temp.path(), 10, "a");

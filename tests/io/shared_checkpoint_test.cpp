@@ -17,6 +17,7 @@
 namespace redline::io {
 namespace {
 
+using redline::testing::at_every_change;
 using redline::testing::FailingFiles;
 using redline::testing::Failure;
 using redline::testing::RanksHere;
@@ -166,17 +167,13 @@ TEST(SharedCheckpoint, WhatNobodyWroteIsNoCheckpoint) {
 
 class SharedCheckpointFailure : public ::testing::TestWithParam<Failure> {};
 
-// At every change in turn, whichever rank makes it, until a pass in which none failed.
+// Whichever rank makes the change that fails.
 TEST_P(SharedCheckpointFailure, NeverLosesTheOneBeforeAndIsToldToAll) {
-  FailingFiles files;
-  const OpenStretches open = [&](const Path& path) { return files.open_stretches(path); };
-  std::int64_t nth = 0;
-  for (bool failed = true; failed; ++nth) {
+  const std::int64_t changes = at_every_change(GetParam(), [](FailingFiles& files, std::int64_t nth) {
+    const OpenStretches open = [&](const Path& path) { return files.open_stretches(path); };
     TempFolder temp;
     write(3, temp.path(), 1, "a");
-    files.fail_at(nth, GetParam());
     const std::vector<std::string> errors = write(3, temp.path(), 2, "b", files, open);
-    failed = files.failed();
     EXPECT_EQ(std::ranges::count(errors, ""), errors[0].empty() ? 3 : 0) << "all ranks or none, at change " << nth;
     for (const std::string& error : errors)
       EXPECT_TRUE(error.empty() || error.find("no space left") != error.npos) << error;
@@ -187,8 +184,8 @@ TEST_P(SharedCheckpointFailure, NeverLosesTheOneBeforeAndIsToldToAll) {
     EXPECT_EQ(write(3, temp.path(), 2, "c"), Names(3));
     EXPECT_EQ(real_files().read(temp / "step_00000002" / kTensors), tensors_of("c"));
     EXPECT_EQ(real_files().list(temp.path()), (Names{"step_00000001", "step_00000002"}));
-  }
-  EXPECT_GT(nth, 30);
+  });
+  EXPECT_GT(changes, 30);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SharedCheckpointFailure,

@@ -184,7 +184,7 @@ class SharedStreams : public Streams {
     return hashes;
   }
 
-  // Of each rank what is wrong; nothing where all is well. `out_` has what arrived.
+  // What is wrong on each rank; nothing where all is well. `out_` has what arrived.
   std::vector<std::string> stream_all(const FileHashes& hashes) {
     std::vector<std::string> problems;
     out_.clear();

@@ -63,6 +63,18 @@ class FailingFiles final : public FileSystem {
   Failure failure_ = Failure::once;
 };
 
+// Calls body(files, nth) with a file system that fails at its change number `nth`, for every nth up to a call in which
+// none failed. Returns how many calls there were.
+template <class Body>
+std::int64_t at_every_change(Failure failure, const Body& body) {
+  for (std::int64_t nth = 0;; ++nth) {
+    FailingFiles files;
+    files.fail_at(nth, failure);
+    body(files, nth);
+    if (!files.failed() || ::testing::Test::HasFatalFailure()) return nth + 1;
+  }
+}
+
 // Names the instances of a test over kinds of failures.
 inline std::string failure_name(const ::testing::TestParamInfo<Failure>& kind) {
   return kind.param == Failure::once ? "Once" : kind.param == Failure::full_disk ? "FullDisk" : "Death";

@@ -40,7 +40,7 @@ std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& n
 // The reason why bytes are no text, and what to do: "this is a Parquet file, not text; ...". Empty where they may be
 // text. `start`: the first bytes of a file, some kilobytes where it has them; `middle`: others of it, or none;
 // `separator`: control characters that belong there. Bytes of any kind pass with `any_bytes`, but for formats that wrap
-// text, such as archives, which nobody means.
+// text, such as archives: they are never meant.
 std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes);
 
 // "an ELF program", from a magic number that is too long to begin a file of tokens by chance; empty: none was found.

@@ -85,8 +85,8 @@ const RedlineParquet& require_parquet_library(const Path& file, const std::strin
 
 namespace {
 
-// Every thread takes the first row group that nobody has, decodes it in parcels, and waits where it is too far ahead.
-// The first group in line always has a thread, since groups are taken in their order.
+// Every thread takes the first row group that no other thread has, decodes it in parcels, and waits where it is too far
+// ahead. The first group in line always has a thread, since groups are taken in their order.
 
 // One thread decodes 1 GB/s of text or more, which some ten cores tokenize.
 constexpr unsigned kMostThreads = 4;
@@ -149,7 +149,7 @@ struct ParquetRows::Impl {
   const InputFormat& format;
   const RedlineParquet& parquet;
   std::unique_ptr<RedlineParquetFile, void (*)(RedlineParquetFile*)> file;
-  std::vector<std::int64_t> first_row{0};  // of each group, and behind the last
+  std::vector<std::int64_t> first_row{0};  // of each group, and after the last
   const std::int64_t most_ahead;
 
   // The reader's own.
@@ -157,7 +157,7 @@ struct ParquetRows::Impl {
   Parcel current;
   std::size_t given = 0;      // rows of it
   bool running_on = false;    // there was a next() since the last seek()
-  std::exception_ptr broken;  // behind what was given
+  std::exception_ptr broken;  // after what was given
 
   // Shared with the threads.
   std::mutex mutex;
@@ -268,7 +268,7 @@ struct ParquetRows::Impl {
     if (missing != 0) fail_rows();
   }
 
-  // False: nobody wants it any more.
+  // False: it is not wanted any more.
   bool append(Group& group, Parcel& parcel, const RedlineParquetRow& r) {
     const bool too_long = r.size > format.longest_document;
     const bool full = static_cast<std::int64_t>(parcel.bytes.size()) + r.size > kParcelBytes ||
@@ -331,7 +331,7 @@ struct ParquetRows::Impl {
         if (!fetch()) break;
       } catch (const std::exception&) {
         if (block.ends.empty()) throw;
-        broken = std::current_exception();  // behind the rows that came before it
+        broken = std::current_exception();  // after the rows that came before it
         break;
       }
       if (current.too_long && !block.ends.empty()) break;

@@ -34,7 +34,7 @@ std::vector<Path> files_below(const Path& folder, const std::string& key) {
   std::vector<Path> files;
   std::error_code error;
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    // An empty or hidden file in a folder (.DS_Store) is nobody's mistake; one that is named is.
+    // An empty or hidden file in a folder (.DS_Store) is no mistake; one that is named is.
     std::error_code ignored;
     if (it->path().filename().string().starts_with('.')) {
       it.disable_recursion_pending();
@@ -214,11 +214,11 @@ bool TextDocuments::next(TextBlock& block, std::int64_t target, std::int64_t mos
   block.line = json_ ? line_ : 0;
   block.bytes.assign(pending_, start_, taken);
   advance(taken);
-  scanned_ = start_;  // the bytes behind may hold ends that there was no room for
+  scanned_ = start_;  // the bytes after it may hold ends that there was no room for
   return true;
 }
 
-// Makes bytes before `start_` free, then reads some more behind the rest.
+// Makes bytes before `start_` free, then reads some more after the rest.
 void TextDocuments::read_more() {
   if (start_ > 0 && (start_ >= pending_.size() / 2 || start_ >= kRead)) {
     pending_.erase(0, start_);
@@ -509,7 +509,7 @@ void TextInput::check_files() const {
       continue;  // a broken archive may be skipped: next() tells of it
     }
     check_beginning(file, format, beginning);
-    // A text that is one document, and too long, need not be read to be told.
+    // A text that is one document, and too long, need not be read to be refused.
     if (!is_json_lines(file) && format.separator.empty() && compression_of(file) == Compression::none &&
         real_files().size(file) > static_cast<std::uint64_t>(format.longest_document))
       throw TooLong(fmt::format("{}: {}", file.string(), too_long_in_words(file, format)));

@@ -37,7 +37,7 @@ struct RedlineParquet {
 
   // `column`: a leaf of the schema, the names on the way joined by dots.
   RedlineParquetFile* (*open)(const char* path, const char* column, RedlineParquetError*);
-  void (*close)(RedlineParquetFile*);  // behind its last group
+  void (*close)(RedlineParquetFile*);  // after its last group
   std::int64_t (*groups)(const RedlineParquetFile*);
   std::int64_t (*rows)(const RedlineParquetFile*, std::int64_t group);
 

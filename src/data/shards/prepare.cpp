@@ -88,7 +88,7 @@ class EncodePipeline {
   }
 
  private:
-  // A file that cannot be read on is a job without text, and reading goes on behind it.
+  // A file that cannot be read on is a job without text, and reading goes on after it.
   bool take(Job& job) {
     try {
       if (!input_.next(job.text, kBlockTarget, kMostDocuments)) return false;

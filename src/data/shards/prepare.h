@@ -35,7 +35,7 @@ struct PrepareProgress {
 };
 
 struct Prepared {
-  bool stopped = false;       // by the caller: nothing is left behind
+  bool stopped = false;       // by the caller: nothing is left
   bool started_over = false;  // the remains of an interrupted run were removed
   Manifest manifest;
   PrepareProgress total;
@@ -43,7 +43,7 @@ struct Prepared {
   std::vector<std::string> problems;  // the first few that were skipped
 };
 
-// Checks `stop` all the time and calls `show` often. A UserError or MachineError leaves nothing behind either.
+// Checks `stop` all the time and calls `show` often. A UserError or MachineError leaves nothing either.
 Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::atomic<int>& stop,
                  const std::function<void(const PrepareProgress&)>& show);
 

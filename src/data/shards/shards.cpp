@@ -49,6 +49,12 @@ Json json_of(const Split& split) {
   return {{"documents", split.documents()}, {"tokens", split.tokens()}, {"shards", std::move(shards)}};
 }
 
+std::int64_t sum_of(const std::vector<Shard>& shards, std::int64_t Shard::*count) {
+  std::int64_t sum = 0;
+  for (const Shard& s : shards) sum += s.*count;
+  return sum;
+}
+
 // Reads one manifest; every error starts with its name.
 class Reader {
  public:
@@ -156,23 +162,9 @@ class Reader {
 
 }  // namespace
 
-std::int64_t Split::documents() const {
-  std::int64_t sum = 0;
-  for (const Shard& s : shards) sum += s.documents;
-  return sum;
-}
-
-std::int64_t Split::tokens() const {
-  std::int64_t sum = 0;
-  for (const Shard& s : shards) sum += s.tokens;
-  return sum;
-}
-
-std::int64_t Split::learned() const {
-  std::int64_t sum = 0;
-  for (const Shard& s : shards) sum += s.learned;
-  return sum;
-}
+std::int64_t Split::documents() const { return sum_of(shards, &Shard::documents); }
+std::int64_t Split::tokens() const { return sum_of(shards, &Shard::tokens); }
+std::int64_t Split::learned() const { return sum_of(shards, &Shard::learned); }
 
 std::string manifest_text(const Manifest& m) {
   const Json file = m.tokenizer_file.empty() ? Json(nullptr) : Json(m.tokenizer_file);
@@ -205,11 +197,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file_name) {
   return Reader(file_name).manifest(io::parse_json(text, file_name));
 }
 
-namespace {
-
 // One block of memory a file; nothing is held longer than a block.
-
-class BlockWriter {
+class ShardWriter::BlockWriter {
  public:
   BlockWriter(FileSystem& files, const Path& path) : writer_(files.create(path)) {
     file_.name = path.filename().string();
@@ -244,102 +233,85 @@ class BlockWriter {
   BlockedFile file_;
 };
 
-template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span(values));
-}
-
-}  // namespace
-
-struct ShardWriter::Impl {
-  FileSystem& files;
-  Path folder;
-  std::string split;
-  TokenType type;
-  std::int64_t shard_tokens;
-  Split done;
-  Shard shard;  // the open one
-  std::unique_ptr<BlockWriter> tokens, offsets, mask;
-  std::vector<std::uint16_t> narrow;
-  std::vector<std::int32_t> ids;
-  bool masked;
-  std::vector<std::uint8_t> bits;  // of the open shard's mask: what is not written yet, the last byte perhaps in part
-
-  Impl(FileSystem& f, Path to, std::string name, TokenType t, std::int64_t most, bool m)
-      : files(f), folder(std::move(to)), split(std::move(name)), type(t), shard_tokens(most), masked(m) {}
-
-  void open() {
-    const std::string name = fmt::format("{}-{:05}", split, done.shards.size());
-    tokens = std::make_unique<BlockWriter>(files, folder / (name + ".tokens"));
-    offsets = std::make_unique<BlockWriter>(files, folder / (name + ".offsets"));
-    if (masked) mask = std::make_unique<BlockWriter>(files, folder / (name + ".mask"));
-    put_offset();
-  }
-  void put_offset() {
-    const auto at = static_cast<std::uint64_t>(shard.tokens);
-    offsets->write(std::as_bytes(std::span(&at, 1)));
-  }
-  void close() {
-    if (!tokens) return;
-    shard.token_file = tokens->finish();
-    shard.offset_file = offsets->finish();
-    if (masked) {
-      mask->write(bytes_of(bits));
-      bits.clear();
-      shard.mask_file = mask->finish();
-    }
-    done.shards.push_back(std::exchange(shard, {}));
-    tokens.reset();
-    offsets.reset();
-    mask.reset();
-  }
-  // One bit a token, from the lowest of each byte on.
-  void put_mask(std::span<const std::int32_t> document) {
-    for (std::int64_t at = shard.tokens; const std::int32_t token : document) {
-      if (at % 8 == 0) bits.push_back(0);
-      const bool learned = !is_context(token);
-      bits.back() = static_cast<std::uint8_t>(bits.back() | learned << at++ % 8);
-      shard.learned += learned;
-    }
-    const bool part = (shard.tokens + static_cast<std::int64_t>(document.size())) % 8 != 0;
-    const std::size_t whole = bits.size() - (part ? 1 : 0);
-    mask->write(std::as_bytes(std::span(bits).first(whole)));
-    bits.erase(bits.begin(), bits.begin() + static_cast<std::ptrdiff_t>(whole));
-  }
-  void append(std::span<const std::int32_t> document) {
-    const auto size = static_cast<std::int64_t>(document.size());
-    REDLINE_CHECK(size > 0, "an empty document");
-    if (tokens && shard.tokens + size > shard_tokens) close();
-    if (!tokens) open();
-    if (masked) {
-      put_mask(document);
-      ids.resize(document.size());
-      std::ranges::transform(document, ids.begin(), token_id);
-      document = ids;
-    }
-    if (type == TokenType::u16) {
-      narrow.assign(document.begin(), document.end());
-      tokens->write(bytes_of(narrow));
-    } else {
-      tokens->write(std::as_bytes(document));  // not negative, so the bits are those of uint32
-    }
-    shard.tokens += size;
-    shard.documents += 1;
-    put_offset();
-  }
-};
-
 ShardWriter::ShardWriter(FileSystem& files, Path folder, std::string split, TokenType type, std::int64_t shard_tokens,
                          bool masked)
-    : impl_(std::make_unique<Impl>(files, std::move(folder), std::move(split), type, shard_tokens, masked)) {
+    : files_(files),
+      folder_(std::move(folder)),
+      split_(std::move(split)),
+      type_(type),
+      shard_tokens_(shard_tokens),
+      masked_(masked) {
   REDLINE_CHECK(type == TokenType::u16 || type == TokenType::u32, "shards are uint16 or uint32");
 }
 ShardWriter::~ShardWriter() = default;
 
-void ShardWriter::append(std::span<const std::int32_t> document) { impl_->append(document); }
+void ShardWriter::open() {
+  const std::string name = fmt::format("{}-{:05}", split_, done_.shards.size());
+  tokens_ = std::make_unique<BlockWriter>(files_, folder_ / (name + ".tokens"));
+  offsets_ = std::make_unique<BlockWriter>(files_, folder_ / (name + ".offsets"));
+  if (masked_) mask_ = std::make_unique<BlockWriter>(files_, folder_ / (name + ".mask"));
+  put_offset();
+}
+
+void ShardWriter::put_offset() {
+  const auto at = static_cast<std::uint64_t>(shard_.tokens);
+  offsets_->write(std::as_bytes(std::span(&at, 1)));
+}
+
+void ShardWriter::close() {
+  if (!tokens_) return;
+  shard_.token_file = tokens_->finish();
+  shard_.offset_file = offsets_->finish();
+  if (masked_) {
+    mask_->write(std::as_bytes(std::span(bits_)));
+    bits_.clear();
+    shard_.mask_file = mask_->finish();
+  }
+  done_.shards.push_back(std::exchange(shard_, {}));
+  tokens_.reset();
+  offsets_.reset();
+  mask_.reset();
+}
+
+// One bit a token, from the lowest of each byte on.
+void ShardWriter::put_mask(std::span<const std::int32_t> document) {
+  for (std::int64_t at = shard_.tokens; const std::int32_t token : document) {
+    if (at % 8 == 0) bits_.push_back(0);
+    const bool learned = !is_context(token);
+    bits_.back() = static_cast<std::uint8_t>(bits_.back() | learned << at++ % 8);
+    shard_.learned += learned;
+  }
+  const bool part = (shard_.tokens + static_cast<std::int64_t>(document.size())) % 8 != 0;
+  const std::size_t whole = bits_.size() - (part ? 1 : 0);
+  mask_->write(std::as_bytes(std::span(bits_).first(whole)));
+  bits_.erase(bits_.begin(), bits_.begin() + static_cast<std::ptrdiff_t>(whole));
+}
+
+void ShardWriter::append(std::span<const std::int32_t> document) {
+  const auto size = static_cast<std::int64_t>(document.size());
+  REDLINE_CHECK(size > 0, "an empty document");
+  if (tokens_ && shard_.tokens + size > shard_tokens_) close();
+  if (!tokens_) open();
+  if (masked_) {
+    put_mask(document);
+    ids_.resize(document.size());
+    std::ranges::transform(document, ids_.begin(), token_id);
+    document = ids_;
+  }
+  if (type_ == TokenType::u16) {
+    narrow_.assign(document.begin(), document.end());
+    tokens_->write(std::as_bytes(std::span(narrow_)));
+  } else {
+    tokens_->write(std::as_bytes(document));  // not negative, so the bits are those of uint32
+  }
+  shard_.tokens += size;
+  shard_.documents += 1;
+  put_offset();
+}
+
 Split ShardWriter::finish() {
-  impl_->close();
-  return std::move(impl_->done);
+  close();
+  return std::move(done_);
 }
 
 bool is_shard_name(std::string_view name) {

@@ -80,8 +80,24 @@ class ShardWriter {
   Split finish();                                       // synced to the disk; once, at the end
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  class BlockWriter;
+  void open();
+  void close();
+  void put_offset();
+  void put_mask(std::span<const std::int32_t> document);
+
+  FileSystem& files_;
+  Path folder_;
+  std::string split_;
+  TokenType type_;
+  std::int64_t shard_tokens_;
+  bool masked_;
+  Split done_;
+  Shard shard_;  // the open one
+  std::unique_ptr<BlockWriter> tokens_, offsets_, mask_;
+  std::vector<std::uint16_t> narrow_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::uint8_t> bits_;  // of the open shard's mask: not written yet, the last byte perhaps in part
 };
 
 // The names that a ShardWriter gives its files.

@@ -84,7 +84,7 @@ struct TokenSettings {
   std::optional<std::int32_t> end_token = {};  // of formats without an index; empty: the format's usual one
 };
 
-// Of documents that nobody split, the last in so many are held out.
+// Where documents come without a split, the last in so many are held out.
 inline constexpr std::int64_t kHeldOutOf = 64;
 
 class TokenDocuments : public DocumentSource {

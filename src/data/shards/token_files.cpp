@@ -201,7 +201,7 @@ class BinSource final : public TokenDocuments {
   }
 
  private:
-  // Of one long row of ids the last 64th becomes a document of its own, to be held out. Returns how many were made.
+  // The last 64th of one long row of ids becomes a document of its own, to be held out. Returns how many were made.
   std::int64_t part_last_document() {
     std::int64_t tokens = 0;
     for (const BinFile& f : files_) tokens += f.ids.count;

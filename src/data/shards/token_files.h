@@ -1,5 +1,5 @@
-// Tokens that other programs prepared, and from paths to a source of ready-made tokens. The format of a path is told
-// here and nowhere else. docs/formats.md says what is read of each.
+// Tokens that other programs prepared, and from paths to a source of ready-made tokens. The format of a path is
+// recognised here and nowhere else. docs/formats.md says what is read of each.
 #pragma once
 
 #include <array>

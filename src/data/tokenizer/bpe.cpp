@@ -203,7 +203,7 @@ constexpr std::string_view kEndTokens[] = {"<|endoftext|>", "<|end_of_text|>",  
 class PieceCache {
  public:
   struct Entry {
-    std::uint64_t low = 0, high = 0;  // the bytes, zeros behind them
+    std::uint64_t low = 0, high = 0;  // the bytes, then zeros
     std::int32_t ids[3] = {};
     std::uint8_t size = 0;  // 0: nothing here
     std::uint8_t count = 0;

@@ -261,7 +261,7 @@ std::int64_t ChatEncoder::append(const Conversation& conversation, std::vector<s
 
 // Adds the tokens of text_, which begins with `before`. Returns where the first token stands that is not of it alone:
 // one across the border belongs to what follows, whose first letters it has.
-std::size_t ChatEncoder::append_behind(const std::string& before, std::vector<std::int32_t>& tokens) {
+std::size_t ChatEncoder::append_after(const std::string& before, std::vector<std::int32_t>& tokens) {
   const auto from = static_cast<std::ptrdiff_t>(tokens.size());
   before_ids_.clear();
   encoder_.append(before, before_ids_);
@@ -278,9 +278,9 @@ void ChatEncoder::append_messages(const std::vector<Message>& messages, std::vec
   for (const Message& m : as_written(form, messages)) {
     const std::string header = fmt::format("{}{}{}", form.turn, name_of(m.role), form.header_end);
     text_ = header + m.content + form.turn_end + form.after;
-    const std::size_t first = append_behind(header, tokens);
+    const std::size_t first = append_after(header, tokens);
     if (m.role != Role::assistant) continue;
-    std::size_t end = tokens.size();  // behind the token that closes the answer
+    std::size_t end = tokens.size();  // after the token that closes the answer
     while (end > first && tokens[end - 1] != *chat_.end_token()) --end;
     mark(tokens, from, first);
     from = end;
@@ -291,7 +291,7 @@ void ChatEncoder::append_messages(const std::vector<Message>& messages, std::vec
 void ChatEncoder::append_pair(const Conversation& pair, std::vector<std::int32_t>& tokens) {
   const std::size_t from = tokens.size();
   text_ = pair.text + pair.completion;
-  const std::size_t first = append_behind(pair.text, tokens);
+  const std::size_t first = append_after(pair.text, tokens);
   if (chat_.end_token()) tokens.push_back(*chat_.end_token());
   mark(tokens, from, first);
 }

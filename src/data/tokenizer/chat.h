@@ -84,7 +84,7 @@ class ChatEncoder {
  private:
   void append_messages(const std::vector<Message>& messages, std::vector<std::int32_t>& tokens);
   void append_pair(const Conversation& pair, std::vector<std::int32_t>& tokens);
-  std::size_t append_behind(const std::string& before, std::vector<std::int32_t>& tokens);
+  std::size_t append_after(const std::string& before, std::vector<std::int32_t>& tokens);
 
   const Chat& chat_;
   Encoder& encoder_;

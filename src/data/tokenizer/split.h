@@ -75,7 +75,7 @@ struct AddedPart {
   std::string_view text;
 };
 
-// Finds the longest token at the first place that has one, and goes on behind it.
+// Finds the longest token at the first place that has one, and goes on after it.
 class AddedTokens {
  public:
   AddedTokens() = default;

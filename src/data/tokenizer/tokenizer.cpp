@@ -250,8 +250,8 @@ void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const Token
     config["tokenizer_class"] = pieces ? "LlamaTokenizer" : "PreTrainedTokenizerFast";
     config["clean_up_tokenization_spaces"] = false;
     if (pieces) config["legacy"] = false;
-    // As redline gives text to models. Readers that are not told may put a token of their choice before it: llama.cpp
-    // does so where text is split as LLaMA-3 does.
+    // As redline gives text to models. Readers that find no such key may put a token of their choice before it:
+    // llama.cpp does so where text is split as LLaMA-3 does.
     if (pieces || (tokenizer && tokenizer->beginning().empty())) config["add_bos_token"] = false;
     // These take the name of a special token in a text for its characters.
     if (pieces || (tokenizer && tokenizer->name() == "bytes")) config["split_special_tokens"] = true;

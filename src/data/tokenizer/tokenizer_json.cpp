@@ -164,12 +164,16 @@ class Reader {
   }
 
  private:
+  const Json& members_of(const Json& sequence, const char* key) const {
+    const Json* list = member_of(sequence, key);
+    if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"{}\"", file_, key);
+    return *list;
+  }
+
   void read_normalizer(const Json& object, int depth) {
     const std::string type = type_of(object, "a normalizer", file_);
     if (type == "Sequence" && depth < kDeepest) {
-      const Json* list = member_of(object, "normalizers");
-      if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"normalizers\"", file_);
-      for (const Json& one : *list) read_normalizer(one, depth + 1);
+      for (const Json& one : members_of(object, "normalizers")) read_normalizer(one, depth + 1);
     } else if (type == "NFC") {
       t_.nfc = true;
     } else {
@@ -181,9 +185,7 @@ class Reader {
   void read_post_processor(const Json& object, int depth) {
     const std::string type = type_of(object, "a post_processor", file_);
     if (type == "Sequence" && depth < kDeepest) {
-      const Json* list = member_of(object, "processors");
-      if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"processors\"", file_);
-      for (const Json& one : *list) read_post_processor(one, depth + 1);
+      for (const Json& one : members_of(object, "processors")) read_post_processor(one, depth + 1);
     } else if (type == "TemplateProcessing") {
       read_template(object);
     } else if (type != "ByteLevel" && type != "RobertaProcessing" && type != "BertProcessing") {
@@ -221,9 +223,7 @@ class Reader {
   void read_decoder(const Json& object, int depth) {
     const std::string type = type_of(object, "a decoder", file_);
     if (type == "Sequence" && depth < kDeepest) {
-      const Json* list = member_of(object, "decoders");
-      if (list == nullptr || !list->is_array()) fail_user("{}: a Sequence needs its list of \"decoders\"", file_);
-      for (const Json& one : *list) {
+      for (const Json& one : members_of(object, "decoders")) {
         if (t_.decodes) fail_user("{}: a decoder after ByteLevel is not supported", file_);
         read_decoder(one, depth + 1);
       }
@@ -359,7 +359,7 @@ class Reader {
     if (!list.is_array()) fail_user("{}: \"added_tokens\" must be a list", file_);
     std::vector<AddedToken> added;
     std::vector<std::string> contents;
-    // Tokens unknown to the model are numbered behind its vocabulary, in the order of the file, whatever "id" says.
+    // Tokens unknown to the model are numbered after its vocabulary, in the order of the file, whatever "id" says.
     std::int64_t next_id = vocabulary_;
     TokenTable seen(list.size());
     contents.reserve(list.size());

@@ -42,8 +42,20 @@ void cut(std::string_view text, std::vector<std::string_view>& chunks) {
   if (!text.empty()) chunks.push_back(text);
 }
 
+AddedTokens added_of(const std::vector<std::string>& specials) {
+  std::vector<AddedToken> added;
+  for (const std::string& special : specials) {
+    AddedToken token;
+    token.content = special;
+    added.push_back(token);
+  }
+  return AddedTokens(std::move(added));
+}
+
+}  // namespace
+
 // The counting state of one thread.
-class Counter {
+class PieceCounter::Counter {
  public:
   Counter(const SplitPattern& pattern, const AddedTokens& specials, bool nfc)
       : splitter_(pattern.splitter()), specials_(specials), nfc_(nfc) {}
@@ -81,31 +93,9 @@ class Counter {
   std::string normal_;
 };
 
-AddedTokens added_of(const std::vector<std::string>& specials) {
-  std::vector<AddedToken> added;
-  for (const std::string& special : specials) {
-    AddedToken token;
-    token.content = special;
-    added.push_back(token);
-  }
-  return AddedTokens(std::move(added));
-}
-
-}  // namespace
-
-struct PieceCounter::Impl {
-  Impl(const TrainFamily& family, const std::vector<std::string>& specials_, ThreadPool& p)
-      : pattern(compile_split(family.pattern, std::string(family.name))), specials(added_of(specials_)), pool(p) {}
-
-  std::unique_ptr<SplitPattern> pattern;
-  AddedTokens specials;
-  ThreadPool& pool;
-  std::vector<Counter> counters;
-};
-
 PieceCounter::PieceCounter(const TrainFamily& family, const std::vector<std::string>& specials, ThreadPool& pool)
-    : impl_(std::make_unique<Impl>(family, specials, pool)) {
-  for (int i = 0; i < pool.threads(); ++i) impl_->counters.emplace_back(*impl_->pattern, impl_->specials, family.nfc);
+    : pattern_(compile_split(family.pattern, std::string(family.name))), specials_(added_of(specials)), pool_(pool) {
+  for (int i = 0; i < pool.threads(); ++i) counters_.emplace_back(*pattern_, specials_, family.nfc);
 }
 PieceCounter::~PieceCounter() = default;
 
@@ -116,15 +106,14 @@ void PieceCounter::add(const std::vector<std::string_view>& texts) {
     cut(text, chunks);
   }
   std::atomic<std::size_t> next = 0;
-  impl_->pool.run(static_cast<std::int64_t>(impl_->counters.size()), [&](std::int64_t i) {
-    for (std::size_t c = next++; c < chunks.size(); c = next++)
-      impl_->counters[static_cast<std::size_t>(i)].add(chunks[c]);
+  pool_.run(static_cast<std::int64_t>(counters_.size()), [&](std::int64_t i) {
+    for (std::size_t c = next++; c < chunks.size(); c = next++) counters_[static_cast<std::size_t>(i)].add(chunks[c]);
   });
 }
 
 std::vector<CountedPiece> PieceCounter::take() {
   Counts sum;
-  for (Counter& counter : impl_->counters) {
+  for (Counter& counter : counters_) {
     if (sum.empty()) {
       sum = std::move(counter.counts);
     } else {

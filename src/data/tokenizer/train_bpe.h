@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "data/tokenizer/split.h"
 
 namespace redline::data {
 
@@ -37,8 +38,11 @@ class PieceCounter {
   std::vector<CountedPiece> take();  // sorted by their bytes
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  class Counter;
+  std::unique_ptr<SplitPattern> pattern_;
+  AddedTokens specials_;
+  ThreadPool& pool_;
+  std::vector<Counter> counters_;  // one a thread
 };
 
 std::vector<TrainFamily> train_families();
@@ -48,12 +52,12 @@ struct TrainedBpe {
   std::vector<std::pair<std::int32_t, std::int32_t>> merges;  // in order of rank
 };
 
-// Up to `vocabulary` tokens; fewer when nothing is left to merge. Ties go to the pair of lower ids. `progress` is told
+// Up to `vocabulary` tokens; fewer when nothing is left to merge. Ties go to the pair of lower ids. `progress` gets
 // the number of tokens so far now and then.
 TrainedBpe train_bpe(const std::vector<CountedPiece>& pieces, std::int64_t vocabulary,
                      const std::function<void(std::int64_t)>& progress);
 
-// Special tokens get the ids behind the merged ones.
+// Special tokens get the ids after the merged ones.
 std::string tokenizer_json_of(const TrainedBpe& bpe, const TrainFamily& family,
                               const std::vector<std::string>& specials);
 

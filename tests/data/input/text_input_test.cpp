@@ -304,7 +304,7 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
   const std::string good = "{\"text\":\"a\"}\n", bad = "{\"text\":\"" + std::string(2'000'000, 'x') + "\"}\n";
   const std::string path = write("a.jsonl", good + bad + good);
   EXPECT_TRUE(says(error_of({path}, format), {path + ":2:1: ", "1000 bytes"}));
-  // It is one malformed document: what stands behind it is read, with its line and its place.
+  // It is one malformed document: what follows it is read, with its line and its place.
   for (const std::string& end : {good, std::string()}) {
     TextInput input({write("l.jsonl", good + bad + bad + good + end), write("m.jsonl", bad.substr(0, 5000)), path},
                     format, "INPUT");

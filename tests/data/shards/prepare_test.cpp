@@ -243,35 +243,20 @@ TEST_F(PrepareTest, FailuresEverywhere) {
   s.val_fraction = 0.2;
   run(s);
   const Folder wanted = contents(out_);
-  for (const auto failure : {redline::testing::Failure::full_disk, redline::testing::Failure::death}) {
-    std::int64_t failed = 0;
-    for (std::int64_t nth = 0;; ++nth) {
+  for (const auto failure : {testing::Failure::full_disk, testing::Failure::death}) {
+    const std::int64_t changes = testing::at_every_change(failure, [&](FileSystem& files, std::int64_t nth) {
       real_files().remove_all(out_);
-      redline::testing::FailingFiles files;
-      files.fail_at(nth, failure);
-      std::string error;
-      try {
-        run(s, files);
-      } catch (const MachineError& e) {
-        error = e.what();
+      const std::string error = testing::error_of<MachineError>([&] { run(s, files); });
+      const bool failed = error != "no error";
+      EXPECT_TRUE(!failed || says(error, {"no space left on device"})) << error;
+      if (!real_files().exists(out_ / kManifestFile)) {
+        EXPECT_TRUE(failed) << nth;
+        EXPECT_TRUE(failure == testing::Failure::death || real_files().list(out_).empty()) << nth;
+        run(s);
       }
-      if (!files.failed()) break;
-      ++failed;
-      if (!error.empty()) {
-        EXPECT_TRUE(says(error, {"no space left on device"}));
-      }
-      if (real_files().exists(out_ / kManifestFile)) {
-        EXPECT_TRUE(contents(out_) == wanted) << nth;
-        continue;
-      }
-      EXPECT_FALSE(error.empty()) << nth;
-      if (failure == redline::testing::Failure::full_disk) {
-        EXPECT_TRUE(real_files().list(out_).empty()) << nth;
-      }
-      run(s);
       EXPECT_TRUE(contents(out_) == wanted) << nth;
-    }
-    EXPECT_GT(failed, 20);
+    });
+    EXPECT_GT(changes, 20);
   }
 }
 

@@ -53,7 +53,7 @@ void expect_refused(const char* pointer, const Json& value, std::string_view nam
   EXPECT_TRUE(says(error, {named})) << pointer << ": " << error;
 }
 
-// <end> before and behind a text, in the library's words.
+// <end> before and after a text, in the library's words.
 Json with_template() {
   Json json = small();
   json["post_processor"] = Json::parse(R"({"type": "Sequence", "processors": [
