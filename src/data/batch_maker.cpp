@@ -213,27 +213,17 @@ class IndexedPieces final : public PieceSource {
 
 class StreamedBatches final : public BatchMaker {
  public:
-  StreamedBatches(std::vector<std::unique_ptr<Shuffler>> sources, MixtureSchedule schedule,
+  StreamedBatches(RoundPacker::Sources sources, std::vector<ChunkReader*> readers, MixtureSchedule schedule,
                   const PackerSettings& settings, Replica replica, StageCounters& counters)
-      : StreamedBatches(readers_of(sources), std::move(sources), std::move(schedule), settings, replica, counters) {}
+      : BatchMaker(std::move(sources), std::move(schedule), settings, replica, counters) {
+    readers_ = std::move(readers);
+    restore({});
+  }
 
   LoaderState state() const override { return rounds_.state(); }
   bool restore(const LoaderState& state) override { return rounds_.restore(state); }
 
  private:
-  StreamedBatches(std::vector<ChunkReader*> readers, std::vector<std::unique_ptr<Shuffler>> sources,
-                  MixtureSchedule schedule, const PackerSettings& settings, Replica replica, StageCounters& counters)
-      : BatchMaker({std::make_move_iterator(sources.begin()), std::make_move_iterator(sources.end())},
-                   std::move(schedule), settings, replica, counters) {
-    readers_ = std::move(readers);
-    restore({});
-  }
-  static std::vector<ChunkReader*> readers_of(const std::vector<std::unique_ptr<Shuffler>>& sources) {
-    std::vector<ChunkReader*> readers;
-    for (const auto& source : sources) readers.push_back(&source->reader());
-    return readers;
-  }
-
   std::int64_t waited_ns() const override { return rounds_.waited_ns(); }
   // The target of a last token is what follows in the document, whether or not a batch will hold that.
   std::int64_t add_pieces(Batch& batch) override {
@@ -509,15 +499,18 @@ std::unique_ptr<BatchMaker> make_batch_maker(const std::vector<OrderedCorpus>& s
                                             replica, workers, limit_bytes, counters);
   }
   const auto many = static_cast<std::int64_t>(sources.size());
-  std::vector<std::unique_ptr<Shuffler>> shufflers;
+  RoundPacker::Sources shufflers;
+  std::vector<ChunkReader*> readers;
   for (std::int64_t i = 0; i < many; ++i) {
     std::int64_t own = workers * (i + 1) / many - workers * i / many;
     if (workers > 0) own = std::max<std::int64_t>(own, 1);
     const auto& [corpus, order] = sources[static_cast<std::size_t>(i)];
-    shufflers.push_back(
-        std::make_unique<Shuffler>(corpus->feed(order), order.repeat, own, limit_bytes / many, counters));
+    auto shuffler = std::make_unique<Shuffler>(corpus->feed(order), order.repeat, own, limit_bytes / many, counters);
+    readers.push_back(&shuffler->reader());
+    shufflers.push_back(std::move(shuffler));
   }
-  return std::make_unique<StreamedBatches>(std::move(shufflers), std::move(schedule), settings, replica, counters.pack);
+  return std::make_unique<StreamedBatches>(std::move(shufflers), std::move(readers), std::move(schedule), settings,
+                                           replica, counters.pack);
 }
 
 }  // namespace redline::data
