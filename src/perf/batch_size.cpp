@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "model/lowering.h"
 #include "perf/fp8_choice.h"
-#include "perf/measure.h"
+#include "perf/profile.h"
 
 namespace redline::perf {
 namespace {
@@ -131,8 +131,30 @@ std::string why(const Choice& choice, const Machine& machine) {
 namespace {
 
 constexpr std::size_t kCandidates = 3;
-constexpr double kHopeless = 0.8;      // of the best one's expected rate: a plan is not that wrong (docs/results.md)
-constexpr double kTimedSeconds = 0.5;  // of each candidate
+constexpr double kHopeless = 0.8;  // of the best one's expected rate: a plan is not that wrong (docs/results.md)
+constexpr std::int64_t kTimedMicroBatches = 3;
+constexpr int kRounds = 3;
+
+// Time of a step without the wait for batches, from steps of one micro-batch and of a few: all micro-batches but the
+// first take the same time. The best of a few rounds is taken, since little time is spent on each candidate.
+double seconds_of_a_step(const config::Config& config, device::Device& device, const StopFlag* stop) {
+  const std::int64_t all = config.train.accumulate, few = std::min(all, kTimedMicroBatches);
+  Steps steps(config, device, stop);
+  std::int64_t index = 0;
+  const auto run = [&](std::int64_t micro_batches) {
+    const StepTimes t = steps.step(index++, micro_batches);
+    return t.seconds - t.waited;
+  };
+  run(few);                           // products are tuned, attention is chosen
+  if (device.runs_ahead()) run(few);  // graphs are replayed from here on
+  double one = std::numeric_limits<double>::infinity(), several = one;
+  for (int round = 0; round < kRounds; ++round) {
+    one = std::min(one, run(1));
+    if (few > 1) several = std::min(several, run(few));
+  }
+  if (few == 1) return one;
+  return one + static_cast<double>(all - 1) * std::max(0.0, several - one) / static_cast<double>(few - 1);
+}
 
 // Takes fp8 for every product that the card can compute. Once the batch is known, the products that are worth it are
 // found.
@@ -144,24 +166,20 @@ config::Config as_measured(const config::Config& config, device::Device& device)
 // The rest stay as they were planned where a signal ends it.
 void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::Device& device,
                  const SearchOptions& options) {
-  SearchOptions budget = options;
-  budget.each = kTimedSeconds;
   Bench bench;
   bench.kind = device.kind();
-  bench.measure = [&](const config::Config& config, double seconds) {
-    MeasureOptions timed;
-    timed.seconds = seconds;
-    timed.stop = options.stop;
-    timed.without_data = true;  // the same for all of them
+  bench.measure = [&](const config::Config& config, double) {  // a few steps have to do, however long they take
+    Measured m;
     try {
-      return time_steps(config, device, timed);
+      const double seconds = seconds_of_a_step(config, device, options.stop);
+      m.step_ms = 1e3 * seconds;
+      m.tokens_per_s = static_cast<double>(setting_of(config).rows() * config.train.seq_len) / seconds;
     } catch (const MachineError& e) {  // it did not fit after all; the next one is smaller or computes more again
-      Measured none;
-      none.problem = e.what();
-      return none;
+      m.problem = e.what();
     }
+    return m;
   };
-  Search search(budget, bench);
+  Search search(options, bench);
   search.expect(rows.size());
   const config::Config config = as_measured(asked, device);
   try {

@@ -43,17 +43,13 @@ double noise_of(const std::vector<double>& times) {
 class Stretch {
  public:
   Stretch(const config::Config& config, device::Device& device, const MeasureOptions& options)
-      : all_(config.train.accumulate),
-        slots_(static_cast<double>(config.train.batch_size * config.train.seq_len)),
-        device_(device),
-        options_(options),
-        steps_(config, device, options.stop) {}
+      : all_(config.train.accumulate), device_(device), options_(options), steps_(config, device, options.stop) {}
 
   Measured run() {
     if (warm_up()) time_steps();
     Measured m;
     const double seconds = step_seconds();
-    const Work work = options_.without_data ? Work{slots_} : steps_.work();
+    const Work work = steps_.work();
     const auto micro_batches = static_cast<double>(all_);
     m.step_ms = 1e3 * seconds;
     m.tokens_per_s = work.tokens * micro_batches / seconds;
@@ -88,7 +84,7 @@ class Stretch {
       const StepTimes again = steps_.step(index_++, 1);
       if (again.seconds > kSlow * options_.seconds) {
         waited_ = again.waited;
-        times_[0] = {again.seconds - left_out(again)};
+        times_[0] = {again.seconds};
         timed_ = again.seconds;
         return false;
       }
@@ -100,36 +96,32 @@ class Stretch {
     return true;
   }
 
-  double left_out(const StepTimes& t) const { return options_.without_data ? t.waited : 0; }
-
   std::optional<double> joules() const {
     const auto sample = options_.gpu ? options_.gpu->latest() : std::nullopt;
     return sample ? sample->energy_j : std::nullopt;
   }
 
-  // Where the device runs ahead, a step's time is from the end of the one before to its own. A wait that is left out is
-  // known of steps that are awaited one by one.
+  // Where the device runs ahead, a step's time is from the end of the one before to its own.
   void time_steps() {
     const std::optional<double> energy = joules();
-    const bool ahead = device_.runs_ahead() && !options_.without_data;
+    const bool ahead = device_.runs_ahead();
     const double begin = steady_seconds();
     double last = begin;
     std::int64_t under_way = 0;  // micro-batches of the step that is not over
     const auto next = [&](std::int64_t micro_batches) {
       const StepTimes t = ahead ? steps_.queue(index_++, micro_batches) : steps_.step(index_++, micro_batches);
       waited_ += t.waited;
-      return left_out(t);
     };
-    const auto over = [&](std::int64_t micro_batches, double without = 0) {
+    const auto over = [&](std::int64_t micro_batches) {
       const double now = steady_seconds();
-      times_[static_cast<std::size_t>(micro_batches - 1)].push_back(now - last - without);
+      times_[static_cast<std::size_t>(micro_batches - 1)].push_back(now - last);
       last = now;
     };
     for (std::int64_t round = 0;; ++round) {
       const std::int64_t micro_batches = whole_steps() ? few() : 1 + round % few();
-      const double without = next(micro_batches);
+      next(micro_batches);
       if (!ahead) {
-        over(micro_batches, without);
+        over(micro_batches);
       } else {
         if (under_way > 0) steps_.take(), over(under_way);
         under_way = micro_batches;
@@ -145,7 +137,6 @@ class Stretch {
   }
 
   std::int64_t all_;  // micro-batches of a step
-  double slots_;      // for tokens, of a micro-batch
   device::Device& device_;
   const MeasureOptions& options_;
   Steps steps_;
@@ -163,10 +154,6 @@ std::string memory_problem(const config::Config& config, device::Device& device)
 
 }  // namespace
 
-Measured time_steps(const config::Config& config, device::Device& device, const MeasureOptions& options) {
-  return Stretch(config, device, options).run();
-}
-
 Measured measure(const config::Config& asked, device::Device& device, const MeasureOptions& options) {
   Measured m;
   try {
@@ -180,7 +167,7 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
       config = choice.config;
       fp8 = "fp8: " + model::in_words(model::fp8_products(config), choice.reasons);
     }
-    m = time_steps(config, device, options);
+    m = Stretch(config, device, options).run();
     if (!fp8.empty()) m.note = m.note.empty() ? fp8 : fmt::format("{}; {}", fp8, m.note);
   } catch (const std::bad_alloc&) {
     m.problem = "there is not enough memory for it";

@@ -33,13 +33,10 @@ struct MeasureOptions {
   double peak_flops = 0;           // the peak of MFU
   const StopFlag* stop = nullptr;  // once set, measure() ends with an Interrupted
   const device::GpuMonitor* gpu = nullptr;
-  bool without_data = false;  // token slots count, not real targets, and the wait for batches does not
 };
 
 // A configuration that cannot run here is a `problem` in the result, not an error: too little memory, a missing kernel,
 // data that do not fit the model. The plan chooses an automatic batch size.
 Measured measure(const config::Config& config, device::Device& device, const MeasureOptions& options);
-// The same with the batch and the products as the configuration has them, and what is wrong is thrown.
-Measured time_steps(const config::Config& config, device::Device& device, const MeasureOptions& options);
 
 }  // namespace redline::perf

@@ -266,6 +266,7 @@ constexpr std::size_t kLookedAt = 6;
 
 // Modes within this of the fastest are as fast; of them the one is taken that sends the fewest bytes.
 constexpr double kAsFast = 0.995;
+constexpr double kAsLong = 1.005;  // the same of times, on ranks that were started
 
 // The largest share that a rank owns of an array.
 double largest_share(std::int64_t elements, int ranks) {
@@ -470,7 +471,7 @@ ModeChoice choose_mode(const config::Config& config, const RankMachine& machine,
     return {fit.back().mode, "zero1 does not fit"};
   }
   const Way fastest = *std::ranges::min_element(fit, {}, &Way::seconds);
-  const Way chosen = zero1 != fit.end() && kAsFast * zero1->seconds <= fastest.seconds ? *zero1 : fastest;
+  const Way chosen = zero1 != fit.end() && zero1->seconds <= kAsLong * fastest.seconds ? *zero1 : fastest;
   std::vector<std::string> times;
   for (const Way& w : fit) times.push_back(fmt::format("{} {:.0f} ms", name_of(w.mode), 1e3 * w.seconds));
   return {chosen.mode, fmt::format("the fastest by the plan ({})", fmt::join(times, ", "))};

@@ -135,7 +135,7 @@ struct ModeChoice {
   dist::Mode mode = dist::Mode::zero1;
   std::string why;  // a clause: "the fastest by the plan (zero1 281 ms, ddp 290 ms, fsdp 303 ms)"
 };
-// Chooses for the configuration's own batch and recompute. Among modes of equal speed (kAsFast) zero1 wins. Without a
+// Chooses for the configuration's own batch and recompute. Among modes of equal speed (kAsLong) zero1 wins. Without a
 // plan the choice is zero1, or fsdp where zero1 does not fit.
 ModeChoice choose_mode(const config::Config& config, const RankMachine& machine, int ranks);
 

@@ -19,8 +19,6 @@
 namespace redline::perf {
 namespace {
 
-constexpr double kLeastSeconds = 0.1;  // that a candidate is timed for, however little time is left
-
 std::string in_text(const ops::ProductHow& how) {
   return fmt::format(" math {} bits {} fast {}", static_cast<int>(how.math), static_cast<int>(how.bits), how.fast_sums);
 }
@@ -132,7 +130,7 @@ double Search::begin(const std::string& name) {
   leave_out();
   if (options_.each > 0) return options_.each;
   const double rest = share_ * options_.seconds - (steady_seconds() - start_);
-  return std::max(kLeastSeconds, rest / static_cast<double>(left) / 2);
+  return std::max(options_.least, rest / static_cast<double>(left) / 2);
 }
 
 void Search::measure(Trial& row, const KeyValues& keys) {

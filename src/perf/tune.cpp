@@ -13,14 +13,20 @@
 namespace redline::perf {
 namespace {
 
-constexpr std::size_t kSettings = 4;  // batch sizes and recomputes that are measured
-constexpr int kTurns = 3;             // of the winner and the start at the end
-constexpr double kForTheEnd = 0.25;   // of the time: the winner against the start
+constexpr std::size_t kSettings = 4;   // batch sizes and recomputes that are measured
+constexpr int kTurns = 3;              // of the winner and the start at the end
+constexpr double kForTheEnd = 0.25;    // of the time: the winner against the start
+constexpr double kLeastSeconds = 0.2;  // that a candidate is timed for, since the differences are small
+
+SearchOptions timed_longer(SearchOptions options) {
+  options.least = kLeastSeconds;
+  return options;
+}
 
 class Tuning {
  public:
   Tuning(const LoadConfig& load, const Bench& bench, const TuneOptions& options)
-      : options_(options), search_(options, bench, load) {
+      : options_(options), search_(timed_longer(options), bench, load) {
     tuned_.start = tuned_.best = load({});
   }
 

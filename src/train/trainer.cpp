@@ -378,7 +378,7 @@ std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
   RunState state = read_run_state(files_, checkpoint);
   state.loader = read_loader_state(files_, checkpoint);
   const std::optional<config::Config> before = config_of_checkpoint(files_, checkpoint);
-  loop.load_checkpoint(checkpoint, before ? &*before : nullptr);
+  loop.load_checkpoint(checkpoint, pointer_to(before));
   leave_after(step);
   return state;
 }
