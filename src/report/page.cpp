@@ -1,4 +1,4 @@
-// Fills page.html in: the data for its script, and the same as tables. Of a run, a long curve becomes a thousand
+// Fills page.html in: the data for its script, and the same as tables. A run's long curve becomes a thousand
 // stretches, each with its mean, its least and its largest value: noise becomes a line, and every spike stays.
 #include "report/page.h"
 
@@ -39,7 +39,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// Objects are rows with their keys. Of a long list of numbers a few say where it goes.
+// Objects are rows with their keys. A few numbers of a long list say where it goes.
 std::string tables(const io::Json& value) {
   constexpr std::size_t kNumbers = 9;
   if (value.is_string()) return escaped(value.get<std::string>());
@@ -153,7 +153,7 @@ io::Json evaluations(const RunRecord& run, Column column) {
   return out;
 }
 
-// Figures of names that the run gave. Of many rows some, the last among them.
+// Figures of names that the run gave. Where there are many rows some are shown, the last among them.
 io::Json named(const RunRecord& run) {
   io::Json all = io::Json::array();
   for (const NamedHistory& of : run.named) {
@@ -258,7 +258,7 @@ model::Fp8Seen seen_at(const Fp8History& t, std::size_t look) {
 }
 
 // The tensors in eight bits: shares of the few that were ever worst, look by look, and all of them at the last look,
-// the worst first. Of many looks a stretch has its largest share.
+// the worst first. Where there are many looks, a stretch of them shows its largest share.
 io::Json fp8(const RunRecord& run) {
   const std::size_t looks = run.fp8.steps.size();
   if (looks == 0) return nullptr;
