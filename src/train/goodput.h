@@ -1,5 +1,5 @@
 // Goodput divides the time of a session into parts. It is always in exactly one part, so that the parts add up to the
-// wall time. report/run_goodput.h adds sessions up.
+// wall time. report/run_record.h adds sessions up.
 #pragma once
 
 #include <array>

@@ -32,7 +32,7 @@ Compression compression_of(const Path& path);  // by the end of its name
 std::int64_t zstd_window_limit(std::int64_t file_bytes);
 
 // A .gz that is not gzip is a UserError at the first read(). A .txt that is gzip comes as its bytes, and the reader
-// refuses them (data/input/file_kind.h).
+// refuses them (why_not_text).
 std::unique_ptr<ByteStream> open_byte_stream(const Path& path);
 // The same over bytes in memory; `name` decides the compression and stands in the errors.
 std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& name);

@@ -21,7 +21,7 @@ std::vector<Path> expand_paths(const std::vector<std::string>& paths, const std:
 
 // The layout of documents in files. A file whose name (less .gz or .zst) ends in .jsonl, .ndjson or .json holds one
 // JSON object a line; blank lines are skipped. Each row of a .parquet is a document. Any other file is text, without
-// its byte order mark. Other kinds of files (data/input/file_kind.h), and a .csv without a separator, are an error.
+// its byte order mark. Other kinds of files (data/input/byte_stream.h), and a .csv without a separator, are an error.
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field; a column of Parquet
   std::string separator;            // between the documents of a text file; empty: a file is one document

@@ -1,5 +1,5 @@
 // The interface of the Parquet module (module.cpp, a shared object that is linked with Arrow), which
-// data/input/parquet_library.h loads. It is C, without types of the standard library: module and program may be built
+// data/input/parquet.cpp loads. It is C, without types of the standard library: module and program may be built
 // apart.
 #pragma once
 

@@ -43,11 +43,11 @@ inline constexpr std::string_view kQwenPattern =
 std::unique_ptr<SplitPattern> family_split(std::string_view pattern);
 
 // `pattern` is Oniguruma's. A construct that is not supported is a UserError that starts with `where`. A pattern of a
-// known family takes the faster way (family_split.h).
+// known family takes the faster way (family_split).
 std::unique_ptr<SplitPattern> compile_split(std::string_view pattern, std::string where);
 // The same always through PCRE2: the reference for our own code.
 std::unique_ptr<SplitPattern> compile_pcre2_split(std::string_view pattern, std::string where);
-// A pattern already written for PCRE2 (onig_pattern.h).
+// A pattern already written for PCRE2 (pcre2_pattern).
 std::unique_ptr<SplitPattern> raw_pcre2_split(const std::string& pattern, std::string where);
 
 // A pattern for PCRE2 (UTF, multi-line, newline is LF) that matches the same as Oniguruma with `pattern`. Character
