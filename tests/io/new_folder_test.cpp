@@ -107,8 +107,9 @@ TEST(NewFolder, OfSeveralAtOnceOneMakesItAndTheOthersAreRefused) {
 }
 
 TEST(NewFolder, AFailureAnywhereLeavesNoHalfFolder) {
-  for (const testing::Failure failure : {testing::Failure::once, testing::Failure::full_disk, testing::Failure::death})
-    testing::at_every_change(failure, [](FileSystem& files, std::int64_t nth) {
+  for (const testing::Failure failure :
+       {testing::Failure::once, testing::Failure::full_disk, testing::Failure::death}) {
+    const std::int64_t changes = testing::at_every_change(failure, [](FileSystem& files, std::int64_t nth) {
       const testing::TempFolder temp;
       real_files().replace(temp / "source", "copied");
       try {
@@ -120,6 +121,8 @@ TEST(NewFolder, AFailureAnywhereLeavesNoHalfFolder) {
       fill(real_files(), temp / (names.empty() ? "out" : "again"), temp / "source");  // what was left is not in the way
       ASSERT_LT(nth, 100);
     });
+    EXPECT_GT(changes, 5);
+  }
 }
 
 }  // namespace

@@ -209,6 +209,7 @@ inline std::vector<double> losses(const Recorder& r) {
 inline Ran expect_the_same_in_parts(const config::Config& config, const Path& folder) {
   const Ran whole = run(config, folder / "whole");
   const auto steps = static_cast<std::int64_t>(whole.seen.steps.size());
+  EXPECT_EQ(steps, config.train.max_steps);
   std::vector<double> seen;
   for (std::int64_t i = 1; i <= steps; ++i) {
     const Ran part = run(config, folder / "parts", true, real_files(), i < steps);
