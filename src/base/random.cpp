@@ -28,7 +28,7 @@ inline float log_of(std::uint32_t word) {
 struct SinCos {
   float sine, cosine;
 };
-// Of 2 pi v, v in [0, 1]: Taylor's polynomials within an eighth of a turn of the nearest quarter.
+// Sine and cosine of 2 pi v, v in [0, 1]: Taylor's polynomials within an eighth of a turn of the nearest quarter.
 inline SinCos turn(float v) {
   const auto quarter = static_cast<std::int32_t>(4.0f * v + 0.5f);
   const float a = 6.28318531f * (v - 0.25f * static_cast<float>(quarter)), z = a * a;

@@ -209,8 +209,7 @@ std::unique_ptr<Corpus> open_held_out_corpus(const CorpusOptions& options) {
 }
 
 std::optional<std::string> data_tokenizer(const CorpusOptions& options) {
-  if (options.weights.empty()) {  // the first entry tells it: the manifests of
-                                  // others are not looked at
+  if (options.weights.empty()) {  // the first entry tells it: the manifests of others are not looked at
     std::vector<DataPath> train;
     for (const std::string& path : options.train)
       train.push_back(train.empty() ? data_paths({path}, kTrain)[0] : DataPath{path});

@@ -319,7 +319,7 @@ bool has_code_for(std::string_view architectures, int major, int minor) {
     architectures.remove_prefix(std::min(end + 1, architectures.size()));
     int built = 0;
     const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), built);
-    if (error != std::errc()) continue;
+    if (error != std::errc()) return true;  // "native", "all": CMake chose them
     const std::string_view kind(rest, static_cast<std::size_t>(word.data() + word.size() - rest));
     const int card = 10 * major + minor;
     if (kind.starts_with('a') ? card == built

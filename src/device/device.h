@@ -159,7 +159,7 @@ struct CudaStatus {
 CudaStatus cuda_status();
 
 // Whether code for these architectures, as "80 90a", runs on a card: "90a" on 9.0 alone, "80-real" on 8.x, and "80",
-// which brings PTX along, on every later card, too.
+// which brings PTX along, on every later card, too. CMake's words, as "native", name no card that could be refused.
 bool has_code_for(std::string_view architectures, int major, int minor);
 
 // The card memory that a process takes beside its own buffers. It is known here without CUDA, so that a run can be

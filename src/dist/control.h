@@ -40,7 +40,7 @@ class Control {
   const std::vector<std::string>& hosts() const;  // by rank
 
   // Meetings: every rank calls the same ones in the same order, and each returns when all have come. Threads that do so
-  // at the same time use channels of their own. Behind the end of the run they throw a MachineError with its sentence.
+  // at the same time use channels of their own. After the end of the run they throw a MachineError with its sentence.
   std::vector<std::string> all_gather(std::string_view mine, std::string_view channel = "");  // by rank
   std::string broadcast(std::string_view from_rank_0, std::string_view channel = "");  // others' words are dropped
   void barrier(std::string_view channel = "");

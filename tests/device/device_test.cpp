@@ -155,6 +155,8 @@ TEST(HasCodeFor, AnArchitecture) {
   EXPECT_TRUE(has_code_for("80-real", 8, 6));
   EXPECT_FALSE(has_code_for("80-real", 9, 0));
   EXPECT_TRUE(has_code_for("90a 80", 8, 0));
+  EXPECT_TRUE(has_code_for("native", 8, 6));
+  EXPECT_TRUE(has_code_for("all-major", 8, 6));
   EXPECT_FALSE(has_code_for("", 9, 0));
 }
 

@@ -103,8 +103,6 @@ class ShardWriter {
 // The names that a ShardWriter gives its files.
 bool is_shard_name(std::string_view name);
 
-// Prepared folders as a source of documents. Files are mapped, and offsets and ids are read in place. Every block is
-// checked against its hash when it is first touched.
 // Whether `redline data prepare` made this folder, or began to make it.
 bool is_prepared_folder(const Path& folder);
 
@@ -120,7 +118,8 @@ struct PreparedFolder {
 PreparedFolder read_prepared_folder(const Path& folder, const std::string& key);
 
 // The documents of one or more folders of the same tokenizer. Training takes their train splits and evaluation their
-// val splits. Where no folder has a val split, the last 64th of the documents is held out.
+// val splits. Where no folder has a val split, the last 64th of the documents is held out. Files are mapped, and
+// offsets and ids are read in place; every block is checked against its hash when it is first touched.
 std::unique_ptr<DocumentSource> open_shards(const std::vector<PreparedFolder>& folders, TokenSettings settings);
 
 }  // namespace redline::data
