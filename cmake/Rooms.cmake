@@ -81,7 +81,7 @@ foreach(floor IN LISTS redline_floors)
     add_library(redline_${room} STATIC ${sources} ${kernels})
     redline_unity(redline_${room})
     target_link_libraries(redline_${room} PUBLIC ${lower_rooms} redline_settings)
-    if(room MATCHES "^(cli|config|perf|report)$")  # no work of theirs is long: a fifth less to compile
+    if(room MATCHES "^(cli|config|perf|program|report|train)$")  # no work of theirs is long: a fifth less to compile
       target_compile_options(redline_${room} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     endif()
     if(redline_cuda_enabled)
