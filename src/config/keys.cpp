@@ -84,7 +84,7 @@ std::vector<Key> build_table() {
      "probability of zeroing an element of a branch before it joins the residual stream"},
     {"model.init", allowed, in<model, &Model::init>(), any(), {"normal", "zero_out"}, "",
      "how fresh weights begin; normal: all matrices random; zero_out: what writes into the residual stream is zero "
-     "(the projections o and down; in olmo2 the norms behind them), so that a layer begins as nothing"},
+     "(the projections o and down; in olmo2 the norms after them), so that a layer begins as nothing"},
     {"model.init_std", allowed, in<model, &Model::init_std>(), above(0), {}, "",
      "standard deviation of freshly initialised weights"},
 
@@ -246,7 +246,7 @@ std::vector<Key> build_table() {
      "how AdamW keeps its moments; bf16: rounded at random; 8bit: in blocks of 256 of one scale, matrices of the "
      "layers only"},
     {"optim.muon_momentum", free, in<optim, &Optim::muon_momentum>(), from_to_below(0, 1), {}, "",
-     "momentum of Muon behind its warm-up"},
+     "momentum of Muon after its warm-up"},
     {"optim.muon_momentum_from", free, in<optim, &Optim::muon_momentum_from>(), from_to_below(0, 1), {}, "",
      "momentum of Muon at the first step"},
     {"optim.muon_momentum_steps", free, in<optim, &Optim::muon_momentum_steps>(), at_least(0), {}, "steps",

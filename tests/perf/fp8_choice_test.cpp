@@ -79,7 +79,7 @@ TEST(Fp8Choice, TakesAllThatIsFasterWithItsCasts) {
   EXPECT_TRUE(says(choice.reasons.sum, {"instead of"}));
 }
 
-// Of an H200 under load. Small models gain less: their casts move as much for fewer FLOPs.
+// Rates of an H200 under load. Small models gain less: their casts move as much for fewer FLOPs.
 TEST(Fp8Choice, AtAnH200sRatesALargeModelTakesAllAndNoneIsSlower) {
   const TimeNodes time = [](const program::ProgramSet&, std::span<const program::Node* const> nodes, bool) {
     std::vector<NodeSeconds> out;
