@@ -32,7 +32,12 @@ foreach(folder IN LISTS test_folders)
   redline_unity(${target})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${target} PRIVATE GTest::gtest_main)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # tests are compiled more often than they are run
+  # Tests are compiled more often than they are run: -O0 takes a quarter less than -O1. Those of numbers compute much.
+  if(folder MATCHES "^(ops|optim|model)$")
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  else()
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
+  endif()
   if(testing_sources)
     target_link_libraries(${target} PRIVATE redline_testing)
   endif()
