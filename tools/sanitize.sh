@@ -8,17 +8,32 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
 
-# check PRESET TESTS TARGET...: builds the targets and runs the tests whose names match.
-check() {
-  local preset=$1 tests=$2
-  cmake --preset "$preset" -DREDLINE_WERROR=ON >/dev/null
-  cmake --build "build-$preset" --parallel "$jobs" --target "${@:3}"
-  echo "== tests under $preset"
-  ctest --test-dir "build-$preset" --output-on-failure --no-tests=error -j "$jobs" -R "$tests" | tail -n 25
+# build PRESET TARGET...
+build() {
+  cmake --preset "$1" -DREDLINE_WERROR=ON >/dev/null
+  cmake --build "build-$1" --parallel "$jobs" --target "${@:2}"
+  echo "== tests under $1"
+}
+
+all_tests() {
+  build "$1" all
+  ctest --test-dir "build-$1" --output-on-failure --no-tests=error -j "$jobs" | tail -n 25
+}
+
+# A whole program in one process: the search for leaks at its end takes seconds.
+readers() {
+  build asan tests_io tests_data fuzz_targets
+  local failed=0 io
+  build-asan/tests_io --gtest_brief=1 &
+  io=$!
+  build-asan/tests_data --gtest_brief=1 || failed=1
+  wait "$io" || failed=1
+  ctest --test-dir build-asan --output-on-failure --no-tests=error -j "$jobs" -R '^fuzz/' | tail -n 15 || failed=1
+  return $failed
 }
 
 case ${1:-both} in
-  readers) check asan '^(io|data|fuzz)/' tests_io tests_data fuzz_targets ;;
-  both) check asan . all && check tsan . all ;;
-  *) check "$1" . all ;;
+  readers) readers ;;
+  both) all_tests asan && all_tests tsan ;;
+  *) all_tests "$1" ;;
 esac
