@@ -360,6 +360,7 @@ Subject look_at_run(const std::string& folder, const DoctorWords& wanted) {
   for (const std::string& sentence : run.problems) log::warn("{}: {}", run.folder.string(), sentence);
   Subject s;
   s.sources.file = (run.folder / train::kRunConfig).string();
+  s.sources.of_run = true;
   if (!real_files().exists(s.sources.file))
     fail_user("{} has no {}: doctor needs what the run was set to", run.folder.string(), train::kRunConfig);
   s.config = load_config(s.sources);

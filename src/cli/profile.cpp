@@ -136,6 +136,7 @@ int run_profile(const Words& words) {
     for (const std::string& other : {sources.file, sources.preset})
       if (!other.empty()) fail_user("--run {} brings its configuration; leave {} away", run, other);
     sources.file = (Path(run) / train::kRunConfig).string();
+    sources.of_run = true;
     if (!real_files().exists(sources.file)) fail_user("--run {}: that holds no run (no {})", run, train::kRunConfig);
   }
   if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();

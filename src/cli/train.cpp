@@ -12,7 +12,7 @@
 #include "cli/config.h"
 #include "cli/measuring.h"
 #include "cli/ranks.h"
-#include "config/toml.h"
+#include "config/keys.h"
 #include "io/json.h"
 #include "model/family.h"
 #include "model/hf_config.h"
@@ -47,6 +47,17 @@ struct Choice {
   bool own_config = false;  // the run's config.toml, and what the command line changes of it
 };
 
+// A run that is older than a default goes on as it began, whatever file or preset it is continued with.
+void keep_old_meanings(FileSystem& files, const Path& run, config::Config& config) {
+  const std::optional<config::Config> before = train::config_of_run(files, run);
+  if (!before) return;
+  std::string kept;
+  for (const std::string& name : config::keep_old_meanings(*before, config))
+    kept += fmt::format("{}{} = {}", kept.empty() ? "" : ", ", name,
+                        config::literal(config::read(*config::find_key(name), config)));
+  if (!kept.empty()) log::note("{} goes on with {}, as it began; to change that, give the key", run.string(), kept);
+}
+
 Choice choose(FileSystem& files, const ConfigWords& words, const std::string& out, bool resume) {
   config::Sources sources = sources_of(words);
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
@@ -63,6 +74,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
           out);
     train::read_run_config(files, out);  // says what to do where it cannot be used
     sources.file = run_config.string();
+    sources.of_run = true;
   }
   // A run that goes on has its model already: the folder that it began with may be gone.
   config::Complete complete = model::complete_model(files);
@@ -70,6 +82,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
     complete = [&](config::Config& config) {
       if (!config.model.init_from.empty())
         model::take_model(config, train::read_run_config(files, out).model, run_config.string());
+      if (!own) keep_old_meanings(files, out, config);
       model::settle_family(config);
     };
   Choice choice{config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};

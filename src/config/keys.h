@@ -62,6 +62,9 @@ struct Key {
   std::vector<std::string_view> choices;  // strings and lists of them; empty: anything
   std::string_view unit;                  // "tokens"; empty: a plain number
   std::string_view help;                  // one sentence, without its full stop
+  // What a run's config.toml that lacks the key means, as TOML writes it; empty: the default. A key that is younger
+  // than some runs has it where its default is not what the program did before.
+  std::string_view before = {};
 };
 
 const std::vector<Key>& keys();  // section by section, in the order of config.h
@@ -75,6 +78,9 @@ std::string expected(const Key& key);
 // the type, the range or the choice is wrong. Integers pass as numbers, and 1e9 as an integer.
 Value read(const Key& key, const Config& config);
 void assign(const Key& key, const Value& value, std::string_view place, Config& config);
+
+// Gives every key that has one its old meaning (Key::before).
+void assign_old_meanings(Config& config);
 
 // A value as TOML writes it; doubles in the shortest form that reads back the same.
 std::string literal(const Value& value);

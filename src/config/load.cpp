@@ -355,7 +355,9 @@ Config load(const Sources& sources, const Complete& complete) {
   if (preset.empty() && sources.file.empty()) preset = "quick";
 
   Loading loading;
-  if (!preset.empty()) {
+  if (sources.of_run) {
+    assign_old_meanings(loading.config);
+  } else if (!preset.empty()) {
     const std::string label = fmt::format("preset {}", preset);
     loading.shipped = true;
     apply(read_toml(preset_text(preset, place), label), label, loading);
@@ -371,10 +373,25 @@ Config load(const Sources& sources, const Complete& complete) {
 
 Config parse(std::string_view text, std::string_view file_name, const Complete& complete) {
   Loading loading;
+  assign_old_meanings(loading.config);
   apply(read_toml(text, file_name), file_name, loading);
   if (complete) complete(loading.config);
   resolve(loading.config);
   return loading.config;
+}
+
+std::vector<std::string> keep_old_meanings(const Config& run, Config& config) {
+  std::vector<std::string> kept;
+  Config old;
+  assign_old_meanings(old);
+  for (const Key& key : keys()) {
+    const Value value = read(key, run);
+    if (key.before.empty() || value != read(key, old) || value == read(key, config)) continue;
+    if (config.origins.written(key.name)) continue;
+    assign(key, value, key.name, config);
+    kept.emplace_back(key.name);
+  }
+  return kept;
 }
 
 std::vector<std::string> differing_keys(const Config& a, const Config& b) {

@@ -19,6 +19,9 @@ struct Sources {
   // a file starts from the bare defaults, and without a file it is "quick".
   std::string preset;
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
+  // The file is a run's config.toml: keys that it lacks have their old meaning (Key::before), and the preset that it
+  // names is a name alone, since the file has all that it came to.
+  bool of_run = false;
 };
 
 // Fills in values from elsewhere (model.init_from, the family's model.qk_norm), after all settings were read and before
@@ -29,9 +32,13 @@ using Complete = std::function<void(Config& config)>;
 // (kv_heads, head_dim) filled.
 Config load(const Sources& sources, const Complete& complete = {});
 
-// As load(), from the text of one file and no preset (its name is kept). Resume reads a run's
-// config.toml with it.
+// As load(), from the text of one run's config.toml and no preset (its name is kept). Keys that it lacks have their old
+// meaning (Key::before).
 Config parse(std::string_view text, std::string_view file_name, const Complete& complete = {});
+
+// For a run that goes on with another file or preset than its own: keys to which the run gives their old meaning, and
+// which the user did not write, keep it. Returns their names.
+std::vector<std::string> keep_old_meanings(const Config& run, Config& config);
 
 // Fills in derived values and checks the rules over several keys (head_dim, kv_heads, schedule against steps...).
 void resolve(Config& config);

@@ -9,6 +9,7 @@
 #include "base/overloaded.h"
 #include "config/keys.h"
 #include "config/load.h"
+#include "config/toml.h"
 
 namespace redline::config {
 namespace {
@@ -212,6 +213,12 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
                  [&](const Field<std::vector<double>>& f) { numbers(f.edit(config), as_number(value)); },
              },
              key.field);
+}
+
+void assign_old_meanings(Config& config) {
+  for (const Key& key : keys())
+    if (!key.before.empty())
+      assign(key, read_toml_value(key.before).value_or(Value()), "its meaning in runs without it", config);
 }
 
 std::string literal(const Value& value) {

@@ -191,6 +191,18 @@ config::Config read_run_config(FileSystem& files, const Path& folder) {
   }
 }
 
+std::optional<config::Config> config_of_run(FileSystem& files, const Path& folder) {
+  std::vector<Path> places = {folder};
+  if (const std::optional<Path> checkpoint = newest_checkpoint(files, folder)) places.push_back(*checkpoint);
+  for (const Path& place : places) {
+    try {
+      if (files.exists(place / kRunConfig)) return read_config(files, place / kRunConfig);
+    } catch (const UserError&) {  // whoever needs the file says what is wrong with it
+    }
+  }
+  return {};
+}
+
 std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint) {
   if (!files.exists(checkpoint / kRunConfig)) return {};
   return read_config(files, checkpoint / kRunConfig);

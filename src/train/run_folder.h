@@ -25,6 +25,8 @@ bool holds_run(FileSystem& files, const Path& folder);
 
 // The configuration of the run in `folder`, as it was resolved when it started.
 config::Config read_run_config(FileSystem& files, const Path& folder);
+// The same, or that of the newest checkpoint where the run's own file cannot be used; empty where neither can.
+std::optional<config::Config> config_of_run(FileSystem& files, const Path& folder);
 // The configuration that a checkpoint was made with; those of other programs have none.
 std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint);
 
