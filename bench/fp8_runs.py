@@ -55,7 +55,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", choices=RECIPES)
     parser.add_argument("keys", nargs="*", metavar="key=value", help="for every run")
-    parser.add_argument("--train", nargs="+", metavar="DATA", help="data.train (default: that of the preset)")
+    parser.add_argument("--train", nargs="+", metavar="DATA", default=["ping"], help="data.train (default: ping)")
     parser.add_argument("--eval", nargs="+", metavar="DATA", help="data.eval")
     parser.add_argument("--tokenizer", help="data.tokenizer")
     parser.add_argument("--million-tokens", type=float, help="of a run (default: the recipe's)")

@@ -244,7 +244,7 @@ def documents(given, table, model, batch):
     run = {"model": model, "batch_size": int(batch), "seq_len": tokens}
     rate, padding = {}, {}
     for packing in ("pack", "pad"):
-        rows, first, _ = train(given, model, keys_of(batch, [f"data.packing={packing}"]))
+        rows, first, _ = train(given, model, keys_of(batch, ["data.train=ping", f"data.packing={packing}"]))
         rate[packing] = median(rows, "tokens_per_s")
         padding[packing] = statistics.mean(row["padding"] for row in rows[WARM_UP:])
         table.add(f"{model}, its documents, {packing} ({100 * padding[packing]:.1f}% padding)", {

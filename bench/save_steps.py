@@ -56,7 +56,8 @@ def train(given, folder):
     run = os.path.join(folder, "run")
     command = [given.redline, "train", "--preset", model, "--device", given.device, "--out", run,
                f"train.batch_size={batch}", "train.accumulate=1", "train.max_steps=1000000", "train.eval_every=0",
-               "model.dropout=0", "optim.name=adamw", "checkpoint.keep=1", f"checkpoint.every={given.every}",
+               "data.train=ping", "model.dropout=0", "optim.name=adamw",
+               "checkpoint.keep=1", f"checkpoint.every={given.every}",
                *given.keys]
     log = os.path.join(folder, "log")
     begin = time.time()

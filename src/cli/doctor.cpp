@@ -407,7 +407,7 @@ config::Config as_it_runs(config::Config config, device::Device& device) {
 Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
   Subject s;
   s.sources = sources_of(words);
-  s.config = load_config(s.sources);
+  s.config = load_to_measure(s.sources, wanted.tries || wanted.card.empty() || wanted.card == "cpu");
   s.consultation.name = name_of(s.sources);
   if (!wanted.card.empty() && wanted.card != "cpu") {
     const perf::Machine machine = perf::machine_of(perf::card_called(wanted.card));

@@ -64,7 +64,7 @@ perf::LoadConfig with_keys(const config::Sources& sources) {
   return [sources](const perf::KeyValues& keys) {
     config::Sources with = sources;
     with.overrides.insert(with.overrides.end(), keys.begin(), keys.end());
-    return load_config(with);
+    return load_to_measure(with, keys.empty());  // a search begins with the configuration as it is
   };
 }
 

@@ -141,7 +141,7 @@ int run_profile(const Words& words) {
   }
   if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
   check_output_file("--trace", trace, {sources.file});
-  options.config = load_config(sources);
+  options.config = load_to_measure(sources);
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
     log::note("{}", chosen);

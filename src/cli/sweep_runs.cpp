@@ -95,6 +95,7 @@ std::vector<SweptRun> runs_of_grid(const config::Sources& base, const std::vecto
       fail_user("--grid, with {}: {}", words, e.what());
     }
     require_rows(run.config);
+    config::require_data(run.config);
     for (const GridKey& key : grid)
       run.values.emplace_back(key.name, config::literal(config::read(*config::find_key(key.name), run.config)));
     if (const auto [it, is_new] = seen.try_emplace(identity(run.config), words); !is_new)

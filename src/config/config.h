@@ -78,18 +78,18 @@ struct Model {
 };
 
 struct Data {
-  std::vector<std::string> train = {"ping"};  // "ping" (generated), prepared folders, text files
-  std::vector<double> weights;                // of the entries of train; empty: as much of each as it has
-  std::vector<std::string> eval;              // empty: held out from the training source
-  std::string tokenizer;                      // empty: the one that the data bring or imply
-  std::string text_field = "text";            // of JSON objects
-  std::string chat = "none";                  // none | auto | chatml | llama3: how conversations become tokens
-  std::string on_error = "stop";              // stop | skip: at malformed documents of a stream
-  std::string separator;                      // between the documents of a text file; empty: a file is one
-  std::string packing = "pack";               // pack | stream | bucket | pad
-  std::vector<std::int64_t> buckets;          // empty: powers of two
-  std::string long_documents = "split";       // split | truncate
-  std::int64_t max_segments = 32;             // documents a row, at most, in the mean over a batch
+  std::vector<std::string> train;        // prepared folders, text files, "ping"; empty: require_data() asks for it
+  std::vector<double> weights;           // of the entries of train; empty: as much of each as it has
+  std::vector<std::string> eval;         // empty: held out from the training source
+  std::string tokenizer;                 // empty: the one that the data bring or imply
+  std::string text_field = "text";       // of JSON objects
+  std::string chat = "none";             // none | auto | chatml | llama3: how conversations become tokens
+  std::string on_error = "stop";         // stop | skip: at malformed documents of a stream
+  std::string separator;                 // between the documents of a text file; empty: a file is one
+  std::string packing = "pack";          // pack | stream | bucket | pad
+  std::vector<std::int64_t> buckets;     // empty: powers of two
+  std::string long_documents = "split";  // split | truncate
+  std::int64_t max_segments = 32;        // documents a row, at most, in the mean over a batch
   bool shuffle = true;
   std::int64_t shuffle_buffer = 2048;  // pieces of documents, where the data are read from front to back
   std::int64_t workers = -1;           // threads; -1: as the machine allows, 0: none
@@ -131,6 +131,7 @@ struct Optim {
   std::string name = "adamw";  // adamw | muon
   double lr = 3e-4, min_lr = 0.0;
   std::int64_t warmup_steps = 0, warmup_tokens = 0;
+  double warmup_fraction = 0;          // of the steps; at most one of the three is set
   std::string schedule = "cosine";     // constant | linear | cosine | wsd
   double decay_fraction = 0.2;         // of the steps, at the end: wsd only
   std::int64_t decay_tokens = 0;       // the same in tokens; 0: decay_fraction says

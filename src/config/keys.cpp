@@ -89,8 +89,9 @@ std::vector<Key> build_table() {
      "standard deviation of freshly initialised weights"},
 
     {"data.train", same_data, in<data, &Data::train>(), any(), {}, "",
-     "what to train on: \"ping\" (a generated corpus of network measurements), \"random:VOCABULARY\" (for measuring), "
-     "a folder of prepared shards, or text and .jsonl files (also .gz and .zst), .parquet files, folders and globs"},
+     "what to train on: a folder of prepared shards, text and .jsonl files (also .gz and .zst), .parquet files, folders "
+     "and globs, \"ping\" (a generated corpus of network measurements), or \"random:VOCABULARY\" (for measuring, which "
+     "takes it where this is empty)", "\"ping\""},
     {"data.weights", new_order, in<data, &Data::weights>(), above(0), {}, "",
      "shares of the training tokens that the entries of data.train have, in their order; they need not add up to 1; "
      "empty: every document once an epoch"},
@@ -164,9 +165,8 @@ std::vector<Key> build_table() {
     {"train.max_tokens", free, in<train, &Train::max_tokens>(), at_least(0), {}, "tokens",
      "where training ends, in tokens; 0: where train.max_steps or train.epochs says"},
     {"train.epochs", free, in<train, &Train::epochs>(), between(0, 1'000'000), {}, "epochs",
-     "where training ends, in passes over the data; the steps are counted before the run, so that the length of the "
-     "data must be known: of .jsonl, .parquet and compressed files it is once they are prepared; 0: where "
-     "train.max_steps or train.max_tokens says"},
+     "where training ends, in passes over the data; the steps are counted before the run, for which .jsonl, .parquet "
+     "and compressed files are read once; 0: where train.max_steps or train.max_tokens says"},
     {"train.max_hours", free, in<train, &Train::max_hours>(), between(0, 1'000'000), {}, "hours",
      "where training ends, in hours of all its sessions; 0: no end by time; of several, whichever comes first"},
     {"train.fit_hours", free, in<train, &Train::fit_hours>(), any(), {}, "",
@@ -215,6 +215,9 @@ std::vector<Key> build_table() {
      "steps over which the learning rate rises from zero; a run that ends inside them only rises"},
     {"optim.warmup_tokens", free, in<optim, &Optim::warmup_tokens>(), at_least(0), {}, "tokens",
      "the warm-up in tokens, padding included, instead of optim.warmup_steps: as many steps as come nearest; 0: that "
+     "counts"},
+    {"optim.warmup_fraction", free, in<optim, &Optim::warmup_fraction>(), between(0, 1), {}, "",
+     "the warm-up as a share of all steps, instead of optim.warmup_steps: as many as come nearest, at least one; 0: that "
      "counts"},
     {"optim.schedule", free, in<optim, &Optim::schedule>(), any(), {"constant", "linear", "cosine", "wsd"}, "",
      "how the learning rate falls after the warm-up; wsd: stable, then a decay (optim.decay_shape)"},

@@ -81,6 +81,10 @@ void check_steps(const Config& c, const Rules& rules) {
       "train.average = \"last\" counts back from the last step, and train.max_hours ({}) alone ends training: "
       "set train.max_steps or train.fit_hours = true, or train.average = \"ema\"",
       t.max_hours);
+  rules.require(o.warmup_fraction == 0 || by_steps, {"optim.warmup_fraction", "train.max_hours"},
+                "optim.warmup_fraction ({}) is a share of steps, and train.max_hours ({}) alone ends training, so that "
+                "they are not known: give optim.warmup_steps instead",
+                o.warmup_fraction, t.max_hours);
   rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
                 o.min_lr, o.lr);
   rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,
@@ -93,10 +97,11 @@ void check_steps(const Config& c, const Rules& rules) {
 }
 
 void check_schedule(const Optim& o, const Rules& rules) {
-  rules.require(o.warmup_steps == 0 || o.warmup_tokens == 0, {"optim.warmup_tokens", "optim.warmup_steps"},
-                "optim.warmup_steps ({}) and optim.warmup_tokens ({}) both say how long the warm-up is: set one of "
-                "them, and the other to 0",
-                o.warmup_steps, o.warmup_tokens);
+  rules.require((o.warmup_steps > 0) + (o.warmup_tokens > 0) + (o.warmup_fraction > 0) <= 1,
+                {"optim.warmup_tokens", "optim.warmup_steps", "optim.warmup_fraction"},
+                "optim.warmup_steps ({}), optim.warmup_tokens ({}) and optim.warmup_fraction ({}) all say how long the "
+                "warm-up is: set one of them, and the others to 0",
+                o.warmup_steps, o.warmup_tokens, o.warmup_fraction);
   const bool wsd = o.schedule == "wsd";
   rules.require(
       wsd || o.decay_tokens == 0, {"optim.decay_tokens", "optim.schedule"},
@@ -160,7 +165,6 @@ void check_batch(const Config& c, const Rules& rules) {
                 "train.epochs ({}) counts how often all of the data are read, and with data.weights each entry of "
                 "data.train is read as often as its share asks for: set train.max_steps or train.max_tokens instead",
                 c.train.epochs);
-  rules.require(!c.data.train.empty(), {"data.train"}, "data.train is empty: name text files, a folder, or \"ping\"");
 }
 
 }  // namespace
@@ -172,6 +176,25 @@ std::string Origins::prefix(std::initializer_list<std::string_view> keys) const 
     if (it != places_.end() && (!last || it->second.order > last->order)) last = &it->second;
   }
   return last ? last->text + ": " : "";
+}
+
+void require_data(const Config& config) {
+  const std::string whose = config.preset.empty() ? "" : fmt::format(" (preset {} leaves that to you)", config.preset);
+  Rules(config.origins)
+      .require(!config.data.train.empty(), {"data.train"},
+               "data.train names nothing to train on{}: give text, .jsonl, .parquet or token files, or a folder of "
+               "them, as in data.train=texts/, or data.train=ping for made-up network measurements",
+               whose);
+}
+
+bool stand_in_for_data(Config& config) {
+  if (!config.data.train.empty()) return false;
+  config.train.epochs = 0;  // random tokens have no end
+  config.data.train = {fmt::format("random:{}", config.model.vocab)};
+  config.data.tokenizer.clear();
+  config.data.chat = "none";
+  config.data.eval.clear();
+  return true;
 }
 
 void resolve(Config& config) {
@@ -292,6 +315,14 @@ Override read_override(const std::string& word) {
   return {key, std::string(text)};
 }
 
+// Whose settings are not those of a small model from scratch.
+bool starts_from_weights(const std::vector<Override>& overrides) {
+  std::string folder;
+  for (const Override& o : overrides)
+    if (const auto* name = std::get_if<std::string>(&o.value); name && o.key->name == "model.init_from") folder = *name;
+  return !folder.empty();
+}
+
 std::string_view preset_text(const std::string& name, std::string_view place) {
   std::vector<std::string> names;
   for (const EmbeddedFile& file : embedded_configs()) {
@@ -352,7 +383,7 @@ Config load(const Sources& sources, const Complete& complete) {
       place = fmt::format("{}:{}", sources.file, s.line);
     }
   }
-  if (preset.empty() && sources.file.empty()) preset = "quick";
+  if (preset.empty() && sources.file.empty() && !starts_from_weights(overrides)) preset = "quick";
 
   Loading loading;
   if (sources.of_run) {

@@ -16,7 +16,7 @@ namespace redline::config {
 struct Sources {
   std::string file;  // a TOML file; empty: none
   // From --preset, else from `preset=` on the command line, else from the file's own `preset = `. Where none is given,
-  // a file starts from the bare defaults, and without a file it is "quick".
+  // a file starts from the bare defaults, and so does model.init_from; without either it is "quick".
   std::string preset;
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
   // The file is a run's config.toml: keys that it lacks have their old meaning (Key::before), and the preset that it
@@ -39,6 +39,12 @@ Config parse(std::string_view text, std::string_view file_name, const Complete& 
 // For a run that goes on with another file or preset than its own: keys to which the run gives their old meaning, and
 // which the user did not write, keep it. Returns their names.
 std::vector<std::string> keep_old_meanings(const Config& run, Config& config);
+
+// data.train has no default, so that nobody trains on data that he did not name: a UserError asks for it. Whatever
+// measures needs none: stand_in_for_data() puts random tokens, which have no end, in its place, and returns true where
+// it did.
+void require_data(const Config& config);
+bool stand_in_for_data(Config& config);
 
 // Fills in derived values and checks the rules over several keys (head_dim, kv_heads, schedule against steps...).
 void resolve(Config& config);

@@ -190,6 +190,7 @@ std::unique_ptr<Corpus> open_train(const CorpusOptions& options, std::vector<Dat
 }  // namespace
 
 std::unique_ptr<Corpus> open_training_corpus(const CorpusOptions& options) {
+  if (options.train.empty()) fail_user("{} is empty: name what to read", kTrain);
   std::vector<DataPath> train = data_paths(options.train, kTrain);
   require_conversations(options.read.chat, train);
   return open_train(options, std::move(train), {kTrain, options.eval.empty() ? Part::training : Part::all, false});

@@ -18,7 +18,10 @@ double micro_batches_of(std::int64_t tokens, const config::Train& t, std::int64_
 
 }  // namespace
 
-std::int64_t warmup_steps(const config::Config& c, std::int64_t ranks) {
+std::int64_t warmup_steps(const config::Config& c, std::int64_t steps, std::int64_t ranks) {
+  if (c.optim.warmup_fraction > 0)
+    return std::max<std::int64_t>(
+        1, std::llround(c.optim.warmup_fraction * static_cast<double>(steps - c.optim.schedule_start)));
   if (c.optim.warmup_tokens == 0) return std::max<std::int64_t>(0, c.optim.warmup_steps);
   const std::int64_t start = c.optim.schedule_start;
   return config::nearest_steps(c.train, static_cast<double>(config::micro_batches_before(c.train, start)) +
@@ -34,11 +37,11 @@ std::int64_t decay_steps(const config::Config& c, std::int64_t steps, std::int64
 
 double learning_rate(const config::Config& config, std::int64_t step, std::int64_t steps, std::int64_t ranks) {
   const config::Optim& optim = config.optim;
-  const std::int64_t decay = decay_steps(config, steps, ranks);
+  const std::int64_t decay = decay_steps(config, steps, ranks), warmup = warmup_steps(config, steps, ranks);
   steps -= optim.schedule_start;
   step = std::max<std::int64_t>(0, step - optim.schedule_start);
   const double lr = optim.lr, low = optim.min_lr;
-  const std::int64_t warmup = warmup_steps(config, ranks), last = steps - 1;
+  const std::int64_t last = steps - 1;
   if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup + 1);
   if (optim.schedule == "constant" || last <= 0) return lr;
   if (step >= last) return low;  // exactly, whatever rounding would have made of it

@@ -8,9 +8,10 @@
 
 namespace redline::optim {
 
-// Steps of the warm-up: optim.warmup_steps, or the number whose tokens come nearest to optim.warmup_tokens, counted
-// from optim.schedule_start with the batch's ramp (config/ramps.h). `ranks`: of the run.
-std::int64_t warmup_steps(const config::Config& config, std::int64_t ranks);
+// Steps of the warm-up of a run of `steps`: optim.warmup_steps, or the number whose tokens come nearest to
+// optim.warmup_tokens, counted from optim.schedule_start with the batch's ramp (config/ramps.h), or the nearest to
+// optim.warmup_fraction of those that the schedule has, at least one. `ranks`: of the run.
+std::int64_t warmup_steps(const config::Config& config, std::int64_t steps, std::int64_t ranks);
 // Steps at the end of `steps` over which wsd decays: the nearest to optim.decay_fraction of those that the schedule
 // has, or to optim.decay_tokens, in full steps.
 std::int64_t decay_steps(const config::Config& config, std::int64_t steps, std::int64_t ranks);

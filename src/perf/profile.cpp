@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "config/load.h"
 #include "data/from_config.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
@@ -28,6 +29,7 @@ model::LoweringOptions prepared(const config::Config& c, device::Device& device)
 }
 
 std::unique_ptr<data::Corpus> source(const config::Config& c) {
+  config::require_data(c);
   auto opened = data::open_training_corpus(data::corpus_options(c.data));
   data::require_vocabulary(*opened, c.model.vocab);
   return opened;

@@ -245,7 +245,10 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
        {steps + "train.batch_size = 1000000\ntrain.seq_len = 1000000\n",
         {"x.toml:3: train.batch_size (1000000)", "train.seq_len (1000000)", "2^31 tokens", "train.accumulate"}},
        {steps + "data.train = \"a.txt\"\ndata.documents = 5\n", {"x.toml:3: data.documents (5)", "\"ping\""}},
-       {steps + "data.train = []\n", {"x.toml:2: data.train", "empty"}},
+       {steps + "optim.warmup_fraction = 0.1\noptim.warmup_steps = 5\n",
+        {"x.toml:3: optim.warmup_steps (5)", "optim.warmup_fraction (0.1)"}},
+       {"train.max_hours = 2\ntrain.fit_hours = true\noptim.warmup_fraction = 0.1\n",
+        {"x.toml:3: optim.warmup_fraction (0.1)", "optim.warmup_steps"}},
        {steps + "model.rope_scaling = \"llama3\"\nmodel.rope_low_freq_factor = 4\n",
         {"x.toml:3: model.rope_high_freq_factor (4)", "model.rope_low_freq_factor (4)"}}},
       parse_error);
@@ -256,6 +259,34 @@ TEST_F(LoadTest, RulesAboutSeveralKeysPointAtTheLastOneSet) {
         steps + "train.patience = 3\ntrain.target_loss = 1\ntrain.eval_every = 10\n"})
     EXPECT_EQ(parse_error(right), "no error") << right;
   EXPECT_EQ(override_error("model.kv_heads=3").substr(0, 20), "on the command line:");
+}
+
+// Nobody trains on data that he did not name: only the built-in run and ping's own model have some.
+TEST_F(LoadTest, DataHaveNoDefault) {
+  EXPECT_TRUE(Config().data.train.empty());
+  const std::string file = write("a.toml", "[train]\nmax_steps = 7\n");
+  EXPECT_TRUE(says(error_of([&] { require_data(load({file, "", {}})); }), {"data.train", "data.train=texts/", "ping"}));
+  const std::string empty = write("b.toml", "train.max_steps = 7\ndata.train = []\n");
+  EXPECT_TRUE(says(error_of([&] { require_data(load({empty, "", {}})); }), {empty + ":2: data.train"}));
+  for (const EmbeddedFile& preset : embedded_configs()) {
+    const bool has_data = preset.name == "quick" || preset.name == "ping-95m";
+    Config c = load({"", std::string(preset.name), {}});
+    EXPECT_EQ(error_of([&] { require_data(c); }) == "no error", has_data) << preset.name;
+    EXPECT_EQ(stand_in_for_data(c), !has_data);
+    EXPECT_EQ(c.data.train[0], has_data ? "ping" : fmt::format("random:{}", c.model.vocab));
+    require_data(c);
+  }
+  EXPECT_EQ(load({}).data.train, std::vector<std::string>{"ping"});
+  EXPECT_EQ(parse("train.max_steps = 7\n", "config.toml").data.train[0], "ping") << "as a run of old meant it";
+}
+
+TEST_F(LoadTest, WeightsToStartFromAreNotOfTheQuickPreset) {
+  const Config c = load({"", "", {"model.init_from=somewhere", "train.max_steps=5"}});
+  EXPECT_EQ(c.preset, "");
+  EXPECT_EQ(c.optim, Optim());
+  EXPECT_TRUE(c.data.train.empty());
+  EXPECT_EQ(load({"", "quick", {"model.init_from=somewhere"}}).preset, "quick");
+  EXPECT_EQ(load({"", "", {"model.init_from=somewhere", "model.init_from="}}).preset, "quick");
 }
 
 // What is inside the program is what stands in configs/.
@@ -287,7 +318,8 @@ TEST(Presets, HaveTheSizesTheyAreNamedFor) {
 TEST(Presets, NoneLeansOnAnother) {
   for (const EmbeddedFile& file : embedded_configs()) {
     EXPECT_EQ(file.text.find("\npreset"), std::string_view::npos);
-    const Config alone = parse(file.text, file.name);
+    const Path path = Path(testing::source_folder()) / "configs" / (std::string(file.name) + ".toml");
+    const Config alone = load({path.string(), "", {}});
     Config loaded = load({"", std::string(file.name), {}});
     EXPECT_EQ(loaded.preset, file.name);
     loaded.preset.clear();

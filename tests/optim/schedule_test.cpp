@@ -97,8 +97,8 @@ TEST(Schedule, TokensAreTheNearestSteps) {
   c.optim = settings("wsd", 0);
   c.optim.warmup_tokens = 12'900;
   c.optim.decay_tokens = 33'100;
-  EXPECT_EQ(warmup_steps(c, 1), 6);
-  EXPECT_EQ(warmup_steps(c, 2), 3);
+  EXPECT_EQ(warmup_steps(c, 100, 1), 6);
+  EXPECT_EQ(warmup_steps(c, 100, 2), 3);
   EXPECT_EQ(decay_steps(c, 100, 1), 17);
   EXPECT_EQ(decay_steps(c, 100, 2), 8);
   config::Config steps = c;
@@ -112,6 +112,21 @@ TEST(Schedule, TokensAreTheNearestSteps) {
   EXPECT_LT(optim::learning_rate(c, 7, 100, 1), 3e-4);
 }
 
+TEST(Schedule, AShareOfTheStepsIsAtLeastOne) {
+  config::Config c;
+  c.optim = settings("cosine", 0);
+  c.optim.warmup_fraction = 0.1;
+  EXPECT_EQ(warmup_steps(c, 1000, 1), 100);
+  EXPECT_EQ(warmup_steps(c, 26, 1), 3);
+  EXPECT_EQ(warmup_steps(c, 3, 1), 1);
+  config::Config steps = c;
+  steps.optim = settings("cosine", 100);
+  for (std::int64_t s = 0; s < 1000; s += 33)
+    EXPECT_EQ(optim::learning_rate(c, s, 1000, 2), optim::learning_rate(steps, s, 1000, 2)) << s;
+  c.optim.schedule_start = 900;
+  EXPECT_EQ(warmup_steps(c, 1000, 1), 10);
+}
+
 TEST(Schedule, TokensOfTheWarmUpCountWithTheBatchsRamp) {
   config::Config c;
   c.train.batch_size = 1;
@@ -120,11 +135,11 @@ TEST(Schedule, TokensOfTheWarmUpCountWithTheBatchsRamp) {
   c.train.accumulate_from = 1;
   c.train.accumulate_ramp_steps = 4;  // 1, 2, 3, 4, 5, 5 ...
   c.optim.warmup_tokens = 1000;
-  EXPECT_EQ(warmup_steps(c, 1), 4);
+  EXPECT_EQ(warmup_steps(c, 100, 1), 4);
   c.optim.warmup_tokens = 2000;
-  EXPECT_EQ(warmup_steps(c, 1), 6);
+  EXPECT_EQ(warmup_steps(c, 100, 1), 6);
   c.optim.schedule_start = 10;
-  EXPECT_EQ(warmup_steps(c, 1), 4);
+  EXPECT_EQ(warmup_steps(c, 100, 1), 4);
 }
 
 TEST(Schedule, ShortRunsStillTrain) {

@@ -28,8 +28,9 @@ TEST_F(DoctorCuda, RecomputeIsFoundAndItsCureMeasured) {
 }
 
 TEST_F(DoctorCuda, ARunThatIsHealthyHasNothingToMend) {
-  const Ran trained = run({"train", "gqa-180m", "--device", "cuda", "--out", "a", "train.batch_size=64",
-                           "train.accumulate=1", "train.max_steps=40", "train.eval_every=0", "checkpoint.every=0"});
+  const Ran trained =
+      run({"train", "gqa-180m", "data.train=ping", "--device", "cuda", "--out", "a", "train.batch_size=64",
+           "train.accumulate=1", "train.max_steps=40", "train.eval_every=0", "checkpoint.every=0"});
   ASSERT_EQ(trained.status, 0) << trained.err;
   const Ran ran = run({"doctor", "a"});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
