@@ -8,8 +8,10 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
@@ -302,6 +304,44 @@ std::vector<SourceShare> Loader::shares() const {
   for (SourceShare& of : all)
     if (tokens > 0) of.share = static_cast<double>(of.tokens) / static_cast<double>(tokens);
   return all;
+}
+
+// An epoch's last pieces fill batches alone, and the first of the next one fill the rest of the last: so it counts by
+// the rows that it has. Pieces of a document stand in one window, so that it is known again among the last ones.
+Epoch count_epoch(std::unique_ptr<Corpus> corpus, LoaderOptions options, const CountProgress& progress) {
+  constexpr double kReportSeconds = 0.2;
+  const auto window = static_cast<std::size_t>(std::max<std::int64_t>(options.feed.shuffle_buffer, 1 << 15));
+  options.feed.repeat = false;
+  options.rank = 0;
+  options.ranks = 1;
+  options.report = {};
+  if (options.workers > 0)  // nothing else needs the cores yet
+    options.workers = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), options.workers, 16);
+  const BatchShape shape = options.packer.shape;
+  Loader loader(std::move(corpus), std::move(options));
+  Batch batch(shape);
+  Epoch epoch;
+  std::unordered_set<std::int64_t> seen, seen_before;
+  std::int64_t rows = 0, rows_of_last = shape.rows;
+  double reported = 0;  // at the first batch, too
+  while (loader.next(batch)) {
+    rows += shape.rows;
+    rows_of_last = (batch.real_tokens + shape.seq_len - 1) / shape.seq_len;
+    epoch.tokens += batch.real_tokens;
+    epoch.pieces += batch.documents;
+    for (const std::int64_t document : batch.sources)
+      if (!seen_before.contains(document) && seen.insert(document).second) ++epoch.documents;
+    if (seen.size() >= 2 * window) {
+      seen_before = std::move(seen);
+      seen.clear();
+    }
+    if (progress && steady_seconds() - reported >= kReportSeconds) {
+      reported = steady_seconds();
+      progress(epoch, loader.epochs_read());
+    }
+  }
+  epoch.batches = static_cast<double>(rows - (shape.rows - rows_of_last)) / static_cast<double>(shape.rows);
+  return epoch;
 }
 
 std::int64_t Loader::workers() const { return impl_->options.workers; }

@@ -40,6 +40,12 @@ struct Epoch : EpochSize {
   double batches = 0;  // of all ranks
 };
 
+// The size of an epoch of documents that tell it only when they are read (a stream). All of them are read once, packed
+// as `options` say but on one rank, and forgotten. `progress` hears now and then of what was counted so far and, where
+// it is known, of its share; it may throw to end the work.
+using CountProgress = std::function<void(const EpochSize& so_far, std::optional<double> share)>;
+Epoch count_epoch(std::unique_ptr<Corpus> corpus, LoaderOptions options, const CountProgress& progress);
+
 class Loader {
  public:
   // May throw NoRoomForBatches.

@@ -79,7 +79,7 @@ void Relay::give(Sink& sink, const train::Event& event) {
 
 // Progress is of the moment, and a promise about the disk is not kept later.
 void Relay::keep(Sink& sink, const train::Event& event) {
-  if (is_one_of<train::Loading, train::Evaluating, train::BeforeCheckpoint>(event)) return;
+  if (is_one_of<train::Loading, train::Counting, train::Evaluating, train::BeforeCheckpoint>(event)) return;
   if (sink.missed.size() < kMostMissed)
     sink.missed.push_back(event);
   else if (!sink.lost)

@@ -128,6 +128,10 @@ struct SampledText {
 struct Loading {
   std::uint64_t bytes = 0, of = 0;  // weights
 };
+struct Counting {  // the training data, for train.epochs
+  data::EpochSize so_far;
+  std::optional<double> share = {};  // of them, where it is known
+};
 struct Started : RunHeader {};
 struct Evaluating {
   std::int64_t batch = 0, batches = 0;  // progress within an evaluation
@@ -190,8 +194,8 @@ struct Finished : Sentence {
   std::optional<Account> account = {};  // of the whole session
 };
 struct Failed : Sentence {};  // the error that ended the run, from whoever catches it
-using Event = std::variant<Loading, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline, BeforeCheckpoint, Saved,
-                           Note, Planned, Warning, Skipped, RolledBack, Finished, Failed>;
+using Event = std::variant<Loading, Counting, Started, Evaluating, Evaluated, Stepped, Sampled, Pipeline,
+                           BeforeCheckpoint, Saved, Note, Planned, Warning, Skipped, RolledBack, Finished, Failed>;
 
 class Observer {
  public:

@@ -3,6 +3,7 @@
 #include "train/run_folder.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <tuple>
 
@@ -13,6 +14,7 @@
 #include "config/toml.h"
 #include "data/from_config.h"
 #include "io/checkpoint_folder.h"
+#include "io/json.h"
 #include "model/family.h"
 #include "optim/schedule.h"
 #include "train/ends.h"
@@ -206,6 +208,35 @@ std::optional<config::Config> config_of_run(FileSystem& files, const Path& folde
 std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint) {
   if (!files.exists(checkpoint / kRunConfig)) return {};
   return read_config(files, checkpoint / kRunConfig);
+}
+
+std::string to_text(const CountedEpoch& e) {
+  return io::Json{{"documents", e.size.documents},
+                  {"tokens", e.size.tokens},
+                  {"pieces", e.size.pieces},
+                  {"rows", e.rows},
+                  {"of", hex64(e.of)}}
+             .dump() +
+         "\n";
+}
+
+CountedEpoch parse_counted_epoch(const std::string& text, const std::string& file_name) {
+  const io::Json json = io::parse_json(text, file_name);
+  const auto number = [&](std::string_view key) { return io::integer_at(json, key, file_name); };
+  CountedEpoch e{{number("documents"), number("tokens"), number("pieces")}, number("rows"), 0};
+  const std::string of = io::string_at(json, "of", file_name);
+  const auto [end, error] = std::from_chars(of.data(), of.data() + of.size(), e.of, 16);
+  if (error != std::errc() || end != of.data() + of.size() || e.rows < 0) fail_user("{}: no count of rows", file_name);
+  return e;
+}
+
+std::optional<CountedEpoch> read_counted_epoch(FileSystem& files, const Path& run) {
+  const Path path = run / kEpochFile;
+  try {
+    if (files.exists(path)) return parse_counted_epoch(read_at_most(files, path, 1 << 16), path.string());
+  } catch (const UserError&) {  // the data say it again
+  }
+  return {};
 }
 
 std::string schedule_change(const config::Config& before, const config::Config& now, std::int64_t step,

@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "config/config.h"
+#include "data/pieces.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace redline::train {
@@ -29,6 +30,19 @@ config::Config read_run_config(FileSystem& files, const Path& folder);
 std::optional<config::Config> config_of_run(FileSystem& files, const Path& folder);
 // The configuration that a checkpoint was made with; those of other programs have none.
 std::optional<config::Config> config_of_checkpoint(FileSystem& files, const Path& checkpoint);
+
+// An epoch of data that do not tell their length, as train.epochs had it counted. It is in rows, of which batches of
+// any size are made. The run keeps it beside its configuration.
+struct CountedEpoch {
+  data::EpochSize size;
+  std::int64_t rows = 0;
+  std::uint64_t of = 0;  // a hash of the data and of what was done with them
+};
+inline constexpr const char* kEpochFile = "epoch.json";
+std::string to_text(const CountedEpoch& epoch);
+CountedEpoch parse_counted_epoch(const std::string& text,
+                                 const std::string& file_name);                      // a UserError where it is none
+std::optional<CountedEpoch> read_counted_epoch(FileSystem& files, const Path& run);  // nothing: it is counted again
 
 // The configuration as a run keeps it: its paths mean the same from any working directory.
 config::Config as_kept(config::Config config);

@@ -124,6 +124,8 @@ std::optional<double> StepLoop::batches_of_epoch() const {
   return epoch ? std::optional(epoch->batches) : std::nullopt;
 }
 
+const std::optional<CountedEpoch>& StepLoop::counted_epoch() const { return phases_->data.count_of_epoch(); }
+
 model::LoadProgress StepLoop::tell_loading() {
   return [this, &s = phases_->session](std::uint64_t done, std::uint64_t of) {
     if (!going_back_ && s.alone()) end_if_asked(s.options.stop);

@@ -24,6 +24,7 @@ struct LoweredModel;
 
 namespace redline::train {
 
+struct CountedEpoch;
 struct GoBack;
 struct RunState;
 struct TrainOptions;
@@ -77,6 +78,7 @@ class StepLoop {
   bool trains() const;                             // steps are left to make, and this is no dry run
   std::string nothing_left() const;                // why, where another key than the number of steps ends it
   std::optional<double> batches_of_epoch() const;  // of the training data, where it is known
+  const std::optional<CountedEpoch>& counted_epoch() const;
   void require_memory() const;                     // a UserError where the run does not fit
   RunHeader header() const;
   const data::Corpus& documents() const;  // of training

@@ -1,6 +1,8 @@
 // The data of a run, its steps with their figures, and the answers to updates that were not made.
 #include "train/step_phases.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -8,9 +10,11 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/words.h"
+#include "config/load.h"
 #include "config/ramps.h"
 #include "data/from_config.h"
 #include "optim/schedule.h"
@@ -36,6 +40,14 @@ bool due(std::int64_t step, std::int64_t every) { return every > 0 && (step == 1
 // Whether an update was not made because its norm was above the limit, while norm and loss were finite.
 bool is_spike(double loss, const UpdateResult& update) {
   return update.limit > 0 && std::isfinite(loss) && std::isfinite(update.grad_norm);
+}
+
+// A hash of all that the rows of an epoch depend on. The number of rows in a batch changes them by next to nothing.
+std::uint64_t hash_of_count(const config::Config& c, const data::Corpus& corpus) {
+  const config::Data& d = c.data;
+  return hash64(fmt::format("{} {} {} {} {} {} {} {} {} {} {}", corpus.fingerprint(), corpus.order_seed(),
+                            c.train.seq_len, c.train.seq_len_from, d.packing, fmt::join(d.buckets, ","),
+                            d.long_documents, d.max_segments, d.shuffle, d.shuffle_buffer, d.on_error));
 }
 
 // Says how far the reading of files is, only where it takes long.
@@ -77,12 +89,13 @@ RunData::RunData(Session& session)
       loader_(open_loader()),
       held_out_(session.config.data, session.lowering.batch, session.options.team.sharing),
       watch_(loader_.corpus()),
-      epoch_(loader_.epoch()),
+      epoch_(find_epoch()),
       batch_(session.lowering.batch) {}
 
 // A batch for which the loader has no room is rather one for which the device has none, and that is what to mend.
 data::Loader RunData::open_loader() {
   const config::Config& config = session_.config;
+  config::require_data(config);
   try {
     return data::Loader(data::open_training_corpus(data::corpus_options(config.data)), training_options());
   } catch (const data::NoRoomForBatches&) {
@@ -103,6 +116,44 @@ data::LoaderOptions RunData::training_options() {
   return o;
 }
 
+// A stream is counted where train.epochs asks for it: by rank 0, once in a run, whose folder keeps the count. So a
+// resume reads nothing twice, and its schedule is the same to the bit.
+std::optional<data::Epoch> RunData::find_epoch() {
+  const config::Config& config = session_.config;
+  if (const auto known = loader_.epoch(); known || config.train.epochs == 0 || loader_.corpus().endless()) return known;
+  const Team& team = session_.options.team;
+  std::string words;
+  if (team.leads()) {
+    const std::uint64_t of = hash_of_count(config, loader_.corpus());
+    if (session_.options.resume) counted_ = read_counted_epoch(session_.files, session_.options.folder);
+    if (counted_ && counted_->of != of) counted_.reset();  // other data, or other rows
+    if (!counted_) counted_ = count();
+    counted_->of = of;
+    words = to_text(*counted_);
+  }
+  if (team.communicator) counted_ = parse_counted_epoch(team.communicator->broadcast(words), "rank 0");
+  const auto rows = static_cast<double>(session_.lowering.batch.rows);
+  return data::Epoch{counted_->size, static_cast<double>(counted_->rows) / rows};
+}
+
+CountedEpoch RunData::count() const {
+  const double began = steady_seconds();
+  data::LoaderOptions options =
+      data::loader_options(session_.config.data, session_.lowering.batch, session_.device.kind() == device::Kind::cpu);
+  options.packer.cut_later = session_.config.train.seq_len_from;
+  const data::Epoch found =
+      data::count_epoch(data::open_training_corpus(data::corpus_options(session_.config.data)), std::move(options),
+                        [&](const data::EpochSize& so_far, std::optional<double> share) {
+                          if (session_.alone()) end_if_asked(session_.options.stop);
+                          session_.tell_alive();
+                          session_.keeper.tell(Counting{so_far, share});
+                        });
+  session_.keeper.tell(Note{
+      fmt::format("train.epochs: data.train was read once to count it ({}, {} in {:.1f} s); the run keeps the count",
+                  counted(found.documents, "document"), counted(found.tokens, "token"), steady_seconds() - began)});
+  return {found, std::llround(found.batches * static_cast<double>(session_.lowering.batch.rows)), 0};
+}
+
 void RunData::require_vocabulary() const {
   std::vector<const data::Corpus*> corpora = held_out_.corpora();
   corpora.insert(corpora.begin(), &loader_.corpus());
@@ -118,10 +169,10 @@ void RunData::watch_held_out() {
 std::int64_t RunData::steps_of_run() const {
   const config::Config& config = session_.config;
   if (config.train.epochs > 0 && !epoch_)
-    fail_user("{}train.epochs needs data of known length, and data.train ({}) {} train.max_steps instead",
-              config.origins.prefix({"train.epochs"}), loader_.corpus().name(),
-              loader_.corpus().endless() ? "has no end; give"
-                                         : "is counted only by reading it; run redline data prepare on it, or give");
+    fail_user(
+        "{}train.epochs ({}) counts passes over data that end, and data.train ({}) has no end; give "
+        "train.max_steps instead",
+        config.origins.prefix({"train.epochs", "data.train"}), config.train.epochs, loader_.corpus().name());
   return total_steps(config.train, epoch_ ? std::optional(epoch_->batches) : std::nullopt, session_.ranks());
 }
 
@@ -208,8 +259,9 @@ void RunData::tell_changed_files() {
 void RunData::tell_repeats() const {
   if (session_.config.train.epochs > 0 || before_step_.next.epoch > 0 || loader_.state().next.epoch == 0) return;
   session_.keeper.tell(Warning{
-      fmt::format("step {} begins to read the training data a second time; {} says how often a run is to read them",
-                  session_.state.step + 1, epoch_ ? "train.epochs" : "train.epochs, once the data are prepared,")});
+      fmt::format("step {} begins to read the training data a second time; train.epochs says how often a run is to "
+                  "read them",
+                  session_.state.step + 1)});
 }
 
 void RunData::tell_end() {

@@ -17,6 +17,7 @@
 #include "model/evaluate.h"
 #include "model/generate.h"
 #include "train/checkpoint.h"
+#include "train/run_folder.h"
 #include "train/step_loop.h"
 #include "train/trainer.h"
 
@@ -92,6 +93,7 @@ class RunData {
   const data::LoaderState& state() const { return loader_.state(); }
   const data::LoaderState& before_step() const { return before_step_; }  // when the step that is being queued began
   const std::optional<data::Epoch>& epoch() const { return epoch_; }     // of the training data
+  const std::optional<CountedEpoch>& count_of_epoch() const { return counted_; }  // where it had to be counted
   HeldOut& held_out() { return held_out_; }
   std::optional<data::EpochSize> held_out_size() const { return held_out_.epoch_size(); }
   data::Loader& loader() { return loader_; }
@@ -117,6 +119,8 @@ class RunData {
  private:
   data::Loader open_loader();
   data::LoaderOptions training_options();
+  std::optional<data::Epoch> find_epoch();
+  CountedEpoch count() const;
   bool differs(data::DataWatch& watch, const data::DataIdentity& before, std::string_view key, const Path& checkpoint);
 
   Session& session_;
@@ -124,6 +128,7 @@ class RunData {
   HeldOut held_out_;
   data::DataWatch watch_;
   std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
+  std::optional<CountedEpoch> counted_;
   std::optional<data::Epoch> epoch_;
   data::Batch batch_;
   data::LoaderState before_step_;

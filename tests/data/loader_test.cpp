@@ -336,6 +336,11 @@ TEST(Loader, KnowsWhatAnEpochComesTo) {
     }
     EXPECT_NEAR(before, 1, 1e-9);
     EXPECT_NEAR(epoch->batches, batches, packing == "bucket" ? 5 : 1) << packing;
+    const Epoch counted = count_epoch(std::make_unique<Listed>(lengths), options_for(shape, packing, 2), {});
+    EXPECT_EQ(counted.documents, 3000);
+    EXPECT_EQ(counted.tokens, tokens);
+    EXPECT_GT(counted.batches, batches - 1) << packing;
+    EXPECT_LE(counted.batches, batches) << packing;
   }
   Loader endless(std::make_unique<Listed>(lengths, true), options_for({4, 64, 16}, "pack"));
   EXPECT_FALSE(endless.epoch());

@@ -159,6 +159,35 @@ TEST_F(StreamTest, GoesOnFromASavedStateBitForBit) {
   expect_goes_on([&] { return bytes(files[1]); }, ordered);
 }
 
+TEST_F(StreamTest, AnEpochIsCountedByReadingIt) {
+  const std::vector<std::string> documents = texts(2000);
+  const std::string lines = json_lines(documents);
+  const std::string plain = write("a.jsonl", lines), packed = write("a.jsonl.zst", zstd(lines));
+  std::optional<Epoch> first;
+  for (const std::string& path : {plain, packed})
+    for (const std::int64_t workers : {0, 2}) {
+      EXPECT_FALSE(Loader(bytes({path}), options("pack")).epoch());
+      double share = 0;
+      int reports = 0;
+      const Epoch counted =
+          count_epoch(bytes({path}), options("pack", workers), [&](const EpochSize&, std::optional<double> read) {
+            ++reports;
+            share = read.value_or(0);
+          });
+      EXPECT_EQ(counted.documents, static_cast<std::int64_t>(not_empty(documents).size()));
+      EXPECT_GT(reports, 0);
+      EXPECT_LE(share, 1);
+      if (!first) first = counted;
+      EXPECT_EQ(counted.tokens, first->tokens);
+      EXPECT_EQ(counted.pieces, first->pieces);
+      EXPECT_EQ(counted.batches, first->batches) << path << " " << workers;
+    }
+  struct Stopped {};
+  EXPECT_THROW(
+      count_epoch(bytes({plain}), options("pack", 2), [](const EpochSize&, std::optional<double>) { throw Stopped{}; }),
+      Stopped);
+}
+
 TEST_F(StreamTest, AStateIsSmall) {
   LoaderOptions o = options("pack", 1);
   Loader loader(bytes({write("a.jsonl", json_lines(texts(3000)))}), o);

@@ -127,6 +127,22 @@ class RankRuns : public ::testing::Test {
   testing::TempFolder temp_;
 };
 
+// Rank 0 reads the lines once for all: every rank has the same steps, those of a run alone.
+TEST_F(RankRuns, EpochsOfAStreamAreCountedForAllRanks) {
+  std::string lines;
+  for (int i = 0; i < 260; ++i) lines += fmt::format("{{\"text\": \"{} {}\"}}\n", i, std::string(i % 60, 'z'));
+  real_files().replace(folder("a.jsonl"), lines);
+  const std::vector<std::string> keys = {"train.max_steps=0", "train.epochs=1", "data.tokenizer=bytes",
+                                         "data.train=" + folder("a.jsonl").string(), "train.eval_every=0"};
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1, keys), folder("alone"));
+  const RanksRan ran = train_on(2, Mode::ddp, config_for(2, keys), folder("two"));
+  for (const std::string& error : ran.errors) EXPECT_EQ(error, "");
+  ASSERT_GT(alone.results[0].steps, 5);
+  for (const TrainResult& result : ran.results) EXPECT_EQ(result.steps, alone.results[0].steps);
+  expect_close(losses(ran.seen), losses(alone.seen), "two ranks");
+  EXPECT_TRUE(any_has(ran.seen.notes, "was read once to count it"));
+}
+
 TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
   const std::vector<std::string> steps = {"train.max_steps=6"};
   const RanksRan alone = train_on(1, Mode::ddp, config_for(1, steps), folder("alone"));

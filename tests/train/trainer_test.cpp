@@ -253,9 +253,9 @@ TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemoryAndWarns) {
   std::int64_t total = 0;
   std::string warned;
   Hears header([&](const Started& e) { total = e.memory->total; }, [&](const Warning& e) { warned += e.text; });
-  TrainOptions options =
-      options_for(config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096"}}),
-                  temp.path() / "large", {&header});
+  TrainOptions options = options_for(
+      config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096", "data.train=ping"}}),
+      temp.path() / "large", {&header});
   options.dry_run = true;
   EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::dry_run);
   EXPECT_GT(total, device.memory_bytes());
@@ -301,20 +301,92 @@ TEST(Trainer, ReadingTheDataASecondTimeIsToldOnce) {
   EXPECT_FALSE(endless.seen.steps.back().epoch.has_value());
 }
 
-TEST(Trainer, EpochsOfDataWithoutAKnownLengthAreRefused) {
+TEST(Trainer, EpochsOfDataWithoutAnEndAreRefused) {
   testing::TempFolder temp;
   const std::string endless = error_of([&] {
     run(tiny_run({"train.max_steps=0", "train.epochs=2"}), temp.path() / "endless");
   });
-  EXPECT_TRUE(says(endless, {"train.epochs", "has no end"}));
-  std::string lines;
-  for (int i = 0; i < 100; ++i) lines += "{\"text\": \"some text\"}\n";
-  real_files().replace(temp.path() / "a.jsonl", lines);
-  const std::string stream = error_of([&] {
-    run(tiny_run({"train.epochs=2", "data.tokenizer=bytes", "data.train=" + (temp.path() / "a.jsonl").string()}),
-        temp.path() / "stream");
-  });
-  EXPECT_TRUE(says(stream, {"redline data prepare"}));
+  EXPECT_TRUE(says(endless, {"train.epochs (2)", "has no end", "train.max_steps"}));
+}
+
+TEST(Trainer, DataThatNobodyNamedAreAskedFor) {
+  testing::TempFolder temp;
+  config::Config c = tiny_run();
+  c.data.train.clear();
+  EXPECT_TRUE(says(error_of([&] { run(c, temp.path() / "run"); }), {"data.train"}));
+  EXPECT_FALSE(real_files().exists(temp.path() / "run"));
+}
+
+// Lines that are tokenized while training do not tell their length: train.epochs has them counted first.
+struct CountedLines {
+  testing::TempFolder temp;
+  CountedLines() { write(300); }
+  void write(int documents) {
+    std::string lines;
+    for (int i = 0; i < documents; ++i)
+      lines += fmt::format("{{\"text\": \"line {} {}\"}}\n", i, std::string(i % 150, 'x'));
+    real_files().replace(temp.path() / "a.jsonl", lines);
+  }
+  config::Config config(std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"train.max_steps=0", "train.epochs=2", "data.tokenizer=bytes", "train.eval_every=0",
+                               "data.shuffle_buffer=32", "data.train=" + (temp.path() / "a.jsonl").string()});
+    return tiny_run(more);
+  }
+};
+
+TEST(Trainer, EpochsOfAStreamAreCountedAndEndTheRun) {
+  const CountedLines lines;
+  std::int64_t steps = 0, documents = 0, counted = 0;
+  Hears header([&](const Started& e) { steps = e.steps, documents = e.training_data->documents; },
+               [&](const Counting&) { ++counted; });
+  testing::WatchedDevice device(2);
+  TrainOptions options;
+  options.observers = {&header};
+  const Path folder = lines.temp.path() / "run";
+  const Ran ran = run_on(device, options, lines.config(), folder);
+  EXPECT_EQ(documents, 296);  // the last of every 64 is held out
+  EXPECT_EQ(static_cast<std::int64_t>(ran.seen.steps.size()), steps);
+  ASSERT_GT(steps, 20);
+  ASSERT_TRUE(ran.seen.steps.back().epoch);
+  EXPECT_NEAR(*ran.seen.steps.back().epoch, 2, 4.0 / static_cast<double>(steps));
+  EXPECT_EQ(ran.seen.steps.back().lr, tiny_run().optim.min_lr);  // the schedule knew
+  EXPECT_TRUE(any_has(ran.seen.notes, {"train.epochs", "296 documents"}));
+  EXPECT_TRUE(ran.seen.warnings.empty());
+
+  // A resume reads its own count, to the bit; without it the data are counted again, and say the same.
+  const auto again = [&](const Path& run_folder, bool removed) {
+    if (removed) std::filesystem::remove(run_folder / kEpochFile);
+    const Ran rest = go_on(lines.config(), run_folder);
+    EXPECT_EQ(any_has(rest.seen.notes, "was read once to count it"), removed);
+    EXPECT_EQ(rest.result.steps, steps);
+    EXPECT_TRUE(tensors(run_folder, steps) == tensors(folder, steps));
+  };
+  for (const bool removed : {false, true}) {
+    const Path parts = lines.temp.path() / (removed ? "counted" : "kept");
+    run(lines.config(), parts, false, real_files(), true);  // a step
+    again(parts, removed);
+  }
+}
+
+TEST(Trainer, OtherDataAreCountedAnew) {
+  CountedLines lines;
+  const Path folder = lines.temp.path() / "run";
+  run(lines.config(), folder, false, real_files(), true);
+  const std::string before = real_files().read(folder / kEpochFile);
+  lines.write(600);
+  const Ran rest = go_on(lines.config(), folder, true);
+  EXPECT_TRUE(any_has(rest.seen.notes, "was read once to count it"));
+  EXPECT_NE(real_files().read(folder / kEpochFile), before);
+}
+
+TEST(Trainer, ASignalEndsTheCountAndLeavesNothing) {
+  CountedLines lines;
+  lines.write(20'000);
+  StopFlag stop = SIGTERM;
+  TrainOptions options = options_for(lines.config(), lines.temp.path() / "run", {}, &stop);
+  testing::WatchedDevice device(2);
+  EXPECT_EQ(train(options, device, real_files()).outcome, Outcome::stopped);
+  EXPECT_FALSE(real_files().exists(options.folder));
 }
 
 // As on a terminal, whatever the test's own process was started to ignore: shells let background jobs ignore
