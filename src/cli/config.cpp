@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "config/load.h"
@@ -12,6 +13,7 @@
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "perf/ladder.h"
+#include "train/recipe.h"
 
 namespace redline::cli {
 namespace {
@@ -81,12 +83,29 @@ config::Sources sources_of(const ConfigWords& given) {
 }
 
 config::Config load_config(const config::Sources& sources) {
-  return config::load(sources, model::complete_model(real_files()));
+  return config::load(sources, [model = model::complete_model(real_files())](config::Config& config) {
+    model(config);
+    train::complete_recipe(config);
+  });
+}
+
+config::Config load_to_measure(const config::Sources& sources, bool say) {
+  config::Config config = load_config(sources);
+  if (config::stand_in_for_data(config) && say)
+    log::note("data.train names nothing: random tokens of the model's vocabulary take its place, in full rows");
+  return config;
 }
 
 std::string name_of(const config::Sources& sources) {
   if (!sources.file.empty()) return Path(sources.file).stem().string();
-  return sources.preset.empty() ? "quick" : sources.preset;
+  if (!sources.preset.empty()) return sources.preset;
+  std::string start;
+  constexpr std::string_view kStart = "model.init_from=";
+  for (const std::string& word : sources.overrides)
+    if (word.starts_with(kStart)) start = word.substr(kStart.size());
+  std::erase(start, '"');
+  while (start.ends_with('/')) start.pop_back();
+  return start.empty() ? "quick" : Path(start).filename().string();
 }
 
 // The first sentence of a preset's file, without its name.

@@ -20,10 +20,14 @@ struct ConfigWords {
 // The file, preset and overrides among the words. A word that is neither a file nor a preset is a UserError.
 config::Sources sources_of(const ConfigWords& given);
 
-// Calls config::load() and takes the model's sizes from the folder that model.init_from names.
+// Calls config::load() and takes the model's sizes from the folder that model.init_from names, and from its size what
+// the recipe lacks.
 config::Config load_config(const config::Sources& sources);
+// The same for a command that needs no data of its own: random tokens stand in for data that nobody named, and where
+// `say` is set a note tells so.
+config::Config load_to_measure(const config::Sources& sources, bool say = true);
 
-// The default name of a run: the preset's, "quick", or the stem of the file.
+// The default name of a run: the stem of the file, the preset's, the last part of model.init_from, or "quick".
 std::string name_of(const config::Sources& sources);
 
 struct PresetWords {

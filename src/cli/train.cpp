@@ -21,6 +21,8 @@
 #include "perf/peak.h"
 #include "perf/scale.h"
 #include "report/sinks.h"
+#include "train/ends.h"
+#include "train/recipe.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -44,7 +46,8 @@ Path new_folder(FileSystem& files, const std::string& name) {
 struct Choice {
   config::Config config;
   Path folder;
-  bool own_config = false;  // the run's config.toml, and what the command line changes of it
+  bool own_config = false;              // the run's config.toml, and what the command line changes of it
+  std::vector<std::string> notes = {};  // on what was filled in
 };
 
 // A run that is older than a default goes on as it began, whatever file or preset it is continued with.
@@ -58,7 +61,16 @@ void keep_old_meanings(FileSystem& files, const Path& run, config::Config& confi
   if (!kept.empty()) log::note("{} goes on with {}, as it began; to change that, give the key", run.string(), kept);
 }
 
-Choice choose(FileSystem& files, const ConfigWords& words, const std::string& out, bool resume) {
+// The command line's requests beside the configuration.
+struct TrainRequest {
+  std::string out, device = "auto";
+  std::int64_t from_step = -1;
+  bool resume = false, allow_change = false, dry_run = false;
+};
+
+Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& asked) {
+  const std::string& out = asked.out;
+  const bool resume = asked.resume;
   config::Sources sources = sources_of(words);
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
   if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
@@ -85,7 +97,19 @@ Choice choose(FileSystem& files, const ConfigWords& words, const std::string& ou
       if (!own) keep_old_meanings(files, out, config);
       model::settle_family(config);
     };
-  Choice choice{config::load(sources, complete), out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
+  std::vector<std::string> notes;
+  Choice choice{config::load(sources,
+                             [&](config::Config& config) {
+                               complete(config);
+                               if (!own) notes = train::complete_recipe(config);
+                             }),
+                out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
+  const bool known_end = train::total_steps(choice.config.train) > 0 || choice.config.train.max_hours > 0;
+  if (!asked.dry_run || !known_end)  // epochs are counted in the data
+    config::require_data(choice.config);
+  else if (config::stand_in_for_data(choice.config))
+    notes.emplace_back("data.train names nothing: random tokens take its place in a dry run; train will ask for it");
+  choice.notes = std::move(notes);
   std::string& tokenizer = choice.config.data.tokenizer;
   if (const Path kept = choice.folder / "tokenizer";
       resume && !choice.config.origins.on_command_line("data.tokenizer") && tokenizer.starts_with('/') &&
@@ -120,20 +144,13 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
   options.fp8_reasons = std::move(choice.reasons);
 }
 
-// The command line's requests beside the configuration.
-struct TrainRequest {
-  std::string out, device = "auto";
-  std::int64_t from_step = -1;
-  bool resume = false, allow_change = false, dry_run = false;
-};
-
 // Rank 0 chooses; what the others need to know of it goes to them as words.
 Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainRequest& asked, Ranks& ranks) {
-  if (ranks.alone()) return choose(files, words, asked.out, asked.resume);
+  if (ranks.alone()) return choose(files, words, asked);
   Choice choice;
   std::string said;
   if (ranks.leads()) {
-    choice = choose(files, words, asked.out, asked.resume);
+    choice = choose(files, words, asked);
     said = io::Json{{"config", config::dump(train::as_kept(choice.config))},
                     {"folder", std::filesystem::absolute(choice.folder).string()},
                     {"own_config", choice.own_config}}
@@ -202,6 +219,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   if (ranks.leads()) {
     sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run);
     options.observers = {&sinks->observer()};
+    for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }
   options.config = choice.config;
   options.folder = choice.folder;

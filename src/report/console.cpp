@@ -13,6 +13,7 @@
 #include "data/utf8.h"
 #include "optim/schedule.h"
 #include "report/figures.h"
+#include "train/recipe.h"
 
 namespace redline::report {
 namespace {
@@ -49,17 +50,33 @@ std::string batch_line(const train::RunHeader& h) {
          config::ramps_in_words(t);
 }
 
-// The schedule's tokens in steps; "" where steps were given.
-std::string schedule_line(const train::RunHeader& h) {
+// "NorMuon, rate 2e-3 after 500 steps of warm-up, straight to 2e-4 over the last 65%". Tokens are told in steps, too.
+std::string rate_line(const train::RunHeader& h) {
   const config::Optim& o = h.config->optim;
-  std::string text;
-  if (o.warmup_tokens > 0)
-    text = fmt::format("; {} of warm-up: {}", grouped(o.warmup_tokens, "token"),
-                       counted(optim::warmup_steps(*h.config, h.sharing.ranks), "step"));
-  if (o.decay_tokens > 0)
-    text += fmt::format("; {} of decay: the last {}", grouped(o.decay_tokens, "token"),
-                        counted(optim::decay_steps(*h.config, h.steps, h.sharing.ranks), "step"));
-  return text.empty() ? "" : text.substr(2);
+  const std::string_view name = o.name == "adamw" ? "AdamW" : o.muon_beta2 > 0 ? "NorMuon" : "Muon";
+  std::string text = fmt::format("{}, rate {}", name, train::short_rate(o.lr));
+  const auto in_tokens = [](std::int64_t tokens) {
+    return tokens > 0 ? fmt::format(" ({})", grouped(tokens, "token")) : "";
+  };
+  if (const std::int64_t warmup = optim::warmup_steps(*h.config, h.steps, h.sharing.ranks); warmup > 0)
+    text += fmt::format(" after {}{} of warm-up", counted(warmup, "step"), in_tokens(o.warmup_tokens));
+  const std::string low = train::short_rate(o.min_lr);
+  if (o.schedule == "constant") {
+    text += ", the same to the end";
+  } else if (o.schedule == "linear") {
+    text += fmt::format(", straight to {} at the end", low);
+  } else if (o.schedule == "cosine") {
+    text += fmt::format(", by a cosine to {} at the end", low);
+  } else {
+    const std::string last =
+        o.decay_tokens > 0
+            ? counted(optim::decay_steps(*h.config, h.steps, h.sharing.ranks), "step") + in_tokens(o.decay_tokens)
+            : fmt::format("{:.4g}%", 100 * o.decay_fraction);
+    text +=
+        fmt::format(", {} {} over the last {}", o.decay_shape == "sqrt" ? "by a root to" : "straight to", low, last);
+  }
+  if (o.schedule_start > 0) text += fmt::format("; counted from step {} on", o.schedule_start);
+  return text;
 }
 
 // "3.0e-4": two columns of zeros less than printf's.
@@ -171,7 +188,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("kernels", kernels_line(h));
   if (!h.fp8.empty()) line("fp8", h.fp8);
   line("batch", batch_line(h));
-  if (const std::string schedule = schedule_line(h); !schedule.empty()) line("rate", schedule);
+  line("rate", rate_line(h));
   line("data", data_line(h));
   if (h.memory) line("memory", memory_line(*h.memory) + (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
@@ -217,15 +234,15 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
   const std::string of = steps > 0 ? fmt::format("{}", steps) : "";
   std::vector<Field> fields = {
       {fmt::format("step {:>{}}{}{}  loss {}", m.step, of.size(), of.empty() ? "" : "/", of, plain(m.loss, 4)), kStays},
-      {m.epoch ? fmt::format("  epoch {}", plain(*m.epoch, 2)) : "", kLast - 1},
+      {m.epoch ? fmt::format("  epoch {}", plain(*m.epoch, 2)) : "", 4},
       {fmt::format("  grad {:>4}", plain(m.grad_norm, 2)), kLast},
-      {fmt::format("  lr {}", short_exponent(m.lr)), 1},
+      {fmt::format("  lr {}", short_exponent(m.lr)), kLast - 1},
       {fmt::format("  {:>6}  {:>11}", duration(m.step_ms * 1e-3), token_rate(m.tokens_per_s)), kStays},
-      {fmt::format("  {:>12}", flop_rate(m.tflops * 1e12)), 2},
+      {fmt::format("  {:>12}", flop_rate(m.tflops * 1e12)), 1},
       {fmt::format("  mfu {}", plain(100 * m.mfu, 1)), kStays},
-      {fmt::format("/{}", plain(100 * m.mfu_palm, 1)), 3},
+      {fmt::format("/{}", plain(100 * m.mfu_palm, 1)), 2},
       {"%", kStays},
-      {fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), 4},
+      {fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), 3},
       {fmt::format("  eta {:>6}", duration(eta_seconds)), kStays}};
   const auto length = [&] {
     std::size_t sum = 0;
@@ -307,6 +324,10 @@ void Console::on(const train::Event& event) {
   hear(
       event, [&](const train::Started& e) { start(e); },
       [&](const train::Loading& e) { loading_.show(out_, e.bytes, e.of); },
+      [&](const train::Counting& e) {
+        out_.show(fmt::format("counting data.train for train.epochs: {}{}", size_in_words(e.so_far),
+                              e.share ? fmt::format(", {} of it", percent(*e.share)) : ""));
+      },
       [&](const train::Evaluating& e) { evaluating(e); },
       // An evaluation after a step stands below that step's own line; the one before the first step has no such line.
       [&](const train::Evaluated& e) {

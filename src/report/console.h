@@ -27,8 +27,8 @@ std::string in_words(const train::Account& account);
 std::string in_words(const train::Finished& finished);
 
 // "step 40/120 loss 2.3456 grad 1.23 lr 3.0e-4 152 ms 13.4k tok/s 51.2 TFLOP/s mfu 48.2/50.1% pad 3% eta 12 s": mfu and
-// mfu_palm. Where `columns` are too few, the learning rate, the rate of FLOPs, mfu_palm, the padding and the norm go,
-// in this order. `steps` 0: not known, "step 40".
+// mfu_palm. Where `columns` are too few, the rate of FLOPs, mfu_palm, the padding, the epoch, the learning rate and the
+// norm go, in this order. `steps` 0: not known, "step 40".
 std::string progress_line(const train::StepMetrics& m, std::int64_t steps, double eta_seconds,
                           std::size_t columns = kLineColumns);
 

@@ -82,6 +82,7 @@ void Watch::start(const train::RunHeader& h) {
   if (h.config) train_ = h.config->train;
   skipped_ = 0;
   window_.clear();
+  norms_.clear();
   outside_.clear();
   said_.fill(-std::numeric_limits<double>::infinity());
   unsaid_.fill(0);
@@ -112,6 +113,24 @@ void Watch::look_for_life(const train::StepMetrics& m) {
                     troubleshooting::kDeadModel));
 }
 
+// A norm that leaves all others far behind: the update is clipped, but its direction is that of one batch.
+void Watch::look_for_spike(const train::StepMetrics& m) {
+  if (!std::isfinite(m.grad_norm)) return;  // that has a warning of its own
+  const train::IllnessRow& row = train::row_of(Illness::gradient_spike);
+  if (norms_.size() >= kFew) {
+    const double median = quantile({norms_.begin(), norms_.end()}, 0.5);
+    if (median > 0 && m.grad_norm > row.warn_at * median && may_say(spike, m.time)) {
+      const std::int64_t others = std::exchange(unsaid_[spike], 0);
+      warn_(sentence(fmt::format("the gradient norm of step {} is {}, {:.0f} times the median of {} over the last {}{}",
+                                 m.step, plain(m.grad_norm, 2), m.grad_norm / median, plain(median, 2), norms_.size(),
+                                 others ? fmt::format(" ({} more since the last warning)", others) : ""),
+                     Illness::gradient_spike));
+    }
+  }
+  norms_.push_back(m.grad_norm);
+  if (norms_.size() > kWindow) norms_.pop_front();
+}
+
 // One sentence, however many there are.
 void Watch::look_at_fp8(const train::StepMetrics& m) {
   std::string first;
@@ -128,6 +147,7 @@ void Watch::look_at_fp8(const train::StepMetrics& m) {
 
 void Watch::step(const train::StepMetrics& m) {
   look_for_life(m);
+  look_for_spike(m);
   if (m.fp8) look_at_fp8(m);
   if (skipped_ < kSlowFirstSteps) {
     ++skipped_;

@@ -32,7 +32,7 @@ class Watch final : public train::Observer {
   }
 
  private:
-  enum Kind { waiting, padding, slow_step, throttled, dead, slow_rank, evaluating, sampling, saving, kKinds };
+  enum Kind { waiting, padding, slow_step, throttled, dead, slow_rank, evaluating, sampling, saving, spike, kKinds };
   struct Step {
     double step_ms, data_wait_ms, padding;
     double lag_ms;    // by which the slowest rank is later than the median one
@@ -43,6 +43,7 @@ class Watch final : public train::Observer {
   void look_at_window(double now);
   void look_at_account(const train::Account& account, double now);
   void look_for_life(const train::StepMetrics& m);
+  void look_for_spike(const train::StepMetrics& m);
   double share_of_whole(const train::StepMetrics& m) const;
   void look_at_step(const train::StepMetrics& m);
   void look_at_fp8(const train::StepMetrics& m);
@@ -53,6 +54,7 @@ class Watch final : public train::Observer {
   double log_vocabulary_ = 0;  // the loss of whoever knows nothing
   std::int64_t skipped_ = 0;   // steps at the start that are slow for reasons of their own
   std::deque<Step> window_;    // the last ones
+  std::deque<double> norms_;   // of the gradients of the last ones, from the first step on
   std::array<double, kKinds> said_{};
   std::array<std::int64_t, kKinds> unsaid_{};  // since then
   std::set<std::string> outside_;              // tensors in eight bits that were warned of

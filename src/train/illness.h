@@ -30,6 +30,7 @@ enum class Illness {
   communication,
   precision,
   fp8_off,
+  gradient_spike,
 };
 
 struct IllnessRow {
@@ -38,8 +39,9 @@ struct IllnessRow {
   std::string_view name;     // for people
   std::string_view mend;     // a clause about the settings that help
   std::string_view section;  // of the documentation
-  double warn_at = 0;        // a run warns above this share: of token slots for padding, else of the time; 0: never
-  bool optional = false;     // the cure changes the results, so that going without it is no illness
+  // A run warns above this share: of token slots for padding, medians for a spike, else of the time; 0: never.
+  double warn_at = 0;
+  bool optional = false;  // the cure changes the results, so that going without it is no illness
 };
 
 inline constexpr auto kIllnesses = [] {
@@ -77,6 +79,8 @@ inline constexpr auto kIllnesses = [] {
        kLowMfu, 0, true},
       {fp8_off, "fp8_off", "products that could be in fp8", "precision.matmul = \"fp8\" (docs/fp8.md)", kLowMfu, 0,
        true},
+      {gradient_spike, "gradient_spike", "a spike of the gradient's norm",
+       "a lower optim.lr or a longer warm-up make them rarer, guard.spike = 10 leaves such updates out", kSpikes, 20},
   });
 }();
 

@@ -79,7 +79,7 @@ class StepLoop {
   std::string nothing_left() const;                // why, where another key than the number of steps ends it
   std::optional<double> batches_of_epoch() const;  // of the training data, where it is known
   const std::optional<CountedEpoch>& counted_epoch() const;
-  void require_memory() const;                     // a UserError where the run does not fit
+  void require_memory() const;  // a UserError where the run does not fit
   RunHeader header() const;
   const data::Corpus& documents() const;  // of training
   const model::LoweredModel& lowered() const;

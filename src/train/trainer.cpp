@@ -22,6 +22,7 @@
 #include "model/state_files.h"
 #include "train/checkpoint.h"
 #include "train/memory_advice.h"
+#include "train/recipe.h"
 #include "train/run_folder.h"
 #include "train/step_loop.h"
 
@@ -115,8 +116,8 @@ class RunFolder final : public Keeper {
   std::optional<Path> resume(StepLoop& loop);
 
   // Writes the first files: config.toml as it is resolved now, so that the next resume knows the settings of this one,
-  // the tokenizer of the documents, and the folder of checkpoints.
-  void begin(const data::Corpus& documents);
+  // the tokenizer of the documents, their count where one was made, and the folder of checkpoints.
+  void begin(const StepLoop& loop);
 
   void leave_tidy();  // of a run without steps to make: removes what a kill left, or warns
 
@@ -158,6 +159,7 @@ class RunFolder final : public Keeper {
   FileSystem& files_;
   Path checkpoints_;
   RunTokens tokens_;
+  std::string epoch_;  // the text of kEpochFile; empty: nothing had to be counted
   std::optional<io::FileLock> lock_;
   bool begun_ = false, loss_is_known_ = false, wait_is_known_ = false;
   CheckpointWriter writer_;
@@ -340,8 +342,9 @@ RunFolder::Restored RunFolder::restore(const Path& checkpoint, const config::Con
   return {anew, changes.allowed};
 }
 
-void RunFolder::begin(const data::Corpus& documents) {
-  tokens_ = run_tokens(files_, options_.config, documents);
+void RunFolder::begin(const StepLoop& loop) {
+  tokens_ = run_tokens(files_, options_.config, loop.documents());
+  if (const auto& counted = loop.counted_epoch()) epoch_ = to_text(*counted);
   make();
   if (others()) require_shared_folder(*others(), options_.folder, files_);
   if (options_.from_step) leave_after(*options_.from_step);
@@ -403,9 +406,11 @@ void RunFolder::make() {
   files_.create_folders(options_.folder);
   lock();
   if (!options_.resume && !begun_) check_folder(options_, files_);  // another may have begun while this one loaded
-  const std::string text = sealed_text(as_kept(options_.config));
-  const Path path = options_.folder / kRunConfig;
-  if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
+  const auto keep = [&](const Path& path, const std::string& text) {
+    if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
+  };
+  keep(options_.folder / kRunConfig, sealed_text(as_kept(options_.config)));
+  if (!epoch_.empty()) keep(options_.folder / kEpochFile, epoch_);
   keep_tokenizer(files_, options_.folder, tokens_.files);
   io::prepare_checkpoints(files_, checkpoints_);
   if (std::exchange(begun_, true)) return;
@@ -646,19 +651,21 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   REDLINE_CHECK(!options.config.train.automatic_batch_size, "train.batch_size is \"auto\" still");
   if (!options.team.leads()) return follow_rank_0(options, device, files);
   RunFolder folder(options, files);
-  StepLoop loop(options, device, files, folder);
+  std::optional<StepLoop> made;
   std::optional<Path> checkpoint;
   try {
-    checkpoint = folder.resume(loop);
-    if (!checkpoint) loop.load_start();
+    made.emplace(options, device, files, folder);
+    checkpoint = folder.resume(*made);
+    if (!checkpoint) made->load_start();
   } catch (const Interrupted&) {
-    folder.tell(
-        Note{fmt::format("stopped by signal {} while weights were loaded; nothing was written", options.stop->load())});
-    return {Outcome::stopped, loop.step(), {}};
+    folder.tell(Note{fmt::format("stopped by signal {} while {}; nothing was written", options.stop->load(),
+                                 made ? "weights were loaded" : "data.train was counted")});
+    return {Outcome::stopped, made ? made->step() : 0, {}};
   }
+  StepLoop& loop = *made;
   if (loop.trains()) {
     loop.require_memory();
-    folder.begin(loop.documents());
+    folder.begin(loop);
   }
   const RunHeader header = loop.header();
   const std::string name = options.folder.string();
@@ -668,14 +675,10 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
     folder.tell(Note{fmt::format("nothing to resume in {}: starting from the beginning", name)});
   folder.tell(Started{header});
   const model::Fp8Products fp8 = model::fp8_products(options.config);
-  const config::Precision& precision = options.config.precision;
   if (!header.fp8.empty() && fp8.taken.empty() && !fp8.head)
     folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});
-  if (precision.head == "fp8" && precision.matmul != "fp8")
-    folder.tell(
-        Warning{fmt::format("precision.head = \"fp8\" counts where precision.matmul is fp8; it is {}: the head's "
-                            "gradients take that",
-                            precision.matmul)});
+  for (const Doubt& doubt : doubtful_settings(options.config, header.steps, header.sharing.ranks))
+    folder.tell(Warning{doubt.sentence});
   if (options.dry_run) {
     folder.tell(Note{checkpoints_in_words(model::state_bytes(loop.lowered().state),
                                           checkpoints_kept(options.config.checkpoint, header.steps))});

@@ -238,7 +238,7 @@ TEST_F(Commands, ADryRunWritesNothing) {
 }
 
 TEST_F(Commands, WhatDoesNotFitIsToldBeforeTheRun) {
-  const std::string keys = " --device cpu --preset llama-1.36b train.batch_size=4096";
+  const std::string keys = " --device cpu --preset llama-1.36b data.train=ping train.batch_size=4096";
   const Words parts = {"the run needs", "GiB free of", "train.batch_size = ", "docs/monitoring.md#out-of-memory"};
   expect_bad_input(run_line("train --out a" + keys), parts);
   const Ran dry = run_line("train --dry-run --out a" + keys);
@@ -249,6 +249,50 @@ TEST_F(Commands, WhatDoesNotFitIsToldBeforeTheRun) {
   // Also where the loader has no room for so large a batch either.
   expect_bad_input(run_line("train --out a --device cpu data.workers=1 train.batch_size=1048576"), parts);
   for (const char* left : {"a", "redline-trace.json"}) EXPECT_FALSE(exists(left)) << left;
+}
+
+// Whatever trains asks for data; whatever measures takes random tokens, and says so.
+TEST_F(Commands, DataThatNobodyNamedAreAskedFor) {
+  write("own.toml", "[model]\nlayers = 1\nhidden = 32\nheads = 2\nffn = 48\n[train]\nmax_steps = 2\nseq_len = 64\n");
+  for (const std::string config : {"own.toml", "gqa-180m"}) {
+    expect_bad_input({"train", config, "--out", "a", "--device", "cpu"}, {"data.train", "data.train=texts/", "ping"});
+    expect_bad_input({"sweep", config, "--grid", "optim.lr=1e-3,2e-3", "--out", "a", "--device", "cpu"},
+                     {"data.train"});
+  }
+  EXPECT_FALSE(exists("a"));
+  const Ran dry = must({"train", "own.toml", "--dry-run", "--device", "cpu"});
+  EXPECT_TRUE(says(dry.out, {"random tokens", "train will ask for it"}));
+  write("epochs.toml", "train.epochs = 2\n");
+  expect_bad_input({"train", "epochs.toml", "--dry-run", "--device", "cpu"}, {"data.train"});
+  const Ran profiled = must({"profile", "own.toml", "--steps", "1", "--device", "cpu"});
+  EXPECT_TRUE(says(profiled.err, {"data.train", "random tokens"}));
+  must({"plan", "own.toml", "--card", "h200"});
+}
+
+// Weights, text, and nothing else said: the run has a recipe made for going on, says why, and learns.
+TEST_F(Commands, GoingOnFromWeightsNeedsNoRecipe) {
+  ASSERT_EQ(train_tiny({"--out", "start", "--device", "cpu"}).status, 0);
+  std::string lines;
+  for (int i = 0; i < 500; ++i) lines += fmt::format("{{\"text\": \"{} {}\"}}\n", i, std::string(150 + i % 70, 'y'));
+  write("more.jsonl", lines);
+  const Ran tuned = must({"train", "model.init_from=start/", "data.train=more.jsonl", "data.tokenizer=bytes",
+                          "train.seq_len=64", "--device", "cpu"});
+  EXPECT_TRUE(says(tuned.out, {"optim.lr = 3e-4", "cube root", "train.epochs = 1", "16384 tokens",
+                               "train.epochs: ", "rate    AdamW, rate 3e-4 after 1 step of warm-up"}));
+  EXPECT_FALSE(says(tuned.out, "warning: on")) << tuned.out;
+  const std::vector<std::string> runs = real_files().list(folder_ / "runs");
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].rfind("start-20", 0), 0u) << runs[0];
+  const Path run_folder = folder_ / "runs" / runs[0];
+  EXPECT_TRUE(real_files().exists(run_folder / "epoch.json"));
+  std::vector<double> held_out;
+  std::istringstream metrics(real_files().read(run_folder / "metrics.jsonl"));
+  for (std::string row; std::getline(metrics, row);)
+    if (const auto json = nlohmann::json::parse(row); json.contains("eval_loss"))
+      held_out.push_back(json.at("eval_loss").get<double>());
+  ASSERT_EQ(held_out.size(), 2u) << "before the first step, and at the end";
+  EXPECT_LT(held_out[1], held_out[0] - 0.005);
+  expect_bad_input({"train", "model.init_from=start", "--out", "none", "--device", "cpu"}, {"data.train"});
 }
 
 TEST_F(Commands, ARunWithoutOutGetsAFolderOfItsOwn) {

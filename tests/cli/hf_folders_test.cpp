@@ -22,7 +22,7 @@ const Words kStillRun = words_of(
 
 class HfFolders : public ProgramTest {
  protected:
-  Ran train(const Words& words) { return run(Words{"train"} + words + kStillRun); }
+  Ran train(const Words& words) { return run(Words{"train", "data.train=ping"} + words + kStillRun); }
   void copy_fixture(const std::string& name) {
     std::filesystem::copy(kFixture, folder_ / name);
     std::filesystem::remove(folder_ / name / "oracle.safetensors");
@@ -425,7 +425,7 @@ TEST_F(HfFolders, TheAverageOfARunIsExportedAndEvaluatesToWhatTheRunSaid) {
   ASSERT_EQ(exported.tensors(), average.tensors());
   for (const io::StoredTensor& t : average.files()[0].reader->tensors())
     EXPECT_TRUE(std::ranges::equal(t.bytes, exported.at(t.name).bytes)) << t.name;
-  must(words_of("train --out again model.init_from=\"hf\"") + kStillRun + run_of);
+  must(words_of("train --out again data.train=ping model.init_from=\"hf\"") + kStillRun + run_of);
   EXPECT_NEAR(last_row("again", 0)["eval_loss"].get<double>(), of_average, 1e-6);
 
   must({"export", "--checkpoint", "run", "--out", "raw"});

@@ -97,23 +97,58 @@ TEST(Header, SaysHowStepsGrowAndWhatTokensComeTo) {
   run.config.train.accumulate_ramp_steps = 10;
   run.config.optim.warmup_tokens = 100'000;
   run.config.optim.decay_tokens = 81'920;
+  run.config.optim.schedule = "wsd";
   EXPECT_TRUE(says(header(), {"a step grows from 2 to 4 micro-batches over 10 steps",
-                              "100,000 tokens of warm-up: 15 steps; 81,920 tokens of decay: the last 10 steps"}));
+                              "15 steps (100,000 tokens) of warm-up", "the last 10 steps (81,920 tokens)"}));
 }
 
-// What the line is for is there in a run of any length: mfu both ways, tokens and FLOPs a second, padding, what is
+// One line says how the run learns.
+TEST(Header, SaysOptimizerRateWarmUpAndSchedule) {
+  SmallRun run(1000);
+  const auto rate = [&] {
+    for (const std::string& line : header_lines(run.header, 10'000))
+      if (line.starts_with("rate")) return line.substr(8);
+    return std::string("no line");
+  };
+  config::Optim& o = run.config.optim;
+  o = {};
+  o.lr = 3e-4;
+  EXPECT_EQ(rate(), "AdamW, rate 3e-4, by a cosine to 0 at the end");
+  o.name = "muon";
+  o.muon_beta2 = 0.95;
+  o.lr = 2e-3;
+  o.min_lr = 2e-4;
+  o.warmup_steps = 500;
+  o.schedule = "wsd";
+  o.decay_fraction = 0.65;
+  EXPECT_EQ(rate(), "NorMuon, rate 2e-3 after 500 steps of warm-up, straight to 2e-4 over the last 65%");
+  o.muon_beta2 = 0;
+  o.warmup_steps = 0;
+  o.warmup_fraction = 0.1;
+  o.schedule = "linear";
+  o.lr = 1.414e-2;
+  EXPECT_EQ(rate(), "Muon, rate 1.41e-2 after 100 steps of warm-up, straight to 2e-4 at the end");
+  o.schedule = "constant";
+  o.schedule_start = 400;
+  EXPECT_TRUE(says(rate(), {"after 60 steps", "the same to the end", "from step 400"}));
+}
+
+// What the line is for is there in a run of any length: mfu both ways, tokens a second, the rate, padding, what is
 // left.
-TEST(ProgressLine, ALongRunOnACardLosesOnlyTheLearningRate) {
+TEST(ProgressLine, ALongRunOnACardLosesOnlyTheRateOfFlops) {
   train::StepMetrics m = shown_step(100'000);
   m.step_ms = 2554;
   m.tokens_per_s = 76953;
   m.tflops = 602.6;
   const std::string line = progress_line(m, 150'000, 86400 * 4.4);
-  EXPECT_TRUE(says(line, {"mfu 48.2/50.1%", "77.0k tok/s", "603 TFLOP/s", "pad  3%", "grad 1.23", "eta 4d 09h"}));
+  EXPECT_TRUE(says(line, {"mfu 48.2/50.1%", "77.0k tok/s", "lr 3.0e-4", "pad  3%", "grad 1.23", "eta 4d 09h"}));
   EXPECT_LT(line.size(), kConsoleColumns);
 }
 
 TEST(ProgressLine, ANarrowTerminalKeepsWhatIsLeft) {
+  const std::string narrow = progress_line(shown_step(40), 120, 86400 * 4.4, 90);
+  EXPECT_LE(narrow.size(), 90u);
+  EXPECT_TRUE(says(narrow, {"grad 1.23", "lr 3.0e-4", "mfu 48.2%"})) << "the rate and the norm are the last to go";
   const std::string line = progress_line(shown_step(100'000), 150'000, 86400 * 4.4, 79);
   EXPECT_LE(line.size(), 79u);
   EXPECT_TRUE(says(line, {"loss 2.3457", "13.4k tok/s", "mfu 48.2%", "eta 4d 09h"}));

@@ -83,6 +83,33 @@ TEST_F(WatchTest, AModelThatLearnsNothingIsWarnedOfAtOnce) {
   expect_said({"gradient of step 1", "0", "guess"});
 }
 
+TEST_F(WatchTest, AGradientFarAboveTheMedian) {
+  train::StepMetrics m = usual();
+  for (int i = 0; i < 60; ++i) {  // a run that settles has no spike
+    m.grad_norm = 1 + 50.0 / (1 + i);
+    steps(1, m);
+  }
+  const double settled = m.grad_norm;
+  steps(60, m);
+  m.grad_norm = 19.9 * settled;
+  steps(1, m);
+  expect_quiet();
+  m.grad_norm = 30 * settled;
+  steps(2, m);
+  expect_said({"gradient norm", "step 122", "30 times", "optim.lr", "guard.spike"});
+  steps(600, usual());
+  steps(1, m);
+  expect_said({"gradient norm", "1 more"}, 2);
+}
+
+TEST_F(WatchTest, AGradientThatIsNotFiniteIsNoSpike) {
+  steps(60, usual());
+  train::StepMetrics m = usual();
+  m.grad_norm = INFINITY;
+  steps(1, m);
+  expect_quiet();
+}
+
 TEST_F(WatchTest, WaitingForDataIsSaidOnceInTenMinutes) {
   train::StepMetrics m = usual();
   m.data_wait_ms = 5;
