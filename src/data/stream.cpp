@@ -18,6 +18,7 @@
 #include "data/input/parquet.h"
 #include "data/input/text_input.h"
 #include "data/pieces.h"
+#include "data/shards/token_documents.h"
 
 namespace redline::data {
 namespace {
@@ -30,9 +31,24 @@ std::int64_t id_of(std::int64_t file, std::int64_t offset) { return file << kOff
 std::int64_t file_of(std::int64_t id) { return id >> kOffsetBits; }
 std::int64_t offset_of(std::int64_t id) { return id & ((std::int64_t{1} << kOffsetBits) - 1); }
 
-// A document of the files is held out or not by its number.
-bool is_of(Part part, std::int64_t ordinal) {
-  return part == Part::all || (ordinal % kHeldOutEvery == kHeldOutEvery - 1) == (part == Part::held_out);
+bool is_last_of_some(std::int64_t ordinal) { return ordinal % kHeldOutEvery == kHeldOutEvery - 1; }
+
+// A document of the files is held out or not by its number; one that is parted is of both parts.
+bool is_of(const StreamSettings& s, std::int64_t ordinal) {
+  if (s.part == Part::all || s.held_out.parted) return true;
+  const bool held_out = s.held_out.only ? ordinal == *s.held_out.only : is_last_of_some(ordinal);
+  return held_out == (s.part == Part::held_out);
+}
+
+// Leaves of a document's tokens, which stand at the end, those of the part.
+void keep_part(const StreamSettings& s, std::size_t from, std::vector<std::int32_t>& tokens) {
+  if (s.part == Part::all || !s.held_out.parted) return;
+  const auto all = static_cast<std::int64_t>(tokens.size() - from), trained = all - held_out_tokens(all);
+  const auto cut = tokens.begin() + static_cast<std::ptrdiff_t>(from) + trained;
+  if (s.part == Part::training)
+    tokens.erase(cut, tokens.end());
+  else
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(from), cut);
 }
 
 // A problem with a part of the files ends the run, or is a line on standard error. Each is named once, whatever the
@@ -169,17 +185,20 @@ class StreamFeed final : public Feed {
     void make(Chunk& chunk) override {
       const TextBlock block = std::exchange(chunk.raw, {});
       for (std::int64_t i = 0; i < block.documents(); ++i) {
-        if (!is_of(feed_.settings_.part, chunk.ordinal + i)) continue;
+        if (!is_of(feed_.settings_, chunk.ordinal + i)) continue;
         const auto from = static_cast<std::int64_t>(chunk.tokens.size());
         encode(block, i, chunk.tokens);
         chunk.cut_document(id_of(block.file, block.place(i)), chunk.ordinal + i, from, feed_.options_.cut);
       }
     }
 
-    // Adds to `tokens`: nothing for a document without text, else its tokens and what closes a document.
+    // Adds to `tokens`: nothing for a document without text, else its tokens and what closes a document, or the part of
+    // them that is wanted.
     void encode(const TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
+      const std::size_t from = tokens.size();
       try {
         encoder_.append(feed_.input_, block, document, tokens);
+        keep_part(feed_.settings_, from, tokens);
       } catch (const UserError& problem) {
         feed_.bad_parts_.stop_or_skip(problem);
       }
@@ -245,9 +264,13 @@ class Stream final : public Corpus {
   }
 
   std::string name() const override {
-    return fmt::format(
-        "{}, tokenized by {} as they are read{}", counted(files_.size(), "file"), settings_.tokenizer->name(),
-        settings_.chat ? fmt::format(" ({}, of which answers are learned)", settings_.chat->name()) : "");
+    const HeldOutDocuments& held_out = settings_.held_out;
+    return fmt::format("{}, tokenized by {} as they are read{}{}", counted(files_.size(), "file"),
+                       settings_.tokenizer->name(),
+                       settings_.chat ? fmt::format(" ({}, of which answers are learned)", settings_.chat->name()) : "",
+                       !held_out.only || settings_.part != Part::training ? ""
+                       : held_out.parted                                  ? ", the end of the one document held out"
+                                                                          : ", the last document held out");
   }
   bool endless() const override { return false; }
   std::int64_t vocabulary() const override { return settings_.tokenizer->vocabulary(); }
@@ -289,40 +312,58 @@ class Stream final : public Corpus {
   std::vector<Path> files_;
 };
 
-// Before a run starts, not at its first evaluation: one document with text must be held out.
-void require_held_out(const StreamSettings& s) {
+// Before a run starts, not at its first evaluation: something with text must be held out. Reads no further than the
+// first document of every 64 that has some.
+HeldOutDocuments find_held_out(const StreamSettings& s) {
+  constexpr std::size_t kShortestParted = 64;  // bytes of text
   TextInput input(s.paths, s.format, s.key);
   TextBlock block;
   Conversation document;
-  std::int64_t documents = 0;
-  while (input.next(block, kTextBlockBytes, kTextBlockDocuments)) {
+  std::int64_t documents = 0, with_text = 0;
+  HeldOutDocuments last;
+  std::size_t bytes = 0;
+  const auto next = [&] {
+    for (;;) {
+      try {
+        return input.next(block, kTextBlockBytes, kTextBlockDocuments);
+      } catch (const UserError&) {  // a broken archive: the input goes on with the next file
+        if (!s.skip_bad) throw;
+      }
+    }
+  };
+  while (next()) {
     for (std::int64_t i = 0; i < block.documents(); ++i, ++documents) {
-      if (!is_of(Part::held_out, documents)) continue;
       try {
         if (s.chat)
           input.parse(block, i, document);
         else
           input.parse(block, i, document.text);
       } catch (const UserError&) {
-        if (!s.skip_bad) throw;
-        continue;
+        if (!s.skip_bad && is_last_of_some(documents)) throw;
+        continue;  // whoever reads it tells
       }
       if (document.kind == Conversation::Kind::messages) s.chat->form();  // where there is none, that is an error now
-      if (!document.empty()) return;
+      if (document.empty()) continue;
+      if (is_last_of_some(documents)) return {};
+      last.only = documents;
+      bytes = document.text.size();
+      ++with_text;
     }
   }
-  fail_user(
-      "{}: {} of text {} too few to hold one in {} out for evaluation; set data.eval, or data.separator "
-      "where a "
-      "file holds many",
-      s.key, counted(documents, "document"), documents == 1 ? "is" : "are", kHeldOutEvery);
+  last.parted = with_text == 1;
+  if (with_text == 0) fail_user("{}: there is no text in {}", s.key, counted(documents, "document"));
+  if (last.parted && (s.chat || bytes < kShortestParted))
+    fail_user("{}: one {} is too few to hold a part out for evaluation; set data.eval{}", s.key,
+              s.chat ? "conversation" : "document of " + counted(bytes, "byte"),
+              s.chat ? "" : ", or data.separator where a file holds many");
+  return last;
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> open_stream(StreamSettings settings) {
   if (!settings.skip_bad) TextInput(settings.paths, settings.format, settings.key).check_files();
-  if (settings.part == Part::held_out) require_held_out(settings);
+  if (settings.part != Part::all) settings.held_out = find_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));
 }
 

@@ -18,12 +18,20 @@ namespace redline::data {
 // Text that is read and handed on at a time.
 inline constexpr std::int64_t kTextBlockBytes = 1 << 18, kTextBlockDocuments = 1024;
 
+// The documents that training never sees: the last of every 64. Where none of these has text, because there are fewer,
+// the last that has; and where there is one, the end of its tokens.
+struct HeldOutDocuments {
+  std::optional<std::int64_t> only;  // the number of the one document that is held out, or parted
+  bool parted = false;
+};
+
 struct StreamSettings {
   std::vector<std::string> paths;
   std::string key;  // names the paths in errors
   InputFormat format = {};
   std::shared_ptr<const Tokenizer> tokenizer;
-  Part part = Part::all;  // held out is the last of every 64 documents
+  Part part = Part::all;
+  HeldOutDocuments held_out = {};  // open_stream() finds them
   std::uint64_t seed = 0;
   bool skip_bad = false;  // malformed documents, and the rest of a broken archive, are skipped with a warning
   std::shared_ptr<const Chat> chat = nullptr;  // lines of JSON may be conversations; null: all documents are plain

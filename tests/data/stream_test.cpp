@@ -209,10 +209,50 @@ TEST_F(StreamTest, HeldOutDocumentsAreNeverTrainedOnAndAreTheRest) {
   EXPECT_LT(held_out.size(), 17u);
 }
 
-TEST_F(StreamTest, TooFewDocumentsToHoldOneOutIsToldAtOnce) {
-  EXPECT_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, Part::held_out), UserError);
-  EXPECT_NO_THROW(bytes({write("enough.jsonl", json_lines(texts(64)))}, Part::held_out));
-  EXPECT_NO_THROW(bytes({write("few.jsonl", json_lines(texts(63)))}, Part::training));
+// Fewer than 64: the last that has text is held out, and the others are all trained on.
+TEST_F(StreamTest, OfFewDocumentsTheLastIsHeldOut) {
+  for (const std::size_t count : {2, 3, 5, 60, 63}) {
+    std::vector<std::string> documents = texts(count);
+    documents.push_back("");  // no text: it cannot be the one
+    const std::string path = write("few.jsonl", json_lines(documents));
+    std::vector<std::string> expected = not_empty(documents);
+    const std::vector<std::string> last = {expected.back()};
+    expected.pop_back();
+    LoaderOptions o = options("pack", 0);
+    o.feed.shuffle = false;
+    EXPECT_EQ(read_all(bytes({path}, Part::held_out), o), last) << count;
+    EXPECT_EQ(read_all(bytes({path}, Part::training), o), expected) << count;
+  }
+  EXPECT_TRUE(testing::says(bytes({write("few.jsonl", json_lines(texts(3)))}, Part::training)->name(), "held out"));
+}
+
+// One document is parted: its last 64th is held out, also after a resume in the middle.
+TEST_F(StreamTest, OfOneDocumentTheEndIsHeldOut) {
+  std::string text;
+  for (int i = 0; i < 700; ++i) text += fmt::format("{},", i);
+  const std::string packed = gzip("one.gz", text);
+  const auto read = [&](Part part) {
+    LoaderOptions o = options("pack", 0);
+    o.packer = {{1, 4096, 64}, Packing::pack, false, {}, 1};
+    o.feed.repeat = o.feed.shuffle = false;
+    Loader loader(bytes({packed}, part), o);
+    Batch batch(o.packer.shape);
+    Tokens tokens;
+    while (loader.next(batch))
+      tokens.insert(tokens.end(), batch.tokens.begin(), batch.tokens.begin() + batch.real_tokens);
+    return loader.corpus().decode(tokens);
+  };
+  const std::string all = text + "<end>", held_out = read(Part::held_out), training = read(Part::training);
+  EXPECT_EQ(training + held_out, all);
+  EXPECT_GE(held_out.size(), (text.size() + 1) / 64);
+  EXPECT_LE(held_out.size(), text.size() / 64 + 8);
+  expect_goes_on([&] { return bytes({packed}, Part::training); }, options("pack"));
+  EXPECT_TRUE(testing::says(testing::error_of([&] { bytes({write("short.txt", "short")}, Part::training); }),
+                            {"data.eval", "5 bytes"}));
+  EXPECT_TRUE(testing::says(testing::error_of([&] {
+                              bytes({write("e.jsonl", json_lines({"", ""}))}, Part::held_out);
+                            }),
+                            {"no text"}));
 }
 
 TEST_F(StreamTest, BatchesGoRoundTheRanks) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/words.h"
 
 namespace redline::data {
 
@@ -80,16 +81,25 @@ void TokenDocuments::set(std::int64_t all_documents, std::int64_t vocabulary, bo
   count_ = all_documents;
   if (count_ == 0) fail_user("{}: {} holds no documents", settings_.key, name());
   if (split || settings_.part == Part::all) return;
+  if (all_documents == 1) {
+    const std::int64_t tokens = document_length(0), held_out = held_out_tokens(tokens);
+    if (masked() || held_out == 0)  // a part of a conversation would be no question and no answer
+      fail_user("{}: one {} is too few to hold a part out for evaluation; set data.eval", settings_.key,
+                masked() ? "conversation" : "document of " + counted(tokens, "token"));
+    const bool last = settings_.part == Part::held_out;
+    begin_ = last ? tokens - held_out : 0;
+    end_ = last ? tokens : tokens - held_out;
+    return;
+  }
   const std::int64_t held_out = std::max<std::int64_t>(1, all_documents / kHeldOutOf);
-  if (all_documents < 2)
-    fail_user("{}: one document is too few to hold a part out for evaluation; set data.eval", settings_.key);
   if (settings_.part == Part::held_out) first_ = all_documents - held_out;
   count_ = settings_.part == Part::held_out ? held_out : all_documents - held_out;
 }
 
 std::uint64_t TokenDocuments::fingerprint() const {
-  const std::uint64_t numbers[] = {contents(), static_cast<std::uint64_t>(first_), static_cast<std::uint64_t>(count_)};
-  return hash64(std::as_bytes(std::span(numbers)));
+  const std::uint64_t numbers[] = {contents(), static_cast<std::uint64_t>(first_), static_cast<std::uint64_t>(count_),
+                                   static_cast<std::uint64_t>(begin_), static_cast<std::uint64_t>(end_)};
+  return hash64(std::as_bytes(std::span(numbers).first(end_ < 0 ? 3 : 5)));
 }
 
 std::string TokenDocuments::decode(const std::vector<std::int32_t>& tokens) const {
@@ -123,12 +133,12 @@ void TokenDocuments::read(std::int64_t index, std::vector<std::int32_t>& tokens)
 void TokenDocuments::append(std::int64_t index, std::int64_t begin, std::int64_t count,
                             std::vector<std::int32_t>& tokens) const {
   REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
-  append_tokens(first_ + index, begin, count, tokens);
+  append_tokens(first_ + index, begin_ + begin, count, tokens);
 }
 
 std::int64_t TokenDocuments::length(std::int64_t index) const {
   REDLINE_CHECK(index >= 0 && index < count_, "no document {} among {}", index, count_);
-  return document_length(first_ + index);
+  return end_ < 0 ? document_length(first_ + index) : end_ - begin_;
 }
 
 MappedFile map_tokens(const Path& path, std::string_view if_missing) {

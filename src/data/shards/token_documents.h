@@ -2,6 +2,7 @@
 // of the documents, a vocabulary, and text through a tokenizer that is opened at its first use.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -82,10 +83,17 @@ struct TokenSettings {
   std::int64_t seed = 0;                       // of the order
   std::string tokenizer;                       // of formats that bring none; empty: ids only
   std::optional<std::int32_t> end_token = {};  // of formats without an index; empty: the format's usual one
+  std::optional<TokenType> type = {};          // of files without a header; empty: as their words show
+  std::int64_t vocabulary = 0;                 // the model's; 0: not known
 };
 
-// Where documents come without a split, the last in so many are held out.
+// Where documents come without a split, the last in so many are held out; of one document, the last of its tokens.
 inline constexpr std::int64_t kHeldOutOf = 64;
+inline constexpr std::int64_t kFewestParted = 4;  // tokens of a document that can be parted
+// Of a document of so many tokens.
+inline std::int64_t held_out_tokens(std::int64_t tokens) {
+  return tokens < kFewestParted ? 0 : std::max<std::int64_t>(2, tokens / kHeldOutOf);
+}
 
 class TokenDocuments : public DocumentSource {
  public:
@@ -119,6 +127,7 @@ class TokenDocuments : public DocumentSource {
   TokenSettings settings_;
   LazyTokenizer tokenizer_;
   std::int64_t first_ = 0, count_ = 0, vocabulary_ = 0;
+  std::int64_t begin_ = 0, end_ = -1;  // tokens of the one document that there is, where it is parted; -1: it is not
 };
 
 // Maps a file of token ids. A missing or unreadable file is a UserError.

@@ -384,5 +384,24 @@ TEST_F(MaskTest, AnotherMaskIsOtherData) {
   EXPECT_NE(open()->fingerprint(), first);
 }
 
+// The end of its tokens, since nothing else can be held out.
+TEST_F(ShardsTest, OneDocumentIsParted) {
+  Ids ids(640);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i % 250);
+  write({ids}, {});
+  const auto training = open(Part::training), held_out = open(Part::held_out, true);
+  EXPECT_EQ(training->length(0), 630);
+  EXPECT_EQ(held_out->length(0), 10);
+  std::vector<Ids> both = all_documents(*training);
+  const std::vector<Ids> rest = all_documents(*held_out);
+  both[0].insert(both[0].end(), rest[0].begin(), rest[0].end());
+  EXPECT_EQ(both, std::vector<Ids>{ids});
+  EXPECT_NE(training->fingerprint(), held_out->fingerprint());
+  real_files().remove_all(folder());
+  write({{1, 2, 3}}, {});
+  EXPECT_TRUE(
+      redline::testing::says(redline::testing::error_of([&] { open(Part::training); }), {"data.eval", "3 tokens"}));
+}
+
 }  // namespace
 }  // namespace redline::data
