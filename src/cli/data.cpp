@@ -130,7 +130,7 @@ int prepare_shards(const Words& words) {
        "redline train my.toml data.train=data/wiki    train on what was prepared"});
   data::PrepareSettings settings;
   DocumentWords input;
-  std::string out, end_token;
+  std::string out, end_token, roles = "auto";
   std::int64_t threads = 0;
   bool json = false;
   input.declare(arguments);
@@ -143,6 +143,9 @@ int prepare_shards(const Words& words) {
   arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
   arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
                    "share of documents for validation (default: 0)");
+  arguments.choice("--roles", "HOW", roles, {"auto", "none"},
+                   "what names in a folder say: auto (files called val, valid, validation or eval are for validation, "
+                   "test files are left out), or none (default: auto)");
   arguments.integer("--shard-tokens", "N", settings.shard_tokens, 1, std::int64_t{1} << 40,
                     "the most tokens of a shard (default: 134217728)");
   arguments.integer("--threads", "N", threads, 0, 4096, "threads that parse and encode, 0: one a core (default: 0)");
@@ -159,6 +162,7 @@ int prepare_shards(const Words& words) {
   settings.format = input.format();
   settings.threads = static_cast<int>(threads);
   settings.skip_bad = input.skip_bad();
+  settings.roles = roles == "auto";
   set_end_token(end_token, settings);
 
   const train::StopSignals signals;
@@ -171,6 +175,7 @@ int prepare_shards(const Words& words) {
     line.keep("stopped; nothing is left in " + out);
     return kStopped;
   }
+  for (const std::string& sentence : prepared.by_role) log::note("{}", sentence);
   if (json) {
     print_json(json_of(prepared, settings.out));
   } else {
@@ -294,8 +299,9 @@ int length_statistics(const Words& words) {
   {
     ShowProgress show;
     settings.progress = std::ref(show);
-    survey =
-        data::survey_lengths(data::corpus_options(c.data), {given.sample, given.documents, settings.progress}, pool);
+    const data::CorpusOptions corpus = data::corpus_options(c.data);
+    for (const std::string& sentence : data::roles_in_words(corpus)) log::note("{}", sentence);
+    survey = data::survey_lengths(corpus, {given.sample, given.documents, settings.progress}, pool);
     analysis = data::analyse(survey, settings, pool);
   }
   const report::DataStats stats{survey, settings, analysis, given.has_model() ? given.model_name() : ""};

@@ -50,10 +50,13 @@ struct Choice {
   std::vector<std::string> notes = {};  // on what was filled in
 };
 
-// A run that is older than a default goes on as it began, whatever file or preset it is continued with.
-void keep_old_meanings(FileSystem& files, const Path& run, config::Config& config) {
+// A run that is older than a default goes on as it began, whatever file or preset it is continued with, and what it
+// found out when it began stays so: its vocabulary, and the tokenizer of its weights.
+void keep_as_begun(FileSystem& files, const Path& run, config::Config& config) {
   const std::optional<config::Config> before = train::config_of_run(files, run);
   if (!before) return;
+  if (!config.origins.known("model.vocab")) config.model.vocab = before->model.vocab;
+  if (!config.model.init_from.empty() && config.data.tokenizer.empty()) config.data.tokenizer = before->data.tokenizer;
   std::string kept;
   for (const std::string& name : config::keep_old_meanings(*before, config))
     kept += fmt::format("{}{} = {}", kept.empty() ? "" : ", ", name,
@@ -94,7 +97,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
     complete = [&](config::Config& config) {
       if (!config.model.init_from.empty())
         model::take_model(config, train::read_run_config(files, out).model, run_config.string());
-      if (!own) keep_old_meanings(files, out, config);
+      if (!own) keep_as_begun(files, out, config);
       model::settle_family(config);
     };
   std::vector<std::string> notes;

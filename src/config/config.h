@@ -31,6 +31,9 @@ class Origins {
     return it != places_.end() && !it->second.shipped;
   }
 
+  // Whether anything but the default says the key: the user, a preset, or whoever filled it in from elsewhere.
+  bool known(std::string_view key) const { return places_.find(key) != places_.end(); }
+
   bool on_command_line(std::string_view key) const {
     const auto it = places_.find(key);
     return it != places_.end() && it->second.text == kCommandLine;
@@ -82,6 +85,8 @@ struct Data {
   std::vector<double> weights;           // of the entries of train; empty: as much of each as it has
   std::vector<std::string> eval;         // empty: held out from the training source
   std::string tokenizer;                 // empty: the one that the data bring or imply
+  std::string roles = "auto";            // auto | none: whether names of files in a folder say what they are for
+  std::string token_type = "auto";       // auto | uint16 | uint32 | int64: of token files without a header
   std::string text_field = "text";       // of JSON objects
   std::string chat = "none";             // none | auto | chatml | llama3: how conversations become tokens
   std::string on_error = "stop";         // stop | skip: at malformed documents of a stream

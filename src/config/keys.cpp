@@ -56,7 +56,8 @@ std::vector<Key> build_table() {
     {"model.ffn", never, in<model, &Model::ffn>(), between(1, 1 << 20), {}, "",
      "inner width of the SwiGLU block"},
     {"model.vocab", never, in<model, &Model::vocab>(), between(1, 1 << 24), {}, "",
-     "token ids are below it; at least the vocabulary of the data"},
+     "token ids are below it; at least the vocabulary of the data; unless it is set, the vocabulary of the data's "
+     "tokenizer, and token files that bring none ask for it"},
     {"model.tied", never, in<model, &Model::tied>(), any(), {}, "",
      "whether the head shares the embedding's weight"},
     {"model.pad_token", allowed, in<model, &Model::pad_token>(), between(-1, 1 << 24), {}, "",
@@ -100,7 +101,13 @@ std::vector<Key> build_table() {
      "a part of data.train that training never sees"},
     {"data.tokenizer", same_data, in<data, &Data::tokenizer>(), any(), {}, "",
      "bytes, ping, a tokenizer.json, a folder that holds one, or a sentencepiece .model; empty: that of prepared data, "
-     "and bytes for plain text"},
+     "for text that of model.init_from, and bytes for plain text without it"},
+    {"data.roles", same_data, in<data, &Data::roles>(), any(), {"auto", "none"}, "",
+     "whether names say what the files of a folder are for; auto: train, val, valid, validation, eval and test do "
+     "(docs/data.md); none: every file is read", "\"none\""},
+    {"data.token_type", same_data, in<data, &Data::token_type>(), any(), {"auto", "uint16", "uint32", "int64"}, "",
+     "the integers of .bin files without a header; auto: as the words of the file show, and refused where they do "
+     "not", "\"uint16\""},
     {"data.text_field", new_order, in<data, &Data::text_field>(), any(), {}, "",
      "the field of each JSON object of a .jsonl file, or the column of a .parquet file, that holds the text; a dot "
      "leads into inner objects"},

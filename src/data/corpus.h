@@ -22,7 +22,7 @@ enum class Part { all, training, held_out };
 class Corpus {
  public:
   virtual ~Corpus() = default;
-  virtual std::string name() const = 0;  // "ping (generated)", "3 text files"
+  virtual std::string name() const = 0;  // "ping (generated)", "3 text files as bytes"
   virtual bool endless() const = 0;
   virtual std::int64_t vocabulary() const = 0;              // ids are below it
   virtual std::uint64_t fingerprint() const = 0;            // of the contents: other documents, another number

@@ -1,24 +1,34 @@
 // Each key is read here and translated once.
 #include "data/from_config.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <thread>
 
+#include "base/error.h"
+#include "data/shards/token_type.h"
+
 namespace redline::data {
 namespace {
 
+constexpr std::string_view kVocabulary = "model.vocab";
 constexpr std::uint64_t kEvaluationSeed = 0x68656C64ull;  // "held"
 
 }  // namespace
 
 CorpusOptions corpus_options(const config::Data& data) {
-  CorpusOptions o{
-      .train = data.train,
-      .weights = data.weights,
-      .eval = data.eval,
-      .tokenizer = data.tokenizer,
-      .read = {.chat = data.chat, .skip_bad = data.on_error == "skip", .documents = data.documents, .seed = data.seed}};
+  CorpusOptions o{.train = data.train,
+                  .weights = data.weights,
+                  .eval = data.eval,
+                  .tokenizer = data.tokenizer,
+                  .read = {.chat = data.chat,
+                           .skip_bad = data.on_error == "skip",
+                           .documents = data.documents,
+                           .seed = data.seed,
+                           .token_type = token_type_named(data.token_type)},
+                  .roles = data.roles == "auto"};
   InputFormat& input = o.read.input;
   input.text_field = data.text_field;
   input.separator = separator_of(data.separator, "data.separator");
@@ -27,6 +37,49 @@ CorpusOptions corpus_options(const config::Data& data) {
   input.longest_document = std::min(input.longest_document, (data.ram_mib << 20) / 16);
   input.longest_is = fmt::format("a sixteenth of data.ram_mib ({}), which may be raised", data.ram_mib);
   return o;
+}
+
+CorpusOptions corpus_options(const config::Config& config) {
+  CorpusOptions o = corpus_options(config.data);
+  if (config.origins.known(kVocabulary) || !config.model.init_from.empty()) o.read.vocabulary = config.model.vocab;
+  return o;
+}
+
+void settle_vocabulary(config::Config& config) {
+  if (config.origins.known(kVocabulary) || config.data.train.empty()) return;
+  const std::string place = config.origins.prefix({"data.train", "data.tokenizer"});
+  std::optional<std::int64_t> found;
+  try {
+    found = data_vocabulary(corpus_options(config.data));
+  } catch (const UserError& e) {
+    fail_user("{}{} (model.vocab is not set and follows from the data)", place, e.what());
+  }
+  if (!found)
+    fail_user(
+        "{}model.vocab is not set, and data.train ({}) holds tokens without their tokenizer, whose largest id is no "
+        "vocabulary; set model.vocab, or data.tokenizer to the one they were made with",
+        place, fmt::join(config.data.train, ", "));
+  config.model.vocab = *found;
+  config.origins.set(kVocabulary, "the data's vocabulary", true);
+}
+
+void settle_tokenizer(config::Config& config, FileSystem& files, const Path& weights) {
+  constexpr std::int64_t kMostOfBytes = 512;  // 257 and some rows that no id has
+  if (config.origins.written("data.tokenizer")) return;
+  try {
+    if (!is_text_of_no_tokenizer(corpus_options(config.data))) return;
+  } catch (const UserError&) {  // data that are not there: whoever opens them says so
+    return;
+  }
+  if (holds_tokenizer(files, weights)) {
+    config.data.tokenizer = weights.string();
+    return;
+  }
+  if (config.model.vocab > kMostOfBytes)
+    fail_user(
+        "{}data.train is text, and {}, where the weights of model.init_from are, holds no tokenizer: name the one that "
+        "the model was trained with as data.tokenizer (\"bytes\", where it was bytes)",
+        config.origins.prefix({"data.train", "model.init_from"}), weights.string());
 }
 
 PackerSettings packer_settings(const config::Data& data, BatchShape shape) {

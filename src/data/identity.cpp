@@ -4,6 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
+
+#include "data/shards/shards.h"
 
 namespace redline::data {
 namespace {
@@ -30,6 +34,35 @@ std::vector<std::uint64_t> stamps_of(const std::vector<Path>& files) {
   std::vector<std::uint64_t> stamps;
   for (const Path& file : files) stamps.push_back(stamp_of(file));
   return stamps;
+}
+
+// Lengths and places of documents may be alike where their tokens are not.
+bool holds_documents(const Path& file) {
+  const Path end = file.extension();
+  return file.filename() != kManifestFile && end != ".offsets" && end != ".mask" && end != ".idx";
+}
+
+struct KnownFile {
+  Path path;
+  dev_t device = 0;
+  ino_t inode = 0;
+  off_t bytes = 0;
+
+  std::uint64_t sample() const {
+    const MappedFile mapped(path);
+    Hasher hasher;
+    hash_sampled(hasher, mapped.bytes(), 1);
+    return hasher.digest();
+  }
+};
+
+std::vector<KnownFile> known_files(const std::vector<Path>& files) {
+  std::vector<KnownFile> known;
+  for (const Path& file : files) {
+    struct stat s {};
+    if (holds_documents(file) && ::stat(file.c_str(), &s) == 0) known.push_back({file, s.st_dev, s.st_ino, s.st_size});
+  }
+  return known;
 }
 
 std::uint64_t hash_whole(const std::vector<Path>& files, std::uint64_t bytes, const DataWatch::Progress& progress) {
@@ -75,6 +108,24 @@ void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t 
   const std::size_t share = bytes.size() / blocks;
   for (std::size_t i = 0; i < blocks; ++i)  // in the middle of each of equal shares
     hasher.update(bytes.subspan(std::min(i * share + share / 2, bytes.size() - kHashedBlock), kHashedBlock));
+}
+
+std::vector<Path> shared_files(const std::vector<Path>& some, const std::vector<Path>& others) {
+  std::multimap<off_t, KnownFile> of_size;  // only files of one size can hold the same
+  for (const KnownFile& other : known_files(others)) of_size.emplace(other.bytes, other);
+  std::vector<Path> shared;
+  for (const KnownFile& one : known_files(some)) {
+    const auto [begin, end] = of_size.equal_range(one.bytes);
+    std::optional<std::uint64_t> sample;
+    const bool found = std::any_of(begin, end, [&](const auto& pair) {
+      const KnownFile& other = pair.second;
+      if (other.device == one.device && other.inode == one.inode) return true;
+      if (!sample) sample = one.sample();
+      return *sample == other.sample();
+    });
+    if (found) shared.push_back(one.path);
+  }
+  return shared;
 }
 
 DataWatch::DataWatch(const std::vector<const Corpus*>& corpora)

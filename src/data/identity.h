@@ -22,6 +22,10 @@ namespace redline::data {
 // in all.
 void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files);
 
+// The files of `some` with documents that are also among `others`, whatever they are called: one file of the disk, or
+// two that hold the same as far as hash_sampled() looks.
+std::vector<Path> shared_files(const std::vector<Path>& some, const std::vector<Path>& others);
+
 struct DataIdentity {
   std::uint64_t contents = 0;          // Corpus::fingerprint()
   std::uint64_t stamp = 0;             // of the files' sizes, times and inodes: the same where they were not written to

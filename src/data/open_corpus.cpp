@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/words.h"
 #include "data/generated.h"
 #include "data/input/text_input.h"
 #include "data/mixture.h"
+#include "data/roles.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"
 #include "data/text.h"
@@ -18,7 +21,7 @@
 namespace redline::data {
 namespace {
 
-constexpr const char* kTrain = "data.train";
+constexpr const char *kTrain = "data.train", *kEval = "data.eval";
 
 // The entries of a corpus that is no mixture: all of a key, or one of a mixture's.
 struct Entries {
@@ -70,7 +73,13 @@ std::unique_ptr<Corpus> open_files(Entries entries, const std::string& name, con
                                    const ReadOptions& read) {
   const auto& [key, part, evaluation] = wanted;
   const std::vector<std::string> names = names_of(entries.paths);
-  if (auto source = open_token_files(std::move(entries.paths), {key, part, evaluation, read.seed, name, {}}))
+  if (auto source = open_token_files(std::move(entries.paths), {.key = key,
+                                                                .part = part,
+                                                                .evaluation = evaluation,
+                                                                .seed = read.seed,
+                                                                .tokenizer = name,
+                                                                .type = read.token_type,
+                                                                .vocabulary = read.vocabulary}))
     return source;
   const bool has_stream = needs_stream(names, key);
   if (!has_stream && (name.empty() || name == "bytes") && read.input.separator.empty())
@@ -83,9 +92,11 @@ std::unique_ptr<Corpus> open_files(Entries entries, const std::string& name, con
   const std::string opened = name.empty() ? "bytes" : name;
   const auto tokenizer = open_tokenizer(opened, "data.tokenizer");
   const auto chat = has_stream ? open_chat(read.chat, opened, *tokenizer, "data.chat") : nullptr;
+  InputFormat format = read.input;
+  format.any_bytes = entries.asked == "bytes";
   return open_stream({.paths = names,
                       .key = key,
-                      .format = read.input,
+                      .format = format,
                       .tokenizer = tokenizer,
                       .part = part,
                       .seed = static_cast<std::uint64_t>(read.seed),
@@ -138,15 +149,44 @@ std::optional<std::string> tokenizer_of(const Entries& entries) {
   return "bytes";
 }
 
+// The files of an entry of data.train, by their roles where names have some.
+struct TrainEntry {
+  std::string name;
+  std::optional<RoleSplit> roles;
+
+  std::vector<std::string> paths() const { return roles ? roles->train : std::vector{name}; }
+  bool holds_out() const { return roles && !roles->held_out.empty(); }
+};
+
+std::vector<TrainEntry> train_entries(const CorpusOptions& options) {
+  std::vector<TrainEntry> entries;
+  for (const std::string& name : options.train)
+    entries.push_back({name, options.roles ? split_by_role(name, kTrain) : std::nullopt});
+  return entries;
+}
+
+// Of data.eval: of a folder with roles, the files to validate with, or those to test with where there are none.
+std::vector<std::string> eval_paths(const CorpusOptions& options) {
+  std::vector<std::string> paths;
+  for (const std::string& name : options.eval) {
+    const std::optional<RoleSplit> roles = options.roles ? split_by_role(name, kEval) : std::nullopt;
+    std::vector<std::string> own = {name};
+    if (roles && !roles->evaluated().empty()) own = roles->evaluated();
+    paths.insert(paths.end(), own.begin(), own.end());
+  }
+  return paths;
+}
+
 // The entries of a mixture, each by itself.
-std::vector<Entries> mixed_entries(std::vector<DataPath> train, const std::string& asked) {
-  const std::string tokenizer = text_tokenizer(asked, train);
+std::vector<Entries> mixed_entries(std::vector<std::vector<DataPath>> train, const std::string& asked) {
+  std::vector<DataPath> all;
+  for (const std::vector<DataPath>& paths : train) all.insert(all.end(), paths.begin(), paths.end());
+  const std::string tokenizer = text_tokenizer(asked, all);
   std::vector<Entries> entries;
-  for (DataPath& entry : train) {
-    const bool own = entry.path == "ping" || random_vocabulary(entry.path, kTrain) || entry.prepared;
-    Entries& one = entries.emplace_back();
-    one.paths.push_back(std::move(entry));
-    one.asked = own ? asked : tokenizer;
+  for (std::vector<DataPath>& paths : train) {
+    const DataPath& first = paths[0];
+    const bool own = first.path == "ping" || random_vocabulary(first.path, kTrain) || first.prepared;
+    entries.push_back({std::move(paths), own ? asked : tokenizer});
   }
   return entries;
 }
@@ -172,51 +212,144 @@ std::size_t require_one_tokenizer(const std::vector<Entries>& entries) {
   return first.value_or(0);
 }
 
+// The paths of an entry that hold the wanted part of its documents, which becomes all of them where files have roles.
+std::vector<DataPath> paths_of_part(const TrainEntry& entry, Part& part) {
+  if (!entry.holds_out() || part == Part::all) return data_paths(entry.paths(), kTrain);
+  return data_paths(std::exchange(part, Part::all) == Part::held_out ? entry.roles->held_out : entry.paths(), kTrain);
+}
+
 // The wanted part of data.train: of a mixture, that of each entry.
-std::unique_ptr<Corpus> open_train(const CorpusOptions& options, std::vector<DataPath> train, const Wanted& wanted) {
-  if (options.weights.empty()) return open_entries({std::move(train), options.tokenizer}, wanted, options.read);
+std::unique_ptr<Corpus> open_train(const CorpusOptions& options, const std::vector<TrainEntry>& train,
+                                   const Wanted& wanted) {
+  if (options.weights.empty()) {
+    // One corpus is held out by names or as a part, not both.
+    const bool by_name = wanted.part != Part::all && std::ranges::any_of(train, &TrainEntry::holds_out);
+    Wanted all = wanted;
+    if (by_name) all.part = Part::all;
+    std::vector<DataPath> paths;
+    for (const TrainEntry& entry : train) {
+      if (by_name && wanted.part == Part::held_out && !entry.holds_out()) continue;
+      Part part = by_name ? wanted.part : Part::all;
+      std::ranges::move(paths_of_part(entry, part), std::back_inserter(paths));
+    }
+    return open_entries({std::move(paths), options.tokenizer}, all, options.read);
+  }
   if (options.weights.size() != train.size())
     fail_user("data.weights has {} and data.train {}; give one weight for each",
               counted(options.weights.size(), "weight"), counted(train.size(), "path"));
-  std::vector<Entries> entries = mixed_entries(std::move(train), options.tokenizer);
+  std::vector<std::vector<DataPath>> paths;
+  std::vector<Wanted> of_entry(train.size(), wanted);
+  for (std::size_t i = 0; i < train.size(); ++i) paths.push_back(paths_of_part(train[i], of_entry[i].part));
+  std::vector<Entries> entries = mixed_entries(std::move(paths), options.tokenizer);
   const std::vector<std::string> names = names_of_entries(options.train);
   const std::size_t speaks = require_one_tokenizer(entries);
   std::vector<Mixture::Part> parts;
   for (std::size_t i = 0; i < entries.size(); ++i)
-    parts.push_back({names[i], options.weights[i], open_entries(std::move(entries[i]), wanted, options.read)});
+    parts.push_back({names[i], options.weights[i], open_entries(std::move(entries[i]), of_entry[i], options.read)});
   return std::make_unique<Mixture>(std::move(parts), speaks);
+}
+
+// Of a corpus that is no mixture the first entry tells the tokenizer: the manifests of others are not looked at.
+std::vector<DataPath> telling_paths(const CorpusOptions& options) {
+  std::vector<DataPath> paths;
+  for (const std::string& path : training_paths(options))
+    paths.push_back(paths.empty() ? data_paths({path}, kTrain)[0] : DataPath{path});
+  return paths;
+}
+
+std::vector<std::vector<DataPath>> paths_of_entries(const CorpusOptions& options) {
+  std::vector<std::vector<DataPath>> paths;
+  for (const TrainEntry& entry : train_entries(options)) paths.push_back(data_paths(entry.paths(), kTrain));
+  return paths;
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> open_training_corpus(const CorpusOptions& options) {
   if (options.train.empty()) fail_user("{} is empty: name what to read", kTrain);
-  std::vector<DataPath> train = data_paths(options.train, kTrain);
-  require_conversations(options.read.chat, train);
-  return open_train(options, std::move(train), {kTrain, options.eval.empty() ? Part::training : Part::all, false});
+  const std::vector<TrainEntry> train = train_entries(options);
+  if (options.read.chat != "none")
+    require_conversations(options.read.chat, data_paths(training_paths(options), kTrain));
+  return open_train(options, train, {kTrain, options.eval.empty() ? Part::training : Part::all, false});
 }
 
 std::unique_ptr<Corpus> open_held_out_corpus(const CorpusOptions& options) {
-  if (options.eval.empty())
-    return open_train(options, data_paths(options.train, kTrain), {kTrain, Part::held_out, true});
-  const Wanted wanted{"data.eval", Part::all, true};
-  Entries entries{data_paths(options.eval, wanted.key), options.tokenizer};
+  if (options.eval.empty()) return open_train(options, train_entries(options), {kTrain, Part::held_out, true});
+  const Wanted wanted{kEval, Part::all, true};
+  Entries entries{data_paths(eval_paths(options), wanted.key), options.tokenizer};
   if (auto generated = open_generated(entries, wanted, options.read)) return generated;
   // The first training entry tells the tokenizer of text; of a mixture, the first that knows one.
-  std::vector<std::string> telling = options.train;
+  std::vector<std::string> telling = training_paths(options);
   if (options.weights.empty()) telling.resize(std::min<std::size_t>(telling.size(), 1));
   const std::string name = text_tokenizer(options.tokenizer, data_paths(telling, kTrain));
   return open_files(std::move(entries), name, wanted, options.read);
 }
 
-std::optional<std::string> data_tokenizer(const CorpusOptions& options) {
-  if (options.weights.empty()) {  // the first entry tells it: the manifests of others are not looked at
-    std::vector<DataPath> train;
-    for (const std::string& path : options.train)
-      train.push_back(train.empty() ? data_paths({path}, kTrain)[0] : DataPath{path});
-    return tokenizer_of({std::move(train), options.tokenizer});
+bool has_held_out_files(const CorpusOptions& options) {
+  return !options.eval.empty() || std::ranges::any_of(train_entries(options), &TrainEntry::holds_out);
+}
+
+std::vector<std::string> training_paths(const CorpusOptions& options) {
+  std::vector<std::string> all;
+  for (const TrainEntry& entry : train_entries(options)) std::ranges::move(entry.paths(), std::back_inserter(all));
+  return all;
+}
+
+std::vector<Path> training_files(const CorpusOptions& options) {
+  std::vector<Path> files;
+  for (const DataPath& path : data_paths(training_paths(options), kTrain)) {
+    if (path.path == "ping" || random_vocabulary(path.path, kTrain)) continue;
+    if (!path.prepared) {
+      std::ranges::move(expand_paths({path.path}, kTrain), std::back_inserter(files));
+      continue;
+    }
+    for (const Shard& shard : path.prepared->manifest.train.shards)
+      files.push_back(path.prepared->path / shard.token_file.name);
   }
-  for (const Entries& entry : mixed_entries(data_paths(options.train, kTrain), options.tokenizer))
+  return files;
+}
+
+std::vector<std::string> roles_in_words(const CorpusOptions& options) {
+  std::vector<std::string> sentences;
+  for (const TrainEntry& entry : train_entries(options))
+    if (entry.roles)
+      sentences.push_back(in_words(*entry.roles, entry.name, kTrain,
+                                   options.eval.empty() ? RoleUse::train_and_hold_out : RoleUse::train));
+  for (const std::string& entry : options.eval) {
+    const std::string path = named_path(entry).path;
+    const std::optional<RoleSplit> roles = options.roles ? split_by_role(path, kEval) : std::nullopt;
+    if (roles && !roles->evaluated().empty()) sentences.push_back(in_words(*roles, path, kEval, RoleUse::evaluate));
+  }
+  return sentences;
+}
+
+bool is_text_of_no_tokenizer(const CorpusOptions& options) {
+  if (!options.tokenizer.empty() || options.train.empty()) return false;
+  const auto is_text = [](const std::vector<DataPath>& paths) {
+    return !is_ping(paths, kTrain) && !random_vocabulary(paths[0].path, kTrain) &&
+           !are_token_files(names_of(paths), kTrain);
+  };
+  if (options.weights.empty()) return is_text(telling_paths(options));
+  const std::vector<std::vector<DataPath>> entries = paths_of_entries(options);
+  const auto is_prepared = [](const std::vector<DataPath>& paths) { return paths[0].prepared.has_value(); };
+  return std::ranges::any_of(entries, is_text) && std::ranges::none_of(entries, is_prepared);
+}
+
+std::optional<std::int64_t> data_vocabulary(const CorpusOptions& options) {
+  if (const auto name = data_tokenizer(options)) return open_tokenizer(*name, "data.tokenizer")->vocabulary();
+  std::optional<std::int64_t> largest;
+  for (const std::string& path : training_paths(options)) {
+    const std::optional<std::int64_t> own =
+        random_vocabulary(path, kTrain) ? random_vocabulary(path, kTrain) : vocabulary_of_headers(path, kTrain);
+    if (!own) return {};
+    largest = std::max(largest.value_or(0), *own);
+  }
+  return largest;
+}
+
+std::optional<std::string> data_tokenizer(const CorpusOptions& options) {
+  if (options.weights.empty()) return tokenizer_of({telling_paths(options), options.tokenizer});
+  for (const Entries& entry : mixed_entries(paths_of_entries(options), options.tokenizer))
     if (const auto name = tokenizer_of(entry)) return name;
   return {};
 }
@@ -247,9 +380,14 @@ std::vector<HeldOutSet> held_out_sets(const CorpusOptions& options) {
 }
 
 void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::string_view where) {
-  if (corpus.vocabulary() > model_vocab)
-    fail_user("{}model.vocab is {}, but the data ({}) has a vocabulary of {}; set model.vocab to at least that", where,
-              model_vocab, corpus.name(), corpus.vocabulary());
+  if (corpus.vocabulary() <= model_vocab) return;
+  if (!corpus.bytes_of_ids())  // ids that stand for no known text
+    fail_user(
+        "{}model.vocab is {}, but the data ({}) hold the id {}; set model.vocab to the vocabulary of the tokenizer "
+        "that they were made with",
+        where, model_vocab, corpus.name(), corpus.vocabulary() - 1);
+  fail_user("{}model.vocab is {}, but the data ({}) has a vocabulary of {}; set model.vocab to at least that", where,
+            model_vocab, corpus.name(), corpus.vocabulary());
 }
 
 }  // namespace redline::data

@@ -11,6 +11,7 @@
 
 #include "data/corpus.h"
 #include "data/input/text_input.h"
+#include "data/shards/token_documents.h"
 
 namespace redline::data {
 
@@ -21,6 +22,8 @@ struct ReadOptions {
   bool skip_bad = false;       // malformed documents of a stream are skipped with a warning
   std::int64_t documents = 0;  // of "ping"; 0: endless
   std::int64_t seed = 0;
+  std::optional<TokenType> token_type = {};  // of token files without a header; empty: as their words show
+  std::int64_t vocabulary = 0;               // of the model that reads them; 0: not known
 };
 
 // Entries are "ping" (the generated corpus; a file of that name is "./ping"), "random:VOCABULARY", or paths.
@@ -30,6 +33,7 @@ struct CorpusOptions {
   std::vector<std::string> eval = {};  // empty: a part of `train` is held out, and training never sees it
   std::string tokenizer = {};          // empty: the one that the data bring or imply
   ReadOptions read = {};
+  bool roles = true;  // whether names of files in a folder say what they are for (data/roles.h)
 };
 
 // Bad paths and empty files are a UserError. A mixture comes as a Mixture (data/mixture.h). Entries of `eval` are paths
@@ -52,6 +56,26 @@ struct HeldOutSet {
   CorpusOptions corpus;  // for open_held_out_corpus()
 };
 std::vector<HeldOutSet> held_out_sets(const CorpusOptions& options);
+
+// Whether held-out documents come from other files than those that training reads: from `eval`, or from files that are
+// called val.
+bool has_held_out_files(const CorpusOptions& options);
+
+// The paths that training reads of each entry of `train` in turn.
+std::vector<std::string> training_paths(const CorpusOptions& options);
+
+// The files of these, without opening them: of prepared folders those with training tokens.
+std::vector<Path> training_files(const CorpusOptions& options);
+
+// Sentences about files that are read, held out or left aside by their names, one for each entry where that is so.
+std::vector<std::string> roles_in_words(const CorpusOptions& options);
+
+// Whether `train` is text for which nothing names a tokenizer. Data that are missing are a UserError.
+bool is_text_of_no_tokenizer(const CorpusOptions& options);
+
+// The vocabulary of the training data: their tokenizer's, or what a header says. Nothing where token files bring
+// neither, since their largest id is no vocabulary. Missing data are a UserError.
+std::optional<std::int64_t> data_vocabulary(const CorpusOptions& options);
 
 // The tokenizer of the training text, as open_tokenizer() takes it: the one that was asked for, the one that a folder
 // was prepared with, or the one that generated data and plain text have. Nothing where tokens stand for no known text.

@@ -118,7 +118,9 @@ LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& opt
   const std::string name = corpus.tokenizer.empty() ? "bytes" : corpus.tokenizer;
   const auto tokenizer = open_tokenizer(name, "--tokenizer");
   const auto chat = open_chat(corpus.read.chat, name, *tokenizer, "data.chat");
-  TextInput input(corpus.train, corpus.read.input, "data.train");
+  InputFormat format = corpus.read.input;
+  format.any_bytes = corpus.tokenizer == "bytes";
+  TextInput input(training_paths(corpus), format, "data.train");
   const std::size_t files = input.files().size();
   LengthSurvey survey{.source = fmt::format("{}, tokenizer {}", counted(files, "file"), tokenizer->name())};
   const SurveyReporter report(options.progress);

@@ -115,7 +115,7 @@ class Text final : public DocumentSource {
         stretches_(stretches_of(files_, part, key)),
         seed_(static_cast<std::uint64_t>(seed)) {}
 
-  std::string name() const override { return counted(files_.size(), "text file"); }
+  std::string name() const override { return counted(files_.size(), "text file") + " as bytes"; }
   std::int64_t documents() const override { return static_cast<std::int64_t>(stretches_.size()); }
   std::int64_t vocabulary() const override { return text_vocabulary().size(); }
   std::uint64_t fingerprint() const override {

@@ -5,8 +5,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/words.h"
 #include "data/from_config.h"
 #include "data/generated.h"
+#include "data/identity.h"
 #include "data/shards/shards.h"
 #include "data/shards/token_files.h"
 #include "data/stream.h"
@@ -96,14 +99,34 @@ struct Opened {
   std::int64_t batches = 0;
 };
 
-std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest& request, const config::Config& c) {
+// A loss on what the run learned from is none of held-out data. Data that are gone cannot be compared.
+void warn_of_training_data(const Checkpoint& checkpoint, const data::Corpus& corpus) {
+  std::vector<Path> shared;
+  try {
+    shared = data::shared_files(corpus.files(), data::training_files(data::corpus_options(checkpoint.run->data)));
+  } catch (const UserError&) {
+  }
+  if (!shared.empty())
+    log::warn("--data: {}{} {} data that {} was trained on, so that its loss is not one of held-out data",
+              shared[0].string(),
+              shared.size() > 1 ? fmt::format(" and {} more", counted(shared.size() - 1, "file")) : "",
+              shared.size() > 1 ? "are" : "is", checkpoint.folder.string());
+}
+
+std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest& request, const config::Config& c,
+                              bool leads) {
   std::vector<Opened> sets;
-  for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(c.data))) {
+  data::CorpusOptions options = data::corpus_options(c.data);
+  options.read.vocabulary = checkpoint.model.vocab;
+  if (!request.data.empty() && leads)
+    for (const std::string& sentence : data::roles_in_words(options)) log::note("{}", sentence);
+  for (const data::HeldOutSet& set : data::held_out_sets(options)) {
     auto corpus = data::open_held_out_corpus(set.corpus);
     if (corpus->vocabulary() > checkpoint.model.vocab)
       fail_user(
           "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
           checkpoint.folder.string(), checkpoint.model.vocab, corpus->name(), corpus->vocabulary());
+    if (!request.data.empty() && checkpoint.run && leads) warn_of_training_data(checkpoint, *corpus);
     std::int64_t batches = request.batches;
     if (batches < 0) batches = request.data.empty() || corpus->endless() ? c.train.eval_batches : 0;
     if (batches == 0 && corpus->endless()) fail_user("--batches 0: {} never ends; give a number", corpus->name());
@@ -121,7 +144,7 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
               checkpoint.folder.string());
   const config::Config c = config_of(checkpoint, request, tokenizer_for(checkpoint, request));
-  std::vector<Opened> sets = open_sets(checkpoint, request, c);
+  std::vector<Opened> sets = open_sets(checkpoint, request, c, !ranks || ranks->rank() == 0);
 
   const auto device = device::open_device(request.device);
   model::LoweringOptions lowering = model::lowering_options(c, device->kind());

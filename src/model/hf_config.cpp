@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/keys.h"
+#include "data/from_config.h"
 #include "io/checkpoint_folder.h"
 #include "model/family.h"
 
@@ -253,10 +254,12 @@ void take_model(config::Config& config, const config::Model& from, std::string_v
 
 config::Complete complete_model(FileSystem& files) {
   return [&files](config::Config& config) {
+    Path weights;
     if (!config.model.init_from.empty()) {
       const auto place = config.origins.prefix({"model.init_from"});
       try {
-        const Path file = io::find_weights_folder(files, config.model.init_from) / "config.json";
+        weights = io::find_weights_folder(files, config.model.init_from);
+        const Path file = weights / "config.json";
         take_model(config, read_hf_config(files, file), file.string());
       } catch (const UserError& e) {
         const std::string_view what = e.what();
@@ -265,6 +268,10 @@ config::Complete complete_model(FileSystem& files) {
         fail_user("{}model.init_from: {}", place, what);
       }
     }
+    if (weights.empty())
+      data::settle_vocabulary(config);
+    else
+      data::settle_tokenizer(config, files, weights);
     settle_family(config);
   };
 }

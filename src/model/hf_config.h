@@ -32,8 +32,8 @@ std::string_view hf_name_of(DType dtype);  // "bfloat16"
 // that the user wrote with another value is a UserError that names it. `where` is the file that `from` was read from.
 void take_model(config::Config& config, const config::Model& from, std::string_view where);
 
-// For config::load(): takes the model from the folder that model.init_from names, if any, and fills in the family's own
-// settings.
+// For config::load(): takes the model from the folder that model.init_from names, if any, and with it the tokenizer of
+// text; else the vocabulary that the data have, where nothing says it. Fills in the family's own settings.
 config::Complete complete_model(FileSystem& files);
 
 }  // namespace redline::model

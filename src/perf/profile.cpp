@@ -30,7 +30,7 @@ model::LoweringOptions prepared(const config::Config& c, device::Device& device)
 
 std::unique_ptr<data::Corpus> source(const config::Config& c) {
   config::require_data(c);
-  auto opened = data::open_training_corpus(data::corpus_options(c.data));
+  auto opened = data::open_training_corpus(data::corpus_options(c));
   data::require_vocabulary(*opened, c.model.vocab);
   return opened;
 }

@@ -22,9 +22,11 @@ std::string model_line(const train::RunHeader& h) {
   const config::Model& m = h.config->model;
   const std::string heads =
       m.kv_heads == m.heads ? fmt::format("{}", m.heads) : fmt::format("{} (keys and values {})", m.heads, m.kv_heads);
-  return fmt::format("{}, {}, hidden {}, heads {} of {}, ffn {}, vocabulary {}{}: {} parameters", m.family,
-                     counted(m.layers, "layer"), m.hidden, heads, m.head_dim, m.ffn, m.vocab, m.tied ? " tied" : "",
-                     count(static_cast<double>(h.parameters)));
+  const std::string used =
+      h.data_vocabulary > 0 && h.data_vocabulary < m.vocab ? fmt::format(" ({} in the data)", h.data_vocabulary) : "";
+  return fmt::format("{}, {}, hidden {}, heads {} of {}, ffn {}, vocabulary {}{}{}: {} parameters", m.family,
+                     counted(m.layers, "layer"), m.hidden, heads, m.head_dim, m.ffn, m.vocab, used,
+                     m.tied ? " tied" : "", count(static_cast<double>(h.parameters)));
 }
 
 std::string ranks_line(const train::RunHeader& h) {
@@ -156,12 +158,17 @@ std::string size_in_words(const data::EpochSize& size) {
   return fmt::format("{}, {}", grouped(size.documents, "document"), count(static_cast<double>(size.tokens), "token"));
 }
 
-// "held-out loss 3.1416", or "held-out loss web 3.1416, code 2.7183".
-std::string held_out_in_words(double loss, const std::vector<train::HeldOutLoss>& sets) {
+// "held-out loss 3.1416", or "held-out loss web 3.1416, code 2.7183". Sets that are trained on as well are marked.
+std::string held_out_in_words(double loss, const std::vector<train::HeldOutLoss>& sets,
+                              const std::vector<std::string>& trained_on) {
+  if (sets.empty()) return fmt::format("{} {}", train::evaluated_loss(!trained_on.empty()), plain(loss, 4));
   std::string words;
-  for (const train::HeldOutLoss& of : sets)
-    words += fmt::format("{} {} {}", words.empty() ? "" : ",", of.name, plain(of.loss, 4));
-  return "held-out loss" + (sets.empty() ? " " + plain(loss, 4) : words);
+  for (const train::HeldOutLoss& of : sets) {
+    const bool seen = std::ranges::find(trained_on, of.name) != trained_on.end();
+    words +=
+        fmt::format("{} {} {}{}", words.empty() ? "" : ",", of.name, plain(of.loss, 4), seen ? " (trained on)" : "");
+  }
+  return "held-out loss" + words;
 }
 
 std::string data_line(const train::RunHeader& h) {
@@ -173,7 +180,9 @@ std::string data_line(const train::RunHeader& h) {
   if (h.epochs && h.config->train.epochs > 1.01 * *h.epochs)
     text += fmt::format(", though train.epochs is {}: train.max_steps or train.max_tokens comes first",
                         plain(h.config->train.epochs, 2));
-  if (h.held_out_data) text += fmt::format("; held out: {}", size_in_words(*h.held_out_data));
+  if (h.held_out_data)
+    text += fmt::format("; {}: {}", h.trained_on.empty() ? "held out" : "evaluated, and trained on",
+                        size_in_words(*h.held_out_data));
   return text;
 }
 
@@ -258,6 +267,7 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
 
 void Console::start(const train::RunHeader& header) {
   train_ = header.config->train;
+  trained_on_ = header.trained_on;
   steps_ = header.steps;
   seconds_left_ = header.seconds_left;
   first_step_ = header.first_step;
@@ -296,7 +306,7 @@ void Console::step(const train::StepMetrics& m) {
   last_kept_ = now;
   if (m.eval_loss)
     out_.keep(fmt::format(
-        "{}{} after step {}", held_out_in_words(*m.eval_loss, m.eval_sets),
+        "{}{} after step {}", held_out_in_words(*m.eval_loss, m.eval_sets, trained_on_),
         m.eval_loss_average ? fmt::format(", of the average {},", plain(*m.eval_loss_average, 4)) : "", m.step));
 }
 
@@ -332,7 +342,7 @@ void Console::on(const train::Event& event) {
       // An evaluation after a step stands below that step's own line; the one before the first step has no such line.
       [&](const train::Evaluated& e) {
         evaluated_ = std::numeric_limits<std::int64_t>::max();  // the next one begins anew
-        if (e.step == first_step_) out_.keep(held_out_in_words(e.loss, e.sets) + " before the first step");
+        if (e.step == first_step_) out_.keep(held_out_in_words(e.loss, e.sets, trained_on_) + " before the first step");
       },
       [&](const train::Stepped& e) { step(e); },
       [&](const train::Sampled& e) {

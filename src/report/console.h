@@ -52,7 +52,8 @@ class Console final : public train::Observer {
 
   LiveLine out_;
   BytesProgress loading_{"loading weights"};
-  config::Train train_;  // of the run, whose steps may grow
+  config::Train train_;                  // of the run, whose steps may grow
+  std::vector<std::string> trained_on_;  // sets whose loss is not held out
   std::int64_t steps_ = 0, first_step_ = 0, every_ = 1;
   double started_ = 0, last_kept_ = 0, evaluating_since_ = 0, header_at_ = 0;  // on steady_seconds()
   std::int64_t evaluated_ = std::numeric_limits<std::int64_t>::max();          // batches of the evaluation so far

@@ -34,9 +34,11 @@ struct RunHeader {
   std::string device;                                           // "CPU (2 threads, Neoverse-V1)"
   std::string data;                                             // "ping (generated)"
   std::optional<data::EpochSize> training_data, held_out_data;  // where their size is known
-  std::optional<double> epochs;    // of the training data in the whole run; empty where they never end
-  bool card = false;               // whether the device is a GPU
-  std::int64_t device_memory = 0;  // bytes, in all
+  std::int64_t data_vocabulary = 0;                             // of the data's tokenizer; 0: nothing tells
+  std::vector<std::string> trained_on;  // names of the sets that are evaluated and trained on, and so not held out
+  std::optional<double> epochs;         // of the training data in the whole run; empty where they never end
+  bool card = false;                    // whether the device is a GPU
+  std::int64_t device_memory = 0;       // bytes, in all
   std::int64_t parameters = 0;
   std::int64_t steps = 0;              // of the whole run; 0: train.max_hours decides, and it is not known yet
   std::int64_t first_step = 0;         // > 0: resumed, this many steps are done
@@ -54,6 +56,11 @@ struct RunHeader {
 
   bool nothing_left() const { return steps > 0 && first_step >= steps; }  // no step will be made
 };
+
+// The name of an evaluation's loss: data that training reads, too, are not held out.
+constexpr std::string_view evaluated_loss(bool trained_on) {
+  return trained_on ? "loss on training data" : "held-out loss";
+}
 
 // The findings of a look at the tensors in eight bits (log.fp8_every).
 struct Fp8Observation {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/words.h"
 #include "data/from_config.h"
+#include "data/identity.h"
 #include "optim/schedule.h"
 #include "train/step_phases.h"
 
@@ -37,9 +38,9 @@ std::vector<std::int32_t> beginning_of(const data::Corpus& held_out, std::int64_
 
 }  // namespace
 
-HeldOut::HeldOut(const config::Data& data, data::BatchShape shape, const dist::Sharing& sharing) {
-  for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(data))) {
-    data::LoaderOptions options = data::evaluation_options(data, shape);
+HeldOut::HeldOut(const config::Config& config, data::BatchShape shape, const dist::Sharing& sharing) {
+  for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(config))) {
+    data::LoaderOptions options = data::evaluation_options(config.data, shape);
     options.rank = sharing.rank;
     options.ranks = sharing.ranks;
     auto loader = std::make_unique<data::Loader>(data::open_held_out_corpus(set.corpus), options);
@@ -53,6 +54,22 @@ std::vector<const data::Corpus*> HeldOut::corpora() const {
   std::vector<const data::Corpus*> all;
   for (const Set& set : sets_) all.push_back(&set.loader->corpus());
   return all;
+}
+
+std::vector<std::pair<std::string, std::string>> HeldOut::trained_on(const std::vector<Path>& training) const {
+  std::vector<std::pair<std::string, std::string>> warnings;
+  for (const Set& set : sets_) {
+    const std::vector<Path> files = set.loader->corpus().files(), shared = data::shared_files(files, training);
+    if (shared.empty()) continue;
+    const std::string more = shared.size() > 1 ? fmt::format(" and {} more", counted(shared.size() - 1, "file")) : "";
+    warnings.emplace_back(
+        set.name,
+        fmt::format("{}: {}{} {} trained on as well, so that its loss is not one of held-out data and says nothing "
+                    "about other text; evaluate on files that data.train does not have, or leave data.eval empty",
+                    named_ ? "data.eval, set " + set.name : "data.eval", shared[0].string(), more,
+                    shared.size() > 1 ? "are" : "is"));
+  }
+  return warnings;
 }
 
 std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine, std::int64_t batches,

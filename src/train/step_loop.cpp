@@ -205,6 +205,8 @@ RunHeader StepLoop::header() const {
       .data = data.corpus().name(),
       .training_data = data.epoch(),
       .held_out_data = data.held_out_size(),
+      .data_vocabulary = data.corpus().bytes_of_ids() ? data.corpus().vocabulary() : 0,
+      .trained_on = data.trained_on(),
       .epochs = epochs,
       .card = session.device.kind() != device::Kind::cpu,
       .device_memory = session.device.memory_bytes(),
@@ -223,6 +225,9 @@ RunHeader StepLoop::header() const {
       .left_out = left_out_for(session.device),
       .goodput = session.goodput};
 }
+
+std::vector<std::string> StepLoop::notes_on_data() const { return phases_->data.notes(); }
+std::vector<std::string> StepLoop::warnings_on_data() const { return phases_->data.warnings(); }
 
 void StepLoop::begin() {
   Session& s = phases_->session;
@@ -304,7 +309,8 @@ TrainResult StepLoop::run_steps() {
   const bool stopped = !at_end() || !eval_loss;
   const std::string how =
       stopped ? how_it_stopped(dropped)
-              : fmt::format("{} done, held-out loss {:.4f}{}{}", counted(step(), "step"), *eval_loss,
+              : fmt::format("{} done, {} {:.4f}{}{}", counted(step(), "step"),
+                            evaluated_loss(!data.trained_on().empty()), *eval_loss,
                             of_average ? fmt::format(", of the average {:.4f}", *of_average) : "", ends.ending());
   session.goodput->ask(session.options.gpu);
   keeper.tell(Finished{{how},

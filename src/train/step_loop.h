@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "train/observer.h"
@@ -81,7 +82,8 @@ class StepLoop {
   const std::optional<CountedEpoch>& counted_epoch() const;
   void require_memory() const;  // a UserError where the run does not fit
   RunHeader header() const;
-  const data::Corpus& documents() const;  // of training
+  std::vector<std::string> notes_on_data() const, warnings_on_data() const;  // for the run's beginning
+  const data::Corpus& documents() const;                                     // of training
   const model::LoweredModel& lowered() const;
 
   TrainResult run();  // until the steps are done or a signal asks to stop

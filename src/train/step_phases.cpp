@@ -87,7 +87,7 @@ void Session::make_engine() {
 RunData::RunData(Session& session)
     : session_(session),
       loader_(open_loader()),
-      held_out_(session.config.data, session.lowering.batch, session.options.team.sharing),
+      held_out_(session.config, session.lowering.batch, session.options.team.sharing),
       watch_(loader_.corpus()),
       epoch_(find_epoch()),
       batch_(session.lowering.batch) {}
@@ -97,7 +97,7 @@ data::Loader RunData::open_loader() {
   const config::Config& config = session_.config;
   config::require_data(config);
   try {
-    return data::Loader(data::open_training_corpus(data::corpus_options(config.data)), training_options());
+    return data::Loader(data::open_training_corpus(data::corpus_options(config)), training_options());
   } catch (const data::NoRoomForBatches&) {
     const device::Device& device = session_.device;
     require_memory(config, memory_needed(config, device.kind()), device);
@@ -163,7 +163,34 @@ void RunData::require_vocabulary() const {
 }
 
 void RunData::watch_held_out() {
-  if (!session_.config.data.eval.empty()) eval_watch_.emplace(held_out_.corpora());
+  if (!data::has_held_out_files(data::corpus_options(session_.config))) return;
+  eval_watch_.emplace(held_out_.corpora());
+  std::vector<Path> training = corpus().files();
+  if (session_.config.data.eval.empty())  // an entry of a mixture may hold out a part of its files
+    for (const data::Corpus* held_out : held_out_.corpora())
+      for (const Path& file : held_out->files()) std::erase(training, file);
+  trained_on_ = held_out_.trained_on(training);
+}
+
+std::vector<std::string> RunData::trained_on() const {
+  std::vector<std::string> names;
+  for (const auto& [name, warning] : trained_on_) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> RunData::notes() const { return data::roles_in_words(data::corpus_options(session_.config)); }
+
+std::vector<std::string> RunData::warnings() const {
+  constexpr std::int64_t kMostOfBytes = 512;
+  std::vector<std::string> sentences;
+  for (const auto& [name, warning] : trained_on_) sentences.push_back(warning);
+  const config::Config& config = session_.config;
+  if (config.model.vocab > kMostOfBytes && data::is_text_of_no_tokenizer(data::corpus_options(config)))
+    sentences.push_back(fmt::format(
+        "data.train is text and data.tokenizer is empty, so that it is read as bytes: {} of the {} ids of model.vocab "
+        "are used; name the tokenizer, or leave model.vocab out",
+        corpus().vocabulary(), config.model.vocab));
+  return sentences;
 }
 
 std::int64_t RunData::steps_of_run() const {

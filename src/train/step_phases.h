@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/step_state.h"
@@ -55,13 +56,15 @@ struct Session {
 // The held-out sets of a run, each with its own loader.
 class HeldOut {
  public:
-  HeldOut(const config::Data& data, data::BatchShape shape, const dist::Sharing& sharing);
+  HeldOut(const config::Config& config, data::BatchShape shape, const dist::Sharing& sharing);
 
   // The corpus of the first set. This set ends a run (train.target_loss, train.patience) and gives prompts to samples.
   const data::Corpus& corpus() const { return sets_[0].loader->corpus(); }
   std::optional<data::EpochSize> epoch_size() const { return sets_[0].loader->epoch_size(); }
   std::vector<const data::Corpus*> corpora() const;  // of all of them
-  bool named() const { return named_; }              // data.eval names sets
+  // A warning for each set that has files of the training data, after its name.
+  std::vector<std::pair<std::string, std::string>> trained_on(const std::vector<Path>& training) const;
+  bool named() const { return named_; }  // data.eval names sets
 
   // Evaluates each set from its beginning, up to so many batches of each (0: all), the first set first. With
   // `first_alone` only that one.
@@ -100,15 +103,20 @@ class RunData {
   std::int64_t slots() const { return batch_.shape.tokens(); }  // of a micro-batch
 
   void require_vocabulary() const;    // a UserError where the model has too few ids
-  void watch_held_out();              // where data.eval is set
+  void watch_held_out();              // where they have files of their own
   std::int64_t steps_of_run() const;  // epochs are known as steps before the first one: the rate falls towards the last
   void restore(const data::LoaderState& state) { loader_.restore(state); }
 
   // Whether the training data are others than those of the checkpoint; a UserError where they may not be. `new_losses`
   // is called where the held-out losses cannot be compared with those before.
   bool compare(const RunState& before, const Path& checkpoint, const std::function<void()>& new_losses);
-  void start_reading();            // hashes the files on a thread
-  void identify(RunState& state);  // for a checkpoint: what the data were when they were opened
+  // Sentences for the run's beginning: files that are left aside by their names; sets that are not held out, and text
+  // that is read as bytes by a model of many more ids.
+  std::vector<std::string> notes() const;
+  std::vector<std::string> warnings() const;
+  std::vector<std::string> trained_on() const;  // names of the sets that are not held out
+  void start_reading();                         // hashes the files on a thread
+  void identify(RunState& state);               // for a checkpoint: what the data were when they were opened
   void tell_changed_files();
   void tell_repeats() const;  // the step that was drawn begins to read the data a second time
   void tell_end();            // data that no step has seen, and the shares of a mixture
@@ -127,7 +135,8 @@ class RunData {
   data::Loader loader_;
   HeldOut held_out_;
   data::DataWatch watch_;
-  std::optional<data::DataWatch> eval_watch_;  // of data.eval, where it is set
+  std::optional<data::DataWatch> eval_watch_;  // of held-out files, where training does not read them in part
+  std::vector<std::pair<std::string, std::string>> trained_on_;  // sets of them that it reads after all, with a warning
   std::optional<CountedEpoch> counted_;
   std::optional<data::Epoch> epoch_;
   data::Batch batch_;

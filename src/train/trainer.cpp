@@ -674,6 +674,8 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   else if (options.resume)
     folder.tell(Note{fmt::format("nothing to resume in {}: starting from the beginning", name)});
   folder.tell(Started{header});
+  for (const std::string& sentence : loop.notes_on_data()) folder.tell(Note{sentence});
+  for (const std::string& sentence : loop.warnings_on_data()) folder.tell(Warning{sentence});
   const model::Fp8Products fp8 = model::fp8_products(options.config);
   if (!header.fp8.empty() && fp8.taken.empty() && !fp8.head)
     folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});

@@ -222,10 +222,15 @@ TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
   must({"export", "--checkpoint", "in", "--out", "out"});
   EXPECT_EQ(real_files().read(folder_ / "hf/tokenizer.json"), real_files().read(folder_ / "out/tokenizer.json"));
   EXPECT_EQ(io::read_json(real_files(), folder_ / "out/tokenizer_config.json")["eos_token"], "<|endoftext|>");
-  const Ran other =
-      train({"model.init_from=in", "train.max_steps=1", "--out", "run", "data.train=words.txt", "data.eval=words.txt"});
+  const Words text = {"model.init_from=in", "train.max_steps=1", "data.train=words.txt", "data.eval=words.txt"};
+  const Ran own = train(text + Words{"--out", "own"});
+  EXPECT_EQ(own.status, 0) << own.err;
+  EXPECT_TRUE(says(own.out, "tokenized by "));
+  EXPECT_FALSE(says(own.out, "warning: the data are read with"));
+  EXPECT_EQ(train(text + Words{"--out", "own", "--resume", "train.max_steps=2"}).status, 0);
+  const Ran other = train(text + Words{"--out", "run", "data.tokenizer=bytes"});
   EXPECT_EQ(other.status, 0) << other.err;
-  EXPECT_TRUE(says(other.out, "warning: the data are read with the tokenizer bytes"));
+  EXPECT_TRUE(says(other.out, {"warning: the data are read with the tokenizer bytes", "1 text file as bytes"}));
 }
 
 TEST_F(HfFolders, ARunIsExportedWithTheTokenizerOfItsData) {

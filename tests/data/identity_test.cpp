@@ -94,5 +94,33 @@ TEST(DataWatch, ShardsThatAreOverwrittenAreNamedOnce) {
   EXPECT_EQ(watch.changed(), std::vector<Path>{temp / "a/manifest.json"});
 }
 
+// The same file under any name, and a copy of it; not a file of the same size, nor lists of lengths that are alike.
+TEST(SharedFiles, AreFoundByWhatTheyAre) {
+  testing::TempFolder temp;
+  const auto write = [&](const char* name, const std::string& text) {
+    real_files().replace(temp / name, text);
+    return temp / name;
+  };
+  const Path a = write("a.txt", std::string(3000, 'a')), copy = write("copy.txt", std::string(3000, 'a')),
+             other = write("other.txt", std::string(3000, 'b'));
+  fs::create_symlink(a, temp / "link.txt");
+  fs::create_hard_link(other, temp / "hard.txt");
+  EXPECT_EQ(shared_files({a}, {a}), std::vector<Path>{a});
+  EXPECT_EQ(shared_files({temp / "link.txt", other}, {a}), std::vector<Path>{temp / "link.txt"});
+  EXPECT_EQ(shared_files({copy}, {a}), std::vector<Path>{copy});
+  EXPECT_EQ(shared_files({temp / "hard.txt"}, {a, other}), std::vector<Path>{temp / "hard.txt"});
+  EXPECT_TRUE(shared_files({other}, {a, temp / "gone.txt"}).empty());
+
+  write_folder(real_files(), temp / "p", {{1, 2, 3}, {4, 5}}, {{6, 7, 8}, {9, 10}});
+  const auto open = [&](bool evaluation) {
+    TokenSettings settings;
+    settings.key = "data.train";
+    settings.evaluation = evaluation;
+    return open_shards({read_prepared_folder(temp / "p", settings.key)}, settings)->files();
+  };
+  EXPECT_TRUE(shared_files(open(true), open(false)).empty()) << "its own val split is held out";
+  EXPECT_FALSE(shared_files(open(false), open(false)).empty());
+}
+
 }  // namespace
 }  // namespace redline::data

@@ -59,7 +59,7 @@ class TextTest : public ::testing::Test {
 TEST_F(TextTest, EveryByteOnceAndThenTheEnd) {
   const std::string a = lines(10), b = std::string("\x00\xff bytes", 8);
   const auto source = training_corpus(data({write("a.txt", a), write("b.txt", b)}, {"x"}));
-  EXPECT_EQ(source->name(), "2 text files");
+  EXPECT_EQ(source->name(), "2 text files as bytes");
   EXPECT_EQ(source->vocabulary(), 257);
   EXPECT_EQ(indexed(*source).documents(), 2);
   EXPECT_EQ(text_of(*source), a + "<end>" + b + "<end>");

@@ -1,7 +1,9 @@
 // Runs on conversations (data.chat), on mixtures (data.weights) and on several held-out sets (data.eval = name=path).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "data/chat_folder.h"
 #include "data/shards/prepare.h"
@@ -23,7 +25,7 @@ struct Texts {
     write("b.jsonl", lines);
     write("code.txt", std::string(3000, '{'));
   }
-  void write(const std::string& name, const std::string& text) { real_files().replace(folder / name, text); }
+  void write(const std::string& name, const std::string& text) const { real_files().replace(folder / name, text); }
   std::string path(const std::string& name) const { return (folder / name).string(); }
 
   config::Config mixture(std::vector<std::string> more = {}) const {
@@ -192,6 +194,55 @@ TEST(ChatRun, AStepWithoutAnAnswerIsToldAndBreaksNothing) {
   }
   EXPECT_TRUE(any_has(ran.seen.warnings, {"step 1", "answer"}));
   EXPECT_TRUE(std::isfinite(*ran.seen.steps.back().eval_loss));
+}
+
+// Files of the training data, by whatever name, are not held out, and nothing calls them so.
+TEST(EvaluatedOnTrainingData, IsSaidOnceAndNamedInTheLoss) {
+  const Texts texts;
+  std::filesystem::create_symlink(texts.path("a.txt"), texts.folder / "other.txt");
+  const auto with = [&](const std::string& eval) {
+    return tiny_run(
+        {"data.train=" + texts.path("a.txt"), "data.eval=" + eval, "data.documents=0", "train.max_steps=2"});
+  };
+  const Ran same = run(with(texts.path("other.txt")), texts.folder / "same");
+  EXPECT_TRUE(any_has(same.seen.warnings, {"data.eval", "other.txt", "trained on"}));
+  EXPECT_EQ(
+      std::ranges::count_if(same.seen.warnings, [](const std::string& w) { return w.find("data.eval") != w.npos; }), 1);
+  EXPECT_FALSE(says(same.seen.endings.back(), "held-out"));
+  EXPECT_TRUE(says(same.seen.endings.back(), "loss on training data"));
+  const Ran other = run(with(texts.path("code.txt")), texts.folder / "other");
+  EXPECT_FALSE(any_has(other.seen.warnings, "data.eval"));
+  EXPECT_TRUE(says(other.seen.endings.back(), "held-out loss"));
+}
+
+// A folder whose names have roles: the run says which, evaluates on val, and goes on with it.
+TEST(FilesByRole, ARunTellsThemAndGoesOn) {
+  const Texts texts;
+  real_files().create_folders(texts.folder / "d");
+  for (const char* name : {"train.txt", "val.txt", "test.txt"})
+    texts.write(fmt::format("d/{}", name), std::string(4000, name[0]) + "\n");
+  const auto with = [&](const std::string& steps) {
+    return tiny_run({"data.train=" + texts.path("d"), "data.documents=0", "train.max_steps=" + steps});
+  };
+  const Ran begun = run(with("2"), texts.folder / "run");
+  EXPECT_TRUE(any_has(begun.seen.notes, {"train.txt is trained on", "val.txt is held out", "test.txt", "data.roles"}));
+  EXPECT_TRUE(begun.seen.warnings.empty());
+  EXPECT_EQ(run(with("4"), texts.folder / "run", true).seen.steps.size(), 2u);
+  texts.write("d/val.txt", std::string(4000, 'q') + "\n");  // the held-out file is watched, too
+  EXPECT_TRUE(says(error_of([&] { run(with("6"), texts.folder / "run", true); }), {"data.eval"}));
+}
+
+// A model of many ids that reads bytes is most likely a tokenizer that was forgotten.
+TEST(TextAsBytes, AVocabularyThatBytesDoNotUseIsSaid) {
+  const Texts texts;
+  const auto with = [&](const char* vocab, const std::string& tokenizer) {
+    config::Config c = tiny_run({"data.train=" + texts.path("a.txt"), "data.documents=0", "train.max_steps=1", vocab});
+    c.data.tokenizer = tokenizer;
+    return run(c, texts.folder / fmt::format("run-{}-{}", vocab, tokenizer)).seen.warnings;
+  };
+  EXPECT_TRUE(any_has(with("model.vocab=1000", ""), {"bytes", "257", "1000", "data.tokenizer"}));
+  EXPECT_TRUE(with("model.vocab=1000", "bytes").empty());
+  EXPECT_TRUE(with("model.vocab=257", "").empty());
 }
 
 }  // namespace

@@ -346,10 +346,12 @@ std::string_view known_format(std::string_view start) {
   return format && format->magic.size() >= 4 ? format->name : std::string_view();
 }
 
-std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes) {
-  constexpr std::string_view kBytes = "name text files, or set data.tokenizer=bytes to train on bytes of any kind";
+std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes,
+                         std::string_view bytes_setting) {
+  const std::string for_bytes = fmt::format("name text files, or give {} to take bytes of any kind", bytes_setting);
   if (const Format* f = known(start); f && (!any_bytes || !f->instead.empty()))
-    return fmt::format("this is {}, not text; {}{}", f->name, f->instead.empty() ? kBytes : f->instead,
+    return fmt::format("this is {}, not text; {}{}", f->name,
+                       f->instead.empty() ? std::string_view(for_bytes) : f->instead,
                        f->instead.ends_with("(FILE)") ? kLines : "");
   if (any_bytes) return {};
   // Text in an encoding of old has some bytes that are no UTF-8, and dirty text some control characters. Programs and
@@ -362,12 +364,12 @@ std::string why_not_text(std::string_view start, std::string_view middle, std::s
   }
   const std::size_t bytes = start.size() + middle.size();
   if (controls > kFew && controls * kControlsOneIn > bytes)
-    return fmt::format("this is not text: of {} bytes {} are control characters; {}", bytes, controls, kBytes);
+    return fmt::format("this is not text: of {} bytes {} are control characters; {}", bytes, controls, for_bytes);
   if (outside > kCut && outside * kOutsideOneIn > bytes)
     return fmt::format(
         "this is not UTF-8 text: of {} bytes {} are none of it; iconv -f ENCODING -t UTF-8 FILE > NEW "
-        "makes it so where it is text, and data.tokenizer=bytes trains on bytes of any kind",
-        bytes, outside);
+        "makes it so where it is text, and {} takes bytes of any kind",
+        bytes, outside, bytes_setting);
   return {};
 }
 

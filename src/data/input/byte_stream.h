@@ -41,7 +41,8 @@ std::unique_ptr<ByteStream> stream_of(std::span<const char> bytes, const Path& n
 // text. `start`: the first bytes of a file, some kilobytes where it has them; `middle`: others of it, or none;
 // `separator`: control characters that belong there. Bytes of any kind pass with `any_bytes`, but for formats that wrap
 // text, such as archives: they are never meant.
-std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes);
+std::string why_not_text(std::string_view start, std::string_view middle, std::string_view separator, bool any_bytes,
+                         std::string_view bytes_setting = "data.tokenizer=bytes");
 
 // "an ELF program", from a magic number that is too long to begin a file of tokens by chance; empty: none was found.
 std::string_view known_format(std::string_view start);

@@ -93,7 +93,7 @@ void check_beginning(const Path& path, const InputFormat& format, std::string_vi
   if (format.separator.empty()) why = why_not_one_document(path, format.separator_key);
   // The parser of JSON tells better what is wrong with JSON.
   const std::string_view look = json ? beginning.substr(0, std::min(beginning.find('{'), beginning.size())) : beginning;
-  if (why.empty()) why = why_not_text(look, {}, format.separator, false);
+  if (why.empty()) why = why_not_text(look, {}, format.separator, format.any_bytes && !json, format.bytes_setting);
   const std::size_t first = beginning.find_first_not_of(" \t\r\n");
   if (why.empty() && json && first != beginning.npos && beginning[first] == '[')
     why =
@@ -484,7 +484,7 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
     fail_user("{}: the column {} is null, not a string", where(0), io::in_quotes(format.text_field));
   if (!block.rows && !format.separator.empty() && bytes.ends_with(format.separator))
     bytes.remove_suffix(format.separator.size());
-  const std::size_t good = valid_utf8(bytes);
+  const std::size_t good = format.any_bytes && !block.rows ? bytes.size() : valid_utf8(bytes);
   if (good != bytes.size() && block.rows) fail_user("{}: byte {} of its text: not valid UTF-8", where(0), good);
   if (good != bytes.size()) fail_user("{}: byte {}: not valid UTF-8", name, place(good));
   text.assign(bytes);

@@ -28,6 +28,8 @@ struct InputFormat {
   std::int64_t longest_document = std::int64_t{1} << 30;  // bytes; a longer one is an error, not more memory
   std::string longest_is = {};                            // the reason of that limit: "a sixteenth of data.ram_mib"
   std::string text_field_key = "data.text_field", separator_key = "data.separator";  // how both are set
+  std::string bytes_setting = "data.tokenizer=bytes";  // how bytes of any kind are asked for
+  bool any_bytes = false;                              // they were: text files may hold them
 };
 
 // A line of JSON or a Parquet file without the field text_field. It is never skipped: all others would be, too.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "data/batch.h"
 #include "data/input/text_input.h"
 #include "data/ordered_workers.h"
+#include "data/roles.h"
 #include "data/shards/shards.h"
 #include "data/stream.h"
 #include "data/tokenizer/chat.h"
@@ -39,6 +41,7 @@ struct EncodedBlock {
   std::vector<std::int32_t> ids;  // of conversations also context (data/batch.h)
   std::vector<Document> documents;
   std::string file_problem = {};  // the rest of a file could not be read: no documents
+  std::int64_t file = 0;          // of the input, that they are of
 };
 
 // A megabyte takes a worker ten milliseconds or more: long against the hand-over of a job, which takes microseconds.
@@ -93,6 +96,7 @@ class EncodePipeline {
     try {
       if (!input_.next(job.text, kBlockTarget, kMostDocuments)) return false;
       job.text_bytes = std::ssize(job.text.bytes);
+      job.encoded.file = job.text.file;
     } catch (const UserError& e) {
       job.text = {};
       job.encoded.file_problem = e.what();
@@ -155,11 +159,41 @@ std::int32_t end_token_of(const PrepareSettings& settings, const Tokenizer& toke
   return *settings.end_token;
 }
 
+// The inputs with those for validation last, by the names of files in folders (data/roles.h).
+struct Inputs {
+  std::vector<std::string> paths, sentences;
+  std::int64_t first_val = std::numeric_limits<std::int64_t>::max();  // file
+};
+
+Inputs inputs_by_role(const PrepareSettings& settings) {
+  Inputs all;
+  std::vector<std::string> val;
+  for (const std::string& input : settings.inputs) {
+    const std::optional<RoleSplit> roles = settings.roles ? split_by_role(input, "INPUT") : std::nullopt;
+    const std::vector<std::string> own = roles ? roles->train : std::vector{input};
+    all.paths.insert(all.paths.end(), own.begin(), own.end());
+    if (!roles) continue;
+    val.insert(val.end(), roles->held_out.begin(), roles->held_out.end());
+    all.sentences.push_back(in_words(*roles, input, "INPUT", RoleUse::train_and_hold_out));
+  }
+  if (val.empty()) return all;
+  if (settings.val_fraction > 0)
+    fail_user(
+        "--val-fraction {}: INPUT has files for validation by their names ({}); leave one of both out: the flag, "
+        "or the roles of names with --roles none",
+        settings.val_fraction, val[0]);
+  all.first_val = std::ssize(expand_paths(all.paths, "INPUT"));
+  all.paths.insert(all.paths.end(), val.begin(), val.end());
+  return all;
+}
+
 class Preparation {
  public:
-  Preparation(FileSystem& files, const PrepareSettings& settings, const Path& folder, Manifest& manifest)
+  Preparation(FileSystem& files, const PrepareSettings& settings, const Path& folder, Manifest& manifest,
+              std::int64_t first_val)
       : settings_(settings),
         manifest_(manifest),
+        first_val_(first_val),
         train_(files, folder, "train", manifest.dtype, settings.shard_tokens, !manifest.chat.empty()),
         val_(files, folder, "val", manifest.dtype, settings.shard_tokens, !manifest.chat.empty()) {}
 
@@ -179,7 +213,8 @@ class Preparation {
         ++manifest_.skipped_empty;
       } else {
         const auto ordinal = static_cast<std::uint64_t>(prepared.total.documents++);
-        (random_.uniform(ordinal) < settings_.val_fraction ? val_ : train_).append(ids);
+        const bool val = block.file >= first_val_ || random_.uniform(ordinal) < settings_.val_fraction;
+        (val ? val_ : train_).append(ids);
         prepared.total.tokens += static_cast<std::int64_t>(ids.size());
         prepared.total.text_bytes += d.text_bytes;
       }
@@ -199,6 +234,7 @@ class Preparation {
 
   const PrepareSettings& settings_;
   Manifest& manifest_;
+  std::int64_t first_val_;  // file
   ShardWriter train_, val_;
   const Random random_{kValSeed, kValStream};
 };
@@ -213,7 +249,11 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
     fail_user(
         "--end-token is for plain documents, and with --chat answers are closed as their template says: leave it out");
   const std::int32_t end_token = end_token_of(settings, *tokenizer);
-  TextInput input(settings.inputs, settings.format, "INPUT");
+  InputFormat format = settings.format;
+  format.any_bytes = settings.tokenizer == "bytes";
+  format.bytes_setting = "--tokenizer bytes";
+  const Inputs inputs = inputs_by_role(settings);
+  TextInput input(inputs.paths, format, "INPUT");
   if (!settings.skip_bad) input.check_files();
   if (chat && std::ranges::none_of(input.files(), is_json_lines))
     fail_user("--chat {}: INPUT has no .jsonl files, so that there are no conversations; leave --chat out",
@@ -221,6 +261,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   io::NewFolder folder(files, settings.out, "--out");
 
   Prepared prepared;
+  prepared.by_role = inputs.sentences;
   prepared.started_over = folder.started_over();
   prepared.threads = settings.threads > 0 ? settings.threads : ThreadPool().threads();
   prepared.total.bytes_on_disk = input.bytes_on_disk();
@@ -244,7 +285,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   }
 
   const double start = steady_seconds();
-  Preparation preparation(files, settings, folder.path(), manifest);
+  Preparation preparation(files, settings, folder.path(), manifest, inputs.first_val);
   {
     EncodePipeline pipeline(input, *tokenizer, end_token, chat.get(), prepared.threads);
     EncodedBlock block;

@@ -26,6 +26,7 @@ struct PrepareSettings {
   bool skip_bad = false;                              // count malformed documents and go on
   std::optional<std::int32_t> end_token = {};         // instead of the tokenizer's own
   bool no_end_token = false;
+  bool roles = true;  // names of files in folders say what they are for (data/roles.h)
 };
 
 struct PrepareProgress {
@@ -41,6 +42,7 @@ struct Prepared {
   PrepareProgress total;
   int threads = 0;
   std::vector<std::string> problems;  // the first few that were skipped
+  std::vector<std::string> by_role;   // sentences about files that were held out or left aside by their names
 };
 
 // Checks `stop` all the time and calls `show` often. A UserError or MachineError leaves nothing either.

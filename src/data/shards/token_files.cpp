@@ -25,6 +25,7 @@
 #include "data/input/text_input.h"
 #include "data/shards/shards.h"
 #include "data/shards/token_documents.h"
+#include "data/shards/token_type.h"
 
 namespace redline::data {
 namespace {
@@ -139,6 +140,54 @@ Kind llmc_kind(std::span<const std::byte> bytes, const std::string& name) {
   return kind;
 }
 
+// GPT-2's <|endoftext|>, which nanoGPT writes. Ids of a wide type are of any tokenizer: there it is an end only where
+// the vocabulary is GPT-2's, rounded up perhaps.
+constexpr std::int64_t kGpt2Vocabulary = 50257, kGpt2VocabularyRounded = 51200;
+constexpr EndTokens kNoEnd{-1, -1};
+
+EndTokens usual_ends(TokenType type, std::int64_t vocabulary) {
+  const bool gpt2 = vocabulary == 0 || (vocabulary >= kGpt2Vocabulary && vocabulary <= kGpt2VocabularyRounded);
+  return type == TokenType::u16 || gpt2 ? kNanoGpt.ends : kNoEnd;
+}
+
+constexpr std::string_view kTypeKey = "data.token_type";
+
+// The type of all files: what was asked for, or what their words show. A file that is too short to tell has the type of
+// the others.
+TokenType type_of_files(const std::vector<Path>& paths, const TokenSettings& s, std::int64_t vocabulary) {
+  const auto refuse = [&](const std::string& file, const TokenTypeGuess& guess) {
+    fail_user(
+        "{}: {}: the type of its ids is not clear: {}; set {} to uint16, uint32 or int64, as the program that wrote it "
+        "has it",
+        s.key, file, guess.why, kTypeKey);
+  };
+  std::optional<TokenType> found;
+  std::string of;  // whose it is
+  std::optional<TokenTypeGuess> silent;
+  for (const Path& path : paths) {
+    const MappedFile file = map_tokens(path);
+    const std::string name = path.string();
+    const TokenTypeGuess guess = guess_token_type(file.bytes(), vocabulary);
+    if (s.type) {
+      if (guess.type && *guess.type != *s.type && !s.evaluation)
+        log::warn("{}: {} is read as {}, as {} says, but its words look like {}", s.key, name, name_of(*s.type),
+                  kTypeKey, name_of(*guess.type));
+    } else if (!guess.type) {
+      if (!guess.few) refuse(name, guess);
+      silent = guess;
+    } else if (found && *found != *guess.type) {
+      fail_user("{}: {} holds {} ids and {} {} ids; files that are read together have one type", s.key, of,
+                name_of(*found), name, name_of(*guess.type));
+    } else {
+      found = guess.type;
+      of = name;
+    }
+  }
+  if (s.type) return *s.type;
+  if (!found) refuse(paths[0].string(), *silent);
+  return *found;
+}
+
 struct BinFile {
   Path path;
   MappedFile mapped;
@@ -149,9 +198,7 @@ struct BinFile {
 
 class BinSource final : public TokenDocuments {
  public:
-  BinSource(const std::vector<Path>& paths, bool llmc, TokenSettings s)
-      : TokenDocuments(s, s.tokenizer, std::nullopt),
-        name_(counted(paths.size(), llmc ? "llm.c file" : "nanoGPT file")) {
+  BinSource(const std::vector<Path>& paths, bool llmc, TokenSettings s) : TokenDocuments(s, s.tokenizer, std::nullopt) {
     ThreadPool pool;
     Kind kind = kNanoGpt;
     std::int64_t documents = 0, largest = -1;
@@ -162,6 +209,18 @@ class BinSource final : public TokenDocuments {
       vocabulary = tokenizer->vocabulary();
       if (!end && !llmc) end = tokenizer->end_token();
     }
+    if (!llmc) {
+      for (const Path& path : paths)
+        if (const std::uint64_t bytes = real_files().size(path); bytes % 2 != 0)
+          fail_user("{}: {} bytes are no whole number of uint16 tokens; the file is damaged or cut short",
+                    path.string(), bytes);
+      const std::int64_t known = vocabulary > 0 ? vocabulary : s.vocabulary;
+      kind.type = type_of_files(paths, s, known);
+      kind.ends = usual_ends(kind.type, known);
+      if (kind.type != TokenType::u16) wide_ = kind.type;
+    }
+    name_ = llmc ? counted(paths.size(), "llm.c file")
+                 : fmt::format("{} of {} ids", counted(paths.size(), "nanoGPT file"), name_of(kind.type));
     for (const Path& path : paths) {
       const std::string name = path.string();
       BinFile file{path, map_tokens(path), {}, {}, documents};
@@ -171,15 +230,20 @@ class BinSource final : public TokenDocuments {
         if (path != paths[0] && this_kind.type != kind.type)
           fail_user("{}: {} and {} are of different kinds and cannot be read together", s.key, paths[0].string(), name);
         kind = this_kind;
-      } else if (bytes.size() % 2 != 0) {
-        fail_user("{}: {} bytes are no whole number of uint16 tokens; the file is damaged or cut short", name,
-                  bytes.size());
+      } else if (bytes.size() % static_cast<std::size_t>(size_of(kind.type)) != 0) {
+        fail_user(
+            "{}: {} bytes are no whole number of {} tokens; the file is damaged or cut short, or {} says what its "
+            "ids are",
+            name, bytes.size(), name_of(kind.type), kTypeKey);
       }
       file.ids = {bytes.data() + kind.header_bytes,
                   (static_cast<std::int64_t>(bytes.size()) - kind.header_bytes) / size_of(kind.type), kind.type};
       const EndTokens ends = end ? EndTokens{*end, *end} : kind.ends;
       FoundDocuments found = find_documents(file.ids, ends, name, pool);
       const std::int64_t known = vocabulary > 0 ? vocabulary : kind.vocabulary;
+      if (found.largest_id >= std::int64_t{1} << 31)
+        fail_user("{}: holds an id that is negative or above 2^31, read as {}; check the file, and {}", name,
+                  name_of(kind.type), kTypeKey);
       if (known > 0 && found.largest_id >= known)
         fail_user("{}: holds the id {}, which is not below the vocabulary of {}; name its tokenizer or check the file",
                   name, found.largest_id, known);
@@ -208,7 +272,7 @@ class BinSource final : public TokenDocuments {
     const auto last =
         std::ranges::find_if(files_.rbegin(), files_.rend(), [](const auto& f) { return !f.starts.empty(); });
     const auto begin = static_cast<std::int64_t>(last->starts.back());
-    const std::int64_t cut = last->ids.count - std::max<std::int64_t>(tokens / kHeldOutOf, 2);
+    const std::int64_t cut = last->ids.count - std::max<std::int64_t>(2, tokens / kHeldOutOf);
     if (cut - begin < 2) return 0;
     last->starts.push_back(static_cast<std::uint64_t>(cut));
     for (auto file = files_.rbegin(); file != last; ++file) ++file->first;
@@ -244,10 +308,12 @@ class BinSource final : public TokenDocuments {
     Hasher hasher;
     for (const BinFile& f : files_) hash_sampled(hasher, f.mapped.bytes(), files_.size());
     hasher.update(std::as_bytes(std::span(ends_)));
+    if (wide_) hasher.update(std::as_bytes(std::span(&*wide_, 1)));  // the same bytes as uint16 are other documents
     return hasher.digest();
   }
 
   std::string name_;
+  std::optional<TokenType> wide_;  // of files without a header
   std::vector<BinFile> files_;
   EndTokens ends_{};
 };
@@ -520,6 +586,16 @@ bool are_token_files(const std::vector<std::string>& paths, const std::string& k
              return file.extension() == ".bin" || file.extension() == ".idx";
            });
   });
+}
+
+std::optional<std::int64_t> vocabulary_of_headers(const std::string& path, const std::string& key) {
+  if (is_megatron_prefix(path)) return {};
+  std::optional<std::int64_t> largest;
+  for (const Path& file : expand_paths({path}, key)) {
+    if (file.extension() != ".bin" || has_index(file) || !is_llmc(file)) return {};
+    largest = std::max(largest.value_or(0), llmc_kind(map_tokens(file).bytes(), file.string()).vocabulary);
+  }
+  return largest;
 }
 
 std::vector<DataPath> data_paths(const std::vector<std::string>& paths, const std::string& key) {

@@ -53,6 +53,9 @@ std::vector<DataPath> data_paths(const std::vector<std::string>& paths, const st
 // .bin files. Null when the paths are none of these, text for instance; several kinds at once are a UserError.
 std::unique_ptr<DocumentSource> open_token_files(std::vector<DataPath> paths, TokenSettings settings);
 
+// The vocabulary that the headers of token files say: llm.c's. Nothing for other files.
+std::optional<std::int64_t> vocabulary_of_headers(const std::string& path, const std::string& key);
+
 // Whether the paths are any of these. One that is not there is a UserError.
 bool are_token_files(const std::vector<std::string>& paths, const std::string& key);
 

@@ -260,5 +260,22 @@ TEST_F(PrepareTest, FailuresEverywhere) {
   }
 }
 
+// Bytes of any kind were asked for: zeros and what is no UTF-8 are taken, and other tokenizers are told how to ask.
+TEST_F(PrepareTest, TheTokenizerOfBytesTakesAnyBytes) {
+  const std::string bytes = std::string(3000, '\0') + "\xff\xfe";
+  PrepareSettings s = settings({write("z.txt", bytes)});
+  run(s);
+  const auto source = open_shards({read_prepared_folder(out_, "k")}, {"k", Part::all, false, 0, {}, {}});
+  Ids wanted(3000, 0);
+  wanted.insert(wanted.end(), {255, 254, 256});
+  EXPECT_EQ(all_documents(*source), std::vector<Ids>{wanted});
+  s.tokenizer = "ping";
+  s.out = folder_ / "other";
+  EXPECT_TRUE(says(error_of(s), {"z.txt", "--tokenizer bytes"}));
+  s.tokenizer = "bytes";
+  s.inputs = {write("z.jsonl", "{\"text\": \"\xff\"}\n")};  // a line of JSON is UTF-8 all the same
+  EXPECT_TRUE(says(error_of(s), {"z.jsonl", "UTF-8"}));
+}
+
 }  // namespace
 }  // namespace redline::data
