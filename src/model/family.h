@@ -57,9 +57,18 @@ struct DecoderDescription {
 // The values that a config.json means where it is silent.
 struct HfDefaults {
   std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  std::int64_t kv_heads = 0;  // 0: num_attention_heads
   double norm_eps = 1e-6;
   std::int64_t positions = 2048;
   std::int64_t pad_token = -1;  // -1: none
+};
+
+// An architecture of transformers whose models are a family's under other names.
+struct HfAlias {
+  std::string_view architecture, model_type;  // "MistralForCausalLM", "mistral"
+  HfDefaults defaults = {};
+  void (*check)(const io::Json& json, std::string_view file) = nullptr;  // refuses by name what is not the family's
+  std::string_view why;                                                  // for whoever reads one
 };
 
 struct Family {
@@ -68,6 +77,7 @@ struct Family {
   std::string_view hf_model_type;    // "llama"
   DecoderDescription decoder = {};
   HfDefaults hf_defaults = {};
+  std::span<const HfAlias> hf_aliases = {};
 
   ParameterTable (*table)(const config::Model&);
   std::vector<ConstantSpec> (*constants)(const config::Model&, std::int64_t positions);

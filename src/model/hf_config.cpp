@@ -4,7 +4,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <mutex>
+#include <set>
+
 #include "base/error.h"
+#include "base/log.h"
+#include "base/words.h"
 #include "config/keys.h"
 #include "data/from_config.h"
 #include "io/checkpoint_folder.h"
@@ -18,23 +24,71 @@ bool has(const io::Json& json, const char* key) {
   return it != json.end() && !it->is_null();
 }
 
+// The places of a config.json that speak of rope. Since transformers 5 all of it stands in rope_parameters; before,
+// theta stood at the top and scaling in rope_scaling.
+struct RopePlaces {
+  struct Place {
+    const char* name;
+    const io::Json& values;
+  };
+  Place top, scaling, parameters;
+
+  // transformers takes rope_scaling where both are there, and all of it.
+  const io::Json& counting() const { return scaling.values.empty() ? parameters.values : scaling.values; }
+};
+
+// What is said twice must be said alike: nobody knows which of two was trained with.
+void refuse_rope_contradictions(const RopePlaces& in, const std::string& file) {
+  using Said = std::pair<std::string, std::string>;  // where, and what
+  const auto require_one = [&](std::string_view what, const std::vector<Said>& all) {
+    for (const auto& [where, value] : all)
+      if (value != all[0].second)
+        fail_user("{}: {} is {} in {} and {} in {}; leave in only the one that the weights were trained with", file,
+                  what, all[0].second, all[0].first, value, where);
+  };
+  for (const char* key : {"rope_theta", "factor", "low_freq_factor", "high_freq_factor",
+                          "original_max_position_embeddings", "partial_rotary_factor"}) {
+    const std::string_view name = key;
+    const bool also_at_top = name == "rope_theta" || name == "partial_rotary_factor";
+    std::vector<Said> all;
+    for (const RopePlaces::Place* place : {&in.top, &in.scaling, &in.parameters})
+      if ((place != &in.top || also_at_top) && has(place->values, key))
+        all.emplace_back(place->name, fmt::format("{}", io::number_at(place->values, key, file)));
+    if (!all.empty()) require_one(key, all);
+  }
+  std::vector<Said> types;
+  for (const RopePlaces::Place* place : {&in.scaling, &in.parameters})
+    for (const char* key : {"rope_type", "type"})
+      if (has(place->values, key))
+        types.emplace_back(fmt::format("{}.{}", place->name, key),
+                           io::in_quotes(io::string_at(place->values, key, file)));
+  if (!types.empty()) require_one("the rope type", types);
+  if (!in.scaling.values.empty() && has(in.parameters.values, "rope_theta") && !has(in.scaling.values, "rope_theta") &&
+      !has(in.top.values, "rope_theta"))
+    fail_user(
+        "{}: rope_parameters has a rope_theta, but transformers passes over it beside a rope_scaling, which has none; "
+        "leave one of the two out",
+        file);
+}
+
 void read_rope(const io::Json& json, const std::string& file, config::Model& m) {
-  // Since transformers 5 all of it stands in rope_parameters; before, theta stood apart and scaling in rope_scaling.
   static const io::Json kNone = io::Json::object();
   const auto object = [&](const char* key) -> const io::Json& {
     if (!has(json, key)) return kNone;
     if (!json[key].is_object()) fail_user("{}: {} is not an object", file, key);
     return json[key];
   };
-  // Where both are there transformers takes rope_scaling, and all of it.
-  const io::Json& rope = object("rope_scaling").empty() ? object("rope_parameters") : object("rope_scaling");
-  for (const auto& [key, value] : rope.items())
-    if (value.is_object())
-      fail_user("{}: rope parameters that differ between layers ({}) are not supported", file, io::in_quotes(key));
-  if (has(rope, "rope_theta"))
-    m.rope_theta = io::number_at(rope, "rope_theta", file);
-  else if (has(json, "rope_theta"))
-    m.rope_theta = io::number_at(json, "rope_theta", file);
+  const RopePlaces places{{"config.json itself", json},
+                          {"rope_scaling", object("rope_scaling")},
+                          {"rope_parameters", object("rope_parameters")}};
+  for (const io::Json* values : {&places.scaling.values, &places.parameters.values})
+    for (const auto& [key, value] : values->items())
+      if (value.is_object())
+        fail_user("{}: rope parameters that differ between layers ({}) are not supported", file, io::in_quotes(key));
+  refuse_rope_contradictions(places, file);
+  const io::Json& rope = places.counting();
+  for (const io::Json* values : {&rope, &json})
+    if (has(*values, "rope_theta")) m.rope_theta = io::number_at(*values, "rope_theta", file);
   if (!(m.rope_theta > 0)) fail_user("{}: rope_theta is {}; it must be above 0", file, m.rope_theta);
 
   std::string type = "default";
@@ -71,7 +125,7 @@ void read_rope(const io::Json& json, const std::string& file, config::Model& m) 
 }
 
 // Refuses settings that would make another model of the same weights.
-void refuse_unsupported(const io::Json& json, const std::string& file) {
+void refuse_unsupported(const io::Json& json, const config::Model& m, const std::string& file) {
   if (io::boolean_or(json, "attention_bias", false, file))
     fail_user("{}: attention_bias is not supported; redline's linears have no bias", file);
   if (has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
@@ -81,10 +135,63 @@ void refuse_unsupported(const io::Json& json, const std::string& file) {
     fail_user("{}: quantization_config: quantized weights are not supported; use the model in bf16, f16 or f32", file);
   if (!has(json, "layer_types")) return;
   if (!json["layer_types"].is_array()) fail_user("{}: layer_types is not a list", file);
+  if (json["layer_types"].size() != static_cast<std::size_t>(m.layers))
+    fail_user("{}: layer_types names {}, and num_hidden_layers is {}; mend the one that is wrong", file,
+              counted(json["layer_types"].size(), "layer"), m.layers);
   for (const io::Json& type : json["layer_types"])
     if (type != "full_attention")
       fail_user("{}: layer_types holds {}, which is not supported; redline attends to the whole document in each layer",
                 file, type.is_string() ? io::in_quotes(type.get<std::string>()) : type.type_name());
+}
+
+// A family, and the name under which transformers knows it: its own, or an alias.
+struct HfKind {
+  const Family* family = nullptr;
+  const HfAlias* alias = nullptr;
+
+  std::string_view architecture() const { return alias ? alias->architecture : family->hf_architecture; }
+  std::string_view model_type() const { return alias ? alias->model_type : family->hf_model_type; }
+  const HfDefaults& defaults() const { return alias ? alias->defaults : family->hf_defaults; }
+};
+
+std::vector<HfKind> known_kinds() {
+  std::vector<HfKind> all;
+  for (const Family* family : families()) {
+    all.push_back({family, nullptr});
+    for (const HfAlias& alias : family->hf_aliases) all.push_back({family, &alias});
+  }
+  return all;
+}
+
+HfKind kind_of(const io::Json& json, const std::string& file) {
+  std::string architecture;
+  if (const auto it = json.find("architectures");
+      it != json.end() && it->is_array() && !it->empty() && (*it)[0].is_string())
+    architecture = (*it)[0].get<std::string>();
+  const std::string type = has(json, "model_type") ? io::string_at(json, "model_type", file) : "";
+  const std::vector<HfKind> known = known_kinds();
+  const auto found = std::ranges::find_if(known, [&](const HfKind& kind) {
+    return architecture.empty() ? type == kind.model_type() : architecture == kind.architecture();
+  });
+  if (found == known.end()) {
+    std::vector<std::string_view> names;
+    for (const HfKind& kind : known) names.push_back(kind.architecture());
+    fail_user("{}: architecture {} is not supported; redline knows {}", file,
+              io::in_quotes(architecture.empty() ? type : architecture), fmt::join(names, ", "));
+  }
+  if (!type.empty() && type != found->model_type())
+    fail_user("{}: model_type is {}, but architectures names {}, whose type is {}; mend the one that is wrong", file,
+              io::in_quotes(type), architecture, io::in_quotes(found->model_type()));
+  return *found;
+}
+
+// Once for each file: a search reads one a hundred times.
+void say_alias(const HfKind& kind, const std::string& file) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (kind.alias && said.insert(file).second)
+    log::note("{}: {} is read as {}: {}", file, kind.architecture(), kind.family->hf_architecture, kind.alias->why);
 }
 
 }  // namespace
@@ -94,20 +201,9 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   const std::string file = path.string();
   if (!json.is_object()) fail_user("{}: not a JSON object", file);
 
-  const Family* family = nullptr;
-  std::string architecture;
-  if (const auto it = json.find("architectures");
-      it != json.end() && it->is_array() && !it->empty() && (*it)[0].is_string())
-    architecture = (*it)[0].get<std::string>();
-  const std::string type = has(json, "model_type") ? io::string_at(json, "model_type", file) : "";
-  for (const Family* f : families())
-    if (architecture.empty() ? type == f->hf_model_type : architecture == f->hf_architecture) family = f;
-  if (!family) {
-    std::vector<std::string_view> known;
-    for (const Family* f : families()) known.push_back(f->hf_architecture);
-    fail_user("{}: architecture {} is not supported; redline knows {}", file,
-              io::in_quotes(architecture.empty() ? type : architecture), fmt::join(known, ", "));
-  }
+  const HfKind kind = kind_of(json, file);
+  const Family* family = kind.family;
+  const HfDefaults& defaults = kind.defaults();
 
   config::Model m;
   m.family = family->name;
@@ -116,6 +212,7 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   m.hidden = io::integer_at(json, "hidden_size", file);
   m.heads = io::integer_at(json, "num_attention_heads", file);
   m.kv_heads = has(json, "num_key_value_heads") ? io::integer_at(json, "num_key_value_heads", file) : m.heads;
+  if (!json.contains("num_key_value_heads") && defaults.kv_heads > 0) m.kv_heads = defaults.kv_heads;  // null: as heads
   m.ffn = io::integer_at(json, "intermediate_size", file);
   m.vocab = io::integer_at(json, "vocab_size", file);
   for (const auto& [key, value] : {std::pair{"num_hidden_layers", m.layers},
@@ -129,7 +226,7 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (m.heads % m.kv_heads)
     fail_user("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", file, m.heads, m.kv_heads);
 
-  m.head_dim = has(json, "head_dim") ? io::integer_at(json, "head_dim", file) : family->hf_defaults.head_dim;
+  m.head_dim = has(json, "head_dim") ? io::integer_at(json, "head_dim", file) : defaults.head_dim;
   if (!has(json, "head_dim") && m.head_dim == 0) {
     if (m.hidden % m.heads)
       fail_user("{}: hidden_size {} is not a multiple of num_attention_heads {}", file, m.hidden, m.heads);
@@ -138,23 +235,25 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (has(json, "pad_token_id"))
     m.pad_token = io::integer_at(json, "pad_token_id", file);
   else if (!json.contains("pad_token_id"))  // null is none
-    m.pad_token = family->hf_defaults.pad_token;
+    m.pad_token = defaults.pad_token;
   if (m.pad_token < -1 || m.pad_token >= m.vocab)
     fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
   m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
-  m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : family->hf_defaults.norm_eps;
+  m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : defaults.norm_eps;
   if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
-  m.max_positions = has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file)
-                                                         : family->hf_defaults.positions;
+  m.max_positions =
+      has(json, "max_position_embeddings") ? io::integer_at(json, "max_position_embeddings", file) : defaults.positions;
   if (m.max_positions < 1 || m.max_positions > (std::int64_t{1} << 30))
     fail_user("{}: max_position_embeddings is {}; it must be from 1 to 2^30", file, m.max_positions);
   for (const auto& [key, value] : {std::pair{"rms_norm_eps", m.norm_eps}, {"initializer_range", m.init_std}})
     if (!(value > 0)) fail_user("{}: {} is {}; it must be above 0", file, key, value);
-  refuse_unsupported(json, file);
+  refuse_unsupported(json, m, file);
   read_rope(json, file, m);
   if (family->check_hf) family->check_hf(json, file);
+  if (kind.alias && kind.alias->check) kind.alias->check(json, file);
   if (m.head_dim < 2 || m.head_dim % 2 || m.head_dim > config::kMaxHeadDim)
     fail_user("{}: head_dim is {}; it must be even, from 2 to {}", file, m.head_dim, config::kMaxHeadDim);
+  say_alias(kind, file);
   return m;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "infer/planted_scale.h"
+#include "io/json.h"
 #include "io/safetensors.h"
 #include "model/fp8_linears.h"
 #include "model/tiny.h"
@@ -146,6 +147,47 @@ TEST(Verify, AgreesOnEveryCaseOfTheOracleFolder) {
     ++cases;
   }
   EXPECT_GT(cases, 0) << folder << " holds no case";
+}
+
+// Of a Mistral with a window of 24 the documents that fit into it are computed as if there were none; one that does not
+// shows that the window matters.
+TEST(Verify, MistralWithoutAWindowIsWhatHuggingFaceComputes) {
+  const char* oracles = std::getenv("REDLINE_ORACLES");
+  if (!oracles) GTEST_SKIP() << "set REDLINE_ORACLES to a folder of cases to compare with all of them";
+  const fs::path source = fs::path(oracles) / "new_families" / "mistral-window";
+  const auto logits_of = [&](std::initializer_list<std::size_t> documents) {
+    const TempFolder folder;
+    fs::copy(source / "model.safetensors", folder / "model.safetensors");
+    io::Json config = io::read_json(real_files(), source / "config.json");
+    config["sliding_window"] = nullptr;
+    real_files().replace(folder / "config.json", config.dump());
+    Tensors t(source / "oracle.safetensors");
+    const std::vector<std::int32_t> offsets = t.integers("doc_offsets"), all = t.integers("tokens");
+    const auto vocab = t.at("logits").shape[1];
+    std::vector<std::int32_t> tokens, ends = {0};
+    std::vector<float> logits;
+    for (const std::size_t d : documents) {
+      tokens.insert(tokens.end(), all.begin() + offsets[d], all.begin() + offsets[d + 1]);
+      ends.push_back(static_cast<std::int32_t>(tokens.size()));
+      const float* rows = t.at("logits").floats();
+      logits.insert(logits.end(), rows + offsets[d] * vocab, rows + offsets[d + 1] * vocab);
+    }
+    const auto n = static_cast<std::int64_t>(tokens.size());
+    t.set("tokens", DType::i32, {n}, tokens);
+    t.set("doc_offsets", DType::i32, {static_cast<std::int64_t>(ends.size())}, ends);
+    t.set("logits", DType::f32, {n, vocab}, logits);
+    t.remove_prefix("grad.");
+    t.remove_prefix("final.");
+    t.write(folder / "oracle.safetensors");
+    device::CpuDevice device(1);
+    const Verification v = verify(real_files(), folder.path(), device);
+    const auto found = std::ranges::find(v.comparisons, "logits", &Comparison::name);
+    EXPECT_NE(found, v.comparisons.end());
+    return *found;
+  };
+  const Comparison inside = logits_of({1, 3}), beyond = logits_of({0});
+  EXPECT_TRUE(inside.within()) << inside.error;
+  EXPECT_FALSE(beyond.within()) << beyond.error;
 }
 
 TEST_F(ChangedCase, APerturbedWeightIsSeen) {

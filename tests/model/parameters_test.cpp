@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <set>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "config/load.h"
 #include "io/safetensors.h"
 #include "model/family.h"
@@ -216,24 +218,86 @@ TEST(HfConfig, OlderKeysSayTheSame) {
   }
 }
 
-// transformers takes rope_scaling where both are there, and nothing of the other.
-TEST(HfConfig, OfTwoWaysToSayRopeTheOlderCounts) {
+// Which of two the weights were trained with, nobody knows.
+TEST(HfConfig, ContradictionsAreRefused) {
   const Path file = Path(::testing::TempDir()) / "both.json";
-  config::Model m = tiny_model("llama");
-  io::Json json = hf_config(m, {.max_positions = 128});
-  json["rope_theta"] = 500;
-  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7000.0}};
-  json["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
-  real_files().replace(file, json.dump());
-  m = read_hf_config(real_files(), file);
-  EXPECT_EQ(m.rope_scaling, "linear");
-  EXPECT_EQ(m.rope_factor, 4);
-  EXPECT_EQ(m.rope_theta, 500);
-  json["rope_scaling"] = nullptr;
-  real_files().replace(file, json.dump());
-  m = read_hf_config(real_files(), file);
-  EXPECT_EQ(m.rope_scaling, "none");
-  EXPECT_EQ(m.rope_theta, 7000);
+  const auto read_with = [&](const std::function<void(io::Json&)>& change) {
+    io::Json json = hf_config(tiny_model("llama"), {.max_positions = 128});
+    change(json);
+    real_files().replace(file, json.dump());
+    return read_hf_config(real_files(), file);
+  };
+  const auto expect_refused = [&](const std::function<void(io::Json&)>& change,
+                                  std::initializer_list<std::string_view> named) {
+    EXPECT_TRUE(says(error_of([&] { read_with(change); }), named));
+  };
+  expect_refused([](io::Json& j) { j["rope_theta"] = 500; }, {"rope_theta", "500", "rope_parameters"});
+  expect_refused([](io::Json& j) { j["model_type"] = "qwen3"; }, {"model_type", "qwen3", "LlamaForCausalLM"});
+  expect_refused([](io::Json& j) { j["layer_types"] = {"full_attention"}; }, {"layer_types", "1 layer"});
+  const io::Json linear = {{"type", "linear"}, {"factor", 4.0}};
+  expect_refused([&](io::Json& j) { j["rope_scaling"] = linear; }, {"rope type", "linear", "default"});
+  expect_refused(
+      [&](io::Json& j) {
+        j["rope_scaling"] = linear;
+        j["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+      },
+      {"factor", "4", "8"});
+  expect_refused(
+      [&](io::Json& j) {
+        j["rope_scaling"] = linear;
+        j["rope_scaling"]["rope_type"] = "llama3";
+        j.erase("rope_parameters");
+      },
+      {"rope_scaling.type", "linear", "llama3"});
+  // transformers takes rope_scaling where both are there, and nothing of the other.
+  expect_refused(
+      [&](io::Json& j) {
+        j["rope_scaling"] = linear;
+        j["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 7000.0}};
+        j.erase("rope_theta");
+      },
+      {"rope_theta", "rope_scaling"});
+  const config::Model agreed = read_with([&](io::Json& j) {
+    j["rope_scaling"] = linear;
+    j["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 500.0}};
+    j["rope_theta"] = 500;
+  });
+  EXPECT_EQ(agreed.rope_scaling, "linear");
+  EXPECT_EQ(agreed.rope_factor, 4);
+  EXPECT_EQ(agreed.rope_theta, 500);
+}
+
+TEST(HfConfig, MistralWithoutAWindowIsReadAsLlama) {
+  const Path file = Path(::testing::TempDir()) / "mistral.json";
+  io::Json json = hf_config(tiny_model("llama"), {.max_positions = 128});
+  const config::Model llama = [&] {
+    real_files().replace(file, json.dump());
+    return read_hf_config(real_files(), file);
+  }();
+  json["architectures"] = {"MistralForCausalLM"};
+  json["model_type"] = "mistral";
+  const auto read = [&] {
+    real_files().replace(file, json.dump());
+    return read_hf_config(real_files(), file);
+  };
+  EXPECT_TRUE(says(error_of(read), {"sliding_window", "4096"})) << "what silence means";
+  json["sliding_window"] = 24;
+  EXPECT_TRUE(says(error_of(read), {"sliding_window", "24"}));
+  json["sliding_window"] = nullptr;
+  std::vector<std::string> notes;
+  {
+    const log::Listener listener([&](bool, std::string_view text) { notes.emplace_back(text); });
+    EXPECT_EQ(read(), llama);
+    read();
+  }
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(says(notes[0], {"mistral.json", "MistralForCausalLM", "LlamaForCausalLM", "window"}));
+  json["num_attention_heads"] = 16;
+  json["head_dim"] = 2;
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(read().kv_heads, 8) << "what silence means";
+  json["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read().kv_heads, 16);
 }
 
 TEST(Rope, LinearScalingSlowsEveryPositionDown) {
