@@ -173,12 +173,14 @@ io::Json token_ids(const io::Json& json, const char* key, std::int64_t vocab) {
 struct Tokens {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // null: none, or redline cannot read it
   data::TokenizerFiles files;
-  std::string note;  // why there are no files, or why they are only copied
+  std::vector<std::string> copied = {};  // names of those that are nobody's work but the source's
+  std::string note;                      // why there are no files, or why they are only copied
 };
 
 // A tokenizer beside the weights goes along as it is, even one that redline cannot read.
 Tokens tokens_of(FileSystem& files, const Checkpoint& c, const std::string& given) {
   Tokens tokens;
+  bool made = false;
   if (given.empty() && data::holds_tokenizer(files, c.folder)) {
     tokens.files = data::tokenizer_files(files, c.folder.string());
     try {
@@ -191,7 +193,10 @@ Tokens tokens_of(FileSystem& files, const Checkpoint& c, const std::string& give
     tokens.tokenizer = found.tokenizer;
     tokens.note = found.why_none;
     if (found.tokenizer) tokens.files = data::tokenizer_files(files, found.name);
+    made = data::built_in_tokenizer(found.name) != nullptr;
   }
+  if (!made)
+    for (const auto& [name, text] : tokens.files) tokens.copied.push_back(name);
   if (tokens.tokenizer) data::require_fits(*tokens.tokenizer, c.model.vocab, c.folder.string());
   if (!tokens.files.empty() && !tokens.files.contains("tokenizer_config.json"))
     data::describe_use(
@@ -209,13 +214,13 @@ model::HfDetails details_of(FileSystem& files, const Checkpoint& c, const Tokens
   return d;
 }
 
-Hashes write_texts(FileSystem& files, const Checkpoint& c, const model::HfDetails& details, io::NewFolder& folder) {
+Hashes write_texts(FileSystem& files, const Checkpoint& c, const model::HfDetails& details, io::NewFolder& folder,
+                   std::vector<std::string>& copied) {
   Hashes hashes;
   hashes[kConfig] = folder.write(kConfig, model::hf_config(c.model, details).dump(2) + "\n");
-  const Path own = c.folder / kGeneration;
-  hashes[kGeneration] = files.exists(own)
-                            ? folder.write(kGeneration, read_at_most(files, own, io::kMostJsonBytes))
-                            : folder.write(kGeneration, model::hf_generation(c.model, details).dump(2) + "\n");
+  const std::optional<std::string> own = io::read_side_file(files, c.folder / kGeneration);
+  if (own) copied.emplace_back(kGeneration);
+  hashes[kGeneration] = folder.write(kGeneration, own ? *own : model::hf_generation(c.model, details).dump(2) + "\n");
   return hashes;
 }
 
@@ -229,7 +234,8 @@ Transferred fill(FileSystem& files, const Checkpoint& c, const Tokens& tokens, i
 
   Transferred transferred;
   transferred.note = tokens.note;
-  hashes = write_texts(files, c, details_of(files, c, tokens, options.dtype), folder);
+  hashes = write_texts(files, c, details_of(files, c, tokens, options.dtype), folder, transferred.copied);
+  transferred.copied.insert(transferred.copied.end(), tokens.copied.begin(), tokens.copied.end());
   for (const auto& [name, text] : tokens.files) {
     hashes[name] = folder.write(name, text);
     transferred.tokenizer_files.push_back(name);

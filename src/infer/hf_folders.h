@@ -37,6 +37,7 @@ struct WrittenWeights {
 struct Transferred {
   WrittenWeights weights;
   std::vector<std::string> tokenizer_files;  // names of those that were copied or made
+  std::vector<std::string> copied;           // names of all files that are byte for byte the source's
   std::string note;                          // about the tokenizer; empty when there is nothing to say
 };
 

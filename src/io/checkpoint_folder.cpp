@@ -410,6 +410,24 @@ void prune_checkpoints(FileSystem& files, const Path& parent, std::int64_t keep,
   }
 }
 
+namespace {
+
+// Weights as torch.save() writes them: code that runs when it is read, so that it is not.
+void refuse_pickle(FileSystem& files, const Path& folder) {
+  for (const std::string& name : files.list(folder)) {
+    if (!name.starts_with("pytorch_model") || !(name.ends_with(".bin") || name.ends_with(".bin.index.json"))) continue;
+    const std::string from = (folder.has_filename() ? folder : folder.parent_path()).string();
+    fail_user(
+        "{}: the weights are a pickle ({}), and redline reads safetensors; convert them once: python3 -c \"from "
+        "transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+        "M.from_pretrained('{}', torch_dtype='auto').save_pretrained('{}-safetensors'); "
+        "T.from_pretrained('{}').save_pretrained('{}-safetensors')\"",
+        from, name, from, from, from, from);
+  }
+}
+
+}  // namespace
+
 Path find_weights_folder(FileSystem& files, const Path& given, const UseWeights& use) {
   const Path argument = resolve_best(given);
   const std::string shown = argument.string();
@@ -442,6 +460,7 @@ Path find_weights_folder(FileSystem& files, const Path& given, const UseWeights&
       fail_user("{}: this checkpoint is damaged: {}{}", shown, problem, advice);
     }
   } else if (!files.exists(argument / "config.json") || !has_weights(files, argument)) {
+    refuse_pickle(files, argument);
     fail_user(
         "{}: no weights here: neither a run (checkpoints/), nor a checkpoint ({}), nor a Hugging Face folder "
         "(config.json, and {} or {})",

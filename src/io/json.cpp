@@ -2,6 +2,8 @@
 // two equal keys, and searches an ordered object for every key it adds (minutes for a vocabulary of 150 thousand).
 #include "io/json.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <unordered_set>
@@ -172,6 +174,30 @@ Json parse_json(std::string_view text, std::string_view file_name) {
 Json read_json(FileSystem& files, const Path& path) {
   if (!files.exists(path)) fail_user("{}: there is no such file", path.string());
   return parse_json(read_at_most(files, path, kMostJsonBytes), path.string());
+}
+
+std::optional<std::string> read_side_file(FileSystem& files, const Path& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool link = fs::is_symlink(path, ignored);
+  if (!files.exists(path)) {
+    if (link) fail_user("{}: a link that leads nowhere; bring back what it means, or remove it", path.string());
+    return {};
+  }
+  if (link) {
+    const Path file = fs::canonical(path, ignored), folder = fs::canonical(parent_of(path), ignored);
+    const auto lies_in = [&](const Path& parent) {
+      return std::mismatch(parent.begin(), parent.end(), file.begin(), file.end()).first == parent.end();
+    };
+    const bool snapshot = parent_of(folder).filename() == "snapshots";
+    if (!lies_in(folder) && !(snapshot && lies_in(parent_of(parent_of(folder)) / "blobs")))
+      fail_user("{}: a link out of its folder, to {}, which is not handed on; put the file itself there, or remove it",
+                path.string(), file.string());
+  }
+  std::string text = files.read(path);
+  if (path.extension() == ".json" && !parse_json(text, path.string()).is_object())
+    fail_user("{}: not a JSON object", path.string());
+  return text;
 }
 
 const Json& member_at(const Json& object, std::string_view key, std::string_view file_name) {

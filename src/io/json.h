@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,11 @@ std::string in_quotes(std::string_view text);
 
 // An untrusted name of a file beside another one: a UserError where it could lead out of that folder.
 void require_plain_name(std::string_view name, std::string_view file_name);
+
+// The text of a file that is handed on with a model as it is; nothing where there is none. UserErrors: a .json that is
+// no JSON object, and a link that leads nowhere or out of its folder, since whatever it leads to would be handed on. In
+// Hugging Face's cache the files of snapshots/ID are links into blobs/ beside it, which are as good as files.
+std::optional<std::string> read_side_file(FileSystem& files, const Path& path);
 
 // A member of the wanted kind, or a UserError that names the file and the key.
 const Json& member_at(const Json& object, std::string_view key, std::string_view file_name);

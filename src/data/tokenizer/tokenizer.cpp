@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -232,12 +234,15 @@ TokenizerFiles tokenizer_files(FileSystem& files, const std::string& name) {
   const Path file = tokenizer_file(name);
   if (file.empty()) return {{kTokenizerJson, built_in_tokenizer_json(name)}};
   const char* own_name = file.extension() == ".model" ? kTokenizerModel : kTokenizerJson;
-  TokenizerFiles found = {{own_name, files.read(file)}};
-  if (file.filename() != own_name) return found;  // what lies beside it may be another's
-  for (const char* other : {kTokenizerJson, kTokenizerModel})
-    if (const Path path = parent_of(file) / other; files.exists(path)) found.emplace(other, files.read(path));
-  for (const char* companion : kCompanions)
-    if (const Path path = parent_of(file) / companion; files.exists(path)) found.emplace(companion, files.read(path));
+  TokenizerFiles found;
+  if (file == Path(name)) found.emplace(own_name, files.read(file));  // named itself, it may be a link to anywhere
+  if (file.filename() != own_name) return found;                      // what lies beside it may be another's
+  std::vector<const char*> beside = {kTokenizerJson, kTokenizerModel};
+  beside.insert(beside.end(), std::begin(kCompanions), std::end(kCompanions));
+  for (const char* other : beside)
+    if (!found.contains(other))
+      if (std::optional<std::string> text = io::read_side_file(files, parent_of(file) / other))
+        found.emplace(other, std::move(*text));
   return found;
 }
 

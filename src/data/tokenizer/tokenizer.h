@@ -112,7 +112,8 @@ std::string special_token(const io::Json& config, const char* key, const std::st
 using TokenizerFiles = std::map<std::string, std::string>;  // name -> contents
 
 // The files of a tokenizer, as open_tokenizer() takes its name, under the names that transformers expects: all of them
-// from a folder, a single file alone, and a built-in tokenizer as an equivalent tokenizer.json.
+// from a folder, a single file alone, and a built-in tokenizer as an equivalent tokenizer.json. They are handed on with
+// models: io::read_side_file() says what is refused.
 TokenizerFiles tokenizer_files(FileSystem& files, const std::string& name);
 
 // How a model was given the tokenizer's tokens.
