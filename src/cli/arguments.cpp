@@ -8,6 +8,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -33,6 +34,12 @@ Declared declared_by(const Command& command, const std::string& name) {
   return declared;
 }
 
+std::string statuses_in_words(const std::vector<ExitStatus>& statuses) {
+  std::vector<std::string> parts;
+  for (const ExitStatus& s : statuses) parts.push_back(fmt::format("{} {}", s.status, s.when));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
 void print_or_declare(const Declared& d) {
   if (g_declaring) {
     *g_declaring = d;
@@ -50,6 +57,7 @@ void print_or_declare(const Declared& d) {
   out += "\nFor example:\n";
   for (const std::string& example : d.examples) out += "  " + example + "\n";
   if (!d.commands.empty()) out += fmt::format("\n`redline {} COMMAND --help` tells about one command.\n", d.name);
+  if (!d.statuses.empty()) out += fmt::format("\nExit status: {}.\n", statuses_in_words(d.statuses));
   print(out);
 }
 
@@ -64,7 +72,75 @@ Number parse_number(const std::string& name, const std::string& text, Number low
   return n;
 }
 
+// Words that a command with a configuration takes for it or for a key of it.
+bool names_configuration(const std::string& word) {
+  const auto presets = config::embedded_configs();
+  return word.ends_with(".toml") || config::find_key(word.substr(0, word.find('='))) ||
+         std::ranges::find(presets, word, &config::EmbeddedFile::name) != presets.end();
+}
+
+// "--Max_New-tokens" as the tables write it: "max-new-tokens".
+std::string plain_word(std::string_view flag) {
+  std::string word;
+  for (const char c : flag.substr(std::min(flag.find_first_not_of('-'), flag.size())))
+    word += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return word;
+}
+
+constexpr FlagNames kElsewhere[] = {
+    {"--temperature", " temp t "},
+    {"--tokens", " max-new-tokens max-tokens n-predict num-tokens new-tokens n-tokens length max-length "},
+    {"--samples", " num-samples n-samples num-return-sequences "},
+    {"--top-k", " topk "},
+    {"--top-p", " topp nucleus "},
+    {"--prompt", " text start input "},
+    {"--stop", " stop-sequence stop-sequences stop-string stop-strings until "},
+    {"--stop-token", " eos-token-id eos-id eos "},
+    {"--checkpoint", " model ckpt ckpt-path checkpoint-path model-path model-dir model-name-or-path pretrained "},
+    {"--data", " dataset datasets dataset-path eval-data "},
+    {"--choices", " tasks task multiple-choice "},
+    {"--batches", " limit num-batches max-batches eval-batches eval-iters eval-steps "},
+    {"--tokenizer", " tokenizer-name tokenizer-path tokenizer-model tokenizer-file tokenizer-dir vocab-file "},
+    {"--out", " output output-dir out-dir output-path output-file outfile output-prefix save-dir save-path o "},
+    {"--dtype", " torch-dtype outtype out-type precision "},
+    {"--precision", " dtype torch-dtype "},
+    {"--shard-size", " max-shard-size "},
+    {"--device", " accelerator gpu cuda cpu "},
+    {"-n", " nproc-per-node nproc np num-processes num-gpus ngpus world-size ranks "},
+    {"--restarts", " max-restarts "},
+    {"--gpus", " num-gpus ngpus world-size "},
+    {"--gpus-per-node", " num-gpus-per-node nproc-per-node "},
+    {"--memory", " vram gpu-memory "},
+    {"--resume", " resume-from-checkpoint resume-from continue "},
+    {"--vocab-size", " vocab n-vocab "},
+    {"--special", " special-tokens "},
+    {"--text-field", " text-column json-key json-keys text-key "},
+    {"--separator", " delimiter document-separator "},
+    {"--end-token", " append-eod eos eot eos-token "},
+    {"--threads", " workers num-workers num-proc jobs "},
+    {"--seq-len", " max-length max-seq-len max-seq-length sequence-length seq-length context-length block-size "},
+    {"--steps", " iters iterations num-steps max-steps "},
+    {"--average", " ema use-ema "},
+    {"--decode", " detokenize "},
+};
+
 }  // namespace
+
+std::span<const FlagNames> flags_elsewhere() { return kElsewhere; }
+
+std::string exit_statuses_as_markdown() {
+  std::string out = "| command | 0 | 1 | 2 | 3 |\n|---|---|---|---|---|\n";
+  for (const Declared& d : declared_commands()) {
+    if (d.statuses.empty()) continue;
+    out += fmt::format("| `{}` |", d.name);
+    for (const int status : {kDone, kFailed, kBadInput, kStopped}) {
+      const auto it = std::ranges::find(d.statuses, status, &ExitStatus::status);
+      out += it == d.statuses.end() ? " |" : fmt::format(" {} |", it->when);
+    }
+    out += "\n";
+  }
+  return out;
+}
 
 std::vector<Declared> declared_commands() {
   std::vector<Declared> all;
@@ -82,6 +158,7 @@ struct Arguments::Impl {
     std::vector<std::string> given;              // as CLI11 found it
     std::function<void(const Flag&)> take = {};  // when it was given
     CLI::Option* option = nullptr;
+    std::string alone = {};  // the value of the flag without one; empty: it needs one
   };
   Declared declared;  // but for the flags
   CLI::App app;
@@ -114,18 +191,41 @@ struct Arguments::Impl {
     if (it == extras.end())
       fail_user("redline {} does not take '{}'; see redline {} --help", command, extras.front(), command);
     const std::string name = it->substr(0, it->find('='));
-    const std::string guess = config::nearest(name, names());
-    // A word that is a flag elsewhere may be a key here.
-    if (declared.takes_keys() && guess.empty()) {
-      const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-      std::string key = config::key_in_other_trainers(word);
-      for (const config::Key& k : config::keys())
-        if (key.empty() && (k.name == word || k.name.ends_with("." + word))) key = k.name;
-      if (!key.empty() && !key.starts_with('-'))
-        fail_user("redline {} has no flag '{}'; keys are given as {}=VALUE", command, name, key);
-    }
+    const std::string advice = advice_on(name);
     fail_user("redline {} has no flag '{}'; {}", command, name,
-              guess.empty() ? fmt::format("see redline {} --help", command) : fmt::format("did you mean '{}'?", guess));
+              advice.empty() ? fmt::format("see redline {} --help", command) : advice);
+  }
+
+  // What was meant, from the surest sign on: another tool's name for one of our flags, the beginning of one, a key of
+  // the configuration, a slip of the keys.
+  std::string advice_on(const std::string& name) const {
+    const std::string word = plain_word(name);
+    const auto here = [&](std::string_view flag) {
+      const auto it = std::ranges::find_if(flags, [&](const auto& f) { return f->name == flag; });
+      if (it == flags.end()) return std::string();
+      return fmt::format("here it is '{}{}{}'", flag, (*it)->value.empty() ? "" : " ", (*it)->value);
+    };
+    for (const FlagNames& row : kElsewhere)
+      if (row.elsewhere.find(" " + word + " ") != row.elsewhere.npos)
+        if (const std::string advice = here(row.here); !advice.empty()) return advice;
+    std::vector<std::string> begun;
+    for (const std::string& flag : names())
+      if (word.size() > 2 && flag.starts_with("--" + word)) begun.push_back(flag);
+    if (begun.size() == 1) return fmt::format("did you mean '{}'?", begun[0]);
+
+    std::string key = config::key_in_other_trainers(word);
+    if (key.starts_with('-')) {
+      if (const std::string advice = here(key); !advice.empty()) return advice;
+      key.clear();
+    }
+    for (const config::Key& k : config::keys())
+      if (key.empty() && (plain_word(k.name) == word || plain_word(k.name).ends_with("." + word))) key = k.name;
+    if (!key.empty() && declared.takes_keys()) return fmt::format("keys are given as {}=VALUE", key);
+    if (!key.empty())
+      return fmt::format("{} is a key of a run's configuration, and this command has none; see redline {} --help", key,
+                         declared.name);
+    const std::string guess = config::nearest(name, names());
+    return guess.empty() ? "" : fmt::format("did you mean '{}'?", guess);
   }
 };
 
@@ -135,6 +235,7 @@ Arguments::Arguments(std::string command, std::string purpose, std::string usage
   impl_->declared.purpose = std::move(purpose);
   impl_->declared.usage = std::move(usage);
   impl_->declared.examples = std::move(examples);
+  impl_->declared.statuses = {{kDone, "done"}, {kFailed, "the machine failed"}, {kBadInput, "bad input"}};
   impl_->app.set_help_flag();
   impl_->app.allow_extras();
 }
@@ -183,6 +284,20 @@ void Arguments::repeated(const std::string& name, const std::string& value, std:
       CLI::MultiOptionPolicy::TakeAll);
 }
 
+void Arguments::json_or_file(std::string& to, const std::string& help) {
+  text("--json", "[FILE]", to, help);
+  impl_->flags.back()->alone = kStandardOutput;
+}
+
+void Arguments::exits(int status, const std::string& when) {
+  std::vector<ExitStatus>& all = impl_->declared.statuses;
+  const auto it = std::ranges::find(all, status, &ExitStatus::status);
+  if (it == all.end())
+    all.push_back({status, when});
+  else
+    it->when = when;
+}
+
 void Arguments::integer(const std::string& name, const std::string& value, std::int64_t& to, std::int64_t low,
                         std::int64_t high, const std::string& help) {
   impl_->add_single(name, value, help).take = [&to, low, high](const Impl::Flag& f) {
@@ -204,11 +319,17 @@ bool Arguments::parse(const Words& words) {
     print_or_declare(all);
     return false;
   }
+  Words given = words;
   for (const auto& f : impl_->flags)
-    for (const std::string& word : words)
-      if (f->value.empty() && word.starts_with(f->name + "=")) fail_user("{} takes no value", f->name);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (f->value.empty() && given[i].starts_with(f->name + "=")) fail_user("{} takes no value", f->name);
+      if (f->alone.empty() || given[i] != f->name) continue;
+      const std::string next = i + 1 < given.size() ? given[i + 1] : "";
+      if (next.empty() || (next.starts_with('-') && next != "-") || names_configuration(next))
+        given[i] += "=" + f->alone;
+    }
   try {
-    impl_->app.parse(Words(words.rbegin(), words.rend()));  // CLI11 takes them from the back
+    impl_->app.parse(Words(given.rbegin(), given.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ArgumentMismatch& e) {
     const std::string what = e.what();  // "--out: 1 required TEXT missing"
     const std::string name = what.substr(0, what.find(':'));
@@ -223,9 +344,9 @@ bool Arguments::parse(const Words& words) {
   const std::vector<std::string> names = impl_->names();
   for (const auto& f : impl_->flags) {
     if (f->option->count() == 0) continue;
-    for (const std::string& given : f->given)
-      if (std::ranges::find(names, given) != names.end())
-        fail_user("{} needs a value: {} {}, not the flag {}", f->name, f->name, f->value, given);
+    for (const std::string& value : f->given)
+      if (std::ranges::find(names, value) != names.end())
+        fail_user("{} needs a value: {} {}, not the flag {}", f->name, f->name, f->value, value);
     f->take(*f);
   }
   return true;
@@ -240,7 +361,8 @@ int run_group(const CommandGroup& group, const Words& words) {
                       .words_help = "",
                       .flags = {},
                       .examples = group.examples,
-                      .commands = {group.commands.begin(), group.commands.end()}});
+                      .commands = {group.commands.begin(), group.commands.end()},
+                      .statuses = {}});
     return kDone;
   }
   const auto command = std::ranges::find(group.commands, words[0], &Command::name);
@@ -251,6 +373,20 @@ int run_group(const CommandGroup& group, const Words& words) {
   fail_user("unknown command '{} {}'; {}", group.name, words[0],
             guess.empty() ? fmt::format("it may be: {}", fmt::join(names, ", "))
                           : fmt::format("did you mean '{} {}'?", group.name, guess));
+}
+
+void ModelWords::declare(Arguments& arguments) {
+  arguments.words("MODEL", words, "a run (its newest checkpoint), a step, or a Hugging Face folder");
+  arguments.text("--checkpoint", "MODEL", checkpoint, "the same, for scripts");
+}
+
+std::string ModelWords::model(std::string_view command, std::string_view second) const {
+  if (words.size() > 1) fail_user("redline {} takes one model, not also '{}'; {}", command, words[1], second);
+  if (!words.empty() && !checkpoint.empty())
+    fail_user("{} and --checkpoint {}: one model at a time", words[0], checkpoint);
+  if (words.empty() && checkpoint.empty())
+    fail_user("redline {} needs a MODEL, or --checkpoint MODEL: a run or a Hugging Face folder", command);
+  return words.empty() ? checkpoint : words[0];
 }
 
 void DocumentWords::declare(Arguments& arguments) {

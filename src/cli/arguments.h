@@ -1,5 +1,5 @@
-// The words and flags of one command. One declaration gives parsing, errors that name the nearest valid flag, --help,
-// the manual page and the completions.
+// The words, flags and exit statuses of one command. One declaration gives parsing, errors that name the flag that was
+// meant, --help, the manual page, the completions and the table of statuses in docs/README.md.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,15 @@ class Arguments {
     choice("--precision", "NAME", to, {"bf16", "tf32", "fp32"},
            "what matrix products compute with on a GPU: bf16, tf32 or fp32 (default: the run's, else bf16)");
   }
+  // Standard output then holds that document and nothing else; everything for people goes to standard error.
   void json(bool& to, const std::string& help = "print one JSON document") { flag("--json", to, help); }
+  // --json, or --json FILE: `to` is kStandardOutput or the file. What names a configuration is no file.
+  void json_or_file(std::string& to, const std::string& help);
+  static constexpr const char* kStandardOutput = "-";
+
+  // When the command ends with a status, where that is more than every command's (0 done, 1 the machine failed, 2 bad
+  // input). A command that a signal stops in good order says what is left then, with kStopped.
+  void exits(int status, const std::string& when);
 
   // False: --help was asked for and has been printed. A word that cannot be understood is a UserError.
   bool parse(const Words& words);
@@ -66,19 +74,34 @@ struct DeclaredFlag {
   std::vector<std::string> choices;  // empty: anything
 };
 
+struct ExitStatus {
+  int status = 0;
+  std::string when;
+};
+
 struct Declared {
   std::string name;  // "train", "data prepare"
   std::string purpose, usage;
   std::string words, words_help;  // its words beside flags; may be empty
   std::vector<DeclaredFlag> flags;
   std::vector<std::string> examples;
-  std::vector<Command> commands;  // of a group, which has no flags of its own
+  std::vector<Command> commands = {};     // of a group, which has no flags of its own
+  std::vector<ExitStatus> statuses = {};  // none of a group
 
   bool takes_keys() const { return words.find("key=value") != words.npos; }
 };
 
 // Every command in the order of the help, a group before its commands.
 std::vector<Declared> declared_commands();
+
+// A row a command, a column a status.
+std::string exit_statuses_as_markdown();
+
+// Flags as other tools spell them, each between spaces and without its dashes.
+struct FlagNames {
+  std::string_view here, elsewhere;
+};
+std::span<const FlagNames> flags_elsewhere();
 
 // A command that is several: redline data prepare, redline data stats.
 struct CommandGroup {
@@ -89,6 +112,16 @@ struct CommandGroup {
 
 // Runs the command that the first word names. Without a word, or with --help, it lists the commands.
 int run_group(const CommandGroup& group, const Words& words);
+
+// "MODEL", or --checkpoint MODEL: how commands name the weights that they read.
+struct ModelWords {
+  std::vector<std::string> words;
+  std::string checkpoint;
+
+  void declare(Arguments& arguments);
+  // None, or more than one, is a UserError; `second` says what a second word may have been meant for.
+  std::string model(std::string_view command, std::string_view second) const;
+};
 
 // "INPUT... [--text-field F] [--separator S] [--on-error WHAT]": how commands name the documents that they read.
 struct DocumentWords {

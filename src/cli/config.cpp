@@ -2,6 +2,7 @@
 #include "cli/config.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -10,6 +11,7 @@
 #include "cli/output.h"
 #include "config/load.h"
 #include "config/toml.h"
+#include "io/json.h"
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "perf/ladder.h"
@@ -127,28 +129,115 @@ std::vector<PresetWords> preset_words() {
   return all;
 }
 
+namespace {
+
+io::Json json_of(const config::Value& value) {
+  return std::visit(
+      [](const auto& v) -> io::Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>)
+          return nullptr;
+        else
+          return v;
+      },
+      value);
+}
+
+// {"model": {"layers": 4, ...}, ...}; a key that is unset is null.
+io::Json config_as_json(const config::Config& c) {
+  io::Json out = io::Json::object();
+  for (const config::Key& key : config::keys()) {
+    const std::size_t dot = key.name.find('.');
+    io::Json& section = dot == key.name.npos ? out : out[std::string(key.name.substr(0, dot))];
+    section[std::string(key.name.substr(dot == key.name.npos ? 0 : dot + 1))] = json_of(config::read(key, c));
+  }
+  return out;
+}
+
+io::Json keys_as_json(const std::vector<config::Key>& keys) {
+  const config::Config defaults;
+  io::Json rows = io::Json::array();
+  for (const config::Key& key : keys)
+    rows.push_back({{"key", key.name},
+                    {"takes", config::expected(key)},
+                    {"unit", key.unit},
+                    {"default", json_of(config::read(key, defaults))},
+                    {"meaning", key.help},
+                    {"on_resume", config::in_words(key.on_resume)}});
+  return rows;
+}
+
+std::string lower(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+// The keys that have all words in their name or meaning, or that another trainer calls so. None is a UserError.
+std::vector<config::Key> keys_about(const std::vector<std::string>& words) {
+  std::vector<config::Key> keys = model::keys_with_families();
+  for (const std::string& word : words) {
+    const std::string wanted = lower(word), here = config::key_in_other_trainers(word);
+    std::vector<config::Key> found;
+    std::vector<std::string> names;
+    for (const config::Key& key : keys) {
+      names.emplace_back(key.name);
+      if (key.name == here || lower(fmt::format("{} {}", key.name, key.help)).find(wanted) != std::string::npos)
+        found.push_back(key);
+    }
+    if (found.empty()) {
+      const std::string guess = config::nearest(word, names);
+      fail_user("--keys: no key has '{}' in its name or meaning; {}", word,
+                guess.empty() ? "`redline config --keys` lists all of them" : fmt::format("did you mean '{}'?", guess));
+    }
+    keys = std::move(found);
+  }
+  return keys;
+}
+
+}  // namespace
+
 int run_config(const Words& words) {
   Arguments arguments("config", "print the resolved configuration: every key with its value and meaning",
-                      "[CONFIG] [key=value ...] [--keys | --markdown | --presets]",
+                      "[CONFIG] [key=value ...] [--keys [WORD ...] | --markdown | --presets] [--json]",
                       {"redline config                           the defaults of `redline train`",
-                       "redline config ping-95m train.batch_size=16 > my.toml", "redline config --keys"});
+                       "redline config ping-95m train.batch_size=16 > my.toml",
+                       "redline config --keys                    all keys; with `batch`, those about batches"});
   ConfigWords config;
-  bool keys = false, markdown = false, presets = false;
+  bool keys = false, markdown = false, presets = false, json = false;
   config.declare(arguments);
-  arguments.flag("--keys", keys, "one line a key: what it takes, its default, its meaning");
+  arguments.flag(
+      "--keys", keys,
+      "one line a key: what it takes, its default, its meaning; with words, the keys that have them in their "
+      "name or meaning");
   arguments.flag("--markdown", markdown, "the same as a Markdown page");
   arguments.flag("--presets", presets, "the shipped configurations");
+  arguments.json(json);
   if (!arguments.parse(words)) return kDone;
   if (keys + markdown + presets > 1) fail_user("--keys, --markdown and --presets cannot be combined");
 
-  if (keys)
-    print(config::describe_keys(model::keys_with_families()));
-  else if (markdown)
+  const std::string_view list = keys ? "--keys" : markdown ? "--markdown" : presets ? "--presets" : "";
+  if (!list.empty() && !(config.preset + config.tier + config.overlay).empty())
+    fail_user("{} is not about a configuration: leave --preset, --tier and --overlay out", list);
+  if (!list.empty() && !keys && !config.words.empty())
+    fail_user("{} takes no words, and '{}' is one; --keys takes words to look for", list, config.words[0]);
+  if (markdown && json) fail_user("--markdown and --json: one form at a time");
+
+  if (keys) {
+    const std::vector<config::Key> about = keys_about(config.words);
+    json ? print_json(keys_as_json(about)) : print(config::describe_keys(about));
+  } else if (markdown) {
     print(config::keys_as_markdown(model::keys_with_families()));
-  else if (presets)
-    for (const PresetWords& preset : preset_words()) print(fmt::format("{:<14} {}\n", preset.name, preset.about));
-  else
-    print(config::dump(load_config(sources_of(config))));
+  } else if (presets) {
+    io::Json rows = io::Json::array();
+    for (const PresetWords& preset : preset_words()) {
+      rows.push_back({{"preset", preset.name}, {"about", preset.about}});
+      if (!json) print(fmt::format("{:<14} {}\n", preset.name, preset.about));
+    }
+    if (json) print_json(rows);
+  } else {
+    const config::Config resolved = load_config(sources_of(config));
+    json ? print_json(config_as_json(resolved)) : print_data(config::dump(resolved));
+  }
   return kDone;
 }
 

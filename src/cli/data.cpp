@@ -152,6 +152,7 @@ int prepare_shards(const Words& words) {
   arguments.text("--end-token", "ID", end_token,
                  "the token that closes each document, or none (default: the tokenizer's)");
   arguments.flag("--json", json, "print one JSON document instead of the summary");
+  arguments.exits(kStopped, "stopped by a signal: nothing is left of the folder");
   if (!arguments.parse(words)) return kDone;
   if (settings.tokenizer.empty()) fail_user("redline data prepare needs --tokenizer T");
   if (out.empty()) fail_user("redline data prepare needs --out DIR");
@@ -216,6 +217,7 @@ void declare(Arguments& arguments, StatsRequest& given) {
                     "measure only so many documents, drawn with a fixed seed (default: all)");
   arguments.text("--html", "FILE", given.html, "write a page with plots as well");
   arguments.json(given.json);
+  arguments.exits(kStopped, "stopped by a signal: nothing was written");
 }
 
 // The configuration that training would have: the model's, or the defaults, with what was given in its place.

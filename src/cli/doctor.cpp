@@ -491,14 +491,13 @@ bool try_changes(Subject& s, const DoctorWords& wanted) {
 }  // namespace
 
 int run_doctor(const Words& words) {
-  Arguments arguments(
-      "doctor", "what keeps a run or a configuration from being faster, what that costs, what mends it",
-      "[RUN | CONFIG] [key=value ...] [--try] [--card NAME] [--json] [--html FILE]",
-      {"redline doctor runs/a                    from what the run recorded; no card is needed",
-       "redline doctor runs/a --try              and measures here what the changes would bring",
-       "redline doctor my.toml                   times every node of a few steps here",
-       "redline doctor gqa-180m --card h200      by the plan, of a card that is elsewhere",
-       "redline doctor runs/a --json > a.json    exit status 0: nothing to mend, 1: something, 3: stopped"});
+  Arguments arguments("doctor", "what keeps a run or a configuration from being faster, what that costs, what mends it",
+                      "[RUN | CONFIG] [key=value ...] [--try] [--card NAME] [--json] [--html FILE]",
+                      {"redline doctor runs/a                    from what the run recorded; no card is needed",
+                       "redline doctor runs/a --try              and measures here what the changes would bring",
+                       "redline doctor my.toml                   times every node of a few steps here",
+                       "redline doctor gqa-180m --card h200      by the plan, of a card that is elsewhere",
+                       "redline doctor runs/a --json > a.json    for a script"});
   ConfigWords config;
   DoctorWords wanted;
   arguments.words("RUN | CONFIG, key=value", config.words,
@@ -513,6 +512,9 @@ int run_doctor(const Words& words) {
   arguments.device(wanted.device);
   arguments.text("--html", "FILE", wanted.html, "write a page as well");
   arguments.json(wanted.json);
+  arguments.exits(kDone, "nothing to mend");
+  arguments.exits(kFailed, "something to mend, or the machine failed, which prints nothing");
+  arguments.exits(kStopped, "stopped by a signal: with --try, what was measured is shown");
   if (!arguments.parse(words)) return kDone;
 
   Subject s;

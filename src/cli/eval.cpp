@@ -94,14 +94,14 @@ void answer_choices(const infer::Checkpoint& checkpoint, const infer::ChoicesReq
 }
 
 struct EvalRequest {
-  std::string checkpoint, choices;
+  std::string model, choices;
   infer::HeldOutRequest request;
   bool average = false, json = false;
 };
 
 // False: only help was asked for.
 bool read_eval_words(const Words& words, EvalRequest& s) {
-  std::vector<std::string> model;
+  ModelWords model;
   Arguments arguments("eval", "loss, perplexity and bits a byte on held-out data, or answers to multiple choice",
                       "MODEL [--data FILES...] [--choices FILE] [--batches N] [--json]",
                       {"redline eval runs/a", "redline eval runs/a --data notes.txt",
@@ -109,8 +109,7 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
                        "redline eval HF_DIR --data shards/ --per-document",
                        "redline eval HF_DIR --data conversations.jsonl --chat auto  the loss of its answers",
                        "redline eval runs/a --choices questions.jsonl               how often it is right"});
-  arguments.words("MODEL", model, "a run (its newest checkpoint), a step, or a Hugging Face folder");
-  arguments.text("--checkpoint", "MODEL", s.checkpoint, "the same, for scripts");
+  model.declare(arguments);
   arguments.texts(
       "--data", "FILES", s.request.data,
       "a prepared folder, text, .jsonl or .parquet files, or ping: the generated corpus; NAME=PATH makes a set of its "
@@ -133,13 +132,9 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
   arguments.device(s.request.device);
   arguments.precision(s.request.precision);
   arguments.json(s.json);
+  arguments.exits(kStopped, "stopped by a signal: there is no result");
   if (!arguments.parse(words)) return false;
-  if (model.size() > 1) fail_user("redline eval takes one model, not also '{}'", model[1]);
-  if (!model.empty() && !s.checkpoint.empty())
-    fail_user("{} and --checkpoint {}: one model at a time", model[0], s.checkpoint);
-  if (!model.empty()) s.checkpoint = model[0];
-  if (s.checkpoint.empty())
-    fail_user("redline eval needs a MODEL, or --checkpoint MODEL: a run or a Hugging Face folder");
+  s.model = model.model("eval", "data to evaluate it on are given with --data");
   if (!s.choices.empty() && (!s.request.data.empty() || s.request.batches >= 0 || s.request.per_document))
     fail_user("--choices {} stands alone: --data, --batches and --per-document are about held-out text", s.choices);
   if (!s.request.chat.empty() && s.request.data.empty())
@@ -229,7 +224,7 @@ int run_eval(const Words& words) {
   Ranks ranks(words);
   return ranks.run([&] {
     infer::use_checkpoint(
-        real_files(), s.checkpoint,
+        real_files(), s.model,
         [&](const infer::Checkpoint& c) {
           if (s.choices.empty()) return evaluate(c, s, ranks, stopping);
           answer_choices(c, {s.choices, s.request.tokenizer, s.request.precision, s.request.device}, s.json, ranks,

@@ -174,25 +174,33 @@ struct SearchWords {
   void declare_output(Arguments& arguments) {
     arguments.device(device);
     arguments.text("--html", "FILE", html, "the table as a page with bars, in one file");
-    arguments.text("--json", "FILE", json, "the table as one JSON document");
+    arguments.json_or_file(json, "print the table as one JSON document instead, or write that to FILE as well");
     arguments.flag("--markdown", markdown, "print the table as Markdown");
   }
 
+  bool prints_json() const { return json == Arguments::kStandardOutput; }  // and nothing else
+
   // A file that cannot be written is a UserError.
   void check(const config::Sources& sources) const {
+    if (prints_json() && markdown) fail_user("--json and --markdown: one of them goes to a file, --json FILE");
     if (!html.empty()) check_output_file("--html", html, {sources.file});
-    if (!json.empty()) check_output_file("--json", json, {sources.file});
+    if (!json.empty() && !prints_json()) check_output_file("--json", json, {sources.file});
   }
 
-  // Prints the table, and says where the files are.
-  void write(const MeasuredTable& table) const {
-    if (!markdown) print(fmt::format("{} on {}\n", table.title, table.device));
-    print(markdown ? to_markdown(table) : to_text(table));
-    if (!json.empty())
-      real_files().replace(json, to_json(table).dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
+  // Prints the table, and says where the files are. The document has `more` at its end.
+  void write(const MeasuredTable& table, const io::Json& more = io::Json::object()) const {
+    io::Json document = to_json(table);
+    document.update(more);
+    if (prints_json())
+      print_json(document);
+    else
+      print(markdown ? to_markdown(table) : fmt::format("{} on {}\n", table.title, table.device) + to_text(table));
+    if (!json.empty() && !prints_json())
+      real_files().replace(json, document.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
     if (!html.empty()) real_files().replace(html, to_page(table));
+    if (markdown || prints_json()) return;
     for (const std::string& file : {json, html})
-      if (!file.empty() && !markdown) print(fmt::format("table: {}\n", file));
+      if (!file.empty()) print(fmt::format("table: {}\n", file));
   }
 };
 
@@ -223,6 +231,7 @@ int run_ladder(const Words& words) {
   given.declare_search(arguments, options, "all of it");
   arguments.flag("--without", options.without, "leave each rung out of the full step, instead of climbing up to it");
   given.declare_output(arguments);
+  arguments.exits(kStopped, "stopped by a signal: the rungs so far are shown");
   if (!arguments.parse(words)) return kDone;
   const std::string tier = std::exchange(given.config.tier, "");
   if (options.without && !tier.empty()) fail_user("--without and --tier cannot be combined: a tier has no rungs");
@@ -247,10 +256,10 @@ int run_ladder(const Words& words) {
   table.stopped = ladder.stopped;
   given.write(table);
   if (ladder.stopped) {
-    print("stopped: these are the rungs that were measured\n");
+    if (!given.prints_json()) print("stopped: these are the rungs that were measured\n");
     return kStopped;
   }
-  if (tier.empty() && !options.without && !given.markdown)
+  if (tier.empty() && !options.without && !given.markdown && !given.prints_json())
     print(fmt::format("\nthe full step: {}\n", fmt::join(ladder.full, " ")));
   return kDone;
 }
@@ -272,6 +281,8 @@ int run_tune(const Words& words) {
                      "rate with the root of them); without it the loss means the same");
   arguments.text("--out", "FILE", out, "where the overlay goes (default: NAME.tuned.toml)");
   given.declare_output(arguments);
+  arguments.exits(kDone, "done, also where nothing was faster");
+  arguments.exits(kStopped, "stopped by a signal: the rows so far are shown, and no overlay was written");
   if (!arguments.parse(words)) return kDone;
   read_allowed(allowed, options);
 
@@ -296,13 +307,14 @@ int run_tune(const Words& words) {
   for (const std::string& key : config::differing_keys(tuned.start, tuned.best))
     table.result.push_back(
         fmt::format("{}={}", key, config::literal(config::read(*config::find_key(key), tuned.best))));
-  given.write(table);
+  given.write(table, {{"overlay", tuned.stopped ? io::Json(nullptr) : io::Json(out)}, {"faster", tuned.faster}});
   if (tuned.stopped) {
-    print("stopped: no overlay was written\n");
+    if (!given.prints_json()) print("stopped: no overlay was written\n");
     return kStopped;
   }
   real_files().replace(out,
                        perf::overlay_of(tuned, table.device, fmt::format("redline tune {}", fmt::join(words, " "))));
+  if (given.prints_json()) return kDone;
   if (tuned.faster)
     print(fmt::format("\nin turns: {} at the start, {} now (x{:.3f})\n",
                       report::token_rate(tuned.start_again.tokens_per_s),

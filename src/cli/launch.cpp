@@ -172,6 +172,9 @@ int run_launch(const Words& words) {
   arguments.integer("--restarts", "R", options.restarts, 0, 1000000,
                     "start again with --resume after a failure, up to R times; not after bad input or a signal");
   arguments.flag("--share-card", options.share_card, "all ranks on one card; slow, for trying ranks out");
+  arguments.exits(kDone, "all ranks are done");
+  arguments.exits(kFailed, "a rank failed, or was killed");
+  arguments.exits(kStopped, "stopped by a signal: as its command");
   const auto dashes = std::ranges::find(words, "--");
   if (dashes != words.end()) options.command.assign(dashes + 1, words.end());
   if (!arguments.parse(Words(words.begin(), dashes))) return kDone;

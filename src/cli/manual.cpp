@@ -303,7 +303,10 @@ std::string about_command(const Declared& command) {
   for (const Command& member : command.commands) out += entry(bold(member.name), member.purpose);
   out += ".PP\nFor example:\n.PP\n.nf\n";
   for (const std::string& example : command.examples) out += in_roff(example) + "\n";
-  return out + ".fi\n";
+  out += ".fi\n";
+  if (!command.statuses.empty()) out += ".PP\nExit status:\n";
+  for (const ExitStatus& s : command.statuses) out += entry(bold(std::to_string(s.status)), s.when);
+  return out;
 }
 
 std::string about_keys() {

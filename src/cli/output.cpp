@@ -26,6 +26,10 @@ void remember_error() {
   if (g_write_error == 0) g_write_error = errno;
 }
 
+void put(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) remember_error();
+}
+
 }  // namespace
 
 void prepare_output() {
@@ -34,16 +38,20 @@ void prepare_output() {
     if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) == -1) return;
 }
 
-// A file gets the bytes as they are; a terminal, what a person can read of them.
-void print(std::string_view bytes) {
+void print(std::string_view text) { put(visible(text)); }
+
+void print_data(std::string_view bytes) {
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-  const std::string shown = terminal ? visible(bytes) : std::string();
-  const std::string_view text = terminal ? shown : bytes;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) remember_error();
+  if (terminal) return print(bytes);
+  put(bytes);
 }
 
+// JSON escapes most of what steers a terminal by itself, and visible() writes the rest as JSON does, but for one.
 void print_json(const nlohmann::ordered_json& json) {
-  print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  std::string text;
+  for (const char c : json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n")
+    text += c == '\x7f' ? std::string("\\u007f") : std::string(1, c);
+  print(text);
 }
 
 void print_error(std::string_view sentence) {

@@ -14,7 +14,11 @@ namespace redline::cli {
 // /dev/null, so that no file of ours gets its number.
 void prepare_output();
 
-void print(std::string_view text);  // to standard output
+// Text for a person, to standard output: whatever in it came from outside steers no terminal, also behind a pipe that
+// ends at one.
+void print(std::string_view text);
+// Bytes that are the result themselves (a model's text, ids, a configuration): as they are, but on a terminal as above.
+void print_data(std::string_view bytes);
 // Prints the one document of --json; a number that is not finite becomes null.
 void print_json(const io::Json& json);
 void print_error(std::string_view sentence);  // "redline: error: sentence", in one line

@@ -53,6 +53,7 @@ int run_peaks(const Words& words) {
   bool json = false;
   arguments.text("--device", "NAME", device_name, "what to measure: cpu, cuda or auto (default: auto)");
   arguments.json(json);
+  arguments.exits(kStopped, "stopped by a signal: there is no result");
   if (!arguments.parse(words)) return kDone;
 
   StopAtOnce stopping("stopped; there is no result");

@@ -521,6 +521,8 @@ int run_plan(const Words& words) {
                  "between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node (default: ndr)");
   arguments.integer("--nics", "N", gpus.nics, 1, kCutGroups, "network cards of a node (default: one for each GPU)");
   arguments.json(json);
+  arguments.exits(kDone, "done, also where nothing fits");
+  arguments.exits(kStopped, "stopped by a signal: there is no plan");
   if (!arguments.parse(words)) return kDone;
   if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty()))
     fail_user("--gpus-per-node, --network and --nics are of a plan for several GPUs; add --gpus N");

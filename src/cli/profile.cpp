@@ -127,6 +127,7 @@ int run_profile(const Words& words) {
   arguments.integer("--nodes", "N", nodes, 0, 1'000'000, "slowest nodes to show (default: 10)");
   arguments.device(device_name);
   arguments.flag("--json", json, "print all nodes as one JSON document");
+  arguments.exits(kStopped, "stopped by a signal: nothing was written");
   if (!arguments.parse(words)) return kDone;
   if (!run.empty() && !config.preset.empty()) fail_user("--run {} brings its configuration; leave --preset away", run);
 

@@ -102,6 +102,8 @@ int run_report(const Words& words) {
                  "print the figures as one JSON document; a page is written only where --out asks for it");
   arguments.flag("--metrics", metrics,
                  "what each key of metrics.jsonl means and where it is shown, as a Markdown table");
+  arguments.exits(kDone, "done; a run of several that cannot be read is a warning");
+  arguments.exits(kStopped, "stopped by a signal: nothing was written");
   if (!arguments.parse(words)) return kDone;
   if (metrics) {
     if (words.size() > 1) fail_user("--metrics prints the table of metrics and cannot be combined with anything else");

@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t kStepsToMeasure = 8;  // fewer say nothing about a rate
 
 struct SampleRequest {
-  std::string checkpoint, prompt, tokenizer, device = "auto";
+  std::string model, prompt, tokenizer, device = "auto";
   infer::SampleOptions options;
   std::vector<std::string> stops, stop_tokens;
   bool average = false, json = false;
@@ -70,7 +70,7 @@ class Page {
       if (!live_) continue;
       if (i > 0) begin(i);
       if (i == 0) begin_first();
-      print(i == 0 ? rest : streams_[i].text());
+      print_data(i == 0 ? rest : streams_[i].text());
       print("\n");
     }
     flush_output();  // before figures on the other stream
@@ -89,7 +89,7 @@ class Page {
     show(settings_.prompt);
   }
   static void show(const std::string& text) {
-    print(text);
+    print_data(text);
     flush_output();
   }
 
@@ -144,14 +144,14 @@ void print_as_json(const SampleRequest& settings, const infer::Checkpoint& check
 // False: only help was asked for.
 bool read_sample_words(const Words& words, SampleRequest& s) {
   Arguments arguments("sample", "continue a text with a trained model",
-                      "--checkpoint DIR --prompt TEXT [--tokens N] [--temperature T] [--json]",
-                      {"redline sample --checkpoint runs/a --prompt '<begin><source>10.'",
-                       "redline sample --checkpoint runs/a --prompt 'Once' --temperature 0 --tokens 50",
-                       "redline sample --checkpoint HF_DIR --prompt 'Q: ' --samples 4 --top-p 0.9 --stop 'Q:'"});
+                      "MODEL --prompt TEXT [--tokens N] [--temperature T] [--json]",
+                      {"redline sample runs/a --prompt '<begin><source>10.'",
+                       "redline sample runs/a --prompt 'Once' --temperature 0 --tokens 50",
+                       "redline sample HF_DIR --prompt 'Q: ' --samples 4 --top-p 0.9 --stop 'Q:'"});
+  ModelWords model;
   model::GenerateOptions& g = s.options.generate;
   std::int64_t seed = 0;
-  arguments.text("--checkpoint", "DIR", s.checkpoint,
-                 "a run (its newest checkpoint), a step, or a Hugging Face folder");
+  model.declare(arguments);
   arguments.text("--prompt", "TEXT", s.prompt,
                  "the text to continue; of the generated corpus, special tokens are written as <name>");
   arguments.integer("--tokens", "N", g.tokens, 1, 1'000'000,
@@ -175,8 +175,9 @@ bool read_sample_words(const Words& words, SampleRequest& s) {
   arguments.precision(s.options.precision);
   arguments.average(s.average);
   arguments.flag("--json", s.json, "print one JSON document instead of the text as it comes");
+  arguments.exits(kStopped, "stopped by a signal: the text ends where it was");
   if (!arguments.parse(words)) return false;
-  if (s.checkpoint.empty()) fail_user("redline sample needs --checkpoint DIR");
+  s.model = model.model("sample", "the text to continue is given with --prompt");
   if (s.prompt.empty()) fail_user("redline sample needs --prompt TEXT: at least one character to continue");
   if (std::ranges::find(s.stops, "") != s.stops.end()) fail_user("--stop takes a text of at least one character");
   g.seed = static_cast<std::uint64_t>(seed);
@@ -213,7 +214,7 @@ int run_sample(const Words& words) {
   if (!read_sample_words(words, s)) return kDone;
   StopAtOnce stopping("stopped");
   infer::use_checkpoint(
-      real_files(), s.checkpoint, [&](const infer::Checkpoint& c) { sample(c, s, stopping); }, s.average);
+      real_files(), s.model, [&](const infer::Checkpoint& c) { sample(c, s, stopping); }, s.average);
   return kDone;
 }
 

@@ -43,9 +43,26 @@ bool still_holds(const MappedByte& byte) {
   return ::stat(byte.path, &status) == 0 && static_cast<std::uint64_t>(status.st_size) > byte.offset;
 }
 
+// A foreign name on its way to a terminal, as visible() would have it; that one may not be called here.
+const char* shown(const char* path) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  static char text[4 * 4096];
+  std::size_t n = 0;
+  for (; *path && n + 5 < sizeof text; ++path) {
+    const auto byte = static_cast<unsigned char>(*path);
+    if (byte >= ' ' && byte < 0x7f) {
+      text[n++] = *path;
+      continue;
+    }
+    for (const char c : {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]}) text[n++] = c;
+  }
+  text[n] = '\0';
+  return text;
+}
+
 [[noreturn]] void end_without(const MappedByte& byte) {
   const bool disk = still_holds(byte);
-  last_words({"redline: error: ", byte.path,
+  last_words({"redline: error: ", shown(byte.path),
               ": cannot read: ", disk ? "its disk failed" : "it became shorter meanwhile; bring it back whole",
               "; a run goes on from its last checkpoint with --resume"},
              disk ? kFailed : kBadInput);

@@ -333,6 +333,9 @@ int run_sweep(const Words& words) {
   arguments.device(options.device);
   arguments.flag("--json", options.json, "print the table as one JSON document at the end, and nothing else");
   arguments.flag("--dry-run", options.dry_run, "check every combination and list the runs; writes nothing");
+  arguments.exits(kDone, "every run is finished, diverged or was stopped as hopeless");
+  arguments.exits(kFailed, "a run failed, or the machine did");
+  arguments.exits(kStopped, "stopped by a signal: the same command goes on");
   if (!arguments.parse(words)) return kDone;
   if (grid_words.empty())
     fail_user("redline sweep needs something to try: --grid optim.lr=1e-3,2e-3; for one run there is redline train");

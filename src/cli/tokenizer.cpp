@@ -20,6 +20,7 @@
 #include "data/tokenizer/convert_files.h"
 #include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
+#include "io/json.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 
@@ -165,12 +166,13 @@ void check_specials(const std::vector<std::string>& specials) {
 
 int train_tokenizer(const Words& words) {
   Arguments arguments("tokenizer train", "train a byte-level BPE tokenizer",
-                      "--vocab-size N --out FILE INPUT... [--pattern NAME] [--special TOKEN] [--text-field F]",
+                      "--vocab-size N --out FILE INPUT... [--pattern NAME] [--special TOKEN] [--text-field F] [--json]",
                       {"redline tokenizer train --vocab-size 32000 --out tokenizer.json books/",
                        "redline tokenizer train --vocab-size 8192 --pattern qwen --special '<|endoftext|>' --special "
                        "'<|pad|>' --out tokenizer.json corpus.txt"});
   std::int64_t vocabulary = 0;
   std::string out, pattern = "gpt2";
+  bool json = false;
   DocumentWords input;
   std::vector<std::string> specials;
   input.declare(arguments);
@@ -179,6 +181,8 @@ int train_tokenizer(const Words& words) {
   arguments.text("--pattern", "NAME", pattern,
                  "how text is split before merging: as gpt2, llama3 or qwen do (default: gpt2)");
   arguments.repeated("--special", "TOKEN", specials, "a special token; may be given again (default: <|endoftext|>)");
+  arguments.json(json);
+  arguments.exits(kStopped, "stopped by a signal: no tokenizer was written");
   if (!arguments.parse(words)) return kDone;
   if (vocabulary == 0) fail_user("redline tokenizer train needs --vocab-size N");
   if (out.empty()) fail_user("redline tokenizer train needs --out FILE");
@@ -215,9 +219,24 @@ int train_tokenizer(const Words& words) {
   stopping.hold();
   real_files().replace(out_path, data::tokenizer_json_of(bpe, family, specials));
   const auto made = static_cast<std::int64_t>(bpe.tokens.size()) + special_count;
+  const double merged = steady_seconds();
+  if (json) {
+    print_json({{"tokenizer", out},
+                {"pattern", pattern},
+                {"tokens", made},
+                {"asked", vocabulary},
+                {"merges", bpe.merges.size()},
+                {"special", specials},
+                {"bytes", text.bytes},
+                {"skipped", text.skipped},
+                {"first_skipped", text.first_skipped},
+                {"read_seconds", read - start},
+                {"merge_seconds", merged - read}});
+    return kDone;
+  }
   print(fmt::format("{}: {} ({}, {} special) from {:.1f} MB of text; read in {:.1f} s, merged in {:.1f} s\n", out,
                     counted(made, "token"), counted(bpe.merges.size(), "merge"), special_count,
-                    static_cast<double>(text.bytes) * 1e-6, read - start, steady_seconds() - read));
+                    static_cast<double>(text.bytes) * 1e-6, read - start, merged - read));
   if (text.skipped > 0)
     print(fmt::format("passed over: {}, the first: {}\n", counted(text.skipped, "malformed part"), text.first_skipped));
   if (made < vocabulary) print(fmt::format("the text has nothing more to merge: {} tokens are all it gives\n", made));
@@ -240,6 +259,7 @@ int run_tokenize(const Words& words) {
   arguments.flag("--decode", conversion.decode, "ids to text: each line of ids becomes its text");
   arguments.flag("--jsonl", conversion.jsonl,
                  "lines of {\"text\": ...} become lines of {\"ids\": [...]}; with --decode, back");
+  arguments.exits(kStopped, "stopped by a signal: whole lines, and the output ends before the input does");
   if (!arguments.parse(words)) return kDone;
   if (name.empty()) fail_user("redline tokenize needs --tokenizer FILE");
   if (files.empty()) files = {"-"};
@@ -257,7 +277,7 @@ int run_tokenize(const Words& words) {
   // Whole lines reach the output, and a signal that comes meanwhile is heard after them.
   const auto print_whole = [&](std::string_view lines) {
     stopping.hold();
-    print(lines);
+    print_data(lines);
     flush_output();
     stopping.release();
     return !output_failed();

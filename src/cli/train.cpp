@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/measuring.h"
+#include "cli/output.h"
 #include "cli/ranks.h"
 #include "config/keys.h"
 #include "io/json.h"
@@ -20,6 +21,8 @@
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "perf/scale.h"
+#include "report/run_record.h"
+#include "report/run_summary.h"
 #include "report/sinks.h"
 #include "train/ends.h"
 #include "train/recipe.h"
@@ -68,7 +71,7 @@ void keep_as_begun(FileSystem& files, const Path& run, config::Config& config) {
 struct TrainRequest {
   std::string out, device = "auto";
   std::int64_t from_step = -1;
-  bool resume = false, allow_change = false, dry_run = false;
+  bool resume = false, allow_change = false, dry_run = false, json = false;
 };
 
 Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& asked) {
@@ -205,6 +208,25 @@ perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const 
   return perf::choose_mode(c, perf::rank_machine(device, ranks.count(), ranks.on_this_machine()), ranks.count());
 }
 
+// The end of a run for a script: "run" is what `redline report --json` says of it, null where nothing was written.
+io::Json result_as_json(FileSystem& files, const Path& folder, const train::TrainResult& result) {
+  constexpr const char* kOutcomes[] = {"finished", "stopped", "already finished", "dry run"};
+  io::Json run = nullptr;
+  if (result.outcome != train::Outcome::dry_run && files.exists(folder / "metrics.jsonl")) {
+    try {
+      const report::RunRecord record = report::read_run(files, folder);
+      run = report::to_json(record, report::summarise(record, {}));
+    } catch (const std::exception& e) {  // the run itself is done
+      log::warn("--json: {}", e.what());
+    }
+  }
+  return {{"folder", folder.string()},
+          {"outcome", kOutcomes[static_cast<std::size_t>(result.outcome)]},
+          {"steps", result.steps},
+          {"eval_loss", result.eval_loss ? io::Json(*result.eval_loss) : io::Json(nullptr)},
+          {"run", std::move(run)}};
+}
+
 int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) {
   FileSystem& files = real_files();
   Choice choice = choose_together(files, words, asked, ranks);
@@ -220,7 +242,8 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   std::optional<report::Sinks> sinks;
   train::TrainOptions options;
   if (ranks.leads()) {
-    sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run);
+    sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run,
+                  asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
     for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }
@@ -264,6 +287,10 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
     const train::TrainResult result = train::train(options, *device, files);
     if (result.outcome == train::Outcome::dry_run && sinks)
       sinks->observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
+    if (asked.json && sinks) {
+      sinks.reset();  // its files are whole from here on
+      print_json(result_as_json(files, choice.folder, result));
+    }
     return result.outcome == train::Outcome::stopped ? kStopped : kDone;
   } catch (const std::exception& e) {
     if (sinks) sinks->record_failure(e.what());
@@ -275,7 +302,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
 
 int run_train(const Words& words) {
   Arguments arguments("train", "train a model; with no configuration, the built-in quick one",
-                      "[CONFIG] [key=value ...] [--out DIR] [--resume]",
+                      "[CONFIG] [key=value ...] [--out DIR] [--resume] [--json]",
                       {"redline train", "redline train my.toml optim.lr=1e-3 train.max_steps=500 --out runs/a",
                        "redline train --resume --out runs/a        continue a run that was stopped",
                        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
@@ -291,6 +318,10 @@ int run_train(const Words& words) {
                  "resume with another batch, other data or another precision than the run had; says what that changes");
   arguments.device(asked.device);
   arguments.flag("--dry-run", asked.dry_run, "do everything but the first step; writes nothing");
+  arguments.json(asked.json, "print one JSON document at the end; what the console shows goes to standard error");
+  arguments.exits(kDone, "the run is finished");
+  arguments.exits(kFailed, "the machine failed, or a loss is not finite; the last checkpoint stays");
+  arguments.exits(kStopped, "stopped by a signal: the steps so far are saved, and --resume goes on");
   if (!arguments.parse(words)) return kDone;
   if (asked.allow_change && !asked.resume) fail_user("--allow-change is for a run that goes on: it needs --resume");
   if (asked.from_step >= 0 && !asked.resume) fail_user("--from-step is for a run that goes on: it needs --resume");

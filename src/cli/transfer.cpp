@@ -62,6 +62,7 @@ class Transfer {
                   {"shards", w.shards},
                   {"average", from.average},
                   {"tokenizer_files", transferred.tokenizer_files},
+                  {"copied", transferred.copied},
                   {"note", transferred.note},
                   {"seconds", seconds}});
       return;
@@ -72,6 +73,8 @@ class Transfer {
                       report::duration(seconds)));
     if (!transferred.tokenizer_files.empty())
       print(fmt::format("  tokenizer: {}\n", fmt::join(transferred.tokenizer_files, ", ")));
+    if (!transferred.copied.empty())
+      print(fmt::format("  copied as they are: {}\n", fmt::join(transferred.copied, ", ")));
     if (!transferred.note.empty()) print(fmt::format("  {}\n", transferred.note));
   }
 
@@ -79,6 +82,8 @@ class Transfer {
   double start_ = steady_seconds();
   train::StopSignals signals_;
 };
+
+constexpr const char* kNothingLeft = "stopped by a signal: nothing is left of the folder";
 
 DType dtype_of(const std::string& name) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
@@ -90,13 +95,14 @@ DType dtype_of(const std::string& name) {
 
 int run_export(const Words& words) {
   Arguments arguments("export", "write a Hugging Face folder that transformers loads",
-                      "--checkpoint DIR --out HF_DIR [--average] [--dtype bf16|f16|f32] [--json]",
-                      {"redline export --checkpoint runs/a --out my-model",
-                       "redline export --checkpoint runs/a/checkpoints/step_00001000 --out my-model --dtype bf16"});
-  std::string checkpoint, out, tokenizer, dtype = "f32";
+                      "MODEL --out HF_DIR [--average] [--dtype bf16|f16|f32] [--json]",
+                      {"redline export runs/a --out my-model",
+                       "redline export runs/a/checkpoints/step_00001000 --out my-model --dtype bf16"});
+  ModelWords model;
+  std::string out, tokenizer, dtype = "f32";
   infer::WriteWeights options;
   bool average = false, json = false;
-  arguments.text("--checkpoint", "DIR", checkpoint, "a run (its newest checkpoint), a step, or a Hugging Face folder");
+  model.declare(arguments);
   arguments.text("--out", "HF_DIR", out, "the folder to make; a new or an empty one");
   arguments.choice("--dtype", "T", dtype, {"bf16", "f16", "f32"},
                    "f32: the weights as they are trained; bf16 or f16: half the size (default: f32)");
@@ -107,8 +113,9 @@ int run_export(const Words& words) {
                  "ping (default: the model's own)");
   arguments.average(average);
   arguments.json(json);
+  arguments.exits(kStopped, kNothingLeft);
   if (!arguments.parse(words)) return kDone;
-  if (checkpoint.empty()) fail_user("redline export needs --checkpoint DIR");
+  const std::string checkpoint = model.model("export", "the folder to make is given with --out");
   if (out.empty()) fail_user("redline export needs --out HF_DIR");
   options.dtype = dtype_of(dtype);
 
@@ -125,13 +132,14 @@ int run_import(const Words& words) {
   Arguments arguments("import", "make a checkpoint of a Hugging Face folder", "HF_DIR --out CHECKPOINT [--json]",
                       {"redline import Qwen3-0.6B --out checkpoints/qwen3",
                        "redline train my.toml model.init_from=checkpoints/qwen3    train on from it",
-                       "redline sample --checkpoint checkpoints/qwen3 --prompt Once"});
+                       "redline sample checkpoints/qwen3 --prompt Once"});
   std::vector<std::string> folders;
   std::string out;
   bool json = false;
   arguments.words("HF_DIR", folders, "config.json, and model.safetensors or its index and shards");
   arguments.text("--out", "CHECKPOINT", out, "the folder to make; a new or an empty one");
   arguments.json(json);
+  arguments.exits(kStopped, kNothingLeft);
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline import needs a folder: redline import HF_DIR --out CHECKPOINT");
   if (folders.size() > 1) fail_user("redline import takes one folder, not also '{}'", folders[1]);

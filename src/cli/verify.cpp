@@ -63,7 +63,7 @@ int run_verify(const Words& words) {
   Arguments arguments(
       "verify",
       "compare logits, loss, gradients and training steps with what Hugging Face computed from the same "
-      "weights; exit status 1 when a tensor is outside its tolerance",
+      "weights",
       "CASE_DIR [--device NAME] [--precision NAME] [--json]",
       {"redline verify tests/fixtures/llama-mha",
        "redline verify tests/fixtures/llama-mha --device cuda --precision fp32"});
@@ -80,6 +80,9 @@ int run_verify(const Words& words) {
       "what matrix products compute with on a GPU: bf16, tf32 or fp32, or on any device fp8; a GPU's is held "
       "against the CPU's as well. Tolerances follow (default: bf16)");
   arguments.flag("--json", json, "print every tensor as one JSON document");
+  arguments.exits(kDone, "all is within its tolerance");
+  arguments.exits(kFailed, "a tensor is outside its tolerance, or the machine failed, which prints no figures");
+  arguments.exits(kStopped, "stopped by a signal: there is no result");
   if (!arguments.parse(words)) return kDone;
   if (folders.empty()) fail_user("redline verify needs a folder: redline verify CASE_DIR");
   if (folders.size() > 1) fail_user("redline verify takes one folder, not also '{}'", folders[1]);

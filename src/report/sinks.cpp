@@ -111,8 +111,9 @@ void Relay::show_failing() {
 }
 
 // Files first: what a person has seen is then already in them.
-Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run) {
-  auto console = std::make_unique<Console>(stdout);
+Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run,
+             std::FILE* stream) {
+  auto console = std::make_unique<Console>(stream);
   relay_ = std::make_unique<Relay>(Relay::Terminal{
       [console = console.get()] { console->clear(); },
       [console = console.get()](const std::vector<std::string>& names) { console->set_failing(names); }});

@@ -1,6 +1,7 @@
 // Everything that hears of a run: the sinks that log.sinks chooses, and the relay that hands events to them.
 #pragma once
 
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -70,8 +71,9 @@ class Relay final : public train::Observer {
 // The sinks that log.sinks chooses, as one observer.
 class Sinks {
  public:
-  // `program` is written into the files ("redline 0.1.0"). A dry run has the console alone.
-  Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run);
+  // `program` is written into the files ("redline 0.1.0"). A dry run has the console alone, which writes to `console`.
+  Sinks(FileSystem& files, const config::Config& config, const Path& folder, std::string program, bool dry_run,
+        std::FILE* console = stdout);
   ~Sinks();
 
   train::Observer& observer();

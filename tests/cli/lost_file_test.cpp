@@ -47,6 +47,18 @@ TEST_F(LostFile, IsNamedWhicheverThreadReads) {
     EXPECT_EXIT(lose(in_a_thread), ::testing::ExitedWithCode(kBadInput), sentence) << in_a_thread;
 }
 
+TEST_F(LostFile, ItsNameSteersNoTerminal) {
+  const Path steering = folder_ / "a\x1b[2J";
+  std::filesystem::copy(path_, steering);
+  const auto lose = [&] {
+    tell_of_lost_files();
+    const MappedFile file(steering);
+    real_files().truncate(steering, kBytes / 2);
+    std::exit(last_byte(file.bytes()));
+  };
+  EXPECT_EXIT(lose(), ::testing::ExitedWithCode(kBadInput), R"(^redline: error: .*/a\\x1b\[2J: cannot read: )");
+}
+
 TEST_F(LostFile, OtherCausesDoWhatTheyDoWithoutUs) {
   const auto sent = [] {
     tell_of_lost_files();
